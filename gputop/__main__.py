@@ -1,0 +1,8 @@
+"""``python -m gputop``: the same program as the ``gputop`` command."""
+
+import sys
+
+from gputop.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

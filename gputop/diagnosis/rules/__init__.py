@@ -1,0 +1,1 @@
+"""The rules, in the order in which they are asked."""

@@ -1,0 +1,111 @@
+"""The words in which a diagnosis is given. Frozen data; ids, levels and state names are API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Level = Literal["green", "info", "yellow", "red", "grey", "grey-green"]
+Flag = Literal["A", "B"]
+Confidence = Literal["high", "medium", "low"]
+State = Literal["working", "busy_not_working", "starved", "idle_allocated", "idle", "unmeasured"]
+
+STATES: tuple[State, ...] = ("working", "busy_not_working", "starved", "idle_allocated", "idle", "unmeasured")
+NOT_WORK: tuple[State, ...] = ("busy_not_working", "starved", "idle_allocated", "idle")
+
+
+@dataclass(frozen=True, slots=True)
+class Badge:
+    """A remark beside the verdict. ``sticky`` badges stay until they are acknowledged."""
+
+    id: str
+    level: Level
+    title: str
+    evidence: str
+    remedy: str = ""
+    sticky: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """What the host did while the GPU was idle, as shares of that idle time in percent; None is not known.
+
+    ``idle_pct`` is the share of the window in which no kernel ran. ``loaders`` counts the workers.
+    """
+
+    idle_pct: float
+    window_s: float
+    n: int
+    loaders: int = 0
+    loader_kind: str | None = None
+    running_pct: float | None = None
+    queued_pct: float | None = None
+    disk_pct: float | None = None
+    network_pct: float | None = None
+    main_pct: float | None = None
+    pin_memory: bool | None = None
+    correlation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuDiagnosis:
+    """The verdict on one GPU as it stands, with what proves it and what to do.
+
+    ``title`` is the verdict in words ("starved: dataloader, CPU-bound"); for a busy-not-working verdict it is the
+    cause alone ("small kernels"), because the screen leads with the flag. ``since`` is the Unix time at which the
+    verdict was first shown. ``seconds`` integrates measured time by state since the monitor began.
+    """
+
+    index: int
+    uuid: str
+    verdict: str
+    level: Level
+    title: str
+    short: str
+    busy_not_working: Flag | None = None
+    efficiency_pct: float | None = None
+    efficiency_reason: str | None = None
+    confidence: Confidence = "low"
+    window_s: float = 0.0
+    n: int = 0
+    evidence: tuple[str, ...] = ()
+    remedy: str = ""
+    remedy_short: str = ""
+    notes: tuple[str, ...] = ()
+    badges: tuple[Badge, ...] = ()
+    attribution: Attribution | None = None
+    state: State = "unmeasured"
+    since: float | None = None
+    seconds: Mapping[State, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A change of a verdict or a badge: when, on which GPU, what, why and what to do."""
+
+    t: float
+    gpu: int
+    kind: Literal["verdict", "badge"]
+    id: str
+    level: Level
+    text: str
+    evidence: str = ""
+    remedy: str = ""
+    busy_not_working: Flag | None = None
+    ended: float | None = None
+    sticky: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Waste:
+    """Measured GPU time by state, over all GPUs, in seconds.
+
+    ``recent_*`` cover at most the last ten minutes: of ``recent_gpus`` GPUs' time, ``recent_not_work_gpus`` was not
+    work (busy-not-working, starved or idle); unmeasured time is in neither.
+    """
+
+    seconds: Mapping[State, float]
+    recent_s: float = 0.0
+    recent_gpus: float = 0.0
+    recent_not_work_gpus: float = 0.0

@@ -1,0 +1,202 @@
+"""What was measured before: bounded ring buffers, ten minutes at full rate and then a day at one value a minute.
+
+Written only by the monitor, read by charts and by rules that look back further than their window. Time enters with the
+values; nothing here reads a clock. Inside the rings a missing value is NaN; every reader gets None.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Iterator, Mapping
+from math import floor, isnan, nan
+
+FULL_RATE_S = 600.0
+MINUTE_S = 60.0
+MINUTES_KEPT = 24 * 60
+MOST_CHARTS = 512
+GAP_INTERVALS = 2.5
+"""A sample stands for the time since the one before it, unless more than this many intervals lie between them."""
+
+
+class _Ring:
+    """Times and named values in arrays that grow to a fixed capacity and are then overwritten in a circle."""
+
+    __slots__ = ("capacity", "count", "times", "values")
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.count = 0
+        self.times = array("d")
+        self.values: dict[str, array[float]] = {}
+
+    def push(self, t: float, values: Mapping[str, float | None]) -> None:
+        slot = self.count % self.capacity
+        grow = len(self.times) <= slot
+        if grow:
+            self.times.append(t)
+        else:
+            self.times[slot] = t
+        for name in values.keys() - self.values.keys():
+            self.values[name] = array("f", [nan]) * (len(self.times) - (1 if grow else 0))
+        for name, column in self.values.items():
+            value = values.get(name)
+            number = nan if value is None else value
+            if grow:
+                column.append(number)
+            else:
+                column[slot] = number
+        self.count += 1
+
+    def since(self, sequence: int) -> Iterator[int]:
+        """Slots of the kept samples from the given sequence number on, oldest first."""
+        for i in range(max(sequence, self.count - len(self.times)), self.count):
+            yield i % self.capacity
+
+
+class _Columns:
+    """Time-weighted means of one series over columns of equal width, brought up to date sample by sample."""
+
+    __slots__ = ("seen", "sums", "width_s")
+
+    def __init__(self, width_s: float) -> None:
+        self.width_s = width_s
+        self.seen = 0
+        self.sums: dict[int, list[float]] = {}
+
+    def cover(self, begin: float, end: float, value: float) -> None:
+        """Spread a value that held from begin to end over the columns that it touches."""
+        width = self.width_s
+        first, last = floor(begin / width), floor(end / width)
+        for index in range(first, last + 1):
+            weight = min(end, (index + 1) * width) - max(begin, index * width)
+            if weight <= 0.0:
+                continue
+            total = self.sums.get(index)
+            if total is None:
+                self.sums[index] = [weight, weight * value]
+            else:
+                total[0] += weight
+                total[1] += weight * value
+
+    def forget_before(self, index: int) -> None:
+        if len(self.sums) > 64 and next(iter(self.sums)) < index:
+            self.sums = {i: total for i, total in self.sums.items() if i >= index}
+
+
+class _Track:
+    """Both rings of one GPU (or of the host) and the sum of the minute that is not over yet."""
+
+    __slots__ = ("fast", "minute", "minutes", "sums")
+
+    def __init__(self, capacity: int) -> None:
+        self.fast = _Ring(capacity)
+        self.minutes = _Ring(MINUTES_KEPT)
+        self.minute: int | None = None
+        self.sums: dict[str, list[float]] = {}
+
+    def push(self, t: float, values: Mapping[str, float | None]) -> None:
+        minute = floor(t / MINUTE_S)
+        if self.minute is not None and minute != self.minute:
+            means = {name: total / n for name, (n, total) in self.sums.items()}
+            self.minutes.push((self.minute + 1) * MINUTE_S, means)
+            self.sums.clear()
+        self.minute = minute
+        for name, value in values.items():
+            if value is not None:
+                total = self.sums.get(name)
+                if total is None:
+                    self.sums[name] = [1.0, value]
+                else:
+                    total[0] += 1.0
+                    total[1] += value
+        self.fast.push(t, values)
+
+
+class History:
+    """Series by key (a GPU's UUID, or ``"host"``) and name (a catalogue key or a lane of the diagnosis)."""
+
+    def __init__(self, interval_s: float = 1.0) -> None:
+        self._interval_s = interval_s
+        self._capacity = max(16, round(FULL_RATE_S / interval_s))
+        self._tracks: dict[str, _Track] = {}
+        self._charts: dict[tuple[str, str, float], _Columns] = {}
+        self.latest_t: float | None = None
+        self.marks: deque[tuple[float, str | None, str]] = deque(maxlen=256)
+        """Moments worth a line in a chart: time, key (None for all), text."""
+
+    def add(self, t: float, key: str, values: Mapping[str, float | None]) -> None:
+        """Append one sample. Times must not run backwards within a key; the monitor starts afresh when they do."""
+        track = self._tracks.get(key)
+        if track is None:
+            track = self._tracks[key] = _Track(self._capacity)
+        track.push(t, values)
+        self.latest_t = t
+
+    def mark(self, t: float, key: str | None, text: str) -> None:
+        """Remember a moment: a change of the SM source, a mark of the user, a lost GPU."""
+        self.marks.append((t, key, text))
+
+    def keys(self) -> tuple[str, ...]:
+        return tuple(self._tracks)
+
+    def recent(self, key: str, name: str, seconds: float) -> list[tuple[float, float | None]]:
+        """(time, value) pairs of the last so many seconds at full rate, oldest first; missing values are None."""
+        track = self._tracks.get(key)
+        if track is None or self.latest_t is None or name not in track.fast.values:
+            return []
+        times, values = track.fast.times, track.fast.values[name]
+        begin = self.latest_t - seconds
+        return [(times[i], None if isnan(values[i]) else values[i]) for i in track.fast.since(0) if times[i] > begin]
+
+    def columns(self, key: str, name: str, width_s: float, count: int) -> list[float | None]:
+        """The newest ``count`` columns of a chart, each the time-weighted mean over ``width_s`` seconds; None is a gap.
+
+        Columns begin at multiples of their width in Unix time, so that a column never changes once its time is over.
+        """
+        track = self._tracks.get(key)
+        if track is None or self.latest_t is None:
+            return [None] * count
+        chart = self._charts.get((key, name, width_s))
+        if chart is None:
+            if len(self._charts) >= MOST_CHARTS:
+                self._charts.clear()
+            chart = self._charts[(key, name, width_s)] = _Columns(width_s)
+            self._cover_minutes(chart, track, name)
+        self._cover_new(chart, track, name)
+        # A sample that lies on a column's first instant belongs to the column before it.
+        last = floor(self.latest_t / width_s)
+        if self.latest_t == last * width_s:
+            last -= 1
+        chart.forget_before(last - 2 * count)
+        sums = chart.sums
+        return [
+            total[1] / total[0] if (total := sums.get(i)) is not None else None
+            for i in range(last - count + 1, last + 1)
+        ]
+
+    def _cover_minutes(self, chart: _Columns, track: _Track, name: str) -> None:
+        values = track.minutes.values.get(name)
+        if values is None:
+            return
+        oldest = next((track.fast.times[i] for i in track.fast.since(0)), float("inf"))
+        for i in track.minutes.since(0):
+            end = track.minutes.times[i]
+            if end <= oldest and not isnan(values[i]):
+                chart.cover(end - MINUTE_S, end, values[i])
+
+    def _cover_new(self, chart: _Columns, track: _Track, name: str) -> None:
+        ring = track.fast
+        values = ring.values.get(name)
+        if values is None:
+            return
+        times, interval, capacity = ring.times, self._interval_s, ring.capacity
+        oldest = ring.count - len(times)
+        for sequence in range(max(chart.seen, oldest), ring.count):
+            value = values[sequence % capacity]
+            if isnan(value):
+                continue
+            t = times[sequence % capacity]
+            span = t - times[(sequence - 1) % capacity] if sequence > oldest else interval
+            chart.cover(t - (span if 0.0 < span <= GAP_INTERVALS * interval else interval), t, value)
+        chart.seen = ring.count

@@ -1,0 +1,210 @@
+"""A snapshot: what was measured at one moment.
+
+Frozen, without behaviour and without I/O. Live collection, the demo, replay and every test make the same types. A
+value that was not measured is None, and ``unavailable`` says why by key; it is never 0, NaN or a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+Role = Literal["gpu", "loader", "helper", "orphan"]
+SmSource = Literal["gpm", "dcgm-exporter", "dcgmi", "bound", "none"]
+EventKind = Literal["mark", "verdict", "gap", "gpu_lost", "ecc", "xid", "throttle"]
+
+NOTHING_MISSING: Mapping[str, str] = MappingProxyType({})
+NOTHING_LATE: Mapping[str, float] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class GpuStatic:
+    """Facts of one GPU that do not change while it is watched. Keys as in ``metrics.GPU_STATIC``."""
+
+    index: int
+    uuid: str
+    name: str
+    architecture: str | None = None
+    sm_count: int | None = None
+    pci_bus_id: str | None = None
+    driver: str | None = None
+    nvlink_peak_bytes_per_s: float | None = None
+    mig_enabled: bool | None = None
+    mig_parent: str | None = None
+    mig_instance: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSample:
+    """One GPU at one moment. Keys and units as in ``metrics.GPU_METRICS``, ``SM_PROVENANCE`` and ``GPU_STATE``."""
+
+    static: GpuStatic
+    util_pct: float | None = None
+    mem_util_pct: float | None = None
+    sm_active_pct: float | None = None
+    sm_occupancy_pct: float | None = None
+    tensor_active_pct: float | None = None
+    dram_active_pct: float | None = None
+    fp64_active_pct: float | None = None
+    fp32_active_pct: float | None = None
+    fp16_active_pct: float | None = None
+    graphics_active_pct: float | None = None
+    mem_used_bytes: float | None = None
+    mem_total_bytes: float | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    energy_j: float | None = None
+    temp_c: float | None = None
+    mem_temp_c: float | None = None
+    temp_slowdown_c: float | None = None
+    sm_clock_mhz: float | None = None
+    sm_clock_max_mhz: float | None = None
+    mem_clock_mhz: float | None = None
+    fan_pct: float | None = None
+    pstate: int | None = None
+    pcie_rx_bytes_per_s: float | None = None
+    pcie_tx_bytes_per_s: float | None = None
+    pcie_gen: int | None = None
+    pcie_gen_max: int | None = None
+    pcie_width: int | None = None
+    pcie_width_max: int | None = None
+    nvlink_rx_bytes_per_s: float | None = None
+    nvlink_tx_bytes_per_s: float | None = None
+    encoder_pct: float | None = None
+    decoder_pct: float | None = None
+    throttle_reasons: int | None = None
+    ecc_uncorrected: int | None = None
+    ecc_corrected: int | None = None
+    remap_pending: bool | None = None
+    remap_failed: bool | None = None
+    xid: int | None = None
+    sm_source: SmSource = "none"
+    sm_window_s: float | None = None
+    sm_age_s: float | None = None
+    sm_low_pct: float | None = None
+    sm_high_pct: float | None = None
+    sm_reason: str | None = None
+    lost_reason: str | None = None
+    lost_since: float | None = None
+    unavailable: Mapping[str, str] = NOTHING_MISSING
+
+
+@dataclass(frozen=True, slots=True)
+class HostSample:
+    """The machine around the GPUs. Keys and units as in ``metrics.HOST_METRICS``."""
+
+    cpu_pct: float | None = None
+    cpu_count: float | None = None
+    load1: float | None = None
+    mem_used_bytes: float | None = None
+    mem_total_bytes: float | None = None
+    swap_used_bytes: float | None = None
+    disk_read_bytes_per_s: float | None = None
+    disk_write_bytes_per_s: float | None = None
+    net_rx_bytes_per_s: float | None = None
+    net_tx_bytes_per_s: float | None = None
+    psi_cpu_pct: float | None = None
+    psi_io_pct: float | None = None
+    psi_mem_pct: float | None = None
+    unavailable: Mapping[str, str] = NOTHING_MISSING
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStatic:
+    """Facts of one process that do not change while it lives. Keys as in ``metrics.PROCESS_STATIC``."""
+
+    user: str | None = None
+    command: str | None = None
+    name: str | None = None
+    job: str | None = None
+    container: str | None = None
+    loader: str | None = None
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSample:
+    """One process on one GPU. A process with contexts on several GPUs has one sample for each of them.
+
+    Keys and units as in ``metrics.PROCESS_METRICS``. ``starttime`` is None when /proc does not show the process
+    (another PID namespace, hidepid); ``unavailable`` then says so.
+    """
+
+    pid: int
+    starttime: int | None = None
+    ppid: int | None = None
+    role: Role = "gpu"
+    gpu: int | None = None
+    gpu_mem_bytes: float | None = None
+    gpu_time_pct: float | None = None
+    type: str | None = None
+    cpu_pct: float | None = None
+    run_pct: float | None = None
+    wait_pct: float | None = None
+    main_run_pct: float | None = None
+    main_wait_pct: float | None = None
+    state: str | None = None
+    main_state: str | None = None
+    waiting_on: str | None = None
+    rss_bytes: float | None = None
+    read_bytes_per_s: float | None = None
+    write_bytes_per_s: float | None = None
+    threads: int | None = None
+    throttled_pct: float | None = None
+    nccl: bool | None = None
+    age_s: float | None = None
+    pin_memory: bool | None = None
+    pool_threads: int | None = None
+    pool_run_pct: float | None = None
+    static: ProcessStatic = ProcessStatic()
+    unavailable: Mapping[str, str] = NOTHING_MISSING
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where the numbers come from."""
+
+    hostname: str
+    boot_id: str | None = None
+    driver: str | None = None
+    source: Literal["local", "simulated", "recorded"] = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCost:
+    """What gputop itself takes: CPU in percent of one core since the last snapshot, resident memory in bytes."""
+
+    cpu_pct: float | None = None
+    rss_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened at a moment: a mark of the user, a lost GPU, an Xid. ``gpu`` is an index or None."""
+
+    t: float
+    kind: EventKind
+    text: str
+    gpu: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything measured at one moment.
+
+    ``t`` is Unix time in seconds. ``interval_s`` is the distance that the source aims at. ``stale`` names each
+    collector that is late, with the age of its data in seconds. ``notices`` are machine-wide remarks with their fix.
+    """
+
+    t: float
+    machine: Machine
+    gpus: tuple[GpuSample, ...] = ()
+    processes: tuple[ProcessSample, ...] = ()
+    host: HostSample = HostSample()
+    interval_s: float = 1.0
+    events: tuple[Event, ...] = ()
+    own: OwnCost | None = None
+    stale: Mapping[str, float] = NOTHING_LATE
+    notices: tuple[str, ...] = ()

@@ -1,0 +1,89 @@
+"""Snapshots in, frames out: history and diagnosis kept for every output alike.
+
+A pure function of the snapshots that it is fed: the same snapshots give the same frames, live or replayed. Nothing
+here reads a clock, a file or a device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gputop.diagnosis.engine import Diagnoser
+from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
+from gputop.model.history import History
+from gputop.model.snapshot import GpuSample, HostSample, Snapshot
+
+GPU_SERIES = (
+    "util_pct",
+    "sm_active_pct",
+    "sm_occupancy_pct",
+    "tensor_active_pct",
+    "dram_active_pct",
+    "mem_used_bytes",
+    "power_w",
+    "temp_c",
+    "sm_clock_mhz",
+    "pcie_rx_bytes_per_s",
+    "pcie_tx_bytes_per_s",
+    "nvlink_rx_bytes_per_s",
+    "nvlink_tx_bytes_per_s",
+)
+HOST_SERIES = ("cpu_pct", "mem_used_bytes", "psi_cpu_pct", "psi_io_pct")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One snapshot, what it means, and read-only access to what came before. Every output is a view of frames."""
+
+    snapshot: Snapshot
+    diagnoses: tuple[GpuDiagnosis, ...]
+    history: History
+    findings: tuple[Finding, ...]
+    waste: Waste
+
+
+class Monitor:
+    """Owns history and diagnosis."""
+
+    def __init__(self, interval_s: float = 1.0) -> None:
+        self._interval_s = interval_s
+        self._history = History(interval_s)
+        self._diagnoser = Diagnoser(interval_s)
+        self._sm_sources: dict[str, str] = {}
+        self._last_t: float | None = None
+
+    def feed(self, snapshot: Snapshot) -> Frame:
+        """Take one snapshot in and give the frame that it makes.
+
+        When the clock has stepped backwards, history and diagnosis begin afresh: a chart must not fold time.
+        """
+        if self._last_t is not None and snapshot.t <= self._last_t:
+            self._history = History(self._interval_s)
+            self._diagnoser = Diagnoser(self._interval_s)
+            self._sm_sources.clear()
+        self._last_t = snapshot.t
+        history, t = self._history, snapshot.t
+        diagnoses = self._diagnoser.observe(snapshot)
+        for gpu in snapshot.gpus:
+            uuid = gpu.static.uuid
+            values = {name: getattr(gpu, name) for name in GPU_SERIES}
+            values.update(self._diagnoser.lanes(uuid))
+            history.add(t, uuid, values)
+            self._mark_switch(gpu, t)
+        history.add(t, "host", _host_values(snapshot.host))
+        for event in snapshot.events:
+            key = next((g.static.uuid for g in snapshot.gpus if g.static.index == event.gpu), None)
+            history.mark(event.t, key, event.text)
+        return Frame(snapshot, diagnoses, history, self._diagnoser.findings(), self._diagnoser.waste())
+
+    def _mark_switch(self, gpu: GpuSample, t: float) -> None:
+        """Two rungs never mix in one series: the change of source is a mark in the chart."""
+        uuid, now = gpu.static.uuid, gpu.sm_source
+        before = self._sm_sources.get(uuid)
+        self._sm_sources[uuid] = now
+        if before is not None and before != now and gpu.lost_reason is None:
+            self._history.mark(t, uuid, f"SM source: {before} → {now}")
+
+
+def _host_values(host: HostSample) -> dict[str, float | None]:
+    return {name: getattr(host, name) for name in HOST_SERIES}

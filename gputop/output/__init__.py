@@ -1,0 +1,1 @@
+"""Every form of output that is not interactive."""

@@ -1,0 +1,1 @@
+"""Where snapshots come from: this machine, a simulated node, a recording. No source knows an output."""

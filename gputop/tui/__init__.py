@@ -1,0 +1,1 @@
+"""The interactive screen. Textual is imported here and nowhere else."""
