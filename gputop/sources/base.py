@@ -9,11 +9,11 @@ from gputop.model.snapshot import Snapshot
 
 
 class SourceError(Exception):
-    """The source cannot deliver anything. The text is one line: what is wrong and how to mend it."""
+    """The source cannot deliver anything. One line of text: what is wrong, how to mend it."""
 
 
 class UsageError(Exception):
-    """What the user asked for does not exist or is malformed. The text is one line: what is wrong and how to mend it."""
+    """What the user asked for does not exist or is malformed. One line of text: what is wrong, how to mend it."""
 
 
 class Source(Protocol):
