@@ -1,0 +1,29 @@
+"""A process as the GPU driver reports it: the hand-over from the NVML session to the /proc collector.
+
+Carries no /proc facts and no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gputop.model.snapshot import NOTHING_MISSING
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """One process holding a context on one GPU.
+
+    ``gpu`` is the index of the GPU's sample. ``pid`` is a host pid: inside a container without the host PID namespace
+    it names no process in /proc, or another one. ``type`` is C (compute), G (graphics) or X (both). ``gpu_time_pct``
+    is the share of time in which the process had a kernel running, not SM activity. ``unavailable`` says by key
+    (``gpu_mem_bytes``, ``gpu_time_pct``) why a value is None.
+    """
+
+    gpu: int
+    pid: int
+    gpu_mem_bytes: float | None = None
+    type: str | None = None
+    gpu_time_pct: float | None = None
+    unavailable: Mapping[str, str] = NOTHING_MISSING
