@@ -1,0 +1,159 @@
+"""Checks of what a recording says: one value, one row of facts, one whole table of cells.
+
+Nothing here knows lines or time. Whatever does not follow the format raises Damage.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from math import hypot
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from gputop.model.snapshot import NOTHING_MISSING
+from gputop.recording.format import Check, Column, clean_text
+
+_MOST = 2.0**64
+_MOST_REASONS = 128
+_MOST_KNOWN_TEXTS = 4096
+_WHOLE = frozenset({int, type(None)})
+_FLAG = frozenset({bool, type(None)})
+
+
+class Damage(Exception):
+    """A line that does not follow the format. The reader counts it and goes on."""
+
+
+class Layout(NamedTuple):
+    """How rows of one kind map to a class: places of known columns by check, and what fills each field."""
+
+    width: int
+    numbers: tuple[int, ...]
+    wholes: tuple[int, ...]
+    flags: tuple[int, ...]
+    texts: tuple[int, ...]
+    sources: tuple[tuple[int | None, Any], ...]
+
+
+def layout_of(names: object, columns: Sequence[Column]) -> Layout:
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise Damage("columns are not a list of names")
+    places = {name: place for place, name in enumerate(names)}
+    known = [(places[c.key], c.check) for c in columns if c.key in places]
+    by_check = {
+        check: tuple(place for place, of in known if of == check) for check in ("number", "whole", "flag", "text")
+    }
+    sources = tuple((places.get(c.key), c.default) for c in columns)
+    return Layout(len(names), by_check["number"], by_check["whole"], by_check["flag"], by_check["text"], sources)
+
+
+def _reject_constant(_name: str) -> None:
+    """NaN and Infinity are not JSON and mean "not measured" here."""
+
+
+_DECODER = json.JSONDecoder(parse_constant=_reject_constant)
+
+
+def parse_line(line: bytes) -> dict[str, Any]:
+    """One line as an object. Raises Damage for anything else."""
+    try:
+        parsed = _DECODER.decode(line.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise Damage("not a line of JSON") from error
+    if not isinstance(parsed, dict):
+        raise Damage("not an object")
+    return parsed
+
+
+def number(value: object) -> float:
+    if isinstance(value, (int, float)) and -_MOST < value < _MOST:
+        return value
+    raise Damage("not a number")
+
+
+def checked(value: object, check: str) -> Any:
+    """One value of a slow path: a static fact, or a cell of a column in which something is odd. None stays None."""
+    if value is None:
+        return None
+    if check == "text":
+        if isinstance(value, str):
+            return clean_text(value)
+    elif check == "flag":
+        if isinstance(value, (bool, int)) and value in (0, 1):
+            return bool(value)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        # 1e999 parses to infinity: not measured, as NaN is.
+        if value in (float("inf"), float("-inf")):
+            return None
+        if -_MOST < value < _MOST:
+            if check == "number":
+                return value
+            if value == int(value):
+                return int(value)
+    raise Damage(f"a value is not a {check}")
+
+
+def facts_of(given: object, columns: Sequence[Column]) -> dict[str, Any]:
+    if not isinstance(given, dict):
+        raise Damage("facts are not an object")
+    return {c.key: checked(given.get(c.key), c.check) for c in columns}
+
+
+def words_of(given: object) -> Mapping[str, str]:
+    """A map of reasons by key."""
+    if not isinstance(given, dict) or len(given) > _MOST_REASONS:
+        raise Damage("reasons are not an object of texts")
+    words = {}
+    for key, reason in given.items():
+        if not isinstance(reason, str):
+            raise Damage("a reason is not a text")
+        words[clean_text(key)] = clean_text(reason)
+    return MappingProxyType(words) if words else NOTHING_MISSING
+
+
+class Table:
+    """Rows of cells turned into checked columns. Remembers which texts are clean, so that they are not read again."""
+
+    def __init__(self) -> None:
+        self._texts: set[str | None] = {None}
+
+    def columns(self, rows: object, layout: Layout, most: int) -> list[Sequence[Any]]:
+        """The columns of one to ``most`` rows. Raises Damage or TypeError for cells of wrong kinds."""
+        if not isinstance(rows, list) or len(rows) > most or not rows:
+            raise Damage("rows are not a list")
+        if set(map(type, rows)) != {list} or set(map(len, rows)) != {layout.width}:
+            raise Damage("rows do not fit the columns")
+        columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
+        if not self._sound(columns, layout):
+            groups: tuple[tuple[Check, tuple[int, ...]], ...] = (
+                ("number", layout.numbers),
+                ("whole", layout.wholes),
+                ("flag", layout.flags),
+                ("text", layout.texts),
+            )
+            for check, places in groups:
+                for place in places:
+                    columns[place] = [checked(value, check) for value in columns[place]]
+        return columns
+
+    def _sound(self, columns: Sequence[Sequence[Any]], layout: Layout) -> bool:
+        """Whether every cell is of its kind, finite and small.
+
+        Numbers are compared all at once: no magnitude exceeds the Euclidean norm, and the norm refuses what is not a
+        number.
+        """
+        texts = set(chain.from_iterable([columns[place] for place in layout.texts]))
+        if not texts <= self._texts:
+            if len(self._texts) > _MOST_KNOWN_TEXTS:
+                self._texts = {None}
+            self._texts.update(text for text in texts if isinstance(text, str) and clean_text(text) == text)
+            if not texts <= self._texts:
+                return False
+        wholes = list(chain.from_iterable([columns[place] for place in layout.wholes]))
+        flags = chain.from_iterable([columns[place] for place in layout.flags])
+        if not (_WHOLE.issuperset(map(type, wholes)) and _FLAG.issuperset(map(type, flags))):
+            return False
+        numbers = chain.from_iterable([columns[place] for place in layout.numbers])
+        return hypot(*[v for v in chain(wholes, numbers) if v is not None]) < _MOST

@@ -1,0 +1,266 @@
+"""Lines of a recording to snapshots: columns mapped by name, every value checked, gaps made visible.
+
+A line that is not what the format says is dropped and counted, never half believed. Values of a frame are checked
+column by column at C speed, because a day of frames must be read in well under a minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
+from typing import Any, cast
+
+from gputop.model.snapshot import (
+    NOTHING_MISSING,
+    Event,
+    GpuSample,
+    GpuStatic,
+    HostSample,
+    Machine,
+    ProcessSample,
+    ProcessStatic,
+    Snapshot,
+)
+from gputop.recording.checks import Damage, Layout, Table, checked, facts_of, layout_of, number, parse_line, words_of
+from gputop.recording.format import (
+    EVENT_KINDS,
+    GAP_INTERVALS,
+    GPU_COLUMNS,
+    GPU_FACTS,
+    HOST_COLUMNS,
+    MOST_GPUS,
+    MOST_PROCESSES,
+    PROCESS_COLUMNS,
+    PROCESS_FACTS,
+    ROLES,
+    SM_SOURCES,
+    VERSION,
+    RecordingError,
+    clean_text,
+)
+
+_MOST_TIME = 1e11
+_MOST_EVENTS = 256
+_MOST_UUIDS = 1024
+_MOST_FACTS = 5120
+_INTERVALS = (0.01, 86400.0)
+_UNKNOWN_PROCESS = ProcessStatic()
+_SM_SOURCE = next(i for i, c in enumerate(GPU_COLUMNS) if c.key == "sm_source")
+_ROLE = next(i for i, c in enumerate(PROCESS_COLUMNS) if c.key == "role")
+
+
+class Decoder:
+    """Takes lines in order and gives the snapshots that they make.
+
+    ``damaged`` counts the lines that were dropped. Raises RecordingError for a recording of a newer format.
+    """
+
+    def __init__(self) -> None:
+        self.damaged = 0
+        self.frames = 0
+        self.interval_s = 1.0
+        self.trailing: list[Event] = []
+        """Events after the last frame; they belong to the next one."""
+        self._machine: Machine | None = None
+        self._gpus: tuple[GpuStatic, ...] = ()
+        self._uuids: set[str] = set()
+        self._layouts: tuple[Layout, Layout, Layout] | None = None
+        self._facts: dict[tuple[int, int | None], ProcessStatic] = {}
+        self._table = Table()
+        self._last_t: float | None = None
+        self._restarted = False
+        self._damage = False
+        self._na: tuple[object, list[Mapping[str, str]], Mapping[str, str]] | None = None
+
+    def note_damage(self) -> None:
+        """Say that something before the next frame was lost; it will carry a gap."""
+        self._damage = True
+
+    def feed(self, line: bytes) -> Snapshot | None:
+        """The snapshot that this line completes, if it is a good frame."""
+        try:
+            parsed = parse_line(line)
+            kind = parsed.get("k")
+            if kind == "frame":
+                return self._frame(parsed)
+            if kind == "key":
+                self._key(parsed)
+            elif kind == "procs":
+                self._learn(parsed.get("procs"))
+            elif kind == "event":
+                self._event(parsed)
+        except Damage:
+            self.damaged += 1
+            self._damage = True
+        return None
+
+    def _key(self, parsed: dict[str, Any]) -> None:
+        version = parsed.get("v")
+        if not isinstance(version, int) or version < 1:
+            raise Damage("no version")
+        if version > VERSION:
+            raise RecordingError(
+                f"recorded in format {version}, this gputop reads format {VERSION}: update gputop to read it"
+            )
+        layouts = (
+            layout_of(parsed.get("gpu_cols", []), GPU_COLUMNS),
+            layout_of(parsed.get("proc_cols", []), PROCESS_COLUMNS),
+            layout_of(parsed.get("host_cols", []), HOST_COLUMNS),
+        )
+        gpus = parsed.get("gpus", [])
+        if not isinstance(gpus, list) or len(gpus) > MOST_GPUS:
+            raise Damage("gpus are not a list")
+        statics = tuple(_gpu_static(given, place) for place, given in enumerate(gpus))
+        boot, host, driver = (checked(parsed.get(key), "text") for key in ("boot", "host", "driver"))
+        interval = checked(parsed.get("interval"), "number")
+        self._uuids.update(static.uuid for static in statics)
+        if len(self._uuids) > _MOST_UUIDS:
+            raise RecordingError(f"names more than {_MOST_UUIDS} GPUs: not a recording of one machine")
+        if self._machine is not None and boot != self._machine.boot_id:
+            self._restarted = True
+        self._machine = Machine(host or "unknown", boot, driver, "recorded")
+        if interval is not None and _INTERVALS[0] <= interval <= _INTERVALS[1]:
+            self.interval_s = float(interval)
+        # The same GPUs keep the same objects, so that a consumer may compare them by identity.
+        if statics != self._gpus:
+            self._gpus = statics
+        self._layouts = layouts
+        self._facts.clear()
+        self._learn(parsed.get("procs", []))
+
+    def _learn(self, given: object) -> None:
+        if not isinstance(given, list):
+            raise Damage("procs are not a list")
+        facts = self._facts
+        for each in given:
+            if not isinstance(each, dict):
+                raise Damage("a process is not an object")
+            pid, start = checked(each.get("pid"), "whole"), checked(each.get("starttime"), "whole")
+            facts[(pid, start)] = ProcessStatic(**facts_of(each, PROCESS_FACTS))
+            if len(facts) > _MOST_FACTS:
+                del facts[next(iter(facts))]
+
+    def _event(self, parsed: dict[str, Any]) -> None:
+        kind, text = parsed.get("kind"), checked(parsed.get("text"), "text")
+        if not isinstance(kind, str) or kind not in EVENT_KINDS:
+            raise Damage("an event of an unknown kind")
+        gpu = checked(parsed.get("gpu"), "whole")
+        event = Event(float(number(parsed.get("t"))), cast(Any, kind), text or "", gpu)
+        if len(self.trailing) < _MOST_EVENTS:
+            self.trailing.append(event)
+
+    def _frame(self, parsed: dict[str, Any]) -> Snapshot:
+        machine, layouts = self._machine, self._layouts
+        if machine is None or layouts is None:
+            raise Damage("a frame before any key")
+        t = number(parsed.get("t"))
+        if not 0.0 < t < _MOST_TIME:
+            raise Damage("a time that cannot be")
+        gpu_rows, process_rows, host_row = parsed.get("gpus", []), parsed.get("procs", []), parsed.get("host", [])
+        try:
+            missing, host_missing = self._reasons(parsed.get("na"), len(gpu_rows))
+            gpus = self._gpu_samples(gpu_rows, layouts[0], missing)
+            processes = self._processes(process_rows, layouts[1], parsed.get("na_procs"))
+            host = self._host(host_row, layouts[2], host_missing)
+            late = parsed.get("stale")
+            stale = {clean_text(k): float(number(v)) for k, v in late.items()} if late else {}
+            notices = tuple(clean_text(text) for text in parsed.get("notices", ()))
+        except (TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+            raise Damage("a frame of wrong types") from error
+        events = tuple(event for event in self.trailing if event.kind != "verdict")
+        gap = self._gap(t)
+        self.trailing.clear()
+        self._last_t = t
+        self._restarted = self._damage = False
+        self.frames += 1
+        return Snapshot(
+            t=float(t),
+            machine=machine,
+            gpus=gpus,
+            processes=processes,
+            host=host,
+            interval_s=self.interval_s,
+            events=events if gap is None else (gap, *events),
+            stale=stale,
+            notices=notices,
+        )
+
+    def _gap(self, t: float) -> Event | None:
+        last = self._last_t
+        if last is None:
+            return Event(t, "gap", "the recording is damaged before this") if self._damage else None
+        lost = t - last
+        if self._restarted:
+            return Event(t, "gap", "the machine was restarted")
+        if lost <= 0.0:
+            return Event(t, "gap", f"the clock was set back by {-lost:.0f} s")
+        if self._damage:
+            return Event(t, "gap", f"no data for {lost:.0f} s: the recording is damaged here")
+        if lost > GAP_INTERVALS * self.interval_s:
+            return Event(t, "gap", f"no data for {lost:.0f} s")
+        return None
+
+    def _reasons(self, given: object, count: int) -> tuple[Iterable[Mapping[str, str]], Mapping[str, str]]:
+        """Why values are missing, for each GPU row and for the host. The same text as before is not read again."""
+        if given is None:
+            return repeat(NOTHING_MISSING, count), NOTHING_MISSING
+        if self._na is None or self._na[0] != given or len(self._na[1]) != count:
+            if not isinstance(given, dict) or count > MOST_GPUS:
+                raise Damage("na is not an object")
+            by_row = [words_of(given.get(str(row), {})) for row in range(count)]
+            self._na = (given, by_row, words_of(given.get("host", {})))
+        return self._na[1], self._na[2]
+
+    def _gpu_samples(self, rows: object, layout: Layout, missing: Iterable[Mapping[str, str]]) -> tuple[GpuSample, ...]:
+        if rows == []:
+            return ()
+        columns = self._table.columns(rows, layout, len(self._gpus))
+        fills = _fills(columns, layout)
+        fills[_SM_SOURCE] = [s if s in SM_SOURCES else "none" for s in _first(fills[_SM_SOURCE], columns)]
+        return tuple(map(cast("Callable[..., GpuSample]", GpuSample), self._gpus, *fills, missing))
+
+    def _processes(self, rows: object, layout: Layout, given: object) -> tuple[ProcessSample, ...]:
+        pid, start = layout.sources[0][0], layout.sources[1][0]
+        if rows == [] or pid is None:
+            return ()
+        columns = self._table.columns(rows, layout, MOST_PROCESSES)
+        if None in columns[pid]:
+            raise Damage("a process without a pid")
+        fills = _fills(columns, layout)
+        fills[_ROLE] = [role if role in ROLES else "helper" for role in _first(fills[_ROLE], columns)]
+        facts, starts = self._facts, columns[start] if start is not None else repeat(None)
+        statics = [facts.get(identity, _UNKNOWN_PROCESS) for identity in zip(columns[pid], starts, strict=False)]
+        missing: Iterable[Mapping[str, str]] = repeat(NOTHING_MISSING)
+        if given:
+            by_row = [NOTHING_MISSING] * len(statics)
+            for words, places in cast(Any, given):
+                reasons = words_of(words)
+                for place in places:
+                    by_row[place] = reasons
+            missing = by_row
+        return tuple(map(cast("Callable[..., ProcessSample]", ProcessSample), *fills, statics, missing))
+
+    def _host(self, row: object, layout: Layout, missing: Mapping[str, str]) -> HostSample:
+        if row == []:
+            return HostSample(unavailable=missing)
+        columns = self._table.columns([row], layout, 1)
+        values = [default if place is None else columns[place][0] for place, default in layout.sources]
+        return cast("Callable[..., HostSample]", HostSample)(*values, missing)
+
+
+def _fills(columns: Sequence[Sequence[Any]], layout: Layout) -> list[Iterable[Any]]:
+    """For each field of the class its column, or its default over and over."""
+    return [repeat(default) if place is None else columns[place] for place, default in layout.sources]
+
+
+def _first(fill: Iterable[Any], columns: Sequence[Sequence[Any]]) -> Iterable[Any]:
+    """A fill cut to the number of rows: a default repeats without end."""
+    return (value for value, _ in zip(fill, columns[0], strict=False))
+
+
+def _gpu_static(given: object, place: int) -> GpuStatic:
+    facts = facts_of(given, GPU_FACTS)
+    facts["index"] = place if facts["index"] is None else facts["index"]
+    facts["uuid"] = facts["uuid"] or f"unknown-{place}"
+    facts["name"] = facts["name"] or "unknown GPU"
+    return GpuStatic(**facts)

@@ -1,0 +1,91 @@
+"""The words of the recording format, version 1: columns, limits, and the cleaning of what a file says.
+
+Columns derive from the metric catalogue and the snapshot's fields, so a new metric is recorded by being declared.
+Nothing here opens a file.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import MISSING, fields
+from typing import Any, Literal, NamedTuple
+
+from gputop.model.metrics import GPU_METRICS, GPU_STATE, HOST_METRICS, PROCESS_METRICS, SM_PROVENANCE
+from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, ProcessSample, ProcessStatic
+
+VERSION = 1
+MEMBER_FRAMES = 60
+"""Frames in one gzip member: what a flipped byte can cost at most."""
+MOST_LINE_BYTES = 2 << 20
+"""A longer line is damage: parsed JSON takes up to 21 times its text, and reading must stay below 200 MB."""
+MOST_TEXT = 4096
+MOST_GPUS = 256
+MOST_PROCESSES = 4096
+GAP_INTERVALS = 3.0
+SUFFIXES = (".jsonl.gz", ".jsonl")
+EVENT_KINDS = frozenset({"mark", "verdict", "gap", "gpu_lost", "ecc", "xid", "throttle"})
+ROLES = frozenset({"gpu", "loader", "helper", "orphan"})
+SM_SOURCES = frozenset({"gpm", "dcgm-exporter", "dcgmi", "bound", "none"})
+
+Rounding = Literal["digits", "whole", "fine"]
+Check = Literal["number", "whole", "flag", "text"]
+
+
+class RecordingError(Exception):
+    """A recording cannot be read or written. One line of text: which file, what is wrong, how to mend it."""
+
+
+class Column(NamedTuple):
+    """One column of a row: the snapshot's field, what its values must be, how floats are rounded, what absence is."""
+
+    key: str
+    check: Check
+    rounding: Rounding
+    default: Any
+
+
+_CHECKS: dict[str, Check] = {
+    "float | None": "number",
+    "int": "whole",
+    "int | None": "whole",
+    "bool | None": "flag",
+    "str": "text",
+    "str | None": "text",
+    "Role": "text",
+    "SmSource": "text",
+}
+_METRICS = {**GPU_METRICS, **SM_PROVENANCE, **GPU_STATE, **HOST_METRICS, **PROCESS_METRICS}
+
+
+def _rounding(key: str) -> Rounding:
+    """Memory is whole bytes and counters and times keep their steps; four digits would erase both."""
+    metric = _METRICS.get(key)
+    if metric is not None and metric.unit == "bytes":
+        return "whole"
+    return "fine" if key == "lost_since" or (metric is not None and metric.kind == "counter") else "digits"
+
+
+def columns_of(kind: type[Any]) -> tuple[Column, ...]:
+    """The recorded fields of a class of the snapshot, in the order in which it declares them."""
+    return tuple(
+        Column(f.name, _CHECKS[str(f.type)], _rounding(f.name), None if f.default is MISSING else f.default)
+        for f in fields(kind)
+        if f.name not in ("static", "unavailable")
+    )
+
+
+GPU_COLUMNS = columns_of(GpuSample)
+PROCESS_COLUMNS = columns_of(ProcessSample)
+HOST_COLUMNS = columns_of(HostSample)
+GPU_FACTS = columns_of(GpuStatic)
+PROCESS_FACTS = columns_of(ProcessStatic)
+
+_SPACES = re.compile(r"[\t\n\v\f\r]")
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+
+
+def clean_text(text: str) -> str:
+    """Text that is safe on a terminal: no control, escape, direction or half characters, at most 4096 long."""
+    if text.isascii() and text.isprintable() and len(text) <= MOST_TEXT:
+        return text
+    return _UNPRINTABLE.sub("?", _SPACES.sub(" ", text[:MOST_TEXT]))

@@ -1,0 +1,100 @@
+"""Recordings read from the beginning, frame by frame, in constant memory.
+
+What cannot be read is skipped and becomes a gap in the frames; only a file without any frame is an error. Seeking is
+in ``index.py``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import BinaryIO
+
+from gputop.model.snapshot import Snapshot
+from gputop.recording.decode import Decoder
+from gputop.recording.format import SUFFIXES, RecordingError
+from gputop.recording.members import Outcome, gzip_lines, is_gzip, next_member, open_recording, plain_lines
+
+_MOST_BAD_LINES = 1000
+"""After so many bad lines without a good frame a file is given up: it is no recording."""
+
+
+def read_snapshots(path: str) -> Iterator[Snapshot]:
+    """Every readable frame of a recording, a file or a directory of them, oldest first.
+
+    Raises RecordingError when there is nothing to read, or when the format is newer than this program.
+    """
+    decoder, found = Decoder(), False
+    for file_path in recording_files(path):
+        with open_recording(file_path) as file:
+            for snapshot in frames(lines_of(file, decoder), decoder, file_path):
+                found = True
+                yield snapshot
+    if not found:
+        raise RecordingError(f"{path}: no frame of a recording in it")
+
+
+def recording_files(path: str) -> list[str]:
+    """The files of a recording: the file itself, or those of a directory in the order of their names, which hold the
+    time. Raises RecordingError when there is none, or when a directory mixes machines."""
+    if not os.path.isdir(path):
+        return [path]
+    try:
+        names = sorted(name for name in os.listdir(path) if name.endswith(SUFFIXES))
+    except OSError as error:
+        raise RecordingError(f"{path}: {error.strerror or error}") from error
+    if not names:
+        raise RecordingError(f"{path}: no recording in this directory")
+    # HOST-TIME-PID: names that hold no time stand for themselves.
+    hosts = {name.rsplit("-", 2)[0] for name in names if name.count("-") >= 2}
+    if len(hosts) > 1:
+        raise RecordingError(f"{path}: recordings of several machines ({', '.join(sorted(hosts)[:4])}): name one file")
+    return [os.path.join(path, name) for name in names]
+
+
+def frames(lines: Iterable[bytes], decoder: Decoder, name: str) -> Iterator[Snapshot]:
+    """The frames that lines make. Events after the last frame are given to it, so that none is lost."""
+    last: Snapshot | None = None
+    bad = 0
+    for line in lines:
+        before = decoder.damaged
+        try:
+            snapshot = decoder.feed(line)
+        except RecordingError as error:
+            raise RecordingError(f"{name}: {error}") from error
+        if decoder.damaged != before:
+            bad += 1
+            if bad > _MOST_BAD_LINES:
+                break
+        if snapshot is not None:
+            bad = 0
+            if last is not None:
+                yield last
+            last = snapshot
+    if last is not None:
+        late = tuple(event for event in decoder.trailing if event.kind != "verdict")
+        decoder.trailing.clear()
+        yield replace(last, events=last.events + late) if late else last
+
+
+def lines_of(file: BinaryIO, decoder: Decoder, offset: int = 0, end: int | None = None) -> Iterator[bytes]:
+    """The lines of a file between two offsets of members (or of lines, when it is plain). Damage is told to the
+    decoder."""
+    if not is_gzip(file):
+        for _, line in plain_lines(file, offset, end):
+            if line is None:
+                decoder.note_damage()
+            elif line:
+                yield line
+        return
+    at: int | None = offset
+    while at is not None and (end is None or at < end):
+        outcome = Outcome()
+        yield from (line for line in gzip_lines(file, at, outcome) if line)
+        if outcome.fate == "torn":
+            return
+        at = outcome.end
+        if outcome.fate == "damaged":
+            decoder.note_damage()
+            at = next_member(file, at)
