@@ -1,0 +1,153 @@
+"""The demo's scenarios by name: what each shows, what it must be diagnosed as, and the machine that lives it.
+
+Adding a scenario is adding a builder and its row. Machines are built only when they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from types import MappingProxyType
+
+from gputop.sources.base import UsageError
+from gputop.sources.simulation import failures, node, single
+from gputop.sources.simulation.life import NodeLife
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The diagnosis that a GPU of a scenario must reach after ``after_s`` seconds, with at least these badges."""
+
+    verdict: str
+    flag: str | None = None
+    badges: tuple[str, ...] = ()
+    gpu: int = 0
+    after_s: float = 40.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One row of ``gputop demo --list``. ``title`` is one line: what it shows."""
+
+    name: str
+    title: str
+    build: Callable[[], NodeLife]
+    expected: tuple[Expected, ...]
+
+
+DEFAULT = "node"
+
+_NODE = (
+    Expected("small_kernels", "A"),
+    Expected("healthy", gpu=1),
+    Expected("healthy", gpu=2),
+    Expected("dataloader_cpu", gpu=3),
+    Expected("communication", "A", gpu=4),
+    Expected("memory_bandwidth", gpu=5),
+    Expected("dataloader_io", gpu=6),
+    Expected("idle_holding_memory", gpu=7),
+)
+
+
+def _one(name: str, title: str, build: Callable[[], NodeLife], verdict: str, *badges: str) -> Scenario:
+    return Scenario(name, title, build, (Expected(verdict, badges=badges),))
+
+
+_ROWS = (
+    Scenario("node", "eight GPUs of one node, each with another fate (the default)", node.node, _NODE),
+    _one("healthy", "a training job that uses the whole chip", single.healthy, "healthy"),
+    Scenario(
+        "small_kernels",
+        "busy but not working: a stream of tiny kernels, launch-bound",
+        single.small_kernels,
+        (Expected("small_kernels", "A"),),
+    ),
+    Scenario(
+        "communication",
+        "busy but not working: waiting in NCCL for other ranks",
+        single.communication,
+        (Expected("communication", "A"),),
+    ),
+    _one("dataloader_cpu", "starved: workers decode all the time", single.dataloader_cpu, "dataloader_cpu"),
+    _one(
+        "dataloader_cpu_throttled",
+        "starved: workers cut short by the cgroup's CPU limit",
+        single.dataloader_cpu_throttled,
+        "dataloader_cpu",
+        "cpu_limit",
+    ),
+    _one("dataloader_io", "starved: workers wait for the disk", single.dataloader_io, "dataloader_io"),
+    _one("dataloader_network", "starved: workers wait for the network", single.dataloader_network, "dataloader_io"),
+    _one("main_process", "starved: the main thread is the bottleneck", single.main_process, "main_process"),
+    _one("pcie_transfer", "starved: pageable copies over PCIe", single.pcie_transfer, "pcie_transfer"),
+    _one("worker_restart", "starved: workers are started anew each epoch", single.worker_restart, "worker_restart"),
+    _one("checkpoint_pause", "pauses while a checkpoint is written", single.checkpoint_pause, "checkpoint_pause"),
+    _one(
+        "starved_unattributed",
+        "starved, and the host shows no cause",
+        single.starved_unattributed,
+        "starved_unattributed",
+    ),
+    _one("low_demand", "a server with bursts of requests", single.low_demand, "low_demand"),
+    _one("memory_bandwidth", "decoding: bound by memory bandwidth", single.memory_bandwidth, "memory_bandwidth"),
+    _one("no_tensor_cores", "all in FP32: the tensor cores sleep", single.no_tensor_cores, "no_tensor_cores"),
+    _one("low_occupancy", "few warps on each multiprocessor", single.low_occupancy, "low_occupancy"),
+    Scenario(
+        "low_sm",
+        "SM activity low, and no DRAM counter to say why",
+        single.low_sm,
+        (Expected("low_sm", "A"),),
+    ),
+    _one("no_sm_counter", "a GPU without an SM counter: only a bound", single.no_sm_counter, "no_bottleneck_seen"),
+    _one(
+        "idle_holding_memory",
+        "a forgotten notebook holds memory",
+        single.idle_holding_memory,
+        "idle_holding_memory",
+    ),
+    _one("thermal", "hot: clocks cut", failures.thermal, "healthy", "thermal"),
+    _one("memory_leak", "memory grows until it is full", failures.memory_leak, "healthy", "memory_leak"),
+    Scenario(
+        "straggler",
+        "four ranks of one job wait for the slowest",
+        failures.straggler,
+        (Expected("healthy", badges=("straggler",), gpu=2), Expected("working", gpu=0)),
+    ),
+    Scenario(
+        "lost_gpu",
+        "one of four GPUs falls off the bus after a minute",
+        failures.lost_gpu,
+        (Expected("healthy", gpu=0), Expected("collecting", badges=("lost",), gpu=2, after_s=75.0)),
+    ),
+    _one("counter_fault", "a broken SM counter reads 0", failures.counter_fault, "no_bottleneck_seen", "counter_fault"),
+    _one("one_gpu", "one big GPU, starved by its dataloader", single.one_gpu, "dataloader_cpu"),
+    Scenario(
+        "mig",
+        "a GPU split into two instances",
+        failures.mig,
+        (Expected("healthy", gpu=1), Expected("healthy", gpu=2)),
+    ),
+    Scenario("sixteen", "sixteen GPUs", lambda: node.node(16), _NODE),
+    _one("power_capped", "a low power limit holds the clocks down", failures.power_capped, "healthy", "power_capped"),
+    _one("ecc", "an uncorrected memory error", failures.ecc, "healthy", "ecc"),
+    _one(
+        "pid_namespace",
+        "processes of another PID namespace: no host signals",
+        failures.pid_namespace,
+        "starved_unattributed",
+    ),
+    _one("shared_gpu", "two jobs on one GPU", failures.shared_gpu, "healthy", "shared_gpu"),
+)
+
+SCENARIOS: Mapping[str, Scenario] = MappingProxyType({row.name: row for row in _ROWS})
+
+
+def find(name: str | None) -> Scenario:
+    """The scenario of that name, or the default one. Raises UsageError with the nearest name."""
+    scenario = SCENARIOS.get(name or DEFAULT)
+    if scenario is None:
+        near = get_close_matches(str(name), SCENARIOS, 1, 0.4)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise UsageError(f"There is no demo scenario {name!r}.{hint} `gputop demo --list` names them all.")
+    return scenario

@@ -1,0 +1,226 @@
+"""The simulated source: machines that run anywhere, for the demo, pictures and tests.
+
+A machine is a pure function of seed and time. Nothing is remembered between two snapshots, so the past that charts
+and verdicts need is simply asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import floor
+
+from gputop.model.snapshot import Event, HostSample, Machine, OwnCost, ProcessSample, Snapshot
+from gputop.sources.scenarios import find
+from gputop.sources.simulation.gpus import DRIVER, GIB, LOST_REASON, XID_CONTAINED_ECC, GpuPlan, plan_gpu, sample_gpu
+from gputop.sources.simulation.life import HostLife, NodeLife
+from gputop.sources.simulation.node import node
+from gputop.sources.simulation.noise import drift, ripple
+from gputop.sources.simulation.processes import JobPlan, plan_job, sample_job
+
+FULL_RATE_PAST_S = 130.0
+"""So much of the past comes at full rate: the default chart and the longest diagnosis window need no more."""
+COARSE_PAST_S = 5.0
+_MB = 1e6
+_HOST_SERIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    machine: Machine
+    host: HostLife
+    gpus: tuple[GpuPlan, ...]
+    jobs: tuple[tuple[JobPlan, ...], ...]
+    seed: int
+
+
+@lru_cache(maxsize=8)
+def _plan(scenario: str | None, seed: int, gpus: int) -> _Plan:
+    """Everything that does not change with time. Pure, and kept because a snapshot is asked for every second."""
+    row = find(scenario)
+    life: NodeLife = node(gpus) if row.build is node else row.build()
+    plans: list[GpuPlan] = []
+    for index, gpu in enumerate(life.gpus):
+        parent = None if gpu.mig_parent is None else plans[gpu.mig_parent].static.uuid
+        plans.append(plan_gpu(gpu, life.chip, index, seed, parent))
+    taken = {job.pid for gpu in life.gpus for job in gpu.jobs}
+    jobs: list[tuple[JobPlan, ...]] = []
+    for plan in plans:
+        mine = []
+        for job in plan.life.jobs:
+            planned = plan_job(job, plan, taken)
+            if job.workers is not None:
+                taken.update(range(planned.first_worker, planned.first_worker + job.workers.count))
+            mine.append(planned)
+        jobs.append(tuple(mine))
+    machine = Machine(life.hostname, f"simulated-{seed}", DRIVER, "simulated")
+    return _Plan(machine, life.host, tuple(plans), tuple(jobs), seed)
+
+
+def snapshot_at(
+    t: float,
+    *,
+    scenario: str | None = None,
+    seed: int = 0,
+    gpus: int = 8,
+    started: float,
+    interval_s: float = 1.0,
+) -> Snapshot:
+    """The machine at Unix time t, as a pure function of its arguments: any moment, in any order.
+
+    ``started`` is the Unix time at which the program began; ages and events count from it. ``gpus`` sizes the default
+    machine; the other scenarios bring their own number. Raises UsageError for a scenario that does not exist.
+    """
+    plan = _plan(scenario, seed, gpus)
+    shares = [gpu.share(t, interval_s) for gpu in plan.gpus]
+    samples = tuple(
+        [sample_gpu(gpu, t, interval_s, started, share) for gpu, share in zip(plan.gpus, shares, strict=True)]
+    )
+    processes: list[ProcessSample] = []
+    for gpu, jobs, share in zip(samples, plan.jobs, shares, strict=True):
+        # The driver lists no processes of a GPU that it cannot reach.
+        if gpu.lost_reason is None:
+            for job in jobs:
+                processes += sample_job(job, t, started, share, gpu.util_pct)
+    return Snapshot(
+        t,
+        plan.machine,
+        samples,
+        tuple(processes),
+        _host(plan, t),
+        interval_s,
+        _events(plan, t - interval_s, t, started),
+    )
+
+
+def _host(plan: _Plan, t: float) -> HostSample:
+    host, seed = plan.host, plan.seed
+    wobble, traffic = drift(seed, _HOST_SERIES, t), 1.0 + 0.15 * drift(seed, _HOST_SERIES + 1, t)
+    cpu = min(100.0, max(0.0, host.cpu + wobble * (0.5 + 0.03 * host.cpu)))
+    return HostSample(
+        cpu_pct=round(cpu, 1),
+        cpu_count=float(host.cores),
+        load1=round(host.cores * (host.cpu + 0.4 * host.psi_cpu + 2.0 * ripple(seed, _HOST_SERIES, t, 30.0)) / 100.0, 2)
+        if host.cpu >= 2.0
+        else 0.1,
+        mem_used_bytes=(host.memory_gib + 0.4 * wobble) * GIB,
+        mem_total_bytes=host.total_gib * GIB,
+        swap_used_bytes=0.0,
+        disk_read_bytes_per_s=host.disk_read_mb * traffic * _MB,
+        disk_write_bytes_per_s=host.disk_write_mb * traffic * _MB,
+        net_rx_bytes_per_s=host.net_rx_mb * traffic * _MB,
+        net_tx_bytes_per_s=host.net_tx_mb * traffic * _MB,
+        psi_cpu_pct=round(host.psi_cpu * (1.0 + 0.08 * wobble), 2),
+        psi_io_pct=round(host.psi_io * (1.0 - 0.1 * wobble), 2),
+        psi_mem_pct=0.0,
+    )
+
+
+def _events(plan: _Plan, after: float, t: float, started: float) -> tuple[Event, ...]:
+    """What happened since the snapshot before."""
+    events = []
+    for gpu in plan.gpus:
+        index, life = gpu.static.index, gpu.life
+        if life.lost_after_s is not None and after < started + life.lost_after_s <= t:
+            events.append(Event(started + life.lost_after_s, "gpu_lost", LOST_REASON, index))
+        if life.ecc_after_s is not None and after < started + life.ecc_after_s <= t:
+            events.append(Event(started + life.ecc_after_s, "xid", f"Xid {XID_CONTAINED_ECC}", index))
+    return tuple(events)
+
+
+class SimulatedSource:
+    """A machine that does not exist, as a source. Its snapshots lie on whole intervals from the start on."""
+
+    def __init__(
+        self,
+        scenario: str | None = None,
+        *,
+        interval_s: float = 1.0,
+        seed: int = 0,
+        gpus: int = 8,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Raises UsageError for a scenario that does not exist."""
+        self.interval_s = interval_s
+        self._scenario = find(scenario).name
+        self._seed = seed
+        self._gpus = gpus
+        self._clock = clock
+        self._started = clock()
+        self._last_tick = -1
+        self._stopped = threading.Event()
+        self._own = _OwnCost()
+
+    def past(self, seconds: float) -> Iterator[Snapshot]:
+        """Snapshots of the time before the start, oldest first, so that the first frame has charts and verdicts.
+
+        Beyond the last FULL_RATE_PAST_S seconds they lie COARSE_PAST_S apart and say so in ``interval_s``.
+        """
+        coarse = max(COARSE_PAST_S, self.interval_s)
+        for i in range(floor((seconds - FULL_RATE_PAST_S) / coarse), 0, -1):
+            yield self._at(self._started - FULL_RATE_PAST_S - i * coarse, coarse)
+        for i in range(floor(min(seconds, FULL_RATE_PAST_S) / self.interval_s), 0, -1):
+            yield self._at(self._started - i * self.interval_s, self.interval_s)
+
+    def start(self, notify: Callable[[], None]) -> None:
+        """Call ``notify`` now and then every interval, from a daemon thread."""
+        threading.Thread(target=self._run, args=(notify,), name="simulated", daemon=True).start()
+
+    def poll(self) -> Snapshot | None:
+        """The snapshot of the newest interval, once."""
+        tick = floor((self._clock() - self._started) / self.interval_s + 1e-6)
+        if tick <= self._last_tick:
+            return None
+        self._last_tick = tick
+        snapshot = self._at(self._started + tick * self.interval_s, self.interval_s)
+        return replace(snapshot, own=self._own.read())
+
+    def close(self) -> None:
+        self._stopped.set()
+
+    def _at(self, t: float, interval_s: float) -> Snapshot:
+        return snapshot_at(
+            t,
+            scenario=self._scenario,
+            seed=self._seed,
+            gpus=self._gpus,
+            started=self._started,
+            interval_s=interval_s,
+        )
+
+    def _run(self, notify: Callable[[], None]) -> None:
+        notify()
+        # Waiting until the next whole interval, not for one interval, keeps the ticks from drifting.
+        while not self._stopped.wait(self.interval_s - (self._clock() - self._started) % self.interval_s):
+            notify()
+
+
+class _OwnCost:
+    """What this process itself takes, really measured: a demo is a program too."""
+
+    def __init__(self) -> None:
+        self._page = os.sysconf("SC_PAGE_SIZE")
+        self._cpu_s = self._read_cpu()
+        self._at = time.monotonic()
+
+    def read(self) -> OwnCost:
+        cpu_s, now = self._read_cpu(), time.monotonic()
+        spent, elapsed = cpu_s - self._cpu_s, now - self._at
+        self._cpu_s, self._at = cpu_s, now
+        return OwnCost(100.0 * spent / elapsed if elapsed > 0.0 else None, self._read_rss())
+
+    def _read_cpu(self) -> float:
+        times = os.times()
+        return times.user + times.system
+
+    def _read_rss(self) -> float | None:
+        try:
+            with open("/proc/self/statm", "rb") as statm:
+                return float(int(statm.read().split()[1]) * self._page)
+        except OSError:
+            # Without /proc (the demo runs anywhere) the figure is simply not known.
+            return None

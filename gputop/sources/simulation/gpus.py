@@ -1,0 +1,248 @@
+"""One simulated GPU at one moment: power, heat, clocks and traffic follow from what it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import floor
+from types import MappingProxyType
+from typing import NamedTuple
+
+from gputop.model.snapshot import GpuSample, GpuStatic
+from gputop.sources.simulation.life import Chip, GpuLife, Load
+from gputop.sources.simulation.noise import busy_share, chance, drift, ripple
+
+GIB = 2.0**30
+MIB = 2.0**20
+GB = 1e9
+DRIVER = "580.65.06"
+ALLOCATOR_BLOCK_MIB = 64.0
+"""A leak grows by whole blocks of the caching allocator, not smoothly."""
+FULL_SHARE = 0.985
+UP_BEFORE_S = 20 * 86400.0
+"""The simulated machine was booted so long before the program started."""
+LOST_REASON = "GPU is lost: it has fallen off the bus; reset it or reboot"
+UNCORRECTED_BEFORE = 2
+XID_CONTAINED_ECC = 94
+
+_UTIL, _SM, _PIPES, _POWER, _TRAFFIC, _CYCLE, _TEMP, _THROTTLE = range(8)
+_SERIES_PER_GPU = 16
+_COUNTERS = (
+    "sm_active_pct",
+    "sm_occupancy_pct",
+    "tensor_active_pct",
+    "dram_active_pct",
+    "fp64_active_pct",
+    "fp32_active_pct",
+    "fp16_active_pct",
+    "graphics_active_pct",
+)
+_NO_MARGIN = "this GPU reports a margin to its limit instead"
+
+
+class _Counters(NamedTuple):
+    """What the profiling counters say; None is not measured."""
+
+    age_s: float
+    sm: float | None = None
+    occ: float | None = None
+    tensor: float | None = None
+    dram: float | None = None
+    fp64: float | None = None
+    fp32: float | None = None
+    fp16: float | None = None
+    graphics: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPlan:
+    """What does not change while the machine is simulated. Series numbers keep the noise of GPUs apart."""
+
+    static: GpuStatic
+    life: GpuLife
+    chip: Chip
+    seed: int
+    series: int
+    offset_s: float
+    mean_power_w: float
+    unavailable: Mapping[str, str]
+
+    def share(self, t: float, interval_s: float) -> float:
+        """Share of the time since the last sample in which the GPU was in its busy phase."""
+        life = self.life
+        if life.period_s is None:
+            return 1.0
+        end = t - self.offset_s
+        return busy_share(self.seed, self.series + _CYCLE, end - interval_s, end, life.period_s, life.duty)
+
+    def lost_since(self, t: float, started: float) -> float | None:
+        after = self.life.lost_after_s
+        return started + after if after is not None and t >= started + after else None
+
+
+def plan_gpu(life: GpuLife, chip: Chip, index: int, seed: int, parent_uuid: str | None) -> GpuPlan:
+    """Facts of the GPU, and which of its values cannot be read and why."""
+    missing: dict[str, str] = {"temp_slowdown_c": _NO_MARGIN}
+    if not chip.has_fan:
+        missing["fan_pct"] = "this board has no fan"
+    if chip.nvlink_gb_per_s is None:
+        missing |= dict.fromkeys(("nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s"), "this board has no NVLink")
+    counter = life.counter
+    if counter.source == "bound":
+        missing |= dict.fromkeys(_COUNTERS, counter.reason or "")
+    elif counter.source == "dcgm-exporter":
+        missing |= dict.fromkeys(_COUNTERS[3:], counter.reason or "")
+    if life.mig_instances:
+        missing |= dict.fromkeys(("util_pct", "mem_util_pct"), "not supported while the GPU is split by MIG")
+    uuid = _uuid(seed, index, "MIG" if parent_uuid else "GPU")
+    static = GpuStatic(
+        index,
+        uuid,
+        chip.name,
+        chip.architecture,
+        round(chip.sm_count * life.mig_share),
+        f"00000000:{0x18 + 0x11 * index:02X}:00.0",
+        DRIVER,
+        None if chip.nvlink_gb_per_s is None else chip.nvlink_gb_per_s * GB,
+        bool(life.mig_instances) or parent_uuid is not None,
+        parent_uuid,
+        f"{index}/0" if parent_uuid else None,
+    )
+    mean_power = life.rest.power_w + (life.busy.power_w - life.rest.power_w) * life.duty
+    period = life.period_s or 1.0
+    return GpuPlan(
+        static,
+        life,
+        chip,
+        seed,
+        series=(index + 1) * _SERIES_PER_GPU,
+        offset_s=chance(seed, index, 0) * period,
+        mean_power_w=mean_power,
+        unavailable=MappingProxyType(missing),
+    )
+
+
+def sample_gpu(plan: GpuPlan, t: float, interval_s: float, started: float, share: float) -> GpuSample:
+    """The GPU at time t, ``share`` of the last interval having been busy."""
+    since = plan.lost_since(t, started)
+    if since is not None:
+        return GpuSample(plan.static, lost_reason=LOST_REASON, lost_since=since)
+    life, chip, seed, series = plan.life, plan.chip, plan.seed, plan.series
+    now = (
+        life.busy
+        if share == 1.0
+        else Load._make([r + (b - r) * share for b, r in zip(life.busy, life.rest, strict=True)])
+    )
+    wobble = drift(seed, series + _UTIL, t)
+    util = float(round(_around(now.util, wobble)))
+    traffic = 1.0 + 0.12 * drift(seed, series + _TRAFFIC, t)
+    throttled = life.throttle and chance(seed, series + _THROTTLE, floor(t)) < life.throttle_share
+    limit = chip.power_limit_w if life.power_limit_w is None else life.power_limit_w
+    power = min(limit, now.power_w * (1.0 + 0.012 * drift(seed, series + _POWER, t)))
+    temp = life.temp_c + 1.4 * ripple(seed, series + _TEMP, t, 23.0)
+    error = life.ecc_after_s is not None and t >= started + life.ecc_after_s
+    counters, counter = _read_counters(plan, now, util, t), life.counter
+    has_nvlink = chip.nvlink_gb_per_s is not None
+    split = life.mig_instances > 0
+    return GpuSample(
+        static=plan.static,
+        util_pct=None if split else util,
+        mem_util_pct=None if split else float(round(min(util, 1.2 * now.dram))),
+        mem_used_bytes=min(chip.memory_gib * life.mig_share * FULL_SHARE, life.used_gib + grown_gib(life, t, started))
+        * GIB,
+        mem_total_bytes=chip.memory_gib * life.mig_share * GIB,
+        power_w=round(power, 1),
+        power_limit_w=limit,
+        energy_j=float(round(plan.mean_power_w * (t - started + UP_BEFORE_S))),
+        temp_c=float(round(temp)),
+        mem_temp_c=float(round(temp + 6.0)),
+        sm_clock_mhz=_clock(chip, life, wobble),
+        sm_clock_max_mhz=chip.sm_clock_mhz,
+        mem_clock_mhz=chip.mem_clock_mhz,
+        fan_pct=float(round(max(0.0, 30.0 + 1.3 * (temp - 45.0)))) if chip.has_fan else None,
+        pstate=0,
+        pcie_rx_bytes_per_s=float(round(now.pcie_rx * traffic * GB)),
+        pcie_tx_bytes_per_s=float(round(now.pcie_tx * traffic * GB)),
+        pcie_gen=chip.pcie_gen,
+        pcie_gen_max=chip.pcie_gen,
+        pcie_width=16,
+        pcie_width_max=16,
+        nvlink_rx_bytes_per_s=float(round(now.nvlink_rx * traffic * GB)) if has_nvlink else None,
+        nvlink_tx_bytes_per_s=float(round(now.nvlink_tx * traffic * GB)) if has_nvlink else None,
+        encoder_pct=0.0,
+        decoder_pct=0.0,
+        throttle_reasons=life.throttle if throttled else 0x1 if now.util < 0.5 else 0,
+        ecc_uncorrected=UNCORRECTED_BEFORE + error if life.ecc_after_s is not None else 0,
+        ecc_corrected=0,
+        remap_pending=error,
+        remap_failed=False,
+        xid=XID_CONTAINED_ECC if error else None,
+        sm_active_pct=counters.sm,
+        sm_occupancy_pct=counters.occ,
+        tensor_active_pct=counters.tensor,
+        dram_active_pct=counters.dram,
+        fp64_active_pct=counters.fp64,
+        fp32_active_pct=counters.fp32,
+        fp16_active_pct=counters.fp16,
+        graphics_active_pct=counters.graphics,
+        sm_source=counter.source,
+        sm_window_s=counter.window_s or interval_s,
+        sm_age_s=counters.age_s,
+        sm_low_pct=counters.low,
+        sm_high_pct=counters.high,
+        sm_reason=counter.reason if counter.source == "bound" else None,
+        unavailable=plan.unavailable,
+    )
+
+
+def grown_gib(life: GpuLife, t: float, started: float) -> float:
+    """What a leak has added since the start, in whole blocks; negative before it."""
+    if not life.growth_mib_per_min:
+        return 0.0
+    blocks = floor(life.growth_mib_per_min * (t - started) / 60.0 / ALLOCATOR_BLOCK_MIB)
+    return blocks * ALLOCATOR_BLOCK_MIB * MIB / GIB
+
+
+def _read_counters(plan: GpuPlan, now: Load, util: float, t: float) -> _Counters:
+    """SM activity and its companions, as far as this GPU's rung of the ladder gives them."""
+    seed, series, counter = plan.seed, plan.series, plan.life.counter
+    if counter.source == "bound":
+        return _Counters(0.0, low=round(util / (plan.static.sm_count or 1), 2), high=util)
+    if counter.faulty:
+        return _Counters(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    read_at = t if counter.window_s is None else floor(t / counter.window_s) * counter.window_s
+    pipes = drift(seed, series + _PIPES, read_at)
+    age = round(t - read_at, 3)
+    sm = round(_around(now.sm, drift(seed, series + _SM, read_at)), 2)
+    occ = round(_around(now.occ, pipes), 2)
+    tensor = round(_around(now.tensor, pipes), 2)
+    if counter.source != "gpm":
+        return _Counters(age, sm, occ, tensor)
+    dram = round(_around(now.dram, -pipes), 2)
+    fp32 = round(_around(now.fp32, pipes), 2)
+    fp16 = round(_around(0.2 * now.fp32, -pipes), 2)
+    return _Counters(age, sm, occ, tensor, dram, 0.0, fp32, fp16, util)
+
+
+def _between(rest: Load, busy: Load, share: float) -> Load:
+    return Load._make([r + (b - r) * share for b, r in zip(busy, rest, strict=True)])
+
+
+def _around(value: float, noise: float) -> float:
+    """A percentage with noise of a size that fits it; what is not running stays at exactly 0."""
+    if value < 1.0:
+        return value
+    return min(100.0, max(0.0, value + noise * (0.5 + 0.014 * value)))
+
+
+def _clock(chip: Chip, life: GpuLife, wobble: float) -> float:
+    if life.clock_share == 1.0:
+        return chip.sm_clock_mhz
+    return 15.0 * round(chip.sm_clock_mhz * (life.clock_share + 0.012 * wobble) / 15.0)
+
+
+def _uuid(seed: int, index: int, prefix: str) -> str:
+    digits = "".join(f"{floor(chance(seed, 77 + index, i) * 2**32):08x}" for i in range(4))
+    return f"{prefix}-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

@@ -1,0 +1,176 @@
+"""The words in which a simulated machine is described: chips, loads, jobs, GPUs, hosts. Frozen data, no behaviour.
+
+Numbers are in the units that people say (GiB, GB/s, percent); the samplers turn them into the catalogue's units.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gputop.model.snapshot import Role, SmSource
+
+
+class Chip(NamedTuple):
+    """Facts of a product, from its data sheet. NVLink: one direction, all links."""
+
+    name: str
+    architecture: str
+    sm_count: int
+    memory_gib: float
+    power_limit_w: float
+    sm_clock_mhz: float
+    mem_clock_mhz: float
+    pcie_gen: int
+    nvlink_gb_per_s: float | None
+    has_fan: bool = False
+
+
+H100 = Chip("NVIDIA H100 80GB HBM3", "hopper", 132, 80.0, 700.0, 1980.0, 2619.0, 5, 450.0)
+H200 = Chip("NVIDIA H200", "hopper", 132, 141.0, 700.0, 1980.0, 3201.0, 5, 450.0)
+A100 = Chip("NVIDIA A100-SXM4-80GB", "ampere", 108, 80.0, 400.0, 1410.0, 1593.0, 4, 300.0)
+RTX_4090 = Chip("NVIDIA GeForce RTX 4090", "ada", 128, 24.0, 450.0, 3105.0, 10501.0, 4, None, has_fan=True)
+
+
+class Load(NamedTuple):
+    """What a GPU does in one phase. Percent; W; GB/s."""
+
+    util: float = 0.0
+    sm: float = 0.0
+    occ: float = 0.0
+    tensor: float = 0.0
+    dram: float = 0.0
+    fp32: float = 0.0
+    power_w: float = 71.0
+    pcie_rx: float = 0.0
+    pcie_tx: float = 0.0
+    nvlink_rx: float = 0.0
+    nvlink_tx: float = 0.0
+
+
+AT_REST = Load()
+
+
+class Cpu(NamedTuple):
+    """What a process does in one phase.
+
+    ``run`` is CPU time of all threads in percent of one core, ``main`` that of the main thread (None: the same, at
+    most 100), ``wait`` its time queued for a core. ``disk`` is the share of time in uninterruptible sleep. ``waits``
+    is what it waits on when asleep. Traffic in MB/s.
+    """
+
+    run: float = 0.0
+    wait: float = 0.0
+    main: float | None = None
+    disk: float = 0.0
+    waits: str = "queue"
+    read_mb: float = 0.0
+    write_mb: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """Dataloader workers of one job, while the GPU is busy and while it rests."""
+
+    count: int
+    busy: Cpu
+    rest: Cpu | None = None
+    rss_gib: float = 1.1
+    kind: str = "torch"
+    why: str = "R1 comm pt_data_worker"
+    name: str = "pt_data_worker"
+    role: Role = "loader"
+    throttled_pct: float = 0.0
+    reborn_every_s: float | None = None
+    """All workers end and are started again so often, in step with the GPU's cycle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A process that holds a GPU context, with its children."""
+
+    pid: int
+    command: str
+    memory_gib: float
+    age_s: float
+    busy: Cpu
+    rest: Cpu | None = None
+    user: str = "ml"
+    job: str | None = None
+    container: str | None = None
+    rss_gib: float = 12.0
+    threads: int = 60
+    nccl: bool = False
+    pin_memory: bool = False
+    workers: Workers | None = None
+    util_share: float = 1.0
+    visible: bool = True
+    """Whether /proc shows the process; False as in a container without the host's PID namespace."""
+
+
+class Counter(NamedTuple):
+    """How SM activity is obtained on a GPU."""
+
+    source: SmSource = "gpm"
+    reason: str | None = None
+    window_s: float | None = None
+    faulty: bool = False
+
+
+GPM = Counter()
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLife:
+    """What one GPU lives through.
+
+    It alternates between ``busy`` and ``rest`` when it has a period. Times named ``*_after_s`` count from the start
+    of the program.
+    """
+
+    busy: Load
+    used_gib: float
+    temp_c: float
+    jobs: tuple[Job, ...] = ()
+    rest: Load = AT_REST
+    period_s: float | None = None
+    duty: float = 1.0
+    clock_share: float = 1.0
+    throttle: int = 0
+    throttle_share: float = 0.0
+    power_limit_w: float | None = None
+    counter: Counter = GPM
+    growth_mib_per_min: float = 0.0
+    lost_after_s: float | None = None
+    ecc_after_s: float | None = None
+    mig_instances: int = 0
+    mig_parent: int | None = None
+    mig_share: float = 1.0
+
+
+class HostLife(NamedTuple):
+    """What the machine around the GPUs lives through. Percent; GiB; MB/s."""
+
+    cpu: float = 34.0
+    psi_cpu: float = 2.0
+    psi_io: float = 0.4
+    cores: int = 32
+    memory_gib: float = 201.0
+    total_gib: float = 512.0
+    disk_read_mb: float = 3.0
+    disk_write_mb: float = 1.0
+    net_rx_mb: float = 24.0
+    net_tx_mb: float = 6.0
+
+
+QUIET_HOST = HostLife()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLife:
+    """A machine: GPUs of one kind and the host around them."""
+
+    gpus: tuple[GpuLife, ...]
+    chip: Chip = H100
+    host: HostLife = QUIET_HOST
+    hostname: str = "node-17"

@@ -1,0 +1,259 @@
+"""The simulated machines: deterministic, believable, and complete."""
+
+from __future__ import annotations
+
+import random
+import threading
+from itertools import pairwise
+
+import pytest
+
+from gputop.model.metrics import GPU_METRICS, HOST_METRICS, PROCESS_METRICS, Metric
+from gputop.model.snapshot import Snapshot
+from gputop.sources.base import UsageError
+from gputop.sources.scenarios import SCENARIOS, find
+from gputop.sources.simulated import COARSE_PAST_S, FULL_RATE_PAST_S, SimulatedSource, snapshot_at
+from gputop.sources.simulation.noise import busy_share, drift
+
+STARTED = 1_780_000_000.0
+NAMES = tuple(SCENARIOS)
+
+
+class Clock:
+    """A clock that stands where it was put."""
+
+    def __init__(self, t: float = STARTED) -> None:
+        self.t = t
+
+    def __call__(self) -> float:
+        return self.t
+
+
+def _broken(metrics: dict[str, Metric], row: object) -> list[tuple[str, object]]:
+    return [
+        (key, value)
+        for key, metric in metrics.items()
+        if isinstance(value := getattr(row, key), (int, float)) and not metric.is_valid(value)
+    ]
+
+
+def _mean(snapshots: list[Snapshot], gpu: int, key: str) -> float:
+    return sum(getattr(s.gpus[gpu], key) for s in snapshots) / len(snapshots)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_moment_is_the_same_whenever_it_is_asked_for(name: str) -> None:
+    times = [STARTED + 7.0 * i for i in range(-6, 12)]
+    forwards = {t: snapshot_at(t, scenario=name, started=STARTED) for t in times}
+    random.Random(4).shuffle(times)
+    assert all(snapshot_at(t, scenario=name, started=STARTED) == forwards[t] for t in times)
+    assert len({snapshot.gpus[0].power_w for snapshot in forwards.values()}) > 5, "the machine must live"
+
+
+def test_another_seed_is_another_machine() -> None:
+    one, other = (snapshot_at(STARTED, seed=seed, started=STARTED) for seed in (1, 2))
+    assert one.gpus[1].static.uuid != other.gpus[1].static.uuid
+    assert one.gpus[1].sm_active_pct != other.gpus[1].sm_active_pct
+
+
+@pytest.mark.parametrize("interval_s", [1.0, 0.25])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_value_lies_in_the_catalogues_bounds(name: str, interval_s: float) -> None:
+    for i in range(-90, 150):
+        t = STARTED + i * (0.83 if interval_s == 1.0 else interval_s)
+        snapshot = snapshot_at(t, scenario=name, started=STARTED, interval_s=interval_s)
+        assert snapshot.interval_s == interval_s
+        assert not _broken(HOST_METRICS, snapshot.host)
+        for gpu in snapshot.gpus:
+            assert not _broken(GPU_METRICS, gpu)
+        for process in snapshot.processes:
+            assert not _broken(PROCESS_METRICS, process)
+            assert (process.main_run_pct or 0.0) + (process.main_wait_pct or 0.0) <= 100.0 + 1e-9
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_missing_has_a_reason(name: str) -> None:
+    snapshot = snapshot_at(STARTED + 100.0, scenario=name, started=STARTED)
+    for gpu in snapshot.gpus:
+        if gpu.lost_reason is None:
+            missing = {key for key in GPU_METRICS if getattr(gpu, key) is None} - {"xid"}
+            assert missing == {key for key, reason in gpu.unavailable.items() if reason}
+        if gpu.sm_active_pct is None and gpu.lost_reason is None:
+            assert gpu.sm_reason
+    for process in snapshot.processes:
+        if process.starttime is None:
+            assert "PID namespace" in process.unavailable["starttime"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_processes_form_trees_on_the_gpus_of_the_machine(name: str) -> None:
+    for t in (STARTED - 300.0, STARTED, STARTED + 71.3):
+        snapshot = snapshot_at(t, scenario=name, started=STARTED)
+        indices = [gpu.static.index for gpu in snapshot.gpus]
+        assert indices == list(range(len(indices)))
+        assert len({gpu.static.uuid for gpu in snapshot.gpus}) == len(indices)
+        by_pid = {process.pid: process for process in snapshot.processes}
+        assert len(by_pid) == len(snapshot.processes)
+        for process in snapshot.processes:
+            if process.role == "gpu":
+                held = snapshot.gpus[process.gpu or 0].mem_used_bytes
+                assert process.gpu_mem_bytes is not None and held is not None and process.gpu_mem_bytes <= held
+            else:
+                parent = by_pid[process.ppid or 0]
+                assert parent.role == "gpu" and parent.gpu == process.gpu
+                assert (parent.starttime or 0) < (process.starttime or 0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_identity_and_age_agree_over_time(name: str) -> None:
+    born: dict[tuple[int, int | None], float] = {}
+    for i in range(60):
+        t = STARTED + 0.7 * i
+        for process in snapshot_at(t, scenario=name, started=STARTED).processes:
+            if process.age_s is not None:
+                first = born.setdefault((process.pid, process.starttime), t - process.age_s)
+                assert t - process.age_s == pytest.approx(first, abs=0.01)
+
+
+def test_the_default_machine_is_the_one_of_the_pictures() -> None:
+    snapshots = [snapshot_at(STARTED + i, started=STARTED) for i in range(30)]
+    want_util = (97, 98, 97, 38, 99, 99, 47, 0)
+    want_sm = (8, 91, 90, 33, 16, 92, 40, 0)
+    want_power = (214, 664, 659, 301, 312, 588, 330, 71)
+    for gpu in range(8):
+        assert _mean(snapshots, gpu, "util_pct") == pytest.approx(want_util[gpu], abs=2.5)
+        assert _mean(snapshots, gpu, "sm_active_pct") == pytest.approx(want_sm[gpu], abs=2.5)
+        assert _mean(snapshots, gpu, "power_w") == pytest.approx(want_power[gpu], rel=0.06)
+    assert snapshots[0].machine.hostname == "node-17"
+    workers = [p for p in snapshots[0].processes if p.gpu == 3 and p.role == "loader"]
+    assert [p.pid for p in workers] == list(range(4810, 4818))
+    assert {p.state for p in workers} == {"R"}
+
+
+def test_gpus_sizes_the_default_machine_with_processes_of_its_own() -> None:
+    snapshot = snapshot_at(STARTED, gpus=16, started=STARTED)
+    assert len(snapshot.gpus) == 16
+    assert {p.gpu for p in snapshot.processes} == set(range(16))
+    assert len(snapshot_at(STARTED, gpus=3, started=STARTED).gpus) == 3
+
+
+def test_starved_gpus_work_in_bursts_and_their_processes_follow() -> None:
+    snapshots = [snapshot_at(STARTED + i, scenario="dataloader_cpu", started=STARTED) for i in range(60)]
+    utils = [s.gpus[0].util_pct or 0.0 for s in snapshots]
+    assert max(utils) > 75.0 and min(utils) < 12.0
+    resting = [s for s, util in zip(snapshots, utils, strict=True) if util < 12.0]
+    working = [s for s, util in zip(snapshots, utils, strict=True) if util > 75.0]
+    assert _mean(resting, 0, "power_w") < _mean(working, 0, "power_w") / 2
+    assert _mean(resting, 0, "pcie_rx_bytes_per_s") < _mean(working, 0, "pcie_rx_bytes_per_s") / 2
+
+
+def test_a_counter_of_energy_never_falls_and_agrees_with_the_power() -> None:
+    snapshots = [snapshot_at(STARTED + i, started=STARTED) for i in range(300)]
+    for gpu in range(8):
+        energy = [s.gpus[gpu].energy_j or 0.0 for s in snapshots]
+        assert energy == sorted(energy)
+        assert energy[-1] - energy[0] == pytest.approx(299 * _mean(snapshots, gpu, "power_w"), rel=0.03)
+
+
+def test_a_lost_gpu_is_lost_after_a_minute_and_the_others_go_on() -> None:
+    before = snapshot_at(STARTED + 59.0, scenario="lost_gpu", started=STARTED)
+    then = snapshot_at(STARTED + 60.0, scenario="lost_gpu", started=STARTED)
+    after = snapshot_at(STARTED + 90.0, scenario="lost_gpu", started=STARTED)
+    assert all(gpu.lost_reason is None for gpu in before.gpus)
+    assert [(e.kind, e.gpu) for e in then.events] == [("gpu_lost", 2)]
+    assert [gpu.static.index for gpu in after.gpus if gpu.lost_reason] == [2]
+    assert after.gpus[2].lost_since == STARTED + 60.0 and after.gpus[2].util_pct is None
+    assert {p.gpu for p in after.processes} == {0, 1, 3} and not after.events
+
+
+def test_an_uncorrected_error_is_new_and_comes_with_its_xid() -> None:
+    before = snapshot_at(STARTED + 19.0, scenario="ecc", started=STARTED)
+    after = snapshot_at(STARTED + 20.0, scenario="ecc", started=STARTED)
+    assert (after.gpus[0].ecc_uncorrected or 0) - (before.gpus[0].ecc_uncorrected or 0) == 1
+    assert before.gpus[0].xid is None and after.gpus[0].xid is not None and after.gpus[0].remap_pending
+    assert [e.kind for e in after.events] == ["xid"]
+
+
+def test_workers_born_anew_have_new_ids_while_the_gpu_stands_still() -> None:
+    snapshots = [snapshot_at(STARTED + i, scenario="worker_restart", started=STARTED) for i in range(30)]
+    ids = {(p.pid, p.starttime) for s in snapshots for p in s.processes if p.role == "loader"}
+    assert len(ids) in (12, 16)
+    infants = [s for s in snapshots if any(p.role == "loader" and 1.0 <= (p.age_s or 9) < 2.0 for p in s.processes)]
+    assert len(infants) == 3 and all(s.gpus[0].util_pct == 0.0 for s in infants)
+
+
+def test_a_leak_takes_ever_more_until_the_memory_is_full() -> None:
+    used = [
+        snapshot_at(STARTED + 600.0 * i, scenario="memory_leak", started=STARTED).gpus[0].mem_used_bytes or 0.0
+        for i in range(30)
+    ]
+    total = snapshot_at(STARTED, scenario="memory_leak", started=STARTED).gpus[0].mem_total_bytes or 0.0
+    assert used == sorted(used) and used[1] > used[0] and used[-1] == used[-2] < total
+
+
+def test_an_unknown_scenario_names_the_nearest() -> None:
+    with pytest.raises(UsageError, match=r"dataloader_cpu.*gputop demo --list"):
+        find("dataloader-cpu")
+    with pytest.raises(UsageError, match="--list"):
+        SimulatedSource("zzz")
+
+
+def test_every_scenario_has_a_line_and_an_expected_diagnosis() -> None:
+    for name, scenario in SCENARIOS.items():
+        assert scenario.name == name and 10 < len(scenario.title) < 70 and "\n" not in scenario.title
+        gpus = len(scenario.build().gpus)
+        assert scenario.expected and all(expected.gpu < gpus for expected in scenario.expected)
+
+
+def test_the_past_is_coarse_first_then_at_full_rate_and_ends_where_the_present_begins() -> None:
+    source = SimulatedSource(clock=Clock())
+    past = list(source.past(700.0))
+    steps = [round(b.t - a.t, 6) for a, b in pairwise(past)]
+    assert set(steps) == {1.0, COARSE_PAST_S} and steps == sorted(steps, reverse=True)
+    assert past[0].t == STARTED - 700.0 and past[-1].t == STARTED - 1.0
+    assert all(s.interval_s == (1.0 if s.t >= STARTED - FULL_RATE_PAST_S else COARSE_PAST_S) for s in past)
+    assert [s.t for s in source.past(10.0)] == [STARTED - i for i in range(10, 0, -1)]
+
+
+def test_a_snapshot_is_handed_out_once_an_interval() -> None:
+    clock = Clock()
+    source = SimulatedSource("healthy", interval_s=0.25, clock=clock)
+    first = source.poll()
+    assert first is not None and first.t == STARTED and source.poll() is None
+    clock.t += 0.24
+    assert source.poll() is None
+    clock.t += 0.3
+    later = source.poll()
+    assert later is not None and later.t == STARTED + 0.5 and later.interval_s == 0.25
+    assert later.own is not None and (later.own.rss_bytes or 0.0) > 1e6
+
+
+def test_a_started_source_notifies_at_once_and_again_until_it_is_closed() -> None:
+    source = SimulatedSource("healthy", interval_s=0.02)
+    called, enough = [0], threading.Event()
+
+    def notify() -> None:
+        called[0] += 1
+        if called[0] == 3:
+            enough.set()
+
+    source.start(notify)
+    assert enough.wait(5.0)
+    source.close()
+    threads = [thread for thread in threading.enumerate() if thread.name == "simulated"]
+    for thread in threads:
+        thread.join(5.0)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_the_busy_part_of_cycles_adds_up() -> None:
+    whole = busy_share(1, 2, 0.0, 30.0, 5.0, 0.4)
+    parts = [busy_share(1, 2, i * 0.5, (i + 1) * 0.5, 5.0, 0.4) for i in range(60)]
+    assert sum(parts) / 60 == pytest.approx(whole)
+    assert whole == pytest.approx(0.4, abs=0.04)
+
+
+def test_noise_is_smooth_bounded_and_centred() -> None:
+    values = [drift(3, 9, 0.25 * i) for i in range(20_000)]
+    assert max(map(abs, values)) <= 1.0 and abs(sum(values) / len(values)) < 0.05
+    assert max(abs(b - a) for a, b in pairwise(values)) < 0.4
