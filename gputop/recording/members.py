@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Literal
 
@@ -145,3 +145,33 @@ def plain_lines(file: BinaryIO, offset: int = 0, end: int | None = None) -> Iter
             yield at, None if overlong or len(line) > MOST_LINE_BYTES else line
             overlong = False
             at += len(line) + 1
+
+
+def first_lines(file: BinaryIO, offset: int, enough: Callable[[bytes], bool]) -> list[bytes]:
+    """The first lines of the member at an offset, up to and with the first that is ``enough``; [] when none is.
+
+    Reads no more than that needs, and no further than one longest line.
+    """
+    unpacker = zlib.decompressobj(_GZIP)
+    lines: list[bytes] = []
+    rest, produced = b"", 0
+    file.seek(offset)
+    while produced <= 2 * MOST_LINE_BYTES and not unpacker.eof:
+        packed = unpacker.unconsumed_tail or file.read(_PEEK)
+        if not packed:
+            break
+        try:
+            chunk = unpacker.decompress(packed, 2 * _PEEK)
+        except zlib.error:
+            return []
+        produced += len(chunk)
+        if produced and not (rest or lines or chunk.startswith(b"{")):
+            return []
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            lines.append(line)
+            if enough(line):
+                return lines
+        if enough(rest):
+            return [*lines, rest]
+    return []

@@ -1,0 +1,238 @@
+"""Snapshots to lines of a recording.
+
+Floats keep four significant digits, which is more than any of them is measured to; bytes and counters keep every step.
+Nothing here opens a file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from math import isfinite
+from operator import attrgetter
+from typing import Any
+
+from gputop import __version__
+from gputop.model.snapshot import Event, GpuStatic, ProcessSample, ProcessStatic, Snapshot
+from gputop.recording.decode import Decoder
+from gputop.recording.format import (
+    GPU_COLUMNS,
+    GPU_FACTS,
+    HOST_COLUMNS,
+    MOST_GPUS,
+    MOST_PROCESSES,
+    MOST_TEXT,
+    PROCESS_COLUMNS,
+    PROCESS_FACTS,
+    VERSION,
+    Column,
+    RecordingError,
+)
+
+_FACTS_LINE_BYTES = 512 << 10
+"""Facts of processes share a line up to this length; a reader refuses lines above ``MOST_LINE_BYTES``."""
+
+
+def _digits(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _whole(value: Any) -> str:
+    return str(round(value))
+
+
+def _fine(value: Any) -> str:
+    """Three decimals: milliseconds, millijoules."""
+    return repr(round(value, 3))
+
+
+_NUMBERS: dict[str, Callable[[Any], str]] = {"digits": _digits, "whole": _whole, "fine": _fine}
+
+
+def _cells(values: Iterable[Any], column: Column) -> list[str]:
+    """One column of a table as JSON texts. Values repeat a lot, so each distinct one is written once a call."""
+    if column.check in ("text", "flag"):
+        known: dict[Any, str] = {}
+        return [known.get(v) or known.setdefault(v, json.dumps(v)) for v in values]
+    write = _NUMBERS[column.rounding]
+    return [
+        "null" if v is None or (v.__class__ is float and not isfinite(v)) else "0" if v == 0 else write(v)
+        for v in values
+    ]
+
+
+_GPU_ROW = attrgetter(*(c.key for c in GPU_COLUMNS))
+_PROCESS_ROW = attrgetter(*(c.key for c in PROCESS_COLUMNS))
+_HOST_ROW = attrgetter(*(c.key for c in HOST_COLUMNS))
+
+
+def _rows(rows: list[tuple[Any, ...]], columns: Sequence[Column]) -> str:
+    """A table as JSON."""
+    if not rows:
+        return "[]"
+    cells = [_cells(values, column) for values, column in zip(zip(*rows, strict=True), columns, strict=True)]
+    return "[[" + "],[".join(map(",".join, zip(*cells, strict=True))) + "]]"
+
+
+class Encoder:
+    """Makes the lines of one recording. Remembers which processes it has introduced since the last key line.
+
+    With ``redact`` a command line becomes the executable's name and users become ``user1``, ``user2``…
+    """
+
+    def __init__(self, redact: bool = False) -> None:
+        self._redact = redact
+        self._users: dict[str, str] = {}
+        self._introduced: dict[tuple[int, int | None], ProcessStatic] = {}
+        self._gpus: tuple[GpuStatic, ...] = ()
+
+    def fits(self, snapshot: Snapshot) -> bool:
+        """Whether the last key line still describes the GPUs of a snapshot; if not, a key line must come first."""
+        gpus = self._gpus
+        return len(gpus) == len(snapshot.gpus) and all(
+            gpu.static is known or gpu.static == known for gpu, known in zip(snapshot.gpus, gpus, strict=True)
+        )
+
+    def key_lines(self, snapshot: Snapshot) -> list[bytes]:
+        """The key line for a snapshot and those that follow it. Raises RecordingError for more GPUs than fit."""
+        if len(snapshot.gpus) > MOST_GPUS:
+            raise RecordingError(f"cannot record more than {MOST_GPUS} GPUs: choose some with --gpus")
+        self._introduced.clear()
+        self._gpus = tuple(gpu.static for gpu in snapshot.gpus)
+        machine = snapshot.machine
+        first, *others = _grouped(self._new_facts(snapshot.processes)) or [[]]
+        key = {
+            "k": "key",
+            "v": VERSION,
+            "host": machine.hostname,
+            "boot": machine.boot_id,
+            "driver": machine.driver,
+            "interval": snapshot.interval_s,
+            "gpu_cols": [c.key for c in GPU_COLUMNS],
+            "proc_cols": [c.key for c in PROCESS_COLUMNS],
+            "host_cols": [c.key for c in HOST_COLUMNS],
+            "gpus": [
+                {c.key: v for c in GPU_FACTS if (v := getattr(static, c.key)) is not None} for static in self._gpus
+            ],
+            "procs": first,
+            "made_by": f"gputop {__version__}",
+        }
+        return [_line(key), *(_line({"k": "procs", "procs": group}) for group in others)]
+
+    def frame_lines(self, snapshot: Snapshot, events: Iterable[Event] = ()) -> list[bytes]:
+        """The lines of one frame: processes not introduced yet, events, the frame itself."""
+        facts = self._new_facts(snapshot.processes)
+        lines = [_line({"k": "procs", "procs": group}) for group in _grouped(facts)]
+        lines += [event_line(event) for event in chain(snapshot.events, events)]
+        lines.append(self._frame(snapshot))
+        return lines
+
+    def _frame(self, snapshot: Snapshot) -> bytes:
+        processes = snapshot.processes[:MOST_PROCESSES]
+        parts = [
+            f'{{"k":"frame","t":{snapshot.t:.3f}',
+            f'"host":{_rows([_HOST_ROW(snapshot.host)], HOST_COLUMNS)[1:-1]}',
+            f'"gpus":{_rows(list(map(_GPU_ROW, snapshot.gpus)), GPU_COLUMNS)}',
+            f'"procs":{_rows(list(map(_PROCESS_ROW, processes)), PROCESS_COLUMNS)}',
+        ]
+        missing: dict[str, dict[str, str]] = {
+            str(row): dict(gpu.unavailable) for row, gpu in enumerate(snapshot.gpus) if gpu.unavailable
+        }
+        if snapshot.host.unavailable:
+            missing["host"] = dict(snapshot.host.unavailable)
+        if missing:
+            parts.append(f'"na":{_json(missing)}')
+        if any(process.unavailable for process in processes):
+            parts.append(f'"na_procs":{_json(_shared_reasons(processes))}')
+        if snapshot.stale:
+            parts.append(f'"stale":{_json({name: round(age, 3) for name, age in snapshot.stale.items()})}')
+        if snapshot.notices:
+            parts.append(f'"notices":{_json(snapshot.notices)}')
+        return (",".join(parts) + "}\n").encode("ascii")
+
+    def _new_facts(self, processes: Sequence[ProcessSample]) -> list[dict[str, Any]]:
+        """The facts of the processes that were not introduced yet, or that have changed since."""
+        facts = []
+        introduced = self._introduced
+        for process in processes[:MOST_PROCESSES]:
+            identity = (process.pid, process.starttime)
+            known = introduced.get(identity)
+            if known is not process.static and known != process.static:
+                introduced[identity] = process.static
+                facts.append(self._facts(process))
+        return facts
+
+    def _facts(self, process: ProcessSample) -> dict[str, Any]:
+        static = process.static
+        if self._redact:
+            static = redacted(static, self._users)
+        given = {"pid": process.pid, "starttime": process.starttime}
+        for column in PROCESS_FACTS:
+            value = getattr(static, column.key)
+            if value is not None:
+                given[column.key] = value[:MOST_TEXT]
+        return given
+
+
+def redacted(static: ProcessStatic, users: dict[str, str]) -> ProcessStatic:
+    """Facts without what may be private: the command is the executable's name, users are numbered as they appear."""
+    words = (static.command or "").split()
+    name = static.name or (words[0].rsplit("/", 1)[-1] if words else None)
+    user = None if static.user is None else users.setdefault(static.user, f"user{len(users) + 1}")
+    return replace(static, command=name, user=user)
+
+
+def event_line(event: Event) -> bytes:
+    """One event as a line."""
+    given: dict[str, Any] = {"k": "event", "t": round(event.t, 3), "kind": event.kind}
+    if event.gpu is not None:
+        given["gpu"] = event.gpu
+    return _line({**given, "text": event.text[:MOST_TEXT]})
+
+
+def rounded(snapshot: Snapshot) -> Snapshot:
+    """A snapshot as it would be read back from a recording, but of its own machine and with gputop's own cost.
+
+    Fed to a live monitor instead of the measured one, it makes live and replayed verdicts equal to the last digit.
+    """
+    encoder, decoder = Encoder(), Decoder()
+    back: Snapshot | None = None
+    for line in (*encoder.key_lines(snapshot), *encoder.frame_lines(snapshot)):
+        back = decoder.feed(line)
+    if back is None:
+        raise RecordingError("a snapshot outside what can be recorded")
+    return replace(back, machine=snapshot.machine, own=snapshot.own)
+
+
+def _shared_reasons(processes: Sequence[ProcessSample]) -> list[tuple[dict[str, str], list[int]]]:
+    """Reasons that are missing values of processes, each with the rows that it holds for."""
+    shared: dict[tuple[tuple[str, str], ...], list[int]] = {}
+    for row, process in enumerate(processes):
+        if process.unavailable:
+            shared.setdefault(tuple(process.unavailable.items()), []).append(row)
+    return [(dict(reasons), rows) for reasons, rows in shared.items()]
+
+
+def _grouped(facts: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Facts in groups that fit into a line each."""
+    groups: list[list[dict[str, Any]]] = []
+    size = 0
+    for given in facts:
+        # A character takes at most twelve bytes of escaped JSON.
+        length = 128 + 12 * sum(len(value) for value in given.values() if isinstance(value, str))
+        if not groups or size + length > _FACTS_LINE_BYTES:
+            groups.append([])
+            size = 0
+        groups[-1].append(given)
+        size += length
+    return groups
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _line(value: Mapping[str, Any]) -> bytes:
+    return (_json(value) + "\n").encode("ascii")

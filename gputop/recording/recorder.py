@@ -1,0 +1,118 @@
+"""A recorder beside a monitor: frames go into a bounded queue, a daemon thread of its own writes them.
+
+``offer`` never waits and never raises: a slow disk costs frames, a full one ends the recording with a reason in
+``error``, and the monitor goes on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import Full, Queue
+
+from gputop.model.snapshot import Event, Snapshot
+from gputop.recording.format import RecordingError
+from gputop.recording.writer import RecordingWriter
+
+QUEUE_FRAMES = 120
+"""Two minutes at 1 Hz: longer than a disk stalls while it flushes, and a few MB of memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    snapshot: Snapshot | None
+    events: tuple[Event, ...]
+
+
+class Recorder:
+    """Records the frames that it is offered.
+
+    ``target``, ``redact`` and ``most_bytes`` are as in RecordingWriter. Raises RecordingError at once when the target
+    cannot be written at all; whatever fails later is in ``error``.
+    """
+
+    def __init__(self, target: str, *, redact: bool = False, most_bytes: int | None = None) -> None:
+        self._writer = RecordingWriter(target, redact=redact, most_bytes=most_bytes)
+        self._queue: Queue[_Item] = Queue(QUEUE_FRAMES)
+        self._ending = threading.Event()
+        self._first_t: float | None = None
+        self._last_t: float | None = None
+        self._error: str | None = None
+        self.dropped = 0
+        """Frames that were not recorded because the disk was too slow."""
+        self._thread = threading.Thread(target=self._run, name="gputop-recorder", daemon=True)
+        self._thread.start()
+
+    @property
+    def error(self) -> str | None:
+        """Why recording has stopped; None while it goes on or when it was ended in order."""
+        return self._error
+
+    @property
+    def path(self) -> str | None:
+        """The file that is written now, or was written last; None before the first frame in a directory."""
+        return self._writer.path
+
+    @property
+    def frames(self) -> int:
+        """Frames that are safely written."""
+        return self._writer.frames
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes written, over all files of this recorder."""
+        return self._writer.bytes_written
+
+    @property
+    def seconds(self) -> float:
+        """Time from the first offered frame to the last."""
+        return 0.0 if self._first_t is None or self._last_t is None else max(0.0, self._last_t - self._first_t)
+
+    def offer(self, snapshot: Snapshot, events: Iterable[Event] = ()) -> None:
+        """Queue one frame with the events that belong to it. Never waits; drops the frame when the queue is full."""
+        if self._error is not None or self._ending.is_set():
+            return
+        if self._first_t is None:
+            self._first_t = snapshot.t
+        self._last_t = snapshot.t
+        try:
+            self._queue.put_nowait(_Item(snapshot, tuple(events)))
+        except Full:
+            self.dropped += 1
+
+    def event(self, event: Event) -> None:
+        """Queue one event by itself, as for a mark while no frame comes."""
+        if self._error is not None or self._ending.is_set():
+            return
+        try:
+            self._queue.put_nowait(_Item(None, (event,)))
+        except Full:
+            self.dropped += 1
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Write what is queued and end the file. Waits at most ``timeout_s``: a hung disk is left to the thread."""
+        if not self._ending.is_set():
+            self._ending.set()
+            # Wakes the thread; a full queue keeps it awake anyway.
+            with suppress(Full):
+                self._queue.put_nowait(_Item(None, ()))
+        self._thread.join(timeout_s)
+        if self._thread.is_alive() and self._error is None:
+            self._error = f"{self._writer.path}: the disk does not answer; the last frames may be missing"
+
+    def _run(self) -> None:
+        try:
+            while True:
+                item = self._queue.get()
+                if item.snapshot is not None:
+                    self._writer.write(item.snapshot, item.events)
+                else:
+                    for event in item.events:
+                        self._writer.write_event(event)
+                if self._ending.is_set() and self._queue.empty():
+                    break
+            self._writer.close()
+        except RecordingError as error:
+            self._error = f"recording stopped: {error}"

@@ -1,0 +1,249 @@
+"""Recordings written to disk: one file of flushed gzip members, or a directory of such files with an upper size.
+
+After ``write`` returns, the frame outlives the end of this process, however sudden. Files are opened exclusively and
+never appended to; the oldest are deleted whole. Every call may block on the disk: ``recorder.py`` keeps it off the
+monitor's thread.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import stat
+import zlib
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime, timezone
+
+from gputop.model.snapshot import Event, Snapshot
+from gputop.recording.encode import Encoder, event_line
+from gputop.recording.format import MEMBER_FRAMES, RecordingError
+
+_GZIP = 31
+LEVEL = 5
+"""Measured for 8 GPUs and 64 processes at 1 Hz: 10.4 MB/h at 0.20 ms a frame; level 6 saves 3 % more for 0.27 ms."""
+FILE_SECONDS = 3600.0
+FILE_BYTES = 64 << 20
+_LEAST_FILE_BYTES = 1 << 20
+_NAME = re.compile(r".+-\d{8}T\d{6}Z-\d+(?:-\d+)?\.gputop\.jsonl\.gz")
+_MOST_SAME_NAMES = 100
+
+
+def file_name(hostname: str, t: float, again: int = 1) -> str:
+    """``HOST-20261120T071500Z-PID.gputop.jsonl.gz``; ``again`` counts the files of one second."""
+    host = re.sub(r"[^A-Za-z0-9._]", "_", hostname)[:64] or "host"
+    begun = datetime.fromtimestamp(t, timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    return f"{host}-{begun}-{os.getpid()}{f'-{again}' if again > 1 else ''}.gputop.jsonl.gz"
+
+
+class _File:
+    """One open file: bytes go through one gzip member after the other, each write is flushed to the system."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.size = 0
+        self.first_t: float | None = None
+        self._packed = path.endswith(".gz")
+        self._packer: zlib._Compress | None = None
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._fd = os.open(path, flags, 0o600)
+        # Held while the file is written, so that no other recorder deletes it to make room. Where a file system has no
+        # locks nothing is deleted either.
+        with suppress(OSError):
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def begin_member(self) -> None:
+        """End the member before and let the next bytes start a new one."""
+        if self._packer is not None:
+            self._put(self._packer.flush())
+        self._packer = zlib.compressobj(LEVEL, zlib.DEFLATED, _GZIP) if self._packed else None
+
+    def append(self, lines: Iterable[bytes]) -> None:
+        data = b"".join(lines)
+        if self._packer is not None:
+            data = self._packer.compress(data) + self._packer.flush(zlib.Z_SYNC_FLUSH)
+        self._put(data)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            try:
+                if self._packer is not None:
+                    self._put(self._packer.flush())
+            finally:
+                self._packer = None
+                fd, self._fd = self._fd, -1
+                os.close(fd)
+
+    def abandon(self) -> None:
+        """Close without another write, cut back to what was written whole."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            try:
+                os.ftruncate(fd, self.size)
+            finally:
+                os.close(fd)
+
+    def _put(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._fd, view) :]
+        self.size += len(data)
+
+
+class RecordingWriter:
+    """Writes snapshots to a file, or to files in a directory that change each hour and each 64 MB.
+
+    ``target`` is a directory that exists, a path that ends with ``/`` (it is made), or a file that must not exist;
+    a name without ``.gz`` is written as plain text. ``most_bytes`` bounds a directory: the oldest whole files go.
+    Every method raises RecordingError, after which the writer is closed.
+    """
+
+    def __init__(self, target: str, *, redact: bool = False, most_bytes: int | None = None) -> None:
+        self._target = target
+        self._encoder = Encoder(redact)
+        self._most_bytes = most_bytes
+        self._file_bytes = FILE_BYTES
+        self._file: _File | None = None
+        self._in_member = 0
+        self._early: list[Event] = []
+        self.frames = 0
+        self.bytes_before = 0
+        self.path: str | None = None
+        """The file that is written now, or was written last."""
+        self.is_directory = target.endswith(os.sep) or os.path.isdir(target)
+        if most_bytes is not None:
+            if not self.is_directory:
+                raise RecordingError(f"{target}: a size limit deletes old files, so it needs a directory")
+            self._file_bytes = min(FILE_BYTES, max(_LEAST_FILE_BYTES, most_bytes // 4))
+        try:
+            if self.is_directory:
+                os.makedirs(target, mode=0o700, exist_ok=True)
+            else:
+                self._file = self._opened(target)
+        except OSError as error:
+            raise self._failure(error, target) from error
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes on disk, over all files of this writer."""
+        return self.bytes_before + (self._file.size if self._file is not None else 0)
+
+    def write(self, snapshot: Snapshot, events: Iterable[Event] = ()) -> None:
+        """Append one frame. When this returns, the frame is the system's and survives a kill."""
+        try:
+            file = self._file_for(snapshot)
+            lines: list[bytes] = []
+            if self._in_member in (0, MEMBER_FRAMES) or not self._encoder.fits(snapshot):
+                file.begin_member()
+                self._make_room()
+                self._in_member = 0
+                lines = self._encoder.key_lines(snapshot)
+            lines += self._encoder.frame_lines(snapshot, (*self._early, *events))
+            file.append(lines)
+        except OSError as error:
+            raise self._failure(error, self.path or self._target) from error
+        self._early.clear()
+        if file.first_t is None:
+            file.first_t = snapshot.t
+        self._in_member += 1
+        self.frames += 1
+
+    def write_event(self, event: Event) -> None:
+        """Append one event at once; before the first frame it waits for it."""
+        if self._file is None or self._in_member == 0:
+            self._early.append(event)
+            return
+        try:
+            self._file.append([event_line(event)])
+        except OSError as error:
+            raise self._failure(error, self._file.path) from error
+
+    def close(self) -> None:
+        """End the last member; a file without a frame is removed. Raises RecordingError when that fails; what was
+        written before is safe."""
+        file, self._file = self._file, None
+        if file is None:
+            return
+        try:
+            file.close()
+            if file.size == 0:
+                os.unlink(file.path)
+        except OSError as error:
+            raise RecordingError(f"{file.path}: {error.strerror or error}") from error
+        finally:
+            self.bytes_before += file.size
+
+    def _file_for(self, snapshot: Snapshot) -> _File:
+        file = self._file
+        if file is not None and self.is_directory and file.first_t is not None:
+            if file.size < self._file_bytes and 0.0 <= snapshot.t - file.first_t < FILE_SECONDS:
+                return file
+            self.close()
+            file = None
+        if file is None:
+            file = self._file = self._next_file(snapshot)
+            self._in_member = 0
+        return file
+
+    def _next_file(self, snapshot: Snapshot) -> _File:
+        for again in range(1, _MOST_SAME_NAMES):
+            name = file_name(snapshot.machine.hostname, snapshot.t, again)
+            try:
+                return self._opened(os.path.join(self._target, name))
+            except FileExistsError:
+                continue
+        raise RecordingError(f"{self._target}: too many recordings begun in one second")
+
+    def _opened(self, path: str) -> _File:
+        file = _File(path)
+        self.path = path
+        return file
+
+    def _failure(self, error: OSError, path: str) -> RecordingError:
+        """The error in words, with the file closed and cut to its last whole frame."""
+        file, self._file = self._file, None
+        if file is not None:
+            self.bytes_before += file.size
+            try:
+                file.abandon()
+            except OSError as second:
+                return RecordingError(f"{path}: {error.strerror or error}; then {second.strerror or second}")
+        if isinstance(error, FileExistsError):
+            return RecordingError(f"{path}: exists already; a recording never overwrites a file, choose another name")
+        return RecordingError(f"{path}: {error.strerror or error}")
+
+    def _make_room(self) -> None:
+        """Delete the oldest finished recordings of this user until the directory is below its limit."""
+        if self._most_bytes is None:
+            return
+        kept: list[tuple[str, int]] = []
+        for entry in os.scandir(self._target):
+            status = entry.stat(follow_symlinks=False)
+            if _NAME.fullmatch(entry.name) and stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+                kept.append((entry.path, status.st_size))
+        # Names of one machine sort by time; those of several sort by the time inside the name.
+        kept.sort(key=lambda pair: pair[0].rsplit("-", 2)[-2])
+        total = sum(size for _, size in kept)
+        for path, size in kept:
+            if total <= self._most_bytes:
+                return
+            if path != self.path and _deleted(path):
+                total -= size
+
+
+def _deleted(path: str) -> bool:
+    """Delete a recording that nobody writes; False when somebody does or when it cannot be told."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(path)
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        os.close(fd)
