@@ -217,7 +217,7 @@ class Scenario:
         return {name.rstrip(b"\0").decode(): calls for name, calls in rows if calls}
 
     def sessions(self) -> list[str]:
-        """A line for each first init and last shutdown, and what is not freed: ``PID shutdown samples=0 event_sets=0``"""
+        """A line for each first init and last shutdown, with what is open: ``PID shutdown samples=0 event_sets=0``"""
         return self.log_path.read_text().splitlines() if self.log_path.exists() else []
 
     def _lines(self) -> Iterable[str]:
