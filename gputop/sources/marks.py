@@ -1,0 +1,142 @@
+"""Marks from a job: ``gputop mark TEXT`` reaches the recorders and screens of the same user on this machine.
+
+Each listener binds one Unix datagram socket in a directory that only its user can enter; a sender writes to all of
+them. Nothing is stored: without a listener a mark is lost, and the sender is told.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import stat
+from contextlib import suppress
+
+from gputop.model.snapshot import Event
+from gputop.recording.format import clean_text
+
+MOST_MARK = 1000
+"""Characters of a mark."""
+_MOST_DATAGRAM = 8192
+_MOST_DRAINED = 64
+
+
+class MarkListener:
+    """Receives marks. ``reason`` says why it cannot, when it cannot; it then simply never gets any."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self._socket: socket.socket | None = None
+        self._path: str | None = None
+        reasons = []
+        for directory in mark_directories():
+            try:
+                _prepare(directory)
+                self._bind(directory)
+                return
+            except OSError as error:
+                reasons.append(f"{directory}: {error.strerror or error}")
+        self.reason = "marks cannot be received: " + "; ".join(reasons)
+
+    def drain(self) -> list[Event]:
+        """The marks since the last call, at most 64. Never blocks."""
+        events: list[Event] = []
+        if self._socket is None:
+            return events
+        for _ in range(_MOST_DRAINED):
+            try:
+                data = self._socket.recv(_MOST_DATAGRAM)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                self.reason = f"marks are no longer received: {error.strerror or error}"
+                self.close()
+                break
+            event = _event(data)
+            if event is not None:
+                events.append(event)
+        return events
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        if self._path is not None:
+            with suppress(OSError):
+                os.unlink(self._path)
+            self._path = None
+
+    def _bind(self, directory: str) -> None:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        path = os.path.join(directory, f"{os.getpid()}-{secrets.token_hex(4)}.sock")
+        try:
+            listener.bind(path)
+            os.chmod(path, 0o600)
+        except OSError:
+            listener.close()
+            raise
+        self._socket, self._path = listener, path
+
+
+def send_mark(text: str, t: float) -> int:
+    """Send a mark made at ``t`` (Unix seconds) to every listener of this user; how many it has reached."""
+    data = json.dumps({"t": round(t, 3), "text": clean_text(text)[:MOST_MARK]}).encode("ascii")
+    reached = 0
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC) as sender:
+        for directory in mark_directories():
+            for path in _listeners(directory):
+                try:
+                    sender.sendto(data, path)
+                    reached += 1
+                except ConnectionRefusedError:
+                    # Its listener has died without cleaning up.
+                    with suppress(OSError):
+                        os.unlink(path)
+                except OSError:
+                    # Gone in this moment, or its queue is full.
+                    continue
+    return reached
+
+
+def mark_directories() -> list[str]:
+    """Where listeners may be. A job often lacks the XDG_RUNTIME_DIR of the screen, so both places count."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    private = f"/tmp/gputop-{os.geteuid()}"
+    return [os.path.join(runtime, "gputop"), private] if runtime and os.path.isabs(runtime) else [private]
+
+
+def _prepare(directory: str) -> None:
+    with suppress(FileExistsError):
+        os.mkdir(directory, 0o700)
+    if not _is_ours(directory):
+        raise PermissionError(1, "not a directory of this user alone")
+
+
+def _is_ours(directory: str) -> bool:
+    """Whether a directory belongs to this user and nobody else can enter it; a link is not followed."""
+    try:
+        status = os.lstat(directory)
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
+
+
+def _listeners(directory: str) -> list[str]:
+    if not _is_ours(directory):
+        return []
+    try:
+        return [os.path.join(directory, name) for name in sorted(os.listdir(directory)) if name.endswith(".sock")]
+    except OSError:
+        return []
+
+
+def _event(data: bytes) -> Event | None:
+    try:
+        given = json.loads(data)
+        t, text = float(given["t"]), given["text"]
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+        return None
+    if not isinstance(text, str) or not 0.0 < t < 1e11:
+        return None
+    return Event(t, "mark", clean_text(text)[:MOST_MARK])

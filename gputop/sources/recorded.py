@@ -1,0 +1,248 @@
+"""A recording, played: the same snapshots as live, at any speed, from any moment.
+
+Every frame is handed out, also at high speed, because the diagnosis lives on all of them: a consumer polls until it
+gets None. After a jump (``seek`` or a step back) it starts a new monitor and feeds it ``past()`` first.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from gputop.model.snapshot import Event, GpuStatic, Snapshot
+from gputop.recording.format import GAP_INTERVALS, RecordingError
+from gputop.recording.index import Recording
+
+PAST_S = 660.0
+"""What a monitor needs to stand where a live one stood: ten minutes of history and a window of diagnosis."""
+SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0)
+_MOST_LAG_S = 2.0
+
+
+class RecordedSource:
+    """Plays a recording. Raises RecordingError when there is none.
+
+    ``at`` is where to begin, Unix seconds. ``clock`` gives seconds that only run forward. Everything but the waking of
+    the consumer happens in the consumer's thread.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        at: float | None = None,
+        speed: float = 1.0,
+        loop: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._recording = Recording(path)
+        self._path = path
+        self._clock = clock
+        self._speed = speed
+        self._loop = loop
+        self._playing = True
+        self._owed = 1
+        self._wake = threading.Condition()
+        self._told = self._closed = False
+        self._notify: Callable[[], None] | None = None
+        self._events: tuple[Event, ...] = ()
+        self._events_complete = False
+        self.begin = self._recording.begin
+        self.end = self._recording.end
+        self.interval_s = self._recording.interval_s
+        self.hostname = self._recording.hostname
+        self.gpus: tuple[GpuStatic, ...] = self._recording.gpus
+        self._position = self.begin
+        self._ahead: Iterator[Snapshot] = iter(())
+        self._next: Snapshot | None = None
+        self._due = clock()
+        self._go(self.begin if at is None else at)
+
+    @property
+    def duration(self) -> float:
+        """Seconds from the first frame to the last."""
+        return self.end - self.begin
+
+    @property
+    def position(self) -> float:
+        """The time of the frame that was handed out last, or that a jump has chosen."""
+        return self._position
+
+    @property
+    def playing(self) -> bool:
+        return self._playing
+
+    @property
+    def at_end(self) -> bool:
+        """Whether no frame is left to hand out."""
+        return self._next is None
+
+    @property
+    def speed(self) -> float:
+        """Recorded seconds in one second."""
+        return self._speed
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """Every recorded event in order, verdicts too; grows while ``events_complete`` is False after ``start``."""
+        return self._events
+
+    @property
+    def events_complete(self) -> bool:
+        return self._events_complete
+
+    def start(self, notify: Callable[[], None]) -> None:
+        """Begin to play, and to collect the recorded events, on daemon threads."""
+        self._notify = notify
+        threading.Thread(target=self._pace, name="gputop-replay", daemon=True).start()
+        threading.Thread(target=self._collect_events, name="gputop-replay-events", daemon=True).start()
+
+    def poll(self) -> Snapshot | None:
+        """The next frame that is due, or None. Call it until it gives None."""
+        with self._wake:
+            self._told = False
+            frame, now = self._next, self._clock()
+            if frame is None or not (self._owed or (self._playing and now >= self._due)):
+                self._wake.notify()
+                return None
+            self._owed = max(0, self._owed - 1)
+            self._position = frame.t
+            self._next = next(self._ahead, None)
+            if self._next is None and self._loop and self._playing:
+                self._ahead = self._recording.snapshots()
+                self._next = next(self._ahead, None)
+            if self._next is not None:
+                # A consumer that cannot keep up plays more slowly; it never has to catch up with minutes.
+                self._due = max(self._due, now - _MOST_LAG_S) + self._distance(frame, self._next) / self._speed
+            elif self._playing:
+                self._playing = False
+            self._wake.notify()
+            return frame
+
+    def play(self) -> None:
+        """Go on from here; from the start when the end is reached."""
+        if self._next is None:
+            self._go(self.begin)
+        with self._wake:
+            self._playing = True
+            self._due = self._clock()
+            self._wake.notify()
+
+    def pause(self) -> None:
+        with self._wake:
+            self._playing = False
+            self._wake.notify()
+
+    def set_speed(self, speed: float) -> None:
+        """Recorded seconds in one second, above 0."""
+        if not speed > 0.0:
+            raise ValueError("a speed is above 0")
+        with self._wake:
+            now = self._clock()
+            self._due = now + max(0.0, self._due - now) * self._speed / speed
+            self._speed = speed
+            self._wake.notify()
+
+    def seek(self, t: float) -> None:
+        """Jump to the last frame at or before a time; ``poll`` then gives it at once, playing or not."""
+        self._go(t)
+
+    def step(self, frames: int) -> bool:
+        """Pause, and move by so many frames. True when that was a jump, after which a new monitor is due."""
+        self.pause()
+        if frames >= 0:
+            with self._wake:
+                self._owed += frames
+                self._wake.notify()
+            return False
+        self._go(self._time_before(-frames))
+        return True
+
+    def past(self, seconds: float = PAST_S) -> Iterator[Snapshot]:
+        """The frames of so many seconds before the one that ``poll`` gives next."""
+        upcoming = self._next
+        end = self._position if upcoming is None else upcoming.t
+        for snapshot in self._recording.snapshots(end - seconds, end):
+            if upcoming is None or snapshot.t < end:
+                yield snapshot
+
+    def snapshots_between(self, begin: float, end: float) -> Iterator[Snapshot]:
+        """The frames from a time to a time, both included."""
+        return self._recording.snapshots(begin, end)
+
+    def close(self) -> None:
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+        self._recording.close()
+
+    def _go(self, t: float) -> None:
+        ahead = self._recording.from_part(self._recording.part_at(t))
+        chosen, after = next(ahead, None), None
+        for snapshot in ahead:
+            if snapshot.t > t:
+                after = snapshot
+                break
+            chosen = snapshot
+        with self._wake:
+            self._ahead = ahead if after is None else _with_first(after, ahead)
+            self._next = chosen
+            self._position = t if chosen is None else chosen.t
+            self._owed = 1
+            self._due = self._clock()
+            self._wake.notify()
+
+    def _time_before(self, count: int) -> float:
+        """The time of the frame so many frames before the position."""
+        number = self._recording.part_at(self._position)
+        times: list[float] = []
+        while number >= 0 and len(times) < count:
+            times = [s.t for s in self._recording.part(number) if s.t < self._position] + times
+            number -= 1
+        return times[-count] if len(times) >= count else self.begin
+
+    def _distance(self, frame: Snapshot, following: Snapshot) -> float:
+        """Recorded time to wait between two frames: a gap is not sat through, a clock set back is one interval."""
+        span = following.t - frame.t
+        interval = following.interval_s
+        return span if 0.0 < span <= GAP_INTERVALS * interval else interval
+
+    def _pace(self) -> None:
+        """Wake the consumer when a frame is due, once until it polls."""
+        while True:
+            with self._wake:
+                if self._closed:
+                    return
+                due = self._next is not None and (self._owed > 0 or self._playing)
+                wait = 0.0 if self._owed else self._due - self._clock()
+                if not due or (wait <= 0.0 and self._told):
+                    self._wake.wait()
+                    continue
+                if wait > 0.0:
+                    self._wake.wait(wait)
+                    continue
+                self._told = True
+            if self._notify is not None:
+                self._notify()
+
+    def _collect_events(self) -> None:
+        """Read the events of the whole recording through files of its own."""
+        found: list[Event] = []
+        try:
+            recording = Recording(self._path)
+            for event in recording.events():
+                found.append(event)
+                self._events = tuple(found)
+                if self._closed:
+                    break
+            recording.close()
+        except RecordingError:
+            # The same file was read a moment ago; what has been found until now stays.
+            self._events = tuple(found)
+        self._events_complete = True
+
+
+def _with_first(first: Snapshot, rest: Iterator[Snapshot]) -> Iterator[Snapshot]:
+    yield first
+    yield from rest
