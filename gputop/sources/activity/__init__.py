@@ -1,1 +1,1 @@
-"""SM activity, one file a rung: how much of the chip works, and how well that is known."""
+"""SM activity, one file a rung: where it comes from on each GPU, or why it does not."""

@@ -1,0 +1,144 @@
+"""Rung 1: the GPU performance monitoring counters that NVML reads on Hopper and newer.
+
+Two samples, swapped at each tick, and one metrics structure that is reused. Never calls nvmlGpmSetStreamingEnabled:
+it is global and zeroes everybody's buffer. The samples have no finaliser: ``close`` must come before nvmlShutdown.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any, Literal
+
+import pynvml
+
+from gputop.model.metrics import GPU_METRICS
+from gputop.sources.activity.ladder import Activity, RungFailed, Waiting
+from gputop.sources.nvml_calls import Calls, LostGpu
+from gputop.sources.nvml_errors import LOST_CODES, NEVER_CODES, reason
+
+CLOSEST_PAIR_S = 0.2
+"""Pairs closer than about 100 ms give NaN; twice that leaves room for a late thread."""
+OLDEST_PAIR_INTERVALS = 10
+ROUNDING_PCT = 0.5
+"""By how much a percentage may exceed 100 through rounding alone."""
+MIB = 1048576
+SM_METRIC = 2
+COLLECTING = "collecting: needs two samples"
+EXPORTER_FIX = "run dcgm-exporter with DCGM_FI_PROF_SM_ACTIVE enabled"
+
+METRICS: dict[int, tuple[str, float]] = {
+    1: ("graphics_active_pct", 1.0),
+    SM_METRIC: ("sm_active_pct", 1.0),
+    3: ("sm_occupancy_pct", 1.0),
+    5: ("tensor_active_pct", 1.0),
+    10: ("dram_active_pct", 1.0),
+    11: ("fp64_active_pct", 1.0),
+    12: ("fp32_active_pct", 1.0),
+    13: ("fp16_active_pct", 1.0),
+    20: ("pcie_tx_bytes_per_s", MIB),
+    21: ("pcie_rx_bytes_per_s", MIB),
+    60: ("nvlink_rx_bytes_per_s", MIB),
+    61: ("nvlink_tx_bytes_per_s", MIB),
+}
+"""GPM metric id → catalogue key and the factor to its unit (nvml.h, nvmlGpmMetricId_t)."""
+
+
+class Gpm:
+    """GPM on one GPU, or on one GPU instance of a MIG parent (then the value covers that whole instance)."""
+
+    def __init__(
+        self, calls: Calls, interval_s: float, architecture: str | None, mig: tuple[Any, int] | None = None
+    ) -> None:
+        self._calls = calls
+        self._oldest_s = OLDEST_PAIR_INTERVALS * interval_s
+        self._architecture = architecture
+        self._mig = mig
+        self._supported = False
+        self._samples: list[Any] = []
+        self._first_at: float | None = None
+        self._last: Activity | None = None
+        self._pair: Any = None
+        self._metrics: list[tuple[Any, str, float]] = []
+
+    @property
+    def name(self) -> Literal["gpm"]:
+        return "gpm"
+
+    def read(self, now: float) -> Activity | Waiting:
+        """The means since the sample before. Raises RungFailed, and LostGpu when the GPU itself is gone."""
+        if self._first_at is not None and now - self._first_at < CLOSEST_PAIR_S:
+            return self._last or Waiting(COLLECTING)
+        try:
+            if not self._supported:
+                self._prepare()
+            return self._measure(now)
+        except pynvml.NVMLError as error:
+            self._first_at = self._last = None
+            why = reason(error.value)
+            if error.value in LOST_CODES:
+                raise LostGpu(why) from error
+            raise RungFailed(f"GPM: {why}", error.value in NEVER_CODES and not self._supported, EXPORTER_FIX) from error
+
+    def close(self) -> None:
+        samples, self._samples = self._samples, []
+        self._first_at = self._last = None
+        self._supported = False
+        for sample in samples:
+            try:
+                self._calls.run_bare("nvmlGpmSampleFree", sample)
+            except pynvml.NVMLError:
+                continue
+
+    def _prepare(self) -> None:
+        handle = self._calls.handle if self._mig is None else self._mig[0]
+        try:
+            supported = self._calls.run_bare("nvmlGpmQueryDeviceSupport", handle).isSupportedDevice
+        except pynvml.NVMLError as error:
+            if error.value not in NEVER_CODES:
+                raise
+            supported = False
+        if not supported:
+            arch = (self._architecture or "this GPU").capitalize()
+            raise RungFailed(f"{arch} has no GPM counters (Hopper and newer have)", True, EXPORTER_FIX)
+        while len(self._samples) < 2:
+            self._samples.append(self._calls.run_bare("nvmlGpmSampleAlloc"))
+        pair = self._pair = pynvml.c_nvmlGpmMetricsGet_t()
+        pair.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+        pair.numMetrics = len(METRICS)
+        self._metrics = []
+        for slot, (metric, (key, factor)) in enumerate(METRICS.items()):
+            pair.metrics[slot].metricId = metric
+            self._metrics.append((pair.metrics[slot], key, factor))
+        self._supported = True
+
+    def _measure(self, now: float) -> Activity | Waiting:
+        newer = self._samples[1]
+        if self._mig is None:
+            self._calls.run("nvmlGpmSampleGet", newer)
+        else:
+            self._calls.run_bare("nvmlGpmMigSampleGet", self._mig[0], self._mig[1], newer)
+        before, self._first_at = self._first_at, now
+        self._samples.reverse()
+        if before is None or now - before > self._oldest_s:
+            return Waiting(COLLECTING)
+        self._pair.sample1, self._pair.sample2 = self._samples[1], self._samples[0]
+        self._calls.run_bare("nvmlGpmMetricsGet", self._pair)
+        values: dict[str, float] = {}
+        missing: dict[str, str] = {}
+        for metric, key, factor in self._metrics:
+            value = metric.value
+            if metric.nvmlReturn != pynvml.NVML_SUCCESS:
+                missing[key] = reason(metric.nvmlReturn)
+            elif not isfinite(value):
+                missing[key] = "GPM gives no number for this interval"
+            elif 100.0 < value <= 100.0 + ROUNDING_PCT and factor == 1.0:
+                values[key] = 100.0
+            elif not GPU_METRICS[key].is_valid(value):
+                missing[key] = f"GPM gives an impossible value ({value:g})"
+            else:
+                values[key] = value * factor
+        if "sm_active_pct" not in values:
+            self._first_at = self._last = None
+            raise RungFailed(f"GPM: SM activity: {missing['sm_active_pct']}", False, EXPORTER_FIX)
+        self._last = Activity(values, missing, now - before, now)
+        return self._last

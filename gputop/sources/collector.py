@@ -1,0 +1,86 @@
+"""A daemon thread that reads one blocking source on request and keeps the latest value.
+
+Nobody ever waits for it without a limit: a read that hangs shows as ``busy_since``, and the thread dies with the
+process. Knows nothing of what it reads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from time import monotonic
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Retired(Exception):
+    """Raised by a read whose thread is no longer wanted: it ends without closing what another now uses."""
+
+
+class Collector(Generic[T]):
+    """Calls ``read`` on its own thread each time that it is asked to.
+
+    ``done`` is called there after each read, ``close`` once at the end. ``latest`` is the newest value and ``reads``
+    how many there were; ``error`` is what the newest read raised instead, or None.
+    """
+
+    def __init__(
+        self, name: str, read: Callable[[], T], done: Callable[[], None], close: Callable[[], None] | None = None
+    ) -> None:
+        self.latest: T | None = None
+        self.latest_at = 0.0
+        self.reads = 0
+        self.error: Exception | None = None
+        self.busy_since: float | None = None
+        self._read = read
+        self._done = done
+        self._close = close
+        self._asked = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=f"gputop-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread and its first read."""
+        self.ask()
+        self._thread.start()
+
+    def ask(self) -> None:
+        """Ask for a read. Nothing happens while one is under way."""
+        if self.busy_since is None and not self._stopping:
+            self.busy_since = monotonic()
+            self._asked.set()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Let the thread end after the read in hand. Returns at once."""
+        self._stopping = True
+        self._asked.set()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the end of the thread, at most so long."""
+        if self._thread.is_alive():
+            self._thread.join(max(0.0, timeout_s))
+
+    def _run(self) -> None:
+        while True:
+            self._asked.wait()
+            self._asked.clear()
+            if self._stopping:
+                break
+            try:
+                self.latest = self._read()
+                self.error = None
+                self.latest_at = monotonic()
+            except Retired:
+                return
+            except Exception as error:  # noqa: BLE001 — the last frame of a thread: whatever it is, somebody must read it
+                self.error = error
+            self.reads += 1
+            self.busy_since = None
+            self._done()
+        if self._close is not None:
+            self._close()

@@ -1,0 +1,184 @@
+"""This machine as a source: NVML, SM activity and /proc joined into snapshots.
+
+Whatever hangs, snapshots go on and say what is late or lost. Draws nothing and judges nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gputop.model.snapshot import NOTHING_LATE, HostSample, Machine, ProcessSample, Snapshot
+from gputop.sources.base import SourceError, UsageError
+from gputop.sources.host import HostCollector
+from gputop.sources.nvml import NvmlSession, Reading
+from gputop.sources.own_cost import OwnCostMeter
+from gputop.sources.processes import ProcessCollector
+from gputop.sources.rota import PAIR_S, Rota
+
+START_WAIT_S = 1.0
+"""How long ``start`` waits for NVML: normally milliseconds, seconds when the driver first has to wake the GPUs."""
+HUNG_ONCE_S = 0.8
+"""When a driver call counts as hung for a command that has two seconds in all."""
+CLOSE_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class _HostReading:
+    host: HostSample
+    processes: tuple[ProcessSample, ...]
+    notices: tuple[str, ...]
+
+
+class LocalSource:
+    """The live source. ``open`` may be called early, so that the work begins while a screen still loads."""
+
+    def __init__(
+        self,
+        interval_s: float = 1.0,
+        gpus: str | None = None,
+        visible: bool = False,
+        environ: Mapping[str, str] = os.environ,
+        proc: str = "/proc",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """``gpus`` is the value of --gpus; ``visible`` honours CUDA_VISIBLE_DEVICES; ``clock`` gives Unix time."""
+        self.interval_s = interval_s
+        self._clock = clock
+        self._proc = proc
+        self._session = NvmlSession(interval_s, gpus, environ.get("CUDA_VISIBLE_DEVICES") if visible else None)
+        self._rota: Rota[_HostReading] = Rota(
+            interval_s, self._session, self._read_nvml, self._read_proc, self._publish
+        )
+        self._collectors: tuple[HostCollector, ProcessCollector] | None = None
+        self._host, self._host_at = HostSample(), float("-inf")
+        self._own = OwnCostMeter()
+        self._hostname, self._boot_id = socket.gethostname(), _boot_id(proc)
+        self._notify: Callable[[], None] | None = None
+        self._failure: SourceError | UsageError | None = None
+        self._looked, self._fresh = threading.Event(), threading.Event()
+        self._lock = threading.Lock()
+        self._slot: Snapshot | None = None
+        self._published = 0
+        self._last_t = float("-inf")
+        self._last_reading: Reading | None = None
+        self._opened = False
+
+    def open(self) -> None:
+        """Start all threads and return at once. What cannot work is told by ``start`` and ``read_once``."""
+        if not self._opened:
+            self._opened = True
+            self._rota.start()
+
+    def start(self, notify: Callable[[], None]) -> None:
+        """As ``Source.start``. When the driver does not answer within a second, snapshots begin without its GPUs."""
+        self._notify = notify
+        self.open()
+        self._looked.wait(START_WAIT_S)
+        self._raise_failure()
+        if self._published:
+            notify()
+
+    def poll(self) -> Snapshot | None:
+        """The newest snapshot that was not handed out yet, or None."""
+        with self._lock:
+            snapshot, self._slot = self._slot, None
+        return snapshot
+
+    def read_once(self, timeout_s: float = 2.0) -> Snapshot:
+        """One snapshot with SM activity and rates: the second read, a quarter of a second after the first.
+
+        When ``timeout_s`` is over, what there is, with reasons. Raises SourceError and UsageError. Close it after.
+        """
+        deadline = time.monotonic() + timeout_s
+        self._rota.hung_s = HUNG_ONCE_S
+        self.open()
+        while self._published < 2 and (left := deadline - time.monotonic()) > 0.0:
+            self._fresh.wait(left)
+            self._fresh.clear()
+            self._raise_failure()
+        return self.poll() or self._join()
+
+    def close(self) -> None:
+        """Stop everything and shut NVML down; threads that hang are left behind after 0.2 s."""
+        if self._opened:
+            self._opened = False
+            self._rota.stop(CLOSE_S)
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            self.close()
+            raise self._failure
+
+    def _read_nvml(self, ticket: int) -> Reading:
+        session = self._session
+        if not session.ready:
+            try:
+                if not session.devices:
+                    session.open()
+                session.find(ticket, self._clock())
+            except (SourceError, UsageError) as failure:
+                self._failure = failure
+                raise
+            finally:
+                self._looked.set()
+                self._fresh.set()
+            self._failure = None
+        return session.read(ticket, self._clock())
+
+    def _read_proc(self) -> _HostReading:
+        """Host and processes. The very first read comes before the GPUs are known: it is the base of the rates."""
+        if self._collectors is None:
+            self._collectors = HostCollector(self._proc), ProcessCollector(self._proc)
+        host, processes = self._collectors
+        now = self._clock()
+        if abs(now - self._host_at) >= PAIR_S / 2:
+            self._host, self._host_at = host.read(now), now
+        reading = self._rota.reading
+        samples = processes.read(now, reading.processes if reading is not None else ())
+        return _HostReading(self._host, samples, tuple(processes.notices))
+
+    def _publish(self) -> None:
+        snapshot = self._join()
+        with self._lock:
+            self._slot = snapshot
+        self._published += 1
+        self._fresh.set()
+        if self._notify is not None:
+            self._notify()
+
+    def _join(self) -> Snapshot:
+        """The newest values of both threads as one snapshot. Times only ever rise, unless the clock is set back."""
+        reading, around = self._rota.reading, self._rota.proc
+        new = reading is not None and reading is not self._last_reading
+        t = reading.t if reading is not None and new and reading.t > self._last_t else self._clock()
+        self._last_t, self._last_reading = t, reading
+        notices = [*self._rota.troubles()]
+        if reading is not None:
+            notices += reading.notices
+        if around is not None:
+            notices += around.notices
+        return Snapshot(
+            t,
+            Machine(self._hostname, self._boot_id, self._session.driver),
+            reading.gpus if reading is not None else (),
+            around.processes if around is not None else (),
+            around.host if around is not None else HostSample(),
+            self.interval_s,
+            reading.events if reading is not None and new else (),
+            self._own.read(),
+            self._rota.stale() or NOTHING_LATE,
+            tuple(notices),
+        )
+
+
+def _boot_id(proc: str) -> str | None:
+    try:
+        return Path(proc, "sys/kernel/random/boot_id").read_text().strip() or None
+    except OSError:
+        return None

@@ -1,0 +1,133 @@
+"""One GPU's calls into NVML: each failure becomes a reason, remembered for as long as asking again is pointless.
+
+Knows how to ask, not what: the questions stand in ``nvml_questions.py``.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from time import monotonic
+from typing import Any
+
+import pynvml
+
+from gputop.model.metrics import GPU_METRICS
+from gputop.sources.nvml_errors import LOST_CODES, NEVER_CODES, printable, reason
+
+RETRY_S = 60.0
+"""How long a refusal that may end (no permission, a time-out) is believed."""
+NO_VALUE = 0xFFFFFFFF
+"""What NVML writes into an unsigned int that has no value (NVML_VALUE_NOT_AVAILABLE)."""
+PSTATE_UNKNOWN = 32
+
+
+class LostGpu(Exception):
+    """The GPU itself does not answer any more; the text says why."""
+
+
+class Calls:
+    """Asks one handle. ``call`` and ``call_since`` (monotonic seconds) tell a watchdog what is in flight."""
+
+    __slots__ = ("_refused", "call", "call_since", "handle")
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+        self.call: str | None = None
+        self.call_since = 0.0
+        self._refused: dict[object, tuple[str, float]] = {}
+
+    def refusal(self, key: object, now: float) -> str | None:
+        """Why a question is not worth asking at present, or None."""
+        refused = self._refused.get(key)
+        if refused is None:
+            return None
+        if now < refused[1]:
+            return refused[0]
+        del self._refused[key]
+        return None
+
+    def refuse(self, key: object, why: str, until: float = inf) -> None:
+        self._refused[key] = (why, until)
+
+    def forget(self) -> None:
+        """Ask everything again: the GPU was lost and found."""
+        self._refused.clear()
+
+    def run(self, name: str, *arguments: Any) -> Any:
+        """One call of pynvml by name on this handle; NVMLError goes through."""
+        return self.run_bare(name, self.handle, *arguments)
+
+    def run_bare(self, name: str, *arguments: Any) -> Any:
+        """As ``run``, for a call that does not take the handle first."""
+        function = getattr(pynvml, name, None)
+        if function is None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        self.call_since = monotonic()
+        self.call = name
+        try:
+            return function(*arguments)
+        finally:
+            self.call = None
+
+    def ask(self, names: tuple[str, ...], arguments: tuple[Any, ...], now: float, core: bool = False) -> Any | str:
+        """The answer to the first of several equivalent calls that the driver has, or the reason (a str) for none.
+
+        An answer is never a str. Raises LostGpu when the GPU is gone; an unknown error means that only from a
+        ``core`` call, because some drivers answer so to a single exotic question.
+        """
+        key = (names[0], arguments)
+        refused = self.refusal(key, now)
+        if refused is not None:
+            return refused
+        why = reason(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        for name in names:
+            try:
+                return self.run(name, *arguments)
+            except pynvml.NVMLError as error:
+                why = reason(error.value)
+                if error.value in LOST_CODES or (core and error.value == pynvml.NVML_ERROR_UNKNOWN):
+                    raise LostGpu(why) from error
+                if error.value in (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_DEPRECATED):
+                    continue
+                self.refuse(key, why, inf if error.value in NEVER_CODES else now + RETRY_S)
+                return why
+        self.refuse(key, why)
+        return why
+
+    def text(self, name: str) -> str | None:
+        """A string fact, made printable, or None."""
+        try:
+            return printable(str(self.run(name))) or None
+        except (pynvml.NVMLError, UnicodeDecodeError):
+            return None
+
+    def number(self, name: str, *arguments: Any) -> int | None:
+        """An unsigned fact, or None when the driver does not know it."""
+        try:
+            value = self.run(name, *arguments)
+        except pynvml.NVMLError:
+            return None
+        return int(value) if value != NO_VALUE else None
+
+
+class Values:
+    """The metrics of one read: valid values by catalogue key, and why each other one is missing."""
+
+    __slots__ = ("missing", "values")
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.missing: dict[str, str] = {}
+
+    def put(self, key: str, value: Any) -> None:
+        """Keep a value if the catalogue believes it; otherwise keep the reason. Never clamps."""
+        if (value.__class__ is int and value == NO_VALUE) or (key == "pstate" and value == PSTATE_UNKNOWN):
+            self.missing[key] = "the driver gives no value"
+        elif value.__class__ is bool or GPU_METRICS[key].is_valid(value):
+            self.values[key] = value
+        else:
+            self.missing[key] = f"the driver gives an impossible value ({value:g})"
+
+    def miss(self, keys: tuple[str, ...], why: str) -> None:
+        for key in keys:
+            self.missing[key] = why

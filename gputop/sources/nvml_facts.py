@@ -1,0 +1,128 @@
+"""The facts of one GPU that do not change, asked once when it is found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pynvml
+
+from gputop.model.snapshot import GpuStatic
+from gputop.sources.nvml_calls import Calls
+from gputop.sources.nvml_errors import printable
+from gputop.sources.nvml_fields import field_value
+
+ARCHITECTURES = {
+    pynvml.NVML_DEVICE_ARCH_KEPLER: "kepler",
+    pynvml.NVML_DEVICE_ARCH_MAXWELL: "maxwell",
+    pynvml.NVML_DEVICE_ARCH_PASCAL: "pascal",
+    pynvml.NVML_DEVICE_ARCH_VOLTA: "volta",
+    pynvml.NVML_DEVICE_ARCH_TURING: "turing",
+    pynvml.NVML_DEVICE_ARCH_AMPERE: "ampere",
+    pynvml.NVML_DEVICE_ARCH_ADA: "ada",
+    pynvml.NVML_DEVICE_ARCH_HOPPER: "hopper",
+    10: "blackwell",
+    13: "rubin",
+}
+
+_CORES_PER_SM = {3: 192, 5: 128, 7: 64, 9: 128, 10: 128, 11: 128, 12: 128}
+_CORES_PER_SM_EXACT = {(6, 0): 64, (6, 1): 128, (6, 2): 128, (8, 0): 64, (8, 6): 128, (8, 7): 128, (8, 9): 128}
+"""FP32 cores of one SM by compute capability (CUDA C++ Programming Guide, arithmetic instruction throughput)."""
+
+_LINK_COUNT = pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT
+_LINK_SPEED = pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON
+_LINK_SPEEDS = (84, 85, 86, 87, 88, 89, 132, 133, 134, 135, 136, 137)
+"""Fields NVML_FI_DEV_NVLINK_SPEED_MBPS_L0 to L11, in megabytes per second."""
+VGPU_GUEST = 2
+"""NVML_GPU_VIRTUALIZATION_MODE_VGPU: a vGPU seen from inside its virtual machine."""
+
+
+def facts(calls: Calls, index: int, driver: str | None) -> GpuStatic:
+    """The facts of a whole GPU. Raises NVMLError when it does not even give its UUID."""
+    return GpuStatic(
+        index=index,
+        uuid=printable(str(calls.run("nvmlDeviceGetUUID"))),
+        name=calls.text("nvmlDeviceGetName") or "unnamed GPU",
+        architecture=ARCHITECTURES.get(calls.number("nvmlDeviceGetArchitecture") or 0),
+        sm_count=_sm_count(calls),
+        pci_bus_id=_pci(calls),
+        driver=driver,
+        nvlink_peak_bytes_per_s=_nvlink_peak(calls),
+        mig_enabled=_mig_enabled(calls),
+    )
+
+
+def mig_facts(calls: Calls, index: int, parent: GpuStatic) -> GpuStatic:
+    """The facts of one MIG device; ``calls`` holds its handle. Raises NVMLError when it does not give its UUID."""
+    return GpuStatic(
+        index=index,
+        uuid=printable(str(calls.run("nvmlDeviceGetUUID"))),
+        name=calls.text("nvmlDeviceGetName") or f"{parent.name} MIG",
+        architecture=parent.architecture,
+        sm_count=_attribute_sm_count(calls),
+        pci_bus_id=parent.pci_bus_id,
+        driver=parent.driver,
+        mig_enabled=True,
+        mig_parent=parent.uuid,
+        mig_instance=f"{gpu_instance(calls)}/{calls.number('nvmlDeviceGetComputeInstanceId')}",
+    )
+
+
+def gpu_instance(calls: Calls) -> int | None:
+    """The id of the GPU instance that a MIG device lies in."""
+    return calls.number("nvmlDeviceGetGpuInstanceId")
+
+
+def is_vgpu(calls: Calls) -> bool:
+    """Whether this is a virtual GPU: its utilisation and counters need not be its own."""
+    return calls.number("nvmlDeviceGetVirtualizationMode") == VGPU_GUEST
+
+
+def _attribute_sm_count(calls: Calls) -> int | None:
+    try:
+        return int(calls.run("nvmlDeviceGetAttributes_v2").multiprocessorCount) or None
+    except pynvml.NVMLError:
+        return None
+
+
+def _sm_count(calls: Calls) -> int | None:
+    """SMs of a whole GPU. The driver says so directly for MIG devices only, so cores / cores per SM elsewhere."""
+    direct = _attribute_sm_count(calls)
+    if direct is not None:
+        return direct
+    cores = calls.number("nvmlDeviceGetNumGpuCores")
+    try:
+        major, minor = calls.run("nvmlDeviceGetCudaComputeCapability")
+    except pynvml.NVMLError:
+        return None
+    per_sm = _CORES_PER_SM_EXACT.get((major, minor)) or _CORES_PER_SM.get(major)
+    if not cores or per_sm is None or cores % per_sm:
+        return None
+    return cores // per_sm
+
+
+def _pci(calls: Calls) -> str | None:
+    try:
+        bus_id: Any = calls.run("nvmlDeviceGetPciInfo").busId
+    except (pynvml.NVMLError, UnicodeDecodeError):
+        return None
+    return printable(bus_id.decode(errors="replace") if isinstance(bus_id, bytes) else str(bus_id)) or None
+
+
+def _mig_enabled(calls: Calls) -> bool | None:
+    try:
+        return bool(calls.run("nvmlDeviceGetMigMode")[0])
+    except pynvml.NVMLError:
+        return False
+
+
+def _nvlink_peak(calls: Calls) -> float | None:
+    """Bytes per second over all links, one direction; None without NVLink."""
+    try:
+        count, speed, *each = calls.run("nvmlDeviceGetFieldValues", (_LINK_COUNT, _LINK_SPEED, *_LINK_SPEEDS))
+    except pynvml.NVMLError:
+        return None
+    if count.nvmlReturn == speed.nvmlReturn == pynvml.NVML_SUCCESS:
+        total = (field_value(count) or 0) * (field_value(speed) or 0)
+    else:
+        total = sum(field_value(link) or 0 for link in each if link.nvmlReturn == pynvml.NVML_SUCCESS)
+    return total * 1e6 or None

@@ -1,0 +1,115 @@
+"""The processes of one GPU as the driver lists them, with their memory and their share of GPU time.
+
+Pids are the driver's (host pids); whether /proc knows them is the /proc collector's business.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pynvml
+
+from gputop.sources.gpu_process import GpuProcess
+from gputop.sources.nvml_calls import RETRY_S, Calls, LostGpu
+from gputop.sources.nvml_errors import LOST_CODES, NEVER_CODES, reason
+
+FIRST_LOOK_BACK_S = 2.0
+"""How far back the first question for utilisation samples reaches: as long as the lists are apart."""
+LARGEST_PID = 4194304
+"""PID_MAX_LIMIT of 64-bit Linux: some drivers return rows of garbage when structures change size."""
+
+_LISTS = (
+    ("C", ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")),
+    ("G", ("nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2")),
+    ("C", ("nvmlDeviceGetMPSComputeRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v2")),
+)
+_SAMPLES = "nvmlDeviceGetProcessUtilization"
+_SAMPLES_INFO = "nvmlDeviceGetProcessesUtilizationInfo"
+_NO_MEMORY = {"gpu_mem_bytes": "the driver does not say how much memory this process holds"}
+NO_SAMPLES = "no utilisation samples of this GPU's processes at present"
+
+
+class GpuProcesses:
+    """Lists one GPU's processes. Remembers the newest utilisation sample between reads."""
+
+    def __init__(self, calls: Calls, gpu: int) -> None:
+        self._calls = calls
+        self._gpu = gpu
+        self._seen_us: int | None = None
+        self._use_info = False
+        self.reason: str | None = None
+        """Why the last read has no process list at all, or None."""
+
+    def read(self, now: float, t: float, util_pct: float | None) -> tuple[GpuProcess, ...]:
+        """All processes with a context. ``now`` is monotonic, ``t`` Unix time. Raises LostGpu."""
+        memory: dict[int, float | None] = {}
+        types: dict[int, str] = {}
+        self.reason = None
+        for kind, names in _LISTS:
+            answer = self._calls.ask(names, (), now)
+            if isinstance(answer, str):
+                if names is _LISTS[0][1]:
+                    self.reason = answer
+                continue
+            for row in answer:
+                pid = row.pid
+                if not 0 < pid <= LARGEST_PID:
+                    continue
+                used, known = row.usedGpuMemory, memory.get(pid)
+                # A process in two lists is reported with the same memory in both: never add them up.
+                memory[pid] = float(used) if used is not None and used >= (known or 0.0) else known
+                types[pid] = kind if types.get(pid, kind) == kind else "X"
+        shares = self._shares(now, t, util_pct) if memory else {}
+        return tuple(self._process(pid, used, types[pid], shares) for pid, used in memory.items())
+
+    def _process(self, pid: int, used: float | None, kind: str, shares: dict[int, int] | str) -> GpuProcess:
+        missing = _NO_MEMORY if used is None else {}
+        share: float | None = None
+        if isinstance(shares, str):
+            missing = {**missing, "gpu_time_pct": shares}
+        else:
+            # The driver leaves out processes that ran nothing during its sample period.
+            share = float(shares.get(pid, 0))
+        return GpuProcess(self._gpu, pid, used, kind, share, missing)
+
+    def _shares(self, now: float, t: float, util_pct: float | None) -> dict[int, int] | str:
+        """GPU time by pid in percent, from each one's newest sample, or why there is none."""
+        if self._use_info:
+            return self._ask(_SAMPLES_INFO, now, t)
+        shares = self._ask(_SAMPLES, now, t)
+        idle = isinstance(shares, str) or not any(shares.values())
+        if idle and util_pct:
+            # On some Blackwell GPUs the older call answers 0 for everybody: believe the newer one if it knows more.
+            newer = self._ask(_SAMPLES_INFO, now, t)
+            if not isinstance(newer, str) and any(newer.values()):
+                self._use_info = True
+                return newer
+        return shares
+
+    def _ask(self, name: str, now: float, t: float) -> dict[int, int] | str:
+        refused = self._calls.refusal(name, now)
+        if refused is not None:
+            return refused
+        since = self._seen_us if self._seen_us is not None else max(0, int((t - FIRST_LOOK_BACK_S) * 1e6))
+        try:
+            samples: list[Any] = self._calls.run(name, since)
+        except pynvml.NVMLError as error:
+            why = reason(error.value)
+            if error.value in (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND):
+                return NO_SAMPLES
+            if error.value in LOST_CODES:
+                raise LostGpu(why) from error
+            # The list may grow between asking for its size and reading it: that is over at the next read.
+            if error.value != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
+                self._calls.refuse(name, why, float("inf") if error.value in NEVER_CODES else now + RETRY_S)
+            return why
+        newest: dict[int, tuple[int, int]] = {}
+        for sample in samples:
+            when, share = sample.timeStamp, sample.smUtil
+            if share <= 100 and 0 < sample.pid <= LARGEST_PID and when >= newest.get(sample.pid, (0, 0))[0]:
+                newest[sample.pid] = (when, share)
+        if not newest:
+            return NO_SAMPLES
+        if name == _SAMPLES or self._use_info:
+            self._seen_us = max(when for when, _ in newest.values())
+        return {pid: share for pid, (_, share) in newest.items()}

@@ -1,0 +1,123 @@
+"""What a GPU is asked and how its answers become catalogue values: the tables behind ``nvml_device.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pynvml
+
+from gputop.sources.nvml_calls import Calls, Values
+
+
+class Question(NamedTuple):
+    """Equivalent calls, newest meaning first, their arguments, and the catalogue keys that the answer fills.
+
+    ``core`` marks the calls that every working GPU answers: an unknown error from one means that the GPU is gone.
+    """
+
+    keys: tuple[str, ...]
+    names: tuple[str, ...]
+    arguments: tuple[Any, ...]
+    convert: Callable[[Any], tuple[Any, ...]]
+    core: bool = False
+
+    def put(self, calls: Calls, into: Values, now: float) -> bool:
+        """Ask, and keep what comes. True when the GPU answered. Raises LostGpu."""
+        answer = calls.ask(self.names, self.arguments, now, self.core)
+        if answer.__class__ is str:
+            into.miss(self.keys, answer)
+            return False
+        for key, value in zip(self.keys, self.convert(answer), strict=True):
+            into.put(key, value)
+        return True
+
+
+def _as_is(value: Any) -> tuple[Any, ...]:
+    return (value,)
+
+
+def _thousandth(value: int) -> tuple[Any, ...]:
+    return (value / 1000 if value != 0xFFFFFFFF else value,)
+
+
+def _memory(memory: Any) -> tuple[Any, ...]:
+    return float(memory.used), float(memory.total)
+
+
+MEMORY_V2 = Question(
+    ("mem_used_bytes", "mem_total_bytes"),
+    ("nvmlDeviceGetMemoryInfo",),
+    (pynvml.nvmlMemory_v2,),
+    _memory,
+    core=True,
+)
+MEMORY_V1 = Question(("mem_used_bytes", "mem_total_bytes"), ("nvmlDeviceGetMemoryInfo",), (), _memory)
+"""Of drivers before R510: ``used`` then holds the driver's reserve as well."""
+
+POWER_LIMIT = Question(("power_limit_w",), ("nvmlDeviceGetEnforcedPowerLimit",), (), _thousandth)
+SM_CLOCK_MAX = Question(("sm_clock_max_mhz",), ("nvmlDeviceGetMaxClockInfo",), (pynvml.NVML_CLOCK_SM,), _as_is)
+ENERGY = Question(("energy_j",), ("nvmlDeviceGetTotalEnergyConsumption",), (), lambda mj: (mj / 1000,))
+
+EVERY_TICK = (
+    Question(
+        ("util_pct", "mem_util_pct"),
+        ("nvmlDeviceGetUtilizationRates",),
+        (),
+        lambda rates: (rates.gpu, rates.memory),
+        core=True,
+    ),
+    Question(("power_w",), ("nvmlDeviceGetPowerUsage",), (), _thousandth, core=True),
+    Question(
+        ("temp_c",),
+        ("nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV"),
+        (pynvml.NVML_TEMPERATURE_GPU,),
+        _as_is,
+        core=True,
+    ),
+    Question(("sm_clock_mhz",), ("nvmlDeviceGetClockInfo",), (pynvml.NVML_CLOCK_SM,), _as_is, core=True),
+    Question(("mem_clock_mhz",), ("nvmlDeviceGetClockInfo",), (pynvml.NVML_CLOCK_MEM,), _as_is),
+    Question(
+        ("throttle_reasons",),
+        ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"),
+        (),
+        _as_is,
+    ),
+)
+
+SELDOM = (
+    POWER_LIMIT,
+    SM_CLOCK_MAX,
+    Question(
+        ("temp_slowdown_c",),
+        ("nvmlDeviceGetTemperatureThreshold",),
+        (pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN,),
+        _as_is,
+    ),
+    Question(("pstate",), ("nvmlDeviceGetPerformanceState",), (), _as_is),
+    Question(("fan_pct",), ("nvmlDeviceGetFanSpeed",), (), _as_is),
+    Question(("encoder_pct",), ("nvmlDeviceGetEncoderUtilization",), (), lambda answer: (answer[0],)),
+    Question(("decoder_pct",), ("nvmlDeviceGetDecoderUtilization",), (), lambda answer: (answer[0],)),
+    Question(("pcie_gen",), ("nvmlDeviceGetCurrPcieLinkGeneration",), (), _as_is),
+    Question(("pcie_width",), ("nvmlDeviceGetCurrPcieLinkWidth",), (), _as_is),
+    Question(("pcie_gen_max",), ("nvmlDeviceGetMaxPcieLinkGeneration",), (), _as_is),
+    Question(("pcie_width_max",), ("nvmlDeviceGetMaxPcieLinkWidth",), (), _as_is),
+    Question(
+        ("ecc_uncorrected",),
+        ("nvmlDeviceGetTotalEccErrors",),
+        (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_AGGREGATE_ECC),
+        _as_is,
+    ),
+    Question(
+        ("ecc_corrected",),
+        ("nvmlDeviceGetTotalEccErrors",),
+        (pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, pynvml.NVML_AGGREGATE_ECC),
+        _as_is,
+    ),
+    Question(
+        ("remap_pending", "remap_failed"),
+        ("nvmlDeviceGetRemappedRows",),
+        (),
+        lambda rows: (bool(rows[2]), bool(rows[3])),
+    ),
+)

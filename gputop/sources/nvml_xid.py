@@ -1,0 +1,75 @@
+"""Xid errors as NVML reports them while we watch: an event set, polled without waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pynvml
+
+from gputop.sources.nvml_calls import Calls
+from gputop.sources.nvml_errors import printable, reason
+
+MOST_EVENTS_A_POLL = 32
+NONE_SEEN = "none seen while watching"
+
+
+class XidWatch:
+    """Last Xid by UUID, and why a GPU is not watched. ``stuck`` is set by the session while the poll hangs."""
+
+    def __init__(self) -> None:
+        self.calls = Calls(None)
+        self.stuck = False
+        self._set: Any = None
+        self._last: dict[str, int] = {}
+        self._why: dict[str, str] = {}
+        self._dead: str | None = "not watched yet"
+
+    def open(self, gpus: Iterable[tuple[str, Any]]) -> None:
+        """Watch these GPUs (UUID, handle). Never raises: a refusal becomes the reason of ``state``."""
+        try:
+            self._set = self.calls.run_bare("nvmlEventSetCreate")
+        except pynvml.NVMLError as error:
+            self._dead = reason(error.value)
+            return
+        self._dead = None
+        for uuid, handle in gpus:
+            try:
+                self.calls.run_bare("nvmlDeviceRegisterEvents", handle, pynvml.nvmlEventTypeXidCriticalError, self._set)
+            except pynvml.NVMLError as error:
+                self._why[uuid] = reason(error.value)
+
+    def poll(self) -> list[tuple[str, int]]:
+        """Xids since the last poll as (UUID, Xid); at most 32, the rest come with the next poll."""
+        found: list[tuple[str, int]] = []
+        if self._dead is not None:
+            return found
+        for _ in range(MOST_EVENTS_A_POLL):
+            try:
+                event = self.calls.run_bare("nvmlEventSetWait_v2", self._set, 0)
+                uuid = printable(str(self.calls.run_bare("nvmlDeviceGetUUID", event.device)))
+            except pynvml.NVMLError as error:
+                if error.value == pynvml.NVML_ERROR_TIMEOUT:
+                    break
+                # A lost GPU makes the whole set fail on some drivers; the set is of no use from then on.
+                self._dead = reason(error.value)
+                break
+            if event.eventType == pynvml.nvmlEventTypeXidCriticalError:
+                self._last[uuid] = int(event.eventData)
+                found.append((uuid, int(event.eventData)))
+        return found
+
+    def state(self, uuid: str) -> int | str:
+        """The last Xid of a GPU, or why there is none."""
+        last = self._last.get(uuid)
+        if last is not None:
+            return last
+        return self._dead or self._why.get(uuid, NONE_SEEN)
+
+    def close(self) -> None:
+        held, self._set, self._dead = self._set, None, "closed"
+        if held is not None:
+            try:
+                self.calls.run_bare("nvmlEventSetFree", held)
+            except pynvml.NVMLError as error:
+                self._dead = reason(error.value)

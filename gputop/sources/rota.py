@@ -1,0 +1,181 @@
+"""Keeps time for the two collecting threads: when to ask, when a tick is complete, what is late, what hangs.
+
+Calls no driver and reads no file, so it goes on whatever happens to those who do.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from time import monotonic
+from typing import Generic, TypeVar
+
+from gputop.sources.base import SourceError
+from gputop.sources.collector import Collector
+from gputop.sources.nvml import NvmlSession, Reading
+
+PAIR_S = 0.25
+"""Distance of the first two reads: GPM and all rates need two, and the first picture should not wait a whole tick."""
+HUNG_S = 2.0
+"""A driver call that takes longer is hung, and its GPU is set aside."""
+PROC_GRACE_S = 0.15
+"""How long a finished NVML read waits for /proc, so that both belong to one tick."""
+LATE_S = 1.0
+LATE_INTERVALS = 2.0
+LOOK_AGAIN_S = 0.2
+"""How often a call in flight is looked at."""
+FIRST_RETRY_S, LAST_RETRY_S = 5.0, 60.0
+"""Back-off while the driver does not start."""
+
+P = TypeVar("P")
+
+
+class Rota(Generic[P]):
+    """The NVML thread, the /proc thread and the thread that keeps their time.
+
+    ``publish`` is called on that last thread when a tick is complete, and once an interval while NVML is late.
+    ``reading`` is the newest one of NVML, whichever thread it came from.
+    """
+
+    def __init__(
+        self,
+        interval_s: float,
+        session: NvmlSession,
+        read_nvml: Callable[[int], Reading],
+        read_proc: Callable[[], P],
+        publish: Callable[[], None],
+    ) -> None:
+        self.hung_s = HUNG_S
+        self.reading: Reading | None = None
+        self._reading_at = monotonic()
+        self._interval_s = interval_s
+        self._session = session
+        self._read_nvml = read_nvml
+        self._publish = publish
+        self._wake = threading.Event()
+        self._stopping = False
+        self._nvml = self._nvml_thread(session.ticket)
+        self._nvml_reads = 0
+        self._proc: Collector[P] = Collector("proc", read_proc, self._wake.set)
+        self._proc_asked_at: float | None = None
+        self._proc_due = False
+        self._retry_at, self._retry_s = 0.0, FIRST_RETRY_S
+        self._thread = threading.Thread(target=self._run, name="gputop-rota", daemon=True)
+
+    @property
+    def proc(self) -> P | None:
+        """The newest value of the /proc thread."""
+        return self._proc.latest
+
+    def start(self) -> None:
+        self._proc.start()
+        self._nvml.start()
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """End all threads; those that hang are left behind after ``timeout_s`` in all."""
+        deadline = monotonic() + timeout_s
+        self._stopping = True
+        self._wake.set()
+        self._nvml.stop()
+        self._proc.stop()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+        self._nvml.stop()
+        for collector in (self._nvml, self._proc):
+            collector.join(deadline - monotonic())
+
+    def stale(self) -> dict[str, float]:
+        """Age in seconds of the data of each collector that is late."""
+        now, limit = monotonic(), self._late_s
+        ages = {}
+        if self._is_late(self._nvml.busy_since, now) or now - self._reading_at > limit + self._interval_s:
+            ages["nvml"] = now - self._reading_at
+        if self._is_late(self._proc.busy_since, now):
+            ages["proc"] = now - (self._proc.latest_at or self._proc.busy_since or now)
+        return ages
+
+    def troubles(self) -> list[str]:
+        """What the threads could not do, in words."""
+        lines = []
+        for name, error in (("NVML", self._nvml.error), ("/proc", self._proc.error)):
+            if isinstance(error, SourceError):
+                lines.append(str(error))
+            elif error is not None:
+                lines.append(f"reading {name} failed: {type(error).__name__}: {error}")
+        if self.reading is None and self._nvml.error is None:
+            lines.append(f"NVML has not answered for {monotonic() - self._reading_at:.1f} s: is the driver hung?")
+        return lines
+
+    @property
+    def _late_s(self) -> float:
+        return max(LATE_S, LATE_INTERVALS * self._interval_s)
+
+    def _is_late(self, busy_since: float | None, now: float) -> bool:
+        return busy_since is not None and now - busy_since > self._late_s
+
+    def _nvml_thread(self, ticket: int) -> Collector[Reading]:
+        return Collector("nvml", lambda: self._read_nvml(ticket), self._wake.set, self._session.close)
+
+    def _run(self) -> None:
+        due = monotonic() + self._interval_s
+        complete = 0
+        while not self._stopping:
+            now = monotonic()
+            if self._nvml.reads != self._nvml_reads:
+                self._take_reading(now)
+            if self._proc_due and self._proc.busy_since is None:
+                self._proc_due = False
+                self._proc.ask()
+            asked = self._proc_asked_at
+            done = not self._proc_due and self._proc.busy_since is None
+            if asked is not None and (done or now - asked >= PROC_GRACE_S):
+                self._proc_asked_at = None
+                self._publish()
+                complete += 1
+                if complete == 1:
+                    due = min(due, max(now, self._reading_at + PAIR_S))
+            if now >= due:
+                # A late thread skips ticks: it never tries to catch up.
+                due = max(due + self._interval_s, now)
+                self._tick(now)
+            self._set_hung_aside()
+            soonest = due
+            if self._proc_asked_at is not None:
+                soonest = min(soonest, self._proc_asked_at + PROC_GRACE_S)
+            if self._nvml.busy_since is not None:
+                soonest = min(soonest, now + LOOK_AGAIN_S)
+            self._wake.wait(max(0.0, soonest - monotonic()))
+            self._wake.clear()
+
+    def _tick(self, now: float) -> None:
+        if self._nvml.busy_since is not None:
+            if self._is_late(self._nvml.busy_since, now):
+                self._ask_proc(now)
+        elif now < self._retry_at:
+            self._ask_proc(now)
+        else:
+            self._nvml.ask()
+
+    def _take_reading(self, now: float) -> None:
+        """NVML has finished: /proc is next, so that it knows this tick's GPU processes."""
+        self._nvml_reads = self._nvml.reads
+        if self._nvml.error is None:
+            self.reading, self._reading_at = self._nvml.latest, now
+            self._retry_s = FIRST_RETRY_S
+        elif isinstance(self._nvml.error, SourceError):
+            self._retry_at = now + self._retry_s
+            self._retry_s = min(LAST_RETRY_S, 2 * self._retry_s)
+        self._ask_proc(now)
+
+    def _ask_proc(self, now: float) -> None:
+        self._proc_asked_at = now
+        self._proc_due = True
+        self._wake.set()
+
+    def _set_hung_aside(self) -> None:
+        ticket = self._session.supersede(self.hung_s)
+        if ticket is not None:
+            self._nvml = self._nvml_thread(ticket)
+            self._nvml_reads = 0
+            self._nvml.start()
