@@ -1,0 +1,173 @@
+"""What a cgroup allows: CPU quota, memory limit, and how often the quota cut a process short. v1, v2 and hybrid.
+
+Limits hold for all descendants, so each question is asked of the process's group and of every ancestor.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gputop.sources.procfs import read_file, read_small
+
+# cgroup v1 writes "no limit" as the largest page-aligned 63-bit number.
+_UNLIMITED = 1 << 62
+
+
+class CgroupFolders(NamedTuple):
+    """The folders of one process's cgroups, the process's own first, the root last. Empty: not visible from here."""
+
+    cpu: tuple[str, ...] = ()
+    memory: tuple[str, ...] = ()
+
+
+class MemoryLimit(NamedTuple):
+    """Bytes that a cgroup may hold and holds, reclaimable file cache left out."""
+
+    limit_bytes: int
+    used_bytes: int | None
+
+
+def cgroup_text(process: str) -> str:
+    """/proc/PID/cgroup of the process whose /proc folder this is. Raises OSError."""
+    return read_file(f"{process}/cgroup").decode("utf-8", "replace")
+
+
+def cgroup_folders(text: str, sys: str = "/sys") -> CgroupFolders:
+    """Find the folders of the cgroups that /proc/PID/cgroup names."""
+    paths: dict[str, str] = {}
+    mounts: dict[str, str] = {}
+    for line in text.splitlines():
+        _, controllers, path = (*line.split(":", 2), "", "")[:3]
+        for controller in controllers.split(","):
+            paths[controller] = path
+            mounts[controller] = controllers
+    root = f"{sys}/fs/cgroup"
+
+    def folders(controller: str) -> tuple[str, ...]:
+        if controller in paths:
+            for mount in (f"{root}/{mounts[controller]}", f"{root}/{controller}"):
+                found = _ancestors(mount, paths[controller])
+                if found:
+                    return found
+            return ()
+        if "" in paths:
+            return _ancestors(root, paths[""]) or _ancestors(f"{root}/unified", paths[""])
+        return ()
+
+    return CgroupFolders(folders("cpu"), folders("memory"))
+
+
+def _ancestors(mount: str, path: str) -> tuple[str, ...]:
+    parts = [part for part in path.split("/") if part]
+    if not _is_cgroup(mount):
+        return ()
+    # ".." is how the kernel writes a group outside of the reader's cgroup namespace.
+    if ".." in parts:
+        return ()
+    leaf = "/".join([mount, *parts])
+    if not _is_cgroup(leaf):
+        # A container without a cgroup namespace: the path is the host's, the mount holds only the container's group.
+        return (mount,)
+    return tuple("/".join([mount, *parts[:depth]]) for depth in range(len(parts), -1, -1))
+
+
+def _is_cgroup(folder: str) -> bool:
+    try:
+        read_small(f"{folder}/cgroup.procs")
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _number(path: str) -> int | None:
+    try:
+        return int(read_small(path))
+    except (OSError, ValueError):
+        return None
+
+
+def _quota(folder: str) -> float | None:
+    try:
+        fields = read_small(f"{folder}/cpu.max").split()
+        return int(fields[0]) / int(fields[1])
+    except (OSError, ValueError, IndexError, ZeroDivisionError):
+        quota = _number(f"{folder}/cpu.cfs_quota_us")
+        period = _number(f"{folder}/cpu.cfs_period_us")
+        return quota / period if quota is not None and quota > 0 and period else None
+
+
+def cpu_quota(folders: CgroupFolders) -> float | None:
+    """Cores that the CPU limit allows, the tightest of all ancestors; None without a limit."""
+    return min((quota for quota in map(_quota, folders.cpu) if quota is not None), default=None)
+
+
+def memory_limit(folders: CgroupFolders) -> MemoryLimit | None:
+    """The tightest memory limit of all ancestors and what that group holds; None without a limit."""
+    tightest: tuple[int, str] | None = None
+    for folder in folders.memory:
+        limit = _number(f"{folder}/memory.max")
+        if limit is None:
+            limit = _number(f"{folder}/memory.limit_in_bytes")
+        if limit is not None and limit < _UNLIMITED and (tightest is None or limit < tightest[0]):
+            tightest = limit, folder
+    if tightest is None:
+        return None
+    return MemoryLimit(tightest[0], _memory_used(tightest[1]))
+
+
+def _memory_used(folder: str) -> int | None:
+    """Usage less inactive file pages: the "working set" by which container engines and Kubernetes count."""
+    usage = _number(f"{folder}/memory.current")
+    cache = "inactive_file"
+    if usage is None:
+        usage, cache = _number(f"{folder}/memory.usage_in_bytes"), "total_inactive_file"
+    if usage is None:
+        return None
+    return max(0, usage - _keyed(f"{folder}/memory.stat").get(cache, 0))
+
+
+def _keyed(path: str) -> dict[str, int]:
+    try:
+        lines = read_file(path).decode("ascii", "replace").splitlines()
+    except OSError:
+        return {}
+    pairs = (line.split() for line in lines)
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+
+
+class Throttling:
+    """How often the CPU limits over one cgroup cut its processes short, between two readings."""
+
+    def __init__(self, folders: CgroupFolders) -> None:
+        self._folders = folders.cpu
+        self._last: dict[str, tuple[int, int]] = {}
+        self.throttled_pct: float | None = None
+        self.reason: str | None = "needs two readings"
+
+    def read(self) -> None:
+        """Measure since the last call: the worst of all ancestors, in percent of the scheduling periods."""
+        if not self._folders:
+            self.throttled_pct, self.reason = None, "its cgroup is not visible from here"
+            return
+        counts: dict[str, tuple[int, int]] = {}
+        for folder in self._folders:
+            if _quota(folder) is not None:
+                stat = _keyed(f"{folder}/cpu.stat")
+                if "nr_periods" in stat and "nr_throttled" in stat:
+                    counts[folder] = stat["nr_periods"], stat["nr_throttled"]
+        last, self._last = self._last, counts
+        pairs = [(counts[folder], last[folder]) for folder in counts if folder in last]
+        if not counts:
+            self.throttled_pct, self.reason = None, "no CPU limit"
+        elif not pairs:
+            self.throttled_pct, self.reason = None, "needs two readings"
+        else:
+            # No period passed: the limited group did not run, so nothing was cut short.
+            self.throttled_pct = max(
+                100.0 * max(0, now[1] - then[1]) / (now[0] - then[0]) if now[0] > then[0] else 0.0
+                for now, then in pairs
+            )
+            self.throttled_pct = min(100.0, self.throttled_pct)
+            self.reason = None

@@ -1,0 +1,187 @@
+"""The machine around the GPUs: processors, memory, disks, network, pressure. Knows no processes.
+
+Rates are means since the reading before; the first reading has none. Never raises: what /proc or /sys refuses is a
+None with its reason.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from gputop.model.snapshot import HostSample
+from gputop.sources.cgroup import CgroupFolders, cgroup_folders, cgroup_text, cpu_quota, memory_limit
+from gputop.sources.host_devices import disk_bytes, network_bytes
+from gputop.sources.procfs import read_file, read_small
+
+_NEEDS_TWO = "needs two readings"
+_STEPPED = "the clock stepped back"
+# Disks, network and the cgroup's limits cost most to read and are shown as slow averages.
+_SLOW_S = 2.0
+_PRESSURES = (("psi_cpu_pct", "cpu"), ("psi_io_pct", "io"), ("psi_mem_pct", "memory"))
+_NO_PRESSURE = "no pressure information (needs Linux 4.20 with CONFIG_PSI, on some systems psi=1 at boot)"
+
+
+class _Pair(NamedTuple):
+    """Two counters (read and written, received and sent, busy and all) at a moment."""
+
+    now: float
+    first: float
+    second: float
+
+
+class _Rates(NamedTuple):
+    first: float | None
+    second: float | None
+    reason: str | None
+
+
+class _Limits(NamedTuple):
+    cpu_count: float
+    memory_bytes: int | None
+    memory_used_bytes: int | None
+
+
+class HostCollector:
+    """Reads the machine. One thread calls ``read``."""
+
+    def __init__(self, proc: str = "/proc", sys: str = "/sys") -> None:
+        self._proc = proc
+        self._sys = sys
+        self._last: dict[str, _Pair] = {}
+        self._slow_at: float | None = None
+        self._disks = _Rates(None, None, _NEEDS_TWO)
+        self._network = _Rates(None, None, _NEEDS_TWO)
+        self._limits: _Limits | None = None
+        self._folders: CgroupFolders | None = None
+
+    def read(self, now: float) -> HostSample:
+        """The machine now. ``now`` is Unix seconds; rates are over the time since the last call."""
+        missing: dict[str, str] = {}
+        if self._slow_at is None or not 0.0 <= now - self._slow_at < _SLOW_S:
+            self._slow_at = now
+            self._disks = self._rates("disks", now, disk_bytes(self._proc, self._sys))
+            self._network = self._rates("network", now, network_bytes(self._proc, self._sys))
+            self._limits = self._read_limits()
+        for rates, keys in (
+            (self._disks, ("disk_read_bytes_per_s", "disk_write_bytes_per_s")),
+            (self._network, ("net_rx_bytes_per_s", "net_tx_bytes_per_s")),
+        ):
+            if rates.reason:
+                missing.update(dict.fromkeys(keys, rates.reason))
+        used, total, swap = self._memory(missing)
+        pressures = {key: self._pressure(key, name, now, missing) for key, name in _PRESSURES}
+        return HostSample(
+            cpu_pct=self._cpu(now, missing),
+            cpu_count=self._limits.cpu_count if self._limits else None,
+            load1=self._load(missing),
+            mem_used_bytes=used,
+            mem_total_bytes=total,
+            swap_used_bytes=swap,
+            disk_read_bytes_per_s=self._disks.first,
+            disk_write_bytes_per_s=self._disks.second,
+            net_rx_bytes_per_s=self._network.first,
+            net_tx_bytes_per_s=self._network.second,
+            psi_cpu_pct=pressures["psi_cpu_pct"],
+            psi_io_pct=pressures["psi_io_pct"],
+            psi_mem_pct=pressures["psi_mem_pct"],
+            unavailable=missing,
+        )
+
+    def _rates(self, name: str, now: float, counters: tuple[float, float] | str) -> _Rates:
+        """Change a second of two counters; a text instead of counters says why there are none."""
+        if isinstance(counters, str):
+            self._last.pop(name, None)
+            return _Rates(None, None, counters)
+        last = self._last.get(name)
+        self._last[name] = _Pair(now, *counters)
+        if last is None:
+            return _Rates(None, None, _NEEDS_TWO)
+        elapsed = now - last.now
+        if elapsed <= 0.0:
+            return _Rates(None, None, _STEPPED)
+        # A device that was unplugged takes its counters with it: the sum falls, which is no traffic.
+        return _Rates(
+            max(0.0, (counters[0] - last.first) / elapsed), max(0.0, (counters[1] - last.second) / elapsed), None
+        )
+
+    def _cpu(self, now: float, missing: dict[str, str]) -> float | None:
+        """Busy share of all cores: all but idle and iowait. Guest time is already inside user and nice."""
+        try:
+            fields = [int(word) for word in read_small(f"{self._proc}/stat").split(b"\n", 1)[0].split()[1:9]]
+        except (OSError, ValueError):
+            fields = []
+        if len(fields) < 5:
+            missing["cpu_pct"] = "cannot read /proc/stat"
+            return None
+        last = self._last.get("cpu")
+        every = sum(fields)
+        busy = every - fields[3] - fields[4]
+        self._last["cpu"] = _Pair(now, busy, every)
+        if last is None or every <= last.second:
+            missing["cpu_pct"] = _NEEDS_TWO
+            return None
+        return min(100.0, max(0.0, 100.0 * (busy - last.first) / (every - last.second)))
+
+    def _load(self, missing: dict[str, str]) -> float | None:
+        try:
+            return float(read_small(f"{self._proc}/loadavg").split()[0])
+        except (OSError, ValueError, IndexError):
+            missing["load1"] = "cannot read /proc/loadavg"
+            return None
+
+    def _memory(self, missing: dict[str, str]) -> tuple[float | None, float | None, float | None]:
+        """Used and total bytes, of the cgroup where its limit is below the machine's memory, and swap in use."""
+        try:
+            lines = read_file(f"{self._proc}/meminfo").split(b"\n")
+        except OSError:
+            lines = []
+        kib: dict[bytes, int] = {}
+        for line in lines:
+            words = line.split()
+            if len(words) >= 2 and words[1].isdigit():
+                kib[words[0]] = int(words[1])
+        total, available = kib.get(b"MemTotal:"), kib.get(b"MemAvailable:")
+        swap_total, swap_free = kib.get(b"SwapTotal:"), kib.get(b"SwapFree:")
+        swap = None if swap_total is None or swap_free is None else float((swap_total - swap_free) * 1024)
+        if swap is None:
+            missing["swap_used_bytes"] = "cannot read /proc/meminfo"
+        if total is None or available is None:
+            missing["mem_used_bytes"] = missing["mem_total_bytes"] = "cannot read /proc/meminfo"
+            return None, None, swap
+        limits = self._limits
+        if limits and limits.memory_bytes is not None and limits.memory_bytes < total * 1024:
+            used = limits.memory_used_bytes
+            if used is None:
+                missing["mem_used_bytes"] = "the cgroup does not say how much it holds"
+            return None if used is None else float(used), float(limits.memory_bytes), swap
+        return float((total - available) * 1024), float(total * 1024), swap
+
+    def _pressure(self, key: str, name: str, now: float, missing: dict[str, str]) -> float | None:
+        """Share of our own interval in which some task was held up, from the kernel's total of microseconds."""
+        counters: tuple[float, float] | str = _NO_PRESSURE
+        try:
+            some = read_small(f"{self._proc}/pressure/{name}").split(b"\n", 1)[0]
+            counters = int(some.rpartition(b"total=")[2]) / 1e4, 0.0
+        except (OSError, ValueError):
+            counters = _NO_PRESSURE
+        rates = self._rates(key, now, counters)
+        if rates.reason:
+            missing[key] = rates.reason
+        return None if rates.first is None else min(100.0, rates.first)
+
+    def _read_limits(self) -> _Limits:
+        """What affinity and the cgroup of this very process leave: it runs where the job's owner runs."""
+        if self._folders is None:
+            try:
+                self._folders = cgroup_folders(cgroup_text(f"{self._proc}/self"), self._sys)
+            except OSError:
+                self._folders = CgroupFolders()
+        cores = float(len(os.sched_getaffinity(0)))
+        quota = cpu_quota(self._folders)
+        memory = memory_limit(self._folders)
+        return _Limits(
+            cores if quota is None else min(cores, quota),
+            memory.limit_bytes if memory else None,
+            memory.used_bytes if memory else None,
+        )

@@ -1,0 +1,104 @@
+"""Which processes and threads feed a GPU process: the rules R1 to R5, on names and command lines alone.
+
+Pure: no I/O. Each answer carries the rule that gave it, so that a wrong one can be seen and argued with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+# A descendant that no rule names counts as a loader only while it works or waits for a disk this much.
+BUSY_HELPER_SHARE = 0.3
+
+_TORCH_WORKER = b"pt_data_w"
+_SPAWNED = (b"multiprocessing.spawn", b"multiprocessing.forkserver")
+_FORKSERVER = b"multiprocessing.forkserver"
+_NOT_LOADERS = (
+    (b"multiprocessing.resource_tracker", "multiprocessing's resource tracker"),
+    (b"torch/_inductor/compile_worker", "torch.compile's worker"),
+)
+_RAY = b"ray::"
+_RAY_IDLE = b"ray::IDLE"
+
+
+class Finding(NamedTuple):
+    """What a descendant of a GPU process is. ``may_feed``: a busy helper of this kind counts as a loader (R5)."""
+
+    role: Literal["loader", "helper"]
+    loader: str | None
+    why: str
+    may_feed: bool = False
+
+
+def identify(comm: bytes, command: bytes, parent_command: bytes, parent_runs_job: bool) -> Finding:
+    """Judge a descendant of a GPU process.
+
+    ``comm`` is the kernel's name of its main thread; the commands are /proc/PID/cmdline as it is. ``parent_runs_job``:
+    the parent is the GPU process or one of its loaders, not a helper such as a shell.
+    """
+    if comm.startswith(_TORCH_WORKER):
+        return Finding("loader", "torch", f"R1 comm {comm.decode('utf-8', 'replace')}")
+    for mark, name in _NOT_LOADERS:
+        if mark in command:
+            return Finding("helper", None, f"not a loader: {name}")
+    if _FORKSERVER in command and command != parent_command:
+        return Finding("helper", None, "not a loader: multiprocessing's fork server")
+    for mark in _SPAWNED:
+        if mark in command:
+            return Finding("loader", "python", f"R2 command line has {mark.decode()}")
+    if is_working_ray_task(command):
+        return Finding("loader", "ray", "R4 ray task below the GPU process")
+    if command and command == parent_command and parent_runs_job:
+        return Finding("loader", "python", "R3 same command line as its parent")
+    return Finding("helper", None, "R5 other descendant", may_feed=True)
+
+
+def busy_helper(comm: bytes) -> Finding:
+    """A helper that works enough to count as a loader."""
+    return Finding("loader", comm.decode("utf-8", "replace"), "R5 busy descendant", may_feed=True)
+
+
+def is_working_ray_task(command: bytes) -> bool:
+    """Whether a command line is that of a Ray worker with a task (Ray writes the task's name there)."""
+    return command.startswith(_RAY) and not command.startswith(_RAY_IDLE)
+
+
+def is_torch_worker(comm: bytes) -> bool:
+    """Whether a process calls itself a PyTorch DataLoader worker."""
+    return comm.startswith(_TORCH_WORKER)
+
+
+def is_python(command: bytes) -> bool:
+    """Whether argv[0] is a Python interpreter (or a supervisor written in Python: see ``supervisord``)."""
+    executable = command.split(b"\0", 1)[0].rsplit(b"/", 1)[-1]
+    return executable.startswith((b"python", b"pypy")) and b"supervisord" not in command
+
+
+# Threads of a GPU process that are neither its main thread nor host threads that could feed it.
+_OWN_THREADS = ("cuda", "nv_", "nccl", "pt_nccl", "pt_autograd", "pt_gloo", "pt_tcpstore", "pt_data_pin")
+_THREAD_LOADERS = (("[dali]", "DALI threads"), ("tf_data_", "tf.data threads"))
+
+
+def is_host_thread(name: str) -> bool:
+    """Whether a thread (not the main one) belongs to the pool of host threads that could prepare data."""
+    return not name.lower().startswith(_OWN_THREADS)
+
+
+def is_nccl_thread(name: str) -> bool:
+    """Whether a thread is NCCL's own (with NCCL_SET_THREAD_NAME=1) or PyTorch's watchdog over it."""
+    return name.lower().startswith(("nccl", "pt_nccl"))
+
+
+def is_pin_memory_thread(name: str) -> bool:
+    """Whether a thread is that of DataLoader(pin_memory=True)."""
+    return name.startswith("pt_data_pin")
+
+
+def thread_loader(names: Iterable[str]) -> str | None:
+    """The kind of loader that runs as threads inside the GPU process, by their names."""
+    lowered = [name.lower() for name in names]
+    for prefix, kind in _THREAD_LOADERS:
+        if any(name.startswith(prefix) for name in lowered):
+            return kind
+    return None

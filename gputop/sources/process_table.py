@@ -1,0 +1,85 @@
+"""Who is whose child, over all of /proc, kept current cheaply. Knows neither GPUs nor loaders.
+
+One listing of /proc names the processes; only new ones, those whose parent has gone and those that were new at the
+last look are read. (Measured: reading every ``stat`` costs 8 µs a process, 40 ms on a node of 5000.) Walking
+``task/*/children`` instead would miss no less and costs a read for each *thread* of each process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from gputop.sources.procfs import Stat, parse_stat, read_small
+
+# A pid that was reused between two looks would keep its old parent for ever; a full pass heals that.
+_FULL_PASS_EVERY = 20
+
+
+class ProcessTable:
+    """The processes of a /proc by pid. ``refresh`` is called as often as new processes shall be found."""
+
+    def __init__(self, proc: str) -> None:
+        self._proc = proc
+        self._entries: dict[int, Stat] = {}
+        self._young: set[int] = set()
+        self._index: dict[int, list[int]] | None = None
+        self._passes = 0
+
+    def refresh(self) -> None:
+        """Bring the table up to date. Processes that vanish meanwhile, or are hidden, are left out."""
+        try:
+            present = {int(name) for name in os.listdir(self._proc) if name.isdigit()}
+        except OSError:
+            present = set()
+        known = self._entries
+        new = present - known.keys()
+        gone = known.keys() - present
+        again = self._young & present
+        if self._passes % _FULL_PASS_EVERY == 0:
+            again |= present
+        elif gone:
+            again |= {pid for pid, entry in known.items() if entry.ppid in gone}
+        self._passes += 1
+        # A name and an executable settle after birth: what was new is read once more.
+        self._young = new
+        for pid in gone:
+            del known[pid]
+        for pid in new | again:
+            self._read(pid)
+        if gone:
+            self._index = None
+
+    def _read(self, pid: int) -> None:
+        try:
+            entry = parse_stat(read_small(f"{self._proc}/{pid}/stat"))
+        except OSError:
+            entry = None
+        old = self._entries.get(pid)
+        if entry is None:
+            self._entries.pop(pid, None)
+        else:
+            self._entries[pid] = entry
+        if entry is None or old is None or old.ppid != entry.ppid:
+            self._index = None
+
+    def get(self, pid: int) -> Stat | None:
+        """The process as last read, or None."""
+        return self._entries.get(pid)
+
+    def read_again(self, pid: int) -> Stat | None:
+        """The process read now, or None when it is gone."""
+        self._read(pid)
+        return self._entries.get(pid)
+
+    def children(self, pid: int) -> list[int]:
+        """Pids of the children, as of the last look at each."""
+        if self._index is None:
+            self._index = {}
+            for child, entry in self._entries.items():
+                self._index.setdefault(entry.ppid, []).append(child)
+        return self._index.get(pid, [])
+
+    def items(self) -> Iterator[tuple[int, Stat]]:
+        """All processes."""
+        return iter(self._entries.items())

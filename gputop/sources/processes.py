@@ -1,0 +1,261 @@
+"""The processes behind the GPUs: each GPU process, its loader workers and helpers, and orphans of dead jobs.
+
+Known trees are read every tick from files that stay open; trees are found again every 3 s, or at once when the
+driver's process list, a list of children, a name or a parent has changed. Never raises for what /proc does: a process
+that cannot be seen is a sample with a reason.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from gputop.model.snapshot import ProcessSample, ProcessStatic
+from gputop.sources.cgroup import Throttling
+from gputop.sources.gpu_process import GpuProcess
+from gputop.sources.host_threads import HostThreads
+from gputop.sources.process_facts import FactsReader
+from gputop.sources.process_table import ProcessTable
+from gputop.sources.process_tree import CommandOf, Place, find_orphans, find_ray_tasks, find_trees
+from gputop.sources.procfs import Descriptors, Stat, parse_uptime, read_file, read_small
+from gputop.sources.tree_member import TICKS_PER_S, Member
+from gputop.sources.watched_process import DENIED_IO, Reading, WatchedProcess
+
+OTHER_NAMESPACE = (
+    "not visible in /proc (another PID namespace: run gputop on the host, or in a container with its PIDs)"
+)
+YOUNGER = "not visible in /proc (its pid belongs to a younger process here: another PID namespace)"
+HIDDEN = "not visible in /proc (mounted with hidepid: run as root)"
+EXITED = "the process has exited"
+
+# What a process's sample takes from /proc, and so lacks when /proc does not show the process.
+_FROM_PROC = (
+    *("starttime", "ppid", "cpu_pct", "run_pct", "wait_pct", "main_run_pct", "main_wait_pct", "state", "main_state"),
+    *("waiting_on", "rss_bytes", "read_bytes_per_s", "write_bytes_per_s", "threads", "throttled_pct", "nccl", "age_s"),
+    *("pin_memory", "pool_threads", "pool_run_pct"),
+)
+
+_REDISCOVER_S = 3.0
+_THROTTLE_S = 2.0
+# Until this age a process may still be between fork and exec, or about to name itself.
+_SETTLED_AGE_S = 10.0
+# /proc counts start times in ticks of 10 ms, and rounds down.
+_START_SLACK_S = 0.05
+
+
+class ProcessCollector:
+    """Reads the processes behind the GPUs. One thread calls ``read``; ``close`` frees the open files."""
+
+    def __init__(self, proc: str = "/proc", sys: str = "/sys") -> None:
+        self._proc = proc
+        self._table = ProcessTable(proc)
+        self._facts = FactsReader(proc, sys)
+        self._descriptors = Descriptors()
+        self._members: dict[int, Member] = {}
+        self._exited: dict[int, Member] = {}
+        self._parents: set[int] = set()
+        self._changed: set[int] = set()
+        self._listed: dict[int, float | None] = {}
+        self._commands: dict[int, tuple[Stat, bytes, bool]] = {}
+        self._throttling: dict[str, Throttling] = {}
+        self._discovered_at: float | None = None
+        self._throttled_at: float | None = None
+        self._absence: str | None = None
+        self.notices: tuple[str, ...] = ()
+
+    def read(self, now: float, gpu_processes: Sequence[GpuProcess]) -> tuple[ProcessSample, ...]:
+        """One sample for each process and GPU, then its descendants once each, then orphans. ``now``: Unix seconds."""
+        uptime = self._uptime()
+        pids = {process.pid for process in gpu_processes}
+        if pids != self._listed.keys():
+            self._listed = {pid: self._listed.get(pid, uptime) for pid in pids}
+            self._discovered_at = None
+        at = self._discovered_at
+        if at is None or self._changed or not 0.0 <= now - at < _REDISCOVER_S:
+            self._discover(now, uptime, gpu_processes)
+        if self._throttled_at is None or not 0.0 <= now - self._throttled_at < _THROTTLE_S:
+            self._throttled_at = now
+            for throttling in self._throttling.values():
+                throttling.read()
+        readings = self._measure(now)
+        samples = self._gpu_samples(gpu_processes, readings, uptime)
+        for pid, reading in readings.items():
+            member = self._members[pid]
+            if member.place.role != "gpu":
+                samples.append(member.sample(reading, uptime, None))
+        self._notice(samples)
+        return tuple(samples)
+
+    def close(self) -> None:
+        """Let go of all open files."""
+        for member in self._members.values():
+            member.watched.close()
+        self._members.clear()
+
+    def _uptime(self) -> float | None:
+        try:
+            return parse_uptime(read_small(f"{self._proc}/uptime"))
+        except OSError:
+            return None
+
+    def _discover(self, now: float, uptime: float | None, gpu_processes: Sequence[GpuProcess]) -> None:
+        self._discovered_at = now
+        self._table.refresh()
+        for pid in self._changed:
+            self._table.read_again(pid)
+        self._changed.clear()
+        self._facts.forget()
+
+        def command_of(pid: int, stat: Stat) -> bytes:
+            known = self._commands.get(pid)
+            settled = uptime is None or uptime - stat.starttime / TICKS_PER_S >= _SETTLED_AGE_S
+            if known and known[2] and known[0].starttime == stat.starttime and known[0].comm == stat.comm:
+                return known[1]
+            command = self._facts.command(pid)
+            self._commands[pid] = stat, command, settled
+            return command
+
+        former = {pid: member.place for pid, member in self._members.items()}
+        places = find_trees(self._table, self._roots(gpu_processes), command_of)
+        places.update(find_ray_tasks(self._table, places, command_of))
+        places.update(find_orphans(self._table, places, former, command_of))
+        self._adopt(places, command_of)
+        self._commands = {pid: command for pid, command in self._commands.items() if self._table.get(pid)}
+
+    def _roots(self, gpu_processes: Sequence[GpuProcess]) -> dict[int, int]:
+        """The GPU processes that /proc shows, each with the GPU on which it holds most memory (else the lowest)."""
+        best: dict[int, tuple[float, int]] = {}
+        for process in gpu_processes:
+            stat = self._table.get(process.pid)
+            if stat is None or self._is_younger(process.pid, stat):
+                continue
+            rank = -(process.gpu_mem_bytes or 0.0), process.gpu
+            best[process.pid] = min(best.get(process.pid, rank), rank)
+        return {pid: gpu for pid, (_, gpu) in best.items()}
+
+    def _is_younger(self, pid: int, stat: Stat) -> bool:
+        """Whether the process began after the driver had listed its pid: then the driver means another process."""
+        listed = self._listed[pid]
+        return listed is not None and stat.starttime / TICKS_PER_S > listed + _START_SLACK_S
+
+    def _adopt(self, places: Mapping[int, Place], command_of: CommandOf) -> None:
+        """Make the members those of ``places``, keeping the counters of processes that were watched already."""
+        former, self._members = self._members, {}
+        throttling, self._throttling = self._throttling, {}
+        for pid, place in places.items():
+            command = command_of(pid, place.stat)
+            member = former.pop(pid, None)
+            if member is not None and member.place.stat.starttime != place.stat.starttime:
+                member.watched.close()
+                member = None
+            if member is None:
+                watched = WatchedProcess(self._proc, pid, place.stat.starttime, self._descriptors)
+                member = Member(pid, place, command, self._facts.read(pid, place.stat.comm, command), watched)
+                if place.role == "gpu":
+                    member.threads = HostThreads(f"{self._proc}/{pid}", pid)
+            elif command and command != member.command:
+                member.command = command
+                member.settle(place, self._facts.read(pid, place.stat.comm, command))
+            elif place != member.place:
+                member.settle(place, member.facts)
+            group = member.facts.folders.cpu[:1]
+            if group:
+                shared = self._throttling.get(group[0]) or throttling.get(group[0])
+                if shared is None:
+                    shared = Throttling(member.facts.folders)
+                    shared.read()
+                self._throttling[group[0]] = member.throttling = shared
+            self._members[pid] = member
+        for pid, member in former.items():
+            member.watched.close()
+            if pid in self._listed and self._table.get(pid) is None:
+                self._exited[pid] = member
+        self._exited = {pid: member for pid, member in self._exited.items() if pid in self._listed}
+        self._parents = {place.stat.ppid for place in places.values()} | {
+            pid for pid, place in places.items() if place.role == "gpu"
+        }
+
+    def _measure(self, now: float) -> dict[int, Reading]:
+        """Read all members; note what shows that the trees have changed, for the next read."""
+        readings: dict[int, Reading] = {}
+        for pid, member in self._members.items():
+            reading = member.read(now)
+            if reading is None:
+                self._changed.add(pid)
+                continue
+            readings[pid] = reading
+            stat, known = reading.stat, member.place.stat
+            if stat.comm != known.comm or stat.ppid != known.ppid:
+                self._changed.add(pid)
+            if pid in self._parents:
+                family = member.watched.children()
+                if member.family is not None and family != member.family:
+                    self._changed.add(pid)
+                member.family = family
+            if member.threads is not None and (
+                member.scanned_at is None or not 0.0 <= now - member.scanned_at < _REDISCOVER_S
+            ):
+                member.scanned_at = now
+                member.seen_threads = member.threads.scan(now, stat.cpu_ticks, reading.main_run_ns)
+        return readings
+
+    def _gpu_samples(
+        self, gpu_processes: Sequence[GpuProcess], readings: Mapping[int, Reading], uptime: float | None
+    ) -> list[ProcessSample]:
+        samples: list[ProcessSample] = []
+        for process in gpu_processes:
+            member = self._members.get(process.pid)
+            reading = readings.get(process.pid)
+            if member is not None and reading is not None:
+                samples.append(member.sample(reading, uptime, process))
+            else:
+                samples.append(self._unseen(process, member or self._exited.get(process.pid)))
+        return samples
+
+    def _unseen(self, process: GpuProcess, member: Member | None) -> ProcessSample:
+        """A process that the driver lists and /proc does not show: only what the driver says, and why."""
+        if member is not None:
+            reason = EXITED
+        elif (stat := self._table.get(process.pid)) is not None and self._is_younger(process.pid, stat):
+            reason = YOUNGER
+        else:
+            reason = self._why_absent()
+        return ProcessSample(
+            pid=process.pid,
+            starttime=member.place.stat.starttime if member else None,
+            role="gpu",
+            gpu=process.gpu,
+            gpu_mem_bytes=process.gpu_mem_bytes,
+            gpu_time_pct=process.gpu_time_pct,
+            type=process.type,
+            static=member.static() if member else ProcessStatic(),
+            unavailable={**dict.fromkeys(_FROM_PROC, reason), **process.unavailable},
+        )
+
+    def _why_absent(self) -> str:
+        if self._absence is None:
+            self._absence = HIDDEN if os.geteuid() != 0 and self._is_hidepid() else OTHER_NAMESPACE
+        return self._absence
+
+    def _is_hidepid(self) -> bool:
+        try:
+            lines = read_file(f"{self._proc}/mounts").decode("utf-8", "replace").splitlines()
+        except OSError:
+            return False
+        mounts = (line.split() for line in lines)
+        return any(
+            len(mount) > 3 and mount[2] == "proc" and "hidepid=" in mount[3] and "hidepid=0" not in mount[3]
+            for mount in mounts
+        )
+
+    def _notice(self, samples: Sequence[ProcessSample]) -> None:
+        reasons = {sample.pid: sample.unavailable.get("state") for sample in samples if sample.state is None}
+        notices = []
+        for reason in (HIDDEN, OTHER_NAMESPACE, YOUNGER):
+            count = sum(given == reason for given in reasons.values())
+            if count:
+                notices.append(f"{count} GPU process{'es' if count > 1 else ''} {reason}: host signals unavailable")
+        denied = {s.pid for s in samples if s.unavailable.get("read_bytes_per_s") == DENIED_IO}
+        if denied:
+            notices.append(f"{len(denied)} of other users: run as root for disk and wait evidence")
+        self.notices = tuple(notices)

@@ -1,0 +1,150 @@
+"""Raw readers of /proc: bytes of the kernel's files into numbers, and nothing about what they mean.
+
+Formats: proc(5), and fs/proc/array.c for ``stat``. A file that is kept open and read again with ``pread`` costs a
+third of opening it each time (measured: 72 processes, ``stat`` + ``schedstat`` + ``io``, 0.41 ms against 1.28 ms),
+and an open file of a process that died answers ESRCH even when its pid has been given to another process.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from typing import NamedTuple
+
+_CHUNK = 65536
+_SMALL = 4096
+_DESCRIPTOR_CEILING = 2048
+
+
+class Stat(NamedTuple):
+    """What is used of /proc/PID/stat. ``cpu_ticks`` is user plus system time of all threads, in clock ticks.
+
+    ``starttime`` is in clock ticks since boot, ``rss_pages`` in pages.
+    """
+
+    comm: bytes
+    state: str
+    ppid: int
+    session: int
+    cpu_ticks: int
+    threads: int
+    starttime: int
+    rss_pages: int
+
+
+def read_file(path: str) -> bytes:
+    """The whole file. Raises OSError. Files of many records come one page a read, so the end must be asked for."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = []
+        while part := os.read(descriptor, _CHUNK):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)
+
+
+def read_small(path: str) -> bytes:
+    """The first page of a file that is never longer than one. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, _SMALL)
+    finally:
+        os.close(descriptor)
+
+
+def parse_stat(data: bytes) -> Stat | None:
+    """/proc/PID/stat, or None when it is cut short. A name may hold spaces, parentheses and newlines."""
+    start = data.find(b"(")
+    end = data.rfind(b")")
+    fields = data[end + 2 :].split(None, 22)
+    if start < 0 or end < start or len(fields) < 22:
+        return None
+    return Stat(
+        data[start + 1 : end],
+        fields[0].decode("ascii", "replace"),
+        int(fields[1]),
+        int(fields[3]),
+        int(fields[11]) + int(fields[12]),
+        int(fields[17]),
+        int(fields[19]),
+        int(fields[21]),
+    )
+
+
+def parse_schedstat(data: bytes) -> tuple[int, int] | None:
+    """Nanoseconds on a core and nanoseconds queued for one, of the one thread whose file this is.
+
+    None when the kernel keeps no such statistics: it then prints zeros (sched_info off), never for a thread that ran.
+    """
+    fields = data.split()
+    if len(fields) < 3 or fields[2] == b"0":
+        return None
+    return int(fields[0]), int(fields[1])
+
+
+def parse_io(data: bytes) -> tuple[int, int] | None:
+    """Bytes read from and written to storage (not from the page cache), from /proc/PID/io."""
+    fields = data.split()
+    if len(fields) < 12 or fields[8] != b"read_bytes:" or fields[10] != b"write_bytes:":
+        return None
+    return int(fields[9]), int(fields[11])
+
+
+def parse_uptime(data: bytes) -> float | None:
+    """Seconds since boot, on the clock of ``Stat.starttime``."""
+    fields = data.split()
+    return float(fields[0]) if fields else None
+
+
+class Descriptors:
+    """A bound on the files that stay open: half of what the process may open, and at most 2048."""
+
+    def __init__(self, ceiling: int | None = None) -> None:
+        if ceiling is None:
+            soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            ceiling = _DESCRIPTOR_CEILING if soft == resource.RLIM_INFINITY else min(soft // 2, _DESCRIPTOR_CEILING)
+        self.left = ceiling
+
+    def take(self) -> bool:
+        """Whether one more file may stay open."""
+        if self.left <= 0:
+            return False
+        self.left -= 1
+        return True
+
+    def give(self, count: int) -> None:
+        """Files that were closed."""
+        self.left += count
+
+
+class ProcessFiles:
+    """The small files of one process, kept open as far as the bound allows."""
+
+    __slots__ = ("_descriptors", "_directory", "_open")
+
+    def __init__(self, directory: str, descriptors: Descriptors) -> None:
+        self._directory = directory
+        self._descriptors = descriptors
+        self._open: dict[str, int] = {}
+
+    def read(self, name: str) -> bytes:
+        """The first page of ``name``. Raises OSError: ENOENT or ESRCH when the process is gone."""
+        descriptor = self._open.get(name)
+        if descriptor is not None:
+            return os.pread(descriptor, _SMALL, 0)
+        descriptor = os.open(f"{self._directory}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        if self._descriptors.take():
+            self._open[name] = descriptor
+            return os.pread(descriptor, _SMALL, 0)
+        try:
+            return os.read(descriptor, _SMALL)
+        finally:
+            os.close(descriptor)
+
+    def close(self) -> None:
+        """Close what is open. The object may be read again afterwards."""
+        for descriptor in self._open.values():
+            os.close(descriptor)
+        self._descriptors.give(len(self._open))
+        self._open.clear()

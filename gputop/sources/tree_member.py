@@ -1,0 +1,150 @@
+"""A process on the screen between two discoveries: its place in a tree, its facts and its moving numbers."""
+
+from __future__ import annotations
+
+import math
+import os
+
+from gputop.model.snapshot import ProcessSample, ProcessStatic, Role
+from gputop.sources.cgroup import Throttling
+from gputop.sources.gpu_process import GpuProcess
+from gputop.sources.host_threads import HostThreads, Threads
+from gputop.sources.loaders import BUSY_HELPER_SHARE, busy_helper
+from gputop.sources.process_facts import Facts
+from gputop.sources.process_tree import Place
+from gputop.sources.watched_process import NEEDS_TWO, NO_SCHEDSTAT, Reading, WatchedProcess
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+# A busy helper becomes a loader by its mean over about this long, and stays one until it does half as much: a role
+# that changes with every sample would make the diagnosis flap.
+_BUSY_MEAN_S = 10.0
+
+
+class Member:
+    """One process of a tree. Written by its collector only."""
+
+    __slots__ = (
+        "_at",
+        "_busy",
+        "_disk",
+        "_feeds",
+        "_statics",
+        "command",
+        "facts",
+        "family",
+        "pid",
+        "place",
+        "scanned_at",
+        "seen_threads",
+        "threads",
+        "throttling",
+        "watched",
+    )
+
+    def __init__(self, pid: int, place: Place, command: bytes, facts: Facts, watched: WatchedProcess) -> None:
+        self.pid = pid
+        self.command = command
+        self.watched = watched
+        self.threads: HostThreads | None = None
+        self.seen_threads: Threads | None = None
+        self.scanned_at: float | None = None
+        self.throttling: Throttling | None = None
+        self.family: bytes | None = None
+        """The children as last listed: any other text means that the tree has changed."""
+        self._at: float | None = None
+        self._busy = 0.0
+        self._disk = 0.0
+        self._feeds = False
+        self.settle(place, facts)
+
+    def settle(self, place: Place, facts: Facts) -> None:
+        """Take the place and facts that a discovery found."""
+        self.place = place
+        self.facts = facts
+        self._statics: dict[tuple[bool, str | None], ProcessStatic] = {}
+
+    @property
+    def role(self) -> Role:
+        """The role now: that of the place, but a helper that works like a loader is one (rule R5)."""
+        return "loader" if self._feeds and self.place.may_feed else self.place.role
+
+    def read(self, now: float) -> Reading | None:
+        """Measure; None when the process is gone. ``now`` is Unix seconds."""
+        reading = self.watched.read(now)
+        if reading is not None and self.place.may_feed:
+            self._weigh(now, reading)
+        return reading
+
+    def _weigh(self, now: float, reading: Reading) -> None:
+        last, self._at = self._at, now
+        if last is None or now <= last or reading.run_pct is None:
+            return
+        weight = 1.0 - math.exp((last - now) / _BUSY_MEAN_S)
+        self._busy += weight * (reading.run_pct / 100.0 - self._busy)
+        self._disk += weight * ((1.0 if reading.stat.state == "D" else 0.0) - self._disk)
+        share = max(self._busy, self._disk)
+        self._feeds = share >= (BUSY_HELPER_SHARE / 2 if self._feeds else BUSY_HELPER_SHARE)
+
+    def static(self, thread_loader: str | None = None) -> ProcessStatic:
+        """The facts as the snapshot carries them; the same object as long as nothing changed."""
+        feeds = self._feeds and self.place.may_feed
+        key = (feeds, thread_loader)
+        if key not in self._statics:
+            loader, why = self.place.loader or thread_loader, self.place.why
+            if feeds:
+                found = busy_helper(self.place.stat.comm)
+                loader, why = found.loader, found.why
+            elif thread_loader:
+                why = f"{why}; {thread_loader} by their names"
+            facts = self.facts
+            job, container = facts.identity
+            self._statics[key] = ProcessStatic(facts.user, facts.command, facts.name, job, container, loader, why)
+        return self._statics[key]
+
+    def sample(self, reading: Reading, uptime: float | None, gpu_process: GpuProcess | None) -> ProcessSample:
+        """The process as the snapshot carries it, on one GPU. ``gpu_process`` only for one that holds a context."""
+        stat = reading.stat
+        threads = self.seen_threads if gpu_process else None
+        missing = reading.unavailable
+        throttling = self.throttling
+        throttled = throttling.throttled_pct if throttling else None
+        if throttled is None:
+            missing = {**missing, "throttled_pct": (throttling and throttling.reason) or "its cgroup cannot be read"}
+        if gpu_process is not None:
+            missing = {**missing, **gpu_process.unavailable}
+            if threads is None:
+                for key in ("nccl", "pin_memory", "pool_threads", "pool_run_pct"):
+                    missing[key] = "its threads cannot be listed"
+            elif threads.pool_run_pct is None:
+                missing["pool_run_pct"] = NO_SCHEDSTAT if reading.main_run_ns is None else NEEDS_TWO
+        return ProcessSample(
+            pid=self.pid,
+            starttime=stat.starttime,
+            ppid=stat.ppid,
+            role=self.role,
+            gpu=gpu_process.gpu if gpu_process else self.place.gpu,
+            gpu_mem_bytes=gpu_process.gpu_mem_bytes if gpu_process else None,
+            gpu_time_pct=gpu_process.gpu_time_pct if gpu_process else None,
+            type=gpu_process.type if gpu_process else None,
+            cpu_pct=reading.cpu_pct,
+            run_pct=reading.run_pct,
+            wait_pct=reading.wait_pct,
+            main_run_pct=reading.main_run_pct,
+            main_wait_pct=reading.main_wait_pct,
+            state=stat.state,
+            main_state=stat.state,
+            waiting_on=reading.waiting_on,
+            rss_bytes=reading.rss_bytes,
+            read_bytes_per_s=reading.read_bytes_per_s,
+            write_bytes_per_s=reading.write_bytes_per_s,
+            threads=stat.threads,
+            throttled_pct=throttled,
+            nccl=threads.nccl if threads else None,
+            age_s=None if uptime is None else max(0.0, uptime - stat.starttime / TICKS_PER_S),
+            pin_memory=threads.pin_memory if threads else None,
+            pool_threads=threads.pool_threads if threads else None,
+            pool_run_pct=threads.pool_run_pct if threads else None,
+            static=self.static(threads.loader if threads else None),
+            unavailable=missing,
+        )
