@@ -1,0 +1,129 @@
+"""A program on a pseudo terminal that is read all the time, answered never, and replayed afterwards.
+
+Nothing is interpreted while the program runs: bytes are kept with the time of their arrival, so that measuring costs
+the measured program nothing on a machine with few cores.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import termios
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyte
+
+
+class ProgramEnded(Exception):
+    """The program left before it was told to. The text is what its terminal showed."""
+
+
+class Terminal:
+    """One run of a program on a terminal of ``rows`` × ``columns``. Times are monotonic seconds."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], rows: int, columns: int):
+        self.rows = rows
+        self.columns = columns
+        self.chunks: list[tuple[float, bytes]] = []
+        self.started = time.monotonic()
+        self.pid, self._master = pty.fork()
+        if self.pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+            try:
+                os.execvpe(command[0], list(command), dict(environment))
+            except OSError as error:
+                os.write(2, f"{command[0]}: {error}\n".encode())
+            os._exit(127)
+
+    def drain(self, seconds: float, key: bytes = b"", keys_per_s: float = 0.0) -> None:
+        """Read for some seconds, pressing a key at an even rate if one is given. Raises ProgramEnded."""
+        begin = time.monotonic()
+        end, next_key = begin + seconds, begin if key else float("inf")
+        while (now := time.monotonic()) < end:
+            if now >= next_key:
+                os.write(self._master, key)
+                next_key += 1 / keys_per_s
+            self._read(min(end, next_key) - now)
+
+    def answer_s(self, key: bytes, patience_s: float = 1.0) -> float:
+        """Seconds from a key to the next bytes on the terminal; ``patience_s`` when none come."""
+        pressed = time.monotonic()
+        os.write(self._master, key)
+        count = len(self.chunks)
+        while len(self.chunks) == count and time.monotonic() < pressed + patience_s:
+            self._read(pressed + patience_s - time.monotonic())
+        return self.chunks[-1][0] - pressed if len(self.chunks) > count else patience_s
+
+    def _read(self, timeout_s: float) -> None:
+        ready, _, _ = select.select([self._master], [], [], max(0.0, timeout_s))
+        if not ready:
+            return
+        try:
+            data = os.read(self._master, 1 << 16)
+        except OSError:
+            data = b""
+        if not data:
+            raise ProgramEnded("\n".join(line for line in self.screen() if line) or "it showed nothing")
+        self.chunks.append((time.monotonic(), data))
+
+    def bytes_written(self) -> int:
+        return sum(len(data) for _, data in self.chunks)
+
+    def cpu_s(self) -> float:
+        """CPU time of the process and all its threads so far: the kernel's own clock of it, in nanosecond steps."""
+        return time.clock_gettime((~self.pid << 3) | 2)
+
+    def peak_rss_bytes(self) -> int:
+        """The most memory that the process had resident (VmHWM)."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        found = re.search(r"VmHWM:\s+(\d+) kB", status)
+        return int(found[1]) * 1024 if found else 0
+
+    def close(self, patience_s: float = 1.0) -> None:
+        """Ask with ``q``, then with SIGTERM, then with SIGKILL, each after ``patience_s``."""
+        for ask in (lambda: os.write(self._master, b"q"), lambda: os.kill(self.pid, signal.SIGTERM)):
+            ask()
+            if self._ended_within(patience_s):
+                break
+        else:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self._master)
+
+    def _ended_within(self, seconds: float) -> bool:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if os.waitpid(self.pid, os.WNOHANG)[0]:
+                return True
+            try:
+                self._read(0.02)
+            except ProgramEnded:
+                time.sleep(0.01)
+        return False
+
+    def screen(self) -> list[str]:
+        """What the terminal shows now, one string a row."""
+        shown, stream = self._replay()
+        for _, data in self.chunks:
+            stream.feed(data)
+        return [line.rstrip() for line in shown.display]
+
+    def first_shown_s(self, pattern: str) -> float | None:
+        """Seconds from the start until a pattern stood on the screen, or None if it never did."""
+        shown, stream = self._replay()
+        for moment, data in self.chunks:
+            stream.feed(data)
+            if any(re.search(pattern, line) for line in shown.display):
+                return moment - self.started
+        return None
+
+    def _replay(self) -> tuple[pyte.Screen, pyte.ByteStream]:
+        shown = pyte.Screen(self.columns, self.rows)
+        return shown, pyte.ByteStream(shown)

@@ -1,0 +1,66 @@
+"""What every program of a run looks at: the same GPUs, the same real processes."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.nvml.stand_in import GIB, Process, Scenario, build
+
+# The power of the last GPU, which no other GPU draws: a frame that shows it is complete.
+LAST_GPU_POWER_W = 613
+LAST_GPU_PATTERN = rf"\b{LAST_GPU_POWER_W} ?W"
+# Long enough for a whole benchmark, short enough that nothing stays behind when it is killed.
+SLEEP_S = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How big the machine is that the programs watch."""
+
+    gpus: int = 8
+    processes_per_gpu: int = 8
+    latency_ms: float = 0.0
+    interval_s: float = 1.0
+
+
+@contextmanager
+def sleeping_processes(count: int) -> Iterator[list[int]]:
+    """Real processes that do nothing, under the names of training ranks."""
+    command = "/bin/sleep"
+    processes = [
+        subprocess.Popen([f"train.py --rank {rank}", str(SLEEP_S)], executable=command, stdout=subprocess.DEVNULL)
+        for rank in range(count)
+    ]
+    try:
+        yield [process.pid for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.wait()
+
+
+@contextmanager
+def machine(load: Load, directory: Path) -> Iterator[Scenario]:
+    """The stand-in GPUs of a load with their processes, in force. Values move, except those that mark a frame."""
+    directory.mkdir(parents=True, exist_ok=True)
+    scenario = Scenario(directory, build(directory).parent, gpus=load.gpus)
+    scenario.latency_us = 1000 * load.latency_ms
+    with sleeping_processes(load.gpus * load.processes_per_gpu) as pids:
+        for index, gpu in enumerate(scenario.gpus):
+            own = pids[index * load.processes_per_gpu : (index + 1) * load.processes_per_gpu]
+            gpu.processes += [Process(pid, (1 + rank) * GIB // 2, sm=5 + rank) for rank, pid in enumerate(own)]
+            gpu.set(util=60 + 4 * (index % 8), power_w=300 + 10 * index, mem_used_bytes=(30 + index) * GIB)
+        scenario.gpus[-1].set(power_w=LAST_GPU_POWER_W)
+        scenario.write()
+        yield scenario
+
+
+def set_in_motion(scenario: Scenario, moving: bool) -> None:
+    """Let the values swing slowly, as on a machine at work, or hold them."""
+    scenario.wave_s = 30.0 if moving else 0.0
+    scenario.write()
