@@ -6,7 +6,6 @@ and verdicts need is simply asked for.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +13,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import floor
 
-from gputop.model.snapshot import Event, HostSample, Machine, OwnCost, ProcessSample, Snapshot
+from gputop.model.snapshot import Event, HostSample, Machine, ProcessSample, Snapshot
+from gputop.sources.own_cost import OwnCostMeter
 from gputop.sources.scenarios import find
 from gputop.sources.simulation.gpus import DRIVER, GIB, LOST_REASON, XID_CONTAINED_ECC, GpuPlan, plan_gpu, sample_gpu
 from gputop.sources.simulation.life import HostLife, NodeLife
@@ -153,7 +153,7 @@ class SimulatedSource:
         self._started = clock()
         self._last_tick = -1
         self._stopped = threading.Event()
-        self._own = _OwnCost()
+        self._own = OwnCostMeter()
 
     def past(self, seconds: float) -> Iterator[Snapshot]:
         """Snapshots of the time before the start, oldest first, so that the first frame has charts and verdicts.
@@ -197,30 +197,3 @@ class SimulatedSource:
         # Waiting until the next whole interval, not for one interval, keeps the ticks from drifting.
         while not self._stopped.wait(self.interval_s - (self._clock() - self._started) % self.interval_s):
             notify()
-
-
-class _OwnCost:
-    """What this process itself takes, really measured: a demo is a program too."""
-
-    def __init__(self) -> None:
-        self._page = os.sysconf("SC_PAGE_SIZE")
-        self._cpu_s = self._read_cpu()
-        self._at = time.monotonic()
-
-    def read(self) -> OwnCost:
-        cpu_s, now = self._read_cpu(), time.monotonic()
-        spent, elapsed = cpu_s - self._cpu_s, now - self._at
-        self._cpu_s, self._at = cpu_s, now
-        return OwnCost(100.0 * spent / elapsed if elapsed > 0.0 else None, self._read_rss())
-
-    def _read_cpu(self) -> float:
-        times = os.times()
-        return times.user + times.system
-
-    def _read_rss(self) -> float | None:
-        try:
-            with open("/proc/self/statm", "rb") as statm:
-                return float(int(statm.read().split()[1]) * self._page)
-        except OSError:
-            # Without /proc (the demo runs anywhere) the figure is simply not known.
-            return None

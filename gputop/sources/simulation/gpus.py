@@ -8,6 +8,7 @@ from math import floor
 from types import MappingProxyType
 from typing import NamedTuple
 
+from gputop.model.metrics import GPU_METRICS
 from gputop.model.snapshot import GpuSample, GpuStatic
 from gputop.sources.simulation.life import Chip, GpuLife, Load
 from gputop.sources.simulation.noise import busy_share, chance, drift, ripple
@@ -37,6 +38,11 @@ _COUNTERS = (
     "fp16_active_pct",
     "graphics_active_pct",
 )
+MIG_PROFILE, MIG_SM_COUNT = "3g.40gb", 60
+"""Half of an H100, as far as MIG can halve it."""
+_OF_INSTANCE = frozenset(("mem_used_bytes", "mem_total_bytes"))
+_SPLIT = "the GPU is split by MIG: each instance has its own"
+_WHOLE = "the driver gives it for the whole GPU only"
 _NO_MARGIN = "this GPU reports a margin to its limit instead"
 
 
@@ -95,14 +101,16 @@ def plan_gpu(life: GpuLife, chip: Chip, index: int, seed: int, parent_uuid: str 
     elif counter.source == "dcgm-exporter":
         missing |= dict.fromkeys(_COUNTERS[3:], counter.reason or "")
     if life.mig_instances:
-        missing |= dict.fromkeys(("util_pct", "mem_util_pct"), "not supported while the GPU is split by MIG")
+        missing |= dict.fromkeys(("util_pct", "mem_util_pct", *_COUNTERS), _SPLIT)
+    if parent_uuid is not None:
+        missing = dict.fromkeys(GPU_METRICS.keys() - set(_COUNTERS) - _OF_INSTANCE, _WHOLE)
     uuid = _uuid(seed, index, "MIG" if parent_uuid else "GPU")
     static = GpuStatic(
         index,
         uuid,
-        chip.name,
+        chip.name if parent_uuid is None else f"{chip.name} MIG {MIG_PROFILE}",
         chip.architecture,
-        round(chip.sm_count * life.mig_share),
+        chip.sm_count if parent_uuid is None else MIG_SM_COUNT,
         f"00000000:{0x18 + 0x11 * index:02X}:00.0",
         DRIVER,
         None if chip.nvlink_gb_per_s is None else chip.nvlink_gb_per_s * GB,
@@ -143,16 +151,18 @@ def sample_gpu(plan: GpuPlan, t: float, interval_s: float, started: float, share
     power = min(limit, now.power_w * (1.0 + 0.012 * drift(seed, series + _POWER, t)))
     temp = life.temp_c + 1.4 * ripple(seed, series + _TEMP, t, 23.0)
     error = life.ecc_after_s is not None and t >= started + life.ecc_after_s
-    counters, counter = _read_counters(plan, now, util, t), life.counter
+    counters = _read_counters(plan, now, util, t)
+    used = min(chip.memory_gib * life.mig_share * FULL_SHARE, life.used_gib + grown_gib(life, t, started)) * GIB
+    if plan.static.mig_parent is not None:
+        return _instance(plan, counters, used, interval_s)
     has_nvlink = chip.nvlink_gb_per_s is not None
-    split = life.mig_instances > 0
+    split, counter = life.mig_instances > 0, life.counter
     return GpuSample(
         static=plan.static,
         util_pct=None if split else util,
         mem_util_pct=None if split else float(round(min(util, 1.2 * now.dram))),
-        mem_used_bytes=min(chip.memory_gib * life.mig_share * FULL_SHARE, life.used_gib + grown_gib(life, t, started))
-        * GIB,
-        mem_total_bytes=chip.memory_gib * life.mig_share * GIB,
+        mem_used_bytes=used,
+        mem_total_bytes=chip.memory_gib * GIB,
         power_w=round(power, 1),
         power_limit_w=limit,
         energy_j=float(round(plan.mean_power_w * (t - started + UP_BEFORE_S))),
@@ -187,12 +197,33 @@ def sample_gpu(plan: GpuPlan, t: float, interval_s: float, started: float, share
         fp32_active_pct=counters.fp32,
         fp16_active_pct=counters.fp16,
         graphics_active_pct=counters.graphics,
-        sm_source=counter.source,
-        sm_window_s=counter.window_s or interval_s,
-        sm_age_s=counters.age_s,
+        sm_source="none" if split else counter.source,
+        sm_window_s=None if split else counter.window_s or interval_s,
+        sm_age_s=None if split else counters.age_s,
         sm_low_pct=counters.low,
         sm_high_pct=counters.high,
-        sm_reason=counter.reason if counter.source == "bound" else None,
+        sm_reason=_SPLIT if split else counter.reason if counter.source == "bound" else None,
+        unavailable=plan.unavailable,
+    )
+
+
+def _instance(plan: GpuPlan, counters: _Counters, used: float, interval_s: float) -> GpuSample:
+    """A MIG instance: it has memory and counters of its own; the rest belongs to the whole GPU."""
+    return GpuSample(
+        plan.static,
+        mem_used_bytes=used,
+        mem_total_bytes=plan.chip.memory_gib * plan.life.mig_share * GIB,
+        sm_active_pct=counters.sm,
+        sm_occupancy_pct=counters.occ,
+        tensor_active_pct=counters.tensor,
+        dram_active_pct=counters.dram,
+        fp64_active_pct=counters.fp64,
+        fp32_active_pct=counters.fp32,
+        fp16_active_pct=counters.fp16,
+        graphics_active_pct=counters.graphics,
+        sm_source="gpm",
+        sm_window_s=interval_s,
+        sm_age_s=counters.age_s,
         unavailable=plan.unavailable,
     )
 
@@ -208,6 +239,8 @@ def grown_gib(life: GpuLife, t: float, started: float) -> float:
 def _read_counters(plan: GpuPlan, now: Load, util: float, t: float) -> _Counters:
     """SM activity and its companions, as far as this GPU's rung of the ladder gives them."""
     seed, series, counter = plan.seed, plan.series, plan.life.counter
+    if plan.life.mig_instances:
+        return _Counters(0.0)
     if counter.source == "bound":
         return _Counters(0.0, low=round(util / (plan.static.sm_count or 1), 2), high=util)
     if counter.faulty:
