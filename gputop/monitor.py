@@ -7,6 +7,7 @@ here reads a clock, a file or a device.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
@@ -40,6 +41,14 @@ class Frame:
     history: History
     findings: tuple[Finding, ...]
     waste: Waste
+
+
+class Polled(Protocol):
+    """What a screen needs of a source: the newest snapshot that was not handed out yet, without ever blocking."""
+
+    interval_s: float
+
+    def poll(self) -> Snapshot | None: ...
 
 
 class Monitor:

@@ -1,0 +1,131 @@
+"""Arguments → one command. Imports the standard library only, until the command is known.
+
+Errors are one line on stderr that says what is wrong and how to mend it: exit 2 for wrong use, 3 where the machine
+cannot measure. Tracebacks appear only with ``--debug``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+from gputop import __version__
+
+USAGE_ERROR, CANNOT_MEASURE = 2, 3
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong; argparse would print its usage as well."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE_ERROR, f"gputop: {_one_line(message)}; see `{self.prog} --help`\n")
+
+
+def _one_line(text: object) -> str:
+    """A message that a terminal can be trusted with: one line, nothing but printable characters."""
+    return "".join(char if char.isprintable() else " " for char in str(text))[:500]
+
+
+def _common() -> _Parser:
+    """Options that every command takes, before or after its name. Absent ones leave no trace."""
+    parser = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
+    group = parser.add_argument_group("options of every command")
+    add = group.add_argument
+    add("--interval", metavar="SECONDS", help="time between measurements, at least 0.25 (default 1)")
+    add("--gpus", metavar="LIST", help="indices or UUIDs of the GPUs to watch, separated by commas")
+    add("--visible", action="store_true", help="watch the GPUs that CUDA_VISIBLE_DEVICES names")
+    add("--theme", metavar="NAME", help="auto, dark, light, ansi or mono")
+    add("--ascii", action="store_true", help="draw with ASCII characters only")
+    add("--no-color", action="store_true", help="draw without colours (NO_COLOR does the same)")
+    add("--no-mouse", action="store_false", dest="mouse", help="leave the mouse to the terminal")
+    add("--read-only", action="store_true", help="offer nothing that changes another process")
+    add("--dcgm-url", metavar="URL", help="metrics address of a running dcgm-exporter")
+    add("--price", metavar="P", help="your price of a GPU-hour; without it no money is shown")
+    add("--config", metavar="FILE", help="read this configuration file")
+    add("--debug", action="store_true", help="show tracebacks")
+    return parser
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    common = _common()
+    top = _Parser(
+        prog="gputop",
+        description="top for GPUs: utilisation against real SM activity, and why the rest is not work",
+        epilog="Without a command: the live screen. Try `gputop demo` on a machine without a GPU.",
+        parents=[common],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"gputop {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+
+    def command(name: str, text: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=text, description=text, parents=[common])
+
+    demo = command("demo", "a simulated node, on any machine")
+    demo.add_argument("scenario", nargs="?", help="one scenario instead of the whole node")
+    demo.add_argument("--list", action="store_true", help="name the scenarios")
+    demo.add_argument("--seed", type=int, default=0, help="another run of the same scenario")
+
+    once = command("once", "one measured snapshot, as a table or as data")
+    form = once.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON object")
+    form.add_argument("--csv", action="store_true", help="one row a GPU")
+
+    doctor = command("doctor", "what can be measured here, why not, and how to mend it")
+    doctor.add_argument("--json", action="store_true", help="one JSON object")
+
+    shot = command("screenshot", "a picture of the screen, without a terminal")
+    shot.add_argument("source", help="demo, or a recording")
+    shot.add_argument("scenario", nargs="?", help="with demo: one scenario instead of the whole node")
+    shot.add_argument("-o", "--output", required=True, metavar="FILE", help="FILE.svg, FILE.txt or FILE.ans")
+    shot.add_argument("--size", default="160x48", metavar="WxH", help="columns x rows (default 160x48)")
+    shot.add_argument("--gpu", metavar="N", help="select this GPU")
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit status is returned."""
+    args = parser().parse_args(arguments)
+    name = args.command or "live"
+    if not hasattr(args, "debug"):
+        args.debug = False
+    try:
+        return _run(name, args)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        # The reader of our output went away; what Python flushes at exit must not raise again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+
+
+def _run(name: str, args: argparse.Namespace) -> int:
+    from gputop.config import ConfigError, load
+    from gputop.sources.base import SourceError, UsageError
+
+    try:
+        settings, warnings = load(getattr(args, "config", None), os.environ, vars(args))
+        for warning in warnings:
+            print(f"gputop: {_one_line(warning)}", file=sys.stderr)
+        return int(import_module(f"gputop.commands.{name}").run(args, settings))
+    except (ConfigError, UsageError) as error:
+        return _fail(error, USAGE_ERROR, debug=args.debug)
+    except SourceError as error:
+        return _fail(error, CANNOT_MEASURE, debug=args.debug)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        return _fail(f"{error.filename or 'input or output'}: {error.strerror}", USAGE_ERROR, debug=args.debug)
+
+
+def _fail(error: object, status: int, *, debug: bool) -> int:
+    if debug and isinstance(error, BaseException):
+        raise error
+    print(f"gputop: {_one_line(error)}", file=sys.stderr)
+    return status

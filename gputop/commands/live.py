@@ -1,0 +1,85 @@
+"""The interactive screen on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+
+from gputop.config import Settings
+from gputop.monitor import Frame, Monitor
+from gputop.paint.terminal import Terminal, choose
+from gputop.paint.view import View
+from gputop.sources.base import Source, UsageError
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    terminal = screen_terminal(settings)
+    from gputop.sources.local import LocalSource
+
+    source = LocalSource(settings.interval, gpus=settings.gpus or None, visible=settings.visible)
+    return show(source, Monitor(settings.interval), settings, terminal)
+
+
+def screen_terminal(settings: Settings) -> Terminal:
+    """The terminal to draw on. Raises UsageError, with what to do instead, where there is none."""
+    if not (sys.stdin and sys.stdout and sys.stderr and sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("the screen needs a terminal on stdin and stdout: use `gputop once` in scripts and pipes")
+    if not sys.stderr.isatty():
+        raise UsageError("the screen is drawn on stderr, which is redirected: leave it on the terminal")
+    if os.environ.get("TERM", "dumb") in ("", "dumb"):
+        raise UsageError("TERM=dumb cannot show a screen: use `gputop once`, or set TERM to what your terminal is")
+    return choose(
+        os.environ,
+        sys.stdout.encoding,
+        theme=settings.theme,
+        ascii_only=settings.ascii,
+        no_color=settings.no_color,
+    )
+
+
+def first_view(settings: Settings, terminal: Terminal, *, demo: bool = False) -> View:
+    """The main screen's state before any key."""
+    return View(
+        glyphs=terminal.glyphs,
+        span_s=settings.span,
+        utc_offset_s=float(time.localtime().tm_gmtoff),
+        read_only=settings.read_only,
+        demo=demo,
+    )
+
+
+def show(
+    source: Source,
+    monitor: Monitor,
+    settings: Settings,
+    terminal: Terminal,
+    *,
+    first: Frame | None = None,
+    demo: bool = False,
+) -> int:
+    """Run the screen on a source until the user leaves it; the exit status.
+
+    Collecting begins before Textual is imported, so that the first frame has its numbers when the screen is ready.
+    """
+    wake: list[Callable[[], None]] = []
+
+    def notify() -> None:
+        for call in wake:
+            call()
+
+    source.start(notify)
+    try:
+        from gputop.tui.app import GputopApp
+
+        app = GputopApp(source, monitor, first_view(settings, terminal, demo=demo), terminal.theme, first=first)
+        wake.append(app.ready)
+        app.run(mouse=settings.mouse)
+    finally:
+        wake.clear()
+        source.close()
+    if app.crash is not None:
+        raise RuntimeError(f"the screen failed: {type(app.crash).__name__}: {app.crash}") from app.crash
+    return app.return_code or 0

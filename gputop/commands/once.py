@@ -1,0 +1,56 @@
+"""One measured snapshot: a table for people, JSON or CSV for scripts. Never imports Textual."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from gputop.config import Settings
+from gputop.model.snapshot import Snapshot
+from gputop.output.data import gpu_csv, json_text, snapshot_data
+from gputop.sources.local import LocalSource
+
+LONGEST_WAIT_S = 3.0
+"""A driver that has not answered by then is reported as it is."""
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    source = LocalSource(settings.interval, gpus=settings.gpus or None, visible=settings.visible)
+    try:
+        snapshot = source.read_once(LONGEST_WAIT_S)
+    finally:
+        source.close()
+    if args.json:
+        sys.stdout.write(json_text(snapshot_data(snapshot)))
+    elif args.csv:
+        sys.stdout.write(gpu_csv(snapshot))
+    else:
+        _table(snapshot, settings)
+    sys.stdout.flush()
+    return 0
+
+
+def _table(snapshot: Snapshot, settings: Settings) -> None:
+    import shutil
+
+    from gputop.commands.live import first_view
+    from gputop.monitor import Monitor
+    from gputop.output.ansi import ansi_text, plain_text
+    from gputop.output.table import once_rows
+    from gputop.paint.terminal import choose
+    from gputop.paint.theme import THEMES
+
+    terminal = choose(
+        os.environ,
+        sys.stdout.encoding,
+        theme=settings.theme,
+        ascii_only=settings.ascii,
+        no_color=settings.no_color,
+    )
+    width = max(60, shutil.get_terminal_size((120, 40)).columns)
+    rows = once_rows(Monitor(settings.interval).feed(snapshot), first_view(settings, terminal), width)
+    if sys.stdout.isatty() and terminal.depth != "none":
+        sys.stdout.write(ansi_text(rows, THEMES["ansi"], "16") + "\n")
+    else:
+        sys.stdout.write(plain_text(rows))

@@ -1,0 +1,96 @@
+"""The pane of a machine with one or two GPUs: a tall gap chart with its axis, and the host's lanes on the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gputop.monitor import Frame
+from gputop.paint.chart import Column, bar, lane
+from gputop.paint.line import Line, Row
+from gputop.paint.numbers import board, buses, counters, fields, memory, number_labels
+from gputop.paint.panes import LABEL_WIDTH, chart_rows, title, words_for
+from gputop.paint.text import pct, rate, span_words
+from gputop.paint.view import View
+
+AXIS_WIDTH = 11
+LANES: tuple[tuple[str, str, str], ...] = (
+    ("GPU idle", "idle_pct", "lane.idle"),
+    ("loaders", "loader_run_pct", "lane.run"),
+    ("queued", "loader_wait_pct", "lane.wait"),
+    ("disk", "loader_disk_pct", "lane.disk"),
+    ("network", "loader_network_pct", "lane.disk"),
+    ("main", "main_pct", "lane.main"),
+)
+"""Label, series of the diagnosis, style of each lane under the chart."""
+
+
+def chart(frame: Frame, view: View, position: int, width: int, rows: int) -> list[Row]:
+    """Title, the gap chart with its axis, and the time line below: ``rows`` + 2 rows."""
+    gpu, d = frame.snapshot.gpus[position], frame.diagnoses[position]
+    chart_width = width - LABEL_WIDTH - 1 - AXIS_WIDTH
+    charts = chart_rows(frame, view, gpu, d, chart_width, rows)
+    labels = number_labels(gpu, view.glyphs, alarm=d.busy_not_working is not None)
+    step = max(1, rows // len(labels)) if rows >= len(labels) else 1
+    painted = [title(frame, view, position, width, selected=True)]
+    for row in range(rows):
+        line = Line()
+        if row % step == 0 and row // step < len(labels):
+            line.add_all(labels[row // step])
+        line.to(LABEL_WIDTH).add_all(charts[row])
+        if row == 0:
+            line.add(" 100", "dim")
+        elif row == rows - 1:
+            line.add(" 0", "dim")
+        elif row == rows // 2:
+            line.add(" 50", "dim")
+        painted.append(line.row(width))
+    line = Line().to(LABEL_WIDTH).add(f"-{span_words(view.span_s)}", "dim")
+    half = f"-{span_words(view.span_s / 2)}"
+    line.to(LABEL_WIDTH + chart_width // 2 - len(half) // 2).add(half, "dim")
+    painted.append(line.to(LABEL_WIDTH + chart_width - 3).add("now", "dim").row(width))
+    return painted
+
+
+def lanes(frame: Frame, view: View, position: int, width: int) -> list[Row]:
+    """What the host did, on the chart's time axis; the number at the right is the mean over the diagnosis window."""
+    gpu, d, glyphs = frame.snapshot.gpus[position], frame.diagnoses[position], view.glyphs
+    chart_width = width - LABEL_WIDTH - 1 - AXIS_WIDTH
+    column_s = view.span_s / chart_width
+    window = max(1, round(d.window_s / column_s)) if d.window_s else 1
+    painted = []
+    for label, series, style in LANES:
+        values = frame.history.columns(gpu.static.uuid, series, column_s, chart_width)
+        painted.append(_lane_row(label, lane(values, glyphs, style), f"{pct(_mean(values[-window:]))} %", width))
+    into = frame.history.columns(gpu.static.uuid, "pcie_rx_bytes_per_s", column_s, chart_width)
+    most = max((value for value in into if value is not None), default=0.0)
+    scaled: list[Column] = [None if value is None else value / most * 100 if most else 0.0 for value in into]
+    text = rate(_mean(into[-window:]))
+    painted.append(_lane_row(f"PCIe {glyphs.down}", lane(scaled, glyphs, "lane.bus"), text, width))
+    return painted
+
+
+def _lane_row(label: str, span: tuple[str, str], text: str, width: int) -> Row:
+    line = Line().add(f"  {label}", "dim").to(LABEL_WIDTH).add(*span)
+    return line.add(" ").add(text, "value").row(width)
+
+
+def _mean(values: Sequence[Column]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def said(frame: Frame, view: View, position: int, width: int, rows: int) -> list[Row]:
+    """Evidence, remedy, badges and notes over the full width, in at most ``rows`` rows."""
+    gpu, d = frame.snapshot.gpus[position], frame.diagnoses[position]
+    evidence, remedy, extra = words_for(gpu, d, view.glyphs, width - 4)
+    return [Line().to(2).add_all(spans).row(width) for spans in (evidence + remedy + extra)[:rows]]
+
+
+def numbers(frame: Frame, view: View, position: int, width: int) -> list[Row]:
+    """Memory as a bar, counters, board and buses: two rows."""
+    gpu, glyphs = frame.snapshot.gpus[position], view.glyphs
+    line = Line().to(2).add("MEM ", "dim").add_all(bar(gpu.mem_used_bytes, gpu.mem_total_bytes, 24, glyphs, "bar.mem"))
+    line.add(f" {memory(gpu)}   ", "text")
+    line.add_all(fields(counters(gpu), width - line.width - 1))
+    rest = Line().to(2).add_all(fields(board(gpu, glyphs) + buses(gpu, glyphs), width - 3))
+    return [line.row(width), rest.row(width)]

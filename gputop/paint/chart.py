@@ -1,0 +1,109 @@
+"""Charts from numbers to spans: the gap chart, lanes and bars.
+
+The gap chart is a stacked area on one axis of 0–100: SM activity from the floor up, from there to utilisation the gap.
+Heights are counted in eighths of a cell. A column without a value stays blank; nothing is drawn as 0 that is not 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gputop.paint.glyphs import Glyphs
+from gputop.paint.line import Span
+
+Column = float | None
+
+
+def _eighths(value: float, top: int) -> int:
+    """Height of a value of 0–100 in eighths; anything above half a percent is at least one eighth."""
+    height = round(value * top / 100)
+    return min(top, max(height, 1 if value >= 0.5 else 0))
+
+
+def _cell(sm: int, util: int, glyphs: Glyphs, gap_style: str, sm_on_gap: str) -> Span:
+    """One cell of the gap chart: ``sm`` and ``util`` are the heights inside this cell, 0–8, sm ≤ util."""
+    if not glyphs.solid:
+        if sm >= 4 or (sm > 0 and util == sm):
+            return glyphs.sm if sm >= 4 else glyphs.lower[sm], "gap.sm"
+        return (glyphs.gap, gap_style) if util >= 4 else (" ", "text")
+    lower = glyphs.lower
+    if sm >= 8:
+        return glyphs.sm, "gap.sm"
+    if sm == 0:
+        return (lower[util], gap_style) if util else (" ", "text")
+    if util == sm:
+        return lower[sm], "gap.sm"
+    # Three colours do not fit a cell: the gap fills it to the top when it is nearer to full than to its floor.
+    if util - sm >= 8 - util:
+        return lower[sm], sm_on_gap
+    return lower[sm], "gap.sm"
+
+
+def gap_chart(
+    util: Sequence[Column], sm: Sequence[Column], rows: int, glyphs: Glyphs, *, alarm: bool, measured: bool
+) -> list[list[Span]]:
+    """The signature chart: ``rows`` rows of spans, top row first.
+
+    ``util`` and ``sm`` are columns of equal number. Where ``measured`` is False the SM columns are not used and the
+    utilisation alone is drawn in the neutral hatch.
+    """
+    top = rows * 8
+    gap_style, sm_on_gap = ("gap.alarm", "gap.sm_on_alarm") if alarm else ("gap.gap", "gap.sm_on_gap")
+    columns: list[tuple[int, int] | None] = []
+    for u, s in zip(util, sm, strict=True):
+        if u is None and (s is None or not measured):
+            columns.append(None)
+            continue
+        low = _eighths(s, top) if measured and s is not None else 0
+        columns.append((low, max(low, _eighths(u, top) if u is not None else 0)))
+    drawn: list[list[Span]] = []
+    cache: dict[tuple[int, int, bool], Span] = {}
+    for row in range(rows):
+        floor = (rows - 1 - row) * 8
+        spans: list[Span] = []
+        run: list[str] = []
+        run_style = ""
+        for i, column in enumerate(columns):
+            if column is None:
+                text, style = " ", "text"
+            else:
+                low, high = column
+                unknown = not measured or sm[i] is None
+                key = (min(8, max(0, low - floor)), min(8, max(0, high - floor)), unknown)
+                span = cache.get(key)
+                if span is None:
+                    span = cache[key] = (
+                        (glyphs.unknown if key[1] >= 4 else " ", "gap.unknown")
+                        if unknown
+                        else _cell(key[0], key[1], glyphs, gap_style, sm_on_gap)
+                    )
+                text, style = span
+            if style != run_style and run:
+                spans.append(("".join(run), run_style))
+                run = []
+            run_style = style
+            run.append(text)
+        spans.append(("".join(run), run_style))
+        drawn.append(spans)
+    return drawn
+
+
+def lane(values: Sequence[Column], glyphs: Glyphs, style: str) -> Span:
+    """One row of heights, for values of 0–100."""
+    return "".join(" " if v is None else glyphs.lower[_eighths(min(v, 100.0), 8)] for v in values), style
+
+
+def bar(value: float | None, most: float | None, width: int, glyphs: Glyphs, style: str) -> list[Span]:
+    """A horizontal bar of ``value`` out of ``most``; blank where either is unknown."""
+    if value is None or not most:
+        return [(" " * width, "text")]
+    eighths = max(0, min(width * 8, round(value / most * width * 8)))
+    if value > 0 and eighths == 0:
+        eighths = 1
+    full, rest = divmod(eighths, 8)
+    text = glyphs.left[8] * full + (glyphs.left[rest] if rest else "")
+    return (
+        [(text, style), (glyphs.track * (width - len(text)), f"{style}.track")]
+        if text
+        else [(glyphs.track * width, f"{style}.track")]
+    )

@@ -1,0 +1,91 @@
+"""The first two rows: what machine this is, where SM comes from, what gputop costs; and how the GPUs are."""
+
+from __future__ import annotations
+
+from gputop.monitor import Frame
+from gputop.paint.line import Line, Row
+from gputop.paint.text import clock_time, sanitise, shorten, span_words
+from gputop.paint.view import View
+from gputop.paint.words import count_words, model_name, product, sm_provenance
+
+
+def header(frame: Frame, view: View, width: int) -> Row:
+    """The top bar. Its parts give way in a fixed order as the width runs out; time and own cost keep their place."""
+    snapshot, glyphs = frame.snapshot, view.glyphs
+    right = _right(frame, view, width)
+    room = width - sum(len(text) for text, _ in right) - 1
+    line = Line().add(" gputop", "brand|bar")
+    names = [product(gpu.static.name, gpu.mem_total_bytes) for gpu in snapshot.gpus]
+    short = [model_name(gpu.static.name) for gpu in snapshot.gpus]
+    words, style = sm_provenance(snapshot.gpus)
+    wide = width >= 100
+    parts: list[tuple[str, str]] = [(sanitise(snapshot.machine.hostname)[:24], "value|bar")]
+    if names:
+        parts.append((_counted(names if wide else short, glyphs.times), "value|bar"))
+    if wide and snapshot.machine.driver:
+        parts.append((f"driver {sanitise(snapshot.machine.driver)[:16]}", "dim|bar"))
+    if view.demo:
+        parts.append(("SIMULATED", "level.info|bar"))
+    parts.append(
+        (words if wide else words.replace("measured · ", "").replace("SM not measured", "SM n/a"), f"{style}|bar")
+    )
+    if width >= 120:
+        parts.append((f"every {snapshot.interval_s:.1f} s", "dim|bar"))
+    for text, part_style in parts:
+        if line.width + 2 + len(text) <= room:
+            line.add("  ", "bar").add(text, part_style)
+    line.to(width - sum(len(text) for text, _ in right), "bar").add_all(right)
+    return line.row(width)
+
+
+def _right(frame: Frame, view: View, width: int) -> list[tuple[str, str]]:
+    snapshot = frame.snapshot
+    parts: list[tuple[str, str]] = []
+    late = max(snapshot.stale.values(), default=0.0) if view.stale_s is None else view.stale_s
+    if late:
+        parts.append((f"STALE {late:.0f} s  ", "level.red|bar"))
+    if view.paused:
+        parts.append(("PAUSED  ", "level.yellow|bar"))
+    parts.append((clock_time(snapshot.t, view.utc_offset_s) + "  ", "dim|bar"))
+    own = snapshot.own
+    if own is not None and own.cpu_pct is not None and width >= 60:
+        cost = f"self {own.cpu_pct:4.1f} % cpu" if width >= 100 else f"self {own.cpu_pct:4.1f} %"
+        if own.rss_bytes is not None and width >= 100:
+            cost += f" {own.rss_bytes / 2**20:3.0f} MiB"
+        parts.append((cost + " ", "dim|bar"))
+    if width >= 100:
+        parts.append(("  ? help ", "dim|bar"))
+    return parts
+
+
+def _counted(names: list[str], times: str) -> str:
+    """``8 × H100 80GB``, or the kinds one after another when they differ."""
+    kinds = dict.fromkeys(names)
+    if len(names) == 1:
+        return names[0]
+    return " + ".join(f"{names.count(kind)} {times} {kind}" for kind in kinds)
+
+
+def summary(frame: Frame, view: View, width: int) -> Row:
+    """Counts by state, and how much of the GPUs' time was not work."""
+    line = Line().add(" ")
+    if view.message:
+        return line.add(shorten(view.message, width - 2), "level.yellow").row(width)
+    for i, (text, style) in enumerate(count_words(frame.snapshot, frame.diagnoses, view.glyphs)):
+        if line.width + 3 + len(text) > width:
+            break
+        line.add("   " if i else "", "text").add(text, style)
+    waste = frame.waste
+    if waste.recent_gpus > 0 and waste.recent_s >= 10:
+        whole = f"{waste.recent_gpus:.0f} GPUs' time" if waste.recent_gpus > 1 else "the GPU's time"
+        count = f"{waste.recent_not_work_gpus:.1f} of {whole}"
+        if waste.recent_gpus <= 1:
+            count = f"{100 * waste.recent_not_work_gpus / waste.recent_gpus:.0f} % of {whole}"
+        text = f"last {span_words(waste.recent_s)}: {count} was not work"
+        if line.width + 5 + len(text) <= width:
+            line.add("     ").add(text, "text")
+    for notice in frame.snapshot.notices:
+        text = sanitise(notice)
+        if line.width + 4 + 20 <= width:
+            line.add("   ").add(shorten(text, width - line.width - 1), "level.yellow")
+    return line.row(width)

@@ -1,0 +1,65 @@
+"""The help: keys from the bindings, the glossary from the metric catalogue. Nothing is typed twice."""
+
+from __future__ import annotations
+
+import textwrap
+
+from gputop.model.metrics import GPU_METRICS
+from gputop.paint.glyphs import Glyphs
+from gputop.paint.keys import KEYS
+from gputop.paint.line import Line, Row
+
+GLOSSARY = (
+    "util_pct",
+    "sm_active_pct",
+    "sm_occupancy_pct",
+    "tensor_active_pct",
+    "dram_active_pct",
+    "mem_util_pct",
+    "throttle_reasons",
+)
+THREE_NUMBERS = (
+    ("UTIL - SM is idle silicon; SM - WORK is stalled silicon.", "value"),
+    (
+        "GAP is UTIL - SM. WORK is the larger of the busiest arithmetic pipe (C) and DRAM over its practical peak (M).",
+        "text",
+    ),
+    ("Efficiency is SM / UTIL x 100. What is not measured is n/a, with the reason; never 0.", "text"),
+)
+
+
+def help_rows(glyphs: Glyphs, width: int) -> list[Row]:
+    """All rows of the help at a width; the screen scrolls through them."""
+    rows = [Line().add(" gputop: how to read it, and its keys", "title").row(width), Line().row(width)]
+    rows += _section("the three numbers", width, glyphs)
+    for text, style in THREE_NUMBERS:
+        rows += [Line().to(2).add(line, style).row(width) for line in textwrap.wrap(text, width - 4)]
+    rows.append(
+        Line().to(2).add(glyphs.sm * 4, "gap.sm").add(" SM active   ", "dim").add(glyphs.gap * 4, "gap.gap")
+        .add(" busy, but no SM at work   ", "dim").add(glyphs.gap * 4, "gap.alarm").add(" busy, not working", "dim")
+        .add("   ").add(glyphs.unknown * 4, "gap.unknown").add(" SM not measured", "dim").row(width)
+    )  # fmt: skip
+    rows.append(Line().row(width))
+    for section in dict.fromkeys(key.section for key in KEYS):
+        rows += _section(section, width, glyphs)
+        for key in KEYS:
+            if key.section == section:
+                rows += _entry(key.shown, key.does, width)
+        rows.append(Line().row(width))
+    rows += _section("glossary", width, glyphs)
+    for name in GLOSSARY:
+        metric = GPU_METRICS[name]
+        source = "" if metric.origin is None else f" [{metric.origin}]"
+        rows += _entry(metric.label, metric.definition + source, width)
+    return rows
+
+
+def _section(name: str, width: int, glyphs: Glyphs) -> list[Row]:
+    return [Line().add(f"{glyphs.rule} ", "rule").add(name, "heading").add(" ").rule(width, glyphs.rule).row(width)]
+
+
+def _entry(head: str, text: str, width: int, indent: int = 16) -> list[Row]:
+    indent = min(indent, width // 3)
+    lines = textwrap.wrap(text, max(10, width - indent - 4)) or [""]
+    rows = [Line().to(2).add(head, "key").to(indent + 2).add(lines[0], "text").row(width)]
+    return rows + [Line().to(indent + 2).add(line, "text").row(width) for line in lines[1:]]

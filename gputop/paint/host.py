@@ -1,0 +1,109 @@
+"""The host's rows: what the machine does, and what it did while a GPU was idle."""
+
+from __future__ import annotations
+
+from gputop.diagnosis.types import Attribution
+from gputop.monitor import Frame
+from gputop.paint.chart import bar
+from gputop.paint.glyphs import Glyphs
+from gputop.paint.line import Line, Row
+from gputop.paint.numbers import Field, fields
+from gputop.paint.text import gib, pct, rate
+from gputop.paint.view import View, selected_gpu
+from gputop.paint.words import gpu_label
+
+
+def title(frame: Frame, view: View, width: int) -> Row:
+    host, rule = frame.snapshot.host, view.glyphs.rule
+    line = Line().add(f"{rule} ", "rule").add("host", "title").add(" ", "rule")
+    size = []
+    if host.cpu_count is not None:
+        size.append(f"{host.cpu_count:g} cores")
+    if host.mem_total_bytes is not None:
+        size.append(f"{host.mem_total_bytes / 2**30:.0f} GiB")
+    text = "   ".join(size)
+    if width >= 60 and text:
+        line.rule(width - len(text) - 3, rule).add(f" {text} ", "dim")
+    return line.rule(width, rule).row(width)
+
+
+def load_fields(frame: Frame, glyphs: Glyphs) -> list[Field]:
+    """Pressure, memory and traffic of the host as fields of fixed width, the most telling first."""
+    host = frame.snapshot.host
+    return [
+        (f"waiting for a core {pct(host.psi_cpu_pct)} %", "text"),
+        (f"for I/O {pct(host.psi_io_pct)} %", "text"),
+        (f"mem {gib(host.mem_used_bytes, 6)} GiB", "text"),
+        (f"net {glyphs.down}{rate(host.net_rx_bytes_per_s)}", "text"),
+        (f"disk {glyphs.down}{rate(host.disk_read_bytes_per_s)}", "text"),
+        (f"net {glyphs.up}{rate(host.net_tx_bytes_per_s)}", "dim"),
+        (f"disk {glyphs.up}{rate(host.disk_write_bytes_per_s)}", "dim"),
+    ]
+
+
+def load(frame: Frame, view: View, width: int, indent: int = 2) -> Row:
+    """CPU as a bar and the host's fields."""
+    host, glyphs = frame.snapshot.host, view.glyphs
+    line = Line().to(indent).add("cpu ", "dim")
+    if width >= 100:
+        line.add_all(bar(host.cpu_pct, 100.0, 20, glyphs, "bar.cpu")).add(" ")
+    line.add(f"{pct(host.cpu_pct)} %", "text").add("   ")
+    return line.add_all(fields(load_fields(frame, glyphs), width - line.width - 1)).row(width)
+
+
+def attribution_rows(frame: Frame, view: View, width: int) -> list[Row]:
+    """Two rows: what the host did while the selected GPU (else the most idle one that is explained) was idle."""
+    found = _explained(frame, view)
+    if found is None:
+        text = "no GPU idles enough (20 % of its window) to ask what the host did meanwhile"
+        return [Line().to(2).add(text[: width - 3], "dim").row(width), Line().row(width)]
+    label, a = found
+    glyphs = view.glyphs
+    line = Line().to(2).add(f"while GPU {label} was idle ({a.idle_pct:.0f} % of {a.window_s:.0f} s)", "evidence")
+    bar_width = max(4, min(14, (width - 110) // 4)) if width >= 100 else 0
+    parts = (
+        ("workers running", a.running_pct, a.loaders > 0),
+        ("queued", a.queued_pct, a.loaders > 0),
+        ("disk", a.disk_pct, a.loaders > 0),
+        ("network", a.network_pct, a.loaders > 0),
+        ("main", a.main_pct, True),
+    )
+    for i, (name, value, there) in enumerate(parts):
+        if not there:
+            continue
+        size = (bar_width if i == 0 else max(1, bar_width // 4)) if bar_width else 0
+        need = 3 + len(name) + 1 + size + 6
+        if line.width + need > width:
+            break
+        line.add("   ").add(name + " ", "dim")
+        if size:
+            line.add_all(bar(value, 100.0, size, glyphs, "bar.run"))
+        line.add(f" {pct(value)} %", "text")
+    return [line.row(width), _second(a, width)]
+
+
+def _second(a: Attribution, width: int) -> Row:
+    parts: list[Field] = []
+    if a.loaders:
+        pin = "" if a.pin_memory is None else f", pin_memory {'on' if a.pin_memory else 'off'}"
+        parts.append(
+            (f"{a.loaders} {a.loader_kind or ''} worker{'s' if a.loaders > 1 else ''}{pin}".replace("  ", " "), "dim")
+        )
+    else:
+        parts.append(("no dataloader workers", "dim"))
+    if a.correlation:
+        parts.append((a.correlation, "dim"))
+    return Line().to(2).add_all(fields(parts, width - 3, "        ")).row(width)
+
+
+def _explained(frame: Frame, view: View) -> tuple[str, Attribution] | None:
+    if not frame.diagnoses:
+        return None
+    chosen = frame.diagnoses[selected_gpu(frame, view)]
+    if chosen.attribution is None:
+        starved = [d for d in frame.diagnoses if d.attribution is not None]
+        if not starved:
+            return None
+        chosen = max(starved, key=lambda d: (d.state == "starved", d.attribution.idle_pct if d.attribution else 0.0))
+    gpu = next(g for g in frame.snapshot.gpus if g.static.uuid == chosen.uuid)
+    return (gpu_label(gpu), chosen.attribution) if chosen.attribution is not None else None

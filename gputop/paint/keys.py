@@ -1,0 +1,40 @@
+"""Every key, once: the screen's bindings and the help screen are both made of this table."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Key(NamedTuple):
+    """A binding: id (stable, for remapping), keys in Textual's names, as shown, what it does, section of the help."""
+
+    id: str
+    keys: str
+    shown: str
+    does: str
+    section: str
+
+
+KEYS: tuple[Key, ...] = (
+    Key("quit", "q,ctrl+c", "q  ctrl+c", "quit", "everywhere"),
+    Key("help", "question_mark,h,f1", "?  h  F1", "this help", "everywhere"),
+    Key("suspend", "ctrl+z", "ctrl+z", "suspend to the shell", "everywhere"),
+    Key("layout", "c", "c", "layout: automatic, panes, list", "everywhere"),
+    Key("pause", "p", "p", "pause and go on", "everywhere"),
+    Key("longer", "plus,equals_sign", "+", "charts over a longer time", "charts"),
+    Key("shorter", "minus", "-", "charts over a shorter time", "charts"),
+    Key("previous_gpu", "left_square_bracket", "[", "previous GPU", "GPUs"),
+    Key("next_gpu", "right_square_bracket", "]", "next GPU", "GPUs"),
+    Key("section", "tab", "tab", "move in processes or in GPUs", "GPUs"),
+    Key("up", "up,k", "↑  k", "up", "processes"),
+    Key("down", "down,j", "↓  j", "down", "processes"),
+    Key("page_up", "pageup", "PgUp", "a page up", "processes"),
+    Key("page_down", "pagedown", "PgDn", "a page down", "processes"),
+    Key("first", "home", "Home", "first row", "processes"),
+    Key("last", "end", "End", "last row", "processes"),
+    Key("tree", "t,f5", "t  F5", "loaders and helpers: automatic, all, none", "processes"),
+    Key("sort", "o", "o + letter", "sort: g GPU, p PID, u user, m memory, t time, c CPU, r host, n name", "processes"),
+    Key("sort_next", "f6", "F6", "sort by the next column", "processes"),
+    Key("invert", "I", "I", "invert the order", "processes"),
+    Key("release", "escape", "esc", "back; follow what needs attention", "everywhere"),
+)  # fmt: skip

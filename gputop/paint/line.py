@@ -1,0 +1,91 @@
+"""One row of a screen: spans of (text, style name), built from left to right and always exactly as wide as asked."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gputop.paint.text import cells
+
+Span = tuple[str, str]
+Row = tuple[Span, ...]
+
+
+class Target(NamedTuple):
+    """What a click on a row means: ``kind`` is gpu, process, header or finding; ``key`` names which one."""
+
+    kind: str
+    key: object
+
+
+class Painted(NamedTuple):
+    """A painted screen: rows of equal width, and for each row what it stands for (None: nothing)."""
+
+    rows: list[Row]
+    targets: list[Target | None]
+
+
+class Line:
+    """Builds one row. Neighbouring spans of the same style are joined, so that fewer segments reach the terminal."""
+
+    __slots__ = ("_spans", "width")
+
+    def __init__(self) -> None:
+        self._spans: list[Span] = []
+        self.width = 0
+
+    def add(self, text: str, style: str = "text") -> Line:
+        """Append text. Text from outside must come through ``text.fit`` or ``text.sanitise`` first."""
+        if not text:
+            return self
+        spans = self._spans
+        if spans and spans[-1][1] == style:
+            spans[-1] = (spans[-1][0] + text, style)
+        else:
+            spans.append((text, style))
+        self.width += cells(text)
+        return self
+
+    def add_all(self, spans: Row | list[Span]) -> Line:
+        for text, style in spans:
+            self.add(text, style)
+        return self
+
+    def to(self, column: int, style: str = "text") -> Line:
+        """Pad with spaces up to a column; does nothing when the line is already past it."""
+        if column > self.width:
+            self.add(" " * (column - self.width), style)
+        return self
+
+    def rule(self, column: int, glyph: str, style: str = "rule") -> Line:
+        """Draw a rule up to a column."""
+        if column > self.width:
+            self.add(glyph * (column - self.width), style)
+        return self
+
+    def row(self, width: int, background: str | None = None) -> Row:
+        """The finished row in exactly ``width`` cells; ``background`` is laid under every span of it."""
+        spans = list(self._spans)
+        if self.width < width:
+            spans.append((" " * (width - self.width), "text"))
+        elif self.width > width:
+            spans = _cut(spans, width)
+        if background is not None:
+            spans = [(text, f"{style}|{background}") for text, style in spans]
+        return tuple(spans)
+
+
+def _cut(spans: list[Span], width: int) -> list[Span]:
+    kept: list[Span] = []
+    for text, style in spans:
+        size = cells(text)
+        if size <= width:
+            kept.append((text, style))
+            width -= size
+            continue
+        if width > 0:
+            piece = text[:width]
+            while cells(piece) > width:
+                piece = piece[:-1]
+            kept.append((piece + " " * (width - cells(piece)), style))
+        break
+    return kept

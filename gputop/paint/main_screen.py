@@ -1,0 +1,250 @@
+"""The main screen: which block gets how many rows, and the rows themselves.
+
+Height is given out in a fixed order: header, every GPU on at least one line, the selected GPU's words, the host, the
+processes; what is left makes panes taller. The result has exactly the asked size, whatever that is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from gputop.monitor import Frame
+from gputop.paint import big_pane, gpu_list, header, host, panes, process_table
+from gputop.paint.glyphs import ascii_only
+from gputop.paint.line import Line, Painted, Row, Target
+from gputop.paint.text import sanitise, shorten
+from gputop.paint.view import View, selected_gpu
+from gputop.paint.words import gpu_label
+
+HEADER_ROWS = 2
+HOST_ROWS = 4
+LEAST_PANE_WIDTH = 96
+PANE_SIZES = ((9, 9, 8), (6, 6, 8), (6, 3, 5), (6, 1, 3), (3, 1, 2))
+"""(rows of the selected GPU's block, rows of the others', process rows kept), tried from roomy to tight."""
+
+
+class _Rows:
+    """Collects rows with their targets and stops at the screen's height."""
+
+    def __init__(self, height: int) -> None:
+        self.height = height
+        self.rows: list[Row] = []
+        self.targets: list[Target | None] = []
+
+    def add(self, row: Row, target: Target | None = None) -> None:
+        if len(self.rows) < self.height:
+            self.rows.append(row)
+            self.targets.append(target)
+
+    def extend(self, rows: list[Row], target: Target | None = None) -> None:
+        for row in rows:
+            self.add(row, target)
+
+    @property
+    def left(self) -> int:
+        return self.height - len(self.rows)
+
+
+def main_screen(frame: Frame, view: View, width: int, height: int) -> Painted:
+    """The whole screen in exactly ``height`` rows of ``width`` cells."""
+    return Painter().paint(frame, view, width, height)
+
+
+class Painter:
+    """Paints screen after screen and keeps what the last one had in common with the next.
+
+    While a key is held down only the process table changes; GPUs and host of the same frame are not painted again.
+    """
+
+    def __init__(self) -> None:
+        self._frame: Frame | None = None
+        self._key: tuple[View, int, int, int] | None = None
+        self._top = _Rows(0)
+        self._targets: list[Target | None] = []
+        self.process_room = 1
+        """Rows that the process table has on the screen painted last."""
+        self.process_count = 0
+        """Rows that the process table would take in full."""
+
+    def paint(self, frame: Frame, view: View, width: int, height: int) -> Painted:
+        """The screen of one frame in exactly ``height`` rows of ``width`` cells."""
+        shown = process_table.shown_rows(frame, view)
+        self.process_count = len(shown)
+        key = (replace(view, process=None, scroll=0, sort="", inverted=False), width, height, min(len(shown), 8))
+        if frame is not self._frame or key != self._key:
+            self._top = _upper(frame, view, width, height, len(shown))
+            self._frame, self._key = frame, key
+        out = _Rows(height)
+        out.rows, out.targets = list(self._top.rows), list(self._top.targets)
+        self.process_room = max(1, out.left - 2)
+        _processes(out, frame, view, shown, width)
+        empty = Line().row(width)
+        while out.left > 0:
+            out.add(empty)
+        rows = out.rows
+        if view.glyphs.name == "ascii":
+            rows = [_refit(tuple((ascii_only(text), style) for text, style in row), width) for row in rows]
+        self._targets = out.targets
+        return Painted(rows, out.targets)
+
+    def target(self, row: int) -> Target | None:
+        """What a row of the screen painted last stands for."""
+        return self._targets[row] if 0 <= row < len(self._targets) else None
+
+
+def _upper(frame: Frame, view: View, width: int, height: int, processes: int) -> _Rows:
+    """Header, GPUs and host: everything above the process table."""
+    out = _Rows(height)
+    out.add(header.header(frame, view, width))
+    out.add(header.summary(frame, view, width))
+    gpus = len(frame.snapshot.gpus)
+    if gpus and view.layout != "list" and _big(gpus, width, height):
+        _big_panes(out, frame, view, width, processes)
+    elif gpus and not (view.layout != "list" and _panes(out, frame, view, width, processes)):
+        _list(out, frame, view, width)
+    return out
+
+
+def _refit(row: Row, width: int) -> Row:
+    """ASCII forms can be longer than what they replace: bring the row back to its width."""
+    return row if sum(len(text) for text, _ in row) == width else Line().add_all(row).row(width)
+
+
+def _big(gpus: int, width: int, height: int) -> bool:
+    return width >= 80 and ((gpus == 1 and height >= 28) or (gpus == 2 and height >= 46))
+
+
+def _big_panes(out: _Rows, frame: Frame, view: View, width: int, processes: int) -> None:
+    """One or two GPUs: tall charts with lanes, words, numbers, and the host on one line."""
+    selected = selected_gpu(frame, view)
+    gpus = frame.snapshot.gpus
+    lanes = len(big_pane.LANES) + 1
+    fixed = len(gpus) * 2 + lanes + 4 + 2 + 2 + 2
+    room = out.left - fixed - min(processes, 6)
+    rows = max(5 if len(gpus) == 1 else 4, min(14, room // len(gpus)))
+    for position in range(len(gpus)):
+        out.extend(big_pane.chart(frame, view, position, width, rows), Target("gpu", gpus[position].static.uuid))
+        if position == selected:
+            out.extend(big_pane.lanes(frame, view, position, width))
+            out.extend(big_pane.said(frame, view, position, width, 3))
+            out.extend(big_pane.numbers(frame, view, position, width))
+    out.add(host.load(frame, view, width))
+    out.add(host.attribution_rows(frame, view, width)[0])
+
+
+def _columns(width: int, gpus: int) -> int:
+    """How many panes stand side by side."""
+    return max(1, min(width // LEAST_PANE_WIDTH, 3, gpus)) if width >= 2 * LEAST_PANE_WIDTH + 8 else 1
+
+
+class _Block(NamedTuple):
+    position: int
+    rows: int
+
+
+def _panes(out: _Rows, frame: Frame, view: View, width: int, processes: int) -> bool:
+    """Panes as tall as the height allows; False when even one row a GPU beside one small pane does not fit."""
+    if width < LEAST_PANE_WIDTH:
+        return False
+    count = len(frame.snapshot.gpus)
+    selected = selected_gpu(frame, view)
+    beside = _columns(width, count)
+    for tall, other, kept in PANE_SIZES:
+        room = out.left - HOST_ROWS - 2 - min(processes, kept)
+        if beside > 1:
+            if other >= 3 and -(-count // beside) * tall <= room:
+                _grid(out, frame, view, width, beside, tall)
+                break
+        elif tall + (count - 1) * other <= room:
+            blocks = [_Block(i, tall if i == selected else other) for i in range(count)]
+            _stack(out, frame, view, width, blocks, selected)
+            break
+    else:
+        return False
+    out.add(host.title(frame, view, width))
+    out.add(host.load(frame, view, width))
+    out.extend(host.attribution_rows(frame, view, width))
+    return True
+
+
+def _stack(out: _Rows, frame: Frame, view: View, width: int, blocks: list[_Block], selected: int) -> None:
+    labels = max(len(gpu_label(gpu)) for gpu in frame.snapshot.gpus)
+    for position, rows in blocks:
+        target = Target("gpu", frame.snapshot.gpus[position].static.uuid)
+        if rows == 1:
+            chart = round((width - panes.LABEL_WIDTH) * 0.3)
+            out.add(gpu_list.list_row(frame, view, position, width, chart, labels, selected=False), target)
+        else:
+            out.extend(_pane(frame, view, position, width, rows, selected=position == selected), target)
+
+
+def _pane(frame: Frame, view: View, position: int, width: int, rows: int, *, selected: bool) -> list[Row]:
+    return [
+        panes.title(frame, view, position, width, selected=selected),
+        *panes.body(frame, view, position, width, rows - 1),
+    ]
+
+
+def _grid(out: _Rows, frame: Frame, view: View, width: int, beside: int, rows: int) -> None:
+    """Panes side by side, filled row by row."""
+    count, selected = len(frame.snapshot.gpus), selected_gpu(frame, view)
+    widths = [width // beside + (1 if i < width % beside else 0) for i in range(beside)]
+    for first in range(0, count, beside):
+        group = [
+            _pane(frame, view, position, widths[i], rows, selected=position == selected)
+            for i, position in enumerate(range(first, min(first + beside, count)))
+        ]
+        for row in range(rows):
+            line = Line()
+            for pane in group:
+                line.add_all(pane[row])
+            out.add(line.row(width), Target("gpu", frame.snapshot.gpus[first].static.uuid))
+
+
+def _list(out: _Rows, frame: Frame, view: View, width: int) -> None:
+    """One line a GPU, then the words of the selected one, and the host on one line where there is room."""
+    gpus, selected = frame.snapshot.gpus, selected_gpu(frame, view)
+    chart = 0 if width < 60 else 12 if width < 100 else width // 4
+    labels = max(len(gpu_label(gpu)) for gpu in gpus)
+    if out.left > len(gpus) + 2 or out.left > 8:
+        out.add(gpu_list.list_header(width, chart, labels))
+    room = max(1, min(len(gpus), out.left - 2))
+    first = max(0, min(selected - room // 2, len(gpus) - room))
+    for position in range(first, first + room):
+        row = gpu_list.list_row(frame, view, position, width, chart, labels, selected=position == selected)
+        out.add(row, Target("gpu", gpus[position].static.uuid))
+    if out.left >= 8:
+        rule = view.glyphs.rule
+        line = Line().add(rule, "rule").add(f" {gpu_label(gpus[selected])} ", "title").rule(width, rule)
+        if room < len(gpus):
+            line = Line().add(rule, "rule").add(f" {gpu_label(gpus[selected])} ", "title")
+            line.add(f" {room} of {len(gpus)} GPUs shown, [ ] for the others ", "dim").rule(width, rule)
+        out.add(line.row(width))
+    words = min(4, out.left - 5) if out.left >= 8 else min(2, out.left)
+    evidence, remedy, extra = panes.words_for(gpus[selected], frame.diagnoses[selected], view.glyphs, width - 2)
+    kept = evidence[: max(1, words - min(len(remedy), 2))] + remedy
+    for spans in (kept + extra)[: max(0, words)]:
+        out.add(Line().add(" ").add_all(spans).row(width))
+    if out.left >= 5:
+        out.add(host.load(frame, view, width, indent=1))
+
+
+def _processes(out: _Rows, frame: Frame, view: View, shown: list[process_table.Shown], width: int) -> None:
+    if out.left < 3:
+        return
+    count = sum(not row.branch for row in shown)
+    out.add(process_table.title(frame, view, width, count), Target("processes", None))
+    out.add(process_table.head(view, width), Target("header", None))
+    if not shown:
+        reason = frame.snapshot.notices[0] if frame.snapshot.notices else "no process holds a GPU context"
+        out.add(Line().to(2).add(shorten(sanitise(reason), width - 3), "dim").row(width))
+        return
+    at = process_table.cursor(shown, frame, view)
+    room = out.left
+    first = max(0, min(view.scroll, len(shown) - room))
+    if view.process is not None and at >= 0:
+        first = max(min(first, at), at - room + 1)
+    for i in range(first, min(first + room, len(shown))):
+        row = process_table.row(shown[i], view, width, selected=i == at)
+        out.add(row, Target("process", process_table.key_of(shown[i].process)))

@@ -1,0 +1,200 @@
+"""One GPU as a pane: a title with the verdict, the gap chart, the numbers, the evidence and the remedy.
+
+A pane is a title row and two or more body rows.
+"""
+
+from __future__ import annotations
+
+import textwrap
+
+from gputop.diagnosis.types import GpuDiagnosis
+from gputop.model.snapshot import GpuSample, ProcessSample
+from gputop.monitor import Frame
+from gputop.paint.chart import bar, gap_chart
+from gputop.paint.glyphs import Glyphs
+from gputop.paint.line import Line, Row, Span
+from gputop.paint.numbers import Field, board, buses, busiest_bus, counters, fields, memory, number_labels
+from gputop.paint.text import clock_time, gib, sanitise, shorten, whole
+from gputop.paint.view import View
+from gputop.paint.words import gpu_label, headline, is_measured, model_name
+
+LABEL_WIDTH = 12
+
+
+def title(frame: Frame, view: View, position: int, width: int, *, selected: bool) -> Row:
+    """The title row; red from edge to edge only while the GPU is busy and not working."""
+    gpu, d, glyphs = frame.snapshot.gpus[position], frame.diagnoses[position], view.glyphs
+    alarm = d.busy_not_working is not None
+    level = "alarm.title" if alarm else f"level.{d.level}"
+    ruler = "alarm.title" if alarm else "rule"
+    names = max(len(model_name(g.static.name)) for g in frame.snapshot.gpus)
+    labels = max(len(gpu_label(g)) for g in frame.snapshot.gpus)
+    mark = " " if alarm else glyphs.rule
+    line = Line().add(mark, ruler).add(" ", ruler)
+    line.add(f"{gpu_label(gpu):<{labels}}  {model_name(gpu.static.name):<{min(names, 20)}}", level)
+    line.add("   ", ruler)
+    text, _ = headline(d, glyphs)
+    if gpu.lost_reason is not None:
+        since = "" if gpu.lost_since is None else f" since {clock_time(gpu.lost_since, view.utc_offset_s)}"
+        text = f"{glyphs.red} LOST{since}"
+        level = "level.red"
+    line.add(text, level)
+    if alarm:
+        line.add("   " + d.title, "alarm.title")
+    efficiency = _efficiency(d, long=selected)
+    room = width - len(efficiency) - 5
+    for badge in d.badges:
+        words = f"   {glyphs.level(badge.level)} {badge.title}"
+        if line.width + len(words) > room:
+            break
+        line.add(words, "alarm.title" if alarm else f"level.{badge.level}")
+    if line.width < width - len(efficiency) - 6:
+        line.add(" ", ruler)
+        line.rule(width - len(efficiency) - 3, " " if alarm else glyphs.rule, ruler)
+        line.add(f" {efficiency} ", "alarm.title" if alarm else "dim").add(" " if alarm else glyphs.rule, ruler)
+    elif alarm:
+        line.to(width, "alarm.title")
+    return line.row(width)
+
+
+def _efficiency(d: GpuDiagnosis, *, long: bool) -> str:
+    if d.efficiency_pct is None:
+        return "efficiency n/a" if d.state != "idle" else "efficiency   –"
+    return f"efficiency {min(d.efficiency_pct, 999):3.0f}" + (" / 100" if long else "")
+
+
+def body(frame: Frame, view: View, position: int, width: int, rows: int) -> list[Row]:
+    """The rows under the title: labels, gap chart and text side by side; ``rows`` is at least 2."""
+    gpu, d, glyphs = frame.snapshot.gpus[position], frame.diagnoses[position], view.glyphs
+    chart_width = max(12, round((width - LABEL_WIDTH) * (0.415 if width >= 120 else 0.37)))
+    info_column = LABEL_WIDTH + chart_width + 3
+    info_width = width - info_column - 1
+    charts = chart_rows(frame, view, gpu, d, chart_width, rows)
+    labels = number_labels(gpu, glyphs, alarm=d.busy_not_working is not None)
+    texts = (_tall_info if rows >= 4 else _short_info)(frame, gpu, d, glyphs, info_width, rows)
+    painted = []
+    for row in range(rows):
+        line = Line()
+        if row < len(labels):
+            line.add_all(labels[row])
+        line.to(LABEL_WIDTH).add_all(charts[row]).to(info_column)
+        if row < len(texts):
+            line.add_all(texts[row])
+        painted.append(line.row(width))
+    return painted
+
+
+def chart_rows(
+    frame: Frame, view: View, gpu: GpuSample, d: GpuDiagnosis, chart_width: int, rows: int
+) -> list[list[Span]]:
+    """The gap chart of one GPU over the view's time span."""
+    column_s = view.span_s / chart_width
+    history, uuid = frame.history, gpu.static.uuid
+    util = history.columns(uuid, "util_pct", column_s, chart_width)
+    sm = history.columns(uuid, "sm_active_pct", column_s, chart_width)
+    measured = is_measured(gpu) or any(value is not None for value in sm)
+    return gap_chart(util, sm, rows, view.glyphs, alarm=d.busy_not_working is not None, measured=measured)
+
+
+def _holders(frame: Frame, gpu: GpuSample, width: int) -> str:
+    """Who holds the memory: the largest processes by name, as far as they fit."""
+    index = gpu.static.index
+    holders: list[ProcessSample] = sorted(
+        (p for p in frame.snapshot.processes if p.gpu == index and p.role == "gpu" and p.gpu_mem_bytes is not None),
+        key=lambda p: -(p.gpu_mem_bytes or 0.0),
+    )
+    text = ""
+    for process in holders[:3]:
+        name = sanitise(process.static.name or f"pid {process.pid}")[:16]
+        more = f"{', ' if text else ''}{name} {gib(process.gpu_mem_bytes).strip()}"
+        if len(text) + len(more) > width:
+            break
+        text += more
+    return text
+
+
+def _because(d: GpuDiagnosis, gpu: GpuSample) -> tuple[str, str]:
+    """(evidence, style): what proves the verdict, or why nothing can be said."""
+    if gpu.lost_reason is not None:
+        return sanitise(gpu.lost_reason), "evidence"
+    if d.evidence:
+        return d.evidence[0], "evidence" if d.level in ("red", "yellow", "info") else "dim"
+    if gpu.sm_reason and not is_measured(gpu):
+        return f"SM not measured: {sanitise(gpu.sm_reason)}", "dim"
+    return (d.notes[0] if d.notes else ""), "dim"
+
+
+def _tall_info(
+    frame: Frame, gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int, rows: int
+) -> list[list[Span]]:
+    bar_width = 12 if width >= 60 else 8
+    mem: list[Span] = [("MEM  ", "dim")]
+    mem += bar(gpu.mem_used_bytes, gpu.mem_total_bytes, bar_width, glyphs, "bar.mem")
+    mem += [(f" {memory(gpu)}", "text")]
+    room = width - 5 - bar_width - len(memory(gpu)) - 4
+    mem += [("   " + _holders(frame, gpu, room), "text")]
+    metrics: list[list[Span]] = [
+        mem,
+        fields(counters(gpu) + buses(gpu, glyphs), width),
+        fields(board(gpu, glyphs), width),
+    ]
+    said, remedy, extra = words_for(gpu, d, glyphs, width)
+    # The words matter more than the third row of numbers; the first row of numbers always stays.
+    spare = rows - len(said) - len(remedy)
+    kept = metrics[: max(1, spare)]
+    lines = kept + said[: max(1, rows - len(kept) - min(len(remedy), 1))]
+    return (lines + remedy + extra)[:rows]
+
+
+def words_for(
+    gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int
+) -> tuple[list[list[Span]], list[list[Span]], list[list[Span]]]:
+    """Evidence, remedy, and then badges and notes, each wrapped to ``width``."""
+    evidence, style = _because(d, gpu)
+    suffix = f"  {d.window_s:.0f} s, n={d.n}" if d.evidence and d.n else ""
+    said = _wrapped(glyphs.because, evidence, suffix, width, style)
+    for more in d.evidence[1:]:
+        said += _wrapped(glyphs.because, more, "", width, style)
+    remedy = _wrapped(glyphs.remedy, d.remedy, "", width, "remedy")
+    extra: list[list[Span]] = []
+    for badge in d.badges:
+        extra += _wrapped(glyphs.level(badge.level), badge.evidence, "", width, "text")
+        extra += _wrapped(glyphs.remedy, badge.remedy, "", width, "remedy")
+    for note in d.notes:
+        if note != evidence:
+            extra += _wrapped(glyphs.dot, note, "", width, "dim")
+    return said, remedy, extra
+
+
+def _wrapped(glyph: str, text: str, suffix: str, width: int, style: str) -> list[list[Span]]:
+    if not text:
+        return []
+    lines = textwrap.wrap(text, width - 2, break_long_words=True) or [""]
+    lead = len(glyph) + 1
+    spans: list[list[Span]] = [
+        [(f"{glyph} " if i == 0 else " " * lead, style), (line, style)] for i, line in enumerate(lines)
+    ]
+    if suffix and len(lines[-1]) + lead + len(suffix) <= width:
+        spans[-1].append((suffix, "dim"))
+    return spans
+
+
+def _short_info(
+    frame: Frame, gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int, rows: int
+) -> list[list[Span]]:
+    numbers: list[Field] = [
+        *counters(gpu),
+        (memory(gpu), "text"),
+        (f"{whole(gpu.power_w, 3)} W", "text"),
+        (f"{whole(gpu.temp_c, 2)} {glyphs.degree}", "text"),
+        *busiest_bus(gpu, glyphs),
+    ]
+    evidence, style = _because(d, gpu)
+    second: list[Span] = []
+    if evidence:
+        lead = "" if style == "dim" else f"{glyphs.because} "
+        tail = f" {glyphs.remedy} {d.remedy_short}" if d.remedy_short and d.level in ("red", "yellow") else ""
+        if len(lead) + len(evidence) + len(tail) > width:
+            tail = ""
+        second = [(lead + shorten(evidence, width - len(lead) - len(tail)), style), (tail, "remedy")]
+    return [fields(numbers, width, "  "), second]

@@ -1,0 +1,47 @@
+"""What a terminal can show, judged from its environment: how many colours, which characters, dark or light."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs
+
+Depth = Literal["truecolor", "256", "16", "none"]
+
+
+class Terminal(NamedTuple):
+    """The choice for one terminal: colour depth, theme name, character set."""
+
+    depth: Depth
+    theme: str
+    glyphs: Glyphs
+
+
+def colour_depth(env: Mapping[str, str]) -> Depth:
+    """How many colours the terminal has: NO_COLOR first, then COLORTERM, then TERM."""
+    if env.get("NO_COLOR"):
+        return "none"
+    if env.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
+        return "truecolor"
+    term = env.get("TERM", "")
+    if term.endswith("-direct"):
+        return "truecolor"
+    return "256" if "256" in term or term in ("alacritty", "kitty", "foot", "xterm-kitty") else "16"
+
+
+def is_light(env: Mapping[str, str]) -> bool:
+    """Whether COLORFGBG (``foreground;background``, set by several terminals) names a light background."""
+    ground = env.get("COLORFGBG", "").rpartition(";")[2]
+    return ground.isdigit() and int(ground) in (7, 15)
+
+
+def choose(env: Mapping[str, str], encoding: str | None, *, theme: str, ascii_only: bool, no_color: bool) -> Terminal:
+    """The terminal to draw for. ``theme`` is a theme's name or ``auto``."""
+    depth: Depth = "none" if no_color else colour_depth(env)
+    plain = ascii_only or (encoding or "ascii").lower().replace("-", "") not in ("utf8", "utf16", "gb18030")
+    if depth == "none":
+        return Terminal(depth, "mono", ASCII if plain else MONO)
+    if theme == "auto":
+        theme = "ansi" if depth == "16" else "light" if is_light(env) else "dark"
+    return Terminal(depth, theme, ASCII if plain else MONO if theme == "mono" else COLOUR)

@@ -1,0 +1,139 @@
+"""Text that fits: sanitising what comes from outside, measuring and cutting it in cells, numbers in fixed widths.
+
+Nothing here knows a colour. Every function gives the same width for every value, so that a screen never jumps.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from functools import lru_cache
+
+NOT_MEASURED = "n/a"
+
+
+def is_safe(char: str) -> bool:
+    """Whether a character may reach a terminal as it is: printable, not combining, not right-to-left, not private."""
+    category = unicodedata.category(char)
+    if category[0] in "CM" or category in ("Zl", "Zp"):
+        return False
+    return unicodedata.bidirectional(char) not in ("R", "AL", "AN", "RLE", "RLO", "RLI", "LRE", "LRO", "LRI")
+
+
+@lru_cache(maxsize=4096)
+def sanitise(text: str) -> str:
+    """Text from outside, made harmless: control, escape, combining and right-to-left characters become ``·``."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(char if is_safe(char) else " " if char in "\t\n\r" else "·" for char in text)
+
+
+def cells(text: str) -> int:
+    """How many terminal cells sanitised text takes: two for East Asian wide characters, else one."""
+    if text.isascii():
+        return len(text)
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
+
+
+@lru_cache(maxsize=4096)
+def fit(text: str, width: int, ellipsis: str = "…") -> str:
+    """Text from outside in exactly ``width`` cells: sanitised, cut with an ellipsis or padded with spaces."""
+    text = sanitise(text[: 4 * width + 64])
+    missing = width - cells(text)
+    if missing >= 0:
+        return text + " " * missing
+    kept, room = [], width - len(ellipsis)
+    if room < 0:
+        return ellipsis[:width]
+    for char in text:
+        size = 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        if size > room:
+            break
+        kept.append(char)
+        room -= size
+    return "".join(kept) + ellipsis + " " * room
+
+
+def shorten(text: str, width: int, ellipsis: str = "…") -> str:
+    """Text of our own in at most ``width`` cells, cut at a word where there is one nearby."""
+    if len(text) <= width:
+        return text
+    cut = text[: max(0, width - len(ellipsis))]
+    space = cut.rfind(" ")
+    if space > len(cut) * 2 // 3:
+        cut = cut[:space]
+    return cut.rstrip(" ,;:") + ellipsis
+
+
+def pct(value: float | None, width: int = 3) -> str:
+    """A percentage without its sign, right-aligned."""
+    return f"{NOT_MEASURED if value is None else round(value):>{width}}"
+
+
+def whole(value: float | None, width: int) -> str:
+    """A number without decimals, right-aligned."""
+    return f"{NOT_MEASURED if value is None else round(value):>{width}}"
+
+
+def gib(value: float | None, width: int = 5) -> str:
+    """Bytes as GiB with one decimal, without the unit, right-aligned."""
+    return f"{NOT_MEASURED:>{width}}" if value is None else f"{value / 2**30:>{width}.1f}"
+
+
+_BINARY = ("B", "K", "M", "G", "T", "P")
+_DECIMAL = ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")
+
+
+def size(value: float | None, width: int = 7) -> str:
+    """Bytes with a binary unit in htop's manner (``58.1 G``), right-aligned; ``–`` where there is none."""
+    if value is None:
+        return f"{'–':>{width}}"
+    number, unit = value, 0
+    while number >= 999.5 and unit < len(_BINARY) - 1:
+        number /= 1024
+        unit += 1
+    text = f"{number:.0f} B" if unit == 0 else f"{number:.1f} {_BINARY[unit]}"
+    return f"{text:>{width}}"
+
+
+def rate(value: float | None, width: int = 8) -> str:
+    """Bytes a second with a decimal unit (``1.1 GB/s``), right-aligned."""
+    if value is None:
+        return f"{NOT_MEASURED:>{width}}"
+    number, unit = value, 0
+    while number >= 999.5 and unit < len(_DECIMAL) - 1:
+        number /= 1000
+        unit += 1
+    digits = 1 if unit >= 2 and number < 99.95 else 0
+    return f"{f'{number:.{digits}f} {_DECIMAL[unit]}':>{width}}"
+
+
+def gb_per_s(value: float | None, width: int = 5) -> str:
+    """Bytes a second as GB/s with one decimal, without the unit, right-aligned."""
+    return f"{NOT_MEASURED:>{width}}" if value is None else f"{value / 1e9:>{width}.1f}"
+
+
+def duration(seconds: float | None, width: int = 8) -> str:
+    """An age in htop's manner: ``0:41:10``, ``12:09:10``, ``5d 02h``."""
+    if seconds is None:
+        return f"{NOT_MEASURED:>{width}}"
+    whole_s = max(0, int(seconds))
+    hours, rest = divmod(whole_s, 3600)
+    if hours >= 100:
+        days, hours = divmod(hours, 24)
+        return f"{f'{days}d {hours:02d}h':>{width}}"
+    return f"{f'{hours}:{rest // 60:02d}:{rest % 60:02d}':>{width}}"
+
+
+def span_words(seconds: float) -> str:
+    """A length of time in words: ``30 s``, ``10 min``, ``2 h``."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h"
+
+
+def clock_time(t: float, utc_offset_s: float) -> str:
+    """Unix time as ``12:03:41`` at the given offset from UTC."""
+    second = int(t + utc_offset_s) % 86400
+    return f"{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}"

@@ -1,0 +1,61 @@
+"""What the viewer has chosen: selection, sorting, span, glyphs. Frozen; the screen makes a new one for every key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from gputop.monitor import Frame
+from gputop.paint.glyphs import COLOUR, Glyphs
+
+ProcessKey = tuple[int, int | None, int | None]
+"""Identity of a process row: pid, start time, GPU."""
+TreeMode = Literal["auto", "all", "none"]
+Layout = Literal["auto", "panes", "list"]
+Focus = Literal["processes", "gpus"]
+
+SPANS_S = (60.0, 120.0, 300.0, 600.0, 1800.0, 7200.0, 86400.0)
+"""Time spans that the charts can show, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The state of the main screen. ``gpu`` is a UUID; None follows what needs attention most."""
+
+    glyphs: Glyphs = COLOUR
+    gpu: str | None = None
+    process: ProcessKey | None = None
+    focus: Focus = "processes"
+    scroll: int = 0
+    sort: str = "gpu_mem_bytes"
+    inverted: bool = False
+    tree: TreeMode = "auto"
+    span_s: float = 120.0
+    layout: Layout = "auto"
+    paused: bool = False
+    stale_s: float | None = None
+    message: str | None = None
+    utc_offset_s: float = 0.0
+    read_only: bool = False
+    demo: bool = False
+
+
+_URGENCY = {"red": 0, "yellow": 1, "info": 2, "green": 3, "grey-green": 3, "grey": 4}
+
+
+def selected_gpu(frame: Frame, view: View) -> int:
+    """Position of the selected GPU among the snapshot's: the chosen one, else the first in most need of attention."""
+    gpus = frame.snapshot.gpus
+    for position, gpu in enumerate(gpus):
+        if gpu.static.uuid == view.gpu:
+            return position
+    ranks = [
+        (0 if d.busy_not_working else 1, _URGENCY[d.level], position) for position, d in enumerate(frame.diagnoses)
+    ]
+    return min(ranks)[2] if ranks else 0
+
+
+def zoomed(view: View, step: int) -> View:
+    """The next longer (step 1) or shorter (step -1) span of time."""
+    at = min(range(len(SPANS_S)), key=lambda i: abs(SPANS_S[i] - view.span_s))
+    return replace(view, span_s=SPANS_S[max(0, min(len(SPANS_S) - 1, at + step))])

@@ -1,0 +1,88 @@
+"""A snapshot in words: short product names, where SM comes from, a verdict's headline, the counts of the summary."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+from gputop.diagnosis.types import GpuDiagnosis
+from gputop.model.snapshot import GpuSample, Snapshot
+from gputop.paint.glyphs import Glyphs
+from gputop.paint.text import sanitise
+
+MEASURED = ("gpm", "dcgm-exporter", "dcgmi")
+SOURCE_WORDS = {"gpm": "GPM", "dcgm-exporter": "DCGM", "dcgmi": "dcgmi", "bound": "bound", "none": "none"}
+
+
+@lru_cache(maxsize=64)
+def model_name(name: str) -> str:
+    """A product name as people say it: ``NVIDIA A100-SXM4-40GB`` is an A100."""
+    text = sanitise(name)
+    mig = re.search(r"\b\d+c?\.?\d*g\.\d+gb\S*", text, re.IGNORECASE)
+    for word in ("NVIDIA", "GeForce", "Tesla", "Quadro"):
+        text = text.replace(word + " ", "")
+    text = re.split(r"-(?:SXM|PCI)|\s+(?:MIG|HBM|PCIe|SXM|NVL|Blackwell|Workstation|Server|Laptop|\d+\s?GB)", text)[0]
+    return f"{text.strip()} {mig[0]}" if mig else text.strip() or "GPU"
+
+
+@lru_cache(maxsize=64)
+def product(name: str, mem_total_bytes: float | None) -> str:
+    """Model and memory size as sold: ``H100 80GB``. The size is read off the name, else rounded from the total."""
+    size = re.search(r"(\d+)\s?GB", sanitise(name))
+    if size:
+        return f"{model_name(name)} {size[1]}GB"
+    if mem_total_bytes is None:
+        return model_name(name)
+    return f"{model_name(name)} {mem_total_bytes / 2**30:.0f}GiB"
+
+
+def gpu_label(gpu: GpuSample) -> str:
+    """The number by which people call a GPU; a MIG instance is named after its parent and instance."""
+    static = gpu.static
+    return f"{static.index}/{static.mig_instance}" if static.mig_instance else str(static.index)
+
+
+def is_measured(gpu: GpuSample) -> bool:
+    """Whether SM activity is measured on this GPU at present."""
+    return gpu.sm_source in MEASURED and gpu.sm_active_pct is not None
+
+
+def sm_provenance(gpus: Sequence[GpuSample]) -> tuple[str, str]:
+    """(words, style) for the header: where SM activity comes from, over all GPUs."""
+    live = [gpu for gpu in gpus if gpu.lost_reason is None]
+    sources = [gpu.sm_source for gpu in live if gpu.sm_source in MEASURED]
+    if not live or not sources:
+        return "SM not measured", "level.yellow"
+    names = " + ".join(dict.fromkeys(SOURCE_WORDS[source] for source in sources))
+    if len(sources) == len(live):
+        return f"SM measured · {names}", "level.green"
+    return f"SM measured · {names} on {len(sources)} of {len(live)}", "level.yellow"
+
+
+def headline(d: GpuDiagnosis, glyphs: Glyphs) -> tuple[str, str]:
+    """(text, style) of a verdict: its glyph and its word; busy-not-working leads with the flag."""
+    if d.busy_not_working:
+        return f"{glyphs.red} BUSY, NOT WORKING", "level.red"
+    return f"{glyphs.level(d.level)} {d.title}", f"level.{d.level}"
+
+
+def count_words(snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis], glyphs: Glyphs) -> list[tuple[str, str]]:
+    """The summary's counts as (text, style), in the order in which they matter; empty groups are left out."""
+    lost = sum(gpu.lost_reason is not None for gpu in snapshot.gpus)
+    flagged = sum(d.busy_not_working is not None for d in diagnoses)
+    states = [
+        d.state
+        for d, gpu in zip(diagnoses, snapshot.gpus, strict=True)
+        if d.busy_not_working is None and gpu.lost_reason is None
+    ]
+    idle = states.count("idle") + states.count("idle_allocated")
+    groups = (
+        (states.count("working"), glyphs.green, "working", "level.green"),
+        (flagged, glyphs.red, "BUSY, NOT WORKING", "level.red"),
+        (states.count("starved"), glyphs.yellow, "starved", "level.yellow"),
+        (idle, glyphs.grey, "idle", "level.grey"),
+        (states.count("unmeasured"), glyphs.grey, "not judged", "level.grey"),
+        (lost, glyphs.red, "LOST", "level.red"),
+    )
+    return [(f"{glyph} {n} {word}", style) for n, glyph, word, style in groups if n]
