@@ -7,7 +7,7 @@ value that was not measured is None, and ``unavailable`` says why by key; it is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
@@ -17,6 +17,15 @@ EventKind = Literal["mark", "verdict", "gap", "gpu_lost", "ecc", "xid", "throttl
 
 NOTHING_MISSING: Mapping[str, str] = MappingProxyType({})
 NOTHING_LATE: Mapping[str, float] = MappingProxyType({})
+
+
+def nothing_missing() -> Mapping[str, str]:
+    """NOTHING_MISSING, as a factory: dataclasses of Python 3.11 refuse an unhashable default, and that type is one."""
+    return NOTHING_MISSING
+
+
+def _nothing_late() -> Mapping[str, float]:
+    return NOTHING_LATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +97,7 @@ class GpuSample:
     sm_reason: str | None = None
     lost_reason: str | None = None
     lost_since: float | None = None
-    unavailable: Mapping[str, str] = NOTHING_MISSING
+    unavailable: Mapping[str, str] = field(default_factory=nothing_missing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +117,7 @@ class HostSample:
     psi_cpu_pct: float | None = None
     psi_io_pct: float | None = None
     psi_mem_pct: float | None = None
-    unavailable: Mapping[str, str] = NOTHING_MISSING
+    unavailable: Mapping[str, str] = field(default_factory=nothing_missing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +168,7 @@ class ProcessSample:
     pool_threads: int | None = None
     pool_run_pct: float | None = None
     static: ProcessStatic = ProcessStatic()
-    unavailable: Mapping[str, str] = NOTHING_MISSING
+    unavailable: Mapping[str, str] = field(default_factory=nothing_missing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,5 +215,5 @@ class Snapshot:
     interval_s: float = 1.0
     events: tuple[Event, ...] = ()
     own: OwnCost | None = None
-    stale: Mapping[str, float] = NOTHING_LATE
+    stale: Mapping[str, float] = field(default_factory=_nothing_late)
     notices: tuple[str, ...] = ()

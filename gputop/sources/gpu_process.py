@@ -6,9 +6,9 @@ Carries no /proc facts and no I/O.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from gputop.model.snapshot import NOTHING_MISSING
+from gputop.model.snapshot import nothing_missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,4 +26,4 @@ class GpuProcess:
     gpu_mem_bytes: float | None = None
     type: str | None = None
     gpu_time_pct: float | None = None
-    unavailable: Mapping[str, str] = NOTHING_MISSING
+    unavailable: Mapping[str, str] = field(default_factory=nothing_missing)
