@@ -12,7 +12,7 @@ from gputop.model.metrics import GPU_METRICS, HOST_METRICS, PROCESS_METRICS, Met
 from gputop.model.snapshot import Snapshot
 from gputop.sources.base import UsageError
 from gputop.sources.scenarios import SCENARIOS, find
-from gputop.sources.simulated import COARSE_PAST_S, FULL_RATE_PAST_S, SimulatedSource, snapshot_at
+from gputop.sources.simulated import SimulatedSource, snapshot_at
 from gputop.sources.simulation.noise import busy_share, drift
 
 STARTED = 1_780_000_000.0
@@ -206,13 +206,18 @@ def test_every_scenario_has_a_line_and_an_expected_diagnosis() -> None:
 
 
 def test_the_past_is_coarse_first_then_at_full_rate_and_ends_where_the_present_begins() -> None:
-    source = SimulatedSource(clock=Clock())
-    past = list(source.past(700.0))
+    past = list(SimulatedSource(clock=Clock()).past(3700.0))
     steps = [round(b.t - a.t, 6) for a, b in pairwise(past)]
-    assert set(steps) == {1.0, COARSE_PAST_S} and steps == sorted(steps, reverse=True)
-    assert past[0].t == STARTED - 700.0 and past[-1].t == STARTED - 1.0
-    assert all(s.interval_s == (1.0 if s.t >= STARTED - FULL_RATE_PAST_S else COARSE_PAST_S) for s in past)
-    assert [s.t for s in source.past(10.0)] == [STARTED - i for i in range(10, 0, -1)]
+    assert steps == [25.0] * 120 + [5.0] * 114 + [1.0] * 129
+    assert past[0].t == STARTED - 3700.0 and past[-1].t == STARTED - 1.0
+    assert [s.interval_s for s in past[1:]] == [25.0] * 119 + [5.0] * 114 + [1.0] * 130
+
+
+@pytest.mark.parametrize(("seconds", "interval_s"), [(10.0, 1.0), (10.0, 0.25), (0.4, 0.25), (0.0, 1.0), (137.0, 2.0)])
+def test_a_short_past_has_what_fits_in_it(seconds: float, interval_s: float) -> None:
+    past = list(SimulatedSource(interval_s=interval_s, clock=Clock()).past(seconds))
+    assert all(STARTED - seconds <= s.t < STARTED for s in past)
+    assert len(past) == {10.0: 10 / interval_s, 0.4: 1, 0.0: 0, 137.0: 66}[seconds]
 
 
 def test_a_snapshot_is_handed_out_once_an_interval() -> None:

@@ -22,9 +22,12 @@ from gputop.sources.simulation.node import node
 from gputop.sources.simulation.noise import drift, ripple
 from gputop.sources.simulation.processes import JobPlan, plan_job, sample_job
 
-FULL_RATE_PAST_S = 130.0
-"""So much of the past comes at full rate: the default chart and the longest diagnosis window need no more."""
-COARSE_PAST_S = 5.0
+PAST_STEPS = ((130.0, 0.0), (700.0, 5.0), (float("inf"), 25.0))
+"""Up to so many seconds back, snapshots of the past lie so far apart (0: at full rate).
+
+The default chart and most rules look back two minutes, the leak ten; only how long a GPU has been idle is older. The
+coarsest step stays below the diagnosis window of 30 s, so that the past has no gaps.
+"""
 _MB = 1e6
 _HOST_SERIES = 3
 
@@ -158,13 +161,17 @@ class SimulatedSource:
     def past(self, seconds: float) -> Iterator[Snapshot]:
         """Snapshots of the time before the start, oldest first, so that the first frame has charts and verdicts.
 
-        Beyond the last FULL_RATE_PAST_S seconds they lie COARSE_PAST_S apart and say so in ``interval_s``.
+        They become coarser with their age, and say so in ``interval_s``: see PAST_STEPS.
         """
-        coarse = max(COARSE_PAST_S, self.interval_s)
-        for i in range(floor((seconds - FULL_RATE_PAST_S) / coarse), 0, -1):
-            yield self._at(self._started - FULL_RATE_PAST_S - i * coarse, coarse)
-        for i in range(floor(min(seconds, FULL_RATE_PAST_S) / self.interval_s), 0, -1):
-            yield self._at(self._started - i * self.interval_s, self.interval_s)
+        steps: list[tuple[float, float]] = []
+        newer = 0.0
+        for until, step in PAST_STEPS:
+            every = max(step, self.interval_s)
+            count = floor((min(until, seconds) - newer) / every)
+            steps += [(newer + every * i, every) for i in range(1, count + 1)]
+            newer += every * max(count, 0)
+        for ago, every in reversed(steps):
+            yield self._at(self._started - ago, every)
 
     def start(self, notify: Callable[[], None]) -> None:
         """Call ``notify`` now and then every interval, from a daemon thread."""
