@@ -1,4 +1,4 @@
-"""``python -m tests.bench``: gputop and its peers, measured one after the other on the same stand-in GPUs."""
+"""``python -m tests.bench``: gputop and its peers, measured on the same stand-in GPUs and the same processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench import report, scaling
-from tests.bench.measure import QUICK, Effort, Figures, measure
+from tests.bench.measure import QUICK, Effort, measure
 from tests.bench.programs import PEERS, Program, gputop, peer
 from tests.bench.terminal import ProgramEnded
 from tests.bench.workload import Load, machine
@@ -42,11 +42,8 @@ def compare(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     gpus, processes = (int(number) for number in options.load.split("x"))
     load = Load(gpus, processes, options.latency_ms, options.interval)
     effort = QUICK if options.quick else Effort()
-    results: dict[str, Figures] = {}
-    for program in programs(options, directory):
-        with machine(load, directory / program.name) as scenario:
-            print(f"measuring {program.name} …", file=sys.stderr)
-            results[program.name] = measure(program, scenario, load.interval_s, effort)
+    with machine(load, directory / "machine") as scenario:
+        results = measure(programs(options, directory), scenario, load.interval_s, effort)
     print(report.as_table(load, results))
     return report.as_data(load, results)
 

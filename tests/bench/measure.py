@@ -50,7 +50,6 @@ class Figures:
     nvml_calls_per_s: float | None = None
     once_ms: float | None = None
     once_cpu_ms: float | None = None
-    once_rss_mb: float | None = None
 
 
 def terminal_environment(scenario: Scenario) -> dict[str, str]:
@@ -64,19 +63,16 @@ def open_terminal(program: Program, scenario: Scenario, interval_s: float) -> Te
     return Terminal(program.watch(interval_s), terminal_environment(scenario), ROWS, COLUMNS)
 
 
-def first_frames_ms(program: Program, scenario: Scenario, interval_s: float, effort: Effort) -> list[float | None]:
-    """Milliseconds from exec to the first frame that shows the last GPU, for each start after a first to warm up."""
+def first_frame_ms(program: Program, scenario: Scenario, interval_s: float, effort: Effort) -> float | None:
+    """Milliseconds from exec to the first frame that shows the last GPU; None when none did."""
     set_in_motion(scenario, False)
-    times: list[float | None] = []
-    for _ in range(effort.starts + 1):
-        terminal = open_terminal(program, scenario, interval_s)
-        try:
-            terminal.drain(effort.start_s)
-        finally:
-            terminal.close()
+    terminal = open_terminal(program, scenario, interval_s)
+    try:
+        terminal.drain(effort.start_s)
         shown = terminal.first_shown_s(LAST_GPU_PATTERN)
-        times.append(None if shown is None else 1000 * shown)
-    return times[1:]
+    finally:
+        terminal.close()
+    return None if shown is None else 1000 * shown
 
 
 def _rate(window_s: float, terminal: Terminal, scenario: Scenario, drain: Callable[[], None]) -> tuple[float, ...]:
@@ -117,15 +113,15 @@ def watch_figures(program: Program, scenario: Scenario, interval_s: float, effor
 
 
 def once_figures(program: Program, scenario: Scenario, effort: Effort) -> dict[str, float]:
-    """Wall time, CPU time and peak memory of printing once, medians; a first run warms the caches."""
+    """Wall and CPU time of printing once, medians; a first run warms the caches."""
     set_in_motion(scenario, False)
     environment = terminal_environment(scenario)
     rows = [_run_once(program.once(), environment) for _ in range(effort.onces + 1)][1:]
-    wall, cpu, rss = (statistics.median(column) for column in zip(*rows, strict=True))
-    return {"once_ms": 1000 * wall, "once_cpu_ms": 1000 * cpu, "once_rss_mb": rss / 1e6}
+    wall, cpu = (statistics.median(column) for column in zip(*rows, strict=True))
+    return {"once_ms": 1000 * wall, "once_cpu_ms": 1000 * cpu}
 
 
-def _run_once(command: list[str], environment: dict[str, str]) -> tuple[float, float, float]:
+def _run_once(command: list[str], environment: dict[str, str]) -> tuple[float, float]:
     quiet = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
     begin = time.monotonic()
     pid = os.posix_spawnp(command[0], command, environment, file_actions=quiet)
@@ -133,16 +129,23 @@ def _run_once(command: list[str], environment: dict[str, str]) -> tuple[float, f
     wall = time.monotonic() - begin
     if os.waitstatus_to_exitcode(status):
         raise RuntimeError(f"{' '.join(command)} ended with {os.waitstatus_to_exitcode(status)}")
-    return wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+    return wall, usage.ru_utime + usage.ru_stime
 
 
-def measure(program: Program, scenario: Scenario, interval_s: float, effort: Effort) -> Figures:
-    """Everything about one program. Raises ProgramEnded when it leaves, RuntimeError when printing once fails."""
-    once = once_figures(program, scenario, effort)
-    if not program.watches:
-        return Figures(**once)
-    starts = first_frames_ms(program, scenario, interval_s, effort)
-    shown = [moment for moment in starts if moment is not None]
-    complete = len(shown) == len(starts)
-    frames = (statistics.median(shown), min(shown), max(shown)) if complete else (None, None, None)
-    return Figures(*frames, **watch_figures(program, scenario, interval_s, effort), **once)
+def measure(programs: list[Program], scenario: Scenario, interval_s: float, effort: Effort) -> dict[str, Figures]:
+    """Everything about each program. The starts take turns, so that a disturbance of the machine meets all alike.
+
+    Raises ProgramEnded when one leaves, RuntimeError when printing once fails.
+    """
+    watchers = [program for program in programs if program.watches]
+    starts: dict[str, list[float | None]] = {program.name: [] for program in watchers}
+    for _ in range(effort.starts + 1):
+        for program in watchers:
+            starts[program.name].append(first_frame_ms(program, scenario, interval_s, effort))
+    results = {}
+    for program in programs:
+        shown = [moment for moment in starts.get(program.name, [])[1:] if moment is not None]
+        frames = (statistics.median(shown), min(shown), max(shown)) if len(shown) == effort.starts else (None,) * 3
+        watch = watch_figures(program, scenario, interval_s, effort) if program.watches else {}
+        results[program.name] = Figures(*frames, **watch, **once_figures(program, scenario, effort))
+    return results

@@ -25,7 +25,6 @@ ROWS = (
     ("nvml_calls_per_s", "NVML calls/s", 1),
     ("once_ms", "print once, ms (median)", 0),
     ("once_cpu_ms", "  CPU, ms", 0),
-    ("once_rss_mb", "  peak memory, MB", 1),
 )
 
 

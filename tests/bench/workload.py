@@ -12,7 +12,7 @@ from tests.nvml.stand_in import GIB, Process, Scenario, build
 
 # The power of the last GPU, which no other GPU draws: a frame that shows it is complete.
 LAST_GPU_POWER_W = 613
-LAST_GPU_PATTERN = rf"\b{LAST_GPU_POWER_W} ?W"
+LAST_GPU_PATTERN = rf"\b{LAST_GPU_POWER_W} ?(W|/)"
 # Long enough for a whole benchmark, short enough that nothing stays behind when it is killed.
 SLEEP_S = 3600
 
@@ -29,12 +29,8 @@ class Load:
 
 @contextmanager
 def sleeping_processes(count: int) -> Iterator[list[int]]:
-    """Real processes that do nothing, under the names of training ranks."""
-    command = "/bin/sleep"
-    processes = [
-        subprocess.Popen([f"train.py --rank {rank}", str(SLEEP_S)], executable=command, stdout=subprocess.DEVNULL)
-        for rank in range(count)
-    ]
+    """Real processes that do nothing."""
+    processes = [subprocess.Popen(["sleep", str(SLEEP_S)]) for _ in range(count)]
     try:
         yield [process.pid for process in processes]
     finally:

@@ -134,4 +134,22 @@ int read_ull(const struct device *device, int key, double scale, unsigned long l
 int copy_text(char *out, unsigned length, const char *text);
 #pragma GCC visibility pop
 
+/* A plain query of one number, rounded to the unit that NVML uses. */
+#define READ_UINT(function, key, scale)                                                                                \
+    int function(struct device *device, unsigned *out) {                                                               \
+        ENTER(device)                                                                                                  \
+        return leave(read_uint(device, KEY_##key, scale, out));                                                        \
+    }
+#define READ_TWO_UINTS(function, first_key, second_key, scale)                                                         \
+    int function(struct device *device, unsigned *first, unsigned *second) {                                           \
+        ENTER(device)                                                                                                  \
+        int status = read_uint(device, KEY_##first_key, scale, first);                                                 \
+        return leave(status ? status : read_uint(device, KEY_##second_key, scale, second));                            \
+    }
+#define READ_TEXT(function, member)                                                                                    \
+    int function(struct device *device, char *out, unsigned length) {                                                  \
+        ENTER(device)                                                                                                  \
+        return leave(copy_text(out, length, device->member));                                                          \
+    }
+
 #endif
