@@ -60,7 +60,7 @@ def lanes(frame: Frame, view: View, position: int, width: int) -> list[Row]:
     painted = []
     for label, series, style in LANES:
         values = frame.history.columns(gpu.static.uuid, series, column_s, chart_width)
-        painted.append(_lane_row(label, lane(values, glyphs, style), f"{pct(_mean(values[-window:]))} %", width))
+        painted.append(_lane_row(label, lane(values, glyphs, style), _share(_mean(values[-window:])), width))
     into = frame.history.columns(gpu.static.uuid, "pcie_rx_bytes_per_s", column_s, chart_width)
     most = max((value for value in into if value is not None), default=0.0)
     scaled: list[Column] = [None if value is None else value / most * 100 if most else 0.0 for value in into]
@@ -72,6 +72,10 @@ def lanes(frame: Frame, view: View, position: int, width: int) -> list[Row]:
 def _lane_row(label: str, span: tuple[str, str], text: str, width: int) -> Row:
     line = Line().add(f"  {label}", "dim").to(LABEL_WIDTH).add(*span)
     return line.add(" ").add(text, "value").row(width)
+
+
+def _share(value: float | None) -> str:
+    return pct(value) if value is None else f"{pct(value)} %"
 
 
 def _mean(values: Sequence[Column]) -> float | None:

@@ -89,8 +89,8 @@ def gap_chart(
 
 
 def lane(values: Sequence[Column], glyphs: Glyphs, style: str) -> Span:
-    """One row of heights, for values of 0–100."""
-    return "".join(" " if v is None else glyphs.lower[_eighths(min(v, 100.0), 8)] for v in values), style
+    """One row of heights, for values of 0–100; an eighth stays free, so that full lanes do not run together."""
+    return "".join(" " if v is None else glyphs.lower[_eighths(min(v, 100.0), 7)] for v in values), style
 
 
 def bar(value: float | None, most: float | None, width: int, glyphs: Glyphs, style: str) -> list[Span]:

@@ -13,7 +13,7 @@ def header(frame: Frame, view: View, width: int) -> Row:
     """The top bar. Its parts give way in a fixed order as the width runs out; time and own cost keep their place."""
     snapshot, glyphs = frame.snapshot, view.glyphs
     right = _right(frame, view, width)
-    room = width - sum(len(text) for text, _ in right) - 1
+    room = width - sum(len(text) for text, _ in right) - 3
     line = Line().add(" gputop", "brand|bar")
     names = [product(gpu.static.name, gpu.mem_total_bytes) for gpu in snapshot.gpus]
     short = [model_name(gpu.static.name) for gpu in snapshot.gpus]

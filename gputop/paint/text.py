@@ -14,7 +14,7 @@ NOT_MEASURED = "n/a"
 def is_safe(char: str) -> bool:
     """Whether a character may reach a terminal as it is: printable, not combining, not right-to-left, not private."""
     category = unicodedata.category(char)
-    if category[0] in "CM" or category in ("Zl", "Zp"):
+    if category[0] in "CM" or (category[0] == "Z" and char != " "):
         return False
     return unicodedata.bidirectional(char) not in ("R", "AL", "AN", "RLE", "RLO", "RLI", "LRE", "LRO", "LRI")
 
@@ -24,7 +24,7 @@ def sanitise(text: str) -> str:
     """Text from outside, made harmless: control, escape, combining and right-to-left characters become ``·``."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(char if is_safe(char) else " " if char in "\t\n\r" else "·" for char in text)
+    return "".join(char if is_safe(char) else " " if char.isspace() else "·" for char in text)
 
 
 def cells(text: str) -> int:
@@ -95,7 +95,7 @@ def size(value: float | None, width: int = 7) -> str:
     return f"{text:>{width}}"
 
 
-def rate(value: float | None, width: int = 8) -> str:
+def rate(value: float | None, width: int = 9) -> str:
     """Bytes a second with a decimal unit (``1.1 GB/s``), right-aligned."""
     if value is None:
         return f"{NOT_MEASURED:>{width}}"

@@ -1,0 +1,164 @@
+"""The main screen at every size: exact width and height, nothing cut that matters, what the picture promises."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gputop.diagnosis.types import GpuDiagnosis
+from gputop.monitor import Frame
+from gputop.output.ansi import plain_text
+from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs
+from gputop.paint.line import Row
+from gputop.paint.main_screen import Painter, main_screen
+from gputop.paint.text import cells
+from gputop.paint.theme import THEMES
+from gputop.paint.view import View, selected_gpu
+from tests.frames import demo_frame
+
+SIZES = [(40, 10), (60, 15), (80, 24), (100, 30), (120, 36), (160, 48), (200, 60), (300, 100), (20, 5)]
+
+
+def _with_gpus(frame: Frame, count: int) -> Frame:
+    """The frame with so many GPUs, the simulated ones repeated under other indices and UUIDs."""
+    gpus, diagnoses = [], []
+    for i in range(count):
+        gpu, d = frame.snapshot.gpus[i % 8], frame.diagnoses[i % 8]
+        uuid = gpu.static.uuid if i < 8 else f"{gpu.static.uuid}-{i}"
+        gpus.append(replace(gpu, static=replace(gpu.static, index=i, uuid=uuid)))
+        diagnoses.append(replace(d, index=i, uuid=uuid))
+    return replace(frame, snapshot=replace(frame.snapshot, gpus=tuple(gpus)), diagnoses=tuple(diagnoses))
+
+
+def _text(frame: Frame, view: View, width: int, height: int) -> str:
+    return plain_text(main_screen(frame, view, width, height).rows)
+
+
+@pytest.mark.parametrize("glyphs", [COLOUR, MONO, ASCII], ids=lambda g: g.name)
+@pytest.mark.parametrize("gpus", [0, 1, 2, 4, 8, 16])
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_every_size_is_filled_exactly(width: int, height: int, gpus: int, glyphs: Glyphs) -> None:
+    painted = main_screen(_with_gpus(demo_frame(), gpus), View(glyphs=glyphs), width, height)
+    assert len(painted.rows) == len(painted.targets) == height
+    assert {_width(row) for row in painted.rows} == {width}
+    if glyphs is ASCII:
+        assert all(text.isascii() for row in painted.rows for text, _ in row)
+
+
+def _width(row: Row) -> int:
+    return sum(cells(text) for text, _ in row)
+
+
+@pytest.mark.parametrize("theme", THEMES.values(), ids=lambda theme: theme.name)
+def test_every_style_that_is_painted_exists_in_every_theme(theme: object) -> None:
+    for scenario in (None, "one_gpu", "lost_gpu"):
+        for width, height in ((80, 24), (160, 48)):
+            for row in main_screen(demo_frame(scenario), View(), width, height).rows:
+                for _, style in row:
+                    theme.look(style)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 30), (160, 48), (200, 60)])
+def test_busy_but_not_working_is_named_for_each_gpu_that_is(width: int, height: int) -> None:
+    frame = demo_frame()
+    flagged = sum(d.busy_not_working is not None for d in frame.diagnoses)
+    assert flagged == 2
+    text = _text(frame, View(), width, height)
+    assert text.count("BUSY, NOT WORKING") == flagged + 1  # and once in the summary
+
+
+def test_only_busy_not_working_paints_a_title_bar() -> None:
+    frame = demo_frame()
+    for row in main_screen(frame, View(), 160, 48).rows:
+        if any(style == "alarm.title" for _, style in row):
+            assert "BUSY, NOT WORKING" in "".join(text for text, _ in row)
+
+
+def test_the_gpu_most_in_need_is_selected_until_the_viewer_chooses() -> None:
+    frame = demo_frame()
+    assert frame.diagnoses[selected_gpu(frame, View())].busy_not_working
+    chosen = View(gpu=frame.snapshot.gpus[5].static.uuid)
+    assert selected_gpu(frame, chosen) == 5
+
+
+def test_a_screen_too_low_for_all_gpus_scrolls_to_the_selected_one() -> None:
+    frame = _with_gpus(demo_frame(), 16)
+    last = View(gpu=frame.snapshot.gpus[15].static.uuid)
+    assert "\n 15 " in _text(frame, last, 80, 14)
+
+
+def test_what_is_not_measured_is_not_zero() -> None:
+    frame = demo_frame("no_sm_counter")
+    text = _text(frame, View(), 160, 48)
+    assert "SM not measured" in text
+    sm = next(line for line in text.splitlines() if line.startswith("  SM "))
+    assert sm[5:12].strip().startswith(("n/a", "≤"))
+
+
+def test_a_lost_gpu_says_so_and_since_when_while_the_others_go_on() -> None:
+    frame = demo_frame("lost_gpu", later_s=75)
+    lost = [gpu for gpu in frame.snapshot.gpus if gpu.lost_reason]
+    assert len(lost) == 1
+    text = _text(frame, View(), 160, 48)
+    assert "LOST since" in text
+    assert "1 LOST" in text.splitlines()[1]
+    assert len(frame.snapshot.gpus) - 1 == text.count("/ 80.0 GiB")
+
+
+def test_hostile_names_are_drawn_safely_and_keep_the_columns() -> None:
+    frame = demo_frame()
+    hostile = "\x1b[2J\x1b]0;x\x07 訓練 \u202e evil e\u0301 [red]" + "x" * 4096
+    processes = tuple(
+        replace(p, static=replace(p.static, command=hostile, user=hostile, job=hostile))
+        for p in frame.snapshot.processes
+    )
+    bad = replace(frame, snapshot=replace(frame.snapshot, processes=processes))
+    for width, height in SIZES:
+        rows = main_screen(bad, View(), width, height).rows
+        assert {_width(row) for row in rows} == {width}
+        assert all(char.isprintable() for row in rows for text, _ in row for char in text)
+
+
+def test_numbers_keep_their_columns_when_they_change() -> None:
+    frame = demo_frame()
+    small = replace(
+        frame,
+        snapshot=replace(
+            frame.snapshot,
+            gpus=tuple(
+                replace(g, util_pct=3.0, sm_active_pct=1.0, tensor_active_pct=0.0, power_w=70.0, temp_c=31.0)
+                for g in frame.snapshot.gpus
+            ),
+        ),
+    )
+    before, after = (_text(f, View(), 160, 48).splitlines() for f in (frame, small))
+    for a, b in zip(before, after, strict=True):
+        if " °C" in a and " MHz" in a:
+            assert a.index("°C") == b.index("°C")
+            assert a.index("MHz") == b.index("MHz")
+
+
+def test_the_process_table_is_painted_alone_when_only_the_cursor_moves() -> None:
+    frame, painter = demo_frame(), Painter()
+    first = painter.paint(frame, View(), 160, 48).rows
+    second = painter.paint(frame, View(scroll=1), 160, 48).rows
+    top = next(i for i, row in enumerate(first) if row[1:] and "processes" in row[1][0])
+    assert all(a is b for a, b in zip(first[:top], second[:top], strict=True))
+
+
+def test_a_verdict_is_never_cut_before_its_first_words() -> None:
+    frame = demo_frame()
+    long = GpuDiagnosis(
+        0,
+        "u",
+        "starved_unattributed",
+        "yellow",
+        "starved: nobody knows why at all",
+        "starved: unknown",
+        state="starved",
+    )
+    frame = replace(frame, diagnoses=tuple(replace(long, uuid=d.uuid, index=d.index) for d in frame.diagnoses))
+    for width, height in ((40, 10), (80, 24)):
+        lines = _text(frame, View(), width, height).splitlines()
+        assert any("starved: unknown" in line or "starved: nobody" in line for line in lines)
