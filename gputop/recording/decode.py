@@ -60,7 +60,9 @@ class Decoder:
         self.frames = 0
         self.interval_s = 1.0
         self.trailing: list[Event] = []
-        """Events after the last frame; they belong to the next one."""
+        """Events since the last frame that were part of what was watched; they belong to the next frame."""
+        self.derived: list[Event] = []
+        """Events since the last frame that were concluded from frames, verdicts above all: a replay concludes anew."""
         self._machine: Machine | None = None
         self._gpus: tuple[GpuStatic, ...] = ()
         self._uuids: set[str] = set()
@@ -146,8 +148,9 @@ class Decoder:
             raise Damage("an event of an unknown kind")
         gpu = checked(parsed.get("gpu"), "whole")
         event = Event(float(number(parsed.get("t"))), cast(Any, kind), text or "", gpu)
-        if len(self.trailing) < _MOST_EVENTS:
-            self.trailing.append(event)
+        events = self.derived if kind == "verdict" or parsed.get("derived") is True else self.trailing
+        if len(events) < _MOST_EVENTS:
+            events.append(event)
 
     def _frame(self, parsed: dict[str, Any]) -> Snapshot:
         machine, layouts = self._machine, self._layouts
@@ -167,9 +170,10 @@ class Decoder:
             notices = tuple(clean_text(text) for text in parsed.get("notices", ()))
         except (TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
             raise Damage("a frame of wrong types") from error
-        events = tuple(event for event in self.trailing if event.kind != "verdict")
+        events = tuple(self.trailing)
         gap = self._gap(t)
         self.trailing.clear()
+        self.derived.clear()
         self._last_t = t
         self._restarted = self._damage = False
         self.frames += 1

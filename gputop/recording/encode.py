@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from math import isfinite
 from operator import attrgetter
 from typing import Any
 
 from gputop import __version__
-from gputop.model.snapshot import Event, GpuStatic, ProcessSample, ProcessStatic, Snapshot
+from gputop.model.snapshot import Event, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.recording.decode import Decoder
 from gputop.recording.format import (
     GPU_COLUMNS,
@@ -87,9 +86,12 @@ class Encoder:
         self._users: dict[str, str] = {}
         self._introduced: dict[tuple[int, int | None], ProcessStatic] = {}
         self._gpus: tuple[GpuStatic, ...] = ()
+        self._about: tuple[Machine, float] | None = None
 
     def fits(self, snapshot: Snapshot) -> bool:
-        """Whether the last key line still describes the GPUs of a snapshot; if not, a key line must come first."""
+        """Whether the last key line still describes machine and GPUs; if not, a new one must come first."""
+        if self._about != (snapshot.machine, snapshot.interval_s):
+            return False
         gpus = self._gpus
         return len(gpus) == len(snapshot.gpus) and all(
             gpu.static is known or gpu.static == known for gpu, known in zip(snapshot.gpus, gpus, strict=True)
@@ -102,6 +104,7 @@ class Encoder:
         self._introduced.clear()
         self._gpus = tuple(gpu.static for gpu in snapshot.gpus)
         machine = snapshot.machine
+        self._about = (machine, snapshot.interval_s)
         first, *others = _grouped(self._new_facts(snapshot.processes)) or [[]]
         key = {
             "k": "key",
@@ -121,11 +124,12 @@ class Encoder:
         }
         return [_line(key), *(_line({"k": "procs", "procs": group}) for group in others)]
 
-    def frame_lines(self, snapshot: Snapshot, events: Iterable[Event] = ()) -> list[bytes]:
-        """The lines of one frame: processes not introduced yet, events, the frame itself."""
+    def frame_lines(self, snapshot: Snapshot, derived: Iterable[Event] = ()) -> list[bytes]:
+        """The lines of one frame: processes not introduced yet, its events, those derived from it, the frame itself."""
         facts = self._new_facts(snapshot.processes)
         lines = [_line({"k": "procs", "procs": group}) for group in _grouped(facts)]
-        lines += [event_line(event) for event in chain(snapshot.events, events)]
+        lines += [event_line(event) for event in snapshot.events]
+        lines += [event_line(event, derived=True) for event in derived]
         lines.append(self._frame(snapshot))
         return lines
 
@@ -184,11 +188,13 @@ def redacted(static: ProcessStatic, users: dict[str, str]) -> ProcessStatic:
     return replace(static, command=name, user=user)
 
 
-def event_line(event: Event) -> bytes:
-    """One event as a line."""
+def event_line(event: Event, derived: bool = False) -> bytes:
+    """One event as a line. A derived one was concluded from frames: it is for jumping, a replay does not feed it."""
     given: dict[str, Any] = {"k": "event", "t": round(event.t, 3), "kind": event.kind}
     if event.gpu is not None:
         given["gpu"] = event.gpu
+    if derived:
+        given["derived"] = True
     return _line({**given, "text": event.text[:MOST_TEXT]})
 
 

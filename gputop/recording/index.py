@@ -102,8 +102,9 @@ class Recording:
             for line in self._lines(part, decoder):
                 if line.startswith((b'{"k":"event"', b'{"k": "event"')):
                     decoder.feed(line)
-            yield from decoder.trailing
-            decoder.trailing.clear()
+                    yield from (*decoder.trailing, *decoder.derived)
+                    decoder.trailing.clear()
+                    decoder.derived.clear()
 
     def close(self) -> None:
         for file in self._files:

@@ -73,7 +73,7 @@ def frames(lines: Iterable[bytes], decoder: Decoder, name: str) -> Iterator[Snap
                 yield last
             last = snapshot
     if last is not None:
-        late = tuple(event for event in decoder.trailing if event.kind != "verdict")
+        late = tuple(decoder.trailing)
         decoder.trailing.clear()
         yield replace(last, events=last.events + late) if late else last
 

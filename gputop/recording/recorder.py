@@ -22,8 +22,11 @@ QUEUE_FRAMES = 120
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    snapshot: Snapshot | None
-    events: tuple[Event, ...]
+    """A frame with what was derived from it, or an event by itself, or nothing to wake the thread."""
+
+    snapshot: Snapshot | None = None
+    derived: tuple[Event, ...] = ()
+    event: Event | None = None
 
 
 class Recorder:
@@ -70,15 +73,15 @@ class Recorder:
         """Time from the first offered frame to the last."""
         return 0.0 if self._first_t is None or self._last_t is None else max(0.0, self._last_t - self._first_t)
 
-    def offer(self, snapshot: Snapshot, events: Iterable[Event] = ()) -> None:
-        """Queue one frame with the events that belong to it. Never waits; drops the frame when the queue is full."""
+    def offer(self, snapshot: Snapshot, derived: Iterable[Event] = ()) -> None:
+        """Queue one frame, and events derived from it. Never waits; drops the frame when the queue is full."""
         if self._error is not None or self._ending.is_set():
             return
         if self._first_t is None:
             self._first_t = snapshot.t
         self._last_t = snapshot.t
         try:
-            self._queue.put_nowait(_Item(snapshot, tuple(events)))
+            self._queue.put_nowait(_Item(snapshot, tuple(derived)))
         except Full:
             self.dropped += 1
 
@@ -87,7 +90,7 @@ class Recorder:
         if self._error is not None or self._ending.is_set():
             return
         try:
-            self._queue.put_nowait(_Item(None, (event,)))
+            self._queue.put_nowait(_Item(event=event))
         except Full:
             self.dropped += 1
 
@@ -97,7 +100,7 @@ class Recorder:
             self._ending.set()
             # Wakes the thread; a full queue keeps it awake anyway.
             with suppress(Full):
-                self._queue.put_nowait(_Item(None, ()))
+                self._queue.put_nowait(_Item())
         self._thread.join(timeout_s)
         if self._thread.is_alive() and self._error is None:
             self._error = f"{self._writer.path}: the disk does not answer; the last frames may be missing"
@@ -107,10 +110,9 @@ class Recorder:
             while True:
                 item = self._queue.get()
                 if item.snapshot is not None:
-                    self._writer.write(item.snapshot, item.events)
-                else:
-                    for event in item.events:
-                        self._writer.write_event(event)
+                    self._writer.write(item.snapshot, item.derived)
+                if item.event is not None:
+                    self._writer.write_event(item.event)
                 if self._ending.is_set() and self._queue.empty():
                     break
             self._writer.close()

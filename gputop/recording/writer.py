@@ -129,8 +129,8 @@ class RecordingWriter:
         """Bytes on disk, over all files of this writer."""
         return self.bytes_before + (self._file.size if self._file is not None else 0)
 
-    def write(self, snapshot: Snapshot, events: Iterable[Event] = ()) -> None:
-        """Append one frame. When this returns, the frame is the system's and survives a kill."""
+    def write(self, snapshot: Snapshot, derived: Iterable[Event] = ()) -> None:
+        """Append one frame, and events derived from it. When this returns, it is the system's and survives a kill."""
         try:
             file = self._file_for(snapshot)
             lines: list[bytes] = []
@@ -139,7 +139,8 @@ class RecordingWriter:
                 self._make_room()
                 self._in_member = 0
                 lines = self._encoder.key_lines(snapshot)
-            lines += self._encoder.frame_lines(snapshot, (*self._early, *events))
+            lines += [event_line(event) for event in self._early]
+            lines += self._encoder.frame_lines(snapshot, derived)
             file.append(lines)
         except OSError as error:
             raise self._failure(error, self.path or self._target) from error

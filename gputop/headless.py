@@ -1,0 +1,75 @@
+"""``gputop record``: a source recorded without a screen. Prints nothing; the caller tells where the file is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from gputop.frame_events import FrameEvents
+from gputop.monitor import Monitor
+from gputop.recording.encode import rounded
+from gputop.recording.recorder import Recorder
+from gputop.sources.base import Source
+from gputop.sources.marks import MarkListener
+
+_LOOK_S = 1.0
+"""How often a stop and the end of the time are looked for while no frame comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What was recorded: the last file, frames and bytes over all files, frames lost to a slow disk, and the error
+    that ended it, if one did."""
+
+    path: str | None
+    frames: int
+    bytes_written: int
+    seconds: float
+    dropped: int
+    error: str | None
+
+
+def record(
+    source: Source,
+    target: str,
+    *,
+    stop: threading.Event,
+    seconds: float | None = None,
+    redact: bool = False,
+    most_bytes: int | None = None,
+    started: Callable[[str], None] | None = None,
+) -> Recorded:
+    """Record until ``stop`` is set, ``seconds`` of recorded time are over, or writing fails.
+
+    ``target`` is as in RecordingWriter. ``started`` is called once with the path of the first file. Set ``stop`` from
+    a signal handler to end cleanly. Raises RecordingError when the target cannot be written at all, and what
+    ``source.start`` raises.
+    """
+    recorder = Recorder(target, redact=redact, most_bytes=most_bytes)
+    marks = MarkListener()
+    fresh = threading.Event()
+    try:
+        source.start(fresh.set)
+        monitor, events = Monitor(source.interval_s), FrameEvents()
+        told = False
+        while not stop.is_set() and recorder.error is None:
+            # A short wait, because a signal handler sets only ``stop``.
+            fresh.wait(min(_LOOK_S, source.interval_s))
+            fresh.clear()
+            while (snapshot := source.poll()) is not None:
+                snapshot = rounded(replace(snapshot, events=(*snapshot.events, *marks.drain())))
+                recorder.offer(snapshot, events.of(monitor.feed(snapshot)))
+            if not told and recorder.path is not None and recorder.frames:
+                told = True
+                if started is not None:
+                    started(recorder.path)
+            if seconds is not None and recorder.seconds >= seconds:
+                break
+    finally:
+        source.close()
+        marks.close()
+        recorder.close()
+    return Recorded(
+        recorder.path, recorder.frames, recorder.bytes_written, recorder.seconds, recorder.dropped, recorder.error
+    )

@@ -1,0 +1,213 @@
+"""``gputop run -- CMD``: a command with a recording and a report of the GPUs that it used.
+
+The command comes first: whatever goes wrong with measuring becomes a note in the report, never its end.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from gputop.foreground import NOT_EXECUTABLE, NOT_FOUND, ForegroundJob
+from gputop.frame_events import FrameEvents
+from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
+from gputop.monitor import Monitor
+from gputop.output.job_report import JobReport, ReportBuilder
+from gputop.recording.encode import rounded
+from gputop.recording.format import RecordingError
+from gputop.recording.recorder import Recorder
+from gputop.sources.base import Source, SourceError, UsageError
+from gputop.sources.marks import MarkListener
+
+_HELD_FRAMES = 100
+"""Frames kept until the job first uses a GPU, so that its start-up on that GPU is in the recording."""
+_WAKE_S = 0.25
+_MOST_ANCESTORS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """How a run ended. ``path`` is its recording, None when nothing was recorded."""
+
+    exit_code: int
+    report: JobReport
+    path: str | None
+
+
+def run_job(
+    command: Sequence[str],
+    source: Source,
+    *,
+    target: str | None = None,
+    price: float | None = None,
+    redact: bool = False,
+    proc: str = "/proc",
+) -> JobResult:
+    """Run a command to its end; record the GPUs that its processes use to ``target``, if given, and report on them.
+
+    Call it from the main thread, before any other thread is started. The exit code is the command's, 128 + N after
+    signal N, 127 when there is no such command, 126 when it cannot be executed. Raises RecordingError, before the
+    command is started, when ``target`` cannot be written.
+    """
+    wake = threading.Event()
+    begun = time.monotonic()
+    shown = shlex.join(command)
+    target_problem = None if target is None else _check_target(target)
+    if target_problem is not None:
+        raise RecordingError(target_problem)
+    try:
+        job = ForegroundJob(command, wake.set)
+    except OSError as error:
+        code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+        note = f"{command[0]}: {error.strerror or error}"
+        return JobResult(code, ReportBuilder().report(command=shown, exit_code=code, notes=[note]), None)
+    watch = _Watch(job.pid, target, redact, proc)
+    try:
+        watch.start(source, wake)
+        while not job.take_changes():
+            wake.wait(_WAKE_S)
+            wake.clear()
+            watch.take_frames(source)
+        watch.take_frames(source)
+    finally:
+        job.finish()
+        source.close()
+        watch.close()
+    code = job.exit_code if job.exit_code is not None else NOT_EXECUTABLE
+    report = watch.builder.report(
+        price=price, command=shown, exit_code=code, duration_s=time.monotonic() - begun, notes=watch.notes()
+    )
+    return JobResult(code, report, watch.path())
+
+
+def _check_target(target: str) -> str | None:
+    """Why a recording cannot be written there, found out before the job is started."""
+    if target.endswith(os.sep) or os.path.isdir(target):
+        return None
+    if os.path.lexists(target):
+        return f"{target}: exists already; a recording never overwrites a file, choose another name"
+    folder = os.path.dirname(target) or "."
+    return None if os.access(folder, os.W_OK | os.X_OK) else f"{folder}: cannot be written"
+
+
+class _Watch:
+    """Cuts each snapshot down to the GPUs of one job, then records and reports what is left."""
+
+    def __init__(self, root: int, target: str | None, redact: bool, proc: str) -> None:
+        self._root = root
+        self._target, self._redact = target, redact
+        self._proc = proc
+        self._members: set[int] = {root}
+        self._uuids: set[str] = set()
+        self._held: deque[Snapshot] = deque(maxlen=_HELD_FRAMES)
+        self._recorder: Recorder | None = None
+        self._monitor: Monitor | None = None
+        self._events = FrameEvents()
+        self._marks = MarkListener()
+        self._problems: list[str] = []
+        self._foreign = 0
+        self._interval_s = 1.0
+        self.builder = ReportBuilder()
+
+    def start(self, source: Source, wake: threading.Event) -> None:
+        """Begin to measure. A source that cannot becomes a note."""
+        self._interval_s = source.interval_s
+        try:
+            source.start(wake.set)
+        except (SourceError, UsageError) as error:
+            self._problems.append(f"nothing was measured: {error}")
+
+    def take_frames(self, source: Source) -> None:
+        while (snapshot := source.poll()) is not None:
+            self._take(snapshot)
+
+    def close(self) -> None:
+        self._marks.close()
+        if self._recorder is not None:
+            self._recorder.close()
+
+    def path(self) -> str | None:
+        return None if self._recorder is None else self._recorder.path
+
+    def notes(self) -> list[str]:
+        notes = list(self._problems)
+        if self._recorder is not None and self._recorder.error is not None:
+            notes.append(self._recorder.error)
+        if self._recorder is not None and self._recorder.dropped:
+            notes.append(f"{self._recorder.dropped} frames were not recorded: the disk was too slow")
+        if not self._uuids and not self._problems:
+            notes.append("the job used no GPU")
+            if self._foreign:
+                notes.append("GPU processes were seen that this PID namespace cannot tell from the job's")
+        return notes
+
+    def _take(self, snapshot: Snapshot) -> None:
+        snapshot = replace(snapshot, events=(*snapshot.events, *self._marks.drain()))
+        used = {process.gpu for process in snapshot.processes if process.role == "gpu" and self._is_member(process)}
+        first = not self._uuids
+        self._uuids.update(gpu.static.uuid for gpu in snapshot.gpus if gpu.static.index in used)
+        if not self._uuids:
+            self._held.append(snapshot)
+            return
+        if first:
+            for held in self._held:
+                self._feed(self._cut(held))
+            self._held.clear()
+        self._feed(self._cut(snapshot))
+
+    def _feed(self, snapshot: Snapshot) -> None:
+        snapshot = rounded(snapshot)
+        if self._monitor is None:
+            self._monitor = Monitor(self._interval_s)
+            if self._target is not None:
+                try:
+                    self._recorder = Recorder(self._target, redact=self._redact)
+                except RecordingError as error:
+                    self._problems.append(f"nothing was recorded: {error}")
+        frame = self._monitor.feed(snapshot)
+        self.builder.add(frame)
+        derived = self._events.of(frame)
+        if self._recorder is not None:
+            self._recorder.offer(snapshot, derived)
+
+    def _cut(self, snapshot: Snapshot) -> Snapshot:
+        gpus: tuple[GpuSample, ...] = tuple(gpu for gpu in snapshot.gpus if gpu.static.uuid in self._uuids)
+        indices = {gpu.static.index for gpu in gpus}
+        return replace(
+            snapshot,
+            gpus=gpus,
+            processes=tuple(process for process in snapshot.processes if process.gpu in indices),
+            events=tuple(event for event in snapshot.events if event.gpu is None or event.gpu in indices),
+        )
+
+    def _is_member(self, process: ProcessSample) -> bool:
+        """Whether a process descends from the job, or is in its process group."""
+        if process.pid in self._members:
+            return True
+        if process.starttime is None:
+            self._foreign += 1
+            return False
+        chain, pid = [], process.pid
+        for _ in range(_MOST_ANCESTORS):
+            chain.append(pid)
+            parent, group = self._parent_and_group(pid)
+            if group == self._root or parent in self._members:
+                self._members.update(chain)
+                return True
+            if parent is None or parent <= 1:
+                return False
+            pid = parent
+        return False
+
+    def _parent_and_group(self, pid: int) -> tuple[int | None, int | None]:
+        try:
+            with open(f"{self._proc}/{pid}/stat", "rb") as file:
+                after_name = file.read(4096).rpartition(b") ")[2].split()
+            return int(after_name[1]), int(after_name[2])
+        except (OSError, IndexError, ValueError):
+            return None, None

@@ -1,0 +1,119 @@
+"""A recording as data: JSON lines or CSV, written while it is read, in constant memory."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal, TextIO
+
+from gputop.model.metrics import GPU_METRICS, GPU_STATE, GPU_STATIC, HOST_METRICS, SM_PROVENANCE
+from gputop.model.snapshot import GpuSample, Snapshot
+from gputop.output.data import SCHEMA, snapshot_data
+from gputop.recording.index import Recording
+
+_HOST = "host."
+GPU_KEYS = ("t", *GPU_STATIC, *GPU_METRICS, *SM_PROVENANCE, *GPU_STATE)
+HOST_KEYS = tuple(_HOST + key for key in HOST_METRICS)
+
+
+def dump(
+    path: str,
+    out: TextIO,
+    form: Literal["json", "csv"],
+    *,
+    begin: float | None = None,
+    end: float | None = None,
+    gpus: Iterable[int] | None = None,
+    columns: Sequence[str] | None = None,
+) -> int:
+    """Write the frames of a recording from ``begin`` to ``end`` (Unix seconds, included); how many frames it were.
+
+    CSV has one row a GPU and frame. JSON has one object a line: without ``columns`` the whole snapshot as ``once``
+    gives it, else one object a GPU and frame. ``columns`` are catalogue keys of a GPU, and of the host after
+    ``host.``; ``gpus`` are indices. Raises RecordingError, and ValueError for a column or GPU that does not exist.
+    """
+    chosen = None if columns is None else _known_columns(columns)
+    recording = Recording(path)
+    try:
+        wanted = None if gpus is None else _known_gpus(gpus, recording)
+        frames = _cut(recording.snapshots(begin, end), wanted)
+        if form == "csv":
+            return _csv(frames, out, chosen or GPU_KEYS)
+        return _json(frames, out, chosen)
+    finally:
+        recording.close()
+
+
+def _known_columns(columns: Sequence[str]) -> tuple[str, ...]:
+    valid = (*GPU_KEYS, *HOST_KEYS)
+    for column in columns:
+        if column not in valid:
+            near = difflib.get_close_matches(column, valid, 1)
+            raise ValueError(f"no column {column!r}" + (f"; did you mean {near[0]}?" if near else ""))
+    # Rows without time and GPU could not be told apart.
+    return (*(key for key in ("t", "index") if key not in columns), *columns)
+
+
+def _known_gpus(gpus: Iterable[int], recording: Recording) -> frozenset[int]:
+    existing = {static.index for static in recording.gpus}
+    wanted = frozenset(gpus)
+    if not wanted & existing:
+        raise ValueError(f"no such GPU in this recording: it has {', '.join(map(str, sorted(existing))) or 'none'}")
+    return wanted
+
+
+def _cut(snapshots: Iterator[Snapshot], wanted: frozenset[int] | None) -> Iterator[tuple[Snapshot, list[GpuSample]]]:
+    for snapshot in snapshots:
+        yield snapshot, [gpu for gpu in snapshot.gpus if wanted is None or gpu.static.index in wanted]
+
+
+def _reader(column: str) -> Callable[[Snapshot, GpuSample], object]:
+    if column == "t":
+        return lambda snapshot, gpu: round(snapshot.t, 3)
+    if column.startswith(_HOST):
+        key = column.removeprefix(_HOST)
+        return lambda snapshot, gpu: getattr(snapshot.host, key)
+    if column in GPU_STATIC:
+        return lambda snapshot, gpu: getattr(gpu.static, column)
+    return lambda snapshot, gpu: getattr(gpu, column)
+
+
+def _csv(frames: Iterator[tuple[Snapshot, list[GpuSample]]], out: TextIO, columns: Sequence[str]) -> int:
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    readers = [_reader(column) for column in columns]
+    count = 0
+    for snapshot, gpus in frames:
+        count += 1
+        for gpu in gpus:
+            cells = [read(snapshot, gpu) for read in readers]
+            writer.writerow(["" if cell is None else cell for cell in cells])
+    return count
+
+
+def _json(frames: Iterator[tuple[Snapshot, list[GpuSample]]], out: TextIO, columns: Sequence[str] | None) -> int:
+    readers = {column: _reader(column) for column in columns or ()}
+    count = 0
+    for snapshot, gpus in frames:
+        count += 1
+        if columns is not None:
+            for gpu in gpus:
+                out.write(_text({column: read(snapshot, gpu) for column, read in readers.items()}))
+            continue
+        data = snapshot_data(snapshot)
+        indices = {gpu.static.index for gpu in gpus}
+        data["gpus"] = [given for given in data["gpus"] if given["index"] in indices]
+        if len(gpus) < len(snapshot.gpus):
+            data["processes"] = [given for given in data["processes"] if given["gpu"] in indices]
+        data["events"] = [
+            {"t": round(event.t, 3), "kind": event.kind, "gpu": event.gpu, "text": event.text}
+            for event in snapshot.events
+        ]
+        out.write(_text({**data, "schema": SCHEMA}))
+    return count
+
+
+def _text(data: dict[str, Any]) -> str:
+    return json.dumps(data, allow_nan=False, separators=(",", ":")) + "\n"

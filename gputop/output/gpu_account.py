@@ -1,0 +1,139 @@
+"""The account of one GPU over a recording or a job: means over time, seconds by state, energy, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from gputop.diagnosis.types import STATES, GpuDiagnosis, State
+from gputop.model.derived import work
+from gputop.model.snapshot import GpuSample
+from gputop.output.rhythm import Rhythm, rhythm_s
+
+LEAST_UTIL_PCT = 10.0
+"""Below it SM/util is noise; the same bound as in the diagnosis."""
+_J_PER_KWH = 3.6e6
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReport:
+    """One GPU over the whole time. Means are weighted by time; None where nothing was measured.
+
+    ``energy_from`` says whether energy is the difference of the board's counter or the integral of its power.
+    ``rhythm_s`` is the length of a visible up and down of util, as of steps or epochs.
+    """
+
+    index: int
+    uuid: str
+    name: str
+    measured_s: float
+    seconds: Mapping[State, float]
+    util_pct: float | None
+    sm_pct: float | None
+    work_pct: float | None
+    efficiency_pct: float | None
+    memory_peak_bytes: float | None
+    memory_total_bytes: float | None
+    power_w: float | None
+    energy_kwh: float | None
+    energy_from: Literal["counter", "power"] | None
+    rhythm_s: float | None
+
+
+class _Mean:
+    """A mean over time."""
+
+    __slots__ = ("seconds", "total")
+
+    def __init__(self) -> None:
+        self.seconds = self.total = 0.0
+
+    def add(self, value: float | None, seconds: float) -> None:
+        if value is not None:
+            self.seconds += seconds
+            self.total += value * seconds
+
+    def value(self) -> float | None:
+        return self.total / self.seconds if self.seconds > 0.0 else None
+
+
+class GpuAccount:
+    """Sums of one GPU."""
+
+    def __init__(self, gpu: GpuSample) -> None:
+        self.static = gpu.static
+        self.util, self.sm, self.work, self.power = _Mean(), _Mean(), _Mean(), _Mean()
+        self.util_where_sm = _Mean()
+        self.measured_s = 0.0
+        self.seconds: dict[State, float] = dict.fromkeys(STATES, 0.0)
+        self.before: Mapping[State, float] = {}
+        self.peak: float | None = None
+        self.total: float | None = None
+        self.counter: float | None = None
+        self.energy_j: float | None = None
+        self.power_j = 0.0
+        self.rhythm = Rhythm()
+
+    def add(self, gpu: GpuSample, diagnosis: GpuDiagnosis, t: float, seconds: float) -> None:
+        self.util.add(gpu.util_pct, seconds)
+        self.rhythm.add(t, gpu.util_pct)
+        measured = gpu.sm_source in ("gpm", "dcgm-exporter", "dcgmi") and gpu.sm_active_pct is not None
+        if measured:
+            self.sm.add(gpu.sm_active_pct, seconds)
+            self.util_where_sm.add(gpu.util_pct, seconds)
+            busy = work(gpu)
+            self.work.add(None if busy is None else busy.pct, seconds)
+        if gpu.lost_reason is None:
+            self.measured_s += seconds
+        if gpu.power_w is not None:
+            self.power.add(gpu.power_w, seconds)
+            self.power_j += gpu.power_w * seconds
+        if gpu.mem_used_bytes is not None:
+            self.peak = max(self.peak or 0.0, gpu.mem_used_bytes)
+        self.total = gpu.mem_total_bytes if gpu.mem_total_bytes is not None else self.total
+        self._add_energy(gpu.energy_j)
+        self._add_state(diagnosis, seconds)
+
+    def _add_energy(self, counter: float | None) -> None:
+        """The counter starts again when the driver is loaded anew; what it counted meanwhile is not known."""
+        if counter is None:
+            return
+        if self.counter is not None:
+            self.energy_j = (self.energy_j or 0.0) + max(0.0, counter - self.counter)
+        self.counter = counter
+
+    def _add_state(self, diagnosis: GpuDiagnosis, seconds: float) -> None:
+        """The diagnosis integrates states itself; it starts again when a clock is set back."""
+        now = diagnosis.seconds
+        if now is None:
+            self.seconds[diagnosis.state] += seconds
+            return
+        restarted = any(value < self.before.get(state, 0.0) for state, value in now.items())
+        for state, value in now.items():
+            self.seconds[state] += value - (0.0 if restarted else self.before.get(state, 0.0))
+        self.before = dict(now)
+
+    def report(self) -> GpuReport:
+        util, sm = self.util_where_sm.value(), self.sm.value()
+        efficiency = None
+        if util is not None and sm is not None and util >= LEAST_UTIL_PCT:
+            efficiency = sm / util * 100.0
+        joules = self.energy_j if self.energy_j is not None else (self.power_j if self.power.seconds > 0.0 else None)
+        return GpuReport(
+            index=self.static.index,
+            uuid=self.static.uuid,
+            name=self.static.name,
+            measured_s=self.measured_s,
+            seconds=dict(self.seconds),
+            util_pct=self.util.value(),
+            sm_pct=sm,
+            work_pct=self.work.value(),
+            efficiency_pct=efficiency,
+            memory_peak_bytes=self.peak,
+            memory_total_bytes=self.total,
+            power_w=self.power.value(),
+            energy_kwh=None if joules is None else joules / _J_PER_KWH,
+            energy_from=None if joules is None else ("counter" if self.energy_j is not None else "power"),
+            rhythm_s=rhythm_s(self.rhythm),
+        )

@@ -1,0 +1,206 @@
+"""What became of the GPUs' time: a report over frames, for ``gputop run`` and ``gputop report``.
+
+Built frame by frame in constant memory. Money appears only at the reader's own price. ``report_text.py`` writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from gputop.diagnosis.types import NOT_WORK, STATES, GpuDiagnosis, Level, State
+from gputop.model.history import GAP_INTERVALS
+from gputop.model.snapshot import Event, Snapshot
+from gputop.monitor import Frame, Monitor
+from gputop.output.gpu_account import GpuAccount, GpuReport
+from gputop.recording.index import Recording
+
+_MOST_FINDINGS = 1000
+_MOST_MARKS = 256
+_TOLD: tuple[Level, ...] = ("red", "yellow", "info")
+
+
+@dataclass(frozen=True, slots=True)
+class FindingReport:
+    """A verdict or badge worth telling: how long in all, in how many spells, first when; evidence of the last one."""
+
+    gpu: int
+    kind: Literal["verdict", "badge"]
+    id: str
+    level: Level
+    text: str
+    first_t: float
+    seconds: float
+    spells: int
+    evidence: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """The whole report. ``price`` is per GPU-hour in the reader's currency; ``command`` and ``exit_code`` are a run's.
+
+    ``top_remedy`` is what to do about the finding that took the most GPU time.
+    """
+
+    host: str
+    begin: float
+    end: float
+    frames: int
+    gpus: tuple[GpuReport, ...]
+    findings: tuple[FindingReport, ...]
+    top_remedy: str | None
+    marks: tuple[Event, ...]
+    gaps: int
+    price: float | None = None
+    command: str | None = None
+    exit_code: int | None = None
+    duration_s: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    def gpu_hours(self) -> dict[State, float]:
+        """GPU-hours by state, over all GPUs."""
+        return {state: sum(gpu.seconds.get(state, 0.0) for gpu in self.gpus) / 3600.0 for state in STATES}
+
+    def not_work_share(self) -> float | None:
+        """The share of measured GPU time that was not work, 0 to 1; None when nothing was measured."""
+        hours = self.gpu_hours()
+        measured = sum(value for state, value in hours.items() if state != "unmeasured")
+        return sum(hours[state] for state in NOT_WORK) / measured if measured > 0.0 else None
+
+
+class _Spell:
+    """One kind of finding on one GPU."""
+
+    def __init__(self, t: float) -> None:
+        self.first_t = t
+        self.seconds = 0.0
+        self.spells = 0
+        self.last_frame = -1
+        self.level: Level = "info"
+        self.text = self.evidence = self.remedy = ""
+
+
+class ReportBuilder:
+    """Takes frames in order; ``report`` may be asked at any time."""
+
+    def __init__(self) -> None:
+        self._gpus: dict[str, GpuAccount] = {}
+        self._spells: dict[tuple[int, str, str], _Spell] = {}
+        self._marks: list[Event] = []
+        self._gaps = 0
+        self._frames = 0
+        self._begin = self._end = 0.0
+        self._host = ""
+
+    def add(self, frame: Frame) -> None:
+        snapshot = frame.snapshot
+        seconds = self._span(snapshot)
+        for event in snapshot.events:
+            if event.kind == "gap":
+                self._gaps += 1
+            elif event.kind == "mark" and len(self._marks) < _MOST_MARKS:
+                self._marks.append(event)
+        for gpu, diagnosis in zip(snapshot.gpus, frame.diagnoses, strict=False):
+            known = self._gpus.get(gpu.static.uuid)
+            if known is None:
+                known = self._gpus[gpu.static.uuid] = GpuAccount(gpu)
+            known.add(gpu, diagnosis, snapshot.t, seconds)
+            self._add_findings(diagnosis, snapshot.t, seconds)
+        self._frames += 1
+
+    def _span(self, snapshot: Snapshot) -> float:
+        """The time that a frame stands for: since the frame before, unless a gap lies between."""
+        if self._frames == 0:
+            self._begin, self._host = snapshot.t, snapshot.machine.hostname
+            self._end = snapshot.t
+            return 0.0
+        span = snapshot.t - self._end
+        self._end = snapshot.t
+        return span if 0.0 < span <= GAP_INTERVALS * snapshot.interval_s else snapshot.interval_s
+
+    def _add_findings(self, d: GpuDiagnosis, t: float, seconds: float) -> None:
+        if d.level in _TOLD:
+            name = d.verdict if d.busy_not_working is None else f"{d.verdict} {d.busy_not_working}"
+            text = d.title if d.busy_not_working is None else f"busy, not working: {d.title}"
+            spell = self._spell(d.index, "verdict", name, t, seconds)
+            if spell is not None:
+                spell.level, spell.text, spell.remedy = d.level, text, d.remedy
+                spell.evidence = d.evidence[0] if d.evidence else ""
+        for badge in d.badges:
+            spell = self._spell(d.index, "badge", badge.id, t, seconds)
+            if spell is not None:
+                spell.level, spell.text = badge.level, badge.title
+                spell.evidence, spell.remedy = badge.evidence, badge.remedy
+
+    def _spell(self, gpu: int, kind: str, name: str, t: float, seconds: float) -> _Spell | None:
+        spell = self._spells.get((gpu, kind, name))
+        if spell is None:
+            if len(self._spells) >= _MOST_FINDINGS:
+                return None
+            spell = self._spells[(gpu, kind, name)] = _Spell(t)
+        if spell.last_frame != self._frames - 1:
+            spell.spells += 1
+        spell.last_frame = self._frames
+        spell.seconds += seconds
+        return spell
+
+    def report(
+        self,
+        *,
+        price: float | None = None,
+        command: str | None = None,
+        exit_code: int | None = None,
+        duration_s: float | None = None,
+        notes: Iterable[str] = (),
+    ) -> JobReport:
+        """The report so far. ``duration_s`` is a run's own wall time where it is longer than what was measured."""
+        order = {level: rank for rank, level in enumerate(_TOLD)}
+        findings = [
+            FindingReport(
+                gpu, "verdict" if kind == "verdict" else "badge", name, s.level, s.text, s.first_t, s.seconds, s.spells,
+                s.evidence, s.remedy,
+            )
+            for (gpu, kind, name), s in self._spells.items()
+        ]  # fmt: skip
+        findings.sort(key=lambda f: (order.get(f.level, len(order)), -f.seconds, f.gpu))
+        return JobReport(
+            host=self._host,
+            begin=self._begin,
+            end=self._end,
+            frames=self._frames,
+            gpus=tuple(gpu.report() for gpu in sorted(self._gpus.values(), key=lambda gpu: gpu.static.index)),
+            findings=tuple(findings),
+            top_remedy=_top_remedy(findings),
+            marks=tuple(self._marks),
+            gaps=self._gaps,
+            price=price,
+            command=command,
+            exit_code=exit_code,
+            duration_s=max(0.0, self._end - self._begin) if duration_s is None else duration_s,
+            notes=tuple(notes),
+        )
+
+
+def _top_remedy(findings: Iterable[FindingReport]) -> str | None:
+    """What to do about the alarm or warning that took the most GPU time over all GPUs."""
+    lost: dict[str, float] = {}
+    for finding in findings:
+        if finding.level in ("red", "yellow") and finding.remedy:
+            lost[finding.remedy] = lost.get(finding.remedy, 0.0) + finding.seconds
+    return max(lost, key=lambda remedy: lost[remedy]) if lost else None
+
+
+def report_recording(
+    path: str, *, begin: float | None = None, end: float | None = None, price: float | None = None
+) -> JobReport:
+    """The report of a recording, diagnosed anew. Raises RecordingError."""
+    recording = Recording(path)
+    try:
+        monitor, builder = Monitor(recording.interval_s), ReportBuilder()
+        for snapshot in recording.snapshots(begin, end):
+            builder.add(monitor.feed(snapshot))
+        return builder.report(price=price)
+    finally:
+        recording.close()

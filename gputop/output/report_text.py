@@ -1,0 +1,233 @@
+"""A job report as text for a terminal, as Markdown, or as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from gputop.diagnosis.types import State
+from gputop.output.gpu_account import GpuReport
+from gputop.output.job_report import FindingReport, JobReport
+from gputop.paint.text import sanitise, shorten
+
+SCHEMA = 1
+STATE_WORDS: dict[State, str] = {
+    "working": "working",
+    "busy_not_working": "busy, not working",
+    "starved": "starved",
+    "idle_allocated": "idle, memory held",
+    "idle": "idle",
+    "unmeasured": "not measured",
+}
+_WASTE: tuple[State, ...] = ("busy_not_working", "starved", "idle_allocated", "idle")
+_MOST_FINDINGS = 12
+_NONE = "n/a"
+
+
+def number(value: float | None, decimals: int = 0) -> str:
+    """A number, or n/a."""
+    return _NONE if value is None else f"{value:.{decimals}f}"
+
+
+def hours_words(hours: float) -> str:
+    """GPU-hours with three significant digits."""
+    return "0" if hours <= 0.0 else f"{hours:.3g}"
+
+
+def length_words(seconds: float) -> str:
+    """``42 s``, ``12 min 3 s``, ``3 h 4 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def report_text(report: JobReport, width: int = 100) -> str:
+    """The report for a terminal, lines no longer than ``width``."""
+    lines = [f"gputop: {_head(report)}"]
+    if not report.gpus:
+        lines += [f"  {note}" for note in report.notes] or ["  no GPU was used"]
+        return "\n".join(sanitise(line) for line in lines) + "\n"
+    lines += ["", *_aligned([_STATE_HEAD, *_state_rows(report)], "<>>>"), ""]
+    lines += _aligned([_GPU_HEAD, *map(_gpu_row, report.gpus)], "<<" + ">" * 8)
+    lines += ["", *_finding_lines(report, width)]
+    if report.top_remedy is not None:
+        lines += ["", f"First to change: {report.top_remedy}"]
+    lines += [f"note: {note}" for note in _notes(report)]
+    return "\n".join(sanitise(shorten(line, width)).rstrip() for line in lines) + "\n"
+
+
+def report_markdown(report: JobReport) -> str:
+    """The report as Markdown."""
+    lines = [f"# gputop report: {_escaped(report.command or report.host)}", "", _escaped(_head(report)), ""]
+    if report.gpus:
+        lines += [
+            *_table(_STATE_HEAD, _state_rows(report)),
+            "",
+            *_table(_GPU_HEAD, [_gpu_row(gpu) for gpu in report.gpus]),
+            "",
+        ]
+        lines += ["## Findings", ""]
+        for finding in report.findings:
+            lines.append(
+                f"- **GPU {finding.gpu}: {_escaped(finding.text)}** ({finding.level}), {_when(finding, report)}"
+            )
+            lines += [f"  - {_escaped(finding.evidence)}"] if finding.evidence else []
+            lines += [f"  - → {_escaped(finding.remedy)}"] if finding.remedy else []
+        if not report.findings:
+            lines.append("Nothing wrong was seen.")
+        if report.top_remedy is not None:
+            lines += ["", f"**First to change:** {_escaped(report.top_remedy)}"]
+    lines += [f"- {_escaped(note)}" for note in _notes(report)]
+    return sanitised_lines(lines)
+
+
+def report_data(report: JobReport) -> dict[str, Any]:
+    """The report as a JSON object, schema 1. Absent is null."""
+    hours = report.gpu_hours()
+    return {
+        "schema": SCHEMA,
+        "host": report.host,
+        "command": report.command,
+        "exit_code": report.exit_code,
+        "begin": report.begin,
+        "end": report.end,
+        "duration_s": report.duration_s,
+        "frames": report.frames,
+        "gaps": report.gaps,
+        "gpu_hours": hours,
+        "not_work_share": report.not_work_share(),
+        "price_per_gpu_hour": report.price,
+        "cost": None if report.price is None else {state: value * report.price for state, value in hours.items()},
+        "gpus": [
+            {key: getattr(gpu, key) for key in GpuReport.__dataclass_fields__ if key != "seconds"}
+            | {"seconds": dict(gpu.seconds)}
+            for gpu in report.gpus
+        ],
+        "findings": [
+            {key: getattr(finding, key) for key in FindingReport.__dataclass_fields__} for finding in report.findings
+        ],
+        "top_remedy": report.top_remedy,
+        "marks": [{"t": mark.t, "text": mark.text} for mark in report.marks],
+        "notes": list(report.notes),
+    }
+
+
+def report_json(report: JobReport) -> str:
+    return json.dumps(report_data(report), allow_nan=False, indent=1) + "\n"
+
+
+def report_as(report: JobReport, path: str) -> str:
+    """The report in the form that a file's name asks for: .md, .json, else text. Raises ValueError for others."""
+    suffix = path.rsplit(".", 1)[-1].lower() if "." in path else ""
+    if suffix == "json":
+        return report_json(report)
+    if suffix == "md":
+        return report_markdown(report)
+    if suffix == "txt":
+        return report_text(report)
+    raise ValueError(f"{path}: a report ends with .md, .json or .txt")
+
+
+def _head(report: JobReport) -> str:
+    command = f"{report.command}: " if report.command else ""
+    code = "" if report.exit_code is None else f", exit code {report.exit_code}"
+    gpus = f", {len(report.gpus)} GPU{'s' if len(report.gpus) != 1 else ''}" if report.gpus else ""
+    host = f" on {report.host}" if report.host else ""
+    return f"{command}{length_words(report.duration_s)}{host}{gpus}{code}"
+
+
+_STATE_HEAD = ("GPU TIME", "GPU-HOURS", "SHARE", "COST")
+_GPU_HEAD = ("GPU", "NAME", "UTIL", "SM", "WORK", "EFF", "MEM PEAK", "POWER", "ENERGY", "RHYTHM")
+
+
+def _state_rows(report: JobReport) -> list[tuple[str, ...]]:
+    hours = report.gpu_hours()
+    total = sum(hours.values()) or 1.0
+    price = report.price
+    return [
+        (
+            STATE_WORDS[state],
+            hours_words(value),
+            f"{100 * value / total:.0f} %",
+            f"{value * price:.2f} at {price:g}/h" if price is not None and state in ("working", *_WASTE) else "",
+        )
+        for state, value in hours.items()
+        if value > 0.0
+    ]
+
+
+def _gpu_row(gpu: GpuReport) -> tuple[str, ...]:
+    peak = _NONE if gpu.memory_peak_bytes is None else f"{gpu.memory_peak_bytes / 2**30:.1f} GiB"
+    energy = _NONE if gpu.energy_kwh is None else f"{'~' if gpu.energy_from == 'power' else ''}{gpu.energy_kwh:.3g} kWh"
+    return (
+        str(gpu.index),
+        gpu.name,
+        number(gpu.util_pct),
+        number(gpu.sm_pct),
+        number(gpu.work_pct),
+        number(gpu.efficiency_pct),
+        peak,
+        _NONE if gpu.power_w is None else f"{gpu.power_w:.0f} W",
+        energy,
+        "" if gpu.rhythm_s is None else f"{gpu.rhythm_s:.1f} s",
+    )
+
+
+def _when(finding: FindingReport, report: JobReport) -> str:
+    spells = "" if finding.spells == 1 else f" in {finding.spells} spells"
+    return f"for {length_words(finding.seconds)}{spells}, first after {length_words(finding.first_t - report.begin)}"
+
+
+def _finding_lines(report: JobReport, width: int) -> list[str]:
+    if not report.findings:
+        return ["Findings: nothing wrong was seen."]
+    lines = ["Findings"]
+    for finding in report.findings[:_MOST_FINDINGS]:
+        lines.append(f"  GPU {finding.gpu}  {finding.level:<6}  {finding.text}: {_when(finding, report)}")
+        if finding.evidence:
+            lines.append(f"    ↳ {shorten(finding.evidence, width - 6)}")
+        if finding.remedy:
+            lines.append(f"    → {shorten(finding.remedy, width - 6)}")
+    left = len(report.findings) - _MOST_FINDINGS
+    return [*lines, f"  and {left} more"] if left > 0 else lines
+
+
+def _notes(report: JobReport) -> list[str]:
+    notes = list(report.notes)
+    if any(gpu.energy_from == "power" for gpu in report.gpus):
+        notes.append("~ energy is the integral of power: no energy counter was recorded")
+    if any(gpu.sm_pct is None for gpu in report.gpus):
+        notes.append("SM n/a: not measured on that GPU, so busy-not-working cannot be seen there")
+    if report.gaps:
+        notes.append(f"{report.gaps} gap{'s' if report.gaps != 1 else ''} in the recording")
+    for mark in report.marks:
+        time = datetime.fromtimestamp(mark.t, timezone.utc).strftime("%H:%M:%S")
+        notes.append(f"mark at {time} UTC: {mark.text}")
+    return notes
+
+
+def _aligned(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
+    """Rows in columns as wide as their widest cell; empty columns are left out."""
+    widths = [max(len(row[i]) for row in rows[1:]) and max(len(row[i]) for row in rows) for i in range(len(sides))]
+    return [
+        "  " + "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True) if width)
+        for row in rows
+    ]
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return ["| " + " | ".join(map(_escaped, row)) + " |" for row in (head, ["---"] * len(head), *rows)]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("`", "'")
+
+
+def sanitised_lines(lines: Sequence[str]) -> str:
+    """Lines joined, without what a terminal would obey."""
+    return "\n".join(map(sanitise, lines)) + "\n"

@@ -1,0 +1,51 @@
+"""Times as people write them: ``12:03``, ``-10m``, an ISO date, to seconds since 1970. Nothing here reads a clock."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+
+_DISTANCE = re.compile(r"([+-])(\d+(?:\.\d+)?)(s|m|min|h|d)?")
+_OF_DAY = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
+_SECONDS = {None: 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def moment(text: str, begin: float, end: float, now: float | None = None) -> float:
+    """The Unix time that a text means within a recording from ``begin`` to ``end``.
+
+    ``-10m`` counts back from ``now``, or from the end when there is no now; ``+10m`` counts on from ``now``, or from
+    the beginning. ``12:03`` is the first such time of day, in local time, at or after the beginning. ISO dates without
+    a zone are local; a plain number is Unix time. The result is kept within the recording. Raises ValueError.
+    """
+    text = text.strip()
+    if found := _DISTANCE.fullmatch(text):
+        seconds = float(found.group(2)) * _SECONDS[found.group(3)]
+        back = found.group(1) == "-"
+        start = now if now is not None else (end if back else begin)
+        t = start - seconds if back else start + seconds
+    elif found := _OF_DAY.fullmatch(text):
+        t = _time_of_day(int(found.group(1)), int(found.group(2)), int(found.group(3) or 0), begin)
+    else:
+        try:
+            t = float(text)
+        except ValueError:
+            t = _iso(text)
+    return min(max(t, begin), end)
+
+
+def _time_of_day(hour: int, minute: int, second: int, begin: float) -> float:
+    if hour > 23 or minute > 59 or second > 59:
+        raise ValueError(f"{hour}:{minute:02d} is not a time of day")
+    first = datetime.fromtimestamp(begin).astimezone()
+    day = first.replace(hour=hour, minute=minute, second=second, microsecond=0)
+    if day.timestamp() < int(begin):
+        day += timedelta(days=1)
+    return day.timestamp()
+
+
+def _iso(text: str) -> float:
+    try:
+        # Python 3.10 does not know the Z of UTC.
+        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{text}: not a time; write 12:03, -10m, +1h, 2026-11-20T12:03 or Unix seconds") from error
