@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
+from types import MappingProxyType
 
-from gputop.diagnosis.types import STATES, Finding, Flag, GpuDiagnosis, Level, State, Waste
+from gputop.diagnosis.findings import Findings
+from gputop.diagnosis.host import HostReader, HostTick
+from gputop.diagnosis.peers import Peers
+from gputop.diagnosis.shown import GpuState
+from gputop.diagnosis.signals import Signals
+from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
+from gputop.diagnosis.waste import Ledger, measured_span
 from gputop.model.snapshot import GpuSample, Snapshot
 
-WINDOW_S = 30.0
-LEAST_SAMPLES = 10
-
-
-class _Window:
-    """The samples of one GPU over the last 30 s."""
-
-    def __init__(self) -> None:
-        self.samples: deque[tuple[float, float | None, float | None]] = deque()
-
-    def push(self, t: float, gpu: GpuSample) -> None:
-        measured = gpu.sm_source in ("gpm", "dcgm-exporter", "dcgmi")
-        self.samples.append((t, gpu.util_pct, gpu.sm_active_pct if measured else None))
-        while self.samples[0][0] <= t - WINDOW_S:
-            self.samples.popleft()
-
-    def mean(self, column: int) -> float | None:
-        values = [value for sample in self.samples if (value := sample[column]) is not None]
-        return sum(values) / len(values) if values else None
+NO_LANES: Mapping[str, float | None] = MappingProxyType({})
 
 
 class Diagnoser:
@@ -34,62 +22,79 @@ class Diagnoser:
 
     def __init__(self, interval_s: float = 1.0) -> None:
         self._interval_s = interval_s
-        self._windows: dict[str, _Window] = {}
+        self._gpus: dict[str, GpuState] = {}
+        self._reader = HostReader()
+        self._peers = Peers()
+        self._ledger = Ledger()
+        self._findings = Findings()
         self._lanes: dict[str, Mapping[str, float | None]] = {}
+        self._last_t: float | None = None
 
     def observe(self, snapshot: Snapshot) -> tuple[GpuDiagnosis, ...]:
-        return tuple(self._diagnose(snapshot.t, gpu) for gpu in snapshot.gpus)
+        """Take one snapshot in. Its own interval counts; the constructor's serves snapshots that give none."""
+        t = snapshot.t
+        interval = snapshot.interval_s if snapshot.interval_s > 0.0 else self._interval_s
+        dt = 0.0 if self._last_t is None else measured_span(t - self._last_t, interval)
+        self._last_t = t
+        ticks = self._reader.read(snapshot.processes, interval)
+        read: list[tuple[GpuSample, GpuState, Signals | None]] = []
+        for gpu in snapshot.gpus:
+            state = self._gpus.get(gpu.static.uuid)
+            if state is None:
+                state = self._gpus[gpu.static.uuid] = GpuState(t)
+            tick = ticks.get(gpu.static.index)
+            self._lanes[gpu.static.uuid] = _lanes(gpu, tick)
+            signals = None
+            if gpu.lost_reason is None:
+                signals = state.track.observe(t, interval, gpu, tick, self._reader, snapshot.host, snapshot.events)
+            else:
+                state.track.skip(gpu, snapshot.events)
+            read.append((gpu, state, signals))
+        peers = self._peers.observe([s for _, _, s in read if s is not None], ticks)
+        shown: list[GpuDiagnosis] = []
+        for gpu, state, signals in read:
+            if signals is not None and peers:
+                signals = signals._replace(peer=peers.get(signals.gpu))
+            state.observe(t, interval, gpu, signals)
+            self._ledger.add(gpu.static.uuid, state.state, dt, state.track.util_now)
+            diagnosis = state.diagnosis(gpu, signals, self._ledger.seconds(gpu.static.uuid))
+            self._findings.note(t, diagnosis)
+            shown.append(diagnosis)
+        self._ledger.close_tick(t, dt)
+        return tuple(shown)
 
     def lanes(self, uuid: str) -> Mapping[str, float | None]:
-        return self._lanes.get(uuid, {})
+        """This tick's host lanes of one GPU, percent: means over its loaders, and its main thread."""
+        return self._lanes.get(uuid, NO_LANES)
 
     def findings(self) -> tuple[Finding, ...]:
-        return ()
+        """Every change of a verdict or badge, newest last; bounded."""
+        return self._findings.all()
 
     def acknowledge(self, gpu: int, badge_id: str) -> None:
-        """Clear a sticky badge."""
+        """Clear a sticky badge of the GPU with that index; only something new raises it again."""
+        for state in self._gpus.values():
+            if state.index == gpu:
+                state.acknowledge(badge_id)
 
     def waste(self) -> Waste:
-        return Waste(dict.fromkeys(STATES, 0.0))
-
-    def _diagnose(self, t: float, gpu: GpuSample) -> GpuDiagnosis:
-        window = self._windows.setdefault(gpu.static.uuid, _Window())
-        window.push(t, gpu)
-        util, sm = window.mean(1), window.mean(2)
-        self._lanes[gpu.static.uuid] = {"idle_pct": None if gpu.util_pct is None else 100.0 - gpu.util_pct}
-        verdict, level, state = _verdict(len(window.samples), util, sm)
-        efficiency = sm / util * 100.0 if sm is not None and util is not None and util >= 10.0 else None
-        return GpuDiagnosis(
-            index=gpu.static.index,
-            uuid=gpu.static.uuid,
-            verdict=verdict,
-            level=level,
-            title=verdict.replace("_", " "),
-            short=verdict.replace("_", " "),
-            busy_not_working=_flag(util, sm),
-            efficiency_pct=efficiency,
-            efficiency_reason=None if efficiency is not None else "no SM counter",
-            window_s=WINDOW_S,
-            n=len(window.samples),
-            state=state,
-        )
+        """Measured GPU time by state, over all GPUs."""
+        return self._ledger.waste()
 
 
-def _verdict(n: int, util: float | None, sm: float | None) -> tuple[str, Level, State]:
-    if n < LEAST_SAMPLES or util is None:
-        return "collecting", "grey", "unmeasured"
-    if util < 5.0:
-        return "idle", "grey", "idle"
-    if util <= 80.0:
-        return "starved_unattributed", "yellow", "starved"
-    if _flag(util, sm) is not None:
-        return "low_sm", "red", "busy_not_working"
-    return ("no_bottleneck_seen", "grey-green", "unmeasured") if sm is None else ("working", "green", "working")
-
-
-def _flag(util: float | None, sm: float | None) -> Flag | None:
-    if util is None or sm is None:
-        return None
-    if util >= 80.0 and sm < 30.0:
-        return "A"
-    return "B" if util >= 50.0 and sm / util < 0.3 else None
+def _lanes(gpu: GpuSample, tick: HostTick | None) -> Mapping[str, float | None]:
+    idle = None if gpu.util_pct is None else 100.0 - gpu.util_pct
+    if tick is None:
+        return {"idle_pct": idle}
+    lanes: dict[str, float | None] = {"idle_pct": idle}
+    p = tick.primary
+    if p is not None and p.main_run_pct is not None:
+        lanes["main_pct"] = min(100.0, p.main_run_pct + (p.main_wait_pct or 0.0))
+    if tick.scheduled:
+        lanes["loader_run_pct"] = tick.running / tick.scheduled
+        lanes["loader_wait_pct"] = tick.queued / tick.scheduled
+    if tick.states:
+        lanes["loader_disk_pct"] = 100.0 * tick.disk / tick.states
+    if tick.wait_channels:
+        lanes["loader_network_pct"] = 100.0 * tick.network / tick.wait_channels
+    return lanes

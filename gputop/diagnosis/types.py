@@ -54,7 +54,8 @@ class GpuDiagnosis:
 
     ``title`` is the verdict in words ("starved: dataloader, CPU-bound"); for a busy-not-working verdict it is the
     cause alone ("small kernels"), because the screen leads with the flag. ``since`` is the Unix time at which the
-    verdict was first shown. ``seconds`` integrates measured time by state since the monitor began.
+    verdict was first shown. ``seconds`` integrates measured time by state since the monitor began. ``timeline`` holds
+    every change of verdict or flag as (Unix time, verdict, flag), oldest first.
     """
 
     index: int
@@ -78,6 +79,7 @@ class GpuDiagnosis:
     state: State = "unmeasured"
     since: float | None = None
     seconds: Mapping[State, float] | None = None
+    timeline: tuple[tuple[float, str, Flag | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

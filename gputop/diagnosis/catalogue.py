@@ -1,0 +1,50 @@
+"""The verdicts and badges as tables for help and README: nothing typed twice."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gputop.diagnosis.rules import BADGES, BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
+from gputop.diagnosis.rules.badges_gpu import LOST_CONDITION
+
+
+class VerdictRow(NamedTuple):
+    """One verdict: when it is given, at which level, what helps."""
+
+    id: str
+    family: str
+    title: str
+    condition: str
+    level: str
+    remedy: str
+
+
+class BadgeRow(NamedTuple):
+    """One badge: when it is given and at which level."""
+
+    id: str
+    condition: str
+    level: str
+
+
+def verdict_rows() -> tuple[VerdictRow, ...]:
+    """Every verdict once, in the order in which the rules are asked."""
+    families = (
+        ("gate", GATES),
+        ("idle", IDLE_FAMILY),
+        ("starved", STARVED + UNATTRIBUTED),
+        ("busy", BUSY),
+        ("working", END),
+    )
+    rows: dict[str, VerdictRow] = {}
+    for family, rules in families:
+        for rule in rules:
+            row = VerdictRow(rule.id, family, rule.title, rule.condition, rule.levels, rule.remedy)
+            rows.setdefault(rule.id, row)
+    return tuple(rows.values())
+
+
+def badge_rows() -> tuple[BadgeRow, ...]:
+    """Every badge, the worst first."""
+    lost = BadgeRow("lost", LOST_CONDITION, "red")
+    return (lost, *(BadgeRow(rule.id, rule.condition, rule.levels) for rule in BADGES))

@@ -1,0 +1,47 @@
+"""The diagnosis as data: the dictionary behind ``gputop diagnose --json``, schema 1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gputop.diagnosis.types import STATES, Badge, GpuDiagnosis
+from gputop.model.snapshot import GpuSample, Snapshot
+
+SCHEMA = 1
+
+
+def as_json(snapshot: Snapshot, diagnoses: Iterable[GpuDiagnosis], begin: float) -> dict[str, object]:
+    """Verdicts and badges as they stand at ``snapshot``, the last one; ``begin`` is the first one's Unix time."""
+    return {
+        "schema": SCHEMA,
+        "host": snapshot.machine.hostname,
+        "begin": begin,
+        "end": snapshot.t,
+        "gpus": [_gpu(gpu, diagnosis) for gpu, diagnosis in zip(snapshot.gpus, diagnoses, strict=True)],
+    }
+
+
+def _gpu(gpu: GpuSample, d: GpuDiagnosis) -> dict[str, object]:
+    seconds = d.seconds or {}
+    return {
+        "index": d.index,
+        "uuid": d.uuid,
+        "name": gpu.static.name,
+        "verdict": d.verdict,
+        "level": d.level,
+        "busy_not_working": d.busy_not_working,
+        "efficiency_pct": None if d.efficiency_pct is None else round(d.efficiency_pct, 1),
+        "confidence": d.confidence,
+        "window_s": d.window_s,
+        "n": d.n,
+        "evidence": list(d.evidence),
+        "remedy": d.remedy,
+        "notes": list(d.notes),
+        "badges": [_badge(badge) for badge in d.badges],
+        "seconds": {state: round(seconds.get(state, 0.0), 3) for state in STATES},
+        "timeline": [{"t": t, "verdict": verdict, "busy_not_working": flag} for t, verdict, flag in d.timeline],
+    }
+
+
+def _badge(badge: Badge) -> dict[str, object]:
+    return {"id": badge.id, "level": badge.level, "evidence": badge.evidence}

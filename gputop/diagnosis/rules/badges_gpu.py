@@ -1,0 +1,206 @@
+"""Badges about the GPU itself: heat, power, links, memory, errors, and a job whose GPUs do unequal work."""
+
+from __future__ import annotations
+
+from gputop.diagnosis.rules.base import BadgeRule
+from gputop.diagnosis.signals import LEAST_SAMPLES, Signals
+from gputop.diagnosis.types import Badge, Level
+from gputop.diagnosis.words import amount, duration, pct, share
+
+# --- heat and power -------------------------------------------------------------------------------------------------
+
+SLOWED = 0.1
+"""Share of the samples with a thermal or power-brake reason from which on the job feels it [judged]."""
+
+
+def _enough(s: Signals) -> bool:
+    return s.n >= min(s.least, LEAST_SAMPLES)
+
+
+def _thermal(s: Signals, verdict: str) -> Badge | None:
+    if s.thermal < SLOWED or not _enough(s):
+        return None
+    clock = "" if s.clock is None else f", clock {share(s.clock)} of its maximum"
+    line = f"thermal slowdown in {share(s.thermal)} of {s.window_s:.0f} s{clock}"
+    return Badge("thermal", "red", "thermal slowdown", line, "check airflow and fans, lower the power limit")
+
+
+THERMAL = BadgeRule("thermal", "software or hardware thermal slowdown in ≥ 10 % of 30 s", "red", _thermal, alarm=True)
+
+
+def _brake(s: Signals, verdict: str) -> Badge | None:
+    if s.brake < SLOWED or not _enough(s):
+        return None
+    line = f"power brake in {share(s.brake)} of {s.window_s:.0f} s"
+    return Badge("power_brake", "red", "power brake", line, "check the power supply and its cables")
+
+
+POWER_BRAKE = BadgeRule("power_brake", "external power brake in ≥ 10 % of 30 s", "red", _brake)
+
+CAPPED, CAPPED_UTIL, CAPPED_CLOCK = 0.5, 80.0, 0.75
+"""Capped with clocks at 75 % of the maximum or more is how a GPU normally runs at full load."""
+
+
+def _capped(s: Signals, verdict: str) -> Badge | None:
+    if s.capped < CAPPED or s.u < CAPPED_UTIL or s.clock is None or s.clock >= CAPPED_CLOCK:
+        return None
+    line = f"power cap in {share(s.capped)} of {s.window_s:.0f} s, clock {share(s.clock)} of its maximum"
+    return Badge("power_capped", "info", "power capped", line, "raise the power limit if cooling allows")
+
+
+POWER_CAPPED = BadgeRule(
+    "power_capped", "power cap in ≥ 50 % of 30 s, util ≥ 80 %, clock < 75 % of its maximum", "info", _capped
+)
+
+# --- links ----------------------------------------------------------------------------------------------------------
+
+DEGRADED_S = 30.0
+
+
+def _pcie_degraded(s: Signals, verdict: str) -> Badge | None:
+    if s.degraded_s < DEGRADED_S:
+        return None
+    line = f"PCIe link {s.degraded} for {duration(s.degraded_s)} while busy"
+    return Badge("pcie_degraded", "yellow", "PCIe link degraded", line, "reseat the card or riser, check the slot")
+
+
+PCIE_DEGRADED = BadgeRule(
+    "pcie_degraded", "PCIe width or generation below its maximum for 30 s with util ≥ 50 %", "yellow", _pcie_degraded
+)
+
+# --- memory ---------------------------------------------------------------------------------------------------------
+
+LEAK_ALARM_S = 3600.0
+
+
+def _memory_leak(s: Signals, verdict: str) -> Badge | None:
+    leak = s.leak
+    if leak is None:
+        return None
+    level: Level = "red" if leak.full_in_s is not None and leak.full_in_s < LEAK_ALARM_S else "yellow"
+    full = "" if leak.full_in_s is None else f", full in {duration(leak.full_in_s)}"
+    line = (
+        f"{leak.name} (pid {leak.pid}) grows {leak.bytes_per_min / 1e6:.0f} MB/min "
+        f"over {duration(leak.over_s)} (R² {leak.r2:.2f}){full}"
+    )
+    remedy = "look for tensors kept alive: losses without .item(), growing lists, caches"
+    return Badge("memory_leak", level, "memory leak", line, remedy)
+
+
+MEMORY_LEAK = BadgeRule(
+    "memory_leak",
+    "memory of one process over ≥ 10 min: Theil–Sen slope ≥ 20 MB/min, R² ≥ 0.9, ≥ 3 rises in each third, no "
+    "drop > 5 %, full in < 24 h",
+    "yellow, red when full in < 1 h",
+    _memory_leak,
+)
+
+FULL = 0.95
+
+
+def _memory_full(s: Signals, verdict: str) -> Badge | None:
+    if s.mem_used is None or not s.mem_total or s.mem_used < FULL * s.mem_total:
+        return None
+    line = f"{amount(s.mem_used)} of {amount(s.mem_total)} used"
+    # Servers fill the memory with their key-value cache on purpose.
+    level: Level = "info" if s.server is not None else "yellow"
+    return Badge("memory_full", level, "memory full", line, "smaller batch, activation checkpointing")
+
+
+MEMORY_FULL = BadgeRule("memory_full", "device memory ≥ 95 % used", "yellow, info for a server", _memory_full)
+
+# --- errors ---------------------------------------------------------------------------------------------------------
+
+
+def ecc_badge(errors: tuple[str, ...]) -> Badge | None:
+    """New hardware errors; known also while a GPU cannot be judged."""
+    if not errors:
+        return None
+    remedy = "drain the node: nvidia-smi -q -d ECC,ROW_REMAPPER; reset or replace the GPU"
+    return Badge("ecc", "red", "hardware error", "; ".join(errors), remedy, sticky=True)
+
+
+ECC = BadgeRule(
+    "ecc",
+    "a NEW uncorrected ECC error, row remap failed or pending, Xid 48/63/64/74/79/94/95; stays until acknowledged",
+    "red",
+    lambda s, verdict: ecc_badge(s.errors),
+    alarm=True,
+)
+
+
+def xid_badge(xids: tuple[str, ...]) -> Badge | None:
+    """New Xid errors that point at software."""
+    if not xids:
+        return None
+    return Badge("xid", "yellow", "Xid error", "; ".join(xids), "usually the program: see dmesg", sticky=True)
+
+
+XID = BadgeRule(
+    "xid",
+    "any other Xid error; stays until acknowledged",
+    "yellow",
+    lambda s, verdict: xid_badge(s.xids),
+    alarm=True,
+)
+
+
+def lost_badge(reason: str) -> Badge:
+    """A GPU that can no longer be read."""
+    return Badge("lost", "red", "GPU lost", reason, "see dmesg for Xid errors; reset the GPU or reboot")
+
+
+LOST_CONDITION = "the GPU cannot be read: fallen off the bus, needs a reset"
+
+
+def _counter_fault(s: Signals, verdict: str) -> Badge | None:
+    if not s.fault:
+        return None
+    line = f"SM reads 0 with util {pct(s.u)} and power {share(s.power)} of the limit: A/B off"
+    return Badge(
+        "counter_fault", "yellow", "SM counter broken", line, "another profiler holds the counters, or a reset"
+    )
+
+
+COUNTER_FAULT = BadgeRule(
+    "counter_fault",
+    "SM 0 with util ≥ 50 % and power well above idle for 3 samples",
+    "yellow",
+    _counter_fault,
+    alarm=True,
+)
+
+# --- pattern and company --------------------------------------------------------------------------------------------
+
+STOPS = 4
+
+
+def _stop_start(s: Signals, verdict: str) -> Badge | None:
+    if s.alternations < STOPS:
+        return None
+    line = f"{s.alternations} changes between ≥ 60 % and ≤ 20 % util in 30 samples"
+    return Badge("stop_start", "info", "stop and start", line, "prefetch, asynchronous checkpoints and evaluation")
+
+
+STOP_START = BadgeRule("stop_start", "≥ 4 alternations through 60→20 % util in 30 samples", "info", _stop_start)
+
+
+def _straggler(s: Signals, verdict: str) -> Badge | None:
+    peer = s.peer
+    if peer is None:
+        return None
+    mine = peer.straggler == s.gpu
+    line = f"GPU {peer.straggler}: {peer.measure} {pct(peer.value)}, "
+    line += f"the other {peer.gpus - 1} of the job {pct(peer.median)}"
+    line += ": it does more, the others wait" if mine else ": this GPU waits for it"
+    remedy = "balance the ranks' data and layers; compare clocks, PCIe and host of that rank"
+    return Badge("straggler", "yellow" if mine else "info", "straggler", line, remedy)
+
+
+STRAGGLER = BadgeRule(
+    "straggler",
+    "≥ 3 GPUs of one job, all util ≥ 80 %, one does more than the median of the others by > max(15 points, 3 × 1.4826 "
+    "× MAD) in SM (else power) for 60 s",
+    "yellow on the straggler, info on those that wait",
+    _straggler,
+)

@@ -1,0 +1,135 @@
+"""What lies between the means: runs without a kernel, births of loaders, alternations between busy and idle."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from gputop.diagnosis.signals import WINDOW_S, Pause
+
+ZERO_UTIL = 1.0
+"""Util below this is "no kernel ran": the driver gives whole percents."""
+MEMORY_S = 27.0
+"""How long a pause or a birth counts after its end: with eight ticks of hysteresis a verdict leaves within 35 s."""
+BESIDE_S = 5.0
+"""A birth and a run without a kernel belong together when at most this lies between them."""
+BIRTHS_REMEMBERED_S = 120.0
+ALTERNATION_SAMPLES = 30
+BUSY_UTIL, IDLE_UTIL = 60.0, 20.0
+
+
+class ZeroRuns:
+    """Runs of samples in which no kernel ran, with what the job's tree wrote in them."""
+
+    __slots__ = ("_begin", "_last", "_samples", "_writes", "ended")
+
+    def __init__(self) -> None:
+        self._begin: float | None = None
+        self._last = 0.0
+        self._writes = 0.0
+        self._samples = 0
+        self.ended: tuple[Pause, ...] = ()
+        """Runs whose last sample is at most ``MEMORY_S`` old, oldest first."""
+
+    def observe(self, t: float, dt: float, util: float, writes: float | None) -> float:
+        """Take a sample in; gives the length in seconds of the run that it ended, 0 when it ended none."""
+        if self.ended and self.ended[0].ended <= t - MEMORY_S:
+            self.ended = tuple(run for run in self.ended if run.ended > t - MEMORY_S)
+        if util < ZERO_UTIL:
+            if self._begin is None:
+                self._begin, self._writes, self._samples = t - dt, 0.0, 0
+            if writes is not None:
+                self._writes += writes
+                self._samples += 1
+            self._last = t
+            return 0.0
+        if self._begin is None:
+            return 0.0
+        run = self.current()
+        self._begin = None
+        if run is None:
+            return 0.0
+        self.ended = (*self.ended, run)[-int(WINDOW_S) :]
+        return run.length_s
+
+    def current(self) -> Pause | None:
+        """The run that lasts until now."""
+        if self._begin is None:
+            return None
+        writes = self._writes / self._samples if self._samples else None
+        return Pause(self._last, self._last - self._begin, writes)
+
+    def clear(self) -> None:
+        """Begin afresh."""
+        self._begin = None
+        self.ended = ()
+
+
+class Births:
+    """New loaders of one GPU. The first sight of a job is no birth."""
+
+    __slots__ = ("_begun", "_known", "_times")
+
+    def __init__(self) -> None:
+        self._known: dict[int, int | None] = {}
+        self._times: deque[float] = deque(maxlen=1024)
+        self._begun = False
+
+    def observe(self, t: float, loaders: list[tuple[int, int | None, float | None]]) -> None:
+        """Note which loaders were not there before. A loader is (pid, starttime, age in seconds)."""
+        known = self._known
+        for pid, starttime, age in loaders:
+            if pid not in known or known[pid] != starttime:
+                known[pid] = starttime
+                if self._begun:
+                    self._times.append(t if age is None else max(t - age, t - WINDOW_S))
+        self._begun = True
+        if len(known) > 2 * len(loaders) + 64:
+            self._known = {pid: starttime for pid, starttime, _ in loaders}
+        while self._times and self._times[0] <= t - BIRTHS_REMEMBERED_S:
+            self._times.popleft()
+
+    def recent(self, t: float, runs: tuple[Pause, ...]) -> tuple[int, float]:
+        """(births in the last 30 s, longest run without a kernel beside any of them in seconds).
+
+        A single batch of births is an epoch's beginning or a short evaluation: it takes two batches to be a restart.
+        """
+        if not self._times:
+            return 0, 0.0
+        count = sum(1 for born in self._times if born > t - WINDOW_S)
+        if count == 0 or self._times[-1] - self._times[0] < BESIDE_S:
+            return count, 0.0
+        longest = 0.0
+        for run in runs:
+            begin, end = run.ended - run.length_s - BESIDE_S, run.ended + BESIDE_S
+            if run.length_s > longest and any(begin <= born <= end for born in self._times):
+                longest = run.length_s
+        return count, longest
+
+    def clear(self) -> None:
+        """Begin afresh with another job."""
+        self._known.clear()
+        self._times.clear()
+        self._begun = False
+
+
+class Alternations:
+    """Changes between busy (≥ 60 %) and idle (≤ 20 %) in the last 30 samples."""
+
+    __slots__ = ("_busy", "_changes", "_samples")
+
+    def __init__(self) -> None:
+        self._busy: bool | None = None
+        self._changes: deque[int] = deque()
+        self._samples = 0
+
+    def observe(self, util: float) -> int:
+        """Take a sample in; gives the changes in the last 30."""
+        self._samples += 1
+        busy = True if util >= BUSY_UTIL else False if util <= IDLE_UTIL else self._busy
+        if busy is not self._busy:
+            if self._busy is not None:
+                self._changes.append(self._samples)
+            self._busy = busy
+        while self._changes and self._changes[0] <= self._samples - ALTERNATION_SAMPLES:
+            self._changes.popleft()
+        return len(self._changes)

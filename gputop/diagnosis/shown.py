@@ -1,0 +1,150 @@
+"""One GPU as it is shown: the verdict that stands, its level, words, notes and badges."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gputop.diagnosis.attribution import IDLE_PCT, attribute
+from gputop.diagnosis.rules import STARVED, WORKS
+from gputop.diagnosis.rules.badges_gpu import ecc_badge, lost_badge, xid_badge
+from gputop.diagnosis.rules.base import Rule, Told
+from gputop.diagnosis.rules.gates import COLLECTING
+from gputop.diagnosis.signals import EFFICIENCY_UTIL, WINDOW_S, Signals
+from gputop.diagnosis.tracks import GpuTrack
+from gputop.diagnosis.types import Badge, Flag, GpuDiagnosis, Level, State
+from gputop.diagnosis.verdict import BadgeBoard, Chooser, candidate
+from gputop.diagnosis.words import pct
+from gputop.model.snapshot import GpuSample
+
+MOST_CHANGES = 10_000
+STARVED_IDS = frozenset(rule.id for rule in STARVED)
+FLAGGED_IDS = frozenset(rule.id for rule in WORKS)
+"""Only these verdicts carry A or B; beside starvation the flag is a note."""
+
+
+class _Offer(NamedTuple):
+    rule: Rule
+    told: Told
+    flag: Flag | None
+
+
+class GpuState:
+    """What is remembered of one GPU: its track, what is shown, and every change of it."""
+
+    def __init__(self, t: float) -> None:
+        self.track = GpuTrack()
+        self.index = -1
+        self._board = BadgeBoard()
+        self._badges: tuple[Badge, ...] = ()
+        self._verdict: Chooser[str] = Chooser(COLLECTING.id, t)
+        self._paint: Chooser[tuple[Flag | None, Level]] = Chooser((None, "grey"), t)
+        self._shown = _Offer(COLLECTING, Told("grey", ()), None)
+        self._offers: dict[str, _Offer] = {}
+        self._timeline: list[tuple[float, str, Flag | None]] = [(t, COLLECTING.id, None)]
+        self._changes = tuple(self._timeline)
+
+    @property
+    def state(self) -> State:
+        """Where this GPU's time goes at present."""
+        return self._shown.told.state or self._shown.rule.state
+
+    def acknowledge(self, badge_id: str) -> None:
+        """Clear a sticky badge."""
+        self.track.health.acknowledge(badge_id)
+        self._board.clear(badge_id)
+
+    def observe(self, t: float, interval_s: float, gpu: GpuSample, s: Signals | None) -> None:
+        """Decide what is shown from now on."""
+        self.index = gpu.static.index
+        if s is None:
+            self._cannot_judge(t, gpu)
+        else:
+            rule = candidate(s)
+            self._choose(t, interval_s, rule, s)
+            self._badges = self._board.observe(s, rule.id, interval_s)
+        now = (self._verdict.shown, self._paint.shown[0])
+        if now != self._timeline[-1][1:]:
+            if len(self._timeline) >= MOST_CHANGES:
+                del self._timeline[0]
+            self._timeline.append((t, *now))
+            self._changes = tuple(self._timeline)
+
+    def diagnosis(self, gpu: GpuSample, s: Signals | None, seconds: dict[State, float]) -> GpuDiagnosis:
+        """The diagnosis as it stands."""
+        rule, told, _ = self._shown
+        flag, level = self._paint.shown
+        efficiency, reason = (None, told.evidence[0] if told.evidence else None) if s is None else _efficiency(s)
+        notes = told.notes if s is None else _notes(s, told, rule)
+        attribution = None
+        if s is not None and s.host and s.idle >= IDLE_PCT and s.n >= s.least:
+            attribution = attribute(s, self.track.correlation)
+        return GpuDiagnosis(
+            self.index, gpu.static.uuid, rule.id, level, told.title or rule.title, rule.short, flag, efficiency, reason,
+            told.confidence, WINDOW_S, 0 if s is None else s.n, told.evidence, told.remedy, told.remedy_short, notes,
+            self._badges, attribution, self.state, self._verdict.since, seconds, self._changes,
+        )  # fmt: skip
+
+    def _choose(self, t: float, interval_s: float, rule: Rule, s: Signals) -> None:
+        told = rule.tell(s)
+        flag = s.flag if rule.id in FLAGGED_IDS else None
+        changed = self._verdict.vote(t, rule.id, interval_s)
+        shown = self._verdict.shown
+        if changed:
+            offer = _Offer(rule, told, flag) if rule.id == shown else self._offers[shown]
+            self._offers.clear()
+            self._show(t, offer)
+        elif rule.id == shown:
+            self._shown = _Offer(rule, told, flag)
+            self._paint.vote(t, (flag, told.level), interval_s)
+        if rule.id != shown:
+            self._offers[rule.id] = _Offer(rule, told, flag)
+
+    def _show(self, t: float, offer: _Offer) -> None:
+        self._shown = offer
+        self._paint = Chooser((offer.flag, offer.told.level), t)
+
+    def _cannot_judge(self, t: float, gpu: GpuSample) -> None:
+        """A lost GPU, or one whose util is not measured: at once, with the reason."""
+        health = self.track.health
+        badges = [badge for badge in (ecc_badge(health.errors), xid_badge(health.xids)) if badge is not None]
+        if gpu.lost_reason is not None:
+            reason = gpu.lost_reason
+            title = f"lost: {reason}"
+            badges.insert(0, lost_badge(reason))
+        else:
+            reason = gpu.unavailable.get("util_pct") or "util is not measured on this device"
+            title = "no util: not judged"
+        self._badges = tuple(badges)
+        if self._verdict.shown != COLLECTING.id:
+            self._verdict = Chooser(COLLECTING.id, t)
+        self._offers.clear()
+        self._show(t, _Offer(COLLECTING, Told("grey", (reason,), confidence="low", title=title), None))
+
+
+def _efficiency(s: Signals) -> tuple[float | None, str | None]:
+    """SM / util × 100 of the means, or None and why."""
+    if s.sm_off is not None:
+        return None, s.sm_off
+    if s.n < s.least:
+        return None, "collecting"
+    if s.sm is None:
+        return None, "SM activity was not measured"
+    if s.u < EFFICIENCY_UTIL:
+        return None, f"util below {EFFICIENCY_UTIL:.0f} %"
+    return 100.0 * s.sm / s.u, None
+
+
+def _notes(s: Signals, told: Told, rule: Rule) -> tuple[str, ...]:
+    """The rule's own notes, the flag beside starvation, and what a missing signal takes away."""
+    notes = told.notes
+    if s.flag is not None and rule.id in STARVED_IDS:
+        notes = (*notes, f"also busy but not working ({s.flag}): util {pct(s.u)}, SM {pct(s.sm)}")
+    if s.sm_off is not None:
+        notes = (*notes, f"A/B n/a: {s.sm_off}")
+    if s.idle < IDLE_PCT or s.quiet or s.n < s.least:
+        return notes
+    if not s.host:
+        notes = (*notes, f"no host signals: {s.host_reason}")
+    if not s.waits_known:
+        notes = (*notes, "network evidence needs root: the loaders' wait channels are hidden")
+    return notes

@@ -1,0 +1,172 @@
+"""Signals: what the rules see of one GPU, the means over the window W and the state that outlives it.
+
+A rule is a pure function of one ``Signals``. GPU metrics are percentages (0–100), as everywhere on screen; what the
+host did is a share of the window (0–1), as in the bounds of ``attribution``. None is "not measured", never 0.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gputop.diagnosis.types import Flag
+
+WINDOW_S = 30.0
+"""W: rules are evaluated on the means over so many seconds, whatever the interval."""
+LEAST_SAMPLES = 10
+"""Below this many samples nothing is said (fewer where W holds fewer samples than this)."""
+MEASURED_SOURCES = frozenset(("gpm", "dcgm-exporter", "dcgmi"))
+"""Where an SM activity comes from that was measured, not bounded."""
+
+FLAG_A_UTIL, FLAG_A_SM = 80.0, 30.0
+"""A, busy but not working: util at least this, SM below that (Packet.ai)."""
+FLAG_B_UTIL, FLAG_B_RATIO = 50.0, 0.3
+"""B, only where A is not: util at least this, SM / util below that (Packet.ai)."""
+EFFICIENCY_UTIL = 10.0
+"""Efficiency = SM / util × 100 means something from this util on (Packet.ai)."""
+
+
+class Pause(NamedTuple):
+    """A run of samples without any kernel: when it ended, how long it was, what the job's tree wrote meanwhile."""
+
+    ended: float
+    length_s: float
+    write_bytes_per_s: float | None
+
+
+class Leak(NamedTuple):
+    """Device memory of one process that only ever grows."""
+
+    pid: int
+    name: str
+    bytes_per_min: float
+    over_s: float
+    r2: float
+    full_in_s: float | None
+
+
+class Peer(NamedTuple):
+    """One GPU of a job that does more than the others, which wait for it. ``measure`` is "SM" or "power"."""
+
+    straggler: int
+    measure: str
+    value: float
+    median: float
+    gpus: int
+
+
+class Signals(NamedTuple):
+    """One GPU over the window. Shares 0–1 unless the name or the comment says otherwise."""
+
+    t: float
+    gpu: int
+    """Index of the GPU."""
+    n: int
+    least: int
+    window_s: float
+    covered_s: float
+    """How much of the window there are samples for."""
+    # GPU, percent
+    u: float
+    idle: float
+    sm: float | None
+    occ: float | None
+    tensor: float | None
+    fp32: float | None
+    fp64: float | None
+    dram: float | None
+    sm_off: str | None
+    """Why SM does not count here; None when it was measured."""
+    flag: Flag | None
+    # GPU, shares of a limit
+    pcie_rx: float | None
+    pcie_tx: float | None
+    pcie_bytes_per_s: float | None
+    """Usable bandwidth of the PCIe link in one direction."""
+    nvlink: float | None
+    power: float | None
+    clock: float | None
+    thermal: float
+    brake: float
+    capped: float
+    # GPU, state
+    quiet: bool
+    """p95 of util below 5 %."""
+    quiet_s: float
+    stopped_s: float
+    """Length of the run without any kernel that lasts until now; 0 when there is none."""
+    pauses: tuple[Pause, ...]
+    alternations: int
+    degraded_s: float
+    degraded: str
+    fp32_only_s: float
+    fault: bool
+    mem_used: float | None
+    mem_total: float | None
+    errors: tuple[str, ...]
+    xids: tuple[str, ...]
+    leak: Leak | None
+    # host
+    host: bool
+    """Whether the main thread of the GPU's process could be measured."""
+    host_reason: str | None
+    main: float | None
+    main_disk: float | None
+    loaders: int
+    workers: float | None
+    """w: mean over loaders of run + queued."""
+    running: float | None
+    queued: float | None
+    disk: float | None
+    network: float | None
+    waits_known: bool
+    tree_cores: float | None
+    read_bytes_per_s: float | None
+    write_bytes_per_s: float | None
+    io_known: bool
+    throttled: float | None
+    births: int
+    churn_per_min: float
+    birth_gap_s: float
+    """Longest run without a kernel beside the birth of loaders, seconds; 0 when there is none."""
+    host_cpu: float | None
+    psi_cpu: float | None
+    swapping: str | None
+    # processes
+    processes: int
+    process_bytes: float | None
+    age_s: float | None
+    name: str
+    user: str | None
+    pid: int | None
+    server: str | None
+    nccl: bool
+    graphics: bool
+    loader_kind: str | None
+    pin_memory: bool | None
+    pool_cores: float | None
+    peer: Peer | None = None
+
+    @property
+    def queue_share(self) -> float | None:
+        """rq: how much of the loaders' runnable time was spent queued for a core."""
+        if self.queued is None or not self.workers:
+            return None
+        return self.queued / self.workers
+
+    @property
+    def pcie(self) -> float | None:
+        """The busier direction of the PCIe link, as a share of what it can carry."""
+        if self.pcie_rx is None or self.pcie_tx is None:
+            return self.pcie_rx if self.pcie_tx is None else self.pcie_tx
+        return max(self.pcie_rx, self.pcie_tx)
+
+
+def busy_not_working(util: float, sm: float | None) -> Flag | None:
+    """The flag of two means in percent. Comparisons are strict where the definition is: 80/30 and 50/15 are none."""
+    if sm is None:
+        return None
+    if util >= FLAG_A_UTIL and sm < FLAG_A_SM:
+        return "A"
+    if util >= FLAG_B_UTIL and sm / util < FLAG_B_RATIO:
+        return "B"
+    return None

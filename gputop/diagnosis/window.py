@@ -1,0 +1,87 @@
+"""The window: sums over the last 30 s, kept up to date sample by sample, so that a tick costs the same at any length.
+
+Values are kept as integers in millionths. Sums of them never drift, and a mean of equal values is that value exactly:
+the thresholds of the flags are strict, and 80.0 must not become 79.99999.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+SCALE: Final = 1e6
+
+COLUMNS: Final = 29
+(
+    U, SM, OCC, TENSOR, FP32, FP64, DRAM, PCIE_RX, PCIE_TX, NVLINK, POWER, CLOCK, LOUD, THERMAL, BRAKE, CAPPED,
+    MAIN, MAIN_DISK, WORKERS, RUNNING, QUEUED, DISK, NETWORK, LOADERS, TREE, READ, WRITE, THROTTLED, POOL,
+) = range(COLUMNS)  # fmt: skip
+
+Row = tuple[int | None, ...]
+"""One sample: per column the value in millionths, or None where it was not measured."""
+
+
+def scaled(value: float | None) -> int | None:
+    """A value in millionths."""
+    return None if value is None else round(value * SCALE)
+
+
+class Window:
+    """Rows of the last ``seconds`` with their sums and counts by column."""
+
+    __slots__ = ("_counts", "_rows", "_seconds", "_sums")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._rows: deque[tuple[float, Row]] = deque()
+        self._sums = [0] * COLUMNS
+        self._counts = [0] * COLUMNS
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def oldest_t(self) -> float:
+        """Time of the oldest sample kept."""
+        return self._rows[0][0]
+
+    def push(self, t: float, row: Row) -> None:
+        """Take a sample in and let go of those that are older than the window."""
+        rows, sums, counts = self._rows, self._sums, self._counts
+        rows.append((t, row))
+        for i, value in enumerate(row):
+            if value is not None:
+                sums[i] += value
+                counts[i] += 1
+        # Half a millisecond: Unix times carry a rounding error, and the sample 30 s ago must not count by chance.
+        horizon = t - self._seconds + 0.0005
+        while rows[0][0] <= horizon:
+            for i, value in enumerate(rows.popleft()[1]):
+                if value is not None:
+                    sums[i] -= value
+                    counts[i] -= 1
+
+    def clear(self) -> None:
+        """Begin afresh."""
+        self._rows.clear()
+        self._sums = [0] * COLUMNS
+        self._counts = [0] * COLUMNS
+
+    def forget(self, *columns: int) -> None:
+        """Take a column's past out: two sources of one metric never mix, and a broken counter's zeros do not count."""
+        self._rows = deque(
+            (t, tuple(None if i in columns else value for i, value in enumerate(row))) for t, row in self._rows
+        )
+        for column in columns:
+            self._sums[column] = self._counts[column] = 0
+
+    def mean(self, column: int) -> float | None:
+        """The mean of a column, or None where less than half of the samples have it."""
+        count = self._counts[column]
+        if count == 0 or count * 2 < len(self._rows):
+            return None
+        return self._sums[column] / count / SCALE
+
+    def total(self, column: int) -> float:
+        """The sum of a column."""
+        return self._sums[column] / SCALE
