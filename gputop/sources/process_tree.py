@@ -89,7 +89,7 @@ def find_orphans(
         if stat is None or stat.starttime != place.stat.starttime or stat.state == "Z":
             continue
         if place.role == "orphan" or stat.ppid != place.stat.ppid or _is_dead(table, place.root):
-            places[pid] = _orphan(stat, place.loader)
+            places[pid] = _orphan(stat, "torch" if is_torch_worker(stat.comm) else place.loader)
     for pid, stat in list(table.items()):
         if pid not in placed and pid not in places and is_torch_worker(stat.comm) and stat.state != "Z":
             parent = table.get(stat.ppid)

@@ -192,9 +192,7 @@ class ProcessCollector:
                 if member.family is not None and family != member.family:
                     self._changed.add(pid)
                 member.family = family
-            if member.threads is not None and (
-                member.scanned_at is None or not 0.0 <= now - member.scanned_at < _REDISCOVER_S
-            ):
+            if member.threads is not None and member.is_scan_due(now):
                 member.scanned_at = now
                 member.seen_threads = member.threads.scan(now, stat.cpu_ticks, reading.main_run_ns)
         return readings

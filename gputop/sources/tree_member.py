@@ -16,6 +16,10 @@ from gputop.sources.watched_process import NEEDS_TWO, NO_SCHEDSTAT, Reading, Wat
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
+# Threads are listed this often; sooner while the pool has only one reading.
+_SCAN_S = 3.0
+_SECOND_SCAN_S = 1.0
+
 # A busy helper becomes a loader by its mean over about this long, and stays one until it does half as much: a role
 # that changes with every sample would make the diagnosis flap.
 _BUSY_MEAN_S = 10.0
@@ -75,6 +79,13 @@ class Member:
         if reading is not None and self.place.may_feed:
             self._weigh(now, reading)
         return reading
+
+    def is_scan_due(self, now: float) -> bool:
+        """Whether it is time to list the threads again."""
+        if self.scanned_at is None:
+            return True
+        measured = self.seen_threads is not None and self.seen_threads.pool_run_pct is not None
+        return not 0.0 <= now - self.scanned_at < (_SCAN_S if measured else _SECOND_SCAN_S)
 
     def _weigh(self, now: float, reading: Reading) -> None:
         last, self._at = self._at, now

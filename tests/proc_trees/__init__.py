@@ -1,0 +1,1 @@
+"""Process trees for tests: real ones that a script starts, and made-up ones in a folder."""

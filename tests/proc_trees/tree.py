@@ -1,0 +1,84 @@
+"""Run as a script: becomes the root of a real process tree, writes ``ready`` to stdout and lives until killed.
+
+``tree.py METHOD COUNT ACTION [ARGUMENT]``: multiprocessing workers. METHOD is fork, spawn or forkserver; ACTION is
+burn, sleep, queue, fifo PATH, socket PORT, torch (names itself as PyTorch's workers do) or crowd (all on one core).
+``tree.py threads``: threads that burn, and one named as PyTorch's pin-memory thread.
+``tree.py shell``: a child that is no worker. ``tree.py orphan``: a worker whose parent dies.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+
+def burn() -> None:
+    while True:
+        sum(range(10000))
+
+
+def name_thread(name: str) -> None:
+    with open("/proc/thread-self/comm", "w") as file:
+        file.write(name)
+
+
+def work(action: str, argument: str, inbox: Any, born: Any) -> None:
+    if action == "torch":
+        name_thread("pt_data_worker")
+    if action == "crowd":
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    born.release()
+    if action in ("burn", "crowd"):
+        burn()
+    elif action == "fifo":
+        with open(argument) as fifo:
+            fifo.read()
+    elif action == "socket":
+        with socket.create_connection(("127.0.0.1", int(argument))) as connection:
+            connection.recv(1)
+    elif action == "queue":
+        inbox.get(timeout=600)
+    else:
+        time.sleep(600)
+
+
+def workers(method: str, count: int, action: str, argument: str) -> None:
+    context: Any = multiprocessing.get_context(method)
+    inboxes = [context.Queue() for _ in range(count)]
+    born = context.Semaphore(0)
+    started = [context.Process(target=work, args=(action, argument, inbox, born), daemon=True) for inbox in inboxes]
+    for worker in started:
+        worker.start()
+    for _ in started:
+        born.acquire()
+
+
+def main(arguments: list[str]) -> None:
+    kind = arguments[0]
+    if kind == "threads":
+        for _ in range(2):
+            threading.Thread(target=burn, daemon=True).start()
+        threading.Thread(target=lambda: (name_thread("pt_data_pin"), time.sleep(600)), daemon=True).start()
+    elif kind == "shell":
+        subprocess.Popen(["sleep", "600"])
+    elif kind == "orphan":
+        named, name = os.pipe()
+        if os.fork() == 0:
+            name_thread("pt_data_worker")
+            os.write(name, b"1")
+            time.sleep(600)
+        os.read(named, 1)
+    else:
+        workers(kind, int(arguments[1]), arguments[2], arguments[3] if len(arguments) > 3 else "")
+    print("ready", flush=True)
+    time.sleep(600)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

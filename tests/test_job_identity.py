@@ -1,0 +1,58 @@
+"""Batch jobs and containers by their cgroup paths, as each system writes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from gputop.sources.job_identity import job_identity
+
+_ID = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "job"),
+    [
+        ("0::/system.slice/slurmstepd.scope/job_8821/step_0/user/task_0\n", "slurm 8821"),
+        ("0::/system.slice/node17_slurmstepd.scope/job_8821/step_batch/user/task_special\n", "slurm 8821"),
+        ("9:memory:/slurm/uid_1000/job_8821/step_0/task_0\n1:cpu:/\n", "slurm 8821"),
+        ("4:cpu:/slurm_node17/uid_1000/job_77/step_extern\n", "slurm 77"),
+        ("0::/pbs_jobs.service/jobid/12345.server\n", "pbs 12345"),
+        ("3:cpuset:/pbs_jobs.service/jobid/12345[7].server\n", "pbs 12345[7]"),
+        ("3:cpuset:/lsf/cluster1/job.4711.12345.1780000000\n", "lsf 4711"),
+        ("0::/user.slice/user-1000.slice/session-3.scope\n", None),
+        ("0::/user.slice/job_456\n", None),
+        ("", None),
+    ],
+)
+def test_the_job_is_named_by_its_scheduler_and_number(cgroup: str, job: str | None) -> None:
+    assert job_identity(cgroup).job == job
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "container"),
+    [
+        (f"0::/system.slice/docker-{_ID}.scope\n", "docker 0123456789ab"),
+        (f"5:cpu,cpuacct:/docker/{_ID}\n0::/\n", "docker 0123456789ab"),
+        (f"0::/machine.slice/libpod-{_ID}.scope/container\n", "podman 0123456789ab"),
+        (
+            "0::/kubepods.slice/kubepods-burstable.slice/"
+            f"kubepods-burstable-pod12345678_1234_1234_1234_123456789abc.slice/cri-containerd-{_ID}.scope\n",
+            "pod 12345678-1234-1234-1234-123456789abc",
+        ),
+        (
+            f"3:cpu:/kubepods/besteffort/pod12345678-1234-1234-1234-123456789abc/{_ID}\n",
+            "pod 12345678-1234-1234-1234-123456789abc",
+        ),
+        (f"0::/system.slice/crio-{_ID}.scope\n", "cri-o 0123456789ab"),
+        (f"0::/something/{_ID}\n", "container 0123456789ab"),
+        ("0::/lxc.payload.web1/init.scope\n", "lxc web1"),
+        ("0::/user.slice\n", None),
+    ],
+)
+def test_the_container_is_named_by_its_engine_and_short_id(cgroup: str, container: str | None) -> None:
+    assert job_identity(cgroup).container == container
+
+
+def test_a_job_inside_a_container_has_both() -> None:
+    identity = job_identity(f"3:cpu:/slurm/uid_7/job_9/step_0\n4:memory:/docker/{_ID}\n")
+    assert (identity.job, identity.container) == ("slurm 9", "docker 0123456789ab")

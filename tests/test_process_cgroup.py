@@ -1,0 +1,140 @@
+"""CPU limits: how often they cut a process short, for cgroup v1 and v2, made up and (where allowed) real."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gputop.sources.cgroup import Throttling, cgroup_folders, cgroup_text, cpu_quota, memory_limit
+from tests.proc_trees.fake_proc import FakeProc
+
+_V2 = "0::/job/step\n"
+_V1 = "5:cpu,cpuacct:/job/step\n4:memory:/job\n0::/\n"
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> FakeProc:
+    return FakeProc(tmp_path)
+
+
+def _v2(fake: FakeProc, periods: int, throttled: int) -> None:
+    fake.group("")
+    fake.group(
+        "job",
+        cpu_max="150000 100000\n",
+        cpu_stat=f"usage_usec 1\nnr_periods {periods}\nnr_throttled {throttled}\nthrottled_usec 1\n",
+        memory_max="1000\n",
+        memory_current="900\n",
+        memory_stat="inactive_file 100\n",
+    )
+    fake.group("job/step", cpu_max="max 100000\n", cpu_stat="usage_usec 1\n", memory_max="max\n")
+
+
+def _v1(fake: FakeProc, periods: int, throttled: int) -> None:
+    for path in ("cpu,cpuacct", "memory"):
+        fake.group(path)
+    fake.write("sys/fs/cgroup/cpu,cpuacct/job/cgroup.procs", "")
+    step = "sys/fs/cgroup/cpu,cpuacct/job/step"
+    fake.write(f"{step}/cgroup.procs", "")
+    fake.write(f"{step}/cpu.cfs_quota_us", "150000\n")
+    fake.write(f"{step}/cpu.cfs_period_us", "100000\n")
+    fake.write(f"{step}/cpu.stat", f"nr_periods {periods}\nnr_throttled {throttled}\nthrottled_time 1\n")
+    memory = "sys/fs/cgroup/memory"
+    fake.write(f"{memory}/memory.limit_in_bytes", "9223372036854771712\n")
+    fake.write(f"{memory}/job/cgroup.procs", "")
+    fake.write(f"{memory}/job/memory.limit_in_bytes", "1000\n")
+    fake.write(f"{memory}/job/memory.usage_in_bytes", "900\n")
+    fake.write(f"{memory}/job/memory.stat", "inactive_file 1\ntotal_inactive_file 100\n")
+
+
+@pytest.mark.parametrize(("text", "write"), [(_V2, _v2), (_V1, _v1)])
+def test_limits_are_found_on_any_ancestor(fake: FakeProc, text: str, write: object) -> None:
+    assert callable(write)
+    write(fake, 0, 0)
+    folders = cgroup_folders(text, str(fake.sys))
+    assert cpu_quota(folders) == 1.5
+    assert memory_limit(folders) == (1000, 800)
+
+
+@pytest.mark.parametrize(("text", "write"), [(_V2, _v2), (_V1, _v1)])
+def test_throttling_is_the_share_of_periods_cut_short_since_the_last_look(
+    fake: FakeProc, text: str, write: object
+) -> None:
+    assert callable(write)
+    write(fake, 100, 90)
+    throttling = Throttling(cgroup_folders(text, str(fake.sys)))
+    throttling.read()
+    assert (throttling.throttled_pct, throttling.reason) == (None, "needs two readings")
+    write(fake, 120, 95)
+    throttling.read()
+    assert (throttling.throttled_pct, throttling.reason) == (25.0, None)
+    throttling.read()
+    assert throttling.throttled_pct == 0.0
+
+
+def test_without_a_limit_throttling_is_absent_not_zero(fake: FakeProc) -> None:
+    fake.group("", cpu_stat="usage_usec 1\n")
+    throttling = Throttling(cgroup_folders("0::/\n", str(fake.sys)))
+    throttling.read()
+    throttling.read()
+    assert (throttling.throttled_pct, throttling.reason) == (None, "no CPU limit")
+
+
+def test_a_group_of_another_cgroup_namespace_is_not_guessed(fake: FakeProc) -> None:
+    fake.group("", cpu_max="100000 100000\n")
+    folders = cgroup_folders("0::/../../other\n", str(fake.sys))
+    assert folders.cpu == ()
+    throttling = Throttling(folders)
+    throttling.read()
+    assert throttling.reason == "its cgroup is not visible from here"
+
+
+def test_inside_a_container_the_mount_is_the_containers_own_group(fake: FakeProc) -> None:
+    fake.group("", cpu_max="200000 100000\n")
+    assert cpu_quota(cgroup_folders("0::/docker/abc\n", str(fake.sys))) == 2.0
+
+
+def _writable_group() -> Path | None:
+    """A folder in which a CPU-limited group can be made, under cgroup v1 or v2."""
+    try:
+        folders = cgroup_folders(cgroup_text("/proc/self")).cpu
+    except OSError:
+        return None
+    for folder in map(Path, folders[-1:]):
+        limits = folder / "cpu.cfs_quota_us", folder / "cgroup.subtree_control"
+        controlled = limits[0].exists() or (limits[1].exists() and "cpu" in limits[1].read_text().split())
+        if controlled and os.access(folder, os.W_OK) and os.geteuid() == 0:
+            return folder
+    return None
+
+
+if (_parent := _writable_group()) is not None:
+
+    def test_a_really_throttled_process_is_seen(parent: Path = _parent) -> None:
+        group = parent / f"gputop-test-{os.getpid()}"
+        group.mkdir()
+        burner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        try:
+            if (group / "cpu.max").exists():
+                (group / "cpu.max").write_text("5000 50000")
+            else:
+                (group / "cpu.cfs_period_us").write_text("50000")
+                (group / "cpu.cfs_quota_us").write_text("5000")
+            (group / "cgroup.procs").write_text(str(burner.pid))
+            folders = cgroup_folders(cgroup_text(f"/proc/{burner.pid}"))
+            assert cpu_quota(folders) == 0.1
+            throttling = Throttling(folders)
+            deadline = time.monotonic() + 20.0
+            while (throttling.throttled_pct or 0.0) < 50.0:
+                assert time.monotonic() < deadline, "no throttling seen"
+                throttling.read()
+                time.sleep(0.2)
+        finally:
+            burner.kill()
+            burner.wait()
+            group.rmdir()

@@ -1,0 +1,131 @@
+"""Real processes: which of them are loaders, by which rule, and what they are seen to do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gputop.sources.processes import ProcessCollector
+from tests.proc_trees.running import Samples, loaders, running, watch
+
+
+@pytest.fixture
+def collector() -> Iterator[ProcessCollector]:
+    made = ProcessCollector()
+    yield made
+    made.close()
+
+
+def _all_wait_on(samples: Samples, count: int, what: str) -> bool:
+    return [sample.waiting_on for sample in loaders(samples)] == [what] * count
+
+
+@pytest.mark.parametrize(("method", "rule"), [("fork", "R3"), ("spawn", "R2"), ("forkserver", "R2")])
+def test_python_workers_are_found_under_each_start_method(collector: ProcessCollector, method: str, rule: str) -> None:
+    with running(method, "2", "queue") as tree:
+        samples = watch(collector, tree.pid, lambda seen: _all_wait_on(seen, 2, "queue"))
+    assert samples[0].role == "gpu"
+    assert samples[0].pid == tree.pid
+    for worker in loaders(samples):
+        assert worker.static.loader == "python"
+        assert (worker.static.why or "").startswith(rule)
+        assert worker.gpu == 0
+        assert worker.state == "S"
+    # The resource tracker and the fork server come with these methods and are no loaders.
+    helpers = {sample.static.why for sample in samples if sample.role == "helper"}
+    assert ("not a loader: multiprocessing's resource tracker" in helpers) == (method != "fork")
+    assert ("not a loader: multiprocessing's fork server" in helpers) == (method == "forkserver")
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_worker_that_names_itself_as_pytorch_does_is_a_torch_worker(collector: ProcessCollector, method: str) -> None:
+    with running(method, "1", "torch") as tree:
+        samples = watch(collector, tree.pid, lambda seen: _all_wait_on(seen, 1, "sleep"))
+    (worker,) = loaders(samples)
+    assert worker.static.loader == "torch"
+    assert worker.static.why == "R1 comm pt_data_worker"
+
+
+def test_a_worker_that_computes_is_runnable_nearly_all_the_time(collector: ProcessCollector) -> None:
+    with running("fork", "1", "burn") as tree:
+        samples = watch(
+            collector,
+            tree.pid,
+            lambda seen: any((s.run_pct or 0) + (s.wait_pct or 0) > 80 for s in loaders(seen)),
+        )
+    (worker,) = loaders(samples)
+    assert worker.run_pct is not None and worker.run_pct > 10
+    assert worker.main_run_pct is not None and worker.main_run_pct <= 100
+    assert worker.state in ("R", "S")
+
+
+def test_workers_that_share_one_core_are_seen_to_queue(collector: ProcessCollector) -> None:
+    with running("fork", "3", "crowd") as tree:
+        samples = watch(
+            collector,
+            tree.pid,
+            lambda seen: len(loaders(seen)) == 3 and all((s.wait_pct or 0) > 30 for s in loaders(seen)),
+        )
+    for worker in loaders(samples):
+        assert (worker.run_pct or 0) + (worker.wait_pct or 0) > 60
+
+
+def test_a_worker_on_a_slow_fifo_waits_for_a_pipe(collector: ProcessCollector, tmp_path: Path) -> None:
+    fifo = tmp_path / "slow"
+    os.mkfifo(fifo)
+    with running("fork", "1", "fifo", str(fifo)) as tree:
+        watch(collector, tree.pid, lambda seen: _all_wait_on(seen, 1, "pipe"))
+        with open(fifo, "w"):
+            samples = watch(collector, tree.pid, lambda seen: _all_wait_on(seen, 1, "pipe"))
+    assert loaders(samples)[0].state == "S"
+
+
+def test_a_worker_on_a_silent_socket_waits_for_the_network(collector: ProcessCollector) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        with running("fork", "1", "socket", port) as tree:
+            samples = watch(collector, tree.pid, lambda seen: _all_wait_on(seen, 1, "network"))
+    assert loaders(samples)[0].state == "S"
+
+
+def test_threads_are_counted_as_a_pool_and_the_pin_memory_thread_apart(collector: ProcessCollector) -> None:
+    with running("threads") as tree:
+        samples = watch(collector, tree.pid, lambda seen: (seen[0].pool_run_pct or 0) > 10 and bool(seen[0].pin_memory))
+    assert samples[0].pool_threads == 2
+    assert samples[0].nccl is False
+
+
+def test_an_idle_child_that_is_no_worker_is_a_helper(collector: ProcessCollector) -> None:
+    with running("shell") as tree:
+        samples = watch(collector, tree.pid, lambda seen: len(seen) == 2)
+    assert samples[1].role == "helper"
+    assert samples[1].static.name == "sleep"
+    assert samples[1].static.loader is None
+
+
+def test_a_worker_whose_job_died_is_an_orphan_and_belongs_to_no_gpu(collector: ProcessCollector) -> None:
+    with running("orphan") as tree:
+        (worker,) = loaders(watch(collector, tree.pid, lambda seen: len(loaders(seen)) == 1))
+        os.kill(tree.pid, signal.SIGKILL)
+        tree.wait()
+        gone = watch(collector, tree.pid, lambda seen: any(sample.role == "orphan" for sample in seen))
+        assert gone[0].unavailable["state"] == "the process has exited"
+        assert gone[0].starttime is not None
+        samples = watch(collector, tree.pid, lambda seen: len(seen) == 1, gpu=False)
+        assert (samples[0].pid, samples[0].starttime) == (worker.pid, worker.starttime)
+        assert samples[0].role == "orphan"
+        assert samples[0].gpu is None
+        assert samples[0].static.loader == "torch"
+
+
+def test_an_orphan_from_before_the_first_look_is_found_by_its_name(collector: ProcessCollector) -> None:
+    with running("orphan") as tree:
+        os.kill(tree.pid, signal.SIGKILL)
+        tree.wait()
+        samples = watch(collector, tree.pid, lambda seen: len(seen) == 1, gpu=False)
+    assert samples[0].role == "orphan"

@@ -1,0 +1,125 @@
+"""The raw readers of /proc, on what kernels write and on real files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from gputop.sources.procfs import (
+    Descriptors,
+    ProcessFiles,
+    parse_io,
+    parse_schedstat,
+    parse_stat,
+    parse_uptime,
+    read_file,
+)
+from gputop.sources.wait_channel import wait_class
+
+_AFTER_NAME = b" S 7 70 77 0 -1 4194304 1 0 2 0 120 34 0 0 20 0 9 0 424242 8192 512 18446744073709551615 1 1\n"
+
+
+@pytest.mark.parametrize(
+    "name", [b"python", b"a b", b"(sd-pam)", b"x) R 1 (", b"two\nlines", b"", b"\xff\xfe", b") ) )"]
+)
+def test_stat_is_read_whatever_the_name_holds(name: bytes) -> None:
+    stat = parse_stat(b"4321 (" + name + b")" + _AFTER_NAME)
+    assert stat is not None
+    assert stat.comm == name
+    assert (stat.state, stat.ppid, stat.session, stat.cpu_ticks) == ("S", 7, 77, 154)
+    assert (stat.threads, stat.starttime, stat.rss_pages) == (9, 424242, 512)
+
+
+@pytest.mark.parametrize("data", [b"", b"12", b"12 (python", b"12 (python) S 1 2 3"])
+def test_a_stat_cut_short_is_no_stat(data: bytes) -> None:
+    assert parse_stat(data) is None
+
+
+def test_a_real_process_is_named_as_it_named_itself() -> None:
+    weird = "a) S (\n b"
+    program = f"import time; open('/proc/self/comm', 'w').write({weird!r}); print(flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        stat = parse_stat(read_file(f"/proc/{child.pid}/stat"))
+        child.kill()
+    assert stat is not None
+    assert stat.comm == weird.encode()
+    assert stat.ppid == os.getpid()
+
+
+def test_schedstat_gives_run_and_wait_and_zeros_mean_no_statistics() -> None:
+    assert parse_schedstat(b"123456 789 42\n") == (123456, 789)
+    assert parse_schedstat(b"0 0 0\n") is None
+    assert parse_schedstat(b"") is None
+
+
+def test_io_gives_storage_bytes_not_those_of_the_page_cache() -> None:
+    text = b"rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 5\nwrite_bytes: 6\ncancelled_write_bytes: 7\n"
+    assert parse_io(text) == (5, 6)
+    assert parse_io(b"rchar: 1\n") is None
+
+
+def test_uptime_is_in_seconds() -> None:
+    assert parse_uptime(b"1234.56 99.00\n") == 1234.56
+    assert parse_uptime(b"") is None
+
+
+def test_files_stay_open_up_to_the_bound_and_no_further() -> None:
+    descriptors = Descriptors(1)
+    files = ProcessFiles("/proc/self", descriptors)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        assert parse_stat(files.read("stat"))
+        assert parse_schedstat(files.read("schedstat"))
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    assert descriptors.left == 0
+    files.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors.left == 1
+
+
+def test_an_open_file_of_a_process_that_ended_gives_an_error_not_old_numbers() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    files = ProcessFiles(f"/proc/{child.pid}", Descriptors(4))
+    assert parse_stat(files.read("stat"))
+    child.kill()
+    child.wait()
+    with pytest.raises(OSError):
+        files.read("stat")
+    files.close()
+
+
+@pytest.mark.parametrize(
+    ("channel", "meaning"),
+    [
+        ("poll_schedule_timeout.constprop.0", "queue"),
+        ("unix_stream_read_generic", "queue"),
+        ("anon_pipe_write", "queue"),
+        ("wait_woken", "network"),
+        ("sk_wait_data", "network"),
+        ("inet_csk_accept", "network"),
+        ("rpc_wait_bit_killable", "network"),
+        ("request_wait_answer", "network"),
+        ("pipe_read", "pipe"),
+        ("anon_pipe_read", "pipe"),
+        ("wait_for_partner", "pipe"),
+        ("hrtimer_nanosleep", "sleep"),
+        ("futex_wait_queue", "lock"),
+        ("futex_do_wait", "lock"),
+        ("io_schedule", "disk"),
+        ("folio_wait_bit_common", "disk"),
+        ("jbd2_log_wait_commit", "disk"),
+        ("blkdev_issue_flush", "disk"),
+        ("uvm_va_block_migrate", "gpu"),
+        ("do_epoll_wait", "other"),
+        ("do_wait", "other"),
+        ("0", None),
+        ("", None),
+    ],
+)
+def test_wait_channels_are_put_into_words(channel: str, meaning: str | None) -> None:
+    assert wait_class(channel) == meaning
