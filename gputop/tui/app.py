@@ -29,6 +29,10 @@ LATE_INTERVALS = 2.5
 """Without a new snapshot for so many intervals the screen says STALE."""
 
 
+PRIORITY = ("quit", "suspend", "section")
+"""Keys that Textual's own screen would take for itself otherwise."""
+
+
 class SnapshotReady(Message):
     """A source has a new snapshot. Several that wait count as one."""
 
@@ -43,7 +47,7 @@ class GputopApp(App[int]):
     AUTO_FOCUS = None
     CSS = "Screen { overflow: hidden; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(key.keys, f"act('{key.id}')", key.does, id=key.id, show=False, priority=key.id in ("quit", "suspend"))
+        Binding(key.keys, f"act('{key.id}')", key.does, id=key.id, show=False, priority=key.id in PRIORITY)
         for key in KEYS
     ]
 
@@ -171,13 +175,15 @@ class GputopApp(App[int]):
             self._see(replace(self.view, message=None))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        # While a sort letter is awaited, letters are not commands; quitting always is.
-        return not (self._sorting and action == "act" and parameters[0] not in ("quit", "suspend"))
+        # While a sort letter is awaited or another screen is open, letters are not commands; quitting always is.
+        elsewhere = self._sorting or len(self.screen_stack) > 1
+        return not (elsewhere and action == "act" and parameters[0] not in ("quit", "suspend"))
 
     async def action_act(self, key_id: str) -> None:
         """Run the command of one key; ids as in ``gputop.paint.keys``."""
         if key_id == "quit":
-            SafeDriver.terminal.leave_later(0)
+            if not self.is_headless:
+                SafeDriver.terminal.leave_later(0)
             self.exit(0)
         elif key_id == "suspend":
             self.action_suspend_process()

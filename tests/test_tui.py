@@ -1,0 +1,200 @@
+"""The interactive screen through Textual's pilot: keys, mouse, sizes, crashes. Snapshots are handed in; nothing sleeps."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from gputop.model.snapshot import Snapshot
+from gputop.monitor import Monitor
+from gputop.paint.line import Row
+from gputop.paint.view import View
+from gputop.tui.app import GputopApp, SnapshotReady
+from gputop.tui.help_screen import HelpScreen
+from gputop.tui.lines import Lines, changed_cells
+from tests.frames import demo_frame
+
+
+class Handed:
+    """A source that gives what the test puts in."""
+
+    interval_s = 1.0
+
+    def __init__(self) -> None:
+        self.next: Snapshot | None = None
+
+    def poll(self) -> Snapshot | None:
+        snapshot, self.next = self.next, None
+        return snapshot
+
+
+def _app(theme: str = "dark", view: View | None = None) -> tuple[GputopApp, Handed]:
+    source = Handed()
+    app = GputopApp(source, Monitor(), view or View(), theme, first=demo_frame())
+    return app, source
+
+
+def _rows(app: GputopApp) -> list[str]:
+    """What is on the screen, through Textual's compositor."""
+    lines = app.screen.query_one(Lines)
+    return ["".join(s.text for s in strip) for strip in lines.render_lines(lines.size.region)]
+
+
+@pytest.mark.parametrize("size", [(40, 10), (80, 24), (160, 48), (200, 60), (300, 100)])
+async def test_the_screen_is_full_at_every_size(size: tuple[int, int]) -> None:
+    app, _ = _app()
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause()
+        rows = _rows(app)
+        assert len(rows) == size[1]
+        assert rows[0].startswith(" gputop")
+        assert {len(row) for row in rows} == {size[0]}
+
+
+@pytest.mark.parametrize("theme", ["dark", "light", "ansi", "mono"])
+async def test_every_theme_draws(theme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if theme == "mono":
+        monkeypatch.setenv("NO_COLOR", "1")
+    app, _ = _app(theme)
+    async with app.run_test(size=(160, 48)) as pilot:
+        await pilot.pause()
+        assert "BUSY, NOT WORKING" in "\n".join(_rows(app))
+
+
+async def test_a_resize_storm_ends_in_the_last_size() -> None:
+    app, _ = _app()
+    async with app.run_test(size=(160, 48)) as pilot:
+        for width in range(60, 140, 7):
+            await pilot.resize_terminal(width, 30)
+        await pilot.pause(0.1)
+        assert {len(row) for row in _rows(app)} == {137}
+
+
+async def test_brackets_move_between_gpus_and_escape_goes_back() -> None:
+    app, _ = _app()
+    async with app.run_test(size=(160, 48)) as pilot:
+        gpus = demo_frame().snapshot.gpus
+        await pilot.press("]")
+        assert app.view.gpu == gpus[1].static.uuid
+        await pilot.press("[", "[")
+        assert app.view.gpu == gpus[7].static.uuid
+        await pilot.press("escape")
+        assert app.view.gpu is None
+
+
+async def test_j_and_k_move_in_the_process_table_and_tab_in_the_gpus() -> None:
+    app, _ = _app()
+    async with app.run_test(size=(160, 48)) as pilot:
+        await pilot.press("end")
+        last = app.view.process
+        await pilot.press("home", "j")
+        assert app.view.process not in (None, last)
+        await pilot.press("tab", "j")
+        assert app.view.gpu is not None
+
+
+async def test_sorting_by_letter_by_function_key_and_inverted() -> None:
+    app, _ = _app()
+    async with app.run_test(size=(160, 48)) as pilot:
+        await pilot.press("o", "c")
+        assert (app.view.sort, app.view.inverted) == ("cpu_pct", False)
+        await pilot.press("I")
+        assert app.view.inverted
+        await pilot.press("f6")
+        assert app.view.sort == "loader"
+        await pilot.press("o", "escape")
+        assert app.view.sort == "loader"
+        await pilot.press("o", "q")
+        assert not app.is_running or app.return_code == 0
+
+
+async def test_the_time_span_the_tree_and_the_layout_follow_their_keys() -> None:
+    app, _ = _app()
+    async with app.run_test(size=(160, 48)) as pilot:
+        await pilot.press("plus", "t", "c")
+        assert (app.view.span_s, app.view.tree, app.view.layout) == (300.0, "all", "panes")
+        await pilot.press("minus", "minus")
+        assert app.view.span_s == 60.0
+
+
+async def test_pausing_holds_the_frame_and_going_on_takes_the_next() -> None:
+    app, source = _app()
+    async with app.run_test(size=(160, 48)) as pilot:
+        held = app.frame
+        await pilot.press("p")
+        source.next = replace(demo_frame().snapshot, t=demo_frame().snapshot.t + 1)
+        app.post_message(SnapshotReady())
+        await pilot.pause()
+        assert app.frame is held
+        await pilot.press("p")
+        source.next = replace(demo_frame().snapshot, t=demo_frame().snapshot.t + 2)
+        app.post_message(SnapshotReady())
+        await pilot.pause()
+        assert app.frame is not held
+
+
+async def test_help_opens_and_closes_with_every_key_for_it() -> None:
+    app, _ = _app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        for key in ("question_mark", "h", "f1"):
+            await pilot.press(key)
+            assert isinstance(app.screen, HelpScreen)
+            assert "three numbers" in "\n".join(_rows(app))
+            await pilot.press("escape")
+            assert not isinstance(app.screen, HelpScreen)
+
+
+async def test_a_click_selects_a_gpu_a_process_and_a_sort_column() -> None:
+    app, _ = _app()
+    async with app.run_test(size=(160, 48)) as pilot:
+        rows = _rows(app)
+        await pilot.click(offset=(5, next(i for i, row in enumerate(rows) if row.startswith("─ 3  H100"))))
+        assert app.view.gpu == demo_frame().snapshot.gpus[3].static.uuid
+        rows = _rows(app)
+        head = next(i for i, row in enumerate(rows) if "GPU-MEM" in row and "PID" in row)
+        await pilot.click(offset=(rows[head].index("CPU%"), head))
+        assert app.view.sort == "cpu_pct"
+        await pilot.click(offset=(20, head + 2))
+        assert app.view.process is not None
+
+
+@pytest.mark.parametrize("key", ["q", "ctrl+c"])
+async def test_quitting(key: str) -> None:
+    app, _ = _app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press(key)
+    assert app.return_code == 0
+
+
+async def test_a_source_that_falls_silent_is_called_stale() -> None:
+    app, _ = _app()
+    async with app.run_test(size=(160, 48)) as pilot:
+        app._clock = lambda: app._seen + 7.0  # the clock is a constructor argument; here it jumps
+        app._watch()
+        await pilot.pause(0.1)
+        assert "STALE 7 s" in _rows(app)[0]
+
+
+async def test_a_crash_is_kept_for_one_line_and_prints_no_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    app, source = _app()
+    with pytest.raises(ZeroDivisionError):
+        async with app.run_test(size=(80, 24)) as pilot:
+            app._monitor.feed = lambda snapshot: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+            source.next = demo_frame().snapshot
+            app.post_message(SnapshotReady())
+            await pilot.pause()
+            await asyncio.sleep(0)
+    assert isinstance(app.crash, ZeroDivisionError)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_only_cells_that_changed_are_repainted() -> None:
+    before: Row = (("  UTIL ", "dim"), ("  97", "strong"), (" " * 20, "text"), ("12", "text"))
+    now: Row = (("  UTIL ", "dim"), ("  98", "strong"), (" " * 20, "text"), ("12", "text"))
+    assert changed_cells(before, now) == [(7, 11)]
+    far: Row = (("  UTIL ", "dim"), ("  98", "strong"), (" " * 20, "text"), ("13", "text"))
+    assert changed_cells(before, far) == [(7, 11), (31, 33)]
+    other: Row = (("  UTIL ", "dim"), ("  98", "dim"), (" " * 20, "text"), ("12", "text"))
+    assert changed_cells(before, other) == [(7, 11)]
