@@ -12,7 +12,7 @@ from tests.nvml.stand_in import GIB, Process, Scenario, build
 
 # The power of the last GPU, which no other GPU draws: a frame that shows it is complete.
 LAST_GPU_POWER_W = 613
-LAST_GPU_PATTERN = rf"\b{LAST_GPU_POWER_W} ?(W|/)"
+LAST_GPU_PATTERN = rf"(?<![\d.]){LAST_GPU_POWER_W}(?![\d.])"
 # Long enough for a whole benchmark, short enough that nothing stays behind when it is killed.
 SLEEP_S = 3600
 
