@@ -26,4 +26,4 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     monitor, frame = Monitor(settings.interval), None
     for snapshot in source.past(PAST_S):
         frame = monitor.feed(snapshot)
-    return show(source, monitor, settings, terminal, first=frame, demo=True)
+    return show(source, settings, terminal, monitor=monitor, first=frame, demo=True)

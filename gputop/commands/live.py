@@ -5,14 +5,21 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from gputop.config import Settings
-from gputop.monitor import Frame, Monitor
 from gputop.paint.terminal import Terminal, choose
-from gputop.paint.view import View
 from gputop.sources.base import Source, UsageError
+
+if TYPE_CHECKING:
+    from gputop.monitor import Frame, Monitor
+    from gputop.paint.view import View
+
+FIRST_WAIT_S = 0.25
+"""How long the first frame waits for the first snapshot before the screen loads without it."""
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
@@ -20,7 +27,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from gputop.sources.local import LocalSource
 
     source = LocalSource(settings.interval, gpus=settings.gpus or None, visible=settings.visible)
-    return show(source, Monitor(settings.interval), settings, terminal)
+    return show(source, settings, terminal)
 
 
 def screen_terminal(settings: Settings) -> Terminal:
@@ -42,6 +49,8 @@ def screen_terminal(settings: Settings) -> Terminal:
 
 def first_view(settings: Settings, terminal: Terminal, *, demo: bool = False) -> View:
     """The main screen's state before any key."""
+    from gputop.paint.view import View
+
     return View(
         glyphs=terminal.glyphs,
         span_s=settings.span,
@@ -53,33 +62,48 @@ def first_view(settings: Settings, terminal: Terminal, *, demo: bool = False) ->
 
 def show(
     source: Source,
-    monitor: Monitor,
     settings: Settings,
     terminal: Terminal,
     *,
+    monitor: Monitor | None = None,
     first: Frame | None = None,
     demo: bool = False,
 ) -> int:
     """Run the screen on a source until the user leaves it; the exit status.
 
-    Collecting begins before Textual is imported, so that the first frame has its numbers when the screen is ready.
+    Collecting begins before anything that draws is imported, and the first frame is drawn before Textual is.
     """
     wake: list[Callable[[], None]] = []
+    ready = threading.Event()
 
     def notify() -> None:
+        ready.set()
         for call in wake:
             call()
 
     source.start(notify)
+    drawn = app = None
     try:
+        from gputop.commands import first_frame
+        from gputop.monitor import Monitor
+
+        monitor = monitor or Monitor(settings.interval)
+        view = first_view(settings, terminal, demo=demo)
+        if first is None and ready.wait(FIRST_WAIT_S) and (snapshot := source.poll()) is not None:
+            first = monitor.feed(snapshot)
+        if first is not None:
+            first_frame.draw(first, view, terminal)
+            drawn = True
         from gputop.tui.app import GputopApp
 
-        app = GputopApp(source, monitor, first_view(settings, terminal, demo=demo), terminal.theme, first=first)
+        app = GputopApp(source, monitor, view, terminal.theme, first=first)
         wake.append(app.ready)
         app.run(mouse=settings.mouse)
     finally:
         wake.clear()
         source.close()
+        if drawn and app is None:
+            first_frame.undo()
     if app.crash is not None:
         raise RuntimeError(f"the screen failed: {type(app.crash).__name__}: {app.crash}") from app.crash
     return app.return_code or 0
