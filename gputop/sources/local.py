@@ -13,13 +13,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gputop.model.snapshot import NOTHING_LATE, HostSample, Machine, ProcessSample, Snapshot
+from gputop.model.snapshot import NOTHING_LATE, GpuStatic, HostSample, Machine, ProcessSample, Snapshot
+from gputop.sources.activity.dcgm_exporter import DcgmExporter, Exporter
+from gputop.sources.activity.ladder import Rung
 from gputop.sources.base import SourceError, UsageError
 from gputop.sources.host import HostCollector
 from gputop.sources.nvml import NvmlSession, Reading
 from gputop.sources.own_cost import OwnCostMeter
 from gputop.sources.processes import ProcessCollector
-from gputop.sources.rota import PAIR_S, Rota
+from gputop.sources.rota import HUNG_S, PAIR_S, Rota
 
 START_WAIT_S = 1.0
 """How long ``start`` waits for NVML: normally milliseconds, seconds when the driver first has to wake the GPUs."""
@@ -43,18 +45,27 @@ class LocalSource:
         interval_s: float = 1.0,
         gpus: str | None = None,
         visible: bool = False,
+        dcgm_url: str | None = None,
         environ: Mapping[str, str] = os.environ,
         proc: str = "/proc",
         clock: Callable[[], float] = time.time,
+        hung_s: float = HUNG_S,
     ) -> None:
-        """``gpus`` is the value of --gpus; ``visible`` honours CUDA_VISIBLE_DEVICES; ``clock`` gives Unix time."""
+        """``gpus`` is the value of --gpus; ``visible`` honours CUDA_VISIBLE_DEVICES; ``clock`` gives Unix time.
+
+        ``dcgm_url`` is where a dcgm-exporter answers; None takes GPUTOP_DCGM_URL, or looks once at the usual place.
+        After ``hung_s`` a driver call counts as hung. Raises UsageError for an address that is none.
+        """
         self.interval_s = interval_s
         self._clock = clock
         self._proc = proc
-        self._session = NvmlSession(interval_s, gpus, environ.get("CUDA_VISIBLE_DEVICES") if visible else None)
+        self._exporter = Exporter(dcgm_url or environ.get("GPUTOP_DCGM_URL") or None)
+        cuda_visible = environ.get("CUDA_VISIBLE_DEVICES") if visible else None
+        self._session = NvmlSession(interval_s, gpus, cuda_visible, self._more_rungs)
         self._rota: Rota[_HostReading] = Rota(
             interval_s, self._session, self._read_nvml, self._read_proc, self._publish
         )
+        self._rota.hung_s = hung_s
         self._collectors: tuple[HostCollector, ProcessCollector] | None = None
         self._host, self._host_at = HostSample(), float("-inf")
         self._own = OwnCostMeter()
@@ -96,7 +107,7 @@ class LocalSource:
         When ``timeout_s`` is over, what there is, with reasons. Raises SourceError and UsageError. Close it after.
         """
         deadline = time.monotonic() + timeout_s
-        self._rota.hung_s = HUNG_ONCE_S
+        self._rota.hung_s = min(self._rota.hung_s, HUNG_ONCE_S)
         self.open()
         while self._published < 2 and (left := deadline - time.monotonic()) > 0.0:
             self._fresh.wait(left)
@@ -108,7 +119,17 @@ class LocalSource:
         """Stop everything and shut NVML down; threads that hang are left behind after 0.2 s."""
         if self._opened:
             self._opened = False
+            self._exporter.stop()
             self._rota.stop(CLOSE_S)
+
+    def _more_rungs(self, gpu: GpuStatic) -> list[Rung]:
+        """What may measure a GPU without GPM."""
+        return [DcgmExporter(self._exporter, gpu.uuid)] if gpu.mig_parent is None else []
+
+    @property
+    def nvml_version(self) -> str | None:
+        """Version of the NVML library, once it is open."""
+        return self._session.nvml_version
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

@@ -61,6 +61,7 @@ class NvmlSession:
         more_rungs: MoreRungs = no_more_rungs,
     ) -> None:
         self.driver: str | None = None
+        self.nvml_version: str | None = None
         self.devices: list[Device] = []
         self._interval_s = interval_s
         self._spec = gpus
@@ -71,7 +72,7 @@ class NvmlSession:
         self._looked = 0
         self._chosen: tuple[Device, ...] | None = None
         self._xids = XidWatch()
-        self._told_lost: set[int] = set()
+        self._lost_since: dict[int, float] = {}
         self._lock = Lock()
         self._ticket = 0
         self._current: _Part | None = None
@@ -83,6 +84,7 @@ class NvmlSession:
                 pynvml.nvmlInit()
                 self._open = True
             self.driver = printable(str(pynvml.nvmlSystemGetDriverVersion()))
+            self.nvml_version = printable(str(pynvml.nvmlSystemGetNVMLVersion()))
             self._whole = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
             raise cannot_start(error.value) from error
@@ -139,9 +141,9 @@ class NvmlSession:
             samples.append(sample)
             index = device.static.index
             if sample.lost_reason is None:
-                self._told_lost.discard(index)
-            elif index not in self._told_lost:
-                self._told_lost.add(index)
+                self._lost_since.pop(index, None)
+            elif index not in self._lost_since:
+                self._lost_since[index] = sample.lost_since or t
                 events.append(Event(t, "gpu_lost", sample.lost_reason, index))
         return Reading(t, tuple(samples), self._processes(), tuple(events), self._notices())
 
@@ -161,9 +163,9 @@ class NvmlSession:
         return tuple(notices)
 
     def _hung_sample(self, device: Device, t: float) -> GpuSample:
-        call, age = device.calls.call, monotonic() - device.calls.call_since
-        why = f"NVML call {call or 'of this GPU'} has not returned for {max(0.0, age):.0f} s"
-        return device.lost_sample(why, t - max(0.0, age))
+        age = max(0.0, monotonic() - device.calls.call_since)
+        why = f"NVML call {device.calls.call or 'of this GPU'} has not returned for {age:.0f} s"
+        return device.lost_sample(why, self._lost_since.get(device.static.index, t - age))
 
     def hung_s(self) -> float | None:
         """For how long the call in flight has not returned, in seconds; None when none is in flight."""

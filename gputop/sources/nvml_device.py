@@ -67,10 +67,6 @@ class Device:
         self._seldom_at = self._processes_at = self._retry_at = float("-inf")
 
     @property
-    def ladder(self) -> Ladder:
-        return self._ladder
-
-    @property
     def _split(self) -> bool:
         """Whether this is a GPU whose work all happens in its MIG instances."""
         return self._parent is None and bool(self.static.mig_enabled)
@@ -138,21 +134,26 @@ class Device:
     def read(self, now: float, t: float, xid: int | str) -> GpuSample:
         """One sample. ``now`` is monotonic, ``t`` Unix time, ``xid`` the last Xid or why there is none."""
         if self.lost is not None:
-            if now < self._retry_at:
-                return self.lost_sample()
-            self.find(now, t)
+            if now >= self._retry_at:
+                self.find(now, t)
             if self.lost is not None:
-                return self.lost_sample()
+                return self.lost_sample(xid=xid)
         try:
             return self._read(now, t, xid)
         except LostGpu as gone:
             self._lose(str(gone), now, t)
-            return self.lost_sample()
+            return self.lost_sample(xid=xid)
 
-    def lost_sample(self, why: str | None = None, since: float | None = None) -> GpuSample:
-        """The last facts and the reason why there is nothing else."""
+    def lost_sample(self, why: str | None = None, since: float | None = None, xid: int | str = "") -> GpuSample:
+        """The last facts, the last Xid, and the reason why there is nothing else."""
         why = why or self.lost
-        return GpuSample(self.static, sm_reason=why, lost_reason=why, lost_since=since or self.lost_since)
+        return GpuSample(
+            self.static,
+            xid=xid if isinstance(xid, int) else None,
+            sm_reason=why,
+            lost_reason=why,
+            lost_since=since or self.lost_since,
+        )
 
     def _lose(self, why: str, now: float, t: float) -> None:
         self._retry_at = now + RETRY_LOST_S
@@ -233,7 +234,7 @@ class Device:
                 self.static,
                 sm_source=standing.source,
                 sm_window_s=activity.window_s if activity else None,
-                sm_age_s=max(0.0, now - activity.t) if activity else None,
+                sm_age_s=max(0.0, now - activity.t) if activity and activity.t is not None else None,
                 sm_reason=None if activity else standing.reason,
                 unavailable=missing,
                 **values,

@@ -21,7 +21,7 @@ HUNG_S = 2.0
 PROC_GRACE_S = 0.15
 """How long a finished NVML read waits for /proc, so that both belong to one tick."""
 LATE_S = 1.0
-LATE_INTERVALS = 2.0
+"""A read that takes longer, and longer than the interval, is late: snapshots then go on without it."""
 LOOK_AGAIN_S = 0.2
 """How often a call in flight is looked at."""
 FIRST_RETRY_S, LAST_RETRY_S = 5.0, 60.0
@@ -109,7 +109,8 @@ class Rota(Generic[P]):
 
     @property
     def _late_s(self) -> float:
-        return max(LATE_S, LATE_INTERVALS * self._interval_s)
+        # A little less, or a read that began with one tick would only be late after the tick that should say so.
+        return 0.95 * max(LATE_S, self._interval_s)
 
     def _is_late(self, busy_since: float | None, now: float) -> bool:
         return busy_since is not None and now - busy_since > self._late_s
@@ -119,7 +120,7 @@ class Rota(Generic[P]):
 
     def _run(self) -> None:
         due = monotonic() + self._interval_s
-        complete = 0
+        paired = False
         while not self._stopping:
             now = monotonic()
             if self._nvml.reads != self._nvml_reads:
@@ -132,8 +133,8 @@ class Rota(Generic[P]):
             if asked is not None and (done or now - asked >= PROC_GRACE_S):
                 self._proc_asked_at = None
                 self._publish()
-                complete += 1
-                if complete == 1:
+                if not paired and self.reading is not None:
+                    paired = True
                     due = min(due, max(now, self._reading_at + PAIR_S))
             if now >= due:
                 # A late thread skips ticks: it never tries to catch up.

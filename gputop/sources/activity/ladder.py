@@ -30,22 +30,24 @@ ACTIVITY_KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What a rung measured. ``t`` is the monotonic time of the value, ``window_s`` what it is the mean over.
+    """What a rung measured: ``t`` is the monotonic time of the value, ``window_s`` what it is the mean over.
 
-    ``values`` and ``missing`` are by catalogue key; ``values`` always holds ``sm_active_pct``.
+    Both are None where the rung cannot know them. ``values`` and ``missing`` are by catalogue key; ``values`` always
+    holds ``sm_active_pct``.
     """
 
     values: Mapping[str, float]
     missing: Mapping[str, str]
     window_s: float | None
-    t: float
+    t: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Nothing yet, and nothing wrong: why."""
+    """Nothing yet, and nothing wrong: why. ``looking`` while it is not even known whether this rung exists here."""
 
     reason: str
+    looking: bool = False
 
 
 class RungFailed(Exception):
@@ -83,6 +85,7 @@ class Standing:
 @dataclass(slots=True)
 class _Step:
     rung: Rung
+    delivered: bool = False
     bad: int = 0
     retry_at: float = -inf
     reason: str = ""
@@ -94,10 +97,6 @@ class Ladder:
 
     def __init__(self, rungs: Sequence[Rung]) -> None:
         self._steps = [_Step(rung) for rung in rungs]
-
-    def verdicts(self) -> dict[SmSource, tuple[str, str]]:
-        """Why each rung that does not work does not, and what would help, by rung."""
-        return {step.rung.name: (step.reason, step.fix) for step in self._steps if step.reason}
 
     def read(self, now: float) -> Standing:
         """Ask the rungs from the top and stop at the first that stands."""
@@ -115,8 +114,10 @@ class Ladder:
                     continue
                 return Standing(step.rung.name, None, failure.reason)
             if isinstance(got, Activity):
-                step.bad, step.reason, step.fix, step.retry_at = 0, "", "", -inf
+                step.delivered, step.bad, step.reason, step.fix = True, 0, "", ""
                 return Standing(step.rung.name, got)
+            if got.looking:
+                continue
             # After a failure a rung that only collects is still bad: it has dropped its pair and given no value.
             if step.bad and self._still_bad(step, now):
                 continue
@@ -128,12 +129,15 @@ class Ladder:
             step.rung.close()
 
     def _still_bad(self, step: _Step, now: float) -> bool:
+        """Count a tick without a value; whether to look further down now. A rung that never stood is not waited for."""
         step.bad += 1
         if step.bad < BAD_TICKS:
-            return False
+            return not step.delivered
         step.bad, step.retry_at = 0, now + PROBE_AGAIN_S
         return True
 
     def _why(self) -> str:
-        parts = [f"{step.reason}; {step.fix}" if step.fix else step.reason for step in self._steps if step.reason]
-        return "; ".join(parts) or "no SM counter on this GPU"
+        """All reasons from the top, then the most specific remedy."""
+        reasons = [step.reason for step in self._steps if step.reason] or ["no SM counter on this GPU"]
+        fixes = [step.fix for step in self._steps if step.fix]
+        return "; ".join([", ".join(reasons), *fixes[-1:]])

@@ -1,0 +1,69 @@
+"""Runs the local source and prints its snapshots as JSON lines: the other half of the tests against the stand-in.
+
+A library is found by LD_LIBRARY_PATH only when a program starts, so these tests need a program. Arguments: ``once``, or
+``live SECONDS``; then LocalSource's own as JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from gputop.model.snapshot import Snapshot
+from gputop.sources.base import SourceError, UsageError
+from gputop.sources.doctor import examine
+from gputop.sources.local import LocalSource
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses, mappings and tuples as what JSON knows."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def show(began: float, snapshot: Snapshot) -> None:
+    print(json.dumps({"after": time.monotonic() - began, **plain(snapshot)}, allow_nan=False), flush=True)
+
+
+def live(source: LocalSource, seconds: float) -> None:
+    began, news = time.monotonic(), threading.Event()
+    source.start(news.set)
+    while (left := began + seconds - time.monotonic()) > 0:
+        news.wait(left)
+        news.clear()
+        snapshot = source.poll()
+        if snapshot is not None:
+            show(began, snapshot)
+
+
+def main() -> int:
+    mode, *rest = sys.argv[1:]
+    options = json.loads(rest[-1]) if rest and rest[-1].startswith("{") else {}
+    if mode == "doctor":
+        print(json.dumps(examine(**options), allow_nan=False))
+        return 0
+    source = LocalSource(**options)
+    began = time.monotonic()
+    try:
+        if mode == "once":
+            show(began, source.read_once())
+        else:
+            live(source, float(rest[0]))
+    except (SourceError, UsageError) as error:
+        print(json.dumps({"error": type(error).__name__, "text": str(error), "after": time.monotonic() - began}))
+    closing = time.monotonic()
+    source.close()
+    print(json.dumps({"closed_in": time.monotonic() - closing, "textual": "textual" in sys.modules}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""``gputop doctor``'s data, with and without a driver."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gputop.sources.doctor import examine
+from tests.nvml.stand_in import LIBRARY, Scenario, split
+
+NO_EXPORTER = "http://127.0.0.1:1/metrics"
+
+
+def doctor(scenario: Scenario) -> dict[str, Any]:
+    scenario.write()
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.local_reader", "doctor", json.dumps({"dcgm_url": NO_EXPORTER})],
+        env=scenario.environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def rungs(gpu: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {rung["rung"]: rung for rung in gpu["rungs"]}
+
+
+@pytest.mark.nvml
+def test_a_gpu_with_gpm_needs_nothing(nvml_scenario: Callable[..., Scenario]) -> None:
+    report = doctor(nvml_scenario(2))
+    assert report["schema"] == 1
+    assert report["driver"] == "570.86.15"
+    assert report["nvml"] == "12.570.86.15"
+    assert report["library"].endswith(LIBRARY)
+    assert [gpu["sm_source"] for gpu in report["gpus"]] == ["gpm", "gpm"]
+    found = rungs(report["gpus"][0])
+    assert list(found) == ["gpm", "dcgm-exporter", "dcgmi", "bound", "none"]
+    assert found["gpm"]["ok"]
+    assert found["gpm"]["fix"] is None
+    assert found["bound"]["ok"]
+    assert not any("SM activity" in problem for problem in report["problems"])
+
+
+@pytest.mark.nvml
+def test_a_gpu_without_gpm_says_what_would_help(nvml_scenario: Callable[..., Scenario]) -> None:
+    report = doctor(nvml_scenario(1, "NVIDIA A100-SXM4-80GB"))
+    (gpu,) = report["gpus"]
+    assert gpu["sm_source"] == "bound"
+    found = rungs(gpu)
+    assert not found["gpm"]["ok"]
+    assert "Ampere has no GPM counters" in found["gpm"]["reason"]
+    assert not found["dcgm-exporter"]["ok"]
+    assert "DCGM_FI_PROF_SM_ACTIVE" in found["dcgm-exporter"]["fix"]
+    assert any("SM activity is not measured" in problem for problem in report["problems"])
+
+
+@pytest.mark.nvml
+def test_a_lost_gpu_and_a_split_one_are_told_apart(nvml_scenario: Callable[..., Scenario]) -> None:
+    scenario = nvml_scenario(2)
+    split(scenario.gpus[0], 0, 1)
+    scenario.error("*", 15, gpu=1)
+    report = doctor(scenario)
+    parent, lost, instance = report["gpus"]
+    assert "instances" in rungs(parent)["gpm"]["fix"]
+    assert lost["lost_reason"]
+    assert rungs(instance)["gpm"]["ok"]
+    assert [problem.split(":")[0] for problem in report["problems"] if problem.startswith("GPU")] == ["GPU 1"]
+
+
+def test_without_a_driver_there_are_problems_and_no_gpus(tmp_path: Any) -> None:
+    report = examine(dcgm_url=NO_EXPORTER, proc=str(tmp_path), terminal={"colors": 256})
+    json.dumps(report)
+    assert report["gpus"] == []
+    assert report["driver"] is None
+    assert report["problems"][0].endswith("gputop demo")
+    assert report["terminal"] == {"colors": 256}
+    assert report["versions"]["nvidia-ml-py"]
+    assert report["kernel"]["psi"] is False
+    assert any("schedstat" in problem for problem in report["problems"])
+    assert any("hidepid" in problem for problem in report["problems"])

@@ -1,0 +1,232 @@
+"""GPM pairs and the ladder above them, with pynvml's functions replaced and time given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import nan
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml
+import pytest
+
+from gputop.sources.activity.bound import bound
+from gputop.sources.activity.gpm import METRICS, Gpm
+from gputop.sources.activity.ladder import Activity, Ladder, RungFailed, Waiting
+from gputop.sources.nvml_calls import Calls, LostGpu
+
+
+@dataclass
+class Driver:
+    """Plays GPM: samples are numbers counted upwards, metrics are what ``metrics`` says."""
+
+    supported: bool = True
+    metrics: dict[int, float] = field(default_factory=dict)
+    returns: dict[int, int] = field(default_factory=dict)
+    error: int | None = None
+    held: list[object] = field(default_factory=list)
+    taken: list[tuple[Any, ...]] = field(default_factory=list)
+    pairs: int = 0
+
+    def alloc(self) -> Any:
+        sample = pynvml.c_nvmlGpmSample_t()
+        self.held.append(sample)
+        return sample
+
+    def take(self, *arguments: Any) -> None:
+        if self.error is not None:
+            raise pynvml.NVMLError(self.error)
+        self.taken.append(arguments)
+
+    def compute(self, pair: Any) -> None:
+        self.pairs += 1
+        for slot in range(pair.numMetrics):
+            metric = pair.metrics[slot]
+            metric.value = self.metrics.get(metric.metricId, 1.0)
+            metric.nvmlReturn = self.returns.get(metric.metricId, 0)
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+    played = Driver()
+    monkeypatch.setattr(
+        pynvml, "nvmlGpmQueryDeviceSupport", lambda _: SimpleNamespace(isSupportedDevice=int(played.supported))
+    )
+    monkeypatch.setattr(pynvml, "nvmlGpmSampleAlloc", played.alloc)
+    monkeypatch.setattr(pynvml, "nvmlGpmSampleFree", played.held.remove)
+    monkeypatch.setattr(pynvml, "nvmlGpmSampleGet", played.take)
+    monkeypatch.setattr(pynvml, "nvmlGpmMigSampleGet", played.take)
+    monkeypatch.setattr(pynvml, "nvmlGpmMetricsGet", played.compute)
+    yield played
+
+
+def gpm(interval_s: float = 1.0, mig: tuple[Any, int] | None = None) -> Gpm:
+    return Gpm(Calls("handle"), interval_s, "hopper", mig)
+
+
+def measured(value: object) -> Activity:
+    assert isinstance(value, Activity), value
+    return value
+
+
+def test_the_value_exists_from_the_second_sample_with_its_window(driver: Driver) -> None:
+    driver.metrics = {2: 7.75, 20: 2.0, 60: 3.0}
+    rung = gpm()
+    assert rung.read(10.0) == Waiting("collecting: needs two samples")
+    got = measured(rung.read(11.5))
+    assert got.values["sm_active_pct"] == 7.75
+    assert got.values["pcie_tx_bytes_per_s"] == 2 * 1048576
+    assert got.values["nvlink_rx_bytes_per_s"] == 3 * 1048576
+    assert got.window_s == 1.5
+    assert got.t == 11.5
+    assert got.values.keys() == {key for key, _ in METRICS.values()}
+
+
+def test_two_samples_are_swapped_and_never_more_are_made(driver: Driver) -> None:
+    rung = gpm()
+    for tick in range(6):
+        rung.read(float(tick))
+    assert len(driver.held) == 2
+    assert [sample for _, sample in driver.taken[:4]] == [driver.held[i] for i in (1, 0, 1, 0)]
+    assert driver.pairs == 5
+
+
+def test_samples_are_freed(driver: Driver) -> None:
+    rung = gpm()
+    rung.read(1.0)
+    rung.close()
+    assert driver.held == []
+
+
+def test_a_pair_that_would_be_too_close_is_not_made(driver: Driver) -> None:
+    rung = gpm()
+    rung.read(10.0)
+    assert isinstance(rung.read(10.1), Waiting)
+    first = measured(rung.read(10.25))
+    assert rung.read(10.35) is first
+    assert driver.pairs == 1
+
+
+def test_a_pair_older_than_ten_intervals_is_dropped(driver: Driver) -> None:
+    rung = gpm(interval_s=0.5)
+    rung.read(10.0)
+    assert isinstance(rung.read(15.5), Waiting)
+    assert measured(rung.read(16.0)).window_s == 0.5
+
+
+@pytest.mark.parametrize("bad", [nan, float("inf"), -1.0, 100.6, 4e9])
+def test_an_impossible_sm_value_fails_and_drops_the_pair(driver: Driver, bad: float) -> None:
+    rung = gpm()
+    rung.read(1.0)
+    driver.metrics = {2: bad}
+    with pytest.raises(RungFailed) as failure:
+        rung.read(2.0)
+    assert not failure.value.forever
+    driver.metrics = {2: 50.0}
+    assert isinstance(rung.read(3.0), Waiting)
+    assert measured(rung.read(4.0)).values["sm_active_pct"] == 50.0
+
+
+def test_rounding_above_a_hundred_is_a_hundred(driver: Driver) -> None:
+    driver.metrics = {2: 100.4}
+    rung = gpm()
+    rung.read(1.0)
+    assert measured(rung.read(2.0)).values["sm_active_pct"] == 100.0
+
+
+def test_each_metric_is_judged_by_its_own_return(driver: Driver) -> None:
+    driver.metrics = {5: 40.0, 10: nan}
+    driver.returns = {5: pynvml.NVML_ERROR_NOT_SUPPORTED}
+    rung = gpm()
+    rung.read(1.0)
+    got = measured(rung.read(2.0))
+    assert got.missing["tensor_active_pct"] == "not supported by this GPU"
+    assert "no number" in got.missing["dram_active_pct"]
+    assert "tensor_active_pct" not in got.values
+
+
+def test_a_gpu_without_gpm_is_asked_once_and_named(driver: Driver) -> None:
+    driver.supported = False
+    with pytest.raises(RungFailed, match="Hopper has no GPM counters") as failure:
+        gpm().read(1.0)
+    assert failure.value.forever
+    assert driver.held == []
+
+
+def test_a_lost_gpu_is_not_a_failed_rung(driver: Driver) -> None:
+    driver.error = pynvml.NVML_ERROR_GPU_IS_LOST
+    with pytest.raises(LostGpu):
+        gpm().read(1.0)
+
+
+def test_a_mig_instance_is_sampled_through_its_parent(driver: Driver) -> None:
+    gpm(mig=("parent", 7)).read(1.0)
+    assert driver.taken[0][:2] == ("parent", 7)
+
+
+def standing_ladder(driver: Driver) -> Ladder:
+    """A ladder whose GPM has measured at times -2 and -1."""
+    ladder = Ladder([gpm()])
+    ladder.read(-2.0)
+    assert ladder.read(-1.0).activity is not None
+    return ladder
+
+
+def test_three_bad_ticks_lead_down_and_a_minute_later_up_again(driver: Driver) -> None:
+    ladder = standing_ladder(driver)
+    driver.error = pynvml.NVML_ERROR_TIMEOUT
+    assert [ladder.read(float(t)).source for t in (0, 1, 2, 3)] == ["gpm", "gpm", None, None]
+    assert ladder.read(3.0).reason == "GPM: the driver timed out; run dcgm-exporter with DCGM_FI_PROF_SM_ACTIVE enabled"
+    driver.error = None
+    taken = len(driver.taken)
+    assert ladder.read(61.9).source is None
+    assert len(driver.taken) == taken
+    assert ladder.read(62.1).source == "gpm"
+    assert measured(ladder.read(63.1).activity).values["sm_active_pct"] == 1.0
+
+
+def test_ticks_that_collect_after_a_failure_are_bad_too(driver: Driver) -> None:
+    """Each failure drops the pair, so failures alternate with collecting: that must not keep the rung forever."""
+    ladder = standing_ladder(driver)
+    driver.metrics = {2: nan}
+    assert [ladder.read(float(t)).source for t in range(4)] == ["gpm", "gpm", None, None]
+
+
+def test_a_rung_that_never_stood_is_not_waited_for(driver: Driver) -> None:
+    """GPM that claims support but never gives a number (a vGPU): the rung below is shown from the first failure."""
+    ladder = Ladder([gpm()])
+    driver.metrics = {2: nan}
+    assert [ladder.read(float(t)).source for t in range(4)] == ["gpm", None, None, None]
+
+
+class _Rung:
+    def __init__(self, *answers: Activity | Waiting | RungFailed) -> None:
+        self.answers = list(answers)
+
+    @property
+    def name(self) -> Any:
+        return "dcgmi"
+
+    def read(self, now: float) -> Activity | Waiting:
+        answer = self.answers.pop(0)
+        if isinstance(answer, RungFailed):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        self.answers.clear()
+
+
+def test_a_rung_that_only_looks_leaves_the_choice_to_the_next(driver: Driver) -> None:
+    value = Activity({"sm_active_pct": 5.0}, {}, None, None)
+    ladder = Ladder([_Rung(Waiting("asking", looking=True), RungFailed("absent", True)), _Rung(value, value)])
+    assert ladder.read(1.0).activity is value
+    assert ladder.read(2.0).activity is value
+
+
+def test_the_bound_is_what_utilisation_proves() -> None:
+    assert bound(66, 132) == (0.5, 66.0)
+    assert bound(8, None) == (None, 8.0)
+    assert bound(0, 132) == (0.0, 0.0)
+    assert bound(None, 132) == (None, None)

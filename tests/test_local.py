@@ -1,0 +1,296 @@
+"""The local source against a true shared library: values, errors, hangs, MIG and choice of GPUs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gputop.model.metrics import GPU_METRICS
+from tests.nvml.stand_in import GIB, MIB, Failure, Process, Scenario, split, uuid_of
+
+pytestmark = pytest.mark.nvml
+
+A100 = "NVIDIA A100-SXM4-80GB"
+MakeScenario = Callable[..., Scenario]
+
+
+class Run:
+    """What one run of the reader printed: snapshots or an error, and how it ended."""
+
+    def __init__(self, scenario: Scenario, *arguments: str, **options: Any) -> None:
+        scenario.write()
+        environment = {**scenario.environment(), **options.pop("environ", {})}
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.local_reader", *arguments, json.dumps(options)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert done.stderr == ""
+        *self.snapshots, self.end = [json.loads(line) for line in done.stdout.splitlines()]
+
+    @property
+    def last(self) -> dict[str, Any]:
+        snapshot: dict[str, Any] = self.snapshots[-1]
+        return snapshot
+
+    def gpu(self, position: int) -> dict[str, Any]:
+        gpu: dict[str, Any] = self.last["gpus"][position]
+        return gpu
+
+
+def test_one_snapshot_has_the_librarys_exact_values(nvml_scenario: MakeScenario) -> None:
+    scenario = nvml_scenario(2)
+    gpu = scenario.gpus[1]
+    gpu.set(util=97, mem_util=33, mem_used_bytes=61 * GIB + 12345, power_w=412.345, temp_c=71, sm_clock_mhz=1755)
+    gpu.set(mem_clock_mhz=2600, pcie_gen=4, pcie_width=8, pcie_tx_mib=123, pcie_rx_mib=4567, throttle=0x24)
+    gpu.gpm[2] = 7.84
+    gpu.processes = [Process(os.getpid(), 3 * GIB + 1, sm=41), Process(os.getppid(), None, type="G")]
+    run = Run(scenario, "once")
+    got = run.gpu(1)
+    expected = {
+        "util_pct": 97,
+        "mem_util_pct": 33,
+        "mem_used_bytes": 61 * GIB + 12345,
+        "mem_total_bytes": 80 * GIB,
+        "power_w": 412.345,
+        "power_limit_w": 700,
+        "temp_c": 71,
+        "mem_temp_c": 70,
+        "temp_slowdown_c": 90,
+        "sm_clock_mhz": 1755,
+        "sm_clock_max_mhz": 1980,
+        "mem_clock_mhz": 2600,
+        "pcie_gen": 4,
+        "pcie_width": 8,
+        "pcie_gen_max": 5,
+        "pcie_width_max": 16,
+        "pcie_tx_bytes_per_s": 123 * MIB,
+        "pcie_rx_bytes_per_s": 4567 * MIB,
+        "throttle_reasons": 0x24,
+        "pstate": 0,
+        "ecc_uncorrected": 0,
+        "remap_pending": False,
+    }
+    assert {key: got[key] for key in expected} == expected
+    assert abs(got["sm_active_pct"] - 7.84) < 0.5
+    assert got["sm_source"] == "gpm"
+    assert 0.2 <= got["sm_window_s"] < 1.0
+    assert got["static"] == {
+        "index": 1,
+        "uuid": uuid_of(1),
+        "name": "NVIDIA H100 80GB HBM3",
+        "architecture": "hopper",
+        "sm_count": 132,
+        "pci_bus_id": "00000000:1B:00.0",
+        "driver": "570.86.15",
+        "nvlink_peak_bytes_per_s": 18 * 26562e6,
+        "mig_enabled": False,
+        "mig_parent": None,
+        "mig_instance": None,
+    }
+    own = {(p["pid"], p["type"]): p["gpu_mem_bytes"] for p in run.last["processes"] if p["role"] == "gpu"}
+    assert own == {(os.getpid(), "C"): 3 * GIB + 1, (os.getppid(), "G"): None}
+
+
+def test_every_absent_value_has_its_reason(nvml_scenario: MakeScenario) -> None:
+    scenario = nvml_scenario(1, A100)
+    scenario.gpus[0].set(power_w=None, fan=None, encoder=Failure(4), nvlink_links=0)
+    split_node = Run(scenario, "once").last["gpus"]
+    scenario.gpus[0].set(gpm_supported=0)
+    split(scenario.gpus[0], 0, 2)
+    for gpu in [*split_node, *Run(scenario, "once").last["gpus"]]:
+        absent = {key for key in GPU_METRICS if gpu[key] is None}
+        assert absent
+        assert absent == gpu["unavailable"].keys()
+        assert all(gpu["unavailable"].values())
+
+
+def test_one_snapshot_takes_two_samples_and_no_longer(nvml_scenario: MakeScenario) -> None:
+    run = Run(nvml_scenario(8), "once")
+    assert [gpu["sm_active_pct"] for gpu in run.last["gpus"]] == [25.0] * 8
+    assert run.last["after"] < 0.6
+    assert run.last["stale"] == {}
+    assert run.last["host"]["cpu_pct"] is not None
+    assert not run.end["textual"]
+
+
+def test_all_samples_are_freed_before_shutdown(nvml_scenario: MakeScenario) -> None:
+    scenario = nvml_scenario(3)
+    run = Run(scenario, "live", "0.7")
+    assert len(run.snapshots) >= 2
+    assert scenario.sessions()[-1].endswith("shutdown samples=0 event_sets=0")
+    calls = scenario.calls()
+    assert calls["nvmlInitWithFlags"] == calls["nvmlShutdown"] == 1
+    assert calls["nvmlGpmSampleAlloc"] == 6
+    assert "nvmlDeviceGetPcieThroughput" not in calls
+    assert "nvmlGpmSetStreamingEnabled" not in calls
+
+
+def test_without_gpm_utilisation_bounds_sm_activity(nvml_scenario: MakeScenario) -> None:
+    scenario = nvml_scenario(1, A100)
+    scenario.gpus[0].set(util=54, pcie_rx_mib=1000)
+    gpu = Run(scenario, "once", dcgm_url="http://127.0.0.1:1/metrics").gpu(0)
+    assert gpu["sm_active_pct"] is None
+    assert (gpu["sm_source"], gpu["sm_low_pct"], gpu["sm_high_pct"]) == ("bound", 54 / 108, 54)
+    assert gpu["sm_reason"].startswith("Ampere has no GPM counters")
+    assert abs(gpu["pcie_rx_bytes_per_s"] / (1000 * MIB) - 1) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(9, "driver is not loaded"), (18, "upgraded under the running kernel"), (4, "no permission"), (999, "unknown")],
+)
+def test_a_driver_that_does_not_start_says_so_at_once(nvml_scenario: MakeScenario, code: int, words: str) -> None:
+    scenario = nvml_scenario(1)
+    scenario.error("nvmlInitWithFlags", code)
+    for mode in (["once"], ["live", "5"]):
+        (error,) = Run(scenario, *mode).snapshots
+        assert error["error"] == "SourceError"
+        assert words in error["text"]
+        assert error["text"].endswith("gputop demo")
+        assert error["after"] < 0.5
+
+
+def test_a_gpu_that_does_not_exist_is_a_usage_error(nvml_scenario: MakeScenario) -> None:
+    (error,) = Run(nvml_scenario(2), "live", "5", gpus="7").snapshots
+    assert error["error"] == "UsageError"
+    assert "--gpus 7" in error["text"]
+    assert "GPUs 0, 1" in error["text"]
+
+
+def test_only_the_chosen_gpus_are_read(nvml_scenario: MakeScenario) -> None:
+    scenario = nvml_scenario(4)
+    run = Run(scenario, "once", gpus=f"{uuid_of(3)},1")
+    assert [gpu["static"]["index"] for gpu in run.last["gpus"]] == [1, 3]
+    run = Run(scenario, "once", visible=True, environ={"CUDA_VISIBLE_DEVICES": "2"})
+    assert [gpu["static"]["index"] for gpu in run.last["gpus"]] == [2]
+    run = Run(scenario, "once", visible=True, environ={"CUDA_VISIBLE_DEVICES": ""})
+    assert run.last["gpus"] == []
+    assert "hides every GPU" in run.last["notices"][0]
+
+
+@pytest.mark.parametrize("code", [15, 16, 999])
+def test_a_gpu_lost_while_running_leaves_the_others_alone(nvml_scenario: MakeScenario, code: int) -> None:
+    scenario = nvml_scenario(3)
+    scenario.error("*", code, gpu=1, after=60)
+    run = Run(scenario, "live", "1.2", interval_s=0.25)
+    lost = run.gpu(1)
+    assert lost["lost_reason"]
+    assert lost["static"]["name"] == "NVIDIA H100 80GB HBM3"
+    assert lost["util_pct"] is None
+    since = {s["gpus"][1]["lost_since"] for s in run.snapshots if s["gpus"][1]["lost_reason"]}
+    assert len(since) == 1
+    assert run.snapshots[0]["t"] <= since.pop() <= run.last["t"]
+    assert [gpu["sm_active_pct"] for gpu in run.last["gpus"]] == [25.0, None, 25.0]
+    events = [(e["kind"], e["gpu"]) for s in run.snapshots for e in s["events"]]
+    assert events == [("gpu_lost", 1)]
+
+
+def test_a_gpu_that_cannot_be_found_is_one_lost_pane(nvml_scenario: MakeScenario) -> None:
+    scenario = nvml_scenario(2)
+    scenario.error("nvmlDeviceGetHandleByIndex", 15, gpu=0)
+    run = Run(scenario, "once")
+    assert run.gpu(0)["lost_reason"].startswith("GPU is lost")
+    assert run.gpu(0)["static"]["index"] == 0
+    assert run.gpu(1)["sm_active_pct"] == 25.0
+
+
+def test_a_hung_call_costs_one_gpu_and_gives_it_back(nvml_scenario: MakeScenario) -> None:
+    scenario = nvml_scenario(3)
+    scenario.hang("nvmlDeviceGetPowerUsage", 1.5, gpu=1, after=2, times=1)
+    run = Run(scenario, "live", "3.2", interval_s=0.25, hung_s=0.5)
+    reasons = [s["gpus"][1]["lost_reason"] for s in run.snapshots]
+    hung = [i for i, reason in enumerate(reasons) if reason]
+    assert reasons[hung[0]].startswith("NVML call nvmlDeviceGetPowerUsage has not returned for")
+    assert len(hung) >= 2
+    assert all(run.snapshots[i]["gpus"][2]["sm_active_pct"] == 25.0 for i in hung[1:])
+    assert len({run.snapshots[i]["gpus"][1]["lost_since"] for i in hung}) == 1
+    assert run.gpu(1)["lost_reason"] is None
+    assert run.gpu(1)["sm_active_pct"] == 25.0
+    times = [s["t"] for s in run.snapshots]
+    assert times == sorted(set(times))
+    assert run.end["closed_in"] < 0.3
+    assert scenario.sessions()[-1].endswith("shutdown samples=0 event_sets=0")
+
+
+def test_a_hung_gpu_does_not_hold_up_one_snapshot_or_the_end(nvml_scenario: MakeScenario) -> None:
+    scenario = nvml_scenario(2)
+    scenario.hang("nvmlDeviceGetUtilizationRates", 30, gpu=0)
+    run = Run(scenario, "once")
+    assert run.last["after"] < 2.2
+    assert "has not returned" in run.gpu(0)["lost_reason"]
+    assert run.gpu(1)["util_pct"] == 90
+    assert run.end["closed_in"] < 0.3
+
+
+def test_a_hung_start_is_told_and_not_waited_for(nvml_scenario: MakeScenario) -> None:
+    scenario = nvml_scenario(1)
+    scenario.hang("nvmlInitWithFlags", 30)
+    run = Run(scenario, "once")
+    assert run.last["after"] < 2.3
+    assert run.last["gpus"] == []
+    assert "NVML has not answered" in run.last["notices"][0]
+    assert run.last["stale"]["nvml"] > 1.0
+    assert run.last["host"]["mem_total_bytes"] > 0
+
+
+def test_mig_instances_are_entries_of_their_own(nvml_scenario: MakeScenario) -> None:
+    scenario = nvml_scenario(1)
+    split(scenario.gpus[0], 0, 2)
+    scenario.gpus[0].instances[1].gpm[2] = 61.0
+    scenario.gpus[0].instances[1].processes = [Process(os.getpid(), GIB)]
+    run = Run(scenario, "once")
+    parent, first, second = run.last["gpus"]
+    assert parent["static"]["mig_enabled"]
+    assert parent["sm_source"] == "none"
+    assert "MIG" in parent["unavailable"]["util_pct"]
+    assert [g["static"]["mig_parent"] for g in (first, second)] == [uuid_of(0)] * 2
+    assert [g["static"]["mig_instance"] for g in (first, second)] == ["7/0", "8/0"]
+    assert (first["static"]["sm_count"], second["sm_active_pct"]) == (16, 61.0)
+    assert first["mem_total_bytes"] == 10 * GIB
+    assert [(p["pid"], p["gpu"]) for p in run.last["processes"] if p["role"] == "gpu"] == [(os.getpid(), 2)]
+
+
+def test_an_xid_is_an_event_and_stays_as_the_last_one(nvml_scenario: MakeScenario) -> None:
+    scenario = nvml_scenario(2)
+    scenario.gpus[1].xids = [63, 94]
+    run = Run(scenario, "live", "0.6")
+    assert [(e["kind"], e["gpu"], e["text"]) for e in run.snapshots[0]["events"]] == [
+        ("xid", 1, "Xid 63"),
+        ("xid", 1, "Xid 94"),
+    ]
+    assert run.gpu(1)["xid"] == 94
+    assert run.gpu(0)["xid"] is None
+
+
+def test_a_millisecond_a_call_misses_no_tick(nvml_scenario: MakeScenario) -> None:
+    scenario = nvml_scenario(8)
+    scenario.latency_us = 1000
+    run = Run(scenario, "live", "3.4")
+    assert all(snapshot["stale"] == {} for snapshot in run.snapshots)
+    assert len(run.snapshots) >= 4
+
+
+def test_memory_of_a_unified_gpu_points_to_the_host(nvml_scenario: MakeScenario) -> None:
+    scenario = nvml_scenario(1)
+    scenario.gpus[0].set(mem_used_bytes=None, mem_total_bytes=None)
+    scenario.error("nvmlDeviceGetMemoryInfo", 3)
+    gpu = Run(scenario, "once").gpu(0)
+    assert gpu["mem_used_bytes"] is None
+    assert "host" in gpu["unavailable"]["mem_used_bytes"]
+
+
+def test_a_refused_process_list_is_a_notice(nvml_scenario: MakeScenario) -> None:
+    scenario = nvml_scenario(2)
+    scenario.error("nvmlDeviceGetComputeRunningProcesses_v3", 4)
+    notices = Run(scenario, "once").last["notices"]
+    assert any(notice.startswith("GPU 0, 1: no process list: no permission") for notice in notices)

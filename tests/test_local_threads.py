@@ -1,0 +1,92 @@
+"""The collecting threads: a failing read is told, a hanging one is not waited for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gputop.sources.collector import Collector, Retired
+
+PATIENCE_S = 5.0
+
+
+@contextmanager
+def collecting(
+    answers: list[object], close: threading.Event | None = None
+) -> Iterator[tuple[Collector[object], threading.Event]]:
+    done = threading.Event()
+
+    def read() -> object:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, threading.Event):
+            answer.wait(PATIENCE_S)
+        return answer
+
+    collector: Collector[object] = Collector("test", read, done.set, close.set if close else None)
+    try:
+        yield collector, done
+    finally:
+        collector.stop()
+
+
+def finish(collector: Collector[object], done: threading.Event) -> None:
+    assert done.wait(PATIENCE_S)
+    done.clear()
+    assert collector.busy_since is None
+
+
+def test_a_failing_read_is_kept_and_the_next_one_clears_it() -> None:
+    with collecting([ValueError("bad"), "good"]) as (collector, done):
+        collector.start()
+        finish(collector, done)
+        assert str(collector.error) == "bad"
+        assert collector.latest is None
+        collector.ask()
+        finish(collector, done)
+        assert (collector.latest, collector.error, collector.reads) == ("good", None, 2)
+
+
+def test_asking_a_busy_collector_changes_nothing() -> None:
+    gate = threading.Event()
+    with collecting([gate, "second"]) as (collector, done):
+        collector.start()
+        since = collector.busy_since
+        collector.ask()
+        assert collector.busy_since == since
+        gate.set()
+        finish(collector, done)
+        assert collector.reads == 1
+
+
+def test_stopping_closes_on_the_collecting_thread() -> None:
+    closed = threading.Event()
+    with collecting(["one"], closed) as (collector, done):
+        collector.start()
+        finish(collector, done)
+        collector.stop()
+        assert closed.wait(PATIENCE_S)
+        collector.join(PATIENCE_S)
+
+
+def test_the_end_is_not_waited_for_while_a_read_hangs() -> None:
+    gate, closed = threading.Event(), threading.Event()
+    with collecting([gate], closed) as (collector, _):
+        collector.start()
+        collector.stop()
+        collector.join(0.05)
+        assert not closed.is_set()
+        gate.set()
+        assert closed.wait(PATIENCE_S)
+
+
+def test_a_retired_thread_leaves_what_another_uses_open() -> None:
+    closed = threading.Event()
+    with collecting([Retired()], closed) as (collector, done):
+        collector.start()
+        collector.join(PATIENCE_S)
+        assert not closed.is_set()
+        assert not done.is_set()
+        assert collector.error is None

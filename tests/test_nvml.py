@@ -1,0 +1,251 @@
+"""How answers and errors of NVML become values and reasons, with pynvml's functions replaced and time given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml
+import pytest
+
+from gputop.sources.nvml_calls import Calls, LostGpu, Values
+from gputop.sources.nvml_errors import cannot_start, printable
+from gputop.sources.nvml_fields import Fields, Rate
+from gputop.sources.nvml_processes import NO_SAMPLES, GpuProcesses
+from gputop.sources.nvml_questions import EVERY_TICK, MEMORY_V2, SELDOM, Question
+
+
+class Script:
+    """Replaces one pynvml function: each call takes the next answer; an int is raised as an NVML error."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[Any, ...]] = []
+        monkeypatch.setattr(pynvml, name, self, raising=False)
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.asked.append(arguments)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, int):
+            raise pynvml.NVMLError(answer)
+        return answer
+
+
+def question(key: str) -> Question:
+    return next(q for q in (*EVERY_TICK, *SELDOM, MEMORY_V2) if key in q.keys)
+
+
+def ask(calls: Calls, key: str, now: float = 0.0) -> Any:
+    """The value of a key, or the reason for its absence."""
+    into = Values()
+    question(key).put(calls, into, now)
+    return into.values.get(key, into.missing.get(key))
+
+
+def test_not_supported_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    fan = Script(monkeypatch, "nvmlDeviceGetFanSpeed", pynvml.NVML_ERROR_NOT_SUPPORTED)
+    calls = Calls("handle")
+    assert [ask(calls, "fan_pct", now) for now in (0.0, 1.0, 1e6)] == ["not supported by this GPU"] * 3
+    assert len(fan.asked) == 1
+
+
+def test_no_permission_is_asked_again_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    fan = Script(monkeypatch, "nvmlDeviceGetFanSpeed", pynvml.NVML_ERROR_NO_PERMISSION)
+    calls = Calls("handle")
+    assert str(ask(calls, "fan_pct", 0.0)).startswith("no permission")
+    ask(calls, "fan_pct", 59.9)
+    assert len(fan.asked) == 1
+    ask(calls, "fan_pct", 60.1)
+    assert len(fan.asked) == 2
+
+
+def test_a_call_that_an_old_driver_lacks_falls_back_to_its_older_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    Script(monkeypatch, "nvmlDeviceGetCurrentClocksEventReasons", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCurrentClocksThrottleReasons", lambda _: 0x24)
+    assert ask(Calls("handle"), "throttle_reasons") == 0x24
+
+
+@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED])
+def test_any_call_can_tell_that_the_gpu_is_lost(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    Script(monkeypatch, "nvmlDeviceGetFanSpeed", code)
+    with pytest.raises(LostGpu):
+        ask(Calls("handle"), "fan_pct")
+
+
+def test_an_unknown_error_means_a_lost_gpu_only_from_a_core_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    Script(monkeypatch, "nvmlDeviceGetFanSpeed", pynvml.NVML_ERROR_UNKNOWN)
+    Script(monkeypatch, "nvmlDeviceGetPowerUsage", pynvml.NVML_ERROR_UNKNOWN)
+    assert "unknown error" in ask(Calls("handle"), "fan_pct")
+    with pytest.raises(LostGpu):
+        ask(Calls("handle"), "power_w")
+
+
+def test_values_keep_their_exact_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetPowerUsage", lambda _: 412345)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetUtilizationRates", lambda _: SimpleNamespace(gpu=97, memory=12))
+    monkeypatch.setattr(
+        pynvml, "nvmlDeviceGetMemoryInfo", lambda *_: SimpleNamespace(used=2**40 + 1, total=2**41, free=0)
+    )
+    calls = Calls("handle")
+    assert ask(calls, "power_w") == 412.345
+    assert (ask(calls, "util_pct"), ask(calls, "mem_util_pct")) == (97, 12)
+    assert (ask(calls, "mem_used_bytes"), ask(calls, "mem_total_bytes")) == (2.0**40 + 1, 2.0**41)
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "answer"),
+    [
+        ("util_pct", "nvmlDeviceGetUtilizationRates", SimpleNamespace(gpu=255, memory=1)),
+        ("fan_pct", "nvmlDeviceGetFanSpeed", 4000),
+        ("pcie_gen", "nvmlDeviceGetCurrPcieLinkGeneration", 0xFFFFFFFF),
+        ("pstate", "nvmlDeviceGetPerformanceState", 32),
+        ("power_limit_w", "nvmlDeviceGetEnforcedPowerLimit", 0xFFFFFFFF),
+    ],
+)
+def test_garbage_and_sentinels_are_absent_with_a_reason(
+    monkeypatch: pytest.MonkeyPatch, key: str, name: str, answer: Any
+) -> None:
+    monkeypatch.setattr(pynvml, name, lambda _: answer)
+    into = Values()
+    question(key).put(Calls("handle"), into, 0.0)
+    assert key not in into.values
+    assert into.missing[key].startswith("the driver gives")
+
+
+def test_the_call_in_flight_is_visible_to_a_watchdog(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls("handle")
+    seen: list[str | None] = []
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetFanSpeed", lambda _: seen.append(calls.call) or 30)
+    assert ask(calls, "fan_pct") == 30
+    assert seen == ["nvmlDeviceGetFanSpeed"]
+    assert calls.call is None
+
+
+def test_rates_need_two_counts_and_a_counter_that_rises() -> None:
+    rate = Rate()
+    assert rate.feed(1000, 10.0) == "collecting: needs two reads"
+    assert rate.feed(5000, 12.0) == 2000.0
+    assert rate.feed(100, 13.0) == "the counter started again"
+    assert rate.feed(100, 14.0) == 0.0
+    rate.forget()
+    assert isinstance(rate.feed(10**9, 15.0), str)
+
+
+def _field(number: int, value: int, code: int = 0) -> Any:
+    field = pynvml.c_nvmlFieldValue_t()
+    field.fieldId, field.nvmlReturn = number, code
+    field.valueType = pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
+    field.value.ullVal = value
+    return field
+
+
+def test_fields_become_values_and_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = [_field(82, 71), _field(83, 5_000_500), _field(197, 1000), _field(198, 0, pynvml.NVML_ERROR_NOT_SUPPORTED)]
+    second = [_field(82, 72), _field(83, 5_001_000), _field(197, 4000), _field(198, 0, pynvml.NVML_ERROR_NOT_SUPPORTED)]
+    Script(monkeypatch, "nvmlDeviceGetFieldValues", first, second)
+    fields, calls = Fields(nvlink=False), Calls("handle")
+    fields.put(calls, Values(), 10.0, frozenset())
+    into = Values()
+    fields.put(calls, into, 12.0, frozenset())
+    assert into.values == {"mem_temp_c": 72, "energy_j": 5001.0, "pcie_tx_bytes_per_s": 1500.0}
+    assert into.missing == {"pcie_rx_bytes_per_s": "not supported by this GPU"}
+
+
+def test_counters_are_not_asked_for_what_gpm_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They cost the driver ten times as much as anything else in the batch."""
+    asked = Script(monkeypatch, "nvmlDeviceGetFieldValues", [])
+    Fields(nvlink=False).put(Calls("h"), Values(), 1.0, frozenset({"pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"}))
+    assert asked.asked == [("h", (82, 83))]
+
+
+def test_energy_falls_back_to_its_own_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    Script(monkeypatch, "nvmlDeviceGetFieldValues", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetTotalEnergyConsumption", lambda _: 1500)
+    into = Values()
+    Fields(nvlink=False).put(Calls("handle"), into, 0.0, frozenset())
+    assert into.values == {"energy_j": 1.5}
+    assert into.missing["mem_temp_c"] == "not offered by this driver"
+
+
+Listing = Callable[..., None]
+
+
+@pytest.fixture
+def listing(monkeypatch: pytest.MonkeyPatch) -> Listing:
+    """Sets the process lists and the utilisation samples (a list, or an error)."""
+
+    def play(compute: Any = (), graphics: Any = (), samples: Any = pynvml.NVML_ERROR_NOT_FOUND, info: Any = ()) -> None:
+        Script(monkeypatch, "nvmlDeviceGetComputeRunningProcesses_v3", compute)
+        Script(monkeypatch, "nvmlDeviceGetGraphicsRunningProcesses_v3", graphics)
+        Script(monkeypatch, "nvmlDeviceGetMPSComputeRunningProcesses_v3", pynvml.NVML_ERROR_NOT_SUPPORTED)
+        Script(monkeypatch, "nvmlDeviceGetProcessUtilization", samples)
+        Script(monkeypatch, "nvmlDeviceGetProcessesUtilizationInfo", info or pynvml.NVML_ERROR_NOT_FOUND)
+
+    return play
+
+
+def row(pid: int, used: int | None) -> Any:
+    return SimpleNamespace(pid=pid, usedGpuMemory=used)
+
+
+def sample(pid: int, share: int, t: int = 1) -> Any:
+    return SimpleNamespace(pid=pid, smUtil=share, timeStamp=t)
+
+
+def test_a_process_in_both_lists_is_one_process(listing: Listing) -> None:
+    listing([row(7, 100), row(8, 50)], [row(7, 100), row(9, 10)])
+    found = {p.pid: (p.gpu_mem_bytes, p.type) for p in GpuProcesses(Calls("h"), 3).read(0.0, 100.0, 50)}
+    assert found == {7: (100.0, "X"), 8: (50.0, "C"), 9: (10.0, "G")}
+
+
+def test_unknown_memory_is_absent_with_a_reason(listing: Listing) -> None:
+    listing([row(7, None)])
+    (process,) = GpuProcesses(Calls("h"), 0).read(0.0, 100.0, 50)
+    assert process.gpu_mem_bytes is None
+    assert "gpu_mem_bytes" in process.unavailable
+
+
+def test_rows_of_garbage_are_dropped(listing: Listing) -> None:
+    listing([row(0, 1), row(4294967295, 1), row(12, 5)], samples=[sample(12, 255), sample(4294967295, 3)])
+    (process,) = GpuProcesses(Calls("h"), 0).read(0.0, 100.0, 50)
+    assert process.pid == 12
+    assert process.gpu_time_pct is None
+
+
+def test_gpu_time_is_each_ones_newest_sample_and_nothing_for_the_idle(listing: Listing) -> None:
+    listing([row(1, 5), row(2, 5)], samples=[sample(1, 30, 2000), sample(1, 90, 1000)])
+    reader = GpuProcesses(Calls("h"), 0)
+    assert {p.pid: p.gpu_time_pct for p in reader.read(0.0, 100.0, 50)} == {1: 30.0, 2: 0.0}
+
+
+def test_without_samples_gpu_time_is_unknown(listing: Listing) -> None:
+    listing([row(1, 5)])
+    (process,) = GpuProcesses(Calls("h"), 0).read(0.0, 100.0, 50)
+    assert process.gpu_time_pct is None
+    assert process.unavailable["gpu_time_pct"] == NO_SAMPLES
+
+
+def test_where_the_older_call_always_says_zero_the_newer_is_believed(listing: Listing) -> None:
+    listing([row(1, 5)], samples=[sample(1, 0)], info=[sample(1, 77)])
+    (process,) = GpuProcesses(Calls("h"), 0).read(0.0, 100.0, 80)
+    assert process.gpu_time_pct == 77.0
+
+
+def test_a_refused_list_gives_its_reason(listing: Listing) -> None:
+    listing(pynvml.NVML_ERROR_NO_PERMISSION)
+    reader = GpuProcesses(Calls("h"), 0)
+    assert reader.read(0.0, 100.0, 50) == ()
+    assert reader.reason is not None
+    assert reader.reason.startswith("no permission")
+
+
+@pytest.mark.parametrize("code", [4, 9, 12, 15, 18, 999])
+def test_a_driver_that_does_not_start_is_one_line_with_the_fix(code: int) -> None:
+    line = str(cannot_start(code))
+    assert line.endswith("gputop demo")
+    assert "\n" not in line
+
+
+def test_strings_of_the_driver_cannot_steer_the_terminal() -> None:
+    assert printable("NVIDIA\x1b[31m H100\x07\n ") == "NVIDIA[31m H100"
