@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,8 @@ pytestmark = [
     pytest.mark.torch,
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed"),
 ]
+# Until Python 3.10 time.sleep is a select without files: the kernel names it as it names waiting on a queue.
+_ASLEEP = "sleep" if sys.version_info >= (3, 11) else "queue"
 _SCRIPT = Path(__file__).with_name("proc_trees") / "torch_loader.py"
 
 
@@ -60,7 +63,7 @@ def test_sleeping_workers_are_seen_asleep(collector: ProcessCollector) -> None:
         watch(
             collector,
             tree.pid,
-            lambda seen: _are_torch(seen, 4) and all(s.waiting_on == "sleep" for s in loaders(seen)),
+            lambda seen: _are_torch(seen, 4) and all(s.waiting_on == _ASLEEP for s in loaders(seen)),
         )
 
 

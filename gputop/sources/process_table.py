@@ -1,7 +1,7 @@
 """Who is whose child, over all of /proc, kept current cheaply. Knows neither GPUs nor loaders.
 
 One listing of /proc names the processes; only new ones, those whose parent has gone and those that were new at the
-last look are read. (Measured: reading every ``stat`` costs 8 µs a process, 40 ms on a node of 5000.) Walking
+last look are read. (Reading every ``stat`` costs 8 µs a process: it would be 40 ms on a node of 5000.) Walking
 ``task/*/children`` instead would miss no less and costs a read for each *thread* of each process.
 """
 

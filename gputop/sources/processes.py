@@ -255,5 +255,6 @@ class ProcessCollector:
                 notices.append(f"{count} GPU process{'es' if count > 1 else ''} {reason}: host signals unavailable")
         denied = {s.pid for s in samples if s.unavailable.get("read_bytes_per_s") == DENIED_IO}
         if denied:
-            notices.append(f"{len(denied)} of other users: run as root for disk and wait evidence")
+            subject = "1 process is" if len(denied) == 1 else f"{len(denied)} processes are"
+            notices.append(f"{subject} closed to this user: run as root for disk and wait evidence")
         self.notices = tuple(notices)

@@ -2,7 +2,8 @@
 
 The only way from outside to tell a worker that waits for the network from one that has nothing to do. The names are
 those of Linux 4.18 to 6.18; a compiler's suffix (``.constprop.0``, ``.isra.0``) is ignored. What is ambiguous is
-``other``: a wrong word here would accuse a healthy loader.
+``other``: a wrong word here would accuse a healthy loader. Two limits: ``time.sleep`` of Python up to 3.10 is a select
+and shows as ``queue``; an idle ``multiprocessing.Pool`` worker reads its task pipe and shows as ``pipe``.
 """
 
 from __future__ import annotations
