@@ -120,6 +120,16 @@ def test_plain_values_come_back_in_the_units_of_nvml(nvml_scenario: MakeScenario
         assert other.ask("nvmlSystemGetDriverVersion()") == scenario.driver
 
 
+def test_nvlink_states_speeds_and_remote_ends_follow_the_active_links(nvml_scenario: MakeScenario) -> None:
+    scenario = nvml_scenario()
+    scenario.gpus[0].set(nvlink_links=18, nvlink_active=17)
+    with program(scenario) as other:
+        assert other.ask("[nvmlDeviceGetNvLinkState(h(0), link) for link in (0, 16, 17)]") == [1, 1, 0]
+        assert other.ask("nvmlDeviceGetNvLinkState(h(0), 18)") == error(2)
+        assert other.ask("facts(nvmlDeviceGetNvLinkRemotePciInfo(h(0), 1))")["busId"] == "00000000:C1:00.0"
+        assert other.ask("fields(0, [90, 91, (164, 3), (165, 17)])") == [26562, 18, 26562, 0]
+
+
 def test_counters_are_the_integral_of_their_rates(nvml_scenario: MakeScenario) -> None:
     scenario = nvml_scenario()
     scenario.gpus[0].set(power_w=1000, pcie_rx_mib=1000, nvlink_tx_mib=1000)

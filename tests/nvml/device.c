@@ -78,16 +78,29 @@ struct pci_info {
     char bus_id[32];
 };
 
-int nvmlDeviceGetPciInfo_v3(handle device, struct pci_info *info) {
-    ENTER(device)
-    const char *address = gpu_at(device->gpu)->pci;
+static int write_pci(const char *address, struct pci_info *info) {
     memset(info, 0, sizeof *info);
     if (sscanf(address, "%x:%x:%x", &info->domain, &info->bus, &info->device) != 3)
-        return leave(NOT_SUPPORTED);
+        return NOT_SUPPORTED;
     snprintf(info->bus_id, sizeof info->bus_id, "%s", address);
     snprintf(info->legacy_bus_id, sizeof info->legacy_bus_id, "%04X:%02X:%02X.0", info->domain & 0xffffu,
              info->bus & 0xffu, info->device & 0xffu);
-    return leave(OK);
+    return OK;
+}
+
+int nvmlDeviceGetPciInfo_v3(handle device, struct pci_info *info) {
+    ENTER(device)
+    return leave(write_pci(gpu_at(device->gpu)->pci, info));
+}
+
+/* Every link of every GPU ends at one of four switches. */
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(handle device, unsigned link, struct pci_info *info) {
+    ENTER(device)
+    char address[32];
+    unsigned active = 0;
+    int status = read_uint(device, KEY_nvlink_active, 1, &active);
+    snprintf(address, sizeof address, "00000000:%02X:00.0", 0xC0 + link % 4);
+    return leave(status || link >= active ? NOT_SUPPORTED : write_pci(address, info));
 }
 
 struct attributes {

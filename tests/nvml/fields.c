@@ -151,6 +151,13 @@ int nvmlDeviceGetNvLinkState(handle device, unsigned link, unsigned *active) {
     return leave(link < count_of(device, KEY_nvlink_links) ? OK : INVALID_ARGUMENT);
 }
 
+/* Capability 0 is NVML_NVLINK_CAP_P2P_SUPPORTED; the stand-in's links can all of it. */
+int nvmlDeviceGetNvLinkCapability(handle device, unsigned link, unsigned capability, unsigned *able) {
+    ENTER(device)
+    *able = capability < 6;
+    return leave(link < count_of(device, KEY_nvlink_links) ? OK : NOT_SUPPORTED);
+}
+
 int nvmlDeviceGetNvLinkVersion(handle device, unsigned link, unsigned *version) {
     ENTER(device)
     int status = read_uint(device, KEY_nvlink_version, 1, version);
