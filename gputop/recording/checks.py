@@ -84,14 +84,13 @@ def checked(value: object, check: str) -> Any:
         if isinstance(value, (bool, int)) and value in (0, 1):
             return bool(value)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        # 1e999 parses to infinity: not measured, as NaN is.
-        if value in (float("inf"), float("-inf")):
+        # 1e999 parses to infinity. What no device can have measured is not measured, as NaN is not.
+        if not -_MOST < value < _MOST:
             return None
-        if -_MOST < value < _MOST:
-            if check == "number":
-                return value
-            if value == int(value):
-                return int(value)
+        if check == "number":
+            return value
+        if value == int(value):
+            return int(value)
     raise Damage(f"a value is not a {check}")
 
 

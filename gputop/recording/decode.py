@@ -98,7 +98,7 @@ class Decoder:
 
     def _key(self, parsed: dict[str, Any]) -> None:
         version = parsed.get("v")
-        if not isinstance(version, int) or version < 1:
+        if type(version) is not int or version < 1:
             raise Damage("no version")
         if version > VERSION:
             raise RecordingError(

@@ -11,6 +11,7 @@ import stat
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from io import BytesIO
 from typing import BinaryIO, Literal
 
 from gputop.recording.format import MOST_LINE_BYTES, RecordingError
@@ -85,15 +86,22 @@ def gzip_lines(file: BinaryIO, offset: int, outcome: Outcome) -> Iterator[bytes]
                 return
             held.append(chunk)
             if produced > _MOST_HELD:
-                *lines, rest = b"".join(held).split(b"\n")
-                held = [rest]
-                yield from lines
+                data = b"".join(held)
+                cut = data.rfind(b"\n") + 1
+                held = [data[cut:]]
+                yield from _split(data[:cut])
             if unpacker.eof:
                 outcome.fate, outcome.end = "whole", offset + read - len(unpacker.unused_data)
                 break
-    lines = b"".join(held).split(b"\n")
+    data = b"".join(held)
     held.clear()
-    yield from lines
+    yield from _split(data)
+
+
+def _split(data: bytes) -> Iterator[bytes]:
+    """Lines one by one: a list of sixteen million empty ones would be a bomb by itself."""
+    for line in BytesIO(data):
+        yield line.rstrip(b"\n")
 
 
 def next_member(file: BinaryIO, offset: int, first: bytes = b"{") -> int | None:

@@ -26,15 +26,15 @@ LEVEL = 5
 FILE_SECONDS = 3600.0
 FILE_BYTES = 64 << 20
 _LEAST_FILE_BYTES = 1 << 20
-_NAME = re.compile(r".+-\d{8}T\d{6}Z-\d+(?:-\d+)?\.gputop\.jsonl\.gz")
+_NAME = re.compile(r".+-\d{8}T\d{6}Z-\d+(?:\.\d+)?\.gputop\.jsonl\.gz")
 _MOST_SAME_NAMES = 100
 
 
 def file_name(hostname: str, t: float, again: int = 1) -> str:
     """``HOST-20261120T071500Z-PID.gputop.jsonl.gz``; ``again`` counts the files of one second."""
-    host = re.sub(r"[^A-Za-z0-9._]", "_", hostname)[:64] or "host"
+    host = re.sub(r"[^A-Za-z0-9._-]", "_", hostname)[:64] or "host"
     begun = datetime.fromtimestamp(t, timezone.utc).strftime("%Y%m%dT%H%M%SZ")
-    return f"{host}-{begun}-{os.getpid()}{f'-{again}' if again > 1 else ''}.gputop.jsonl.gz"
+    return f"{host}-{begun}-{os.getpid()}{f'.{again}' if again > 1 else ''}.gputop.jsonl.gz"
 
 
 class _File:

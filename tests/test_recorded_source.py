@@ -1,0 +1,217 @@
+"""A recording entered anywhere and played: index, seeking, stepping, speed. The clock is the test's."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from gputop.model.snapshot import Event, Snapshot
+from gputop.recording.encode import rounded
+from gputop.recording.index import Recording
+from gputop.recording.moments import moment
+from gputop.recording.writer import RecordingWriter
+from gputop.sources.recorded import RecordedSource
+from tests.recording_frames import T0, frame, frames, written
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(scope="module", params=["r.jsonl.gz", "r.jsonl"])
+def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(written(tmp_path_factory.mktemp("recording") / request.param, 200))
+
+
+def polled(source: RecordedSource) -> list[float]:
+    found = []
+    while (snapshot := source.poll()) is not None:
+        found.append(snapshot.t - T0)
+    return found
+
+
+@pytest.mark.parametrize("begin", [-5.0, 0.0, 59.0, 59.5, 60.0, 61.0, 120.2, 199.0, 250.0])
+def test_reading_from_a_time_gives_what_reading_all_gives(path: str, begin: float) -> None:
+    recording = Recording(path)
+    everything = list(recording.snapshots())
+    assert [s.t - T0 for s in everything] == list(range(200))
+    for end in (None, T0 + begin + 70):
+        expected = [s for s in everything if s.t >= T0 + begin and (end is None or s.t <= end)]
+        assert list(recording.snapshots(T0 + begin, end)) == expected
+    assert recording.part_count == 4
+    assert (recording.begin, recording.end) == (T0, T0 + 199)
+    recording.close()
+
+
+def test_a_process_introduced_between_keys_is_known_after_a_seek(tmp_path: Path) -> None:
+    for name in ("r.jsonl", "r.jsonl.gz"):
+        writer = RecordingWriter(str(tmp_path / name))
+        for k in range(150):
+            more = (replace(frame(k).processes[0], pid=77),) if k >= 30 else ()
+            writer.write(replace(frame(k), processes=(*frame(k).processes, *more)))
+        writer.close()
+        recording = Recording(str(tmp_path / name))
+        for k in (35, 61, 149):
+            found = next(recording.snapshots(T0 + k))
+            assert found.processes[-1].static.command == "python train.py --rank 0"
+        recording.close()
+
+
+def test_frames_come_at_their_distance_times_the_speed(path: str) -> None:
+    clock = Clock()
+    source = RecordedSource(path, clock=clock)
+    assert polled(source) == [0]
+    clock.now = 0.9
+    assert polled(source) == []
+    clock.now = 1.0
+    assert polled(source) == [1]
+    source.set_speed(60.0)
+    clock.now = 1.5
+    assert polled(source) == list(range(2, 32))
+    assert source.position == T0 + 31
+    source.close()
+
+
+def test_every_frame_is_handed_out_even_when_the_consumer_is_late(path: str) -> None:
+    clock = Clock()
+    source = RecordedSource(path, speed=60.0, clock=clock)
+    got: list[float] = []
+    for now in (0.0, 0.7, 1.4, 3.0, 5.0, 7.0, 9.0, 11.0):
+        clock.now = now
+        got += polled(source)
+    assert got == list(range(200))
+    assert source.at_end and not source.playing
+    source.close()
+
+
+def test_a_pause_holds_and_a_step_moves_by_frames(path: str) -> None:
+    clock = Clock()
+    source = RecordedSource(path, at=T0 + 100.4, clock=clock)
+    assert polled(source) == [100]
+    source.pause()
+    clock.now = 50.0
+    assert polled(source) == []
+    assert source.step(2) is False
+    assert polled(source) == [101, 102]
+    assert source.step(-50) is True
+    assert polled(source) == [52]
+    assert source.step(-500) is True
+    assert polled(source) == [0]
+    source.play()
+    assert polled(source) == [1]
+    source.close()
+
+
+def test_after_a_seek_the_past_leads_up_to_the_next_frame(path: str) -> None:
+    source = RecordedSource(path, clock=Clock())
+    source.seek(T0 + 150.5)
+    assert [s.t - T0 for s in source.past(30.0)] == list(range(120, 150))
+    assert polled(source) == [150]
+    assert source.position == T0 + 150
+    source.seek(T0 - 1000)
+    assert polled(source) == [0]
+    source.seek(T0 + 1000)
+    assert polled(source) == [199]
+    assert [s.t - T0 for s in source.past(3.0)] == [196, 197, 198, 199]
+    assert [s.t - T0 for s in source.snapshots_between(T0 + 58, T0 + 61)] == [58, 59, 60, 61]
+    source.close()
+
+
+def test_a_gap_is_not_sat_through(tmp_path: Path) -> None:
+    writer = RecordingWriter(str(tmp_path / "r.jsonl.gz"))
+    for k in (0, 1, 30_000, 30_001):
+        writer.write(frame(k))
+    writer.close()
+    clock = Clock()
+    source = RecordedSource(str(tmp_path / "r.jsonl.gz"), clock=clock)
+    assert polled(source) == [0]
+    clock.now = 2.0
+    assert polled(source) == [1, 30_000]
+    source.close()
+
+
+def test_at_the_end_it_stops_or_begins_again(path: str) -> None:
+    for loop, expected in ((False, []), (True, [0, 1])):
+        clock = Clock()
+        source = RecordedSource(path, at=T0 + 199, loop=loop, clock=clock)
+        assert polled(source) == [199]
+        clock.now = 2.0
+        assert polled(source) == expected
+        source.close()
+    source = RecordedSource(path, at=T0 + 199, clock=Clock())
+    polled(source)
+    source.play()
+    assert polled(source) == [0]
+    source.close()
+
+
+def test_the_consumer_is_woken_and_the_recorded_events_are_collected(tmp_path: Path) -> None:
+    writer = RecordingWriter(str(tmp_path / "r.jsonl.gz"))
+    for k in range(70):
+        derived = [Event(T0 + k, "verdict", "healthy", 0)] if k % 30 == 0 else []
+        writer.write(frame(k), derived)
+    writer.close()
+    woken, complete = threading.Event(), threading.Event()
+    source = RecordedSource(str(tmp_path / "r.jsonl.gz"), speed=1000.0)
+
+    def notice() -> None:
+        woken.set()
+        if source.events_complete:
+            complete.set()
+
+    source.start(notice)
+    got: list[float] = []
+    while not complete.is_set() and len(got) < 70:
+        assert woken.wait(10)
+        woken.clear()
+        got += polled(source)
+    source.close()
+    assert got == list(range(len(got)))
+    assert len(got) > 1
+    for thread in threading.enumerate():
+        if thread.name == "gputop-replay-events":
+            thread.join(10)
+    assert [event.t - T0 for event in source.events] == [0, 30, 60]
+
+
+def test_played_frames_are_the_recorded_ones(path: str) -> None:
+    clock = Clock()
+    source = RecordedSource(path, clock=clock)
+    got: list[Snapshot] = []
+    for now in range(200):
+        clock.now = float(now)
+        while (snapshot := source.poll()) is not None:
+            got.append(replace(snapshot, machine=frame(0).machine))
+    source.close()
+    assert got == [rounded(s) for s in frames(200)]
+
+
+@pytest.mark.parametrize(
+    ("text", "now", "expected"),
+    [
+        ("-10m", None, 6600.0), ("+1m", None, 60.0), ("-30", 100.0, 70.0), ("+0.5h", 100.0, 1900.0), ("-9d", None, 0.0),
+        (str(T0 + 5), None, 5.0), ("2026-05-28T20:30:00Z", None, 200.0), ("2026-05-28T20:30:00+00:00", None, 200.0),
+    ],
+)  # fmt: skip
+def test_times_are_understood_as_people_write_them(text: str, now: float | None, expected: float) -> None:
+    given = None if now is None else T0 + now
+    assert moment(text, T0, T0 + 7200, given) - T0 == expected
+
+
+def test_a_time_of_day_is_the_first_one_in_the_recording() -> None:
+    # As local time shows it, whatever the zone of this machine is.
+    for seconds in (0, 200, 3600):
+        text = datetime.fromtimestamp(T0 + seconds).strftime("%H:%M:%S")
+        assert moment(text, T0, T0 + 7200) == T0 + seconds
+    with pytest.raises(ValueError, match="not a time of day"):
+        moment("25:00", T0, T0 + 1)
+    with pytest.raises(ValueError, match="write 12:03"):
+        moment("soon", T0, T0 + 1)

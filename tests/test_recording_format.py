@@ -1,0 +1,297 @@
+"""What is written is what is read, and what a file says is checked before it is believed."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gputop.model.snapshot import (
+    Event,
+    GpuSample,
+    GpuStatic,
+    HostSample,
+    Machine,
+    OwnCost,
+    ProcessSample,
+    ProcessStatic,
+    Snapshot,
+)
+from gputop.recording.decode import Decoder
+from gputop.recording.encode import Encoder, rounded
+from gputop.recording.format import GPU_COLUMNS, HOST_COLUMNS, PROCESS_COLUMNS, RecordingError, clean_text
+from tests.recording_frames import T0, frame, frames
+
+
+def read_back(snapshots: list[Snapshot], redact: bool = False) -> list[Snapshot]:
+    encoder, decoder = Encoder(redact), Decoder()
+    lines = []
+    for snapshot in snapshots:
+        if not encoder.fits(snapshot):
+            lines += encoder.key_lines(snapshot)
+        lines += encoder.frame_lines(snapshot)
+    found = [snapshot for line in lines if (snapshot := decoder.feed(line)) is not None]
+    assert decoder.damaged == 0
+    return found
+
+
+def lines_of(snapshot: Snapshot) -> tuple[dict[str, Any], dict[str, Any]]:
+    encoder = Encoder()
+    (key,) = encoder.key_lines(snapshot)
+    return json.loads(key), json.loads(encoder.frame_lines(snapshot)[-1])
+
+
+def decoded(*lines: dict[str, Any] | bytes) -> tuple[list[Snapshot], Decoder]:
+    decoder = Decoder()
+    raw = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
+    return [found for line in raw if (found := decoder.feed(line)) is not None], decoder
+
+
+TEXTS = st.text(max_size=20)
+NUMBERS = st.one_of(
+    st.none(), st.floats(allow_nan=True, allow_infinity=True, width=32), st.integers(-(2**60), 2**60), st.just(0.0)
+)
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "number": NUMBERS,
+    "whole": st.one_of(st.none(), st.integers(-(2**60), 2**60)),
+    "flag": st.one_of(st.none(), st.booleans()),
+    "text": st.one_of(st.none(), TEXTS),
+}
+REASONS = st.dictionaries(TEXTS, TEXTS, max_size=2)
+
+
+def values_of(columns: Any, **fixed: st.SearchStrategy[Any]) -> dict[str, st.SearchStrategy[Any]]:
+    return {column.key: VALUES[column.check] for column in columns} | fixed
+
+
+STATICS = st.builds(GpuStatic, st.integers(0, 9), TEXTS.filter(bool), TEXTS.filter(bool))
+GPUS = st.builds(
+    GpuSample,
+    static=STATICS,
+    unavailable=REASONS,
+    **values_of(GPU_COLUMNS, sm_source=st.sampled_from(["gpm", "bound", "none"])),
+)
+PROCESSES = st.builds(
+    ProcessSample,
+    unavailable=REASONS,
+    static=st.builds(ProcessStatic, TEXTS, TEXTS, TEXTS),
+    **values_of(PROCESS_COLUMNS, pid=st.integers(1, 99), role=st.sampled_from(["gpu", "loader", "helper"])),
+)
+SNAPSHOTS = st.builds(
+    Snapshot,
+    t=st.floats(1.0, 4e9),
+    machine=st.builds(Machine, TEXTS.filter(bool), TEXTS, TEXTS),
+    gpus=st.lists(GPUS, max_size=3).map(tuple),
+    processes=st.lists(PROCESSES, max_size=4, unique_by=lambda p: (p.pid, p.starttime)).map(tuple),
+    host=st.builds(HostSample, unavailable=REASONS, **values_of(HOST_COLUMNS)),
+    events=st.lists(st.builds(Event, st.just(T0), st.just("mark"), TEXTS), max_size=2).map(tuple),
+    stale=st.dictionaries(TEXTS, st.floats(0, 1e6), max_size=2),
+    notices=st.lists(TEXTS, max_size=2).map(tuple),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(SNAPSHOTS)
+def test_any_snapshot_is_read_back_as_it_was_rounded(snapshot: Snapshot) -> None:
+    once = rounded(snapshot)
+    assert rounded(once) == once
+    (back,) = read_back([snapshot])
+    assert replace(back, machine=snapshot.machine) == once
+
+
+def test_a_stream_is_read_back_frame_by_frame() -> None:
+    given = [replace(frame(k), own=OwnCost(1.0, 2.0)) for k in range(70)]
+    back = read_back(given)
+    assert [replace(s, machine=g.machine, own=g.own) for s, g in zip(back, given, strict=True)] == [
+        rounded(g) for g in given
+    ]
+    assert {s.machine.source for s in back} == {"recorded"}
+
+
+def test_floats_keep_four_digits_but_bytes_counters_and_times_keep_their_steps() -> None:
+    gpu = replace(
+        frame(0).gpus[0],
+        util_pct=12.34567,
+        mem_used_bytes=85_899_345_921,
+        energy_j=123_456_789.1234,
+        lost_since=1_780_000_123.456,
+        pcie_rx_bytes_per_s=1_234_567_890.0,
+    )
+    (back,) = read_back([replace(frame(0), gpus=(gpu,), t=1_780_000_000.1234)])
+    assert back.gpus[0].util_pct == 12.35
+    assert back.gpus[0].mem_used_bytes == 85_899_345_921
+    assert back.gpus[0].energy_j == 123_456_789.123
+    assert back.gpus[0].lost_since == 1_780_000_123.456
+    assert back.gpus[0].pcie_rx_bytes_per_s == 1.235e9
+    assert back.t == 1_780_000_000.123
+
+
+def test_what_is_not_finite_is_written_as_null() -> None:
+    gpu = replace(frame(0).gpus[0], util_pct=math.nan, power_w=math.inf, energy_j=-math.inf)
+    (back,) = read_back([replace(frame(0), gpus=(gpu,))])
+    assert (back.gpus[0].util_pct, back.gpus[0].power_w, back.gpus[0].energy_j) == (None, None, None)
+
+
+def test_columns_are_mapped_by_name_and_unknown_ones_ignored() -> None:
+    key, row = lines_of(frame(0))
+    order = list(range(len(key["gpu_cols"])))[::-1]
+    key["gpu_cols"] = [key["gpu_cols"][i] for i in order] + ["warp_drive_pct"]
+    row["gpus"] = [[cells[i] for i in order] + [{"any": "thing"}] for cells in row["gpus"]]
+    (back,), _ = decoded(key, row)
+    assert back.gpus == rounded(frame(0)).gpus
+
+
+def test_a_column_that_was_not_recorded_is_none() -> None:
+    key, row = lines_of(frame(0))
+    place = key["gpu_cols"].index("power_w")
+    del key["gpu_cols"][place]
+    for cells in row["gpus"]:
+        del cells[place]
+    (back,), _ = decoded(key, row)
+    assert back.gpus[0].power_w is None
+    assert back.gpus[0].util_pct == rounded(frame(0)).gpus[0].util_pct
+
+
+def test_a_newer_version_is_refused_with_what_to_do() -> None:
+    key, _ = lines_of(frame(0))
+    with pytest.raises(RecordingError, match=r"format 2.*update gputop"):
+        decoded({**key, "v": 2})
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("util_pct", "97"), ("util_pct", []), ("pstate", 1.5), ("sm_reason", 3), ("remap_failed", "no")],
+)
+def test_a_frame_with_a_cell_of_a_wrong_kind_is_dropped(column: str, value: object) -> None:
+    key, row = lines_of(frame(0))
+    row["gpus"][0][key["gpu_cols"].index(column)] = value
+    found, decoder = decoded(key, row)
+    assert found == []
+    assert decoder.damaged == 1
+
+
+@pytest.mark.parametrize("text", [b"NaN", b"Infinity", b"-Infinity", b"1e999", b"1e30"])
+def test_a_number_that_is_not_finite_is_read_as_not_measured(text: bytes) -> None:
+    key, row = lines_of(frame(0))
+    row["gpus"][0][key["gpu_cols"].index("util_pct")] = "HERE"
+    (back,), _ = decoded(key, json.dumps(row).encode().replace(b'"HERE"', text))
+    assert back.gpus[0].util_pct is None
+    assert back.gpus[1].util_pct is not None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"t": None}, {"t": -1}, {"t": "now"}, {"t": 1e300}, {"gpus": 7}, {"gpus": [[1]]}, {"gpus": [{}]},
+        {"procs": "x"}, {"procs": [7]}, {"host": {}}, {"host": [[]]}, {"na": []}, {"na": {"0": {"a": 1}}},
+        {"na_procs": [[{}, [99]]]}, {"stale": [1]}, {"stale": {"nvml": "late"}}, {"notices": [1]}, {"notices": 5},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_frame_of_wrong_types_is_dropped_and_the_next_one_read(change: dict[str, Any]) -> None:
+    key, row = lines_of(frame(0))
+    found, decoder = decoded(key, {**row, **change}, row)
+    assert len(found) == 1
+    assert decoder.damaged == 1
+    assert found[0].events[0].kind == "gap"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[" * 100_000,
+        b'{"k":"frame"',
+        b"\xff\xfe",
+        b"[]",
+        b"null",
+        b"1" * 5000,
+        b'{"k":"key","v":true}',
+        b'{"k":"key"}',
+    ],
+)
+def test_a_line_that_is_not_of_the_format_is_counted_and_passed_over(line: bytes) -> None:
+    key, row = lines_of(frame(0))
+    found, decoder = decoded(key, line, row)
+    assert len(found) == 1
+    assert decoder.damaged == 1
+
+
+def test_escape_and_direction_characters_never_come_out_of_a_recording() -> None:
+    evil = "a\x1b[2Jb\x07\u202ec\x9b\ud800\nd"
+    static = replace(frame(0).gpus[0].static, name=evil)
+    process = replace(frame(0).processes[0], static=ProcessStatic(evil, evil, evil), waiting_on=evil)
+    gpu = replace(frame(0).gpus[0], static=static, sm_reason=evil, unavailable={evil: evil})
+    given = replace(
+        frame(0), gpus=(gpu,), processes=(process,), notices=(evil,), machine=Machine(evil, evil, evil),
+        events=(Event(T0, "mark", evil),), stale={evil: 1.0},
+    )  # fmt: skip
+    (back,) = read_back([given])
+    # The repr escapes exactly what a terminal would obey.
+    assert repr(back).count("a?[2Jb??c?? d") == 14
+    assert "\\" not in repr(back)
+
+
+def test_clean_text_keeps_ordinary_words_of_any_language() -> None:
+    assert clean_text("träin 訓練 🚀 ↳") == "träin 訓練 🚀 ↳"
+    assert clean_text("x" * 10_000) == "x" * 4096
+
+
+def test_redaction_leaves_the_executable_and_numbers_the_users() -> None:
+    secret = ProcessStatic("alice", "/opt/bin/python train.py --token hunter2", None)
+    other = ProcessStatic("bob", "python x.py", "python3")
+    rows = tuple(replace(frame(0).processes[0], pid=pid, static=s) for pid, s in ((1, secret), (2, other), (3, secret)))
+    encoder = Encoder(redact=True)
+    given = replace(frame(0), processes=rows)
+    text = b"".join(encoder.key_lines(given) + encoder.frame_lines(given))
+    assert b"hunter2" not in text and b"alice" not in text
+    (back,) = read_back([given], redact=True)
+    assert [(p.static.user, p.static.command) for p in back.processes] == [
+        ("user1", "python"), ("user2", "python3"), ("user1", "python"),
+    ]  # fmt: skip
+
+
+def test_a_process_that_appears_between_keys_is_introduced_before_its_frame() -> None:
+    late = replace(frame(1), processes=(*frame(1).processes, replace(frame(1).processes[0], pid=77)))
+    back = read_back([frame(0), late])
+    assert back[1].processes[-1].static == frame(1).processes[0].static
+
+
+def test_facts_of_many_processes_fit_into_lines_that_a_reader_takes() -> None:
+    rows = tuple(
+        replace(frame(0).processes[0], pid=pid, static=ProcessStatic("ml", "é" * 4096, "python")) for pid in range(500)
+    )
+    given = replace(frame(0), processes=rows)
+    assert max(map(len, Encoder().key_lines(given))) < 2 << 20
+    (back,) = read_back([given])
+    assert all(process.static.command == "é" * 4096 for process in back.processes)
+
+
+def test_gaps_restarts_and_a_clock_set_back_are_events_of_the_frame_after() -> None:
+    rebooted = Machine("node-17", "boot-2", "580.65")
+    given = [frame(0), frame(3), frame(9), replace(frame(5)), replace(frame(6), machine=rebooted)]
+    texts = [[event.text for event in snapshot.events if event.kind == "gap"] for snapshot in read_back(given)]
+    assert texts == [[], [], ["no data for 6 s"], ["the clock was set back by 4 s"], ["the machine was restarted"]]
+
+
+def test_derived_events_are_kept_for_jumping_and_never_fed_to_a_monitor() -> None:
+    encoder, decoder = Encoder(), Decoder()
+    lines = [*encoder.key_lines(frame(0)), *encoder.frame_lines(frame(0), [Event(T0, "throttle", "thermal", 1)])]
+    for line in lines[:-1]:
+        decoder.feed(line)
+    assert decoder.derived == [Event(T0, "throttle", "thermal", 1)]
+    back = decoder.feed(lines[-1])
+    assert back is not None and back.events == ()
+
+
+def test_the_same_gpus_stay_the_same_objects_over_key_lines() -> None:
+    encoder, decoder = Encoder(), Decoder()
+    lines = []
+    for snapshot in frames(3):
+        lines += encoder.key_lines(snapshot) + encoder.frame_lines(snapshot)
+    back = [s for line in lines if (s := decoder.feed(line)) is not None]
+    assert back[0].gpus[0].static is back[2].gpus[0].static
