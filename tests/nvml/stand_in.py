@@ -150,7 +150,8 @@ def split(gpu: Gpu, gpu_index: int, instances: int, sm_count: int = 16, gpu_mem_
     for number in range(instances):
         mig = Mig(f"{gpu.name} MIG 1g.10gb", f"MIG-5ca1ab1e-{gpu_index:04x}-4000-8000-{number:012x}", gi=7 + number)
         mig.set(mem_total_bytes=gpu_mem_bytes, mem_used_bytes=gpu_mem_bytes // 4, attributes_sm=sm_count)
-        mig.set(gpu_slices=1, compute_slices=1, gpm_supported=gpu.values.get("gpm_supported"))
+        mig.set(bar1_total_bytes=gpu_mem_bytes, bar1_used_bytes=MIB, gpu_slices=1, compute_slices=1)
+        mig.set(gpm_supported=gpu.values.get("gpm_supported"))
         mig.gpm.update({key: value for key, value in gpu.gpm.items() if key not in (20, 21, 60, 61)})
         gpu.instances.append(mig)
 
