@@ -10,10 +10,12 @@ import pynvml
 import pytest
 
 from gputop.sources.nvml_calls import Calls, LostGpu, Values
+from gputop.sources.nvml_device import Device
 from gputop.sources.nvml_errors import cannot_start, printable
 from gputop.sources.nvml_fields import Fields, Rate
 from gputop.sources.nvml_processes import NO_SAMPLES, GpuProcesses
 from gputop.sources.nvml_questions import EVERY_TICK, MEMORY_V2, SELDOM, Question
+from gputop.sources.nvml_xid import NONE_SEEN, XidWatch
 
 
 class Script:
@@ -73,11 +75,14 @@ def test_any_call_can_tell_that_the_gpu_is_lost(monkeypatch: pytest.MonkeyPatch,
         ask(Calls("handle"), "fan_pct")
 
 
-def test_an_unknown_error_means_a_lost_gpu_only_from_a_core_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    Script(monkeypatch, "nvmlDeviceGetFanSpeed", pynvml.NVML_ERROR_UNKNOWN)
-    Script(monkeypatch, "nvmlDeviceGetPowerUsage", pynvml.NVML_ERROR_UNKNOWN)
-    assert "unknown error" in ask(Calls("handle"), "fan_pct")
-    with pytest.raises(LostGpu):
+@pytest.mark.parametrize(("code", "words"), [(999, "unknown error"), (18, "upgraded under us"), (9, "unloaded")])
+def test_some_errors_mean_a_lost_gpu_only_from_a_core_call(
+    monkeypatch: pytest.MonkeyPatch, code: int, words: str
+) -> None:
+    Script(monkeypatch, "nvmlDeviceGetFanSpeed", code)
+    Script(monkeypatch, "nvmlDeviceGetPowerUsage", code)
+    assert words in ask(Calls("handle"), "fan_pct")
+    with pytest.raises(LostGpu, match=words):
         ask(Calls("handle"), "power_w")
 
 
@@ -249,3 +254,58 @@ def test_a_driver_that_does_not_start_is_one_line_with_the_fix(code: int) -> Non
 
 def test_strings_of_the_driver_cannot_steer_the_terminal() -> None:
     assert printable("NVIDIA\x1b[31m H100\x07\n ") == "NVIDIA[31m H100"
+
+
+def test_a_lost_gpu_costs_the_others_their_xid_watch_for_a_minute_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    timeout, lost = pynvml.NVML_ERROR_TIMEOUT, pynvml.NVML_ERROR_GPU_IS_LOST
+    xid = SimpleNamespace(device="b", eventType=pynvml.nvmlEventTypeXidCriticalError, eventData=79)
+    Script(monkeypatch, "nvmlEventSetCreate", "set")
+    Script(monkeypatch, "nvmlEventSetFree", None)
+    Script(monkeypatch, "nvmlDeviceGetUUID", "GPU-b")
+    registered = Script(monkeypatch, "nvmlDeviceRegisterEvents", None, None, lost, None)
+    Script(monkeypatch, "nvmlEventSetWait_v2", xid, timeout, lost, timeout)
+    watch = XidWatch()
+    watch.open([("GPU-a", "a"), ("GPU-b", "b")])
+    assert watch.state("GPU-b") == NONE_SEEN
+    assert watch.poll(0.0) == [("GPU-b", 79)]
+    assert watch.poll(1.0) == []
+    assert str(watch.state("GPU-a")).startswith("GPU is lost")
+    assert watch.poll(60.9) == []
+    assert len(registered.asked) == 2
+    watch.poll(61.1)
+    assert len(registered.asked) == 4
+    assert str(watch.state("GPU-a")).startswith("GPU is lost")
+    assert watch.state("GPU-b") == 79
+
+
+def test_a_lost_gpu_is_tried_again_after_half_a_minute_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: dict[str, Any] = {
+        "nvmlDeviceGetHandleByIndex": "handle",
+        "nvmlDeviceGetHandleByUUID": "new handle",
+        "nvmlDeviceGetUUID": "GPU-a",
+        "nvmlDeviceGetName": "H100",
+        "nvmlDeviceGetPowerUsage": 100_000,
+    }
+    asked: list[tuple[Any, ...]] = []
+
+    def run_bare(_: Calls, name: str, *arguments: Any) -> Any:
+        asked.append((name, *arguments))
+        answer = answers.get(name, pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED))
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(Calls, "run_bare", run_bare)
+    device = Device(0, 1.0, "570", lambda _: [])
+    device.find(0.0, 1000.0)
+    assert device.read(0.0, 1000.0, "none").power_w == 100.0
+    answers["nvmlDeviceGetPowerUsage"] = pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+    lost = device.read(1.0, 1001.0, 79)
+    assert (lost.power_w, lost.lost_since, lost.static.name, lost.xid) == (None, 1001.0, "H100", 79)
+    asked.clear()
+    assert device.read(30.9, 1030.9, 79).lost_since == 1001.0
+    assert asked == []
+    answers["nvmlDeviceGetPowerUsage"] = 90_000
+    back = device.read(31.1, 1031.1, "none")
+    assert ("nvmlDeviceGetHandleByUUID", "GPU-a") in asked
+    assert (back.lost_reason, back.lost_since, back.power_w) == (None, None, 90.0)

@@ -6,7 +6,6 @@ Whatever hangs, snapshots go on and say what is late or lost. Draws nothing and 
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -69,7 +68,7 @@ class LocalSource:
         self._collectors: tuple[HostCollector, ProcessCollector] | None = None
         self._host, self._host_at = HostSample(), float("-inf")
         self._own = OwnCostMeter()
-        self._hostname, self._boot_id = socket.gethostname(), _boot_id(proc)
+        self._hostname, self._boot_id = os.uname().nodename, _boot_id(proc)
         self._notify: Callable[[], None] | None = None
         self._failure: SourceError | UsageError | None = None
         self._looked, self._fresh = threading.Event(), threading.Event()

@@ -128,7 +128,7 @@ class NvmlSession:
         samples: list[GpuSample] = []
         if not self._xids.stuck:
             with self._turn(ticket, self._xids):
-                seen = self._xids.poll()
+                seen = self._xids.poll(monotonic())
             indices = {d.static.uuid: d.static.index for d in self.devices} if seen else {}
             events += [Event(t, "xid", f"Xid {xid}", indices.get(uuid)) for uuid, xid in seen]
         for device in self._chosen or ():

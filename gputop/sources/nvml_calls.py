@@ -12,7 +12,7 @@ from typing import Any
 import pynvml
 
 from gputop.model.metrics import GPU_METRICS
-from gputop.sources.nvml_errors import LOST_CODES, NEVER_CODES, printable, reason
+from gputop.sources.nvml_errors import CORE_LOST_CODES, LOST_CODES, NEVER_CODES, printable, reason
 
 RETRY_S = 60.0
 """How long a refusal that may end (no permission, a time-out) is believed."""
@@ -72,8 +72,8 @@ class Calls:
     def ask(self, names: tuple[str, ...], arguments: tuple[Any, ...], now: float, core: bool = False) -> Any | str:
         """The answer to the first of several equivalent calls that the driver has, or the reason (a str) for none.
 
-        An answer is never a str. Raises LostGpu when the GPU is gone; an unknown error means that only from a
-        ``core`` call, because some drivers answer so to a single exotic question.
+        An answer is never a str. Raises LostGpu when the GPU is gone, which some errors mean only when they
+        come from a ``core`` call.
         """
         key = (names[0], arguments)
         refused = self.refusal(key, now)
@@ -85,7 +85,7 @@ class Calls:
                 return self.run(name, *arguments)
             except pynvml.NVMLError as error:
                 why = reason(error.value)
-                if error.value in LOST_CODES or (core and error.value == pynvml.NVML_ERROR_UNKNOWN):
+                if error.value in (CORE_LOST_CODES if core else LOST_CODES):
                     raise LostGpu(why) from error
                 if error.value in (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_DEPRECATED):
                     continue

@@ -12,6 +12,14 @@ from gputop.sources.base import SourceError
 LOST_CODES = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
 """The whole GPU is gone, whichever call says so."""
 
+CORE_LOST_CODES = LOST_CODES | {
+    pynvml.NVML_ERROR_UNKNOWN,
+    pynvml.NVML_ERROR_UNINITIALIZED,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+}
+"""The same, but only from a call that every working GPU answers: some drivers say "unknown" to one exotic question."""
+
 NEVER_CODES = frozenset(
     {
         pynvml.NVML_ERROR_NOT_SUPPORTED,
@@ -41,6 +49,8 @@ _REASONS = {
     pynvml.NVML_ERROR_NOT_READY: "no data yet",
     pynvml.NVML_ERROR_IN_USE: "in use by another program",
     pynvml.NVML_ERROR_UNINITIALIZED: "NVML is not initialised",
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the driver was unloaded: load it, then restart gputop",
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the driver was upgraded under us: reboot or reload it, restart gputop",
 }
 
 _START = {

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 from typing import Any
 
 import pynvml
 
-from gputop.sources.nvml_calls import Calls
+from gputop.sources.nvml_calls import RETRY_S, Calls
 from gputop.sources.nvml_errors import printable, reason
 
 MOST_EVENTS_A_POLL = 32
@@ -24,24 +25,31 @@ class XidWatch:
         self._last: dict[str, int] = {}
         self._why: dict[str, str] = {}
         self._dead: str | None = "not watched yet"
+        self._gpus: tuple[tuple[str, Any], ...] = ()
+        self._retry_at = inf
 
     def open(self, gpus: Iterable[tuple[str, Any]]) -> None:
         """Watch these GPUs (UUID, handle). Never raises: a refusal becomes the reason of ``state``."""
+        self._gpus = tuple(gpus)
+        self._why.clear()
         try:
             self._set = self.calls.run_bare("nvmlEventSetCreate")
         except pynvml.NVMLError as error:
-            self._dead = reason(error.value)
+            self._dead, self._retry_at = reason(error.value), inf
             return
         self._dead = None
-        for uuid, handle in gpus:
+        for uuid, handle in self._gpus:
             try:
                 self.calls.run_bare("nvmlDeviceRegisterEvents", handle, pynvml.nvmlEventTypeXidCriticalError, self._set)
             except pynvml.NVMLError as error:
                 self._why[uuid] = reason(error.value)
 
-    def poll(self) -> list[tuple[str, int]]:
-        """Xids since the last poll as (UUID, Xid); at most 32, the rest come with the next poll."""
+    def poll(self, now: float) -> list[tuple[str, int]]:
+        """Xids since the last poll as (UUID, Xid); at most 32, the rest come with the next. ``now``: monotonic."""
         found: list[tuple[str, int]] = []
+        if now >= self._retry_at:
+            self.close()
+            self.open(self._gpus)
         if self._dead is not None:
             return found
         for _ in range(MOST_EVENTS_A_POLL):
@@ -51,8 +59,8 @@ class XidWatch:
             except pynvml.NVMLError as error:
                 if error.value == pynvml.NVML_ERROR_TIMEOUT:
                     break
-                # A lost GPU makes the whole set fail on some drivers; the set is of no use from then on.
-                self._dead = reason(error.value)
+                # A lost GPU makes the whole set fail: a new set, which that GPU no longer enters, serves the others.
+                self._dead, self._retry_at = reason(error.value), now + RETRY_S
                 break
             if event.eventType == pynvml.nvmlEventTypeXidCriticalError:
                 self._last[uuid] = int(event.eventData)
@@ -67,7 +75,7 @@ class XidWatch:
         return self._dead or self._why.get(uuid, NONE_SEEN)
 
     def close(self) -> None:
-        held, self._set, self._dead = self._set, None, "closed"
+        held, self._set, self._dead, self._retry_at = self._set, None, "closed", inf
         if held is not None:
             try:
                 self.calls.run_bare("nvmlEventSetFree", held)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Generic, TypeVar
 
-from gputop.sources.base import SourceError
+from gputop.sources.base import SourceError, UsageError
 from gputop.sources.collector import Collector
 from gputop.sources.nvml import NvmlSession, Reading
 
@@ -99,7 +99,7 @@ class Rota(Generic[P]):
         """What the threads could not do, in words."""
         lines = []
         for name, error in (("NVML", self._nvml.error), ("/proc", self._proc.error)):
-            if isinstance(error, SourceError):
+            if isinstance(error, SourceError | UsageError):
                 lines.append(str(error))
             elif error is not None:
                 lines.append(f"reading {name} failed: {type(error).__name__}: {error}")
