@@ -1,4 +1,4 @@
-"""What lies between the means: runs without a kernel, births of loaders, alternations between busy and idle."""
+"""What lies between the means: runs without a kernel, births of loaders, falls from busy to idle."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ BESIDE_S = 5.0
 """A birth and a run without a kernel belong together when at most this lies between them."""
 BIRTHS_REMEMBERED_S = 120.0
 ALTERNATION_SAMPLES = 30
+ALTERNATION_STEP_S = 0.9
+"""Samples nearer than this to the one before do not count: at 4 Hz the steps of any training job alternate."""
 BUSY_UTIL, IDLE_UTIL = 60.0, 20.0
 
 
@@ -113,23 +115,27 @@ class Births:
 
 
 class Alternations:
-    """Changes between busy (≥ 60 %) and idle (≤ 20 %) in the last 30 samples."""
+    """Falls from busy (≥ 60 %) to idle (≤ 20 %) in the last 30 samples."""
 
-    __slots__ = ("_busy", "_changes", "_samples")
+    __slots__ = ("_busy", "_falls", "_samples", "_t")
 
     def __init__(self) -> None:
         self._busy: bool | None = None
-        self._changes: deque[int] = deque()
+        self._falls: deque[int] = deque()
         self._samples = 0
+        self._t = float("-inf")
 
-    def observe(self, util: float) -> int:
-        """Take a sample in; gives the changes in the last 30."""
+    def observe(self, t: float, util: float) -> int:
+        """Take a sample in; gives the falls in the last 30."""
+        if t - self._t < ALTERNATION_STEP_S:
+            return len(self._falls)
+        self._t = t
         self._samples += 1
         busy = True if util >= BUSY_UTIL else False if util <= IDLE_UTIL else self._busy
         if busy is not self._busy:
-            if self._busy is not None:
-                self._changes.append(self._samples)
+            if self._busy:
+                self._falls.append(self._samples)
             self._busy = busy
-        while self._changes and self._changes[0] <= self._samples - ALTERNATION_SAMPLES:
-            self._changes.popleft()
-        return len(self._changes)
+        while self._falls and self._falls[0] <= self._samples - ALTERNATION_SAMPLES:
+            self._falls.popleft()
+        return len(self._falls)

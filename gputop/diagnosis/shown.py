@@ -76,7 +76,7 @@ class GpuState:
         efficiency, reason = (None, told.evidence[0] if told.evidence else None) if s is None else _efficiency(s)
         notes = told.notes if s is None else _notes(s, told, rule)
         attribution = None
-        if s is not None and s.host and s.idle >= IDLE_PCT and s.n >= s.least:
+        if s is not None and s.host and s.util_known and s.idle >= IDLE_PCT and s.n >= s.least:
             attribution = attribute(s, self.track.correlation)
         return GpuDiagnosis(
             self.index, gpu.static.uuid, rule.id, level, told.title or rule.title, rule.short, flag, efficiency, reason,
@@ -129,6 +129,8 @@ def _efficiency(s: Signals) -> tuple[float | None, str | None]:
         return None, "collecting"
     if s.sm is None:
         return None, "SM activity was not measured"
+    if not s.util_known:
+        return None, "util is not measured on a MIG instance"
     if s.u < EFFICIENCY_UTIL:
         return None, f"util below {EFFICIENCY_UTIL:.0f} %"
     return 100.0 * s.sm / s.u, None
@@ -141,6 +143,8 @@ def _notes(s: Signals, told: Told, rule: Rule) -> tuple[str, ...]:
         notes = (*notes, f"also busy but not working ({s.flag}): util {pct(s.u)}, SM {pct(s.sm)}")
     if s.sm_off is not None:
         notes = (*notes, f"A/B n/a: {s.sm_off}")
+    if not s.util_known:
+        return (*notes, "util is not measured on a MIG instance: A/B and starvation are not judged")
     if s.idle < IDLE_PCT or s.quiet or s.n < s.least:
         return notes
     if not s.host:

@@ -67,7 +67,10 @@ class Signals(NamedTuple):
     """How much of the window there are samples for."""
     # GPU, percent
     u: float
+    """Where util is not measured (MIG instances) the least that it can be: SM, tensor and DRAM only move while a kernel
+    runs."""
     idle: float
+    util_known: bool
     sm: float | None
     occ: float | None
     tensor: float | None

@@ -57,6 +57,7 @@ class GpuTrack:
         self._zeros = 0
         self._sm_source = ""
         self._util: float | None = None
+        self._falls = 0
 
     @property
     def util_now(self) -> float | None:
@@ -84,21 +85,23 @@ class GpuTrack:
         if tick is not None:
             self._trend.observe(t, tick.owners, None if total is None or used is None else total - used)
         util = self._util = gpu.util_pct
-        if util is None:
-            return None
         dt = since_last if since_last <= GAP_INTERVALS * interval_s else interval_s
         write = None if tick is None else tick.write_bytes
-        if self._runs.observe(t, dt, util, write) > RESTART_AFTER_ZERO_S:
+        if util is not None and self._runs.observe(t, dt, util, write) > RESTART_AFTER_ZERO_S:
             self._restart()
         if tick is not None:
             self._births.observe(t, tick.births)
         sm_off = self._sm_off(gpu, util)
         capacity = pcie_capacity(gpu)
         self.window.push(t, _row(gpu, util, None if sm_off else gpu.sm_active_pct, tick, capacity))
-        alternations = self._alternations.observe(util)
-        if tick is not None and tick.scheduled:
+        if util is not None:
+            self._falls = self._alternations.observe(t, util)
+        if util is not None and tick is not None and tick.scheduled:
             self.correlation.add(util, tick.workers / tick.scheduled)
-        return self._signals(t, interval_s, gpu, tick, reader, host, sm_off, capacity, alternations)
+        u = self.window.mean(col.U)
+        if u is None and (gpu.static.mig_parent is None or gpu.sm_active_pct is None):
+            return None
+        return self._signals(t, interval_s, gpu, tick, reader, host, sm_off, capacity, u)
 
     def _restart(self) -> None:
         self.window.clear()
@@ -118,7 +121,7 @@ class GpuTrack:
             self._births.clear()
             self._restart()
 
-    def _sm_off(self, gpu: GpuSample, util: float) -> str | None:
+    def _sm_off(self, gpu: GpuSample, util: float | None) -> str | None:
         """Why SM activity does not count now; keeps two sources apart and notices a broken counter."""
         source = gpu.sm_source
         if source != self._sm_source:
@@ -126,14 +129,14 @@ class GpuTrack:
                 self.window.forget(col.SM, col.OCC, col.TENSOR, col.FP32, col.FP64, col.DRAM)
             self._sm_source = source
             self._zeros = 0
-        if gpu.static.mig_enabled or gpu.static.mig_parent is not None:
+        if gpu.static.mig_enabled and (gpu.static.mig_parent is None or util is not None):
             return "MIG: whole-GPU SM activity says nothing about an instance"
         if source not in MEASURED_SOURCES:
             return gpu.sm_reason or "no SM counter"
         sm = gpu.sm_active_pct
         if sm is not None and sm > 0.0:
             self._zeros = 0
-        elif sm is not None and util >= FAULT_UTIL:
+        elif sm is not None and util is not None and util >= FAULT_UTIL:
             power = _share(gpu.power_w, gpu.power_limit_w)
             if power is not None and power >= FAULT_POWER:
                 self._zeros += 1
@@ -143,15 +146,15 @@ class GpuTrack:
 
     def _signals(
         self, t: float, interval_s: float, gpu: GpuSample, tick: HostTick | None, reader: HostReader, host: HostSample,
-        sm_off: str | None, capacity: float | None, alternations: int,
+        sm_off: str | None, capacity: float | None, util: float | None,
     ) -> Signals:  # fmt: skip
         window = self.window
         mean = window.mean
         n = len(window)
-        u = mean(col.U) or 0.0
         sm = None if sm_off else mean(col.SM)
-        tensor, fp32, fp64 = mean(col.TENSOR), mean(col.FP32), mean(col.FP64)
-        quiet = window.total(col.LOUD) <= LOUD_SHARE * n
+        tensor, fp32, fp64, dram = mean(col.TENSOR), mean(col.FP32), mean(col.FP64), mean(col.DRAM)
+        u = max(sm or 0.0, tensor or 0.0, dram or 0.0) if util is None else util
+        quiet = util is not None and window.total(col.LOUD) <= LOUD_SHARE * n
         self._quiet_since = _since(self._quiet_since, quiet, window.oldest_t)
         fp32_only = (
             sm is not None and sm >= MANY_SM and tensor is not None and tensor < NO_TENSOR
@@ -172,14 +175,14 @@ class GpuTrack:
         return Signals(
             t, gpu.static.index, n, min(LEAST_SAMPLES, max(2, int(WINDOW_S / interval_s))), WINDOW_S,
             t - window.oldest_t + interval_s,
-            u, round(100.0 - u, 6), sm, mean(col.OCC), tensor, fp32, fp64, mean(col.DRAM), sm_off,
-            busy_not_working(u, sm),
+            u, round(100.0 - u, 6), util is not None, sm, mean(col.OCC), tensor, fp32, fp64, dram, sm_off,
+            None if util is None else busy_not_working(u, sm),
             _share_of(mean(col.PCIE_RX)), _share_of(mean(col.PCIE_TX)), capacity, _share_of(mean(col.NVLINK)),
             _share_of(mean(col.POWER)), _share_of(mean(col.CLOCK)),
             window.total(col.THERMAL) / n, window.total(col.BRAKE) / n, window.total(col.CAPPED) / n,
             quiet, _age(self._quiet_since, t, interval_s), 0.0 if run is None else run.length_s,
             self._runs.ended if run is None else (*self._runs.ended, run),
-            alternations, _age(self._degraded_since, t, interval_s), degraded,
+            self._falls, _age(self._degraded_since, t, interval_s), degraded,
             _age(self._fp32_since, t, interval_s), self._zeros >= FAULT_SAMPLES,
             gpu.mem_used_bytes, gpu.mem_total_bytes, self.health.errors, self.health.xids, self._trend.leak,
             host_side, _host_reason(tick, primary), main, _share_of(mean(col.MAIN_DISK)), loaders,
@@ -209,7 +212,9 @@ def pcie_capacity(gpu: GpuSample) -> float | None:
     return None if lane is None or not gpu.pcie_width else lane * gpu.pcie_width * PCIE_USABLE
 
 
-def _row(gpu: GpuSample, util: float, sm: float | None, tick: HostTick | None, capacity: float | None) -> col.Row:
+def _row(
+    gpu: GpuSample, util: float | None, sm: float | None, tick: HostTick | None, capacity: float | None
+) -> col.Row:
     reasons = gpu.throttle_reasons or 0
     peak = gpu.static.nvlink_peak_bytes_per_s
     nvlink = gpu.nvlink_rx_bytes_per_s
@@ -222,7 +227,7 @@ def _row(gpu: GpuSample, util: float, sm: float | None, tick: HostTick | None, c
         _scaled_share(gpu.pcie_rx_bytes_per_s, capacity), _scaled_share(gpu.pcie_tx_bytes_per_s, capacity),
         _scaled_share(nvlink, peak), _scaled_share(gpu.power_w, gpu.power_limit_w),
         _scaled_share(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz),
-        one if util >= LOUD_UTIL else None, one if reasons & THERMAL_BITS else None,
+        one if util is not None and util >= LOUD_UTIL else None, one if reasons & THERMAL_BITS else None,
         one if reasons & BRAKE_BITS else None, one if reasons & CAP_BITS else None,
     )  # fmt: skip
     return gpu_side + (_NO_HOST if tick is None else _host_side(tick))

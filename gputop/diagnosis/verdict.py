@@ -10,15 +10,20 @@ from __future__ import annotations
 from collections import deque
 from typing import Generic, TypeVar
 
-from gputop.diagnosis.rules import BADGES, CAUSES, UNATTRIBUTED, WORKS
+from gputop.diagnosis.rules import BADGES, CAUSES, GATES, UNATTRIBUTED, WORKS
 from gputop.diagnosis.rules.base import Rule
-from gputop.diagnosis.rules.end import NO_BOTTLENECK_SEEN
+from gputop.diagnosis.rules.busy import MEMORY_BANDWIDTH
+from gputop.diagnosis.rules.end import HEALTHY, NO_BOTTLENECK_SEEN, WORKING
+from gputop.diagnosis.rules.gates import COLLECTING
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import Badge
 
 VOTE_S = 10.0
 VOTES_NEEDED = 0.8
 STANDS_S = 10.0
+
+PROVEN_BY_SM: tuple[Rule, ...] = (*GATES, MEMORY_BANDWIDTH, HEALTHY, WORKING)
+"""What can be said of a MIG instance, whose util is not measured: SM and DRAM activity are lower bounds of it."""
 
 T = TypeVar("T")
 
@@ -29,6 +34,8 @@ def candidate(s: Signals) -> Rule:
     Starvation without a cause that can be named yields to A/B: B lies wholly where the GPU is idle ≥ 20 %, and "low SM
     while kernels run" says more than "idle, cause not seen".
     """
+    if not s.util_known:
+        return next((rule for rule in PROVEN_BY_SM if rule.holds(s)), COLLECTING)
     for rule in CAUSES:
         if rule.holds(s):
             return rule

@@ -17,7 +17,9 @@ from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, Machine, Pro
 GPUS = 8
 MACHINE = Machine("bench")
 TRAIN = ProcessStatic(user="ml", command="python train.py", name="python")
-WORKER = ProcessStatic(user="ml", command="python train.py", name="python", loader="torch", why="R1 comm pt_data_worker")
+WORKER = ProcessStatic(
+    user="ml", command="python train.py", name="python", loader="torch", why="R1 comm pt_data_worker"
+)
 
 
 def snapshots(ticks: int, loaders: int, seed: int = 1) -> Iterator[Snapshot]:

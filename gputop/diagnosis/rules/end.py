@@ -20,7 +20,7 @@ def _healthy(s: Signals) -> bool:
 
 
 def _numbers(s: Signals) -> str:
-    line = f"util {pct(s.u)}, SM {pct(s.sm)}"
+    line = f"util {'' if s.util_known else '≥ '}{pct(s.u)}, SM {pct(s.sm)}"
     return line if s.tensor is None else f"{line}, tensor {pct(s.tensor)}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gputop.diagnosis.rules.base import Rule, Told
 from gputop.diagnosis.signals import LEAST_SAMPLES, Signals
-from gputop.diagnosis.words import duration
+from gputop.diagnosis.words import duration, pct
 
 YOUNG_S = 60.0
 """Age of the GPU's process below which it is still importing, compiling and warming up [judged]."""
@@ -15,6 +15,9 @@ def _too_few(s: Signals) -> bool:
 
 
 def _collecting(s: Signals) -> Told:
+    if not _too_few(s):
+        line = f"SM {pct(s.sm)}, but util is not measured here: idle time is unknown"
+        return Told("grey", (line,), confidence="low", title="no util: not judged")
     return Told("grey", (f"{s.n} of {s.least} samples",), confidence="low")
 
 

@@ -1,0 +1,164 @@
+"""Snapshots for tests of the diagnosis: a GPU, its process and its workers, second by second, with explicit time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from gputop.diagnosis.engine import Diagnoser
+from gputop.diagnosis.types import GpuDiagnosis
+from gputop.model.snapshot import (
+    GpuSample,
+    GpuStatic,
+    HostSample,
+    Machine,
+    ProcessSample,
+    ProcessStatic,
+    Snapshot,
+)
+
+T0 = 1_780_000_000.0
+GIB = 2.0**30
+MACHINE = Machine("node-17")
+HOST = HostSample(
+    cpu_pct=40.0,
+    cpu_count=32,
+    mem_used_bytes=100 * GIB,
+    mem_total_bytes=512 * GIB,
+    swap_used_bytes=0.0,
+    psi_cpu_pct=1.0,
+    psi_io_pct=1.0,
+    psi_mem_pct=0.0,
+)
+
+
+def gpu(index: int = 0, **changes: Any) -> GpuSample:
+    """A healthy H100 at full load; ``util`` and ``sm`` are short for the catalogue's keys."""
+    static = GpuStatic(index, f"GPU-{index}", "NVIDIA H100 80GB HBM3", nvlink_peak_bytes_per_s=450e9, mig_enabled=False)
+    for short, key in (("util", "util_pct"), ("sm", "sm_active_pct"), ("dram", "dram_active_pct")):
+        if short in changes:
+            changes[key] = changes.pop(short)
+    sample = GpuSample(
+        static=static,
+        util_pct=98.0,
+        sm_active_pct=90.0,
+        tensor_active_pct=45.0,
+        dram_active_pct=40.0,
+        mem_used_bytes=20 * GIB,
+        mem_total_bytes=80 * GIB,
+        power_w=420.0,
+        power_limit_w=700.0,
+        sm_clock_mhz=1980.0,
+        sm_clock_max_mhz=1980.0,
+        pcie_rx_bytes_per_s=0.0,
+        pcie_tx_bytes_per_s=0.0,
+        pcie_gen=4,
+        pcie_gen_max=4,
+        pcie_width=16,
+        pcie_width_max=16,
+        nvlink_rx_bytes_per_s=0.0,
+        nvlink_tx_bytes_per_s=0.0,
+        throttle_reasons=0,
+        ecc_uncorrected=0,
+        remap_pending=False,
+        remap_failed=False,
+        sm_source="gpm",
+        sm_window_s=1.0,
+    )
+    return replace(sample, **changes)
+
+
+def train(index: int = 0, main: float = 10.0, **changes: Any) -> ProcessSample:
+    """The training process of a GPU, its main thread on a core ``main`` percent of the time."""
+    static = ProcessStatic(user="ml", command="python train.py", name="python")
+    sample = ProcessSample(
+        pid=4000 + 100 * index,
+        starttime=7000,
+        ppid=1,
+        role="gpu",
+        gpu=index,
+        gpu_mem_bytes=20 * GIB,
+        cpu_pct=main,
+        run_pct=main,
+        wait_pct=0.0,
+        main_run_pct=main,
+        main_wait_pct=0.0,
+        state="S",
+        main_state="S",
+        read_bytes_per_s=0.0,
+        write_bytes_per_s=0.0,
+        throttled_pct=0.0,
+        nccl=False,
+        age_s=3600.0,
+        static=static,
+    )
+    return replace(sample, **changes)
+
+
+def workers(count: int, run: float, wait: float = 0.0, parent: int = 4000, **changes: Any) -> list[ProcessSample]:
+    """Dataloader workers, each on a core ``run`` and queued ``wait`` percent of the time."""
+    static = ProcessStatic(user="ml", command="python train.py", name="python", loader="torch", why="R1 comm")
+    sample = ProcessSample(
+        pid=0,
+        starttime=7100,
+        ppid=parent,
+        role="loader",
+        gpu=(parent - 4000) // 100,
+        cpu_pct=run,
+        run_pct=run,
+        wait_pct=wait,
+        state="S",
+        waiting_on="queue",
+        read_bytes_per_s=0.0,
+        write_bytes_per_s=0.0,
+        throttled_pct=0.0,
+        age_s=3500.0,
+        static=static,
+    )
+    return [replace(sample, pid=parent + 1 + number, **changes) for number in range(count)]
+
+
+def snap(
+    tick: float,
+    gpus: GpuSample | Iterable[GpuSample],
+    processes: Iterable[ProcessSample] = (),
+    host: HostSample = HOST,
+    interval_s: float = 1.0,
+) -> Snapshot:
+    """A snapshot ``tick`` seconds after the beginning."""
+    all_gpus = (gpus,) if isinstance(gpus, GpuSample) else tuple(gpus)
+    return Snapshot(
+        t=T0 + tick, machine=MACHINE, gpus=all_gpus, processes=tuple(processes), host=host, interval_s=interval_s
+    )
+
+
+class Watch:
+    """A diagnoser with what it said, tick by tick."""
+
+    def __init__(self) -> None:
+        self.diagnoser = Diagnoser()
+        self.said: list[tuple[float, GpuDiagnosis]] = []
+
+    def feed(self, snapshots: Iterable[Snapshot]) -> GpuDiagnosis:
+        """Feed all; gives the last diagnosis of the first GPU."""
+        for snapshot in snapshots:
+            self.said.append((snapshot.t - T0, self.diagnoser.observe(snapshot)[0]))
+        return self.said[-1][1]
+
+    def first(self, wanted: Callable[[GpuDiagnosis], bool], after: float = 0.0) -> float | None:
+        """The tick at which something was first said, from ``after`` on."""
+        return next((t for t, said in self.said if t >= after and wanted(said)), None)
+
+
+def steady(
+    seconds: int, sample: GpuSample, processes: Iterable[ProcessSample] = (), host: HostSample = HOST
+) -> GpuDiagnosis:
+    """What stands after so many equal seconds."""
+    rows = tuple(processes)
+    return Watch().feed(snap(tick, sample, rows, host) for tick in range(seconds))
+
+
+def badges(diagnosis: GpuDiagnosis) -> dict[str, str]:
+    """Badge ids with their levels."""
+    return {badge.id: badge.level for badge in diagnosis.badges}
