@@ -54,3 +54,4 @@ def test_a_real_job_is_named_right(diagnosed: dict[str, Any], variant: str) -> N
     found = diagnosed[variant]
     assert found["verdict"] == EXPECTED[variant], found
     assert found["busy_not_working"] is None
+    assert found["evidence"] and any(char.isdigit() for char in found["evidence"][0]), found

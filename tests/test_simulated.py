@@ -220,6 +220,11 @@ def test_a_short_past_has_what_fits_in_it(seconds: float, interval_s: float) -> 
     assert len(past) == {10.0: 10 / interval_s, 0.4: 1, 0.0: 0, 137.0: 66}[seconds]
 
 
+def test_a_small_machine_has_its_past_second_by_second() -> None:
+    past = list(SimulatedSource("healthy", clock=Clock()).past(200.0))
+    assert [s.t for s in past] == [STARTED - i for i in range(200, 0, -1)]
+
+
 def test_a_snapshot_is_handed_out_once_an_interval() -> None:
     clock = Clock()
     source = SimulatedSource("healthy", interval_s=0.25, clock=clock)

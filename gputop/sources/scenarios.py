@@ -112,7 +112,7 @@ _ROWS = (
         "straggler",
         "four ranks of one job wait for the slowest",
         failures.straggler,
-        (Expected("healthy", badges=("straggler",), gpu=2), Expected("working", gpu=0)),
+        (Expected("healthy", badges=("straggler",), gpu=2), Expected("working", badges=("straggler",), gpu=0)),
     ),
     Scenario(
         "lost_gpu",

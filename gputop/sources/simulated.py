@@ -22,8 +22,10 @@ from gputop.sources.simulation.node import node
 from gputop.sources.simulation.noise import drift, ripple
 from gputop.sources.simulation.processes import JobPlan, plan_job, sample_job
 
-PAST_STEPS = ((130.0, 0.0), (700.0, 5.0), (float("inf"), 25.0))
-"""Up to so many seconds back, snapshots of the past lie so far apart (0: at full rate).
+FULL_RATE_PAST_S, NEAR_PAST_S = 130.0, 700.0
+NEAR_STEP_S, NEAR_STEP_SMALL_S, FAR_STEP_S = 5.0, 1.0, 25.0
+SMALL_GPUS = 2
+"""The past at full rate, then every 5 s (every second on a small machine, which costs little), then every 25 s.
 
 The default chart and most rules look back two minutes, the leak ten; only how long a GPU has been idle is older. The
 coarsest step stays below the diagnosis window of 30 s, so that the past has no gaps.
@@ -161,11 +163,14 @@ class SimulatedSource:
     def past(self, seconds: float) -> Iterator[Snapshot]:
         """Snapshots of the time before the start, oldest first, so that the first frame has charts and verdicts.
 
-        They become coarser with their age, and say so in ``interval_s``: see PAST_STEPS.
+        They become coarser with their age, and say so in ``interval_s``: see NEAR_STEP_S.
         """
+        small = len(_plan(self._scenario, self._seed, self._gpus).gpus) <= SMALL_GPUS
+        near_step = NEAR_STEP_SMALL_S if small else NEAR_STEP_S
+        tiers = ((FULL_RATE_PAST_S, 0.0), (NEAR_PAST_S, near_step), (seconds, FAR_STEP_S))
         steps: list[tuple[float, float]] = []
         newer = 0.0
-        for until, step in PAST_STEPS:
+        for until, step in tiers:
             every = max(step, self.interval_s)
             count = floor((min(until, seconds) - newer) / every)
             steps += [(newer + every * i, every) for i in range(1, count + 1)]

@@ -19,7 +19,7 @@ def thermal() -> NodeLife:
         temp_c=88,
         clock_share=0.71,
         throttle=SOFTWARE_THERMAL,
-        throttle_share=0.6,
+        throttle_share=0.85,
     )
     return machine(life)
 

@@ -46,7 +46,7 @@ def healthy(rank: int = 0) -> GpuLife:
 
 def dataloader_cpu() -> GpuLife:
     """Eight workers decode as fast as they can; the GPU computes for 4 s of every 10."""
-    workers = Workers(8, busy=Cpu(68.0, 9.0), rest=Cpu(88.0, 12.0))
+    workers = Workers(8, busy=Cpu(66.0, 8.0), rest=Cpu(88.0, 12.0))
     job = Job(
         4802,
         "python train.py --aug heavy",

@@ -155,10 +155,12 @@ def _add_workers(
     tick = floor(4.0 * t)
     wait = round(cpu.wait, 1)
     for i in range(workers.count):
-        series = plan.series + 2 + 3 * i
-        noise = 1.0 + 0.05 * ripple(seed, series, t)
+        series = plan.series + 2 + 2 * i
+        draw = chance(seed, series + 1, tick)
+        # Slow noise, and the batch that a worker has just finished or not: ends of work do not fall on samples.
+        noise = 1.0 + 0.05 * ripple(seed, series, t) + 0.1 * (0.5 - draw)
         run = min(100.0 - wait, cpu.run * noise)
-        state = _state(chance(seed, series + 1, tick), run, cpu)
+        state = _state(draw, run, cpu)
         run = round(run, 1)
         rows.append(
             ProcessSample(

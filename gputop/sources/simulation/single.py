@@ -85,7 +85,7 @@ def main_process() -> NodeLife:
         rss_gib=20.4,
         workers=Workers(2, Cpu(3.0, waits="queue")),
     )
-    life = GpuLife(Load(84, 70, 40, 26, 34, 15, 520, 3.0, 0.3), 31.4, 43, (job,), _LOW, 5.0, 0.2)
+    life = GpuLife(Load(84, 70, 40, 26, 34, 15, 520, 3.0, 0.3), 31.4, 43, (job,), _LOW, node.STEP_PERIOD_S, 0.2)
     return machine(life, HostLife(cpu=8))
 
 
@@ -107,7 +107,7 @@ def pcie_transfer() -> NodeLife:
         46,
         (job,),
         Load(9, 7, 4, 1, 4, 1, 140, 23.0, 0.3),
-        2.0,
+        node.STEP_PERIOD_S,
         0.45,
     )
     return machine(life, HostLife(cpu=21))
@@ -164,7 +164,7 @@ def starved_unattributed() -> NodeLife:
         rss_gib=11.0,
         workers=Workers(4, Cpu(3, waits="queue")),
     )
-    life = GpuLife(Load(86, 76, 42, 28, 38, 16, 540, 3.0, 0.3), 31.4, 46, (job,), _LOW, 10.0, 0.46)
+    life = GpuLife(Load(86, 76, 42, 28, 38, 16, 540, 3.0, 0.3), 31.4, 46, (job,), _LOW, node.STEP_PERIOD_S, 0.46)
     return machine(life, HostLife(cpu=5))
 
 

@@ -1,0 +1,58 @@
+"""Each scenario is diagnosed as it says: the demo shows what it promises."""
+
+from __future__ import annotations
+
+import pytest
+
+from gputop.monitor import Frame, Monitor
+from gputop.sources.scenarios import SCENARIOS, Scenario
+from gputop.sources.simulated import SimulatedSource
+
+STARTED = 1_780_000_000.0
+PAST_S = 700.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.t = STARTED
+
+    def __call__(self) -> float:
+        return self.t
+
+
+def watch(scenario: Scenario, interval_s: float) -> list[Frame]:
+    """The frames after the start: the past first, then ticks until the last expectation is due."""
+    clock = Clock()
+    source = SimulatedSource(scenario.name, interval_s=interval_s, clock=clock)
+    monitor = Monitor(interval_s)
+    for snapshot in source.past(PAST_S):
+        monitor.feed(snapshot)
+    frames = []
+    ticks = round(max(expected.after_s for expected in scenario.expected) / interval_s)
+    for tick in range(ticks + 1):
+        clock.t = STARTED + tick * interval_s
+        snapshot = source.poll()
+        assert snapshot is not None
+        frames.append(monitor.feed(snapshot))
+    return frames
+
+
+@pytest.mark.parametrize("interval_s", [1.0, 0.25])
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=list(SCENARIOS))
+def test_a_scenario_reaches_its_diagnosis(scenario: Scenario, interval_s: float) -> None:
+    frames = watch(scenario, interval_s)
+    for expected in scenario.expected:
+        found = frames[round(expected.after_s / interval_s)].diagnoses[expected.gpu]
+        badges = {badge.id for badge in found.badges}
+        assert (found.verdict, found.busy_not_working) == (expected.verdict, expected.flag), found
+        assert badges == set(expected.badges), found.badges
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=list(SCENARIOS))
+def test_the_first_frame_has_its_verdict_already_and_keeps_it(scenario: Scenario) -> None:
+    frames = watch(scenario, 1.0)
+    for expected in scenario.expected:
+        # What only begins while the program runs cannot be in its first frame.
+        if expected.after_s <= 40.0:
+            shown = {(f.diagnoses[expected.gpu].verdict, f.diagnoses[expected.gpu].busy_not_working) for f in frames}
+            assert shown == {(expected.verdict, expected.flag)}
