@@ -15,20 +15,19 @@ from importlib import import_module
 from typing import NoReturn
 
 from gputop import __version__
+from gputop.output.messages import say
 
 USAGE_ERROR, CANNOT_MEASURE = 2, 3
+MODULES = {"run": "job"}
+"""Commands whose file is not named after them."""
 
 
 class _Parser(argparse.ArgumentParser):
     """Says in one line what is wrong; argparse would print its usage as well."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(USAGE_ERROR, f"gputop: {_one_line(message)}; see `{self.prog} --help`\n")
-
-
-def _one_line(text: object) -> str:
-    """A message that a terminal can be trusted with: one line, nothing but printable characters."""
-    return "".join(char if char.isprintable() else " " for char in str(text))[:500]
+        say(f"{message}; see `{self.prog} --help`")
+        self.exit(USAGE_ERROR)
 
 
 def _common() -> _Parser:
@@ -80,6 +79,46 @@ def parser() -> argparse.ArgumentParser:
     doctor = command("doctor", "what can be measured here, why not, and how to mend it")
     doctor.add_argument("--json", action="store_true", help="one JSON object")
 
+    diagnose = command("diagnose", "verdicts in words, live or on a recording")
+    diagnose.add_argument("file", nargs="?", help="a recording; without it this machine is watched")
+    diagnose.add_argument("--for", dest="duration", default="30s", metavar="TIME", help="watch so long (default 30s)")
+    diagnose.add_argument("--json", action="store_true", help="one JSON object")
+
+    record = command("record", "record without a screen")
+    record.add_argument("-o", "--output", default=".", metavar="FILE|DIR", help="where to (default: this directory)")
+    record.add_argument("--for", dest="duration", metavar="TIME", help="end after this time")
+    record.add_argument("--max-size", metavar="SIZE", help="keep at most so much in the directory")
+    record.add_argument("--redact", action="store_true", help="keep command lines and user names out of it")
+
+    job = command("run", "run a job, watch its GPUs, report at its end")
+    job.add_argument("-o", "--output", metavar="FILE", help="keep the recording")
+    job.add_argument("--report", metavar="FILE", help="write the report to FILE.md, .json or .txt as well")
+    job.add_argument("--redact", action="store_true", help="keep command lines and user names out of the recording")
+    job.add_argument("job", nargs=argparse.REMAINDER, metavar="-- COMMAND …", help="the job and its arguments")
+
+    report = command("report", "where the GPU time of a recording went")
+    report.add_argument("file", help="a recording")
+    report_form = report.add_mutually_exclusive_group()
+    report_form.add_argument("--json", action="store_true", help="one JSON object")
+    report_form.add_argument("--markdown", action="store_true", help="Markdown")
+
+    compare = command("compare", "what a change made better or worse")
+    compare.add_argument("before", help="a recording")
+    compare.add_argument("after", help="a recording")
+    compare.add_argument("--json", action="store_true", help="one JSON object")
+
+    dump = command("dump", "a recording as data")
+    dump.add_argument("file", help="a recording")
+    dump_form = dump.add_mutually_exclusive_group()
+    dump_form.add_argument("--csv", action="store_true", help="one row a GPU and frame (the default)")
+    dump_form.add_argument("--json", action="store_true", help="one object a frame")
+    dump.add_argument("--begin", metavar="TIME", help="12:03, -10m, an ISO date or Unix seconds")
+    dump.add_argument("--end", metavar="TIME", help="likewise")
+    dump.add_argument("--columns", metavar="KEYS", help="catalogue keys, separated by commas")
+
+    mark = command("mark", "a mark for running recorders and screens")
+    mark.add_argument("text", nargs="+", help="what happened")
+
     shot = command("screenshot", "a picture of the screen, without a terminal")
     shot.add_argument("source", help="demo, or a recording")
     shot.add_argument("scenario", nargs="?", help="with demo: one scenario instead of the whole node")
@@ -107,14 +146,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(name: str, args: argparse.Namespace) -> int:
     from gputop.config import ConfigError, load
+    from gputop.recording.format import RecordingError
     from gputop.sources.base import SourceError, UsageError
 
     try:
         settings, warnings = load(getattr(args, "config", None), os.environ, vars(args))
         for warning in warnings:
-            print(f"gputop: {_one_line(warning)}", file=sys.stderr)
-        return int(import_module(f"gputop.commands.{name}").run(args, settings))
-    except (ConfigError, UsageError) as error:
+            say(warning)
+        return int(import_module(f"gputop.commands.{MODULES.get(name, name)}").run(args, settings))
+    except (ConfigError, UsageError, RecordingError) as error:
         return _fail(error, USAGE_ERROR, debug=args.debug)
     except SourceError as error:
         return _fail(error, CANNOT_MEASURE, debug=args.debug)
@@ -127,5 +167,5 @@ def _run(name: str, args: argparse.Namespace) -> int:
 def _fail(error: object, status: int, *, debug: bool) -> int:
     if debug and isinstance(error, BaseException):
         raise error
-    print(f"gputop: {_one_line(error)}", file=sys.stderr)
+    say(error)
     return status

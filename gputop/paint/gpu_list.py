@@ -17,9 +17,9 @@ from gputop.paint.words import gpu_label
 def list_header(width: int, chart_width: int, label_width: int) -> Row:
     """Column heads of the one-line-a-GPU layout."""
     line = Line().add("GPU".ljust(label_width + 1), "heading").to(label_width + 2 + chart_width)
-    line.add("  UTIL   SM", "heading")
+    line.add(" UTIL   SM", "heading")
     if width >= 76:
-        line.add("   MEM GiB     W   °C", "heading")
+        line.add("  MEM GiB    W  °C", "heading")
     return line.add("  verdict", "heading").row(width)
 
 
@@ -33,11 +33,11 @@ def list_row(
     line = Line().add(f" {gpu_label(gpu):<{label_width}} ", "strong" if selected else "text")
     if chart_width:
         line.add_all(chart_rows(frame, view, gpu, d, chart_width, 1)[0])
-    line.add(f"   {pct(gpu.util_pct)}", "strong").add(f"  {sm:>3}", sm_style)
+    line.add(f"  {pct(gpu.util_pct)}", "strong").add(f"  {sm:>3}", sm_style)
     if width >= 76:
         total = "n/a" if gpu.mem_total_bytes is None else f"{gpu.mem_total_bytes / 2**30:.0f}"
         used = "n/a" if gpu.mem_used_bytes is None else f"{gpu.mem_used_bytes / 2**30:.0f}"
-        line.add(f"  {used:>4}/{total:<4} {whole(gpu.power_w, 4)}  {whole(gpu.temp_c, 3)}", "text")
+        line.add(f"  {f'{used}/{total}':>7} {whole(gpu.power_w, 4)} {whole(gpu.temp_c, 3)}", "text")
     room = width - line.width - 2
     line.add("  ").add_all(_list_verdict(gpu, d, glyphs, room, alarm=alarm))
     return line.row(width, "alarm.row" if alarm else "select" if selected else None)

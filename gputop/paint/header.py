@@ -19,21 +19,23 @@ def header(frame: Frame, view: View, width: int) -> Row:
     short = [model_name(gpu.static.name) for gpu in snapshot.gpus]
     words, style = sm_provenance(snapshot.gpus)
     wide = width >= 100
-    parts: list[tuple[str, str]] = [(sanitise(snapshot.machine.hostname)[:24], "value|bar")]
+    # (rank in giving way, text, style): the highest rank goes first; that a node is simulated is never left out.
+    parts: list[tuple[int, str, str]] = [(2, sanitise(snapshot.machine.hostname)[:24], "value|bar")]
     if names:
-        parts.append((_counted(names if wide else short, glyphs.times), "value|bar"))
+        parts.append((0, _counted(names if wide else short, glyphs.times), "value|bar"))
     if wide and snapshot.machine.driver:
-        parts.append((f"driver {sanitise(snapshot.machine.driver)[:16]}", "dim|bar"))
+        parts.append((4, f"driver {sanitise(snapshot.machine.driver)[:16]}", "dim|bar"))
     if view.demo:
-        parts.append(("SIMULATED", "level.info|bar"))
-    parts.append(
-        (words if wide else words.replace("measured · ", "").replace("SM not measured", "SM n/a"), f"{style}|bar")
-    )
+        parts.append((-1, "SIMULATED", "level.info|bar"))
+    if not wide:
+        words = words.replace("measured · ", "").replace("SM not measured", "SM n/a")
+    parts.append((1, words, f"{style}|bar"))
     if width >= 120:
-        parts.append((f"every {snapshot.interval_s:.1f} s", "dim|bar"))
-    for text, part_style in parts:
-        if line.width + 2 + len(text) <= room:
-            line.add("  ", "bar").add(text, part_style)
+        parts.append((5, f"every {snapshot.interval_s:.1f} s", "dim|bar"))
+    while parts and line.width + sum(2 + len(text) for _, text, _ in parts) > room:
+        parts.remove(max(parts))
+    for _, text, part_style in parts:
+        line.add("  ", "bar").add(text, part_style)
     line.to(width - sum(len(text) for text, _ in right), "bar").add_all(right)
     return line.row(width)
 

@@ -1,11 +1,12 @@
-"""The help: keys from the bindings, the glossary from the metric catalogue. Nothing is typed twice."""
+"""The help: keys from the bindings, the glossary from the catalogue, verdicts from the rules. Nothing typed twice."""
 
 from __future__ import annotations
 
 import textwrap
 
+from gputop.diagnosis.catalogue import badge_rows, verdict_rows
 from gputop.model.metrics import GPU_METRICS
-from gputop.paint.glyphs import Glyphs
+from gputop.paint.glyphs import Glyphs, ascii_only
 from gputop.paint.keys import KEYS
 from gputop.paint.line import Line, Row
 
@@ -51,6 +52,17 @@ def help_rows(glyphs: Glyphs, width: int) -> list[Row]:
         metric = GPU_METRICS[name]
         source = "" if metric.origin is None else f" [{metric.origin}]"
         rows += _entry(metric.label, metric.definition + source, width)
+    rows.append(Line().row(width))
+    rows += _section("verdicts, in the order in which they are asked", width, glyphs)
+    for verdict in verdict_rows():
+        helps = f" {glyphs.remedy} {verdict.remedy}" if verdict.remedy else ""
+        rows += _entry(verdict.title, f"{verdict.condition}{helps}", width, indent=32)
+    rows.append(Line().row(width))
+    rows += _section("badges", width, glyphs)
+    for badge in badge_rows():
+        rows += _entry(badge.id, badge.condition, width)
+    if glyphs.name == "ascii":
+        return [Line().add_all([(ascii_only(text), style) for text, style in row]).row(width) for row in rows]
     return rows
 
 

@@ -119,18 +119,28 @@ def _big_panes(out: _Rows, frame: Frame, view: View, width: int, processes: int)
     """One or two GPUs: tall charts with lanes, words, numbers, and the host on one line."""
     selected = selected_gpu(frame, view)
     gpus = frame.snapshot.gpus
+    count = len(gpus)
     lanes = len(big_pane.LANES) + 1
-    fixed = len(gpus) * 2 + lanes + 4 + 2 + 2 + 2
-    room = out.left - fixed - min(processes, 6)
-    rows = max(5 if len(gpus) == 1 else 4, min(14, room // len(gpus)))
-    for position in range(len(gpus)):
+    # Titles and time axes, lanes, three rows of words, two of numbers, two of the host, the table's head.
+    needed = count * 2 + lanes + 3 + 2 + 2 + 2
+    room = out.left - needed - min(processes, 8)
+    air = room - 9 * count >= 3
+    rows = max(5 if count == 1 else 4, min(14, (room - (3 if air else 0)) // count))
+    empty = Line().row(width)
+    for position in range(count):
         out.extend(big_pane.chart(frame, view, position, width, rows), Target("gpu", gpus[position].static.uuid))
         if position == selected:
             out.extend(big_pane.lanes(frame, view, position, width))
+            if air:
+                out.add(empty)
             out.extend(big_pane.said(frame, view, position, width, 3))
+            if air:
+                out.add(empty)
             out.extend(big_pane.numbers(frame, view, position, width))
     out.add(host.load(frame, view, width))
     out.add(host.attribution_rows(frame, view, width)[0])
+    if air:
+        out.add(empty)
 
 
 def _columns(width: int, gpus: int) -> int:
@@ -205,7 +215,7 @@ def _grid(out: _Rows, frame: Frame, view: View, width: int, beside: int, rows: i
 def _list(out: _Rows, frame: Frame, view: View, width: int) -> None:
     """One line a GPU, then the words of the selected one, and the host on one line where there is room."""
     gpus, selected = frame.snapshot.gpus, selected_gpu(frame, view)
-    chart = 0 if width < 60 else 12 if width < 100 else width // 4
+    chart = 0 if width < 60 else 11 if width < 100 else width // 4
     labels = max(len(gpu_label(gpu)) for gpu in gpus)
     if out.left > len(gpus) + 2 or out.left > 8:
         out.add(gpu_list.list_header(width, chart, labels))
@@ -222,9 +232,9 @@ def _list(out: _Rows, frame: Frame, view: View, width: int) -> None:
             line.add(f" {room} of {len(gpus)} GPUs shown, [ ] for the others ", "dim").rule(width, rule)
         out.add(line.row(width))
     words = min(4, out.left - 5) if out.left >= 8 else min(2, out.left)
-    evidence, remedy, extra = panes.words_for(gpus[selected], frame.diagnoses[selected], view.glyphs, width - 2)
-    kept = evidence[: max(1, words - min(len(remedy), 2))] + remedy
-    for spans in (kept + extra)[: max(0, words)]:
+    d = frame.diagnoses[selected]
+    evidence, remedy, extra = panes.words_for(gpus[selected], d, view.glyphs, width - 2)
+    for spans in (panes.spoken(d, view.glyphs, evidence, remedy, width - 2, words) + extra)[: max(0, words)]:
         out.add(Line().add(" ").add_all(spans).row(width))
     if out.left >= 5:
         out.add(host.load(frame, view, width, indent=1))

@@ -19,6 +19,8 @@ from gputop.paint.view import View
 from gputop.paint.words import gpu_label, headline, is_measured, model_name
 
 LABEL_WIDTH = 12
+LEAST_EVIDENCE = 0.6
+"""In a row shared with the remedy at least this share of the evidence must stay readable."""
 
 
 def title(frame: Frame, view: View, position: int, width: int, *, selected: bool) -> Row:
@@ -59,7 +61,7 @@ def title(frame: Frame, view: View, position: int, width: int, *, selected: bool
 
 def _efficiency(d: GpuDiagnosis, *, long: bool) -> str:
     if d.efficiency_pct is None:
-        return "efficiency n/a" if d.state != "idle" else "efficiency   –"
+        return "efficiency   –" if d.state in ("idle", "idle_allocated") else "efficiency n/a"
     return f"efficiency {min(d.efficiency_pct, 999):3.0f}" + (" / 100" if long else "")
 
 
@@ -140,10 +142,17 @@ def _tall_info(
     ]
     said, remedy, extra = words_for(gpu, d, glyphs, width)
     # The words matter more than the third row of numbers; the first row of numbers always stays.
-    spare = rows - len(said) - len(remedy)
-    kept = metrics[: max(1, spare)]
-    lines = kept + said[: max(1, rows - len(kept) - min(len(remedy), 1))]
-    return (lines + remedy + extra)[:rows]
+    kept = metrics[: max(1, rows - len(said) - len(remedy))]
+    return (kept + spoken(d, glyphs, said, remedy, width, rows - len(kept)) + extra)[:rows]
+
+
+def spoken(
+    d: GpuDiagnosis, glyphs: Glyphs, said: list[list[Span]], remedy: list[list[Span]], width: int, rows: int
+) -> list[list[Span]]:
+    """Evidence and remedy in at most ``rows`` rows: the remedy in its short form, then less evidence, if they must."""
+    if len(said) + len(remedy) > rows and d.remedy_short:
+        remedy = _wrapped(glyphs.remedy, d.remedy_short, "", width, "remedy")[:1]
+    return said[: max(1, rows - len(remedy))] + remedy
 
 
 def words_for(
@@ -194,7 +203,7 @@ def _short_info(
     if evidence:
         lead = "" if style == "dim" else f"{glyphs.because} "
         tail = f" {glyphs.remedy} {d.remedy_short}" if d.remedy_short and d.level in ("red", "yellow") else ""
-        if len(lead) + len(evidence) + len(tail) > width:
+        if (width - len(lead) - len(tail)) < LEAST_EVIDENCE * len(evidence):
             tail = ""
         second = [(lead + shorten(evidence, width - len(lead) - len(tail)), style), (tail, "remedy")]
     return [fields(numbers, width, "  "), second]

@@ -52,12 +52,12 @@ def _state_order(item: tuple[str, int]) -> int:
 
 COLUMNS: tuple[Column, ...] = (
     Column("gpu", "GPU", 4, "g", lambda p, c: f"{'–' if p.gpu is None else p.gpu:>4}", 9),
-    Column("pid", "PID", 8, "p", lambda p, c: f"{p.pid:>8}", 9),
+    Column("pid", "PID", 7, "p", lambda p, c: f"{p.pid:>7}", 9),
     Column("user", "USER", 8, "u", lambda p, c: fit(p.static.user or "–", 8), 6, right=False),
     Column("gpu_mem_bytes", "GPU-MEM", 8, "m", lambda p, c: size(p.gpu_mem_bytes, 8), 8),
     Column("gpu_time_pct", "GPU% time", 9, "t", lambda p, c: _number(p.gpu_time_pct, 9), 4),
     Column("cpu_pct", "CPU%", 6, "c", lambda p, c: _number(p.cpu_pct, 6), 7),
-    Column("loader", "LOADERS", 15, "l", lambda p, c: fit(loader_words(p, c), 15), 5, right=False),
+    Column("loader", "LOADERS", 14, "l", lambda p, c: fit(loader_words(p, c), 14), 5, right=False),
     Column("rss_bytes", "HOST-MEM", 8, "r", lambda p, c: size(p.rss_bytes, 8), 3),
     Column("age_s", "TIME", 8, "a", lambda p, c: duration(p.age_s, 8), 2),
     Column("job", "JOB", 11, "j", lambda p, c: fit(p.static.job or p.static.container or "", 11), 1, right=False),

@@ -77,10 +77,11 @@ def count_words(snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis], glyphs: G
         if d.busy_not_working is None and gpu.lost_reason is None
     ]
     idle = states.count("idle") + states.count("idle_allocated")
+    worst = "red" if any(d.state == "starved" and d.level == "red" for d in diagnoses) else "yellow"
     groups = (
         (states.count("working"), glyphs.green, "working", "level.green"),
         (flagged, glyphs.red, "BUSY, NOT WORKING", "level.red"),
-        (states.count("starved"), glyphs.yellow, "starved", "level.yellow"),
+        (states.count("starved"), glyphs.level(worst), "starved", f"level.{worst}"),
         (idle, glyphs.grey, "idle", "level.grey"),
         (states.count("unmeasured"), glyphs.grey, "not judged", "level.grey"),
         (lost, glyphs.red, "LOST", "level.red"),

@@ -1,0 +1,17 @@
+"""Two recordings side by side: what a change made better or worse."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from gputop.config import Settings
+from gputop.output.compare import compare, compare_json, compare_text
+from gputop.output.job_report import report_recording
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    price = settings.price or None
+    comparison = compare(report_recording(args.before, price=price), report_recording(args.after, price=price))
+    sys.stdout.write(compare_json(comparison) if args.json else compare_text(comparison))
+    return 0

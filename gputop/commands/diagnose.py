@@ -1,0 +1,84 @@
+"""Verdicts in words, live or on a recording. Exit 0: nothing wrong, 1: findings."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+from gputop.commands.amounts import seconds
+from gputop.config import Settings
+from gputop.diagnosis.engine import Diagnoser
+from gputop.diagnosis.report import as_json
+from gputop.diagnosis.types import GpuDiagnosis
+from gputop.model.snapshot import Snapshot
+from gputop.output.data import json_text
+from gputop.output.diagnosis_text import diagnosis_text
+from gputop.paint.terminal import choose
+from gputop.recording.reader import read_snapshots
+from gputop.sources.base import SourceError
+
+LEAST_SAMPLES = 12
+"""A short look measures more often, so that there are enough samples for a verdict (the diagnosis needs 10)."""
+FOUND = 1
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    if args.file is not None:
+        snapshots = read_snapshots(args.file)
+    else:
+        snapshots = _live(seconds(args.duration, "--for"), settings)
+    begin: float | None = None
+    diagnoser: Diagnoser | None = None
+    diagnoses: tuple[GpuDiagnosis, ...] = ()
+    last: Snapshot | None = None
+    for snapshot in snapshots:
+        if diagnoser is None or (last is not None and snapshot.t <= last.t):
+            # A clock that stepped backwards folds time: what came before cannot be compared with what comes.
+            diagnoser, begin = Diagnoser(snapshot.interval_s), snapshot.t
+        diagnoses = diagnoser.observe(snapshot)
+        last = snapshot
+    if last is None or begin is None:
+        raise SourceError("nothing was measured: see `gputop doctor`")
+    if args.json:
+        sys.stdout.write(json_text(as_json(last, diagnoses, begin)))
+    else:
+        glyphs = choose(os.environ, sys.stdout.encoding, theme="auto", ascii_only=settings.ascii, no_color=True).glyphs
+        sys.stdout.write(diagnosis_text(last, diagnoses, begin, glyphs, settings.price))
+    sys.stdout.flush()
+    return FOUND if any(_is_wrong(d) for d in diagnoses) else 0
+
+
+def _is_wrong(d: GpuDiagnosis) -> bool:
+    return d.level in ("yellow", "red") or any(badge.level in ("yellow", "red") for badge in d.badges)
+
+
+def _live(duration_s: float, settings: Settings) -> Iterator[Snapshot]:
+    """Snapshots of this machine for a while, with a progress line on stderr where that is a terminal."""
+    from gputop.sources.local import LocalSource
+
+    interval_s = max(0.25, min(settings.interval, duration_s / LEAST_SAMPLES))
+    source = LocalSource(interval_s, settings.gpus or None, settings.visible, settings.dcgm_url or None)
+    fresh = threading.Event()
+    begun = time.monotonic()
+    try:
+        source.start(fresh.set)
+        while (spent := time.monotonic() - begun) < duration_s:
+            fresh.wait(min(interval_s, duration_s - spent))
+            fresh.clear()
+            snapshot = source.poll()
+            if snapshot is not None:
+                yield snapshot
+            _progress(f"watching {min(time.monotonic() - begun, duration_s):3.0f} of {duration_s:.0f} s")
+    finally:
+        source.close()
+        _progress("")
+
+
+def _progress(text: str) -> None:
+    if sys.stderr is not None and sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()

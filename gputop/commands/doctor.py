@@ -1,0 +1,31 @@
+"""What can be measured on this machine, why the rest cannot, and how to mend it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+
+from gputop.config import Settings
+from gputop.output.data import json_text
+from gputop.output.doctor_text import doctor_text
+from gputop.paint.terminal import colour_depth
+from gputop.sources.doctor import examine
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    size = shutil.get_terminal_size((0, 0))
+    terminal = {
+        "term": os.environ.get("TERM"),
+        "colour_depth": colour_depth(os.environ),
+        "encoding": sys.stdout.encoding,
+        "columns": size.columns or None,
+        "rows": size.lines or None,
+        "is_terminal": sys.stdout.isatty(),
+        "tmux": "TMUX" in os.environ,
+    }
+    report = examine(settings.gpus or None, settings.visible, settings.dcgm_url or None, terminal)
+    sys.stdout.write(json_text(report) if args.json else doctor_text(report))
+    sys.stdout.flush()
+    return 0 if report["gpus"] else 3

@@ -1,0 +1,27 @@
+"""Run a job, watch its GPUs, report at its end; the exit code is the job's."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from gputop.config import Settings
+from gputop.job import run_job
+from gputop.output.report_text import report_as, report_text
+from gputop.sources.base import UsageError
+from gputop.sources.local import LocalSource
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    command = args.job[1:] if args.job[:1] == ["--"] else args.job
+    if not command:
+        raise UsageError("no command to run: gputop run [-o FILE] -- COMMAND …")
+    if args.report is not None and Path(args.report).suffix not in (".md", ".json", ".txt"):
+        raise UsageError(f"--report must name a .md, .json or .txt file, not {args.report!r}")
+    source = LocalSource(settings.interval, settings.gpus or None, settings.visible, settings.dcgm_url or None)
+    result = run_job(command, source, target=args.output, price=settings.price or None, redact=args.redact)
+    sys.stderr.write(report_text(result.report))
+    if args.report is not None:
+        Path(args.report).write_text(report_as(result.report, args.report), encoding="utf-8")
+    return result.exit_code

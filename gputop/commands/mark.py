@@ -1,0 +1,18 @@
+"""A mark for the running recorders and screens of this user."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from gputop.config import Settings
+from gputop.output.messages import say
+from gputop.sources.marks import send_mark
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    reached = send_mark(" ".join(args.text), time.time())
+    if not reached:
+        say("no recorder and no screen of this user is running; the mark is lost")
+        return 1
+    return 0

@@ -1,0 +1,17 @@
+"""The report of a recording: where the GPU time went, and what to do about it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from gputop.config import Settings
+from gputop.output.job_report import report_recording
+from gputop.output.report_text import report_json, report_markdown, report_text
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    report = report_recording(args.file, price=settings.price or None)
+    form = report_json if args.json else report_markdown if args.markdown else report_text
+    sys.stdout.write(form(report))
+    return 0

@@ -1,0 +1,115 @@
+"""The diagnosis in words: what one would paste into a ticket."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections.abc import Mapping, Sequence
+
+from gputop.diagnosis.types import NOT_WORK, GpuDiagnosis, State
+from gputop.model.snapshot import GpuSample, Snapshot
+from gputop.paint.glyphs import Glyphs
+from gputop.paint.text import sanitise
+from gputop.paint.words import gpu_label, product, sm_provenance
+
+STATE_WORDS: Mapping[State, str] = {
+    "working": "working",
+    "busy_not_working": "busy, not working",
+    "starved": "starved",
+    "idle_allocated": "idle, allocated",
+    "idle": "idle",
+    "unmeasured": "not judged",
+}
+
+
+def diagnosis_text(
+    snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis], begin: float, glyphs: Glyphs, price: float, width: int = 100
+) -> str:
+    """Machine and time, a paragraph a GPU, and what the time that was not work came to.
+
+    ``price`` is the user's price of a GPU-hour; 0 shows no money.
+    """
+    lines = [_machine(snapshot), _period(begin, snapshot.t)]
+    for gpu, d in zip(snapshot.gpus, diagnoses, strict=True):
+        lines.append("")
+        lines += _gpu(gpu, d, glyphs, width)
+    lines.append("")
+    lines += _waste(diagnoses, price)
+    lines += [f"note: {notice}" for notice in snapshot.notices]
+    return "".join(sanitise(line).rstrip() + "\n" for line in lines)
+
+
+def _machine(snapshot: Snapshot) -> str:
+    kinds = [product(gpu.static.name, gpu.mem_total_bytes) for gpu in snapshot.gpus]
+    counted = ", ".join(f"{kinds.count(kind)} × {kind}" for kind in dict.fromkeys(kinds)) or "no GPU"
+    driver = f", driver {snapshot.machine.driver}" if snapshot.machine.driver else ""
+    return f"{snapshot.machine.hostname}: {counted}{driver}; {sm_provenance(snapshot.gpus)[0]}"
+
+
+def _period(begin: float, end: float) -> str:
+    form = "%Y-%m-%d %H:%M:%S"
+    first, last = (time.strftime(form, time.localtime(t)) for t in (begin, end))
+    return f"{first} to {last} ({_length(end - begin)})"
+
+
+def _length(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _gpu(gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int) -> list[str]:
+    title = f"BUSY, NOT WORKING: {d.title}" if d.busy_not_working else d.title
+    glyph = glyphs.red if d.busy_not_working else glyphs.level(d.level)
+    facts = [f"confidence {d.confidence}"]
+    if d.busy_not_working:
+        facts.insert(0, f"flag {d.busy_not_working}")
+    if d.efficiency_pct is not None:
+        facts.insert(0, f"efficiency {d.efficiency_pct:.0f} / 100")
+    elif d.efficiency_reason:
+        facts.insert(0, f"efficiency n/a: {d.efficiency_reason}")
+    lines = [f"GPU {gpu_label(gpu)}  {glyph} {title}   ({', '.join(facts)})"]
+    window = f" ({d.window_s:.0f} s, n={d.n})" if d.n else ""
+    for i, text in enumerate(d.evidence):
+        lines += _entry("because" if i == 0 else "", text + (window if i == 0 else ""), width)
+    if d.remedy:
+        lines += _entry("do", d.remedy, width)
+    for badge in d.badges:
+        lines += _entry(f"{glyphs.level(badge.level)} {badge.title}", f"{badge.evidence}{_so(badge.remedy)}", width)
+    for note in d.notes:
+        lines += _entry("note", note, width)
+    if d.attribution and d.attribution.correlation:
+        lines += _entry("loaders", d.attribution.correlation, width)
+    if d.seconds:
+        spent = ", ".join(f"{STATE_WORDS[state]} {_length(s)}" for state, s in d.seconds.items() if s >= 0.5)
+        lines += _entry("time", spent, width)
+    return lines
+
+
+def _so(remedy: str) -> str:
+    return f"; {remedy}" if remedy else ""
+
+
+def _entry(head: str, text: str, width: int) -> list[str]:
+    first, *rest = textwrap.wrap(text, width - 18) or [""]
+    return [f"    {head:<13} {first}", *(" " * 18 + line for line in rest)]
+
+
+def _waste(diagnoses: Sequence[GpuDiagnosis], price: float) -> list[str]:
+    """Idle and busy-not-working on lines of their own; unmeasured time apart; money only at the user's price."""
+    totals: dict[State, float] = dict.fromkeys(STATE_WORDS, 0.0)
+    for d in diagnoses:
+        for state, seconds in (d.seconds or {}).items():
+            totals[state] += seconds
+    measured = sum(seconds for state, seconds in totals.items() if state != "unmeasured")
+    if measured < 1:
+        return ["No GPU time could be judged yet."]
+    lost = sum(totals[state] for state in NOT_WORK)
+    lines = [f"Not work: {lost / 3600:.2f} of {measured / 3600:.2f} GPU-hours ({100 * lost / measured:.0f} %)"]
+    for state in NOT_WORK:
+        if totals[state] >= 0.5:
+            money = f"   {totals[state] / 3600 * price:.2f} at {price:g} a GPU-hour" if price else ""
+            lines.append(f"    {STATE_WORDS[state]:<18} {totals[state] / 3600:6.2f} GPU-hours{money}")
+    if totals["unmeasured"] >= 0.5:
+        lines.append(f"Not judged, and in none of these: {totals['unmeasured'] / 3600:.2f} GPU-hours")
+    return lines

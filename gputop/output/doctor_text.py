@@ -1,0 +1,58 @@
+"""The report of ``gputop doctor`` for people."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+from gputop.paint.text import sanitise
+
+
+def doctor_text(report: Mapping[str, Any], width: int = 100) -> str:
+    """GPUs with their rungs, the machine, and last what is wrong and how to mend it."""
+    lines: list[str] = []
+    driver = report["driver"] or "no driver"
+    lines.append(
+        f"{report['host']}   driver {driver}   NVML {report.get('nvml') or 'n/a'}   {report.get('library') or ''}"
+    )
+    for gpu in report["gpus"]:
+        lines += ["", f"GPU {gpu['index']}   {gpu['name']}   {gpu['architecture'] or ''}   {gpu['uuid']}"]
+        if gpu["lost_reason"]:
+            lines.append(f"  LOST: {gpu['lost_reason']}")
+        for rung in gpu["rungs"]:
+            used = " (used)" if rung["rung"] == gpu["sm_source"] else ""
+            lines += _wrapped(f"  {'yes' if rung['ok'] else 'no ':<4}{rung['rung']:<14}{used}", rung["reason"], width)
+            if rung["fix"]:
+                lines += _wrapped(" " * 20 + "→", rung["fix"], width)
+    kernel, permissions, terminal = report["kernel"], report["permissions"], report["terminal"]
+    present = {True: "yes", False: "no", None: "n/a"}
+    lines += [
+        "",
+        f"kernel       {kernel['release']}   schedstat {present[kernel['schedstat']]}   PSI {present[kernel['psi']]}"
+        f"   wait channel {present[kernel['wait_channel']]}",
+        f"processes    PID namespace {report['pid_namespace']}   root {present[permissions['root']]}"
+        f"   other users' processes {present[permissions['other_users_processes']]}",
+        f"terminal     TERM {terminal.get('term')}   colours {terminal.get('colour_depth')}"
+        f"   encoding {terminal.get('encoding')}",
+    ]
+    if terminal.get("tmux") and terminal.get("colour_depth") != "truecolor":
+        hint = "for 24-bit colour: set -as terminal-features ',*:RGB' in tmux.conf and export COLORTERM=truecolor"
+        lines += _wrapped("             →", hint, width)
+    versions = "   ".join(f"{name} {version or 'not installed'}" for name, version in report["versions"].items())
+    lines += _wrapped("versions    ", versions, width)
+    lines.append("")
+    if report["problems"]:
+        lines.append("problems")
+        for problem in report["problems"]:
+            lines += _wrapped("  -", problem, width)
+    else:
+        lines.append("no problems")
+    return "".join(sanitise(line).rstrip() + "\n" for line in lines)
+
+
+def _wrapped(head: str, text: str, width: int) -> list[str]:
+    """``head`` and the text after it, further lines indented under the text."""
+    room = max(20, width - len(head) - 1)
+    first, *rest = textwrap.wrap(text, room) or [""]
+    return [f"{head} {first}", *(" " * (len(head) + 1) + line for line in rest)]

@@ -1,0 +1,37 @@
+"""The arrows point down: the contracts hold, and the commands without a screen never load one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+HEADLESS = ["model", "sources.local", "sources.simulated", "sources.recorded", "diagnosis.engine", "monitor"]
+HEADLESS += ["recording.reader", "recording.writer", "paint.main_screen", "paint.help", "output.svg", "output.table"]
+HEADLESS += ["output.data", "commands.once", "commands.screenshot", "commands.doctor", "commands.diagnose", "config"]
+
+
+@pytest.mark.parametrize("module", HEADLESS)
+def test_textual_is_not_imported_outside_the_screen(module: str) -> None:
+    code = (
+        f"import sys, gputop.{module}\n"
+        "loaded = sorted({name.partition('.')[0] for name in sys.modules} & {'textual', 'rich'})\n"
+        "assert not loaded, loaded"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_command_line_imports_the_standard_library_only() -> None:
+    code = (
+        "import sys, gputop.cli\n"
+        "ours = sorted(name for name in sys.modules if name.startswith('gputop.'))\n"
+        "ours = set(ours) - {'gputop.cli', 'gputop.output', 'gputop.output.messages'}\n"
+        "foreign = {'psutil', 'pynvml', 'platformdirs', 'textual', 'rich'} & set(sys.modules)\n"
+        "assert not ours and not foreign, (ours, foreign)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,60 @@
+"""What is generated is current: the README's table, the screenshots; and what is declared once is complete."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from gputop.diagnosis.catalogue import verdict_rows
+from gputop.model import metrics
+from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, ProcessSample, ProcessStatic
+from gputop.paint.glyphs import COLOUR
+from gputop.paint.help import help_rows
+from gputop.paint.keys import KEYS
+from tests.readme import README, with_table
+from tests.screenshots import FOLDER, pictures, write
+
+
+def test_the_readme_lists_the_verdicts_of_today() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert with_table(text) == text, "run `python -m tests.readme`"
+
+
+def test_the_screenshots_show_the_screen_of_today(tmp_path: Path) -> None:
+    write(tmp_path)
+    names = set(pictures())
+    assert {path.name for path in FOLDER.glob("*.svg")} == names, "run `python -m tests.screenshots`"
+    old = [name for name in names if (FOLDER / name).read_text() != (tmp_path / name).read_text()]
+    assert not old, "run `python -m tests.screenshots`"
+
+
+def test_every_picture_of_the_readme_exists() -> None:
+    import re
+
+    for path in re.findall(r"\((screenshots/[^)]+)\)", README.read_text(encoding="utf-8")):
+        assert (README.parent / path).is_file()
+
+
+def _fields(kind: type) -> set[str]:
+    return {f.name for f in dataclasses.fields(kind)}
+
+
+def test_the_catalogue_and_the_snapshot_have_the_same_keys() -> None:
+    assert _fields(GpuStatic) == set(metrics.GPU_STATIC)
+    assert _fields(GpuSample) - {"static", "unavailable"} == {
+        *metrics.GPU_METRICS,
+        *metrics.SM_PROVENANCE,
+        *metrics.GPU_STATE,
+    }
+    assert _fields(HostSample) - {"unavailable"} == set(metrics.HOST_METRICS)
+    assert _fields(ProcessStatic) == set(metrics.PROCESS_STATIC)
+    assert _fields(ProcessSample) - {"static", "unavailable"} == set(metrics.PROCESS_METRICS)
+
+
+def test_help_names_every_key_and_every_verdict() -> None:
+    text = "\n".join("".join(t for t, _ in row) for row in help_rows(COLOUR, 120))
+    for key in KEYS:
+        assert key.shown in text
+        assert key.does[:30] in text
+    for row in verdict_rows():
+        assert row.title in text
