@@ -247,6 +247,12 @@ def test_a_helper_counts_as_a_loader_only_when_it_works() -> None:
     assert said.attribution is not None and said.attribution.loaders == 0
 
 
+def test_compile_workers_are_no_loaders() -> None:
+    command = "python -m torch/_inductor/compile_worker/__main__.py --workers=8"
+    compiling = [replace(w, role="helper", static=ProcessStatic(command=command)) for w in workers(4, 99.0)]
+    assert verdict(40.0, train(main=2.0), *compiling) == "starved_unattributed"
+
+
 def test_the_attribution_adds_up_for_the_host_panel() -> None:
     said = steady(45, gpu(util=38.0), [train(main=2.0, pin_memory=False), *workers(8, 88.0, 12.0)])
     a = said.attribution

@@ -24,6 +24,8 @@ SERVERS = re.compile(
 )
 """Programs that serve requests: their GPU waits for demand, not for data."""
 NOT_COMPUTE = ("nvidia-cuda-mps",)
+NOT_LOADERS = ("torch/_inductor/compile_worker", "multiprocessing.resource_tracker")
+"""Descendants that never feed the GPU, however busy they are."""
 
 
 class HostTick:
@@ -181,6 +183,9 @@ class HostReader:
         return ticks
 
     def _helper_loads(self, p: ProcessSample, interval_s: float, seen: dict[int, tuple[float, float]]) -> bool:
+        command = p.static.command
+        if command is not None and any(part in command for part in NOT_LOADERS):
+            return False
         core, disk = self._helpers.get(p.pid, (0.0, 0.0))
         weight = min(1.0, interval_s / HELPER_MEMORY_S)
         run = p.run_pct if p.run_pct is not None else p.cpu_pct or 0.0

@@ -11,6 +11,7 @@ from gputop.diagnosis.signals import Leak
 from gputop.model.snapshot import ProcessSample
 
 POINT_S = 20.0
+"""A point stands for the time since the one before it."""
 MOST_POINTS = 60
 LEAST_SPAN_S = 600.0
 LEAST_SLOPE = 20e6
@@ -59,7 +60,7 @@ class MemoryTrend:
 
 def growth(points: Points) -> tuple[float, float] | None:
     """(bytes per minute, R²) of memory that grows steadily, or None. Theil and Sen's slope: steps do not fool it."""
-    if len(points) < 3 * (LEAST_RISES + 1) or points[-1][0] - points[0][0] < LEAST_SPAN_S:
+    if len(points) < 3 * (LEAST_RISES + 1) or points[-1][0] - points[0][0] + POINT_S < LEAST_SPAN_S:
         return None
     span_min = (points[-1][0] - points[0][0]) / 60.0
     if points[-1][1] - points[0][1] < 0.5 * LEAST_SLOPE * span_min:

@@ -53,7 +53,7 @@ def _job(tick: HostTick) -> str | None:
         return None
     if p.static.job:
         return f"job {p.static.job}"
-    if tick.nccl and p.static.command:
+    if p.nccl is not False and p.static.command:
         return f"command {p.static.user} {p.static.command}"
     if p.ppid is not None and p.ppid > 1:
         return f"parent {p.ppid} {p.static.command}"

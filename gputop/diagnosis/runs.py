@@ -13,6 +13,9 @@ MEMORY_S = 27.0
 BESIDE_S = 5.0
 """A birth and a run without a kernel belong together when at most this lies between them."""
 BIRTHS_REMEMBERED_S = 120.0
+FOUND_WITHIN_S = 10.0
+"""Processes are looked for every few seconds: what is older than this when it is first seen has an age of no use, and
+what is first seen so soon after the job is no birth."""
 ALTERNATION_SAMPLES = 30
 ALTERNATION_STEP_S = 0.9
 """Samples nearer than this to the one before do not count: at 4 Hz the steps of any training job alternate."""
@@ -67,14 +70,14 @@ class ZeroRuns:
 
 
 class Births:
-    """New loaders of one GPU. The first sight of a job is no birth."""
+    """New loaders of one GPU. Those found with the job are no births."""
 
     __slots__ = ("_begun", "_known", "_times")
 
     def __init__(self) -> None:
         self._known: dict[int, int | None] = {}
         self._times: deque[float] = deque(maxlen=1024)
-        self._begun = False
+        self._begun: float | None = None
 
     def observe(self, t: float, loaders: list[tuple[int, int | None, float | None]]) -> None:
         """Note which loaders were not there before. A loader is (pid, starttime, age in seconds)."""
@@ -82,9 +85,10 @@ class Births:
         for pid, starttime, age in loaders:
             if pid not in known or known[pid] != starttime:
                 known[pid] = starttime
-                if self._begun:
-                    self._times.append(t if age is None else max(t - age, t - WINDOW_S))
-        self._begun = True
+                if self._begun is not None and t - self._begun >= FOUND_WITHIN_S:
+                    self._times.append(t if age is None or age > FOUND_WITHIN_S else t - age)
+        if self._begun is None:
+            self._begun = t
         if len(known) > 2 * len(loaders) + 64:
             self._known = {pid: starttime for pid, starttime, _ in loaders}
         while self._times and self._times[0] <= t - BIRTHS_REMEMBERED_S:
@@ -111,7 +115,7 @@ class Births:
         """Begin afresh with another job."""
         self._known.clear()
         self._times.clear()
-        self._begun = False
+        self._begun = None
 
 
 class Alternations:

@@ -1,0 +1,142 @@
+"""The parts under the rules: bounds, the window's sums, correlation, trends."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gputop.diagnosis import window as col
+from gputop.diagnosis.attribution import at_least, at_most
+from gputop.diagnosis.correlation import correlate
+from gputop.diagnosis.host import server_in
+from gputop.diagnosis.memory_trend import growth
+from gputop.diagnosis.rules import BADGES, BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
+from gputop.diagnosis.verdict import Chooser
+from gputop.diagnosis.window import Window, scaled
+
+
+@given(busy=st.lists(st.booleans(), min_size=1, max_size=200), data=st.data())
+def test_the_true_share_always_lies_between_the_bounds(busy: list[bool], data: st.DataObject) -> None:
+    state = data.draw(st.lists(st.booleans(), min_size=len(busy), max_size=len(busy)))
+    idle = [held for held, working in zip(state, busy, strict=True) if not working]
+    if not idle:
+        return
+    util, x, true = 100.0 * sum(busy) / len(busy), sum(state) / len(state), sum(idle) / len(idle)
+    assert at_least(x, util) - 1e-6 <= true <= at_most(x, util) + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("x", "util", "least", "most"),
+    [(1.0, 38.0, 1.0, 1.0), (0.72, 28.0, 0.611, 1.0), (0.02, 38.0, 0.0, 0.032), (0.5, 100.0, 0.0, 1.0)],
+)
+def test_the_bounds(x: float, util: float, least: float, most: float) -> None:
+    assert (at_least(x, util), at_most(x, util)) == pytest.approx((least, most), abs=1e-3)
+
+
+def row(util: float | None, sm: float | None) -> col.Row:
+    return (scaled(util), scaled(sm), *(None,) * (col.COLUMNS - 2))
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.none() | st.floats(0, 100)), min_size=1, max_size=120))
+def test_the_running_sums_are_the_sums_of_the_window(samples: list[tuple[float, float | None]]) -> None:
+    window, kept = Window(30.0), deque[tuple[float, float | None]](maxlen=30)
+    for tick, sample in enumerate(samples):
+        window.push(1.78e9 + tick, row(*sample))
+        kept.append(sample)
+    assert len(window) == len(kept)
+    assert window.mean(col.U) == pytest.approx(sum(util for util, _ in kept) / len(kept), abs=1e-5)
+    known = [sm for _, sm in kept if sm is not None]
+    if 2 * len(known) < len(kept) or not known:
+        assert window.mean(col.SM) is None
+    else:
+        assert window.mean(col.SM) == pytest.approx(sum(known) / len(known), abs=1e-5)
+
+
+def test_a_window_holds_thirty_seconds_at_any_interval() -> None:
+    for interval in (0.25, 1.0, 5.0):
+        window = Window(30.0)
+        for tick in range(400):
+            window.push(1_780_000_000.123 + tick * interval, row(1.0, None))
+        assert len(window) == 30 / interval
+
+
+def test_the_correlation_line_needs_variation_and_says_how_much_data() -> None:
+    rng = random.Random(3)
+    steps = [rng.choice((0.0, 60.0)) for _ in range(120)]
+    noise = [rng.gauss(0.0, 4.0) for _ in range(120)]
+    opposite = [70.0 - s + e for s, e in zip(steps, noise, strict=True)]
+    assert correlate(opposite, steps).startswith("moves opposite (r = −.9")
+    assert correlate(opposite, steps).endswith("n = 120)")
+    assert correlate([98.0 + 0.01 * s for s in steps], steps) == "steady: no variation to correlate"
+    other = [rng.choice((0.0, 60.0)) for _ in range(120)]
+    assert correlate(other, steps).startswith("no clear relation")
+
+
+def test_the_loaders_may_be_one_sample_ahead() -> None:
+    rng = random.Random(4)
+    steps = [rng.choice((0.0, 60.0)) for _ in range(120)]
+    late = [50.0, *(70.0 - s for s in steps[:-1])]
+    assert correlate(late, steps).startswith("moves opposite")
+
+
+def test_two_slow_walks_are_not_called_related() -> None:
+    """Differencing and Bartlett's variance: independent random walks correlate by chance alone."""
+    false = 0
+    for seed in range(200):
+        rng = random.Random(seed)
+        walks = []
+        for _ in range(2):
+            value, walk = 50.0, []
+            for _ in range(120):
+                value += rng.gauss(0.0, 6.0)
+                walk.append(value)
+            walks.append(walk)
+        false += correlate(*walks).startswith("moves")
+    assert false == 0
+
+
+def test_growth_is_the_median_slope() -> None:
+    points = [(20.0 * i, 1e10 + 20.0 * i * 1e6) for i in range(31)]
+    points[15] = (300.0, points[15][1] * 1.02)
+    found = growth(points)
+    assert found is not None
+    assert found[0] == pytest.approx(60e6, rel=0.02)
+    assert found[1] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("command", "server"),
+    [
+        ("vllm serve x", "vllm"),
+        ("uv run vllm serve x", "vllm"),
+        ("python -u -m sglang.launch_server", "sglang"),
+        ("text-generation-launcher --model-id x", "text-generation"),
+        ("bash start.sh vllm", None),
+        ("", None),
+    ],
+)
+def test_servers_by_their_command(command: str, server: str | None) -> None:
+    assert server_in(command) == server
+
+
+def test_a_winner_needs_eight_of_ten_and_the_shown_one_ten_seconds() -> None:
+    chooser = Chooser("a", 0.0)
+    for t in range(1, 8):
+        assert not chooser.vote(float(t), "b", 1.0)
+    assert not chooser.vote(8.0, "b", 1.0), "eight wins, but the shown one has stood for eight seconds"
+    assert not chooser.vote(9.0, "b", 1.0)
+    assert chooser.vote(10.0, "b", 1.0)
+    for t in range(11, 30):
+        assert not chooser.vote(float(t), "c" if t % 3 else "b", 1.0), "never eight of ten"
+
+
+def test_every_rule_can_be_read_in_a_table() -> None:
+    rules = GATES + IDLE_FAMILY + STARVED + UNATTRIBUTED + BUSY + END
+    for rule in rules:
+        assert rule.condition and rule.levels and rule.title
+        assert len(rule.short) <= 24, rule.short
+    assert len({badge.id for badge in BADGES}) == len(BADGES)

@@ -1,0 +1,134 @@
+"""What the diagnosis gives to the outputs: JSON, findings, waste, lanes, tables."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+
+from gputop.diagnosis.catalogue import badge_rows, verdict_rows
+from gputop.diagnosis.engine import Diagnoser
+from gputop.diagnosis.report import as_json
+from gputop.diagnosis.types import STATES
+from tests.scenes import T0, Watch, gpu, snap, steady, train, workers
+
+STARVED = (gpu(util=40.0, sm=35.0), [train(main=2.0), *workers(4, 90.0, 10.0)])
+HEALTHY = (gpu(), [train(main=30.0)])
+
+
+def test_the_json_has_the_agreed_form() -> None:
+    diagnoser = Diagnoser()
+    for tick in range(60):
+        snapshot = snap(tick, *STARVED)
+        diagnoses = diagnoser.observe(snapshot)
+    data = json.loads(json.dumps(as_json(snapshot, diagnoses, T0), allow_nan=False))
+    assert list(data) == ["schema", "host", "begin", "end", "gpus"]
+    assert (data["schema"], data["host"], data["begin"], data["end"]) == (1, "node-17", T0, T0 + 59)
+    (found,) = data["gpus"]
+    assert list(found) == [
+        "index", "uuid", "name", "verdict", "level", "busy_not_working", "efficiency_pct", "confidence", "window_s",
+        "n", "evidence", "remedy", "notes", "badges", "seconds", "timeline",
+    ]  # fmt: skip
+    assert (found["verdict"], found["level"], found["confidence"]) == ("dataloader_cpu", "red", "high")
+    assert (found["efficiency_pct"], found["window_s"], found["n"]) == (87.5, 30, 30)
+    assert set(found["seconds"]) == set(STATES)
+    assert [change["verdict"] for change in found["timeline"]] == ["collecting", "dataloader_cpu"]
+    assert found["timeline"][0] == {"t": T0, "verdict": "collecting", "busy_not_working": None}
+
+
+def test_findings_hold_every_change_and_when_it_ended() -> None:
+    watch = Watch()
+    watch.feed(snap(tick, *HEALTHY) for tick in range(60))
+    watch.feed(snap(60 + tick, *STARVED) for tick in range(60))
+    watch.feed(snap(120 + tick, *HEALTHY) for tick in range(60))
+    verdicts = [finding for finding in watch.diagnoser.findings() if finding.kind == "verdict"]
+    assert verdicts[0].id == "healthy"
+    assert "dataloader_cpu" in [finding.id for finding in verdicts]
+    for before, after in pairwise(verdicts):
+        assert before.ended == after.t
+    assert verdicts[-1].ended is None
+    assert all(finding.evidence for finding in verdicts)
+
+
+def test_findings_are_bounded() -> None:
+    diagnoser = Diagnoser()
+    for tick in range(1300):
+        ecc = tick if (tick // 2) % 2 else None
+        diagnoser.observe(snap(tick, gpu(ecc_uncorrected=ecc)))
+        diagnoser.acknowledge(0, "ecc")
+    found = diagnoser.findings()
+    assert len(found) <= 500
+    assert [f.t for f in found] == sorted(f.t for f in found)
+
+
+def test_a_starved_gpus_time_is_split_by_its_util() -> None:
+    watch = Watch()
+    last = watch.feed(snap(tick, *STARVED) for tick in range(117))
+    assert last.seconds is not None
+    starved, working = last.seconds["starved"], last.seconds["working"]
+    assert starved + working + last.seconds["unmeasured"] == pytest.approx(116.0)
+    assert starved / (starved + working) == pytest.approx(0.6)
+    waste = watch.diagnoser.waste()
+    assert waste.seconds == last.seconds
+    assert waste.recent_s == pytest.approx(116.0)
+    assert waste.recent_not_work_gpus == pytest.approx(starved / 116.0)
+
+
+def test_the_last_ten_minutes_slide() -> None:
+    watch = Watch()
+    low = gpu(util=96.0, sm=8.0)
+    watch.feed(snap(tick, low, [train()]) for tick in range(300))
+    watch.feed(snap(300 + tick, *HEALTHY) for tick in range(640))
+    waste = watch.diagnoser.waste()
+    assert waste.seconds["busy_not_working"] == pytest.approx(300, abs=40)
+    assert waste.recent_s == pytest.approx(600.0)
+    assert (waste.recent_gpus, waste.recent_not_work_gpus) == pytest.approx((1.0, 0.0), abs=0.02)
+
+
+def test_unmeasured_time_is_in_neither_number() -> None:
+    watch = Watch()
+    watch.feed(snap(tick, gpu(sm=None, sm_source="bound"), [train()]) for tick in range(100))
+    waste = watch.diagnoser.waste()
+    assert (waste.recent_gpus, waste.recent_not_work_gpus) == (0.0, 0.0)
+    assert waste.seconds["unmeasured"] == pytest.approx(99.0)
+
+
+@pytest.mark.parametrize(
+    ("scene", "state"),
+    [
+        ((gpu(dram=80.0), [train()]), "working"),
+        ((gpu(util=96.0, sm=15.0, tensor_active_pct=1.0, nvlink_rx_bytes_per_s=2e11), [train()]), "working"),
+        ((gpu(util=96.0, sm=15.0), [train()]), "busy_not_working"),
+        ((gpu(util=0.0, sm=0.0), [train(main=0.0)]), "idle_allocated"),
+        ((gpu(util=0.0, sm=0.0), []), "idle"),
+        (STARVED, "starved"),
+    ],
+)
+def test_memory_bound_work_and_communication_are_no_waste(scene: tuple, state: str) -> None:  # type: ignore[type-arg]
+    assert steady(45, *scene).state == state
+
+
+def test_lanes_are_those_of_this_tick() -> None:
+    diagnoser = Diagnoser()
+    diagnoser.observe(snap(0, *STARVED))
+    lanes = diagnoser.lanes("GPU-0")
+    assert lanes["idle_pct"] == 60.0
+    assert (lanes["loader_run_pct"], lanes["loader_wait_pct"], lanes["loader_disk_pct"]) == (90.0, 10.0, 0.0)
+    assert lanes["main_pct"] == 2.0
+    diagnoser.observe(snap(1, gpu(util=None, lost_reason="lost")))
+    assert diagnoser.lanes("GPU-0") == {"idle_pct": None}
+    assert diagnoser.lanes("unknown") == {}
+
+
+def test_the_tables_hold_every_verdict_and_badge_of_the_design_once() -> None:
+    assert [row.id for row in verdict_rows()] == [
+        "collecting", "startup", "idle_holding_memory", "idle", "low_demand", "checkpoint_pause", "worker_restart",
+        "pcie_transfer", "dataloader_io", "dataloader_cpu", "main_process", "starved_unattributed", "memory_bandwidth",
+        "communication", "small_kernels", "low_sm", "no_tensor_cores", "low_occupancy", "healthy", "working",
+        "no_bottleneck_seen",
+    ]  # fmt: skip
+    assert {row.id for row in badge_rows()} == {
+        "lost", "ecc", "thermal", "power_brake", "xid", "counter_fault", "memory_leak", "memory_full", "straggler",
+        "pcie_degraded", "core_shortage", "cpu_limit", "swap", "power_capped", "stop_start", "shared_gpu",
+    }  # fmt: skip

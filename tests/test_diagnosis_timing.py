@@ -1,0 +1,124 @@
+"""Time: how soon a verdict comes and goes, that it does not flap, and that a tick stays cheap."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from gputop.diagnosis.types import GpuDiagnosis
+from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
+from tests.bench.diagnosis_cost import cost_ms, growth_bytes
+from tests.bench.noise import false_alarms
+from tests.scenes import Watch, gpu, snap, train, workers
+
+Scene = tuple[GpuSample, list[ProcessSample]]
+
+HEALTHY: Scene = (gpu(), [train(main=30.0), *workers(4, 10.0)])
+LIMIT_S = 35.0
+
+
+def scene(sample: GpuSample, *processes: ProcessSample) -> Scene:
+    return sample, list(processes)
+
+
+SCENES: dict[str, Scene] = {
+    "dataloader_cpu": scene(gpu(util=38.0, sm=33.0), train(main=2.0), *workers(4, 88.0, 12.0)),
+    "dataloader_io": scene(gpu(util=47.0, sm=40.0), train(main=1.0), *workers(4, 1.0, state="D", waiting_on="disk")),
+    "main_process": scene(gpu(util=28.0, sm=25.0), train(main=95.0), *workers(4, 5.0)),
+    "pcie_transfer": scene(gpu(util=45.0, sm=40.0, pcie_rx_bytes_per_s=15e9), train(main=95.0), *workers(4, 20.0)),
+    "small_kernels": scene(gpu(util=96.0, sm=8.0, dram=12.0), train(main=100.0), *workers(4, 5.0)),
+    "communication": scene(
+        gpu(util=96.0, sm=15.0, dram=8.0, tensor_active_pct=2.0, nvlink_rx_bytes_per_s=158e9), train(main=100.0)
+    ),
+    "memory_bandwidth": scene(gpu(dram=85.0), train(main=60.0)),
+    "idle": scene(gpu(util=0.0, sm=0.0, power_w=70.0), train(main=0.0), *workers(4, 0.0)),
+}
+
+
+def watch_change(before: Scene, during: Scene, after: Scene, changed_s: int = 120) -> Watch:
+    watch = Watch()
+    for begin, seconds, (sample, processes) in ((0, 90, before), (90, changed_s, during), (90 + changed_s, 90, after)):
+        watch.feed(snap(begin + tick, sample, processes) for tick in range(seconds))
+    return watch
+
+
+@pytest.mark.parametrize("verdict", sorted(SCENES))
+def test_a_verdict_comes_and_goes_within_35_s(verdict: str) -> None:
+    watch = watch_change(HEALTHY, SCENES[verdict], HEALTHY)
+    came = watch.first(lambda said: said.verdict == verdict)
+    assert came is not None and came - 90 <= LIMIT_S
+    went = watch.first(lambda said: said.verdict != verdict, after=205)
+    assert went is not None and 0 <= went - 210 <= LIMIT_S
+
+
+def shown_spans(watch: Watch, of: Callable[[GpuDiagnosis], object]) -> list[float]:
+    """How long each shown value stood, the first and the last one not counted."""
+    times = [now[0] for before, now in pairwise(watch.said) if of(before[1]) != of(now[1])]
+    return [after - before for before, after in pairwise(times)]
+
+
+def dithering(low: float, high: float, period: float, key: str, **changes: Any) -> Watch:
+    watch = Watch()
+    rows = [train(main=2.0), *workers(4, 90.0, 10.0)]
+    middle, swing = (low + high) / 2, (high - low) / 2
+
+    def at(tick: int) -> Snapshot:
+        return snap(tick, gpu(**{**changes, key: middle + swing * math.sin(tick * 2 * math.pi / period)}), rows)
+
+    watch.feed(at(tick) for tick in range(900))
+    return watch
+
+
+@pytest.mark.parametrize("period", [2.1, 7.0, 23.0, 61.0])
+@pytest.mark.parametrize(
+    ("low", "high", "key", "changes"),
+    [
+        (60.0, 100.0, "util", {"sm": 60.0}),
+        (40.0, 60.0, "util", {"sm": 40.0}),
+        (20.0, 40.0, "sm", {"util": 90.0}),
+    ],
+    ids=["starved or not", "yellow or red", "A or not"],
+)
+def test_nothing_flaps_on_a_threshold(
+    low: float, high: float, key: str, changes: dict[str, float], period: float
+) -> None:
+    watch = dithering(low, high, period, key, **changes)
+    assert min(shown_spans(watch, lambda said: (said.verdict, said.busy_not_working)), default=10.0) >= 10.0
+    assert min(shown_spans(watch, lambda said: said.level), default=10.0) >= 10.0
+
+
+def test_a_cause_on_a_threshold_cannot_keep_an_old_verdict_alive() -> None:
+    watch = Watch()
+    watch.feed(snap(tick, *HEALTHY) for tick in range(60))
+    for tick in range(60, 160):
+        # L(w) swings through one half for five ticks each: neither verdict ever wins eight of ten.
+        run = 100.0 if (tick // 5) % 2 else 0.0
+        watch.feed([snap(tick, gpu(util=20.0, sm=18.0), [train(main=1.0), *workers(4, run)])])
+    assert watch.said[-1][1].verdict != "healthy"
+
+
+def test_a_gap_longer_than_the_window_begins_the_window_again() -> None:
+    watch = Watch()
+    watch.feed(snap(tick, *SCENES["dataloader_cpu"]) for tick in range(60))
+    back = watch.feed([snap(200, *HEALTHY)])
+    assert (back.n, back.verdict) == (1, "dataloader_cpu"), "the old verdict stands until there is a new one"
+    last = watch.feed(snap(201 + tick, *HEALTHY) for tick in range(30))
+    assert last.verdict == "healthy"
+    assert last.seconds is not None
+    assert sum(last.seconds.values()) == pytest.approx(59 + 1 + 30, abs=0.01), "the gap itself is nobody's time"
+
+
+def test_a_tick_of_eight_gpus_and_64_loaders_costs_less_than_2_ms() -> None:
+    assert min(cost_ms(100, 8) for _ in range(3)) < 2.0
+
+
+def test_memory_is_bounded() -> None:
+    assert growth_bytes(1600) < 50_000
+
+
+def test_an_hour_of_healthy_noise_raises_no_alarm() -> None:
+    assert false_alarms(hours=1.0, seed=7, gpus=4) == []
