@@ -127,7 +127,8 @@ def test_the_default_machine_is_the_one_of_the_pictures() -> None:
     assert snapshots[0].machine.hostname == "node-17"
     workers = [p for p in snapshots[0].processes if p.gpu == 3 and p.role == "loader"]
     assert [p.pid for p in workers] == list(range(4810, 4818))
-    assert {p.state for p in workers} == {"R"}
+    states = [p.state for s in snapshots for p in s.processes if p.gpu == 3 and p.role == "loader"]
+    assert states.count("R") > 0.8 * len(states)
 
 
 def test_gpus_sizes_the_default_machine_with_processes_of_its_own() -> None:

@@ -126,7 +126,7 @@ def plan_gpu(life: GpuLife, chip: Chip, index: int, seed: int, parent_uuid: str 
         chip,
         seed,
         series=(index + 1) * _SERIES_PER_GPU,
-        offset_s=chance(seed, index, 0) * period,
+        offset_s=float(floor(chance(seed, index, 0) * period)),
         mean_power_w=mean_power,
         unavailable=MappingProxyType(missing),
     )

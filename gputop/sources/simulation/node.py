@@ -59,7 +59,7 @@ def dataloader_cpu() -> GpuLife:
         workers=workers,
     )
     return GpuLife(
-        busy=Load(82, 72, 46, 28, 46, 15, 556, 11.8, 0.5),
+        busy=Load(83, 73, 46, 28, 46, 15, 560, 11.8, 0.5),
         rest=Load(8, 6, 4, 1, 2, 1, 128, 0.8, 0.1),
         period_s=STEP_PERIOD_S,
         duty=0.4,
