@@ -93,6 +93,10 @@ class HostTick:
             self.pool_pct = (self.pool_pct or 0.0) + p.pool_run_pct
         self.belong(p)
 
+    def computing(self) -> int:
+        """How many processes compute on this GPU, as against drawing or brokering."""
+        return sum(1 for p in self.owners if p.type != "G" and not (p.static.name or "").startswith(NOT_COMPUTE))
+
     def belong(self, p: ProcessSample) -> None:
         """Take in what any process of the tree costs."""
         cpu = p.cpu_pct if p.cpu_pct is not None else p.run_pct
@@ -141,6 +145,10 @@ class HostTick:
 
 def _weight(p: ProcessSample) -> tuple[bool, float, int]:
     return p.type != "G", p.gpu_mem_bytes or 0.0, -p.pid
+
+
+NOBODY = HostTick()
+"""The host side of a GPU that no visible process uses; never written to."""
 
 
 class HostReader:
@@ -221,11 +229,6 @@ def server_in(command: str) -> str | None:
         if not interpreter and not word.startswith("-") and word != "run":
             return None
     return None
-
-
-def is_compute(p: ProcessSample) -> bool:
-    """Whether a process on a GPU computes, as against drawing or brokering."""
-    return p.type != "G" and not (p.static.name or "").startswith(NOT_COMPUTE)
 
 
 def _gpus_of(p: ProcessSample, holders: dict[int, list[int]], parents: dict[int, int | None]) -> Iterable[int]:

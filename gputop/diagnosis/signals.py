@@ -75,7 +75,6 @@ class Signals(NamedTuple):
     occ: float | None
     tensor: float | None
     fp32: float | None
-    fp64: float | None
     dram: float | None
     sm_off: str | None
     """Why SM does not count here; None when it was measured."""
@@ -98,7 +97,8 @@ class Signals(NamedTuple):
     stopped_s: float
     """Length of the run without any kernel that lasts until now; 0 when there is none."""
     pauses: tuple[Pause, ...]
-    alternations: int
+    falls: int
+    """Falls from busy to idle in the last 30 samples."""
     degraded_s: float
     degraded: str
     fp32_only_s: float
@@ -139,7 +139,6 @@ class Signals(NamedTuple):
     process_bytes: float | None
     age_s: float | None
     name: str
-    user: str | None
     pid: int | None
     server: str | None
     nccl: bool

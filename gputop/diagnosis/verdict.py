@@ -52,20 +52,24 @@ def candidate(s: Signals) -> Rule:
 class Chooser(Generic[T]):
     """Votes over time for one shown value."""
 
-    __slots__ = ("_votes", "shown", "since")
+    __slots__ = ("_agreed", "_votes", "shown", "since")
 
     def __init__(self, shown: T, t: float) -> None:
         self.shown = shown
         self.since = t
         self._votes: deque[T] = deque()
+        self._agreed = False
 
     def vote(self, t: float, value: T, interval_s: float) -> bool:
         """Count one tick; True when the shown value has changed."""
+        if self._agreed and value == self.shown:
+            return False
         votes = self._votes
         votes.append(value)
         most = max(1, round(VOTE_S / interval_s))
         while len(votes) > most:
             votes.popleft()
+        self._agreed = len(votes) == most and votes.count(self.shown) == most
         if value == self.shown and self.is_settled():
             return False
         if t - self.since < STANDS_S - 1e-6:
@@ -88,6 +92,7 @@ class Chooser(Generic[T]):
         """Show a value at once."""
         self.shown = value
         self.since = t
+        self._agreed = False
 
 
 class BadgeBoard:

@@ -17,6 +17,15 @@ COLUMNS: Final = 29
     MAIN, MAIN_DISK, WORKERS, RUNNING, QUEUED, DISK, NETWORK, LOADERS, TREE, READ, WRITE, THROTTLED, POOL,
 ) = range(COLUMNS)  # fmt: skip
 
+_SHARES = frozenset(
+    (
+        PCIE_RX, PCIE_TX, NVLINK, POWER, CLOCK, MAIN, MAIN_DISK, WORKERS, RUNNING, QUEUED, DISK, NETWORK, TREE,
+        THROTTLED, POOL,
+    )
+)  # fmt: skip
+_UNITS = tuple(100.0 * SCALE if column in _SHARES else SCALE for column in range(COLUMNS))
+"""Columns of shares hold percent and are read as shares 0–1."""
+
 Row = tuple[int | None, ...]
 """One sample: per column the value in millionths, or None where it was not measured."""
 
@@ -77,11 +86,20 @@ class Window:
 
     def mean(self, column: int) -> float | None:
         """The mean of a column, or None where less than half of the samples have it."""
-        count = self._counts[column]
-        if count == 0 or count * 2 < len(self._rows):
-            return None
-        return self._sums[column] / count / SCALE
+        return self.means()[column] if self._counts[column] else None
+
+    def means(self) -> list[float | None]:
+        """The mean of every column, shares as 0–1; None where less than half of the samples have it."""
+        half = len(self._rows) / 2.0
+        return [
+            total / (count * unit) if count and count >= half else None
+            for total, count, unit in zip(self._sums, self._counts, _UNITS, strict=True)
+        ]
 
     def total(self, column: int) -> float:
-        """The sum of a column."""
+        """The sum of a column in its own unit."""
         return self._sums[column] / SCALE
+
+    def count(self, column: int) -> int:
+        """How many samples have a column."""
+        return self._counts[column]

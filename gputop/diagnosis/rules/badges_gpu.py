@@ -176,9 +176,9 @@ STOPS = 4
 
 
 def _stop_start(s: Signals, verdict: str) -> Badge | None:
-    if s.alternations < STOPS:
+    if s.falls < STOPS:
         return None
-    line = f"{s.alternations} falls from ≥ 60 % to ≤ 20 % util in 30 samples"
+    line = f"{s.falls} falls from ≥ 60 % to ≤ 20 % util in 30 samples"
     return Badge("stop_start", "info", "stop and start", line, "prefetch, asynchronous checkpoints and evaluation")
 
 

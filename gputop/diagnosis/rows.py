@@ -1,0 +1,115 @@
+"""One sample as a row of the window, and what else a single sample shows: link, swap, why the host's side is dark."""
+
+from __future__ import annotations
+
+from gputop.diagnosis import window as col
+from gputop.diagnosis.host import HostTick
+from gputop.diagnosis.window import scaled
+from gputop.model.snapshot import GpuSample, HostSample, ProcessSample
+
+LOUD_UTIL = 5.0
+"""p95 of util below this is the idle family; a sample at or above it is loud."""
+PCIE_LANE_BYTES = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.97e9, 5: 3.94e9, 6: 7.56e9}
+PCIE_USABLE = 0.8
+THERMAL_BITS, BRAKE_BITS, CAP_BITS = 0x60, 0x80, 0x04
+SWAP_PSI = 10.0
+SWAP_FULL = 0.9
+SWAP_BYTES = 1e9
+
+
+def pcie_capacity(gpu: GpuSample) -> float | None:
+    """Usable bytes per second of the PCIe link in one direction, as it is now: 80 % of the raw rate."""
+    lane = PCIE_LANE_BYTES.get(gpu.pcie_gen or 0)
+    return None if lane is None or not gpu.pcie_width else lane * gpu.pcie_width * PCIE_USABLE
+
+
+def row_of(
+    gpu: GpuSample, util: float | None, sm: float | None, tick: HostTick | None, capacity: float | None
+) -> col.Row:
+    reasons = gpu.throttle_reasons or 0
+    peak = gpu.static.nvlink_peak_bytes_per_s
+    nvlink = gpu.nvlink_rx_bytes_per_s
+    if gpu.nvlink_tx_bytes_per_s is not None and (nvlink is None or gpu.nvlink_tx_bytes_per_s > nvlink):
+        nvlink = gpu.nvlink_tx_bytes_per_s
+    one = 1_000_000
+    gpu_side = (
+        scaled(util), scaled(sm), scaled(gpu.sm_occupancy_pct), scaled(gpu.tensor_active_pct),
+        scaled(gpu.fp32_active_pct), scaled(gpu.fp64_active_pct), scaled(gpu.dram_active_pct),
+        _scaled_share(gpu.pcie_rx_bytes_per_s, capacity), _scaled_share(gpu.pcie_tx_bytes_per_s, capacity),
+        _scaled_share(nvlink, peak), _scaled_share(gpu.power_w, gpu.power_limit_w),
+        _scaled_share(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz),
+        one if util is not None and util >= LOUD_UTIL else None, one if reasons & THERMAL_BITS else None,
+        one if reasons & BRAKE_BITS else None, one if reasons & CAP_BITS else None,
+    )  # fmt: skip
+    return gpu_side + (_NO_HOST if tick is None else _host_side(tick))
+
+
+_NO_HOST: col.Row = (None,) * (col.COLUMNS - col.MAIN)
+
+
+def _host_side(tick: HostTick) -> col.Row:
+    p = tick.primary
+    main = main_disk = None
+    if p is not None:
+        if p.main_run_pct is not None:
+            main = scaled(min(100.0, p.main_run_pct + (p.main_wait_pct or 0.0)))
+        if p.main_state is not None:
+            main_disk = 100_000_000 if p.main_state == "D" else 0
+    count, scheduled, states = tick.loader_count, tick.scheduled, tick.states
+    if count:
+        loading = (
+            scaled(tick.workers / scheduled) if scheduled else None,
+            scaled(tick.running / scheduled) if scheduled else None,
+            scaled(tick.queued / scheduled) if scheduled else None,
+            scaled(100.0 * tick.disk / states) if states else None,
+            scaled(100.0 * tick.network / tick.wait_channels) if tick.wait_channels else None,
+            scaled(count),
+        )
+    else:
+        # No loaders at this moment: none of them ran, and none waited.
+        loading = (0, 0, 0, 0, 0, None) if main is not None else (None,) * 6
+    return (
+        main, main_disk, *loading, scaled(tick.tree_pct), scaled(tick.read_bytes), scaled(tick.write_bytes),
+        scaled(tick.throttled), scaled(tick.pool_pct),
+    )  # fmt: skip
+
+
+def _scaled_share(value: float | None, limit: float | None) -> int | None:
+    return None if value is None or not limit else round(value * 1e8 / limit)
+
+
+def ratio(value: float | None, limit: float | None) -> float | None:
+    """A part of its limit, or None where either is unknown."""
+    return None if value is None or not limit else value / limit
+
+
+def degraded_link(gpu: GpuSample) -> str:
+    """What of the PCIe link is below its best, in words; empty when nothing is."""
+    words = []
+    if gpu.pcie_gen is not None and gpu.pcie_gen_max is not None and gpu.pcie_gen < gpu.pcie_gen_max:
+        words.append(f"gen {gpu.pcie_gen} of {gpu.pcie_gen_max}")
+    if gpu.pcie_width is not None and gpu.pcie_width_max is not None and gpu.pcie_width < gpu.pcie_width_max:
+        words.append(f"x{gpu.pcie_width} of x{gpu.pcie_width_max}")
+    return ", ".join(words)
+
+
+def why_dark(primary: ProcessSample | None) -> str | None:
+    """Why the host's side is dark; None when it is not."""
+    if primary is None:
+        return "no process visible on this GPU"
+    if primary.main_run_pct is not None:
+        return None
+    return primary.unavailable.get("main_run_pct") or "the processes live in another PID namespace or are hidden"
+
+
+def swapping(host: HostSample) -> str | None:
+    """What shows that the host swaps, or None. Swap that is merely occupied is old and harmless [judged]."""
+    swap = host.swap_used_bytes
+    if not swap:
+        return None
+    if host.psi_mem_pct is not None and host.psi_mem_pct >= SWAP_PSI:
+        return f"{swap / 1e9:.1f} GB in swap, tasks wait for memory {host.psi_mem_pct:.0f} % of the time"
+    full = ratio(host.mem_used_bytes, host.mem_total_bytes)
+    if swap >= SWAP_BYTES and full is not None and full >= SWAP_FULL:
+        return f"{swap / 1e9:.1f} GB in swap and host memory {100.0 * full:.0f} % full"
+    return None
