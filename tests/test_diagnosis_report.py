@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gputop.diagnosis.catalogue import badge_rows, verdict_rows
 from gputop.diagnosis.engine import Diagnoser
@@ -119,6 +122,73 @@ def test_lanes_are_those_of_this_tick() -> None:
     diagnoser.observe(snap(1, gpu(util=None, lost_reason="lost")))
     assert diagnoser.lanes("GPU-0") == {"idle_pct": None}
     assert diagnoser.lanes("unknown") == {}
+
+
+PERCENT = st.none() | st.floats(0.0, 100.0)
+RATE = st.none() | st.floats(0.0, 1e12)
+SAMPLES = st.builds(
+    gpu,
+    util=PERCENT,
+    sm=PERCENT,
+    dram=PERCENT,
+    tensor_active_pct=PERCENT,
+    fp32_active_pct=PERCENT,
+    power_w=RATE,
+    power_limit_w=RATE,
+    mem_used_bytes=RATE,
+    mem_total_bytes=RATE,
+    sm_clock_mhz=RATE,
+    sm_clock_max_mhz=RATE,
+    pcie_rx_bytes_per_s=RATE,
+    pcie_gen=st.none() | st.integers(0, 9),
+    pcie_width=st.none() | st.integers(0, 32),
+    throttle_reasons=st.none() | st.integers(0, 0x1FF),
+    ecc_uncorrected=st.none() | st.integers(0, 9),
+    xid=st.none() | st.integers(0, 99),
+    sm_source=st.sampled_from(["gpm", "dcgm-exporter", "bound", "none"]),
+    lost_reason=st.sampled_from([None, None, None, "GPU is lost"]),
+)
+ROWS = st.lists(
+    st.builds(
+        train,
+        pid=st.integers(1, 6),
+        ppid=st.none() | st.integers(0, 6),
+        role=st.sampled_from(["gpu", "loader", "helper", "orphan"]),
+        gpu=st.none() | st.integers(0, 2),
+        gpu_mem_bytes=RATE,
+        cpu_pct=RATE,
+        run_pct=RATE,
+        wait_pct=RATE,
+        main_run_pct=PERCENT,
+        main_wait_pct=PERCENT,
+        state=st.sampled_from([None, "R", "S", "D"]),
+        main_state=st.sampled_from([None, "R", "S", "D"]),
+        waiting_on=st.sampled_from([None, "network", "queue"]),
+        write_bytes_per_s=RATE,
+        throttled_pct=PERCENT,
+        age_s=RATE,
+    ),
+    max_size=5,
+)
+PHASES = st.lists(st.tuples(st.integers(1, 25), st.sampled_from([0.2, 1.0, 1.7, 4.0, 90.0]), SAMPLES, ROWS), max_size=8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(PHASES)
+def test_whatever_was_measured_gives_one_sound_diagnosis(phases: list[Any]) -> None:
+    known = {row.id for row in verdict_rows()}
+    diagnoser, t = Diagnoser(), 0.0
+    for ticks, step, sample, rows in phases:
+        for _ in range(ticks):
+            t += step
+            snapshot = snap(t, sample, rows)
+            (said,) = diagnoser.observe(snapshot)
+            json.dumps(as_json(snapshot, [said], T0), allow_nan=False)
+            assert said.verdict in known and said.timeline[-1][1:] == (said.verdict, said.busy_not_working)
+            assert said.busy_not_working is None or sample.lost_reason is None
+            assert said.efficiency_pct is not None or said.efficiency_reason
+            assert said.seconds is not None and sum(said.seconds.values()) <= t + 1e-6
+            assert all(badge.evidence for badge in said.badges)
 
 
 def test_the_tables_hold_every_verdict_and_badge_of_the_design_once() -> None:

@@ -116,7 +116,8 @@ class GpuState:
             title = "no util: not judged"
         self._badges = tuple(badges)
         if self._verdict.shown != COLLECTING.id:
-            self._verdict = Chooser(COLLECTING.id, t)
+            self._verdict.show(t, COLLECTING.id)
+        self._verdict.forget()
         self._offers.clear()
         self._show(t, _Offer(COLLECTING, Told("grey", (reason,), confidence="low", title=title), None))
 

@@ -92,6 +92,11 @@ class Chooser(Generic[T]):
         """Show a value at once."""
         self.shown = value
         self.since = t
+        self.forget()
+
+    def forget(self) -> None:
+        """Let no vote count that was given before now."""
+        self._votes.clear()
         self._agreed = False
 
 
