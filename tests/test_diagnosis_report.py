@@ -125,7 +125,7 @@ def test_lanes_are_those_of_this_tick() -> None:
 
 
 PERCENT = st.none() | st.floats(0.0, 100.0)
-RATE = st.none() | st.floats(0.0, 1e12)
+RATE = st.none() | st.floats(0.0, 1e12) | st.sampled_from([1e-308, 1e300, float("inf")])
 SAMPLES = st.builds(
     gpu,
     util=PERCENT,

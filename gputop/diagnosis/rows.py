@@ -12,6 +12,8 @@ LOUD_UTIL = 5.0
 PCIE_LANE_BYTES = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.97e9, 5: 3.94e9, 6: 7.56e9}
 PCIE_USABLE = 0.8
 THERMAL_BITS, BRAKE_BITS, CAP_BITS = 0x60, 0x80, 0x04
+MOST_SHARE = 100.0
+"""A hundred times its limit is no share of it: the limit is wrong."""
 SWAP_PSI = 10.0
 SWAP_FULL = 0.9
 SWAP_BYTES = 1e9
@@ -75,7 +77,8 @@ def _host_side(tick: HostTick) -> col.Row:
 
 
 def _scaled_share(value: float | None, limit: float | None) -> int | None:
-    return None if value is None or not limit else round(value * 1e8 / limit)
+    share = ratio(value, limit)
+    return round(share * 1e8) if share is not None and share < MOST_SHARE else None
 
 
 def ratio(value: float | None, limit: float | None) -> float | None:

@@ -30,9 +30,13 @@ Row = tuple[int | None, ...]
 """One sample: per column the value in millionths, or None where it was not measured."""
 
 
+MOST: Final = 1e18
+"""No value of the catalogue comes near; what is beyond it, or not a number, was not measured."""
+
+
 def scaled(value: float | None) -> int | None:
     """A value in millionths."""
-    return None if value is None else round(value * SCALE)
+    return round(value * SCALE) if value is not None and value < MOST else None
 
 
 class Window:
