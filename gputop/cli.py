@@ -10,6 +10,7 @@ import argparse
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
@@ -17,7 +18,7 @@ from typing import NoReturn
 from gputop import __version__
 from gputop.output.messages import say
 
-USAGE_ERROR, CANNOT_MEASURE = 2, 3
+INTERNAL_ERROR, USAGE_ERROR, CANNOT_MEASURE = 1, 2, 3
 MODULES = {"run": "job"}
 """Commands whose file is not named after them."""
 
@@ -158,14 +159,21 @@ def _run(name: str, args: argparse.Namespace) -> int:
         return _fail(error, USAGE_ERROR, debug=args.debug)
     except SourceError as error:
         return _fail(error, CANNOT_MEASURE, debug=args.debug)
+    except BrokenPipeError:
+        raise
     except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            raise
         return _fail(f"{error.filename or 'input or output'}: {error.strerror}", USAGE_ERROR, debug=args.debug)
+    except Exception as error:  # noqa: BLE001 - the outermost frame: a defect of ours ends in one line, too
+        return _fail(
+            f"internal error: {type(error).__name__}: {error}; run again with --debug to see where",
+            INTERNAL_ERROR,
+            debug=args.debug,
+        )
 
 
-def _fail(error: object, status: int, *, debug: bool) -> int:
-    if debug and isinstance(error, BaseException):
-        raise error
-    say(error)
+def _fail(text: object, status: int, *, debug: bool) -> int:
+    """Say what is wrong. Called while the error is handled: with ``debug`` its traceback is shown as well."""
+    if debug:
+        traceback.print_exc()
+    say(text)
     return status

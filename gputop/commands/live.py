@@ -26,7 +26,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     terminal = screen_terminal(settings)
     from gputop.sources.local import LocalSource
 
-    source = LocalSource(settings.interval, gpus=settings.gpus or None, visible=settings.visible)
+    source = LocalSource(settings.interval, settings.gpus or None, settings.visible, settings.dcgm_url or None)
+    source.open()
     return show(source, settings, terminal)
 
 
@@ -81,7 +82,11 @@ def show(
         for call in wake:
             call()
 
+    from gputop.tui.guard import TerminalGuard
+
+    guard = TerminalGuard()
     source.start(notify)
+    guard.watch_signals()
     drawn = app = None
     try:
         from gputop.commands import first_frame
@@ -96,7 +101,7 @@ def show(
             drawn = True
         from gputop.tui.app import GputopApp
 
-        app = GputopApp(source, monitor, view, terminal.theme, first=first)
+        app = GputopApp(source, monitor, view, terminal.theme, first=first, guard=guard)
         wake.append(app.ready)
         app.run(mouse=settings.mouse)
     finally:
@@ -104,6 +109,7 @@ def show(
         source.close()
         if drawn and app is None:
             first_frame.undo()
+        guard.finish()
     if app.crash is not None:
         raise RuntimeError(f"the screen failed: {type(app.crash).__name__}: {app.crash}") from app.crash
     return app.return_code or 0

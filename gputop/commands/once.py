@@ -16,7 +16,7 @@ LONGEST_WAIT_S = 3.0
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    source = LocalSource(settings.interval, gpus=settings.gpus or None, visible=settings.visible)
+    source = LocalSource(settings.interval, settings.gpus or None, settings.visible, settings.dcgm_url or None)
     try:
         snapshot = source.read_once(LONGEST_WAIT_S)
     finally:

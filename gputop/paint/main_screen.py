@@ -20,6 +20,7 @@ from gputop.paint.words import gpu_label
 HEADER_ROWS = 2
 HOST_ROWS = 4
 LEAST_PANE_WIDTH = 96
+LEAST_SIZE = (20, 4)
 PANE_SIZES = ((9, 9, 8), (6, 6, 8), (6, 3, 5), (6, 1, 3), (3, 1, 2))
 """(rows of the selected GPU's block, rows of the others', process rows kept), tried from roomy to tight."""
 
@@ -69,6 +70,9 @@ class Painter:
 
     def paint(self, frame: Frame, view: View, width: int, height: int) -> Painted:
         """The screen of one frame in exactly ``height`` rows of ``width`` cells."""
+        if width < LEAST_SIZE[0] or height < LEAST_SIZE[1]:
+            rows = [Line().add("too small").row(width), *[Line().row(width)] * (height - 1)][:height]
+            return Painted(rows, [None] * height)
         shown = process_table.shown_rows(frame, view)
         self.process_count = len(shown)
         key = (replace(view, process=None, scroll=0, sort="", inverted=False), width, height, min(len(shown), 8))

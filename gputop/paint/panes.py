@@ -178,7 +178,7 @@ def words_for(
 def _wrapped(glyph: str, text: str, suffix: str, width: int, style: str) -> list[list[Span]]:
     if not text:
         return []
-    lines = textwrap.wrap(text, width - 2, break_long_words=True) or [""]
+    lines = textwrap.wrap(text, max(8, width - 2), break_long_words=True) or [""]
     lead = len(glyph) + 1
     spans: list[list[Span]] = [
         [(f"{glyph} " if i == 0 else " " * lead, style), (line, style)] for i, line in enumerate(lines)

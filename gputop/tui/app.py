@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.driver import Driver
 from textual.message import Message
 
 from gputop.monitor import Frame, Monitor, Polled
@@ -19,9 +20,10 @@ from gputop.paint.keys import KEYS
 from gputop.paint.main_screen import Painter
 from gputop.paint.theme import THEMES
 from gputop.paint.view import Layout, TreeMode, View, selected_gpu, zoomed
+from gputop.tui.driver import guarded_driver
+from gputop.tui.guard import TerminalGuard
 from gputop.tui.help_screen import HelpScreen
 from gputop.tui.lines import Lines
-from gputop.tui.safety import SafeDriver, end_on_signals
 
 LEAST_REPAINT_S = 0.05
 """Keys that repeat faster than this are painted together."""
@@ -59,9 +61,11 @@ class GputopApp(App[int]):
         theme: str,
         *,
         first: Frame | None = None,
+        guard: TerminalGuard | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(driver_class=SafeDriver)
+        super().__init__(driver_class=guarded_driver(guard) if guard else None)
+        self._guard = guard
         self.animation_level = "none"
         self._source = source
         self._monitor = monitor
@@ -78,18 +82,20 @@ class GputopApp(App[int]):
 
     # -- life -------------------------------------------------------------------------------------------------------
 
-    def get_driver_class(self) -> type[Driver]:
-        return SafeDriver
-
     def compose(self) -> ComposeResult:
         yield Lines(self._look)
 
     def on_mount(self) -> None:
-        if not self.is_headless:
-            end_on_signals(SafeDriver.terminal, lambda code: self.exit(code, return_code=code))
+        if self._guard is not None:
+            # The handler runs in the main thread, between any two steps of the loop: only ask the loop to leave.
+            loop = asyncio.get_running_loop()
+            self._guard.leave_by(lambda status: loop.call_soon_threadsafe(partial(self._exit_with, status)))
         self.set_interval(max(0.5, self._source.interval_s), self._watch)
         self._take()
         self._paint()
+
+    def _exit_with(self, status: int) -> None:
+        self.exit(status, return_code=status)
 
     def ready(self) -> None:
         """Called by the source, from any thread."""
@@ -182,8 +188,8 @@ class GputopApp(App[int]):
     async def action_act(self, key_id: str) -> None:
         """Run the command of one key; ids as in ``gputop.paint.keys``."""
         if key_id == "quit":
-            if not self.is_headless:
-                SafeDriver.terminal.leave_later(0)
+            if self._guard is not None:
+                self._guard.leave_later(0)
             self.exit(0)
         elif key_id == "suspend":
             self.action_suspend_process()

@@ -63,5 +63,6 @@ class HelpScreen(Screen[None]):
         self._first = max(0, min(self._first, len(rows) - room))
         shown: list[Row] = rows[self._first : self._first + room]
         shown += [Line().row(width)] * (room - len(shown))
-        more = f" esc closes   ↑↓ scroll   {self._first + 1}–{min(len(rows), self._first + room)} of {len(rows)}"
+        last = min(len(rows), self._first + room)
+        more = f" esc closes   {self._glyphs.up}{self._glyphs.down} scroll   {self._first + 1} to {last} of {len(rows)}"
         self.query_one(Lines).set_rows([*shown, Line().add(more, "dim").row(width, "bar")])

@@ -1,0 +1,40 @@
+"""Textual's driver, except that quitting by key works while the terminal takes no output."""
+
+from __future__ import annotations
+
+import threading
+
+from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
+from textual.events import Key
+from textual.message import Message
+
+from gputop.tui.guard import TerminalGuard
+
+WEDGED_S = 1.0
+"""A loop that has not answered for this long is taken to be blocked by a terminal that nobody drains."""
+
+
+def guarded_driver(guard: TerminalGuard) -> type[Driver]:
+    """A driver class that leaves by the guard when the event loop gives no sign of life after a key to quit.
+
+    The input thread sees the key even when the loop is blocked in a full writer queue.
+    """
+
+    class GuardedDriver(LinuxDriver):
+        def process_message(self, message: Message) -> None:
+            if isinstance(message, Key) and message.key in ("ctrl+c", "q"):
+                self._leave_if_wedged()
+            super().process_message(message)
+
+        def _leave_if_wedged(self) -> None:
+            alive = threading.Event()
+            self._loop.call_soon_threadsafe(alive.set)
+
+            def check() -> None:
+                if not alive.wait(WEDGED_S):
+                    guard.leave(0)
+
+            threading.Thread(target=check, daemon=True, name="quit-watch").start()
+
+    return GuardedDriver

@@ -1,0 +1,106 @@
+"""A program in a pseudo-terminal: what it writes, what its terminal was set to, how it ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import sys
+import termios
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+class PtyProgram:
+    """Runs ``python -m gputop ARGUMENTS`` in a terminal of ``columns`` × ``rows``."""
+
+    def __init__(
+        self, *arguments: str, columns: int = 160, rows: int = 48, env: Mapping[str, str] | None = None
+    ) -> None:
+        self.written = b""
+        self.status: int | None = None
+        environment = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT), **(env or {})}
+        environment.pop("NO_COLOR", None) if "NO_COLOR" not in (env or {}) else None
+        self.pid, self.terminal = pty.fork()
+        if self.pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+            os.execvpe(sys.executable, [sys.executable, "-m", "gputop", *arguments], environment)
+        self.attributes = termios.tcgetattr(self.terminal)
+
+    def __enter__(self) -> PtyProgram:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.status is None:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self.terminal)
+
+    def read_until(self, text: str, timeout_s: float = 20.0) -> None:
+        """Drain the terminal until a text was written. Raises AssertionError when it does not come."""
+        wanted, deadline = text.encode(), time.monotonic() + timeout_s
+        start = len(self.written)
+        while wanted not in self.written[max(0, start - len(wanted)) :]:
+            assert time.monotonic() < deadline, f"{text!r} was not written: …{self.written[-400:]!r}"
+            self._drain(0.05)
+
+    def press(self, keys: str) -> None:
+        os.write(self.terminal, keys.encode())
+
+    def signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def wait_for_state(self, state: str, timeout_s: float = 5.0) -> None:
+        """Wait until the kernel shows the program in a state, such as T for stopped."""
+        deadline = time.monotonic() + timeout_s
+        while Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != state:
+            assert time.monotonic() < deadline, f"the program never came into state {state}"
+            self._drain(0.02)
+
+    def resize(self, columns: int, rows: int) -> None:
+        fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def end(self, timeout_s: float = 5.0, drain: bool = True) -> float:
+        """Wait for the end; how many seconds it took. ``drain`` False leaves the output where it is meanwhile."""
+        begun = time.monotonic()
+        while True:
+            if drain:
+                self._drain(0.01)
+            else:
+                time.sleep(0.01)
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.status = os.waitstatus_to_exitcode(status)
+                break
+            assert time.monotonic() - begun < timeout_s, "the program did not end"
+        took = time.monotonic() - begun
+        self._drain(0.1)
+        return took
+
+    def is_restored(self) -> bool:
+        """Whether the terminal's settings, screen, cursor, mouse and paste mode are as before the program."""
+        tail = self.written[-4000:]
+        return (
+            termios.tcgetattr(self.terminal) == self.attributes
+            and tail.rfind(b"\x1b[?1049l") > tail.rfind(b"\x1b[?1049h")
+            and tail.rfind(b"\x1b[?25h") > tail.rfind(b"\x1b[?25l")
+            and tail.rfind(b"\x1b[?1003l") > tail.rfind(b"\x1b[?1003h")
+            and tail.rfind(b"\x1b[?2004l") > tail.rfind(b"\x1b[?2004h")
+        )
+
+    def _drain(self, seconds: float) -> None:
+        while select.select([self.terminal], [], [], seconds)[0]:
+            try:
+                data = os.read(self.terminal, 65536)
+            except OSError:
+                return
+            if not data:
+                return
+            self.written += data
+            seconds = 0.0

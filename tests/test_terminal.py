@@ -1,0 +1,145 @@
+"""The program in a real pseudo-terminal: however it ends, the terminal is left as it was, in time."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.nvml.stand_in import Process, Scenario
+from tests.pty_program import PtyProgram
+
+READY = "NOT WORKING"
+SCREEN_TAKEN = "\x1b[?2004h"
+
+
+def _started(*arguments: str, **more: object) -> PtyProgram:
+    program = PtyProgram(*arguments, **more)  # type: ignore[arg-type]
+    program.read_until(READY)
+    program.read_until(SCREEN_TAKEN)
+    return program
+
+
+@pytest.mark.parametrize("key", ["q", "\x03"], ids=["q", "ctrl+c"])
+def test_quitting_by_key_restores_the_terminal(key: str) -> None:
+    with _started("demo") as program:
+        program.press(key)
+        assert program.end() < 2.0
+        assert program.status == 0
+        assert program.is_restored()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT])
+def test_a_signal_restores_the_terminal_and_is_told_by_the_exit_code(number: signal.Signals) -> None:
+    with _started("demo") as program:
+        program.signal(number)
+        assert program.end() < 2.0
+        assert program.status == (128 + number)
+        assert program.is_restored()
+
+
+def test_a_terminal_that_takes_no_output_does_not_keep_the_program() -> None:
+    with _started("demo", "--interval", "0.25", columns=300, rows=100) as program:
+        time.sleep(3.0)  # nobody reads meanwhile: the pseudo-terminal and the screen's queue fill up
+        program.signal(signal.SIGTERM)
+        assert program.end(drain=False) < 2.5
+        assert program.status == 143
+        assert program.is_restored()
+
+
+@pytest.mark.nvml
+def test_quitting_while_a_driver_call_hangs(nvml_scenario: Callable[..., Scenario]) -> None:
+    scenario = nvml_scenario(gpus=2)
+    scenario.write()
+    with PtyProgram(env=scenario.environment()) as program:
+        program.read_until("H100")
+        program.read_until(SCREEN_TAKEN)
+        scenario.hang("*", 30.0)
+        scenario.write()
+        program.read_until("STALE", timeout_s=15.0)
+        program.press("q")
+        assert program.end() < 2.0
+        assert program.status == 0
+        assert program.is_restored()
+
+
+@pytest.mark.nvml
+def test_a_gpu_that_is_lost_while_running_is_named_and_the_other_goes_on(
+    nvml_scenario: Callable[..., Scenario],
+) -> None:
+    scenario = nvml_scenario(gpus=2)
+    scenario.gpus[0].processes.append(Process(1, 1 << 30))
+    scenario.write()
+    with PtyProgram("--interval", "0.25", env=scenario.environment()) as program:
+        program.read_until("H100")
+        scenario.error("*", 15, gpu=1)
+        scenario.gpus[0].set(power_w=333)
+        scenario.write()
+        program.read_until("LOST")
+        scenario.gpus[0].set(power_w=222)
+        scenario.write()
+        program.read_until("222")
+        program.press("q")
+        program.end()
+        assert program.status == 0
+
+
+def test_a_resize_storm_and_a_tiny_terminal_are_survived() -> None:
+    with _started("demo") as program:
+        for size in [(1, 1), (5, 3), (300, 100), (40, 10), (80, 24)] * 3:
+            program.resize(*size)
+            program.signal(signal.SIGWINCH)
+            time.sleep(0.02)
+        program.resize(100, 30)
+        program.signal(signal.SIGWINCH)
+        program.read_until("processes")
+        program.press("q")
+        assert program.end() < 2.0
+        assert program.status == 0
+
+
+def test_suspended_it_gives_the_terminal_back_and_resumed_it_draws_again() -> None:
+    with _started("demo") as program:
+        program.press("\x1a")
+        program.read_until("\x1b[?1049l")
+        program.wait_for_state("T")
+        program.signal(signal.SIGCONT)
+        program.read_until("\x1b[?1049h")
+        program.read_until(READY)
+        program.press("q")
+        assert program.end() < 2.0
+        assert program.is_restored()
+
+
+@pytest.mark.parametrize(
+    ("env", "wanted", "unwanted"),
+    [
+        ({"NO_COLOR": "1"}, b"NOT WORKING", rb"[;\[][34]8;[25];"),
+        ({"TERM": "xterm", "COLORTERM": ""}, b"NOT WORKING", rb"[;\[][34]8;[25];"),
+        ({"COLORTERM": ""}, b";38;5;", rb"[;\[][34]8;2;"),
+        ({"COLORTERM": "truecolor"}, b";38;2;", rb"[;\[][34]8;5;"),
+    ],
+    ids=["no colour", "16", "256", "truecolor"],
+)
+def test_no_more_colours_than_the_terminal_has(env: dict[str, str], wanted: bytes, unwanted: bytes) -> None:
+    with _started("demo", env=env) as program:
+        program.press("jjj?")
+        program.read_until("keys")
+        program.press("\x1b")
+        program.press("q")
+        program.press("q")
+        program.end()
+        assert wanted in program.written
+        assert re.search(unwanted + rb"[0-9;]*m", program.written) is None
+
+
+def test_ascii_means_ascii() -> None:
+    with _started("demo", "--ascii") as program:
+        program.press("?")
+        program.read_until("three numbers")
+        program.press("\x03")
+        program.end()
+        assert program.written.isascii()
