@@ -130,11 +130,13 @@ def peek(file: BinaryIO, offset: int, size: int) -> bytes:
 
 def plain_lines(file: BinaryIO, offset: int = 0, end: int | None = None) -> Iterator[tuple[int, bytes | None]]:
     """(offset, line) of plain text, the last one perhaps unfinished; None stands for a line that is too long."""
-    file.seek(offset)
-    rest, at = b"", offset
+    rest, at, where = b"", offset, offset
     overlong = False
     while end is None or at < end:
+        # Another reader of the same file may have moved it since the last chunk.
+        file.seek(where)
         chunk = file.read(_CHUNK)
+        where += len(chunk)
         if not chunk:
             if rest and not overlong:
                 yield at, rest

@@ -1,0 +1,93 @@
+"""A recording as data."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputop.model.metrics import GPU_METRICS
+from gputop.output.data import snapshot_data
+from gputop.output.dump import dump
+from gputop.recording.format import RecordingError
+from gputop.recording.reader import read_snapshots
+from tests.recording_frames import T0, written
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(written(tmp_path_factory.mktemp("recording") / "r.jsonl.gz", 70))
+
+
+def dumped(path: str, form: Any, **given: Any) -> str:
+    out = io.StringIO()
+    dump(path, out, form, **given)
+    return out.getvalue()
+
+
+def test_csv_has_a_header_of_catalogue_keys_and_a_row_a_gpu_and_frame(path: str) -> None:
+    rows = list(csv.DictReader(io.StringIO(dumped(path, "csv"))))
+    assert len(rows) == 140
+    assert set(GPU_METRICS) < set(rows[0])
+    assert [float(row["t"]) for row in rows[:4]] == [T0, T0, T0 + 1, T0 + 1]
+    first = next(read_snapshots(path)).gpus[0]
+    assert float(rows[0]["util_pct"]) == first.util_pct
+    assert rows[0]["fan_pct"] == ""
+
+
+def test_json_gives_each_frame_as_once_would_with_its_events(path: str) -> None:
+    lines = dumped(path, "json").splitlines()
+    assert len(lines) == 70
+    given = json.loads(lines[0])
+    assert given.pop("events") == []
+    assert given == json.loads(json.dumps(snapshot_data(next(read_snapshots(path)))))
+
+
+def test_time_gpus_and_columns_cut_it_down(path: str) -> None:
+    text = dumped(path, "csv", begin=T0 + 10, end=T0 + 12, gpus=[1], columns=["power_w", "host.cpu_pct"])
+    header, *rows = text.splitlines()
+    assert header == "t,index,power_w,host.cpu_pct"
+    assert [row.split(",")[:2] for row in rows] == [[str(T0 + k), "1"] for k in (10, 11, 12)]
+    (only,) = dumped(path, "json", begin=T0 + 10, end=T0 + 10, gpus=[0], columns=["util_pct"]).splitlines()
+    assert list(json.loads(only)) == ["t", "index", "util_pct"]
+    (whole,) = dumped(path, "json", begin=T0 + 10, end=T0 + 10, gpus=[1]).splitlines()
+    assert [gpu["index"] for gpu in json.loads(whole)["gpus"]] == [1]
+    assert json.loads(whole)["processes"] == []
+
+
+def test_what_does_not_exist_is_refused_with_what_does(path: str) -> None:
+    with pytest.raises(ValueError, match="did you mean power_w"):
+        dumped(path, "csv", columns=["powerw"])
+    with pytest.raises(ValueError, match="it has 0, 1"):
+        dumped(path, "csv", gpus=[7])
+    with pytest.raises(RecordingError):
+        dumped(path + "x", "csv")
+
+
+def test_it_is_written_while_it_is_read(path: str) -> None:
+    """A reader that goes away after the first rows ends the dump: nothing was collected before."""
+
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            if self.tell() > 2000:
+                raise BrokenPipeError
+            return super().write(text)
+
+    out = Closed()
+    with pytest.raises(BrokenPipeError):
+        dump(path, out, "csv")
+    assert 2000 < out.tell() < 3000
+
+
+def test_a_name_with_commas_quotes_and_newlines_stays_one_cell(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(
+        '{"k":"key","v":1,"gpu_cols":["util_pct"],"gpus":[{"index":0,"uuid":"u","name":"a,\\"b\\"\\nc"}]}\n'
+        '{"k":"frame","t":1,"gpus":[[5]]}\n'
+    )
+    (row,) = csv.DictReader(io.StringIO(dumped(str(path), "csv")))
+    assert (row["name"], row["util_pct"]) == ('a,"b" c', "5")

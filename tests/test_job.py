@@ -1,0 +1,237 @@
+"""``gputop run``: the command is as if alone, and only its GPUs are recorded."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gputop.headless import record
+from gputop.job import JobResult, run_job
+from gputop.model.snapshot import Snapshot
+from gputop.output.report_text import report_text
+from gputop.recording.format import RecordingError
+from gputop.recording.reader import read_snapshots
+from gputop.sources.base import SourceError
+from tests.recording_frames import T0, frame
+
+JOB = """
+import os, sys, time
+folder = sys.argv[1]
+with open(folder + "/pid.new", "w") as file:
+    file.write(str(os.getpid()))
+os.rename(folder + "/pid.new", folder + "/pid")
+while not os.path.exists(folder + "/go"):
+    time.sleep(0.005)
+sys.exit(int(sys.argv[2]))
+"""
+
+
+class ScriptedSource:
+    """Three GPUs. GPU 1 is used by the job from its fifth frame on, GPU 0 by somebody else; then the job may end."""
+
+    interval_s = 1.0
+
+    def __init__(self, folder: Path, pid: Callable[[int], int] = lambda pid: pid) -> None:
+        self._folder = folder
+        self._pid = pid
+        self._count = 0
+        self._with_job = 0
+        self.closed = False
+
+    def start(self, notify: Callable[[], None]) -> None:
+        notify()
+
+    def poll(self) -> Snapshot | None:
+        if self._count > 40 or self._with_job > 20:
+            (self._folder / "go").touch()
+            return None
+        pid_file = self._folder / "pid"
+        if self._count >= 4 and not pid_file.exists():
+            return None
+        self._count += 1
+        snapshot = frame(self._count, gpus=3, processes=1)
+        if self._count < 5:
+            return snapshot
+        self._with_job += 1
+        theirs = replace(snapshot.processes[0], pid=1, gpu=0)
+        ours = replace(snapshot.processes[0], pid=self._pid(int(pid_file.read_text())), gpu=1)
+        return replace(snapshot, processes=(theirs, ours))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def run(tmp_path: Path, source: ScriptedSource, code: int = 0, target: str | None = None) -> JobResult:
+    return run_job([sys.executable, "-c", JOB, str(tmp_path), str(code)], source, target=target)
+
+
+def test_only_the_gpus_of_the_job_are_recorded_from_its_start_on(tmp_path: Path) -> None:
+    source = ScriptedSource(tmp_path)
+    result = run(tmp_path, source, 3, str(tmp_path / "r.jsonl.gz"))
+    assert result.exit_code == 3
+    assert source.closed
+    assert result.path == str(tmp_path / "r.jsonl.gz")
+    found = list(read_snapshots(result.path))
+    assert {gpu.static.index for s in found for gpu in s.gpus} == {1}
+    assert {process.gpu for s in found for process in s.processes} == {1}
+    assert found[0].t == T0 + 1
+    assert [gpu.index for gpu in result.report.gpus] == [1]
+    assert result.report.frames == len(found)
+    assert (result.report.exit_code, result.report.command is not None) == (3, True)
+
+
+def test_a_descendant_of_the_job_counts_and_nobody_else(tmp_path: Path) -> None:
+    """The one that uses the GPU is found by its parents in a /proc of its own making."""
+    proc = tmp_path / "proc"
+
+    def grandchild(pid: int) -> int:
+        for child, parent, name in ((900001, pid, "sh"), (900002, 900001, "a) b")):
+            (proc / str(child)).mkdir(parents=True, exist_ok=True)
+            (proc / str(child) / "stat").write_text(f"{child} ({name}) S {parent} {child} 1 0")
+        return 900002
+
+    command = [sys.executable, "-c", JOB, str(tmp_path), "0"]
+    result = run_job(command, ScriptedSource(tmp_path, grandchild), proc=str(proc))
+    assert [gpu.index for gpu in result.report.gpus] == [1]
+
+
+def test_a_job_without_a_gpu_says_so_and_records_nothing(tmp_path: Path) -> None:
+    result = run(tmp_path, ScriptedSource(tmp_path, lambda pid: 1), 0, str(tmp_path / "r.jsonl.gz"))
+    assert result.path is None
+    assert not (tmp_path / "r.jsonl.gz").exists()
+    assert "the job used no GPU" in report_text(result.report)
+
+
+def test_a_source_that_cannot_measure_does_not_keep_the_job_from_running(tmp_path: Path) -> None:
+    class NoDriver(ScriptedSource):
+        def start(self, notify: Callable[[], None]) -> None:
+            raise SourceError("no NVIDIA driver: install one")
+
+        def poll(self) -> Snapshot | None:
+            (self._folder / "go").touch()
+            return None
+
+    result = run(tmp_path, NoDriver(tmp_path), 5)
+    assert result.exit_code == 5
+    assert "nothing was measured: no NVIDIA driver" in report_text(result.report)
+
+
+def test_the_exit_code_is_as_a_shell_gives_it(tmp_path: Path) -> None:
+    (tmp_path / "go").touch()
+    for command, code in (
+        ([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], 137),
+        ([str(tmp_path / "none")], 127),
+        ([str(tmp_path)], 126),
+    ):
+        assert run_job(command, ScriptedSource(tmp_path)).exit_code == code
+
+
+def test_a_recording_that_cannot_be_written_is_told_before_the_job_starts(tmp_path: Path) -> None:
+    (tmp_path / "r.jsonl.gz").touch()
+    for target in (tmp_path / "r.jsonl.gz", tmp_path / "none" / "r.jsonl.gz"):
+        with pytest.raises(RecordingError):
+            run(tmp_path, ScriptedSource(tmp_path), 0, str(target))
+    assert not (tmp_path / "pid").exists()
+
+
+def test_signal_handlers_are_as_they_were_afterwards(tmp_path: Path) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    run(tmp_path, ScriptedSource(tmp_path))
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
+
+
+COUNTING = """
+import os, signal, sys, time
+got = []
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, lambda number, frame: got.append(number))
+print("ready", sys.stdin.isatty(), flush=True)
+while not got:
+    signal.pause()
+time.sleep(0.3)
+print("got", [int(number) for number in got], flush=True)
+sys.exit(7)
+"""
+RUNNER = """
+import sys
+from pathlib import Path
+from gputop.job import run_job
+from tests.test_job import COUNTING, ScriptedSource
+print("code", run_job([sys.executable, "-c", COUNTING], ScriptedSource(Path(sys.argv[1]))).exit_code, flush=True)
+"""
+AT_A_TERMINAL = "import pty, sys; pty.spawn(sys.argv[1:])"
+
+
+def test_ctrl_c_at_a_terminal_reaches_the_job_once(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", AT_A_TERMINAL, sys.executable, "-c", RUNNER, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
+        assert process.stdin is not None and process.stdout is not None
+        seen = b""
+        while b"ready True" not in seen:
+            seen += process.stdout.read(4096)
+        process.stdin.write(b"\x03")
+        while b"code 7" not in seen:
+            seen += (more := process.stdout.read(4096))
+            assert more
+        process.stdin.close()
+        process.stdout.read()
+    assert b"got [2]" in seen and b"code 7" in seen
+
+
+def test_a_signal_to_gputop_is_passed_on_once(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", RUNNER, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, bufsize=0) as process:
+        assert process.stdout is not None
+        seen = b""
+        while not seen.endswith(b"\n"):
+            seen += process.stdout.read(4096)
+        assert seen == b"ready False\n"
+        process.send_signal(signal.SIGTERM)
+        while more := process.stdout.read(4096):
+            seen += more
+    assert seen.endswith(b"got [15]\ncode 7\n")
+
+
+def test_the_job_has_our_standard_input_and_output_untouched(tmp_path: Path) -> None:
+    runner = RUNNER.replace('"-c", COUNTING', '"-c", "import sys; sys.stdout.write(sys.stdin.read()[::-1])"')
+    made = subprocess.run(
+        [sys.executable, "-c", runner, str(tmp_path)], input="abc", capture_output=True, text=True, check=True
+    )
+    assert made.stdout == "cbacode 0\n"
+
+
+class EndlessSource(ScriptedSource):
+    def poll(self) -> Snapshot | None:
+        self._count += 1
+        return None if self._count % 5 == 0 else frame(self._count)
+
+
+def test_a_headless_recording_ends_after_its_time_and_says_where_it_is(tmp_path: Path) -> None:
+    told: list[str] = []
+    source = EndlessSource(tmp_path)
+    source.interval_s = 0.01
+    path = str(tmp_path / "r.jsonl.gz")
+    done = record(source, path, stop=threading.Event(), seconds=30.0, started=told.append)
+    assert source.closed
+    assert told in ([], [path])
+    assert (done.path, done.error, done.dropped) == (path, None, 0)
+    assert done.seconds >= 30.0
+    assert len(list(read_snapshots(path))) == done.frames
+    assert done.bytes_written == os.path.getsize(path)
+
+
+def test_a_headless_recording_ends_when_it_is_asked_to(tmp_path: Path) -> None:
+    stop = threading.Event()
+    source = EndlessSource(tmp_path)
+    source.interval_s = 0.01
+    done = record(source, f"{tmp_path}/d/", stop=stop, started=lambda path: stop.set())
+    assert done.error is None and done.frames > 0
+    assert done.path is not None and done.path.startswith(f"{tmp_path}/d/node-17-2026")

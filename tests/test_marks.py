@@ -1,0 +1,111 @@
+"""Marks reach every listener of the same user, and nobody else's directory is trusted."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from gputop.model.snapshot import Event
+from gputop.sources import marks
+from gputop.sources.marks import MOST_MARK, MarkListener, send_mark
+
+
+@pytest.fixture(autouse=True)
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    found = [str(tmp_path / "run"), str(tmp_path / "private")]
+    monkeypatch.setattr(marks, "mark_directories", lambda: found)
+    return found
+
+
+def test_a_mark_reaches_every_listener_in_order() -> None:
+    listeners = [MarkListener(), MarkListener()]
+    assert send_mark("epoch 1", 10.0) == 2
+    assert send_mark("epoch 2", 11.0) == 2
+    for listener in listeners:
+        assert listener.drain() == [Event(10.0, "mark", "epoch 1"), Event(11.0, "mark", "epoch 2")]
+        assert listener.drain() == []
+        listener.close()
+    assert send_mark("epoch 3", 12.0) == 0
+
+
+def test_without_a_listener_nobody_is_reached(places: list[str]) -> None:
+    assert send_mark("x", 1.0) == 0
+    assert not Path(places[0]).exists()
+
+
+def test_only_the_user_can_enter(places: list[str]) -> None:
+    listener = MarkListener()
+    assert os.stat(places[0]).st_mode & 0o777 == 0o700
+    (entry,) = Path(places[0]).iterdir()
+    assert entry.stat().st_mode & 0o777 == 0o600
+    listener.close()
+    assert list(Path(places[0]).iterdir()) == []
+
+
+@pytest.mark.parametrize("fault", ["open to others", "a link", "a file"])
+def test_a_directory_that_is_not_the_users_own_is_passed_over(places: list[str], tmp_path: Path, fault: str) -> None:
+    first = Path(places[0])
+    if fault == "open to others":
+        first.mkdir()
+        first.chmod(0o777)
+    elif fault == "a link":
+        (tmp_path / "elsewhere").mkdir(mode=0o700)
+        first.symlink_to(tmp_path / "elsewhere")
+    else:
+        first.write_text("")
+    listener = MarkListener()
+    assert listener.reason is None
+    assert send_mark("x", 1.0) == 1
+    assert len(listener.drain()) == 1
+    listener.close()
+
+
+def test_when_no_place_is_safe_the_listener_says_why(places: list[str]) -> None:
+    for place in places:
+        Path(place).write_text("")
+    listener = MarkListener()
+    assert listener.reason is not None and places[0] in listener.reason
+    assert listener.drain() == []
+    listener.close()
+
+
+def test_the_socket_of_a_dead_listener_is_removed(places: list[str]) -> None:
+    living = MarkListener()
+    dead = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    dead.bind(f"{places[0]}/1-dead.sock")
+    dead.close()
+    assert send_mark("x", 1.0) == 1
+    assert not Path(places[0], "1-dead.sock").exists()
+    living.close()
+
+
+def test_what_is_sent_is_cleaned_and_cut() -> None:
+    listener = MarkListener()
+    send_mark("\x1b[2J" + "x" * 5000, 1.0)
+    (event,) = listener.drain()
+    assert event.text.startswith("?[2J") and len(event.text) == MOST_MARK
+    listener.close()
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"x", b"[]", b'{"t":1}', b'{"t":"x","text":"a"}', b'{"t":NaN,"text":"a"}', b"[" * 8000]
+)
+def test_what_is_no_mark_is_ignored(places: list[str], data: bytes) -> None:
+    listener = MarkListener()
+    (path,) = Path(places[0]).iterdir()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.sendto(data, str(path))
+    send_mark("good", 1.0)
+    assert [event.text for event in listener.drain()] == ["good"]
+    listener.close()
+
+
+def test_a_listener_that_does_not_look_never_holds_a_sender() -> None:
+    listener = MarkListener()
+    reached = [send_mark(str(n), 1.0) for n in range(2000)]
+    assert reached[0] == 1 and reached[-1] == 0
+    assert len(listener.drain()) == min(64, sum(reached))
+    listener.close()

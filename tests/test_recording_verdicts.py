@@ -1,0 +1,93 @@
+"""Record, replay: the same verdicts at the same times as live, frame by frame."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gputop.frame_events import FrameEvents
+from gputop.model.snapshot import Snapshot
+from gputop.monitor import Frame, Monitor
+from gputop.recording.encode import rounded
+from gputop.recording.index import Recording
+from gputop.recording.reader import read_snapshots
+from gputop.recording.writer import RecordingWriter
+from gputop.sources.simulated import snapshot_at
+from tests.recording_frames import T0
+
+
+def shown(frame: Frame) -> object:
+    return (frame.snapshot.t, frame.diagnoses, frame.findings, frame.waste)
+
+
+def assert_replay_shows_what_live_showed(snapshots: Iterator[Snapshot], path: Path) -> None:
+    live, events, writer = Monitor(), FrameEvents(), RecordingWriter(str(path))
+    expected, verdicts = [], []
+    for snapshot in map(rounded, snapshots):
+        frame = live.feed(snapshot)
+        derived = events.of(frame)
+        verdicts += derived
+        expected.append(shown(frame))
+        writer.write(snapshot, derived)
+    writer.close()
+    replay = Monitor()
+    for k, snapshot in enumerate(read_snapshots(str(path))):
+        assert shown(replay.feed(snapshot)) == expected[k]
+    assert k == len(expected) - 1
+    recording = Recording(str(path))
+    assert [event for event in recording.events() if event.kind == "verdict"] == [
+        replace(event, t=round(event.t, 3)) for event in verdicts if event.kind == "verdict"
+    ]
+    recording.close()
+
+
+@pytest.mark.parametrize("scenario", ["node", "sixteen"])
+def test_a_simulated_machine_is_diagnosed_alike(tmp_path: Path, scenario: str) -> None:
+    snapshots = (snapshot_at(T0 + k, scenario=scenario, started=T0 - 3600) for k in range(90))
+    assert_replay_shows_what_live_showed(snapshots, tmp_path / "r.jsonl.gz")
+
+
+PHASES = st.lists(
+    st.tuples(
+        st.integers(5, 60),
+        st.sampled_from([0.0, 4.999, 49.99996, 50.0, 79.99996, 80.0, 97.0]),
+        st.sampled_from([None, 0.9999999, 14.99996, 23.99996, 29.99996, 30.0, 85.0]),
+        st.sampled_from([0.0, 59.99996, 60.0, 78.0]),
+        st.sampled_from([0.0, 49.99996, 50.0, 100.0]),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(phases=PHASES, seed=st.integers(0, 2**16))
+def test_values_at_the_very_thresholds_are_diagnosed_alike(
+    tmp_path: Path, phases: list[tuple[int, float, float | None, float, float]], seed: int
+) -> None:
+    path = tmp_path / "r.jsonl.gz"
+    path.unlink(missing_ok=True)
+    assert_replay_shows_what_live_showed(course(phases, random.Random(seed)), path)
+
+
+def course(phases: list[tuple[int, float, float | None, float, float]], draw: random.Random) -> Iterator[Snapshot]:
+    t = T0
+    for length, util, sm, dram, run in phases:
+        for _ in range(length):
+            t += draw.choice([0.99999, 1.0, 1.00001, 1.0004])
+            base = snapshot_at(t, gpus=1, started=T0 - 3600)
+            gpu = replace(
+                base.gpus[0],
+                util_pct=util,
+                sm_active_pct=sm,
+                sm_source="none" if sm is None else "gpm",
+                dram_active_pct=dram,
+            )
+            rows = tuple(replace(process, main_run_pct=run, run_pct=run) for process in base.processes)
+            yield replace(base, gpus=(gpu,), processes=rows)

@@ -1,0 +1,185 @@
+"""Reports and comparisons: time, energy and findings add up, and what is unknown is said to be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gputop.diagnosis.types import STATES
+from gputop.model.snapshot import Event, GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
+from gputop.monitor import Monitor
+from gputop.output.compare import compare, compare_data, compare_json, compare_text
+from gputop.output.job_report import JobReport, ReportBuilder, report_recording
+from gputop.output.report_text import report_as, report_data, report_json, report_markdown, report_text
+from gputop.output.rhythm import Rhythm, rhythm_s
+from gputop.recording.writer import RecordingWriter
+from tests.recording_frames import T0
+
+STATIC = GpuStatic(0, "GPU-0", "NVIDIA H100 80GB HBM3", "hopper", 132)
+TRAINING = ProcessSample(
+    4000, 700, 1, "gpu", 0, 20 << 30, run_pct=100.0, wait_pct=0.0, main_run_pct=100.0, main_wait_pct=0.0, state="R",
+    rss_bytes=1 << 30, age_s=3600.0, static=ProcessStatic("ml", "python train.py", "python"),
+)  # fmt: skip
+
+
+def moment(k: float, util: float = 90.0, sm: float | None = 85.0, **given: object) -> Snapshot:
+    gpu = GpuSample(
+        STATIC, util_pct=util, sm_active_pct=sm, sm_source="none" if sm is None else "gpm", tensor_active_pct=50.0,
+        dram_active_pct=40.0, mem_used_bytes=20 << 30, mem_total_bytes=80 << 30, power_w=360.0, power_limit_w=700.0,
+        energy_j=1e9 + 360.0 * k,
+    )  # fmt: skip
+    return Snapshot(T0 + k, Machine("node-17"), (replace(gpu, **given),), (TRAINING,))
+
+
+def report_of(snapshots: Iterable[Snapshot], **given: object) -> JobReport:
+    monitor, builder = Monitor(1.0), ReportBuilder()
+    for snapshot in snapshots:
+        builder.add(monitor.feed(snapshot))
+    return builder.report(**given)  # type: ignore[arg-type]
+
+
+def test_states_add_up_to_the_time_that_was_watched() -> None:
+    report = report_of([moment(k) for k in range(61)] + [moment(k, 95.0, 5.0) for k in range(61, 181)])
+    (gpu,) = report.gpus
+    assert set(gpu.seconds) == set(STATES)
+    assert sum(gpu.seconds.values()) == pytest.approx(180.0, abs=1.5)
+    assert gpu.seconds["busy_not_working"] > 60
+    assert sum(report.gpu_hours().values()) == pytest.approx(180.0 / 3600, abs=1.5 / 3600)
+    assert gpu.util_pct == pytest.approx((60 * 90 + 120 * 95) / 180, abs=0.5)
+    assert gpu.efficiency_pct == pytest.approx(100 * (60 * 85 + 120 * 5) / (60 * 90 + 120 * 95), abs=1)
+
+
+def test_a_clock_set_back_does_not_lose_the_time_before() -> None:
+    report = report_of([moment(k) for k in range(100)] + [moment(k) for k in range(50, 150)])
+    assert sum(report.gpus[0].seconds.values()) == pytest.approx(199.0, abs=4.0)
+
+
+def test_energy_is_the_difference_of_the_counter_else_the_integral_of_power() -> None:
+    counted = report_of([moment(0), moment(1000), moment(2000)])
+    assert counted.gpus[0].energy_kwh == pytest.approx(360.0 * 2000 / 3.6e6)
+    assert counted.gpus[0].energy_from == "counter"
+    integrated = report_of([moment(k, energy_j=None) for k in range(101)])
+    assert integrated.gpus[0].energy_kwh == pytest.approx(360.0 * 100 / 3.6e6)
+    assert integrated.gpus[0].energy_from == "power"
+    assert "~ energy is the integral of power" in report_text(integrated)
+    unknown = report_of([moment(k, energy_j=None, power_w=None) for k in range(3)])
+    assert (unknown.gpus[0].energy_kwh, unknown.gpus[0].energy_from) == (None, None)
+
+
+def test_a_counter_that_starts_again_adds_nothing_negative() -> None:
+    report = report_of([moment(0), moment(10), moment(11, energy_j=5.0), moment(12, energy_j=365.0)])
+    assert report.gpus[0].energy_kwh == pytest.approx((3600 + 360) / 3.6e6)
+
+
+def test_what_was_not_measured_is_none_and_said() -> None:
+    report = report_of([moment(k, sm=None) for k in range(60)])
+    (gpu,) = report.gpus
+    assert (gpu.sm_pct, gpu.work_pct, gpu.efficiency_pct) == (None, None, None)
+    assert "SM n/a" in report_text(report)
+    assert json.loads(report_json(report))["gpus"][0]["sm_pct"] is None
+
+
+def test_a_finding_says_how_long_since_when_and_what_to_do() -> None:
+    bad = [moment(k, 95.0, 5.0) for k in range(100)]
+    good = [moment(k) for k in range(100, 200)]
+    again = [moment(k, 95.0, 5.0) for k in range(200, 300)]
+    report = report_of([*bad, *good, *again])
+    finding = next(f for f in report.findings if f.id.endswith(" A"))
+    assert finding.spells == 2
+    assert 120 < finding.seconds < 210
+    assert finding.level == "red"
+    assert T0 < finding.first_t < T0 + 20
+    assert finding.remedy and report.top_remedy == finding.remedy
+    text = report_text(report)
+    assert "busy, not working" in text and "in 2 spells" in text and "First to change: " in text
+
+
+def test_money_is_shown_only_at_the_readers_price_and_never_for_what_was_not_measured() -> None:
+    snapshots = [moment(k) for k in range(61)]
+    assert "COST" not in report_text(report_of(snapshots))
+    priced = report_of(snapshots, price=3.6)
+    (line,) = [line for line in report_text(priced).splitlines() if "not measured" in line]
+    assert "3.6" not in line
+    assert "at 3.6/h" in report_text(priced)
+    hours = priced.gpu_hours()["working"]
+    assert report_data(priced)["cost"]["working"] == pytest.approx(hours * 3.6)
+
+
+def test_marks_and_gaps_are_in_the_report() -> None:
+    mark = replace(moment(3), events=(Event(T0 + 3, "mark", "epoch 3"), Event(T0 + 3, "gap", "no data for 9 s")))
+    report = report_of([moment(0), moment(1), mark])
+    assert "epoch 3" in report_text(report)
+    assert "1 gap in the recording" in report_text(report)
+
+
+def test_a_run_says_command_exit_code_and_that_no_gpu_was_used() -> None:
+    report = ReportBuilder().report(command="make", exit_code=2, duration_s=75.2, notes=["the job used no GPU"])
+    assert report_text(report) == "gputop: make: 1 min 15 s, exit code 2\n  the job used no GPU\n"
+    assert report_data(report)["exit_code"] == 2
+    assert report_data(report)["not_work_share"] is None
+
+
+def test_every_form_holds_no_control_character() -> None:
+    evil = replace(STATIC, name="x\x1b[2Jy|z")
+    monitor, builder = Monitor(1.0), ReportBuilder()
+    for k in range(20):
+        snapshot = moment(k)
+        builder.add(monitor.feed(replace(snapshot, gpus=(replace(snapshot.gpus[0], static=evil),))))
+    report = builder.report(command="a\x07b")
+    for text in (report_text(report), report_markdown(report), report_json(report)):
+        assert not any(ord(c) < 32 and c != "\n" for c in text)
+
+
+def test_a_report_takes_its_form_from_the_name() -> None:
+    report = report_of([moment(k) for k in range(20)])
+    assert json.loads(report_as(report, "r.json"))["schema"] == 1
+    assert report_as(report, "r.md").startswith("# gputop report")
+    assert report_as(report, "r.txt") == report_text(report)
+    with pytest.raises(ValueError, match=r"\.md, \.json or \.txt"):
+        report_as(report, "r.pdf")
+
+
+def test_a_recording_reports_what_its_frames_report(tmp_path: Path) -> None:
+    snapshots = [moment(k, 95.0, 5.0) for k in range(90)]
+    writer = RecordingWriter(str(tmp_path / "r.jsonl.gz"))
+    for snapshot in snapshots:
+        writer.write(snapshot)
+    writer.close()
+    assert report_recording(str(tmp_path / "r.jsonl.gz")) == report_of(snapshots)
+
+
+def test_a_fix_is_called_better_and_its_reverse_worse() -> None:
+    slow = report_of([moment(k, 95.0, 5.0) for k in range(120)])
+    fast = report_of([moment(k) for k in range(240)])
+    there, back = compare(slow, fast), compare(fast, slow)
+    directions = {d.key: d.direction for d in there.differences}
+    assert directions["sm_pct"] == directions["efficiency_pct"] == directions["share.working"] == "better"
+    assert directions["share.busy_not_working"] == "better"
+    assert directions["power_w"] == "same"
+    assert {d.key: d.direction for d in back.differences}["sm_pct"] == "worse"
+    assert there.gone and not there.new and back.new == there.gone
+    assert compare_text(there).splitlines()[-1].startswith("Better: ")
+    assert compare_text(back).splitlines()[-1].startswith("Worse: ")
+    assert compare_data(there)["verdict"] in compare_text(there)
+
+
+def test_equal_recordings_are_the_same_and_unknown_stays_unknown() -> None:
+    report = report_of([moment(k, sm=None) for k in range(60)])
+    same = compare(report, report)
+    assert {d.direction for d in same.differences} <= {"same", "unknown"}
+    assert next(d for d in same.differences if d.key == "sm_pct").direction == "unknown"
+    assert json.loads(compare_json(same))["differences"]
+
+
+@pytest.mark.parametrize("period", [4, 10, 30])
+def test_a_visible_rhythm_is_measured_and_steady_load_has_none(period: int) -> None:
+    waving, steady = Rhythm(), Rhythm()
+    for k in range(240):
+        waving.add(T0 + k, 95.0 if k % period < period // 2 else 5.0)
+        steady.add(T0 + k, 90.0 + k % 3)
+    assert rhythm_s(waving) == pytest.approx(period, abs=0.5)
+    assert rhythm_s(steady) is None
