@@ -39,7 +39,7 @@ def _common() -> _Parser:
     add("--interval", metavar="SECONDS", help="time between measurements, at least 0.25 (default 1)")
     add("--gpus", metavar="LIST", help="indices or UUIDs of the GPUs to watch, separated by commas")
     add("--visible", action="store_true", help="watch the GPUs that CUDA_VISIBLE_DEVICES names")
-    add("--theme", metavar="NAME", help="auto, dark, light, ansi or mono")
+    add("--theme", metavar="NAME", help="auto, dark, light, high-contrast, colour-blind, ansi or mono")
     add("--ascii", action="store_true", help="draw with ASCII characters only")
     add("--no-color", action="store_true", help="draw without colours (NO_COLOR does the same)")
     add("--no-mouse", action="store_false", dest="mouse", help="leave the mouse to the terminal")

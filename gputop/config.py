@@ -15,7 +15,7 @@ from typing import Any
 
 LEAST_INTERVAL_S = 0.25
 """NVML serialises inside the driver and GPM pairs need 0.1 s: nothing is asked more often than this."""
-THEMES = ("auto", "dark", "light", "ansi", "mono")
+THEMES = ("auto", "dark", "light", "high-contrast", "colour-blind", "ansi", "mono")
 
 
 class ConfigError(Exception):
@@ -33,7 +33,7 @@ class Settings:
     visible: bool = False
     """Watch only the GPUs that CUDA_VISIBLE_DEVICES names."""
     theme: str = "auto"
-    """auto, dark, light, ansi (the terminal's own sixteen colours) or mono."""
+    """auto, dark, light, high-contrast, colour-blind, ansi (the terminal's own sixteen colours) or mono."""
     ascii: bool = False
     """Draw with ASCII characters only."""
     no_color: bool = False

@@ -65,6 +65,8 @@ def sgr(look: Look, theme: Theme, depth: Depth) -> str:
     codes = ["0"]
     if look.bold:
         codes.append("1")
+    if look.faint:
+        codes.append("2")
     if look.underline:
         codes.append("4")
     if look.reverse:

@@ -31,9 +31,12 @@ def colour_depth(env: Mapping[str, str]) -> Depth:
 
 
 def is_light(env: Mapping[str, str]) -> bool:
-    """Whether COLORFGBG (``foreground;background``, set by several terminals) names a light background."""
+    """Whether COLORFGBG (``foreground;background``, set by several terminals) names a light background.
+
+    As Vim reads it: 0 to 6 and 8 of the sixteen are dark.
+    """
     ground = env.get("COLORFGBG", "").rpartition(";")[2]
-    return ground.isdigit() and int(ground) in (7, 15)
+    return ground.isdecimal() and 7 <= int(ground) <= 15 and int(ground) != 8
 
 
 def choose(env: Mapping[str, str], encoding: str | None, *, theme: str, ascii_only: bool, no_color: bool) -> Terminal:

@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from types import MappingProxyType
 from typing import NamedTuple
+
+from gputop.paint import palettes
+from gputop.paint.palettes import Palette
 
 
 class Look(NamedTuple):
@@ -20,6 +24,7 @@ class Look(NamedTuple):
     bold: bool = False
     reverse: bool = False
     underline: bool = False
+    faint: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,7 @@ class Theme:
         return _resolve(self.name, style)
 
 
-def _looks(p: Mapping[str, str]) -> dict[str, Look]:
+def _looks(p: Palette) -> dict[str, Look]:
     """The table of styles, by palette entry."""
     return {
         "text": Look(p["text"]),
@@ -87,58 +92,34 @@ def _looks(p: Mapping[str, str]) -> dict[str, Look]:
     }
 
 
-_DARK = {
-    "text": "#c9d1d9", "bright": "#f0f6fc", "dim": "#7d8590", "rule": "#30363d", "green": "#3fb950",
-    "greygreen": "#7aa586", "blue": "#58a6ff", "amber": "#d29922", "red": "#f85149", "teal": "#39c5bb",
-    "alarm": "#9a1b1b", "on_alarm": "#ffffff", "alarm_row": "#571313", "sm": "#3fb950", "gap": "#70500f",
-    "gap_alarm": "#8b2121", "gap_lane": "#9c6c14", "unknown": "#6e7681", "track": "#2d333b", "bar": "#161b22",
-    "select": "#1f2c3d",
-}  # fmt: skip
-_LIGHT = {
-    "text": "#24292f", "bright": "#000000", "dim": "#59636e", "rule": "#c8d1da", "green": "#116329",
-    "greygreen": "#3f6b4b", "blue": "#0550ae", "amber": "#7d4e00", "red": "#b3151f", "teal": "#0b6a66",
-    "alarm": "#b3151f", "on_alarm": "#ffffff", "alarm_row": "#ffd7d5", "sm": "#2da44e", "gap": "#eac54f",
-    "gap_alarm": "#f0605a", "gap_lane": "#bf8700", "unknown": "#8c959f", "track": "#dde3ea", "bar": "#eaeef2",
-    "select": "#cfe3fb",
-}  # fmt: skip
-_ANSI = {
-    "text": "", "bright": "", "dim": "bright_black", "rule": "bright_black", "green": "green",
-    "greygreen": "cyan", "blue": "bright_blue", "amber": "yellow", "red": "bright_red", "teal": "cyan",
-    "alarm": "red", "on_alarm": "bright_white", "alarm_row": "", "sm": "green", "gap": "yellow", "gap_alarm": "red",
-    "gap_lane": "yellow", "unknown": "bright_black", "track": "bright_black", "bar": "", "select": "",
-}  # fmt: skip
-_NONE = dict.fromkeys(_DARK, "")
+QUIET = ("dim", "rule", "heading", "level.grey", "gap.unknown", "lane.idle")
+"""Styles that step back by the faint attribute where no colour of their own can be relied on."""
 
 
-def _open(looks: dict[str, Look]) -> dict[str, Look]:
-    """Empty palette entries become the terminal's own colours."""
-    return {name: look._replace(fg=look.fg or None, bg=look.bg or None) for name, look in looks.items()}
-
-
-def _ansi_looks() -> dict[str, Look]:
-    looks = _open(_looks(_ANSI))
-    looks["bar"] = Look(reverse=True)
-    looks["select"] = Look(reverse=True)
-    looks["alarm.row"] = Look("bright_red", bold=True)
+def _terminal_looks(palette: Palette) -> dict[str, Look]:
+    """The looks of a theme that leaves the ground, and what its palette leaves empty, to the terminal."""
+    looks = {name: look._replace(fg=look.fg or None, bg=look.bg or None) for name, look in _looks(palette).items()}
+    for name in QUIET:
+        looks[name] = looks[name]._replace(faint=True, bold=False)
+    looks["alarm.title"] = looks["alarm.title"]._replace(reverse=looks["alarm.title"].bg is None)
+    looks["alarm.row"] = Look(palette["red"] or None, bold=True)
+    looks["bar"] = looks["select"] = Look(reverse=True)
     return looks
 
 
-def _mono_looks() -> dict[str, Look]:
-    """No colour at all: bold, reverse and the glyphs carry the meaning."""
-    looks = _open(_looks(_NONE))
-    looks["alarm.title"] = Look(bold=True, reverse=True)
-    looks["alarm.row"] = Look(bold=True)
-    looks["select"] = Look(reverse=True)
-    looks["bar"] = Look(reverse=True)
-    return looks
+def _theme(name: str, palette: Palette, *, dark: bool = True) -> Theme:
+    return Theme(name, dark, palette["background"], palette["text"], MappingProxyType(_looks(palette)))
 
 
-THEMES: dict[str, Theme] = {
-    "dark": Theme("dark", True, "#0d1117", "#c9d1d9", _looks(_DARK)),
-    "light": Theme("light", False, "#ffffff", "#24292f", _looks(_LIGHT)),
-    "ansi": Theme("ansi", True, None, None, _ansi_looks()),
-    "mono": Theme("mono", True, None, None, _mono_looks(), colourless=True),
-}
+THEMES: Mapping[str, Theme] = MappingProxyType({
+    "dark": _theme("dark", palettes.DARK),
+    "light": _theme("light", palettes.LIGHT, dark=False),
+    "high-contrast": _theme("high-contrast", palettes.HIGH_CONTRAST),
+    "colour-blind": _theme("colour-blind", palettes.COLOUR_BLIND),
+    "ansi": Theme("ansi", True, None, None, MappingProxyType(_terminal_looks(palettes.ANSI))),
+    "mono": Theme("mono", True, None, None, MappingProxyType(_terminal_looks(palettes.NONE)), colourless=True),
+})  # fmt: skip
+"""All themes by name; ``auto`` in the settings picks one of them, see ``gputop.paint.terminal``."""
 
 
 @lru_cache(maxsize=1024)
@@ -154,5 +135,6 @@ def _resolve(theme: str, style: str) -> Look:
             look.bold or below.bold,
             look.reverse or below.reverse,
             look.underline or below.underline,
+            look.faint and not (look.reverse or below.reverse),
         )
     return look

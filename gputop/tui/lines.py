@@ -86,12 +86,13 @@ class Lines(Widget, can_focus=False):
         theme = self._theme
         look = theme.look(name)
         if theme.colourless:
-            return Style(bold=look.bold, reverse=look.reverse, underline=look.underline)
+            return Style(bold=look.bold, dim=look.faint, reverse=look.reverse, underline=look.underline)
         fg, bg = look.fg or theme.foreground, look.bg or theme.background
         return Style(
             color=Color.parse(fg) if fg else None,
             bgcolor=Color.parse(bg) if bg else None,
             bold=look.bold,
+            dim=look.faint,
             reverse=look.reverse,
             underline=look.underline,
         )

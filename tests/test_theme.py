@@ -1,0 +1,120 @@
+"""Themes: text can be read on every ground, levels and chart areas are told apart, the right one is picked."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+
+from gputop.config import THEMES as NAMES
+from gputop.output.ansi import sgr
+from gputop.paint.terminal import choose
+from gputop.paint.theme import THEMES, Look, Theme
+from tests.colour import contrast, difference, linear, without_green_cones
+
+COLOURED = [theme for theme in THEMES.values() if theme.background]
+LEVELS = ("level.green", "level.info", "level.yellow", "level.red", "level.grey")
+AREAS = ("gap.sm", "gap.gap", "gap.alarm", "gap.unknown")
+GROUNDS = ("", "|bar", "|select", "|alarm.row")
+NOT_TEXT = ("rule", "gap.", "bar.", "lane.")
+"""Areas, bars and rules; the track of a bar is no text either."""
+TEXTS = [
+    name
+    for name in THEMES["dark"].looks
+    if not name.startswith(NOT_TEXT) and name not in ("bar", "select", "alarm.row")
+]
+WIDE = {"colour-blind": 15.0}
+"""What this theme is made for; the others keep at least ``NARROW``: their glyphs and words say it, too."""
+NARROW = 7.0
+
+
+def _colours(theme: Theme, style: str) -> tuple[str, str]:
+    look = theme.look(style)
+    fg, bg = look.fg or theme.foreground, look.bg or theme.background
+    assert fg and bg
+    return fg, bg
+
+
+@pytest.mark.parametrize("theme", COLOURED, ids=lambda theme: theme.name)
+def test_every_text_can_be_read_on_every_ground(theme: Theme) -> None:
+    least = 7.0 if theme.name == "high-contrast" else 4.5
+    styles = [text + ground for text in TEXTS for ground in GROUNDS if text != "alarm.title" or not ground]
+    poor = {style: found for style in styles if (found := round(contrast(*_colours(theme, style)), 2)) < least}
+    assert not poor
+
+
+@pytest.mark.parametrize("theme", COLOURED, ids=lambda theme: theme.name)
+def test_levels_and_chart_areas_are_told_apart_with_and_without_green_cones(theme: Theme) -> None:
+    least = WIDE.get(theme.name, NARROW)
+    for group in (LEVELS, AREAS):
+        for one, other in combinations(group, 2):
+            a, b = (linear(_colours(theme, style)[0]) for style in (one, other))
+            assert difference(a, b) >= 15, (one, other)
+            assert difference(without_green_cones(a), without_green_cones(b)) >= least, (one, other)
+
+
+@pytest.mark.parametrize("theme", COLOURED, ids=lambda theme: theme.name)
+def test_bars_areas_and_grounds_stand_out(theme: Theme) -> None:
+    for style in AREAS:
+        assert difference(linear(_colours(theme, style)[0]), linear(theme.background or "")) >= 15, style
+    for style in ("bar.mem", "bar.cpu", "bar.run"):
+        # WCAG 2.2, 1.4.11: parts of a graphic that carry meaning.
+        assert contrast(*_colours(theme, style)) >= 3, style
+    for style in ("bar", "select", "alarm.row"):
+        assert difference(linear(_colours(theme, style)[1]), linear(theme.background or "")) >= 2.5, style
+
+
+@pytest.mark.parametrize("depth", ["truecolor", "256"])
+@pytest.mark.parametrize("theme", COLOURED, ids=lambda theme: theme.name)
+def test_levels_keep_colours_of_their_own_in_fewer_colours(theme: Theme, depth: str) -> None:
+    for group in (LEVELS, AREAS):
+        assert len({sgr(theme.look(style), theme, depth) for style in group}) == len(group)  # type: ignore[arg-type]
+
+
+def test_sixteen_colours_and_none_still_tell_levels_apart() -> None:
+    ansi, mono = THEMES["ansi"], THEMES["mono"]
+    assert len({sgr(ansi.look(style), ansi, "16") for style in LEVELS}) == len(LEVELS)
+    assert len({ansi.look(style)[:2] for style in AREAS}) == len(AREAS)
+    codes = {sgr(mono.look(style), mono, "none") for style in mono.looks}
+    assert not any(part in code for code in codes for part in ("3", "4", "9"))
+    assert mono.look("dim").faint
+    assert mono.look("alarm.title").reverse
+    assert mono.look("dim|select") == Look(reverse=True)
+
+
+def test_the_ansi_theme_keeps_text_in_the_terminals_own_foreground() -> None:
+    # Bright black is the background's colour in some palettes, white in others.
+    for style in TEXTS:
+        assert THEMES["ansi"].look(style).fg not in ("bright_black", "black", "white"), style
+
+
+def test_all_themes_know_the_same_styles_and_the_settings_name_them_all() -> None:
+    assert ("auto", *THEMES) == NAMES
+    assert {frozenset(theme.looks) for theme in THEMES.values()} == {frozenset(THEMES["dark"].looks)}
+
+
+@pytest.mark.parametrize(
+    ("env", "theme"),
+    [
+        ({"TERM": "xterm-256color"}, "dark"),
+        ({"TERM": "xterm-256color", "COLORFGBG": "15;0"}, "dark"),
+        ({"TERM": "xterm-256color", "COLORFGBG": "0;15"}, "light"),
+        ({"TERM": "xterm-256color", "COLORFGBG": "0;default;7"}, "light"),
+        ({"TERM": "xterm-256color", "COLORFGBG": "15;8"}, "dark"),
+        ({"TERM": "xterm-256color", "COLORFGBG": "nonsense"}, "dark"),
+        ({"TERM": "xterm", "COLORTERM": "truecolor", "COLORFGBG": "0;15"}, "light"),
+        ({"TERM": "linux"}, "ansi"),
+        ({"TERM": "screen"}, "ansi"),
+        ({"TERM": "xterm-256color", "NO_COLOR": "1"}, "mono"),
+    ],
+    ids=lambda value: " ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else value,
+)
+def test_the_theme_is_picked_from_the_terminal(env: dict[str, str], theme: str) -> None:
+    assert choose(env, "utf-8", theme="auto", ascii_only=False, no_color=False).theme == theme
+
+
+def test_a_theme_that_was_asked_for_is_taken_unless_there_is_no_colour() -> None:
+    env = {"TERM": "linux"}
+    assert choose(env, "utf-8", theme="colour-blind", ascii_only=False, no_color=False).theme == "colour-blind"
+    assert choose(env, "utf-8", theme="colour-blind", ascii_only=False, no_color=True).theme == "mono"
+    assert choose(env, "utf-8", theme="mono", ascii_only=False, no_color=False).glyphs.name == "mono"
