@@ -1,0 +1,91 @@
+"""What is learnt about one process when the user asks for it: environment, threads, stacks, the fate of a signal.
+
+Frozen data, and the protocol by which a screen asks without knowing who answers. Where something was refused, a
+reason says why and what would help; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+
+class Identity(NamedTuple):
+    """A process that cannot be mistaken for a later one with the same pid. ``starttime`` as in ``ProcessSample``."""
+
+    pid: int
+    starttime: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SignalOutcome:
+    """Whether a signal was sent; ``reason`` says why not, in one line with what would help."""
+
+    identity: Identity
+    sent: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The environment that a process was started with, sorted by name; ``reason`` where it cannot be read."""
+
+    identity: Identity
+    variables: tuple[tuple[str, str], ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadSight:
+    """One thread as the kernel shows it. ``channel`` is the kernel function that it sleeps in, where permitted."""
+
+    tid: int
+    name: str
+    state: str
+    waiting_on: str | None = None
+    channel: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """The Python stack of one thread at one moment, innermost frame first: (function, file, line)."""
+
+    frames: tuple[tuple[str, str, int], ...]
+    active: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSight:
+    """What was seen of one process: its threads, and its main thread's stack each time that it was looked at.
+
+    ``reason`` says why there is no stack, ``help`` what would give one.
+    """
+
+    identity: Identity
+    threads: tuple[ThreadSight, ...] = ()
+    stacks: tuple[Stack, ...] = ()
+    reason: str = ""
+    help: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeepLook:
+    """A process and, where it has one, a loader of it. ``argv`` and ``folder`` are how it was started, if visible."""
+
+    process: ProcessSight
+    loader: ProcessSight | None = None
+    argv: tuple[str, ...] = ()
+    folder: str | None = None
+
+
+class ProcessAccess(Protocol):
+    """What can be asked of live processes. Every answer is data; nothing raises for what a process can do to us."""
+
+    def send(self, identity: Identity, number: int) -> SignalOutcome:
+        """Send a signal, if the process is still the one that was meant."""
+
+    def environment(self, identity: Identity) -> Environment:
+        """The environment of a process of ours, or of anyone's for root."""
+
+    def look(self, identity: Identity, loader: Identity | None) -> DeepLook:
+        """Look at a process, and one loader of it, for about two seconds. Blocks: never call it on an event loop."""

@@ -1,0 +1,202 @@
+"""The columns of the process table: one for every process key of the catalogue, and which of them fit a width.
+
+Heads, units and definitions come from the catalogue. Totals over a process and its descendants are columns of their
+own (``tree_…``), so that one column never means two things.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC, Unit
+from gputop.model.snapshot import ProcessSample
+from gputop.paint.text import duration, fit, rate, size
+
+Children = Sequence[ProcessSample]
+Value = float | str | None
+
+GUTTER = 2
+LEAST_COLUMNS = 3
+MOST_STATES = "RDSTZ?"
+
+
+class Column(NamedTuple):
+    """A column: catalogue key, head, width in cells, sort letter, what it shows and sorts by, its rank in giving way.
+
+    ``text`` columns stand on the left and sort from A to Z, the others on the right and from large to small.
+    ``flexible`` ones take what the others leave.
+    """
+
+    key: str
+    head: str
+    width: int
+    letter: str
+    show: Callable[[ProcessSample, Children], str]
+    value: Callable[[ProcessSample, Children], Value]
+    keep: int
+    definition: str
+    right: bool = True
+    rising: bool = False
+    flexible: bool = False
+
+
+class Placed(NamedTuple):
+    """A column where it stands: first cell and width."""
+
+    column: Column
+    begin: int
+    width: int
+
+
+TREE_TOTALS = {
+    "tree_cpu_pct": ("cpu_pct", "TREE-CPU", "CPU time of the process and of all below it, percent of one core"),
+    "tree_rss_bytes": ("rss_bytes", "TREE-MEM", "resident host memory of the tree; pages that are shared count twice"),
+    "tree_read_bytes_per_s": ("read_bytes_per_s", "TREE-READ", "read from storage by the tree"),
+    "tree_write_bytes_per_s": ("write_bytes_per_s", "TREE-WRITE", "written to storage by the tree"),
+}
+"""Key of a total → the catalogue key that it sums, head, definition."""
+
+_FORMS: dict[str, tuple[str, int, int]] = {
+    "gpu": ("g", 4, 9), "pid": ("p", 7, 9), "user": ("u", 8, 6), "gpu_mem_bytes": ("m", 8, 8),
+    "gpu_time_pct": ("t", 9, 4), "cpu_pct": ("c", 6, 7), "tree_cpu_pct": ("e", 8, 1), "loader": ("l", 14, 5),
+    "rss_bytes": ("r", 8, 3), "age_s": ("a", 8, 2), "job": ("j", 11, 1), "command": ("n", 16, 10),
+    "state": ("s", 1, 5), "main_state": ("", 4, 2), "waiting_on": ("w", 8, 5), "read_bytes_per_s": ("d", 9, 4),
+    "write_bytes_per_s": ("b", 9, 4), "threads": ("h", 7, 3), "role": ("o", 6, 4), "container": ("k", 19, 1),
+    "why": ("y", 24, 1), "name": ("x", 14, 3), "run_pct": ("", 5, 4), "wait_pct": ("v", 5, 4), "type": ("", 4, 2),
+    "tree_rss_bytes": ("", 8, 2), "ppid": ("", 7, 3), "nccl": ("", 4, 1), "pin_memory": ("", 4, 1),
+}  # fmt: skip
+"""Key → sort letter (every letter once), width, rank in giving way: the column with the lowest rank goes first."""
+_LEFT = ("user", "command", "name", "job", "container", "loader", "why", "role", "waiting_on", "state", "main_state",
+         "type")  # fmt: skip
+_RISING = (*_LEFT, "gpu", "pid", "ppid", "starttime")
+
+DEFAULT = (
+    "gpu", "pid", "user", "gpu_mem_bytes", "gpu_time_pct", "cpu_pct", "tree_cpu_pct", "loader", "rss_bytes", "age_s",
+    "job", "command",
+)  # fmt: skip
+"""The columns of someone who has chosen none."""
+
+
+def loader_words(process: ProcessSample, children: Children) -> str:
+    """``8 torch R6 D2``: how many workers of which kind, and how many of them are in which state."""
+    if process.role == "loader":
+        return f"{process.static.loader or 'python'} worker"
+    if process.role != "gpu":
+        return process.role
+    workers = [p for p in children if p.role == "loader"]
+    if not workers:
+        return process.static.loader or "–"
+    kinds = "+".join(dict.fromkeys(p.static.loader or "python" for p in workers))
+    states = Counter(p.state or "?" for p in workers)
+    in_order = sorted(states.items(), key=lambda item: MOST_STATES.find(item[0]))
+    return f"{len(workers)} {kinds} " + " ".join(f"{state}{n}" for state, n in in_order)
+
+
+def _total(process: ProcessSample, children: Children, key: str) -> float | None:
+    """The sum over a process and its descendants; what is not measured is left out, None when nothing is."""
+    known = [value for p in (process, *children) if (value := getattr(p, key)) is not None]
+    return sum(known) if known else None
+
+
+def _reader(key: str) -> Callable[[ProcessSample, Children], Value]:
+    """How to read a column's value."""
+    if key in TREE_TOTALS:
+        source = TREE_TOTALS[key][0]
+        return lambda p, c: _total(p, c, source)
+    if key == "job":
+        return lambda p, c: p.static.job or p.static.container
+    if key == "loader":
+        return loader_words
+    if key == "command":
+        return lambda p, c: p.static.command or p.static.name
+    if key in PROCESS_STATIC:
+        return lambda p, c: getattr(p.static, key)
+    return lambda p, c: getattr(p, key)
+
+
+def _yes_no(value: float, width: int) -> str:
+    return f"{'yes' if value else 'no':>{width}}"
+
+
+def _whole(value: float, width: int) -> str:
+    return f"{round(value):>{width}}"
+
+
+_WRITERS: dict[Unit, Callable[[float, int], str]] = {"bytes": size, "bytes/s": rate, "s": duration, "bool": _yes_no}
+
+
+def _shower(unit: Unit, width: int, value: Callable[[ProcessSample, Children], Value]) -> Callable[..., str]:
+    """How to write a column's value in exactly its width."""
+    write, nothing = _WRITERS.get(unit, _whole), f"{'–':>{width}}"
+
+    def show(process: ProcessSample, children: Children) -> str:
+        found = value(process, children)
+        if unit == "text":
+            return fit(str(found or "–"), width)
+        return nothing if found is None or isinstance(found, str) else write(found, width)
+
+    return show
+
+
+def _columns() -> dict[str, Column]:
+    totals = {
+        key: PROCESS_METRICS[source]._replace(key=key, label=head, definition=definition)
+        for key, (source, head, definition) in TREE_TOTALS.items()
+    }
+    catalogue = {**PROCESS_METRICS, **PROCESS_STATIC, **totals}
+    found: dict[str, Column] = {}
+    for key in (*DEFAULT, *(key for key in catalogue if key not in DEFAULT)):
+        metric = catalogue[key]
+        head = "LOADERS" if key == "loader" else metric.label
+        letter, width, keep = _FORMS.get(key, ("", 10 if metric.unit == "bytes/s" else 7, 1))
+        width = max(width, len(head))
+        value = _reader(key)
+        found[key] = Column(
+            key, head, width, letter, _shower(metric.unit, width, value), value, keep, metric.definition,
+            right=key not in _LEFT, rising=key in _RISING, flexible=key in ("command", "why"),
+        )  # fmt: skip
+    return found
+
+
+COLUMNS: dict[str, Column] = _columns()
+"""Every column by key: those of DEFAULT first, then the rest in the catalogue's order."""
+SORTABLE = {column.letter: column.key for column in COLUMNS.values() if column.letter}
+"""Sort letter → key."""
+
+
+def known(keys: Iterable[str]) -> tuple[str, ...]:
+    """Those of the keys that are columns, each once, in their order; DEFAULT when none is left."""
+    return tuple(dict.fromkeys(key for key in keys if key in COLUMNS)) or DEFAULT
+
+
+@lru_cache(maxsize=64)
+def columns_for(width: int, chosen: tuple[str, ...] = DEFAULT) -> tuple[Placed, ...]:
+    """The chosen columns that fit, in their order, with their places.
+
+    Columns give way by rank, the last one first among equals, until at most three are left; the first flexible one
+    (COMMAND, else WHY) takes what the others leave and keeps at least its width where there is room for it.
+    """
+    kept = [COLUMNS[key] for key in known(chosen)]
+    while sum(column.width + GUTTER for column in kept) > width and len(kept) > LEAST_COLUMNS:
+        kept.remove(min(reversed(kept), key=lambda column: column.keep))
+    flexible = next((c for key in ("command", "why") for c in kept if c.key == key), None)
+    placed, begin = [], 0
+    for column in kept:
+        wide = column.width
+        if column is flexible:
+            others = sum(c.width + GUTTER for c in kept if c is not column)
+            wide = max(1, width - others - (1 if column is kept[-1] else GUTTER))
+        placed.append(Placed(column, begin, wide))
+        begin += wide + GUTTER
+    return tuple(placed)
+
+
+def column_at(x: int, width: int, chosen: tuple[str, ...] = DEFAULT) -> str | None:
+    """The key of the column whose head stands at a screen column; None right of the last one."""
+    for place in columns_for(width, chosen):
+        if place.begin <= x < place.begin + place.width + GUTTER:
+            return place.column.key
+    return None

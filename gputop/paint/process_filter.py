@@ -1,0 +1,237 @@
+"""The filter language of the process table: ``gpu:3 user:ml mem>10G !state:D name~train "two words"``.
+
+Terms are ANDed, ``!`` negates one, commas inside a value are alternatives, quotes keep spaces. Pure: text in, filter
+out. A number that was not measured satisfies neither a comparison nor its negation: nobody knows.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC, Metric
+from gputop.model.snapshot import ProcessSample
+from gputop.paint.process_columns import COLUMNS
+
+Operator = Literal[":", "~", "=", "!=", "<", ">", "<=", ">="]
+
+MOST_REMEMBERED = 50
+LONGEST = 400
+"""Characters of a filter; longer ones are a mistake of the clipboard."""
+ALIASES = {
+    "mem": "gpu_mem_bytes", "host": "rss_bytes", "cpu": "cpu_pct", "time": "gpu_time_pct", "cmd": "command",
+    "read": "read_bytes_per_s", "write": "write_bytes_per_s", "age": "age_s", "run": "run_pct", "queue": "wait_pct",
+    "wait": "waiting_on", "waits": "waiting_on", "pin": "pin_memory", "throttled": "throttled_pct",
+    "treecpu": "tree_cpu_pct", "treehost": "tree_rss_bytes",
+}  # fmt: skip
+"""Short names → catalogue keys; the keys themselves are understood, too."""
+EXAMPLES = ("gpu:3", "user:ml", "mem>10G", "verdict:starved", "name~train", "!role:helper")
+_NUMBERED = ("gpu", "pid", "ppid", "starttime")
+_BINARY = {"": 1.0, "k": 2.0**10, "m": 2.0**20, "g": 2.0**30, "t": 2.0**40}
+_DECIMAL = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*([a-z%/]*)", re.IGNORECASE)
+_TERM = re.compile(r"(?P<field>[A-Za-z_]\w*)(?P<op><=|>=|!=|[:~=<>])")
+
+
+class FilterError(Exception):
+    """What is wrong with a filter, in one line; ``position`` is the offset of the mistake in the text."""
+
+    def __init__(self, text: str, position: int) -> None:
+        super().__init__(f"{text} (at {position + 1})")
+        self.position = position
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One condition. ``field`` is a catalogue key, ``verdict``, ``name`` or empty (any text of the process).
+
+    ``values`` are alternatives: lower-case texts, or numbers in the catalogue's unit.
+    """
+
+    field: str
+    operator: Operator
+    values: tuple[float | str, ...]
+    negated: bool = False
+
+    def holds(self, process: ProcessSample, children: Sequence[ProcessSample], verdict: str) -> bool:
+        if isinstance(self.values[0], str):
+            texts = _texts(self.field, process, children, verdict)
+            found = any(_says(text, self.operator, str(value)) for text in texts for value in self.values)
+            return found is not (self.negated or self.operator == "!=")
+        number = _measured(self.field, process, children)
+        if number is None:
+            # "Which GPU?" has an answer for a process that uses none: not this one.
+            return self.field in _NUMBERED and (self.negated != (self.operator == "!="))
+        return any(_COMPARE[self.operator](number, float(value)) for value in self.values) is not self.negated
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """All terms must hold. Without terms everything matches."""
+
+    text: str = ""
+    terms: tuple[Term, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.terms)
+
+    def matches(self, process: ProcessSample, children: Sequence[ProcessSample], verdict_words: str) -> bool:
+        """Whether a process passes. ``verdict_words`` are what its GPU's diagnosis says of it, in lower case."""
+        return all(term.holds(process, children, verdict_words) for term in self.terms)
+
+
+NO_FILTER = Filter()
+
+
+def _equal(a: float, b: float) -> bool:
+    # Sizes and shares are compared as they are shown: rounded.
+    return a == b or (abs(a) >= 1 and round(a) == round(b))
+
+
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    ":": _equal, "=": _equal, "~": _equal, "!=": lambda a, b: not _equal(a, b), "<": lambda a, b: a < b,
+    ">": lambda a, b: a > b, "<=": lambda a, b: a <= b, ">=": lambda a, b: a >= b,
+}  # fmt: skip
+
+
+def _says(text: str, operator: Operator, wanted: str) -> bool:
+    """``~`` looks inside the text; ``:`` and ``=`` want all of it or one of its words (``job:8821``)."""
+    text = text.lower()
+    return wanted in text if operator == "~" else wanted == text or wanted in text.split()
+
+
+def _texts(field: str, p: ProcessSample, children: Sequence[ProcessSample], verdict: str) -> tuple[str, ...]:
+    static = p.static
+    if field == "":
+        return searchable(p)
+    if field == "verdict":
+        return (verdict,)
+    if field == "name":
+        return (static.name or "", static.command or "")
+    if field == "job":
+        return (static.job or "", static.container or "")
+    return (str(COLUMNS[field].value(p, children) or ""),)
+
+
+def _measured(field: str, p: ProcessSample, children: Sequence[ProcessSample]) -> float | None:
+    value = COLUMNS[field].value(p, children)
+    return None if value is None or isinstance(value, str) else float(value)
+
+
+def searchable(process: ProcessSample) -> tuple[str, ...]:
+    """The texts of a process that a search or a word without a field looks into."""
+    s = process.static
+    return s.command or "", s.name or "", s.user or "", str(process.pid), s.job or "", s.container or ""
+
+
+@lru_cache(maxsize=64)
+def parse(text: str) -> Filter:
+    """The filter that a text means. Raises FilterError with the position of the first mistake."""
+    if len(text) > LONGEST:
+        raise FilterError(f"a filter has at most {LONGEST} characters", LONGEST)
+    terms, position = [], 0
+    while position < len(text):
+        if text[position].isspace():
+            position += 1
+            continue
+        term, position = _term(text, position)
+        terms.append(term)
+    return Filter(text.strip(), tuple(terms))
+
+
+def _term(text: str, position: int) -> tuple[Term, int]:
+    negated = text[position] == "!"
+    begin = position + negated
+    named = _TERM.match(text, begin)
+    if named is None:
+        value, end = _value(text, begin, "nothing stands after !" if negated else "nothing stands here")
+        return Term("", "~", (value.lower(),), negated), end
+    name, operator = named["field"].lower(), named["op"]
+    field = _field(name, begin)
+    value, end = _value(text, named.end(), f"{name}{operator} needs a value")
+    metric = _metric(field)
+    if metric is None or metric.unit == "text":
+        if operator in ("<", ">", "<=", ">="):
+            raise FilterError(f"{name} is a text: use {name}:… or {name}~…", begin)
+        # A verdict is told by any of its words, however the diagnosis puts them.
+        like: Operator = "~" if field == "verdict" and operator == ":" else operator  # type: ignore[assignment]
+        return Term(field, like, _texts_wanted(value, named.end()), negated), end
+    numbers = tuple(_number(part, metric, named.end()) for part in value.split(","))
+    return Term(field, operator, numbers, negated), end  # type: ignore[arg-type]
+
+
+def _field(name: str, position: int) -> str:
+    field = ALIASES.get(name, name)
+    if field == "verdict" or field in COLUMNS:
+        return field
+    names = [*ALIASES, *COLUMNS, "verdict"]
+    near = difflib.get_close_matches(name, names, 1)
+    hint = f"did you mean {near[0]}?" if near else "try gpu, user, mem, cpu, name, job, role, state or verdict"
+    raise FilterError(f"there is no field {name}; {hint}", position)
+
+
+def _metric(field: str) -> Metric | None:
+    if field in ("verdict", ""):
+        return None
+    known = PROCESS_METRICS.get(field) or PROCESS_STATIC.get(field)
+    return known or PROCESS_METRICS[field.removeprefix("tree_")]
+
+
+def _value(text: str, begin: int, missing: str) -> tuple[str, int]:
+    """A word, or what stands between quotes, and where it ends."""
+    if begin >= len(text) or text[begin].isspace():
+        raise FilterError(missing, begin)
+    quote = text[begin]
+    if quote in "\"'":
+        end = text.find(quote, begin + 1)
+        if end < 0:
+            raise FilterError(f"the quote {quote} is not closed", begin)
+        if end == begin + 1:
+            raise FilterError(missing, begin)
+        return text[begin + 1 : end], end + 1
+    end = begin
+    while end < len(text) and not text[end].isspace():
+        end += 1
+    return text[begin:end], end
+
+
+def _texts_wanted(value: str, position: int) -> tuple[str, ...]:
+    wanted = tuple(part for part in value.lower().split(",") if part)
+    if not wanted:
+        raise FilterError("a value is missing", position)
+    return wanted
+
+
+def _number(text: str, metric: Metric, position: int) -> float:
+    if metric.unit == "bool":
+        if text.lower() in ("yes", "true", "1", "no", "false", "0"):
+            return float(text.lower() in ("yes", "true", "1"))
+        raise FilterError(f"{text} is neither yes nor no", position)
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        raise FilterError(f"{text or 'nothing'} is not a number", position)
+    number, unit = float(match[1]), match[2].lower()
+    if metric.unit in ("bytes", "bytes/s"):
+        factors = _BINARY if metric.unit == "bytes" else _DECIMAL
+        unit = unit.removesuffix("/s").removesuffix("b").removesuffix("i")
+        example = "10G"
+    elif metric.unit == "s":
+        factors, example = _SECONDS, "90s, 10m, 2h or 1d"
+    else:
+        factors, example = {"": 1.0, **({"%": 1.0} if metric.unit == "pct" else {})}, "50"
+    if unit not in factors:
+        raise FilterError(f"{match[2]} is no unit here: write {example}", position)
+    return number * factors[unit]
+
+
+def remembered(history: tuple[str, ...], text: str) -> tuple[str, ...]:
+    """A history of filters with one more, newest last, each once, at most MOST_REMEMBERED."""
+    text = text.strip()
+    if not text:
+        return history
+    return (*(old for old in history if old != text), text)[-MOST_REMEMBERED:]

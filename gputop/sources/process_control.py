@@ -1,0 +1,108 @@
+"""Signals to processes and their environments, only ever of the process that was meant.
+
+A pid may be given to another process at any moment. A pidfd holds the process itself: it is opened first, the start
+time is compared after, and the signal goes to the descriptor (pidfd_open(2), Linux 5.3). Environments are read when
+asked for and kept nowhere.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import pwd
+import signal
+from contextlib import suppress
+
+from gputop.model.inspection import DeepLook, Environment, Identity, SignalOutcome
+from gputop.sources.deep_look import DeepLooker
+from gputop.sources.process_identity import GONE, identity_problem
+
+LARGEST_ENVIRONMENT = 1 << 20
+"""Bytes of an environment that are read."""
+
+
+class ProcessControl:
+    """Answers about this machine's processes. ``proc`` is where /proc is mounted, ``py_spy`` where to find py-spy."""
+
+    def __init__(self, proc: str = "/proc", py_spy: str | None = None) -> None:
+        self._proc = proc
+        self._looker = DeepLooker(proc, py_spy)
+
+    def send(self, identity: Identity, number: int) -> SignalOutcome:
+        """Send a signal, if the process is still the one that was meant."""
+        try:
+            reason = self._send(identity, number)
+        except ProcessLookupError:
+            reason = GONE
+        except PermissionError:
+            reason = f"permission denied: it belongs to {self._owner(identity.pid)}; run gputop as that user or root"
+        except OSError as error:
+            reason = f"the system refused: {error.strerror}"
+        return SignalOutcome(identity, reason is None, reason or "")
+
+    def _send(self, identity: Identity, number: int) -> str | None:
+        descriptor = _open_process(identity.pid)
+        if descriptor is None:
+            problem = identity_problem(self._proc, identity)
+            if problem is None:
+                os.kill(identity.pid, number)
+            return problem
+        try:
+            problem = identity_problem(self._proc, identity)
+            if problem is None:
+                signal.pidfd_send_signal(descriptor, number)
+            return problem
+        finally:
+            os.close(descriptor)
+
+    def environment(self, identity: Identity) -> Environment:
+        """The environment of a process of ours, or of anyone's for root."""
+        problem = identity_problem(self._proc, identity)
+        if problem is not None:
+            return Environment(identity, reason=problem)
+        try:
+            with open(f"{self._proc}/{identity.pid}/environ", "rb") as file:
+                data = file.read(LARGEST_ENVIRONMENT)
+        except PermissionError:
+            owner = self._owner(identity.pid)
+            return Environment(
+                identity, reason=f"the kernel shows it to {owner} and to root only: run gputop as one of them"
+            )
+        except OSError:
+            return Environment(identity, reason=GONE)
+        # The file was opened by pid: what was read counts only if the pid is still the same process.
+        problem = identity_problem(self._proc, identity)
+        if problem is not None:
+            return Environment(identity, reason=problem)
+        pairs = (entry.decode("utf-8", "replace").partition("=") for entry in data.split(b"\0") if entry)
+        variables = tuple(sorted((name, value) for name, _, value in pairs))
+        return Environment(identity, variables, "" if variables else "it was started with an empty environment")
+
+    def look(self, identity: Identity, loader: Identity | None) -> DeepLook:
+        """Look at a process, and one loader of it, for about two seconds. Blocks: never call it on an event loop."""
+        return self._looker.look(identity, loader)
+
+    def _owner(self, pid: int) -> str:
+        try:
+            uid = os.stat(f"{self._proc}/{pid}").st_uid
+        except OSError:
+            return "another user"
+        with suppress(KeyError):
+            return pwd.getpwuid(uid).pw_name
+        return f"user {uid}"
+
+
+def _open_process(pid: int) -> int | None:
+    """A descriptor of the process that has a pid now. Raises OSError.
+
+    None without the system call (Linux before 5.3, a sandbox, a Python built without it): an instant then remains
+    between the check of the identity and the signal.
+    """
+    if not hasattr(os, "pidfd_open") or not hasattr(signal, "pidfd_send_signal"):
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        if error.errno in (errno.ENOSYS, errno.EPERM):
+            return None
+        raise
