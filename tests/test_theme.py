@@ -82,6 +82,13 @@ def test_sixteen_colours_and_none_still_tell_levels_apart() -> None:
     assert mono.look("dim|select") == Look(reverse=True)
 
 
+@pytest.mark.parametrize("name", ["ansi", "mono"])
+def test_a_reversed_row_keeps_its_charts_and_drops_the_colours_of_its_text(name: str) -> None:
+    theme = THEMES[name]
+    assert theme.look("gap.sm|select") == theme.look("gap.sm")
+    assert theme.look("level.red|bar") == Look(bold=True, reverse=True)
+
+
 def test_the_ansi_theme_keeps_text_in_the_terminals_own_foreground() -> None:
     # Bright black is the background's colour in some palettes, white in others.
     for style in TEXTS:

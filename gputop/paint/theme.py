@@ -76,12 +76,12 @@ def _looks(p: Palette) -> dict[str, Look]:
         "gap.unknown": Look(p["unknown"]),
         "bar.mem": Look(p["blue"], p["track"]),
         "bar.mem.track": Look(p["dim"], p["track"]),
-        "bar.cpu": Look(p["amber"], p["track"]),
+        "bar.cpu": Look(p["fill"], p["track"]),
         "bar.cpu.track": Look(p["dim"], p["track"]),
-        "bar.run": Look(p["amber"], p["track"]),
+        "bar.run": Look(p["fill"], p["track"]),
         "bar.run.track": Look(p["dim"], p["track"]),
         "lane.idle": Look(p["unknown"]),
-        "lane.run": Look(p["amber"]),
+        "lane.run": Look(p["fill"]),
         "lane.wait": Look(p["gap_lane"]),
         "lane.disk": Look(p["red"]),
         "lane.main": Look(p["green"]),
@@ -122,19 +122,27 @@ THEMES: Mapping[str, Theme] = MappingProxyType({
 """All themes by name; ``auto`` in the settings picks one of them, see ``gputop.paint.terminal``."""
 
 
+AREAS = ("gap.", "bar.", "lane.")
+"""Styles of block characters: reversed, a solid area would turn into a hole."""
+
+
 @lru_cache(maxsize=1024)
 def _resolve(theme: str, style: str) -> Look:
     looks = THEMES[theme].looks
     top, *under = style.split("|")
     look = looks[top]
     for name in under:
-        below = looks[name]
-        look = Look(
-            look.fg or below.fg,
-            look.bg or below.bg,
-            look.bold or below.bold,
-            look.reverse or below.reverse,
-            look.underline or below.underline,
-            look.faint and not (look.reverse or below.reverse),
-        )
+        look = _laid(look, looks[name], area=top.startswith(AREAS))
     return look
+
+
+def _laid(look: Look, below: Look, *, area: bool) -> Look:
+    """A look on another one. On reversed ground text leaves its colour, which would become a block of that colour."""
+    if below.reverse:
+        return look if area else Look(bold=look.bold or below.bold, reverse=True, underline=look.underline)
+    return look._replace(
+        fg=look.fg or below.fg,
+        bg=look.bg or below.bg,
+        bold=look.bold or below.bold,
+        underline=look.underline or below.underline,
+    )
