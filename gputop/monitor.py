@@ -11,7 +11,9 @@ from typing import Protocol
 
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
+from gputop.model.derived import slowed
 from gputop.model.history import History
+from gputop.model.process_history import ProcessHistory
 from gputop.model.snapshot import GpuSample, HostSample, Snapshot
 
 GPU_SERIES = (
@@ -23,6 +25,7 @@ GPU_SERIES = (
     "mem_used_bytes",
     "power_w",
     "temp_c",
+    "mem_temp_c",
     "sm_clock_mhz",
     "pcie_rx_bytes_per_s",
     "pcie_tx_bytes_per_s",
@@ -39,6 +42,7 @@ class Frame:
     snapshot: Snapshot
     diagnoses: tuple[GpuDiagnosis, ...]
     history: History
+    process_history: ProcessHistory
     findings: tuple[Finding, ...]
     waste: Waste
 
@@ -57,9 +61,15 @@ class Monitor:
     def __init__(self, interval_s: float = 1.0) -> None:
         self._interval_s = interval_s
         self._history = History(interval_s)
+        self._processes = ProcessHistory(interval_s)
         self._diagnoser = Diagnoser(interval_s)
         self._sm_sources: dict[str, str] = {}
         self._last_t: float | None = None
+        self.latest: Frame | None = None
+
+    def acknowledge(self, gpu: int, badge_id: str) -> None:
+        """Clear a sticky badge of a GPU, by its index."""
+        self._diagnoser.acknowledge(gpu, badge_id)
 
     def feed(self, snapshot: Snapshot) -> Frame:
         """Take one snapshot in and give the frame that it makes.
@@ -68,6 +78,7 @@ class Monitor:
         """
         if self._last_t is not None and snapshot.t <= self._last_t:
             self._history = History(self._interval_s)
+            self._processes = ProcessHistory(self._interval_s)
             self._diagnoser = Diagnoser(self._interval_s)
             self._sm_sources.clear()
         self._last_t = snapshot.t
@@ -76,14 +87,18 @@ class Monitor:
         for gpu in snapshot.gpus:
             uuid = gpu.static.uuid
             values = {name: getattr(gpu, name) for name in GPU_SERIES}
+            values.update(slowed(gpu))
             values.update(self._diagnoser.lanes(uuid))
             history.add(t, uuid, values)
             self._mark_switch(gpu, t)
         history.add(t, "host", _host_values(snapshot.host))
+        self._processes.observe(t, snapshot.processes)
         for event in snapshot.events:
             key = next((g.static.uuid for g in snapshot.gpus if g.static.index == event.gpu), None)
             history.mark(event.t, key, event.text)
-        return Frame(snapshot, diagnoses, history, self._diagnoser.findings(), self._diagnoser.waste())
+        findings, waste = self._diagnoser.findings(), self._diagnoser.waste()
+        self.latest = Frame(snapshot, diagnoses, history, self._processes, findings, waste)
+        return self.latest
 
     def _mark_switch(self, gpu: GpuSample, t: float) -> None:
         """Two rungs never mix in one series: the change of source is a mark in the chart."""

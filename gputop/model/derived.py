@@ -1,4 +1,4 @@
-"""Numbers that follow from one sample alone: GAP and WORK."""
+"""Numbers that follow from one sample alone: GAP, WORK, and what holds the clocks down."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from gputop.model.snapshot import GpuSample
 
 DRAM_PRACTICAL_PEAK = 0.8
 """About 80 % of the theoretical DRAM bandwidth is the most that kernels reach (NVIDIA's DCGM documentation)."""
+
+_HEAT, _BRAKE, _HARDWARE, _CAP = 0x60, 0x80, 0x08, 0x04
+"""Bits of ``metrics.THROTTLE_REASONS``."""
 
 
 class Work(NamedTuple):
@@ -38,3 +41,21 @@ def gap_pct(gpu: GpuSample) -> float | None:
     if gpu.util_pct is None or gpu.sm_active_pct is None:
         return None
     return max(0.0, gpu.util_pct - gpu.sm_active_pct)
+
+
+def slowed(gpu: GpuSample) -> dict[str, float | None]:
+    """What held the clocks down in this sample, as 100 or 0, so that a mean is a share of time.
+
+    ``slowed_heat_pct``: software or hardware thermal slowdown. ``slowed_brake_pct``: power brake, or a hardware
+    slowdown that is not heat. ``slowed_cap_pct``: the power cap, which is how a busy GPU normally runs.
+    """
+    mask = gpu.throttle_reasons
+    if mask is None:
+        return {"slowed_heat_pct": None, "slowed_brake_pct": None, "slowed_cap_pct": None}
+    # The driver sets the hardware bit together with the one that says why.
+    brake = mask & _BRAKE or (mask & _HARDWARE and not mask & _HEAT)
+    return {
+        "slowed_heat_pct": 100.0 if mask & _HEAT else 0.0,
+        "slowed_brake_pct": 100.0 if brake else 0.0,
+        "slowed_cap_pct": 100.0 if mask & _CAP else 0.0,
+    }

@@ -137,8 +137,25 @@ class History:
         """Remember a moment: a change of the SM source, a mark of the user, a lost GPU."""
         self.marks.append((t, key, text))
 
+    def marks_within(self, key: str, begin: float, end: float) -> list[tuple[float, str]]:
+        """(time, text) of the marks of one key, and of those that belong to all, from ``begin`` to ``end``."""
+        return [(t, text) for t, owner, text in self.marks if owner in (None, key) and begin <= t <= end]
+
     def keys(self) -> tuple[str, ...]:
         return tuple(self._tracks)
+
+    def forget(self, key: str) -> None:
+        """Drop everything under a key."""
+        self._tracks.pop(key, None)
+        for chart in [chart for chart in self._charts if chart[0] == key]:
+            del self._charts[chart]
+
+    def covered_s(self, key: str) -> float:
+        """How far back the full-rate values of a key reach, in seconds; 0 where there are none."""
+        track = self._tracks.get(key)
+        if track is None or self.latest_t is None:
+            return 0.0
+        return self.latest_t - next((track.fast.times[i] for i in track.fast.since(0)), self.latest_t)
 
     def recent(self, key: str, name: str, seconds: float) -> list[tuple[float, float | None]]:
         """(time, value) pairs of the last so many seconds at full rate, oldest first; missing values are None."""
