@@ -91,6 +91,12 @@ def parser() -> argparse.ArgumentParser:
     record.add_argument("--max-size", metavar="SIZE", help="keep at most so much in the directory")
     record.add_argument("--redact", action="store_true", help="keep command lines and user names out of it")
 
+    replay = command("replay", "the screen on a recording")
+    replay.add_argument("file", help="a recording, or a directory of them")
+    replay.add_argument("--at", metavar="TIME", help="begin there: 12:03, -10m, +1h, an ISO date")
+    replay.add_argument("--speed", type=float, default=1.0, metavar="N", help="recorded seconds in one second")
+    replay.add_argument("--loop", action="store_true", help="begin again at the end")
+
     job = command("run", "run a job, watch its GPUs, report at its end")
     job.add_argument("-o", "--output", metavar="FILE", help="keep the recording")
     job.add_argument("--report", metavar="FILE", help="write the report to FILE.md, .json or .txt as well")
@@ -123,7 +129,8 @@ def parser() -> argparse.ArgumentParser:
     shot = command("screenshot", "a picture of the screen, without a terminal")
     shot.add_argument("source", help="demo, or a recording")
     shot.add_argument("scenario", nargs="?", help="with demo: one scenario instead of the whole node")
-    shot.add_argument("-o", "--output", required=True, metavar="FILE", help="FILE.svg, FILE.txt or FILE.ans")
+    shot.add_argument("-o", "--output", required=True, metavar="FILE", help="FILE.svg, .png, .txt or .ans")
+    shot.add_argument("--at", metavar="TIME", help="of a recording: 12:03, -10m, an ISO date (default: its end)")
     shot.add_argument("--size", default="160x48", metavar="WxH", help="columns x rows (default 160x48)")
     shot.add_argument("--gpu", metavar="N", help="select this GPU")
     return top

@@ -1,20 +1,26 @@
-"""The interactive screen through Textual's pilot: keys, mouse, sizes, crashes. Snapshots are handed in; nothing sleeps."""
+"""The interactive screen through a pilot: keys, mouse, sizes, crashes. Snapshots are handed in; nothing sleeps."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from textual.pilot import Pilot
 
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Monitor
 from gputop.paint.line import Row
 from gputop.paint.view import View
-from gputop.tui.app import GputopApp, SnapshotReady
+from gputop.recording.memory import Past
+from gputop.recording.reader import read_snapshots
+from gputop.sources.recorded import RecordedSource
+from gputop.sources.simulated import snapshot_at
+from gputop.tui.app import GputopApp, SnapshotReady, newly_red
 from gputop.tui.help_screen import HelpScreen
 from gputop.tui.lines import Lines, changed_cells
-from tests.frames import demo_frame
+from tests.frames import MOMENT, demo_frame
 
 
 class Handed:
@@ -30,9 +36,13 @@ class Handed:
         return snapshot
 
 
+def _paused(past: Past) -> RecordedSource:
+    return RecordedSource(past)
+
+
 def _app(theme: str = "dark", view: View | None = None) -> tuple[GputopApp, Handed]:
     source = Handed()
-    app = GputopApp(source, Monitor(), view or View(), theme, first=demo_frame())
+    app = GputopApp(view or View(), theme, source=source, monitor=Monitor(), first=demo_frame(), replay_past=_paused)
     return app, source
 
 
@@ -119,20 +129,102 @@ async def test_the_time_span_the_tree_and_the_layout_follow_their_keys() -> None
         assert app.view.span_s == 60.0
 
 
-async def test_pausing_holds_the_frame_and_going_on_takes_the_next() -> None:
+def _snapshots(count: int, start: int = 1) -> list[Snapshot]:
+    return [snapshot_at(MOMENT + s, started=MOMENT) for s in range(start, start + count)]
+
+
+async def _hand(app: GputopApp, source: Handed, pilot: Pilot[int], snapshots: list[Snapshot]) -> None:
+    for snapshot in snapshots:
+        source.next = snapshot
+        app.post_message(SnapshotReady())
+        await pilot.pause()
+
+
+async def test_pausing_stands_on_the_past_of_this_run_and_p_goes_back_to_live() -> None:
+    app, source = _app()
+    async with app.run_test(size=(160, 60)) as pilot:
+        await _hand(app, source, pilot, _snapshots(20))
+        await pilot.press("p")
+        assert app.frame is not None and app.frame.snapshot.t == MOMENT + 20
+        assert "this run's past" in "\n".join(_rows(app))
+        await _hand(app, source, pilot, _snapshots(3, 21))
+        assert app.frame.snapshot.t == MOMENT + 20
+        await pilot.press("left", "left")
+        assert app.frame.snapshot.t == MOMENT + 18
+        await pilot.press("right")
+        assert app.frame.snapshot.t == MOMENT + 19
+        await pilot.press("g")
+        assert app.frame.snapshot.t == MOMENT + 1
+        await pilot.press("p")
+        assert app.frame.snapshot.t == MOMENT + 23
+        assert app.view.replay is None
+
+
+async def test_jumping_to_a_time_and_to_a_time_that_is_none() -> None:
+    app, source = _app()
+    async with app.run_test(size=(160, 60)) as pilot:
+        await _hand(app, source, pilot, _snapshots(20))
+        await pilot.press("p", "J", *"-5s", "enter")
+        assert app.frame is not None and app.frame.snapshot.t == MOMENT + 15
+        await pilot.press("J", *"noon", "enter")
+        await pilot.pause(0.1)
+        assert "not a time" in _rows(app)[1]
+
+
+async def test_findings_are_listed_and_sticky_ones_are_acknowledged() -> None:
+    app, _ = _app()
+    frame = demo_frame("ecc", later_s=90)
+    app.frame = frame
+    acknowledged: list[tuple[int, str]] = []
+    app._acknowledge = lambda gpu, badge: acknowledged.append((gpu, badge))  # type: ignore[method-assign]
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("A")
+        text = "\n".join(_rows(app))
+        assert "findings" in text
+        assert "acknowledged (a)" in text
+        sticky = [f for f in reversed(frame.findings) if f.sticky]
+        for finding in reversed(frame.findings):
+            if finding.sticky:
+                break
+            await pilot.press("j")
+        await pilot.press("a", "escape")
+        assert acknowledged == [(sticky[0].gpu, sticky[0].id)]
+
+
+async def test_recording_and_pictures_go_to_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     app, source = _app()
     async with app.run_test(size=(160, 48)) as pilot:
-        held = app.frame
-        await pilot.press("p")
-        source.next = replace(demo_frame().snapshot, t=demo_frame().snapshot.t + 1)
-        app.post_message(SnapshotReady())
-        await pilot.pause()
-        assert app.frame is held
-        await pilot.press("p")
-        source.next = replace(demo_frame().snapshot, t=demo_frame().snapshot.t + 2)
-        app.post_message(SnapshotReady())
-        await pilot.pause()
-        assert app.frame is not held
+        await pilot.press("R")
+        await _hand(app, source, pilot, _snapshots(5))
+        await pilot.pause(0.1)
+        assert "●" in _rows(app)[0]
+        await pilot.press("R", "f8")
+    recordings, pictures = list(tmp_path.glob("*.jsonl.gz")), list(tmp_path.glob("*.svg"))
+    assert [s.t for s in read_snapshots(str(recordings[0]))] == [MOMENT + s for s in range(1, 6)]
+    assert "gputop on node-17" in pictures[0].read_text()
+    assert {oct(path.stat().st_mode & 0o777) for path in (*recordings, *pictures)} == {"0o600"}
+
+
+async def test_a_recording_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    app, _ = _app()
+    async with app.run_test(size=(160, 48)) as pilot:
+        await pilot.press("R")
+        await pilot.pause(0.1)
+        assert "cannot record" in _rows(app)[1]
+
+
+async def test_the_bell_rings_for_a_new_red_verdict_only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not newly_red(demo_frame(), demo_frame())
+    healthy = replace(demo_frame(), diagnoses=tuple(replace(d, level="green") for d in demo_frame().diagnoses))
+    healthy = replace(healthy, diagnoses=tuple(replace(d, busy_not_working=None) for d in healthy.diagnoses))
+    assert newly_red(healthy, demo_frame())
 
 
 async def test_help_opens_and_closes_with_every_key_for_it() -> None:

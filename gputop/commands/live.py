@@ -28,7 +28,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
     source = LocalSource(settings.interval, settings.gpus or None, settings.visible, settings.dcgm_url or None)
     source.open()
-    return show(source, settings, terminal)
+    from gputop.sources.marks import Marked, MarkListener
+
+    return show(Marked(source, MarkListener()), settings, terminal)
 
 
 def screen_terminal(settings: Settings) -> Terminal:
@@ -99,9 +101,19 @@ def show(
         if first is not None:
             first_frame.draw(first, view, terminal)
             drawn = True
+        from gputop.sources.recorded import RecordedSource
         from gputop.tui.app import GputopApp
 
-        app = GputopApp(source, monitor, view, terminal.theme, first=first, guard=guard)
+        app = GputopApp(
+            view,
+            terminal.theme,
+            source=source,
+            monitor=monitor,
+            first=first,
+            replay_past=RecordedSource,
+            guard=guard,
+            bell=settings.bell,
+        )
         wake.append(app.ready)
         app.run(mouse=settings.mouse)
     finally:

@@ -1,4 +1,4 @@
-"""A picture of the screen without a terminal: SVG, plain text, or text with colours."""
+"""A picture of the screen without a terminal: SVG, PNG, plain text, or text with colours."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from gputop.commands.demo import PAST_S
 from gputop.config import Settings
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import ansi_text, plain_text
+from gputop.output.png import PngError, png
 from gputop.output.svg import svg
 from gputop.paint.glyphs import ASCII, COLOUR
 from gputop.paint.main_screen import main_screen
@@ -21,26 +22,36 @@ from gputop.sources.base import UsageError
 STARTED = 1_780_000_000.0
 """A fixed moment, so that a picture of the demo is the same whenever it is made."""
 LARGEST = (400, 200)
+SUFFIXES = (".svg", ".png", ".txt", ".ans")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     path = Path(args.output)
-    if path.suffix not in (".svg", ".txt", ".ans"):
-        raise UsageError(f"cannot make a {path.suffix or 'file without suffix'}: name a .svg, .txt or .ans file")
+    if path.suffix not in SUFFIXES:
+        raise UsageError(f"cannot make a {path.suffix or 'file without suffix'}: name one of {', '.join(SUFFIXES)}")
     width, height = _size(args.size)
-    frame = _demo_frame(args.scenario) if args.source == "demo" else _no_recording(args.source)
-    view = View(glyphs=ASCII if settings.ascii else COLOUR, span_s=settings.span, demo=True)
+    demo = args.source == "demo"
+    if args.scenario is not None and not demo:
+        raise UsageError(f"a scenario belongs to `screenshot demo`, not to {args.source!r}")
+    frame = _demo_frame(args.scenario) if demo else _recorded_frame(args.source, args.at)
+    view = View(glyphs=ASCII if settings.ascii else COLOUR, span_s=settings.span, demo=demo)
     if args.gpu is not None:
         view = replace(view, gpu=_uuid(frame, args.gpu))
     rows = main_screen(frame, view, width, height).rows
     theme = THEMES["dark" if settings.theme == "auto" else settings.theme]
-    if path.suffix == ".svg":
-        text = svg(rows, theme, f"gputop on {frame.snapshot.machine.hostname}")
-    elif path.suffix == ".ans":
-        text = ansi_text(rows, theme) + "\n"
+    if path.suffix == ".ans":
+        path.write_text(ansi_text(rows, theme) + "\n", encoding="utf-8")
+    elif path.suffix == ".txt":
+        path.write_text(plain_text(rows), encoding="utf-8")
     else:
-        text = plain_text(rows)
-    path.write_text(text, encoding="utf-8")
+        text = svg(rows, theme, f"gputop on {frame.snapshot.machine.hostname}")
+        if path.suffix == ".svg":
+            path.write_text(text, encoding="utf-8")
+        else:
+            try:
+                path.write_bytes(png(text))
+            except PngError as error:
+                raise UsageError(str(error)) from error
     return 0
 
 
@@ -61,8 +72,21 @@ def _demo_frame(scenario: str | None) -> Frame:
     return frames[0]
 
 
-def _no_recording(source: str) -> Frame:
-    raise UsageError(f"cannot take a picture of {source!r}: use `gputop screenshot demo`")
+def _recorded_frame(path: str, at: str | None) -> Frame:
+    """The frame of a recording at a time (default: its end), on the ten minutes before it."""
+    from gputop.commands.replay import moment_in
+    from gputop.recording.index import Recording
+
+    recording = Recording(path)
+    t = recording.end if at is None else moment_in(recording, at)
+    monitor = Monitor(recording.interval_s)
+    frame = None
+    for snapshot in recording.snapshots(t - PAST_S, t):
+        frame = monitor.feed(snapshot)
+    recording.close()
+    if frame is None:
+        raise UsageError(f"{path}: no frame at that time; it begins {recording.begin:.0f} and ends {recording.end:.0f}")
+    return frame
 
 
 def _uuid(frame: Frame, text: str) -> str:

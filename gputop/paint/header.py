@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gputop.monitor import Frame
 from gputop.paint.line import Line, Row
-from gputop.paint.text import clock_time, sanitise, shorten, span_words
+from gputop.paint.text import clock_time, duration, sanitise, shorten, span_words
 from gputop.paint.view import View
 from gputop.paint.words import count_words, model_name, product, sm_provenance
 
@@ -46,8 +46,11 @@ def _right(frame: Frame, view: View, width: int) -> list[tuple[str, str]]:
     late = max(snapshot.stale.values(), default=0.0) if view.stale_s is None else view.stale_s
     if late:
         parts.append((f"STALE {late:.0f} s  ", "level.red|bar"))
-    if view.paused:
-        parts.append(("PAUSED  ", "level.yellow|bar"))
+    if view.recording is not None:
+        seconds, size = view.recording
+        parts.append((f"{view.glyphs.record} {duration(seconds, 1)} {size / 1e6:.1f} MB  ", "record|bar"))
+    if view.replay is not None:
+        parts.append(("PAUSED  " if not view.replay.playing else "PAST  ", "level.yellow|bar"))
     parts.append((clock_time(snapshot.t, view.utc_offset_s) + "  ", "dim|bar"))
     own = snapshot.own
     if own is not None and own.cpu_pct is not None and width >= 60:

@@ -7,7 +7,7 @@ import textwrap
 from gputop.diagnosis.catalogue import badge_rows, verdict_rows
 from gputop.model.metrics import GPU_METRICS
 from gputop.paint.glyphs import Glyphs, ascii_only
-from gputop.paint.keys import KEYS
+from gputop.paint.keys import KEYS, REPLAY_KEYS
 from gputop.paint.line import Line, Row
 
 GLOSSARY = (
@@ -41,9 +41,10 @@ def help_rows(glyphs: Glyphs, width: int) -> list[Row]:
         .add("   ").add(glyphs.unknown * 4, "gap.unknown").add(" SM not measured", "dim").row(width)
     )  # fmt: skip
     rows.append(Line().row(width))
-    for section in dict.fromkeys(key.section for key in KEYS):
+    keys = (*KEYS, *REPLAY_KEYS)
+    for section in dict.fromkeys(key.section for key in keys):
         rows += _section(section, width, glyphs)
-        for key in KEYS:
+        for key in keys:
             if key.section == section:
                 rows += _entry(key.shown, key.does, width)
         rows.append(Line().row(width))

@@ -20,7 +20,7 @@ KEYS: tuple[Key, ...] = (
     Key("help", "question_mark,h,f1", "?  h  F1", "this help", "everywhere"),
     Key("suspend", "ctrl+z", "ctrl+z", "suspend to the shell", "everywhere"),
     Key("layout", "c", "c", "layout: automatic, panes, list", "everywhere"),
-    Key("pause", "p", "p", "pause and go on", "everywhere"),
+    Key("pause", "p", "p", "pause on this run's own past; go on", "everywhere"),
     Key("longer", "plus,equals_sign", "+", "charts over a longer time", "charts"),
     Key("shorter", "minus", "-", "charts over a shorter time", "charts"),
     Key("previous_gpu", "left_square_bracket", "[", "previous GPU", "GPUs"),
@@ -36,5 +36,22 @@ KEYS: tuple[Key, ...] = (
     Key("sort", "o", "o + letter", "sort: g GPU, p PID, u user, m memory, t time, c CPU, r host, n name", "processes"),
     Key("sort_next", "f6", "F6", "sort by the next column", "processes"),
     Key("invert", "I", "I", "invert the order", "processes"),
+    Key("findings", "A", "A", "findings: every change, acknowledge", "everywhere"),
+    Key("record", "R", "R", "record to this directory; again ends it", "everywhere"),
+    Key("screenshot", "f8", "F8", "picture of the screen to this directory", "everywhere"),
     Key("release", "escape", "esc", "back; follow what needs attention", "everywhere"),
 )  # fmt: skip
+
+REPLAY_KEYS: tuple[Key, ...] = (
+    Key("play", "space", "space", "play, pause", "paused or replaying"),
+    Key("back", "left", "←", "one frame back", "paused or replaying"),
+    Key("on", "right", "→", "one frame on", "paused or replaying"),
+    Key("jump", "J", "J", "jump to a time: 12:03, -10m, +1h", "paused or replaying"),
+    Key("next_change", "n", "n", "next change of a verdict", "paused or replaying"),
+    Key("previous_change", "N", "N", "previous change of a verdict", "paused or replaying"),
+    Key("slower", "comma", ",", "slower", "paused or replaying"),
+    Key("faster", "full_stop", ".", "faster", "paused or replaying"),
+    Key("begin", "g", "g", "to the beginning", "paused or replaying"),
+    Key("end", "G", "G", "to the end", "paused or replaying"),
+)  # fmt: skip
+"""Keys that count only while the screen shows the past."""

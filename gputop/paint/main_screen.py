@@ -13,6 +13,7 @@ from gputop.monitor import Frame
 from gputop.paint import big_pane, gpu_list, header, host, panes, process_table
 from gputop.paint.glyphs import ascii_only
 from gputop.paint.line import Line, Painted, Row, Target
+from gputop.paint.replay_bar import bar_rows
 from gputop.paint.text import sanitise, shorten
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import gpu_label
@@ -75,6 +76,11 @@ class Painter:
             return Painted(rows, [None] * height)
         shown = process_table.shown_rows(frame, view)
         self.process_count = len(shown)
+        bar = []
+        if view.replay is not None:
+            selected = selected_gpu(frame, view)
+            bar = bar_rows(frame, view.replay, selected, view.glyphs, width, height, view.utc_offset_s)
+        height -= len(bar)
         key = (replace(view, process=None, scroll=0, sort="", inverted=False), width, height, min(len(shown), 8))
         if frame is not self._frame or key != self._key:
             self._top = _upper(frame, view, width, height, len(shown))
@@ -86,7 +92,8 @@ class Painter:
         empty = Line().row(width)
         while out.left > 0:
             out.add(empty)
-        rows = out.rows
+        rows = out.rows + bar
+        out.targets += [None] * len(bar)
         if view.glyphs.name == "ascii":
             rows = [_refit(tuple((ascii_only(text), style) for text, style in row), width) for row in rows]
         self._targets = out.targets

@@ -7,6 +7,7 @@ from typing import Literal
 
 from gputop.monitor import Frame
 from gputop.paint.glyphs import COLOUR, Glyphs
+from gputop.paint.replay_bar import Replay
 
 ProcessKey = tuple[int, int | None, int | None]
 """Identity of a process row: pid, start time, GPU."""
@@ -32,7 +33,8 @@ class View:
     tree: TreeMode = "auto"
     span_s: float = 120.0
     layout: Layout = "auto"
-    paused: bool = False
+    replay: Replay | None = None
+    recording: tuple[float, int] | None = None
     stale_s: float | None = None
     message: str | None = None
     utc_offset_s: float = 0.0

@@ -13,15 +13,17 @@ from collections.abc import Callable, Iterator
 from gputop.model.snapshot import Event, GpuStatic, Snapshot
 from gputop.recording.format import GAP_INTERVALS, RecordingError
 from gputop.recording.index import Recording
+from gputop.recording.memory import Past
 
 PAST_S = 660.0
 """What a monitor needs to stand where a live one stood: ten minutes of history and a window of diagnosis."""
-SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0)
 _MOST_LAG_S = 2.0
 
 
 class RecordedSource:
-    """Plays a recording. Raises RecordingError when there is none.
+    """Plays a recording (a path, or opened), or the past of a run that goes on.
+
+    Raises RecordingError when there is none.
 
     ``at`` is where to begin, Unix seconds. ``clock`` gives seconds that only run forward. Everything but the waking of
     the consumer happens in the consumer's thread.
@@ -29,15 +31,14 @@ class RecordedSource:
 
     def __init__(
         self,
-        path: str,
+        recording: str | Recording | Past,
         *,
         at: float | None = None,
         speed: float = 1.0,
         loop: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._recording = Recording(path)
-        self._path = path
+        self._recording = Recording(recording) if isinstance(recording, str) else recording
         self._clock = clock
         self._speed = speed
         self._loop = loop
@@ -227,10 +228,10 @@ class RecordedSource:
                 self._notify()
 
     def _collect_events(self) -> None:
-        """Read the events of the whole recording through files of its own."""
+        """Read the events of the whole recording, a file through a handle of its own."""
         found: list[Event] = []
         try:
-            recording = Recording(self._path)
+            recording = self._recording if isinstance(self._recording, Past) else Recording(self._recording.path)
             for event in recording.events():
                 found.append(event)
                 self._events = tuple(found)

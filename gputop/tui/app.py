@@ -16,23 +16,27 @@ from textual.message import Message
 
 from gputop.monitor import Frame, Monitor, Polled
 from gputop.paint import process_table
-from gputop.paint.keys import KEYS
+from gputop.paint.keys import KEYS, REPLAY_KEYS
 from gputop.paint.main_screen import Painter
 from gputop.paint.theme import THEMES
-from gputop.paint.view import Layout, TreeMode, View, selected_gpu, zoomed
+from gputop.paint.view import View
+from gputop.recording.memory import Memory, Past
 from gputop.tui.driver import guarded_driver
+from gputop.tui.evidence import Evidence
 from gputop.tui.guard import TerminalGuard
-from gputop.tui.help_screen import HelpScreen
 from gputop.tui.lines import Lines
+from gputop.tui.moves import changed
+from gputop.tui.player import Playable, Player
 
 LEAST_REPAINT_S = 0.05
 """Keys that repeat faster than this are painted together."""
 LATE_INTERVALS = 2.5
 """Without a new snapshot for so many intervals the screen says STALE."""
-
-
+SLICE_S = 0.02
+"""How often waiting work of the player gets a turn."""
 PRIORITY = ("quit", "suspend", "section")
 """Keys that Textual's own screen would take for itself otherwise."""
+PLAYING = {key.id for key in REPLAY_KEYS}
 
 
 class SnapshotReady(Message):
@@ -43,41 +47,52 @@ class SnapshotReady(Message):
 
 
 class GputopApp(App[int]):
-    """Shows one source."""
+    """Shows a live source, or plays a recording.
+
+    Live, ``source`` and ``monitor`` are given and ``replay_past`` makes a played source of what the run keeps of
+    itself; for a recording only ``player`` is.
+    """
 
     ENABLE_COMMAND_PALETTE = False
     AUTO_FOCUS = None
     CSS = "Screen { overflow: hidden; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(key.keys, f"act('{key.id}')", key.does, id=key.id, show=False, priority=key.id in PRIORITY)
-        for key in KEYS
+        for key in (*KEYS, *REPLAY_KEYS)
     ]
 
     def __init__(
         self,
-        source: Polled,
-        monitor: Monitor,
         view: View,
         theme: str,
         *,
+        source: Polled | None = None,
+        monitor: Monitor | None = None,
+        player: Player | None = None,
         first: Frame | None = None,
+        replay_past: Callable[[Past], Playable] | None = None,
         guard: TerminalGuard | None = None,
+        bell: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(driver_class=guarded_driver(guard) if guard else None)
-        self._guard = guard
         self.animation_level = "none"
-        self._source = source
-        self._monitor = monitor
         self.view = view
         self.frame = first
+        self._source = source
+        self._monitor = monitor or Monitor()
+        self._player = player
+        self._replay_past = replay_past
+        self._memory = Memory()
+        self._evidence = Evidence(THEMES[theme])
+        self._guard = guard
+        self._bell = bell
         self._clock = clock
         self._seen = clock()
         self._painter = Painter()
         self._look = THEMES[theme]
-        self._dirty = False
+        self._dirty = self._working = self._sorting = False
         self._painted = 0.0
-        self._sorting = False
         self._error: Exception | None = None
 
     # -- life -------------------------------------------------------------------------------------------------------
@@ -90,15 +105,22 @@ class GputopApp(App[int]):
             # The handler runs in the main thread, between any two steps of the loop: only ask the loop to leave.
             loop = asyncio.get_running_loop()
             self._guard.leave_by(lambda status: loop.call_soon_threadsafe(partial(self._exit_with, status)))
-        self.set_interval(max(0.5, self._source.interval_s), self._watch)
+        if self._source is not None:
+            self.set_interval(max(0.5, self._source.interval_s), self._watch)
         self._take()
         self._paint()
+        self._work_later()
+
+    def on_unmount(self) -> None:
+        self._evidence.close()
+        if self._player is not None:
+            self._player.source.close()
 
     def _exit_with(self, status: int) -> None:
         self.exit(status, return_code=status)
 
     def ready(self) -> None:
-        """Called by the source, from any thread."""
+        """Called by a source, from any thread."""
         self.post_message(SnapshotReady())
 
     def on_snapshot_ready(self) -> None:
@@ -106,25 +128,41 @@ class GputopApp(App[int]):
             self._paint()
 
     def _take(self) -> bool:
-        snapshot = self._source.poll()
+        """Take in what the sources have; True when there is a new frame to paint."""
+        new = self._take_live()
+        if self._player is not None:
+            new = self._player.take() or (new and self._evidence.recording is not None)
+            self.frame = self._player.frame or self.frame
+        return new
+
+    def _take_live(self) -> bool:
+        snapshot = None if self._source is None else self._source.poll()
         if snapshot is None:
             return False
         frame = self._monitor.feed(snapshot)
         self._seen = self._clock()
-        if self.view.paused:
-            return False
-        self.frame = frame
-        self.view = replace(self.view, stale_s=None)
+        self._memory.add(snapshot)
+        self._evidence.take(frame)
+        if (failure := self._evidence.failure) is not None:
+            self._say(failure)
+        if self._bell and self.frame is not None and newly_red(self.frame, frame):
+            self.bell()
+        if self._player is None:
+            self.frame = frame
+            if self.view.stale_s is not None:
+                self.view = replace(self.view, stale_s=None)
         return True
 
     def _watch(self) -> None:
         """No new snapshot for too long: poll in case a wake-up was lost, then say how old the screen is."""
+        if self._source is None:
+            return
         late = self._clock() - self._seen
         if late <= LATE_INTERVALS * self._source.interval_s:
             return
         if self._take():
             self._paint()
-        elif not self.view.paused:
+        elif self._player is None:
             self.view = replace(self.view, stale_s=late)
             self._paint()
 
@@ -146,12 +184,13 @@ class GputopApp(App[int]):
     def _paint(self) -> None:
         self._dirty = False
         self._painted = self._clock()
-        if not self.screen_stack:
-            return
-        base = self.screen_stack[0]
         width, height = self.size
-        if self.frame is not None and width and height:
-            base.query_one(Lines).set_rows(self._painter.paint(self.frame, self.view, width, height).rows)
+        if not self.screen_stack or self.frame is None or not width or not height:
+            return
+        replay = None if self._player is None else self._player.replay()
+        view = replace(self.view, replay=replay, recording=self._evidence.state)
+        rows = self._painter.paint(self.frame, view, width, height).rows
+        self.screen_stack[0].query_one(Lines).set_rows(rows)
 
     def _paint_soon(self) -> None:
         """Paint at once, or together with what comes within the next moment."""
@@ -164,6 +203,19 @@ class GputopApp(App[int]):
             self._dirty = True
             self.set_timer(wait, self._paint)
 
+    def _work_later(self) -> None:
+        if self._player is not None and self._player.busy and not self._working:
+            self._working = True
+            self.set_timer(SLICE_S, self._work)
+
+    def _work(self) -> None:
+        self._working = False
+        if self._player is not None:
+            if self._player.work():
+                self.frame = self._player.frame or self.frame
+                self._paint_soon()
+            self._work_later()
+
     def on_resize(self) -> None:
         self._paint_soon()
 
@@ -175,32 +227,115 @@ class GputopApp(App[int]):
         self._sorting = False
         event.stop()
         key = process_table.SORTABLE.get(event.key.lower())
-        if key is not None:
-            self._see(replace(self.view, sort=key, inverted=event.key.isupper(), message=None))
-        else:
-            self._see(replace(self.view, message=None))
+        view = replace(self.view, message=None)
+        self._see(view if key is None else replace(view, sort=key, inverted=event.key.isupper()))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        # While a sort letter is awaited or another screen is open, letters are not commands; quitting always is.
-        elsewhere = self._sorting or len(self.screen_stack) > 1
-        return not (elsewhere and action == "act" and parameters[0] not in ("quit", "suspend"))
+        if action != "act":
+            return True
+        if parameters[0] in ("quit", "suspend"):
+            return len(self.screen_stack) <= 1 or parameters[0] == "suspend"
+        # While a sort letter is awaited or another screen is open, letters are not commands.
+        if self._sorting or len(self.screen_stack) > 1:
+            return False
+        return self._player is not None or parameters[0] not in PLAYING
 
     async def action_act(self, key_id: str) -> None:
         """Run the command of one key; ids as in ``gputop.paint.keys``."""
-        if key_id == "quit":
-            if self._guard is not None:
-                self._guard.leave_later(0)
-            self.exit(0)
-        elif key_id == "suspend":
-            self.action_suspend_process()
-        elif key_id == "help":
-            await self.push_screen(HelpScreen(self._look, self.view.glyphs))
-        elif key_id == "sort":
-            letters = "  ".join(f"{c.letter} {c.head}" for c in process_table.COLUMNS)
-            self._sorting = True
-            self._see(replace(self.view, message=f"sort by: {letters}  (capital inverts, esc leaves it)"))
+        if self._player is not None and key_id in PLAYING:
+            self._play(self._player, key_id)
+        elif (handler := getattr(self, f"_do_{key_id}", None)) is not None:
+            handler()
         elif self.frame is not None:
             self._see(changed(self.view, key_id, self.frame, self._painter.process_room))
+
+    def _do_quit(self) -> None:
+        if self._guard is not None:
+            self._guard.leave_later(0)
+        self.exit(0)
+
+    def _do_suspend(self) -> None:
+        self.action_suspend_process()
+
+    def _do_help(self) -> None:
+        from gputop.tui.help_screen import HelpScreen
+
+        self.push_screen(HelpScreen(self._look, self.view.glyphs))
+
+    def _do_findings(self) -> None:
+        from gputop.tui.findings_screen import FindingsScreen
+
+        offset = self.view.utc_offset_s
+        self.push_screen(
+            FindingsScreen(self._look, self.view.glyphs, lambda: self.frame, self._acknowledge, offset),
+            lambda _: self._paint(),
+        )
+
+    def _acknowledge(self, gpu: int, badge_id: str) -> None:
+        monitor = self._monitor if self._player is None else self._player.monitor
+        monitor.acknowledge(gpu, badge_id)
+
+    def _do_sort(self) -> None:
+        letters = "  ".join(f"{c.letter} {c.head}" for c in process_table.COLUMNS)
+        self._sorting = True
+        self._see(replace(self.view, message=f"sort by: {letters}  (capital inverts, esc leaves it)"))
+
+    def _do_record(self) -> None:
+        self._say(self._evidence.toggle_recording())
+
+    def _do_screenshot(self) -> None:
+        if self.frame is not None:
+            self._say(self._evidence.screenshot(self.frame, self.view, *self.size))
+
+    def _do_pause(self) -> None:
+        """Live: stand still on this run's own past, or go on. In a recording: play or pause."""
+        if self._player is None:
+            past = self._memory.past()
+            if past is not None and self._replay_past is not None:
+                source = self._replay_past(past)
+                self._player = Player(source, own_past=True)
+                source.start(self.ready)
+                self._player.stand_at_end()
+                self._take()
+                self._paint()
+                self._work_later()
+        elif self._source is not None:
+            self._player.source.close()
+            self._player, self.frame = None, self._monitor.latest
+            self._paint()
+        else:
+            self._play(self._player, "play")
+
+    def _play(self, player: Player, key_id: str) -> None:
+        if key_id == "jump":
+            from gputop.tui.ask import Ask
+
+            self.push_screen(Ask("jump to (12:03, -10m, +1h, an ISO date):"), self._jump)
+            return
+        if not player.act(key_id):
+            self._say("no other change of a verdict that way")
+        if player.take():
+            self.frame = player.frame
+        self._paint_soon()
+        self._work_later()
+
+    def _jump(self, text: str | None) -> None:
+        if text and self._player is not None:
+            try:
+                self._player.jump_to(text)
+            except ValueError as error:
+                self._say(str(error))
+                return
+            self._play(self._player, "stay")
+
+    def _say(self, text: str) -> None:
+        self.view = replace(self.view, message=text)
+        self._paint_soon()
+        self.set_timer(8.0, self._unsay)
+
+    def _unsay(self) -> None:
+        if not self._sorting:
+            self._see(replace(self.view, message=None))
 
     def _see(self, view: View) -> None:
         if view != self.view:
@@ -232,49 +367,7 @@ class GputopApp(App[int]):
                 self._see(replace(self.view, sort=column, inverted=inverted))
 
 
-def changed(view: View, key_id: str, frame: Frame, page: int) -> View:
-    """The view after a key. Pure: everything a key does to the main screen is here."""
-    if key_id in ("previous_gpu", "next_gpu"):
-        return _other_gpu(view, frame, -1 if key_id == "previous_gpu" else 1)
-    moves = {"up": -1, "down": 1, "page_up": -page, "page_down": page, "first": -(10**6), "last": 10**6}
-    if key_id in moves:
-        if view.focus == "gpus":
-            return _other_gpu(view, frame, max(-1, min(1, moves[key_id])))
-        return _other_process(view, frame, moves[key_id])
-    if key_id == "section":
-        return replace(view, focus="gpus" if view.focus == "processes" else "processes")
-    if key_id in ("longer", "shorter"):
-        return zoomed(view, 1 if key_id == "longer" else -1)
-    if key_id == "tree":
-        modes: tuple[TreeMode, ...] = ("auto", "all", "none")
-        return replace(view, tree=modes[(modes.index(view.tree) + 1) % 3])
-    if key_id == "layout":
-        layouts: tuple[Layout, ...] = ("auto", "panes", "list")
-        return replace(view, layout=layouts[(layouts.index(view.layout) + 1) % 3])
-    if key_id == "invert":
-        return replace(view, inverted=not view.inverted)
-    if key_id == "sort_next":
-        keys = [column.key for column in process_table.COLUMNS]
-        return replace(view, sort=keys[(keys.index(view.sort) + 1) % len(keys)], inverted=False)
-    if key_id == "pause":
-        return replace(view, paused=not view.paused)
-    if key_id == "release":
-        return replace(view, gpu=None, process=None, scroll=0, message=None)
-    return view
-
-
-def _other_gpu(view: View, frame: Frame, step: int) -> View:
-    gpus = frame.snapshot.gpus
-    if not gpus:
-        return view
-    at = (selected_gpu(frame, view) + step) % len(gpus)
-    return replace(view, gpu=gpus[at].static.uuid, process=None)
-
-
-def _other_process(view: View, frame: Frame, step: int) -> View:
-    rows = process_table.shown_rows(frame, view)
-    if not rows:
-        return view
-    at = process_table.cursor(rows, frame, view)
-    to = max(0, min(len(rows) - 1, at + step))
-    return replace(view, process=process_table.key_of(rows[to].process))
+def newly_red(before: Frame, now: Frame) -> bool:
+    """Whether a GPU has come to a red verdict between two frames."""
+    red = {(d.uuid, d.verdict) for d in before.diagnoses if d.level == "red" or d.busy_not_working}
+    return any((d.uuid, d.verdict) not in red for d in now.diagnoses if d.level == "red" or d.busy_not_working)

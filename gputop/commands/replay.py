@@ -1,0 +1,47 @@
+"""The screen on a recording: the same panes and verdicts, computed again from what was recorded."""
+
+from __future__ import annotations
+
+import argparse
+
+from gputop.commands.live import first_view, screen_terminal
+from gputop.config import Settings
+from gputop.recording.index import Recording
+from gputop.recording.moments import moment
+from gputop.sources.base import UsageError
+from gputop.sources.recorded import RecordedSource
+from gputop.tui.guard import TerminalGuard
+
+SPEEDS = (0.1, 600.0)
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    if not SPEEDS[0] <= args.speed <= SPEEDS[1]:
+        raise UsageError(f"--speed must be from {SPEEDS[0]:g} to {SPEEDS[1]:g}, not {args.speed:g}")
+    recording = Recording(args.file)
+    at = None if args.at is None else moment_in(recording, args.at)
+    terminal = screen_terminal(settings)
+    guard = TerminalGuard()
+    guard.watch_signals()
+    from gputop.tui.app import GputopApp
+    from gputop.tui.player import Player
+
+    source = RecordedSource(recording, at=at, speed=args.speed, loop=args.loop)
+    app = GputopApp(first_view(settings, terminal), terminal.theme, player=Player(source), guard=guard)
+    source.start(app.ready)
+    try:
+        app.run(mouse=settings.mouse)
+    finally:
+        source.close()
+        guard.finish()
+    if app.crash is not None:
+        raise RuntimeError(f"the screen failed: {type(app.crash).__name__}: {app.crash}") from app.crash
+    return app.return_code or 0
+
+
+def moment_in(recording: Recording, text: str) -> float:
+    """A time of a recording as people write it. Raises UsageError."""
+    try:
+        return moment(text, recording.begin, recording.end)
+    except ValueError as error:
+        raise UsageError(f"--at: {error}") from error

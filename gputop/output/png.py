@@ -1,0 +1,53 @@
+"""An SVG of ours as a PNG, by resvg, with a monospaced font of this machine.
+
+Charts and glyphs are shapes in the SVG; only letters need a font, and resvg draws none unless it is given one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+FAMILIES = (
+    ("DejaVu Sans Mono", "DejaVuSansMono.ttf", "DejaVuSansMono-Bold.ttf"),
+    ("Liberation Mono", "LiberationMono-Regular.ttf", "LiberationMono-Bold.ttf"),
+    ("JetBrains Mono", "JetBrainsMono-Regular.ttf", "JetBrainsMono-Bold.ttf"),
+    ("Noto Sans Mono", "NotoSansMono-Regular.ttf", "NotoSansMono-Bold.ttf"),
+    ("Ubuntu Mono", "UbuntuMono-R.ttf", "UbuntuMono-B.ttf"),
+    ("Hack", "Hack-Regular.ttf", "Hack-Bold.ttf"),
+)
+FOLDERS = ("/usr/share/fonts", "/usr/local/share/fonts", "~/.local/share/fonts", "~/.fonts")
+
+
+class PngError(Exception):
+    """No PNG can be made here. One line: why, and how to mend it."""
+
+
+def png(svg: str, scale: float = 2.0) -> bytes:
+    """The picture, ``scale`` pixels a unit of the SVG. Raises PngError when the library or a font is missing."""
+    try:
+        import resvg_py
+    except ImportError:
+        raise PngError("a PNG needs resvg-py: pip install 'gputop-tui[png]', or name a .svg file") from None
+    family, files = find_font(FOLDERS)
+    data = resvg_py.svg_to_bytes(
+        svg_string=svg.replace("'DejaVu Sans Mono',", f"'{family}','DejaVu Sans Mono',"),
+        font_files=files,
+        skip_system_fonts=True,
+        monospace_family=family,
+        zoom=max(1, round(scale)),
+    )
+    return bytes(data)
+
+
+def find_font(folders: Iterable[str]) -> tuple[str, list[str]]:
+    """(family, files) of the first known monospaced font under the folders. Raises PngError when there is none."""
+    found: dict[str, str] = {}
+    for folder in folders:
+        for root, _, names in os.walk(Path(folder).expanduser()):
+            found.update({name: os.path.join(root, name) for name in names if name.endswith((".ttf", ".otf"))})
+    for family, regular, bold in FAMILIES:
+        if regular in found:
+            return family, [found[name] for name in (regular, bold) if name in found]
+    raise PngError("a PNG needs a monospaced font: install fonts-dejavu-core, or name a .svg file")

@@ -1,0 +1,109 @@
+"""The time line under a screen that shows the past: where we are, and what the verdicts were, GPU by GPU."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import lru_cache
+
+from gputop.diagnosis.catalogue import verdict_rows
+from gputop.monitor import Frame
+from gputop.paint.glyphs import Glyphs
+from gputop.paint.line import Line, Row
+from gputop.paint.text import clock_time, duration
+
+ORDER = ("grey", "grey-green", "green", "info", "yellow", "red")
+"""Levels from the least to the most urgent: a column shows the most urgent of its time."""
+LEAST_HEIGHT_A_STRIP = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """From a time on, a GPU had a verdict."""
+
+    t: float
+    gpu: int
+    verdict: str
+    flag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Where a replay stands. ``own_past`` means the past of this very run; ``changes`` are in order of time."""
+
+    begin: float
+    end: float
+    position: float
+    playing: bool
+    speed: float
+    changes: tuple[Change, ...] = ()
+    own_past: bool = False
+
+
+@lru_cache(maxsize=1)
+def _levels() -> dict[str, str]:
+    return {row.id: row.level.split(",")[0].split()[0] for row in verdict_rows()}
+
+
+def level_of(change: Change) -> str:
+    """The level of a verdict as a time line shows it: red while busy and not working, else the rule's first level."""
+    return "red" if change.flag else _levels().get(change.verdict, "grey")
+
+
+def bar_rows(
+    frame: Frame, replay: Replay, selected: int, glyphs: Glyphs, width: int, height: int, offset: float
+) -> list[Row]:
+    """State and keys, the strips of as many GPUs as the height allows (else the selected one), and the position."""
+    gpus = frame.snapshot.gpus
+    room = max(1, (height - 24) // LEAST_HEIGHT_A_STRIP)
+    shown = list(gpus) if len(gpus) <= room else [gpus[selected]] if gpus else []
+    label = max((len(str(gpu.static.index)) for gpu in shown), default=1) + 3
+    columns = max(10, width - label - 2)
+    rows = [_state(replay, glyphs, width, offset)]
+    for gpu in shown:
+        line = Line().add(f" {gpu.static.index} ".rjust(label), "dim")
+        rows.append(line.add_all(_strip(replay, gpu.static.index, columns, glyphs)).row(width))
+    span = max(replay.end - replay.begin, 1e-9)
+    at = min(columns - 1, int((replay.position - replay.begin) / span * columns))
+    left, right = clock_time(replay.begin, offset), clock_time(replay.end, offset)
+    line = Line().to(label)
+    if at > len(left) + 1:
+        line.add(left, "dim")
+    line.to(label + at).add("^" if glyphs.name == "ascii" else "▴", "strong")
+    if at < columns - len(right) - 1:
+        line.to(label + columns - len(right)).add(right, "dim")
+    rows.append(line.row(width))
+    return rows
+
+
+def _state(replay: Replay, glyphs: Glyphs, width: int, offset: float) -> Row:
+    rule = glyphs.rule
+    what = "this run's past" if replay.own_past else "replay"
+    line = Line().add(f"{rule} ", "rule").add(what, "title").add("  ")
+    line.add(f"{'playing' if replay.playing else 'paused'} {replay.speed:g}{glyphs.times}", "level.info")
+    into, whole = duration(replay.position - replay.begin, 1), duration(replay.end - replay.begin, 1)
+    line.add(f"  {clock_time(replay.position, offset)}  {into} of {whole} ", "text")
+    keys = "space play/pause   ← → step   J jump   n N verdict   , . speed   g G ends"
+    if replay.own_past:
+        keys += "   p live"
+    if line.width + len(keys) + 4 <= width:
+        line.rule(width - len(keys) - 3, rule).add(f" {keys} ", "dim")
+    return line.rule(width, rule).row(width)
+
+
+def _strip(replay: Replay, gpu: int, columns: int, glyphs: Glyphs) -> list[tuple[str, str]]:
+    """One GPU's verdicts over the whole recording, a character a column."""
+    changes = [change for change in replay.changes if change.gpu == gpu]
+    times = [change.t for change in changes]
+    width_s = (replay.end - replay.begin) / columns
+    line = Line()
+    for column in range(columns):
+        begin = replay.begin + column * width_s
+        first = max(0, bisect_right(times, begin) - 1)
+        last = bisect_right(times, begin + width_s)
+        if not times or times[0] > begin + width_s:
+            line.add(" ")
+            continue
+        level = max((level_of(change) for change in changes[first:last]), key=ORDER.index, default="grey")
+        line.add("▆" if glyphs.solid else glyphs.level(level), f"level.{level}")
+    return list(line.row(columns))

@@ -1,0 +1,47 @@
+"""One line of text asked for at the bottom of the screen."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.screen import ModalScreen
+from textual.widgets import Input, Label
+
+
+class Ask(ModalScreen[str | None]):
+    """Gives the text on enter and None on escape."""
+
+    CSS = """
+    Ask { align: left bottom; background: transparent; }
+    Ask Horizontal { height: 1; width: 100%; dock: bottom; }
+    Ask Label { width: auto; padding: 0 1; text-style: bold; }
+    Ask Input { border: none; height: 1; width: 1fr; padding: 0; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "cancel", priority=True),
+        Binding("ctrl+c", "cancel", priority=True),
+    ]
+
+    def __init__(self, question: str, text: str = "") -> None:
+        super().__init__()
+        self._question = question
+        self._text = text
+
+    def compose(self) -> ComposeResult:
+        with Horizontal():
+            yield Label(self._question, markup=False)
+            answer = Input(self._text, select_on_focus=False)
+            answer.cursor_blink = False
+            yield answer
+
+    def on_mount(self) -> None:
+        self.query_one(Input).focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        self.dismiss(event.value)
+
+    def action_cancel(self) -> None:
+        self.dismiss(None)

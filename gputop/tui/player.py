@@ -1,0 +1,229 @@
+"""Playing the past: a recording, or what this run keeps of itself. Knows no widget; the screen asks it and paints.
+
+After a jump the screen must answer at once, but a verdict stands on ten minutes before it. So the frame is shown on a
+minute of past first, and the whole past is fed to a second monitor in slices, which then takes over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from gputop.model.snapshot import Event, Snapshot
+from gputop.monitor import Frame, Monitor
+from gputop.paint.replay_bar import Change, Replay
+from gputop.recording.moments import moment
+
+QUICK_S = 45.0
+"""The past that a first frame after a jump stands on: the diagnosis's window and its votes."""
+WHOLE_S = 660.0
+"""What a monitor needs to stand where a live one stood: ten minutes of history and a window of diagnosis."""
+SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0)
+
+
+class Playable(Protocol):
+    """What the player needs of a played source; times are Unix seconds."""
+
+    interval_s: float
+    begin: float
+    end: float
+
+    @property
+    def position(self) -> float: ...
+    @property
+    def playing(self) -> bool: ...
+    @property
+    def speed(self) -> float: ...
+    @property
+    def events(self) -> tuple[Event, ...]: ...
+    @property
+    def events_complete(self) -> bool: ...
+    def start(self, notify: Callable[[], None]) -> None: ...
+    def poll(self) -> Snapshot | None: ...
+    def play(self) -> None: ...
+    def pause(self) -> None: ...
+    def set_speed(self, speed: float) -> None: ...
+    def seek(self, t: float) -> None: ...
+    def step(self, frames: int) -> bool: ...
+    def snapshots_between(self, begin: float, end: float) -> Iterator[Snapshot]: ...
+    def close(self) -> None: ...
+
+
+class Player:
+    """Drives one played source and keeps the monitor that belongs to its position."""
+
+    def __init__(
+        self, source: Playable, *, own_past: bool = False, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.source = source
+        self.frame: Frame | None = None
+        self._own_past = own_past
+        self._clock = clock
+        self._monitor = Monitor(source.interval_s)
+        self._whole: Monitor | None = None
+        self._whole_past: Iterator[Snapshot] = iter(())
+        self._since_jump: list[Snapshot] = []
+        self._changes: tuple[Change, ...] = ()
+        self._reading: Iterator[Snapshot] | None = None
+        self._reader = Monitor(source.interval_s)
+        self._read: list[Change] = []
+        self._known: dict[int, tuple[str, str | None]] = {}
+        self._rebuild()
+
+    def take(self, budget_s: float = 0.03) -> bool:
+        """Show the frames that are due, for at most so long; True when there is a new one to paint."""
+        until, new = self._clock() + budget_s, False
+        while (snapshot := self.source.poll()) is not None:
+            self.frame = self._monitor.feed(snapshot)
+            if self._whole is not None:
+                self._since_jump.append(snapshot)
+            new = True
+            if self._clock() > until:
+                break
+        return new
+
+    def work(self, budget_s: float = 0.01) -> bool:
+        """Go on with what waits (the whole past after a jump, then the time line); True when it changed a frame."""
+        until = self._clock() + budget_s
+        while self._whole is not None:
+            snapshot = next(self._whole_past, None)
+            if snapshot is None:
+                return self._take_over()
+            self._whole.feed(snapshot)
+            if self._clock() > until:
+                return False
+        return self._read_changes(until)
+
+    @property
+    def busy(self) -> bool:
+        """Whether ``work`` has something to do."""
+        return self._whole is not None or self._reading is not None or not self.source.events_complete
+
+    def replay(self) -> Replay:
+        """Where it stands, for the time line."""
+        source = self.source
+        return Replay(
+            source.begin,
+            source.end,
+            source.position,
+            source.playing,
+            source.speed,
+            self._changes,
+            self._own_past,
+        )
+
+    @property
+    def monitor(self) -> Monitor:
+        """The monitor whose frames are shown."""
+        return self._monitor
+
+    def act(self, key_id: str) -> bool:
+        """Do what a key of ``paint.keys.REPLAY_KEYS`` asks; False when there is nothing to do it to."""
+        if key_id == "play":
+            self._toggle()
+        elif key_id in ("back", "on"):
+            self.step(-1 if key_id == "back" else 1)
+        elif key_id in ("next_change", "previous_change"):
+            return self.to_change(1 if key_id == "next_change" else -1)
+        elif key_id in ("slower", "faster"):
+            self.faster(1 if key_id == "faster" else -1)
+        elif key_id == "begin":
+            self.seek(self.source.begin)
+        elif key_id == "end":
+            self.seek(self.source.end)
+        return True
+
+    def stand_at_end(self) -> None:
+        """Paused, on the newest frame."""
+        self.source.pause()
+        self.seek(self.source.end)
+
+    def jump_to(self, text: str) -> None:
+        """Jump to a time as people write it. Raises ValueError with what is wrong."""
+        self.seek(moment(text, self.source.begin, self.source.end, self.source.position))
+
+    def _toggle(self) -> None:
+        if self.source.playing:
+            self.source.pause()
+            return
+        at_end = self.source.position >= self.source.end
+        self.source.play()
+        if at_end:
+            self._rebuild()
+
+    def faster(self, step: int) -> None:
+        at = min(range(len(SPEEDS)), key=lambda i: abs(SPEEDS[i] - self.source.speed))
+        self.source.set_speed(SPEEDS[max(0, min(len(SPEEDS) - 1, at + step))])
+
+    def step(self, frames: int) -> None:
+        if self.source.step(frames):
+            self._rebuild()
+
+    def seek(self, t: float) -> None:
+        """Jump to the last frame at or before a time."""
+        self.source.seek(min(max(t, self.source.begin), self.source.end))
+        self._rebuild()
+
+    def to_change(self, step: int) -> bool:
+        """Jump to the next (1) or previous (-1) change of a verdict; False when there is none."""
+        now = self.source.position
+        times = sorted({change.t for change in self._changes if change.t > self.source.begin})
+        ahead = [t for t in times if t > now + 1e-3] if step > 0 else [t for t in times if t < now - 1e-3]
+        if not ahead:
+            return False
+        self.source.pause()
+        self.seek(ahead[0] if step > 0 else ahead[-1])
+        return True
+
+    def _rebuild(self) -> None:
+        """After a jump: a monitor on a short past at once, one on the whole past to follow."""
+        self._monitor = Monitor(self.source.interval_s)
+        for snapshot in self._before(self.source.position, QUICK_S):
+            self._monitor.feed(snapshot)
+        self._whole = Monitor(self.source.interval_s)
+        self._whole_past = self._before(self.source.position, WHOLE_S)
+        self._since_jump = []
+
+    def _before(self, t: float, seconds: float) -> Iterator[Snapshot]:
+        return (snapshot for snapshot in self.source.snapshots_between(t - seconds, t) if snapshot.t < t)
+
+    def _take_over(self) -> bool:
+        assert self._whole is not None
+        self._monitor, self._whole = self._whole, None
+        for snapshot in self._since_jump:
+            self.frame = self._monitor.feed(snapshot)
+        changed = bool(self._since_jump)
+        self._since_jump = []
+        return changed
+
+    def _read_changes(self, until: float) -> bool:
+        """The time line: the verdicts that were recorded, or, where none were, those of a diagnosis made now."""
+        if not self.source.events_complete:
+            return False
+        if self._reading is None:
+            if self._changes:
+                return False
+            recorded = [_change(event) for event in self.source.events if event.kind == "verdict"]
+            self._changes = tuple(change for change in recorded if change is not None)
+            if self._changes:
+                return True
+            self._reading = self.source.snapshots_between(self.source.begin, self.source.end)
+        for snapshot in self._reading:
+            for gpu, d in zip(snapshot.gpus, self._reader.feed(snapshot).diagnoses, strict=True):
+                now = (d.verdict, d.busy_not_working)
+                if self._known.get(gpu.static.index) != now:
+                    self._known[gpu.static.index] = now
+                    self._read.append(Change(snapshot.t, gpu.static.index, d.verdict, d.busy_not_working))
+            if self._clock() > until:
+                return False
+        self._reading = None
+        self._changes = tuple(self._read)
+        return True
+
+
+def _change(event: Event) -> Change | None:
+    if event.gpu is None:
+        return None
+    verdict, _, flag = event.text.partition(" ")
+    return Change(event.t, event.gpu, verdict, flag or None)

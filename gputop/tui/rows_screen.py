@@ -1,0 +1,79 @@
+"""A screen of painted rows that scrolls: what help, findings and their like have in common."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from gputop.paint.glyphs import Glyphs
+from gputop.paint.line import Line, Row
+from gputop.paint.theme import Theme
+from gputop.tui.lines import Lines
+
+FAR = 10**6
+
+
+class RowsScreen(Screen[None]):
+    """Shows ``rows`` from some row on, and a line of keys below."""
+
+    KEYS = ""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q", "close", priority=True),
+        Binding("down,j", "scroll(1)"),
+        Binding("up,k", "scroll(-1)"),
+        Binding("pagedown,space", "page(1)"),
+        Binding("pageup", "page(-1)"),
+        Binding("home,g", f"scroll(-{FAR})"),
+        Binding("end,G", f"scroll({FAR})"),
+    ]
+
+    def __init__(self, theme: Theme, glyphs: Glyphs) -> None:
+        super().__init__()
+        self._theme = theme
+        self._glyphs = glyphs
+        self._first = 0
+
+    def rows(self, width: int) -> list[Row]:
+        """All rows at a width."""
+        raise NotImplementedError
+
+    def compose(self) -> ComposeResult:
+        yield Lines(self._theme)
+
+    def on_mount(self) -> None:
+        self.paint()
+
+    def on_resize(self) -> None:
+        self.paint()
+
+    def on_mouse_scroll_down(self) -> None:
+        self.action_scroll(3)
+
+    def on_mouse_scroll_up(self) -> None:
+        self.action_scroll(-3)
+
+    def action_close(self) -> None:
+        self.dismiss()
+
+    def action_page(self, pages: int) -> None:
+        self.action_scroll(pages * max(1, self.app.size.height - 2))
+
+    def action_scroll(self, rows: int) -> None:
+        self._first += rows
+        self.paint()
+
+    def paint(self) -> None:
+        """Draw what the scroll position shows."""
+        width, height = self.app.size
+        rows, glyphs = self.rows(width), self._glyphs
+        room = max(1, height - 1)
+        self._first = max(0, min(self._first, len(rows) - room))
+        shown = rows[self._first : self._first + room]
+        last = self._first + len(shown)
+        shown += [Line().row(width)] * (room - len(shown))
+        where = f"{self._first + 1} to {last} of {len(rows)}"
+        text = f" esc closes   {glyphs.up}{glyphs.down} scroll   {self.KEYS}{where}"
+        self.query_one(Lines).set_rows([*shown, Line().add(text, "dim").row(width, "bar")])
