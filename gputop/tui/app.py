@@ -32,8 +32,8 @@ LEAST_REPAINT_S = 0.05
 """Keys that repeat faster than this are painted together."""
 LATE_INTERVALS = 2.5
 """Without a new snapshot for so many intervals the screen says STALE."""
-SLICE_S = 0.02
-"""How often waiting work of the player gets a turn."""
+SLICE_S = 0.01
+"""How long keys and frames have the loop for themselves between two turns of the player's waiting work."""
 PRIORITY = ("quit", "suspend", "section")
 """Keys that Textual's own screen would take for itself otherwise."""
 PLAYING = {key.id for key in REPLAY_KEYS}

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from gputop.diagnosis.engine import Diagnoser
 from gputop.model.snapshot import Event, Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.paint.replay_bar import Change, Replay
@@ -66,7 +67,7 @@ class Player:
         self._since_jump: list[Snapshot] = []
         self._changes: tuple[Change, ...] = ()
         self._reading: Iterator[Snapshot] | None = None
-        self._reader = Monitor(source.interval_s)
+        self._reader = Diagnoser(source.interval_s)
         self._read: list[Change] = []
         self._known: dict[int, tuple[str, str | None]] = {}
         self._rebuild()
@@ -83,7 +84,7 @@ class Player:
                 break
         return new
 
-    def work(self, budget_s: float = 0.01) -> bool:
+    def work(self, budget_s: float = 0.02) -> bool:
         """Go on with what waits (the whole past after a jump, then the time line); True when it changed a frame."""
         until = self._clock() + budget_s
         while self._whole is not None:
@@ -210,7 +211,7 @@ class Player:
                 return True
             self._reading = self.source.snapshots_between(self.source.begin, self.source.end)
         for snapshot in self._reading:
-            for gpu, d in zip(snapshot.gpus, self._reader.feed(snapshot).diagnoses, strict=True):
+            for gpu, d in zip(snapshot.gpus, self._reader.observe(snapshot), strict=True):
                 now = (d.verdict, d.busy_not_working)
                 if self._known.get(gpu.static.index) != now:
                     self._known[gpu.static.index] = now
