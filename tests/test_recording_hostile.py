@@ -106,7 +106,7 @@ from tests.recording_frames import frame
 folder = Path(sys.argv[1])
 
 def packed(name, pieces):
-    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    packer = zlib.compressobj(6, zlib.DEFLATED, 31)
     with open(folder / name, "wb") as file:
         for piece in pieces:
             file.write(packer.compress(piece))
@@ -116,12 +116,12 @@ encoder = Encoder()
 key = encoder.key_lines(frame(0))[0]
 good = encoder.frame_lines(frame(0))[-1]
 mb = 1 << 20
-packed("zeros", [b"\\0" * mb] * 2000)
-packed("newlines", [key] + [b"\\n" * mb] * 200)
-packed("spaces", [key, good] + [b" " * mb] * 1000)
-packed("lists", [key, b"[" + b"[],[]," * (mb // 3)] * 20)
+packed("zeros", [b"\\0" * mb] * 300)
+packed("newlines", [key] + [b"\\n" * mb] * 60)
+packed("spaces", [key, good] + [b" " * mb] * 300)
+packed("lists", [key, b"[" + b"[],[]," * (mb // 3)] * 6)
 packed("long", [key, b'{"k":"frame","t":1,"gpus":[' + b"[]," * (mb // 2) + b"0]}\\n"] * 10)
-packed("objects", [key] + [b'{"k":"event","t":1,"kind":"mark","text":"' + b"x" * (mb // 2) + b'"}\\n'] * 400)
+packed("objects", [key] + [b'{"k":"event","t":1,"kind":"mark","text":"' + b"x" * (mb // 2) + b'"}\\n'] * 120)
 packed("nested", [key] + [b"[" * (mb // 2) + b"\\n"] * 20)
 def names():
     yield key
@@ -138,7 +138,7 @@ def uuids():
 packed("names", names())
 packed("uuids", uuids())
 with open(folder / "plainzeros", "wb") as file:
-    file.truncate(300 * mb)
+    file.truncate(120 * mb)
 for path in sorted(folder.iterdir()):
     try:
         n = sum(1 for _ in read_snapshots(str(path)))
