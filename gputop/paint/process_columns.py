@@ -67,6 +67,7 @@ _FORMS: dict[str, tuple[str, int, int]] = {
     "write_bytes_per_s": ("b", 9, 4), "threads": ("h", 7, 3), "role": ("o", 6, 4), "container": ("k", 19, 1),
     "why": ("y", 24, 1), "name": ("x", 14, 3), "run_pct": ("", 5, 4), "wait_pct": ("v", 5, 4), "type": ("", 4, 2),
     "tree_rss_bytes": ("", 8, 2), "ppid": ("", 7, 3), "nccl": ("", 4, 1), "pin_memory": ("", 4, 1),
+    "starttime": ("", 11, 1),
 }  # fmt: skip
 """Key → sort letter (every letter once), width, rank in giving way: the column with the lowest rank goes first."""
 _LEFT = ("user", "command", "name", "job", "container", "loader", "why", "role", "waiting_on", "state", "main_state",
@@ -136,7 +137,11 @@ def _shower(unit: Unit, width: int, value: Callable[[ProcessSample, Children], V
         found = value(process, children)
         if unit == "text":
             return fit(str(found or "–"), width)
-        return nothing if found is None or isinstance(found, str) else write(found, width)
+        if found is None or isinstance(found, str):
+            return nothing
+        text = write(found, width)
+        # Beyond all sense, but a column must hold: 1e+15.
+        return text if len(text) == width else f"{found:>{width}.0e}"
 
     return show
 

@@ -1,0 +1,57 @@
+"""Commands that look deeper into one process than gputop can, ready to copy. Pure: how it was started in, text out.
+
+Only options that the tools have had for years: py-spy 0.4 ``record --help``; Nsight Systems' user guide, "CLI Profile
+Command Switch Options"; torch.profiler's documentation.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Recipe(NamedTuple):
+    """What a command is for, and its lines."""
+
+    purpose: str
+    lines: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """What is copied."""
+        return "\n".join(self.lines) + "\n"
+
+
+def recipes(pid: int, argv: Sequence[str], folder: str | None) -> tuple[Recipe, ...]:
+    """py-spy on the running process, Nsight Systems on a new run of it, torch.profiler for its training loop.
+
+    What does not print is not copied: an escape sequence in somebody's command line could end a paste and begin to run.
+    """
+    again = shlex.join(argv) if argv and all(word.isprintable() for word in argv) else "COMMAND"
+    where = (f"cd {shlex.quote(folder)}",) if folder and folder.isprintable() else ()
+    return (
+        Recipe(
+            "where the Python code spends its time, as a flame graph; the job goes on",
+            (f"py-spy record --output profile-{pid}.svg --duration 30 --subprocesses --pid {pid}",),
+        ),
+        Recipe(
+            "kernels, copies and the CPU on one time axis; Nsight Systems starts the job anew",
+            (
+                *where,
+                f"nsys profile --output profile-{pid} --trace cuda,nvtx,osrt,cudnn,cublas --delay 60 --duration 30 "
+                f"--kill none {again}",
+            ),
+        ),
+        Recipe(
+            "operators and kernels by name; around the training loop, then open trace.json in ui.perfetto.dev",
+            (
+                "from torch.profiler import profile, schedule",
+                "with profile(schedule=schedule(wait=10, warmup=2, active=6, repeat=1), with_stack=True,",
+                "             on_trace_ready=lambda p: p.export_chrome_trace('trace.json')) as profiler:",
+                "    for batch in loader:",
+                "        step(batch)",
+                "        profiler.step()",
+            ),
+        ),
+    )
