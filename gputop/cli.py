@@ -21,6 +21,8 @@ from gputop.output.messages import say
 INTERNAL_ERROR, USAGE_ERROR, CANNOT_MEASURE = 1, 2, 3
 MODULES = {"run": "job"}
 """Commands whose file is not named after them."""
+UNCONFIGURED = ("config", "completion")
+"""Commands that have to work while the configuration file is wrong."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -126,6 +128,12 @@ def parser() -> argparse.ArgumentParser:
     mark = command("mark", "a mark for running recorders and screens")
     mark.add_argument("text", nargs="+", help="what happened")
 
+    config = command("config", "the settings in force, or the file that they come from")
+    config_form = config.add_mutually_exclusive_group()
+    config_form.add_argument("--path", action="store_true", help="where the configuration file is, or would be")
+    config_form.add_argument("--init", action="store_true", help="write one with every setting commented out")
+    config_form.add_argument("--check", action="store_true", help="say what is wrong with it, line by line")
+
     shot = command("screenshot", "a picture of the screen, without a terminal")
     shot.add_argument("source", help="demo, or a recording")
     shot.add_argument("scenario", nargs="?", help="with demo: one scenario instead of the whole node")
@@ -153,14 +161,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(name: str, args: argparse.Namespace) -> int:
-    from gputop.config import ConfigError, load
+    from gputop.config import ConfigError, Settings, load
     from gputop.recording.format import RecordingError
     from gputop.sources.base import SourceError, UsageError
 
     try:
-        settings, warnings = load(getattr(args, "config", None), os.environ, vars(args))
-        for warning in warnings:
-            say(warning)
+        settings = Settings()
+        if name not in UNCONFIGURED:
+            settings, warnings = load(getattr(args, "config", None), os.environ, vars(args))
+            for warning in warnings:
+                say(warning)
         return int(import_module(f"gputop.commands.{MODULES.get(name, name)}").run(args, settings))
     except (ConfigError, UsageError, RecordingError) as error:
         return _fail(error, USAGE_ERROR, debug=args.debug)

@@ -9,13 +9,21 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 LEAST_INTERVAL_S = 0.25
 """NVML serialises inside the driver and GPM pairs need 0.1 s: nothing is asked more often than this."""
 THEMES = ("auto", "dark", "light", "high-contrast", "colour-blind", "ansi", "mono")
+LARGEST_FILE = 1 << 20
+DENSITIES = ("standard", "compact")
+FILE_ONLY = ("keys",)
+"""Settings that no environment variable carries."""
+NO_FLAG = ("columns", "keys")
+"""Settings that no flag carries; ``dump --columns`` is another thing."""
 
 
 class ConfigError(Exception):
@@ -50,6 +58,12 @@ class Settings:
     """Address of a running dcgm-exporter's metrics. Empty: localhost:9400 is tried once."""
     bell: bool = False
     """Ring the terminal's bell on a new red verdict."""
+    density: str = "standard"
+    """standard, or compact: smaller panes, more rows for processes."""
+    columns: tuple[str, ...] = ()
+    """Columns of the process table by their keys, in this order. Empty: the usual ones."""
+    keys: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Keys of your own: action = "key,key". The help (?) shows the actions; an empty text takes an action its keys."""
 
 
 def default_path() -> Path:
@@ -67,18 +81,21 @@ def load(path: str | None, env: Mapping[str, str], flags: Mapping[str, Any]) -> 
     warnings: list[str] = []
     settings = Settings()
     named = path or env.get("GPUTOP_CONFIG")
-    values = _from_file(Path(named), required=True) if named else _from_file(default_path(), required=False)
-    settings = _apply(settings, values, f"{named or default_path()}" if values else "", warnings)
+    values = read(Path(named), required=True) if named else read(default_path(), required=False)
+    settings = apply(settings, values, f"{named or default_path()}" if values else "", warnings)
     names = {f.name for f in fields(Settings)}
     from_env = {
-        key[7:].lower(): value for key, value in env.items() if key.startswith("GPUTOP_") and key[7:].lower() in names
+        key[7:].lower(): value
+        for key, value in env.items()
+        if key.startswith("GPUTOP_") and key[7:].lower() in names.difference(FILE_ONLY)
     }
-    settings = _apply(settings, from_env, "the environment", warnings)
-    settings = _apply(settings, {k: v for k, v in flags.items() if k in names and v is not None}, "", warnings)
-    return settings, warnings
+    settings = apply(settings, from_env, "the environment", warnings)
+    given = {k: v for k, v in flags.items() if k in names.difference(NO_FLAG) and v is not None}
+    return apply(settings, given, "", warnings), warnings
 
 
-def _from_file(path: Path, *, required: bool) -> dict[str, Any]:
+def read(path: Path, *, required: bool) -> dict[str, Any]:
+    """The file's values; without the file none, unless it is required. Raises ConfigError."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -87,7 +104,7 @@ def _from_file(path: Path, *, required: bool) -> dict[str, Any]:
         raise ConfigError(f"no configuration file at {path}: name one that exists, or leave --config out") from None
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}; mend its permissions or use --config FILE") from None
-    if len(data) > 1 << 20:
+    if len(data) > LARGEST_FILE:
         raise ConfigError(f"{path} is larger than 1 MiB, which is no configuration: use --config FILE")
     if sys.version_info >= (3, 11):
         import tomllib
@@ -101,24 +118,28 @@ def _from_file(path: Path, *, required: bool) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {first}") from None
 
 
-def _apply(settings: Settings, values: Mapping[str, Any], origin: str, warnings: list[str]) -> Settings:
+def apply(settings: Settings, values: Mapping[str, Any], origin: str, warnings: list[str]) -> Settings:
+    """The settings with these values in them; ``origin`` is where they come from, for messages.
+
+    Raises ConfigError for a value that a setting cannot take; an unknown name is a warning with the nearest match.
+    """
     changes: dict[str, Any] = {}
     kinds = {f.name: type(getattr(Settings(), f.name)) for f in fields(Settings)}
     for name, value in values.items():
         kind = kinds.get(name)
         if kind is None:
-            import difflib
-
-            near = difflib.get_close_matches(name, kinds, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            warnings.append(f"{origin}: unknown setting {name!r} is ignored{hint}")
+            warnings.append(f"{origin}: unknown setting {name!r} is ignored{_nearest(name, kinds)}")
             continue
-        changes[name] = _convert(name, value, kind, origin)
+        changes[name] = _convert(name, value, kind, f"{origin}: " if origin else "")
     return replace(settings, **changes)
 
 
-def _convert(name: str, value: Any, kind: type, origin: str) -> Any:
-    where = f"{origin}: " if origin else ""
+def _nearest(name: str, known: Mapping[str, Any]) -> str:
+    near = get_close_matches(name, known, 1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _convert(name: str, value: Any, kind: type, where: str) -> Any:
     flag = name.replace("_", "-")
     if kind is bool:
         if isinstance(value, str) and value.lower() in ("1", "true", "yes", "on", "0", "false", "no", "off", ""):
@@ -127,21 +148,54 @@ def _convert(name: str, value: Any, kind: type, origin: str) -> Any:
             return value
         raise ConfigError(f"{where}{flag} must be true or false, not {value!r}")
     if kind is float:
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            raise ConfigError(f"{where}{flag} must be a number, not {value!r}") from None
-        if isinstance(value, bool) or not math.isfinite(number):
-            raise ConfigError(f"{where}{flag} must be a number, not {value!r}")
-        if name == "interval" and not LEAST_INTERVAL_S <= number <= 3600:
-            raise ConfigError(f"{where}interval must be from {LEAST_INTERVAL_S} to 3600 seconds, not {value}")
-        if name == "span" and not 10 <= number <= 86400:
-            raise ConfigError(f"{where}span must be from 10 to 86400 seconds, not {value}")
-        if name == "price" and number < 0:
-            raise ConfigError(f"{where}price must not be negative")
-        return number
+        return _number(name, value, where)
+    if kind is tuple:
+        return _columns(value, where)
+    if name == "keys":
+        return _keys(value, where)
     if not isinstance(value, str):
         raise ConfigError(f"{where}{flag} must be a text, not {value!r}")
     if name == "theme" and value not in THEMES:
         raise ConfigError(f"{where}no theme {value!r}: choose one of {', '.join(THEMES)}")
+    if name == "density" and value not in DENSITIES:
+        raise ConfigError(f"{where}no density {value!r}: choose one of {', '.join(DENSITIES)}")
     return value
+
+
+def _number(name: str, value: Any, where: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"{where}{name} must be a number, not {value!r}") from None
+    if isinstance(value, bool) or not math.isfinite(number):
+        raise ConfigError(f"{where}{name} must be a number, not {value!r}")
+    if name == "interval" and not LEAST_INTERVAL_S <= number <= 3600:
+        raise ConfigError(f"{where}interval must be from {LEAST_INTERVAL_S} to 3600 seconds, not {value}")
+    if name == "span" and not 10 <= number <= 86400:
+        raise ConfigError(f"{where}span must be from 10 to 86400 seconds, not {value}")
+    if name == "price" and number < 0:
+        raise ConfigError(f"{where}price must not be negative")
+    return number
+
+
+def _columns(value: Any, where: str) -> tuple[str, ...]:
+    """Keys of the process table's columns: a list, or a text with commas. Each is a catalogue key."""
+    from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC
+
+    known = {**PROCESS_METRICS, **PROCESS_STATIC}
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
+        raise ConfigError(f'{where}columns must be a list of texts such as ["pid", "command"], not {value!r}')
+    chosen = tuple(part.strip() for part in parts if part.strip())
+    for column in chosen:
+        if column not in known:
+            raise ConfigError(f"{where}no column {column!r}{_nearest(column, known)}")
+        if chosen.count(column) > 1:
+            raise ConfigError(f"{where}column {column} stands twice: leave one of them out")
+    return chosen
+
+
+def _keys(value: Any, where: str) -> Mapping[str, str]:
+    if not isinstance(value, Mapping) or not all(isinstance(keys, str) for keys in value.values()):
+        raise ConfigError(f'{where}keys must be a table [keys] of lines such as quit = "q,ctrl+c"')
+    return MappingProxyType(dict(value))

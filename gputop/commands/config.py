@@ -1,0 +1,89 @@
+"""The configuration file: where it is, a commented one to begin with, and what is wrong with the one there is."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gputop.config import ConfigError, Settings, default_path, load
+from gputop.config_file import documented, problems
+from gputop.output.messages import say
+
+USAGE_ERROR = 2
+HEAD = """\
+# Settings of gputop. A line such as "#theme = ..." is a setting with its default: take the "#" away to change it.
+# Environment variables (GPUTOP_INTERVAL=2) and flags (--interval 2) win over this file. `gputop config --check` says
+# what is wrong with it. A running screen takes up theme, density and columns when the file is saved.
+"""
+EXAMPLE = """\
+#quit = "q,x"
+#pause = "p,ctrl+p"
+"""
+"""Below ``[keys]``, which is the last setting because a TOML table has to be."""
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    named = getattr(args, "config", None) or os.environ.get("GPUTOP_CONFIG")
+    path = Path(named) if named else default_path()
+    if args.path:
+        sys.stdout.write(f"{path}\n")
+        return 0
+    if args.init:
+        return _init(path)
+    if args.check:
+        return _check(path)
+    settings, warnings = load(named, os.environ, vars(args))
+    for warning in warnings:
+        say(warning)
+    sys.stdout.write("".join(_assignment(name, getattr(settings, name)) for name, _, _ in documented()))
+    return 0
+
+
+def _init(path: Path) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(template())
+    except FileExistsError:
+        raise ConfigError(f"{path} is already there and stays as it is; name another file with --config") from None
+    sys.stdout.write(f"{path}\n")
+    return 0
+
+
+def _check(path: Path) -> int:
+    found = problems(path)
+    for text in found:
+        say(text)
+    return USAGE_ERROR if found else 0
+
+
+def template() -> str:
+    """A configuration file with every setting, its documentation and its default, all commented out."""
+    parts = [HEAD]
+    for name, default, text in documented():
+        lines = [f"# {line}" for line in textwrap.wrap(" ".join(text.split()), 116)]
+        lines += [f"#{line}" for line in _assignment(name, default).splitlines()]
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts) + EXAMPLE
+
+
+def _assignment(name: str, value: Any) -> str:
+    """A setting as TOML."""
+    if isinstance(value, Mapping):
+        rows = "".join(f"{key} = {_quoted(keys)}\n" for key, keys in value.items())
+        return f"[{name}]\n{rows}"
+    if isinstance(value, bool):
+        return f"{name} = {str(value).lower()}\n"
+    if isinstance(value, tuple):
+        return f"{name} = [{', '.join(map(_quoted, value))}]\n"
+    return f"{name} = {_quoted(value) if isinstance(value, str) else f'{value:g}'}\n"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in escaped) + '"'

@@ -1,0 +1,115 @@
+"""What is wrong with the configuration file, line by line; what may stand in it; and whether it changed meanwhile."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gputop.config import ConfigError, Settings, apply, default_path, load, read
+
+
+def problems(path: Path) -> list[str]:
+    """Everything that is wrong with the file, one line each, with its line number where it has one.
+
+    Raises ConfigError where nothing can be said about single lines: the file is missing, unreadable or no TOML.
+    """
+    values = read(path, required=True)
+    found: list[tuple[int, str]] = []
+    settings = Settings()
+    lines = path.read_text(encoding="utf-8").splitlines()
+    for name, value in values.items():
+        warnings: list[str] = []
+        try:
+            settings = apply(settings, {name: value}, "", warnings)
+        except ConfigError as error:
+            warnings.append(str(error))
+        found += [(_line_of(lines, "", name), text.removeprefix(": ")) for text in warnings]
+    for text in key_problems(settings.keys):
+        action = next((name for name in settings.keys if re.search(rf"\b{re.escape(name)}\b", text)), "")
+        found.append((_line_of(lines, "keys", action), text))
+    return [f"{path}:{line}: {text}" if line else f"{path}: {text}" for line, text in sorted(found)]
+
+
+def key_problems(wanted: Mapping[str, str]) -> list[str]:
+    """What is wrong with the ``[keys]`` table, one line each."""
+    from gputop.paint.keys import KEYS, REPLAY_KEYS
+    from gputop.paint.rebinding import rebound
+
+    main, replay = ([key.id for key in table] for table in (KEYS, REPLAY_KEYS))
+    return list(dict.fromkeys(rebound(KEYS, wanted, replay)[1] + rebound(REPLAY_KEYS, wanted, main)[1]))
+
+
+def _line_of(lines: list[str], table: str, name: str) -> int:
+    """The line, from 1, on which a name of a table stands; the table's own for none; 0 where it cannot be found."""
+    here, of_table = "", 0
+    for number, line in enumerate(lines, 1):
+        head = re.match(r"\s*\[\s*[\"']?([^\]\"']+?)[\"']?\s*\]", line)
+        if head:
+            here = head[1]
+            of_table = number if here in (table, name) else of_table
+        elif here == table and re.match(rf"\s*[\"']?{re.escape(name)}[\"']?\s*[=.]", line):
+            return number
+    return of_table
+
+
+class Reload(NamedTuple):
+    """What a changed file gives: new settings, or None where it cannot be used; and messages, one line each."""
+
+    settings: Settings | None
+    messages: list[str]
+
+
+class ConfigWatch:
+    """Notices that the configuration file changed. One ``stat`` every few seconds; no thread.
+
+    ``path``, ``env`` and ``flags`` are what ``load`` was given; flags still win over the new file.
+    """
+
+    def __init__(
+        self, path: str | None, env: Mapping[str, str], flags: Mapping[str, Any], every_s: float = 2.0
+    ) -> None:
+        self._args = (path, env, flags)
+        named = path or env.get("GPUTOP_CONFIG")
+        self._path = Path(named) if named else default_path()
+        self._every_s = every_s
+        self._next = 0.0
+        self._seen = self._stamp()
+
+    def poll(self, now: float) -> Reload | None:
+        """Called with a monotonic time as often as one likes; something only when the file changed."""
+        if now < self._next:
+            return None
+        self._next = now + self._every_s
+        stamp = self._stamp()
+        if stamp == self._seen:
+            return None
+        self._seen = stamp
+        try:
+            settings, warnings = load(*self._args)
+        except ConfigError as error:
+            return Reload(None, [f"{error} (the settings before stay in force)"])
+        return Reload(settings, warnings)
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def documented() -> Iterator[tuple[str, Any, str]]:
+    """(name, default, documentation) of each setting, in the order of their declaration."""
+    import ast
+    import inspect
+
+    (declared,) = ast.parse(inspect.getsource(Settings)).body
+    assert isinstance(declared, ast.ClassDef)
+    defaults = Settings()
+    for statement, below in zip(declared.body, declared.body[1:], strict=False):
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            assert isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+            yield statement.target.id, getattr(defaults, statement.target.id), str(below.value.value)

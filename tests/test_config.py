@@ -1,0 +1,165 @@
+"""Settings from file, environment and flags: who wins, what is refused, and what ``gputop config`` says of the file."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import pytest
+
+from gputop.cli import main
+from gputop.config import ConfigError, Settings, load
+from gputop.config_file import ConfigWatch, documented, key_problems, problems
+
+
+def _file(folder: Path, text: str) -> Path:
+    path = folder / "config.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_flags_win_over_the_environment_and_the_environment_over_the_file(tmp_path: Path) -> None:
+    path = str(_file(tmp_path, "interval = 2\nspan = 300\ntheme = 'light'\n"))
+    settings, warnings = load(path, {"GPUTOP_INTERVAL": "3", "GPUTOP_THEME": "mono"}, {"theme": "dark", "gpus": None})
+    assert (settings.interval, settings.span, settings.theme, settings.gpus) == (3.0, 300.0, "dark", "")
+    assert not warnings
+
+
+def test_lists_and_tables_come_from_the_file(tmp_path: Path) -> None:
+    text = 'columns = ["pid", "cpu_pct", "command"]\ndensity = "compact"\n[keys]\nquit = "x"\n'
+    settings, _ = load(str(_file(tmp_path, text)), {}, {})
+    assert settings.columns == ("pid", "cpu_pct", "command")
+    assert settings.density == "compact"
+    assert dict(settings.keys) == {"quit": "x"}
+    assert load(None, {"GPUTOP_CONFIG": os.devnull, "GPUTOP_COLUMNS": "pid, user"}, {})[0].columns == ("pid", "user")
+
+
+def test_the_columns_of_dump_are_not_those_of_the_screen() -> None:
+    assert load(None, {"GPUTOP_CONFIG": os.devnull}, {"columns": "util_pct"})[0].columns == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("interval = true", "must be a number"),
+        ("interval = 0.1", "from 0.25"),
+        ("span = 5", "from 10"),
+        ("price = -1", "negative"),
+        ("bell = 'perhaps'", "true or false"),
+        ("gpus = 3", "must be a text"),
+        ("theme = 'pink'", "colour-blind"),
+        ("density = 'loose'", "standard, compact"),
+        ("columns = ['pid', 'comand']", "did you mean command"),
+        ("columns = ['pid', 'pid']", "twice"),
+        ("columns = 3", "list of texts"),
+        ("keys = 'q'", r"\[keys\]"),
+        ("[keys]\nquit = 3", r"\[keys\]"),
+    ],
+)
+def test_a_value_that_a_setting_cannot_take_is_refused_with_its_file_and_line(
+    tmp_path: Path, text: str, says: str
+) -> None:
+    path = _file(tmp_path, f"# comment\n{text}\n")
+    with pytest.raises(ConfigError, match=says) as caught:
+        load(str(path), {}, {})
+    assert str(path) in str(caught.value)
+    (found,) = problems(path)
+    assert found.startswith(f"{path}:2: ")
+
+
+def test_every_problem_is_said_in_one_go_with_its_line(tmp_path: Path) -> None:
+    text = 'theme = "pink"\nthme = "dark"\n\ninterval = 0\n[keys]\nqit = "x"\npause = "b"\nhelp = "b"\n'
+    path = _file(tmp_path, text)
+    found = problems(path)
+    assert [line.removeprefix(f"{path}:").split(":")[0] for line in found] == ["1", "2", "4", "6", "7"]
+    assert "did you mean theme?" in found[1]
+    assert "did you mean quit?" in found[3]
+    assert "pause has it" in found[4]
+
+
+def test_check_exits_2_on_a_problem_and_0_without(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "--check", "--config", str(_file(tmp_path, "theme = 'dark'\n"))]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert main(["config", "--check", "--config", str(_file(tmp_path, "theme = 'pink'\nbell = 2\n"))]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 2
+    assert main(["config", "--check", "--config", str(_file(tmp_path, "theme = = 1\n"))]) == 2
+    assert "line 1" in capsys.readouterr().err
+
+
+def test_init_writes_a_file_that_changes_nothing_and_never_overwrites(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "new" / "config.toml"
+    assert main(["config", "--init", "--config", str(path)]) == 0
+    assert load(str(path), {}, {}) == (Settings(), [])
+    written = path.read_text(encoding="utf-8")
+    assert all(f"#{name} = " in written or f"#[{name}]" in written for name, _, _ in documented())
+    path.write_text("bell = true\n", encoding="utf-8")
+    capsys.readouterr()
+    assert main(["config", "--init", "--config", str(path)]) == 2
+    assert "already there" in capsys.readouterr().err
+    assert path.read_text(encoding="utf-8") == "bell = true\n"
+
+
+def test_the_written_file_is_valid_with_every_comment_sign_taken_away(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.toml"
+    main(["config", "--init", "--config", str(path)])
+    lines = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join(line if line.startswith("# ") else line.removeprefix("#") for line in lines))
+    assert problems(path) == []
+    settings = load(str(path), {}, {})[0]
+    assert dict(settings.keys) == {"quit": "q,x", "pause": "p,ctrl+p"}
+    assert dataclasses.replace(settings, keys={}) == dataclasses.replace(Settings(), keys={})
+
+
+def test_path_and_the_settings_in_force_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = _file(tmp_path, "theme = 'light'\n[keys]\nquit = 'x'\n")
+    assert main(["config", "--path", "--config", str(path)]) == 0
+    assert capsys.readouterr().out == f"{path}\n"
+    assert main(["config", "--config", str(path), "--interval", "2"]) == 0
+    printed = _file(tmp_path, capsys.readouterr().out)
+    assert load(str(printed), {}, {}) == load(str(path), {}, {"interval": "2", "theme": "light"})
+
+
+def test_every_setting_is_documented_where_it_is_declared() -> None:
+    described = list(documented())
+    assert [name for name, _, _ in described] == [field.name for field in dataclasses.fields(Settings)]
+    assert all(text[0].isalpha() and text.endswith(".") for _, _, text in described)
+
+
+def test_no_key_of_the_defaults_is_a_problem() -> None:
+    assert key_problems({}) == []
+    assert key_problems({"jump": "ctrl+j"}) == []
+
+
+def test_a_saved_file_is_taken_up_once(tmp_path: Path) -> None:
+    path = _file(tmp_path, "theme = 'dark'\n")
+    watch = ConfigWatch(str(path), {}, {"interval": "5"}, every_s=2.0)
+    assert watch.poll(0.0) is None
+    _file(tmp_path, "theme = 'light' # changed\nthme = 1\n")
+    assert watch.poll(1.0) is None, "looked at more often than asked"
+    reload = watch.poll(2.0)
+    assert reload is not None
+    assert reload.settings is not None
+    assert (reload.settings.theme, reload.settings.interval) == ("light", 5.0)
+    assert "thme" in reload.messages[0]
+    assert watch.poll(4.0) is None
+
+
+def test_a_broken_file_leaves_the_settings_in_force_and_is_said(tmp_path: Path) -> None:
+    path = _file(tmp_path, "")
+    watch = ConfigWatch(str(path), {}, {}, every_s=0.0)
+    _file(tmp_path, "theme = [")
+    reload = watch.poll(1.0)
+    assert reload is not None
+    assert reload.settings is None
+    assert "not valid TOML" in reload.messages[0]
+    path.unlink()
+    gone = watch.poll(2.0)
+    assert gone is not None
+    assert gone.settings is None, "the file was named, so it has to be there"
