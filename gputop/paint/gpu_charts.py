@@ -1,0 +1,275 @@
+"""The charts of one GPU on one time axis: what is drawn, to which scale, and the values at a moment.
+
+Every series is read once a paint; the chart, the label beside it and the line of values show the same columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from gputop.diagnosis.rows import pcie_capacity
+from gputop.model.metrics import throttle_words
+from gputop.model.snapshot import GpuSample
+from gputop.monitor import Frame
+from gputop.paint.big_pane import LANES
+from gputop.paint.chart import Column, gap_chart, lane
+from gputop.paint.details import AXIS_WIDTH, LABEL_WIDTH, Block, chart_row
+from gputop.paint.glyphs import Glyphs
+from gputop.paint.line import Row, Span
+from gputop.paint.line_chart import area, marks, round_top
+from gputop.paint.numbers import Field
+from gputop.paint.text import NOT_MEASURED, gib, pct, rate, shorten, whole
+from gputop.paint.time_axis import TimeAxis
+
+GROWTH_NEEDS_S = 600.0
+"""What the rule for leaks looks back, see ``diagnosis.memory_trend``."""
+MARK_SERIES = (
+    ("T", "level.red", "slowed_heat_pct", "T heat"),
+    ("B", "level.red", "slowed_brake_pct", "B brake"),
+    ("P", "level.yellow", "slowed_cap_pct", "P power cap"),
+)
+"""Letter, style, series and legend of what slows a GPU down, the worst first."""
+
+
+class Series(NamedTuple):
+    """Columns of history of one GPU; ``at`` gives the value at the cursor, or the newest one."""
+
+    frame: Frame
+    gpu: GpuSample
+    axis: TimeAxis
+    cursor: int | None
+
+    def columns(self, name: str) -> list[Column]:
+        return self.frame.history.columns(self.gpu.static.uuid, name, self.axis.width_s, self.axis.columns)
+
+    def at(self, name: str) -> Column:
+        """The column's mean under the cursor; without a cursor what was measured last."""
+        if self.cursor is not None:
+            return self.columns(name)[self.cursor]
+        value: Column = getattr(self.gpu, name, None)
+        return value
+
+
+class Chart(NamedTuple):
+    """One area chart: series, label, style, the top of its scale with its label, and how a value is written."""
+
+    name: str
+    label: str
+    style: str
+    top: float | None
+    top_label: str
+    show: Callable[[float | None], str]
+
+
+def charts_for(gpu: GpuSample, series: Series, glyphs: Glyphs) -> list[Chart]:
+    """The charts that this GPU has something to draw in, in their order. Memory and temperature come last."""
+    limit, clock, total = gpu.power_limit_w, gpu.sm_clock_max_mhz, gpu.mem_total_bytes
+    slowdown = gpu.temp_slowdown_c
+    found = [
+        Chart("tensor_active_pct", "TENSOR", "area.work", 100.0, "100 %", _percent),
+        Chart("dram_active_pct", "DRAM", "area.work", 100.0, "100 %", _percent),
+        Chart("power_w", "POWER", "area.board", *_scale(limit, "limit", series, "power_w", "W"), _unit("W")),
+        Chart(
+            "sm_clock_mhz", "CLOCK", "area.board", *_scale(clock, "max", series, "sm_clock_mhz", "MHz"), _unit("MHz")
+        ),
+    ]
+    for label, key, down in (
+        ("PCIe", "pcie", True),
+        ("PCIe", "pcie", False),
+        ("NVLink", "nvlink", True),
+        ("NVLink", "nvlink", False),
+    ):
+        name = f"{key}_{'rx' if down else 'tx'}_bytes_per_s"
+        peak = pcie_capacity(gpu) if key == "pcie" else gpu.static.nvlink_peak_bytes_per_s
+        top = _traffic_top(series, key, peak)
+        arrow = glyphs.down if down else glyphs.up
+        found.append(Chart(name, f"{label} {arrow}", "area.bus", top, rate(top).strip() if top else "", _rate))
+    found.append(
+        Chart("mem_used_bytes", "MEM", "area.mem", total, "" if total is None else f"{gib(total).strip()} GiB", _gib)
+    )
+    top = slowdown or 100.0
+    words = f"{'slow ' if slowdown else ''}{top:.0f} {glyphs.degree}"
+    found.append(Chart("temp_c", "TEMP", "area.heat", top, words, _unit(glyphs.degree)))
+    return [chart for chart in found if _has_any(series, chart.name)]
+
+
+def _has_any(series: Series, name: str) -> bool:
+    return getattr(series.gpu, name) is not None or any(value is not None for value in series.columns(name))
+
+
+def _scale(known: float | None, words: str, series: Series, name: str, unit: str) -> tuple[float | None, str]:
+    """The top of a scale: the GPU's own limit where it is known, else round above the highest value."""
+    if known:
+        return known, f"{words} {known:.0f}" + (" W" if unit == "W" else "")
+    most = max((value for value in series.columns(name) if value is not None), default=0.0)
+    top = round_top(most)
+    return top, f"{top:.0f} {unit}".rstrip()
+
+
+def _traffic_top(series: Series, key: str, peak: float | None) -> float | None:
+    """One scale for both directions of a link, so that they compare; never above what the link can do."""
+    both = series.columns(f"{key}_rx_bytes_per_s") + series.columns(f"{key}_tx_bytes_per_s")
+    most = max((value for value in both if value is not None), default=None)
+    if most is None:
+        return None
+    top = round_top(max(most, 1e6))
+    return top if peak is None or most > peak else min(top, peak)
+
+
+def _percent(value: float | None) -> str:
+    return NOT_MEASURED if value is None else f"{pct(value).strip()} %"
+
+
+def _rate(value: float | None) -> str:
+    return rate(value).strip()
+
+
+def _gib(value: float | None) -> str:
+    return NOT_MEASURED if value is None else f"{gib(value).strip()} GiB"
+
+
+def _unit(unit: str) -> Callable[[float | None], str]:
+    return lambda value: NOT_MEASURED if value is None else f"{whole(value, 1)} {unit}"
+
+
+def gap_block(series: Series, rows: int, width: int, glyphs: Glyphs, labels: list[list[Span]], *, alarm: bool) -> Block:
+    """The gap chart with its numbers and its axis."""
+
+    def paint() -> list[Row]:
+        util, sm = series.columns("util_pct"), series.columns("sm_active_pct")
+        measured = any(value is not None for value in sm)
+        chart = gap_chart(util, sm, rows, glyphs, alarm=alarm, measured=measured)
+        step = max(1, rows // len(labels))
+        painted = []
+        for row in range(rows):
+            label = labels[row // step] if row % step == 0 and row // step < len(labels) else []
+            after = {0: "100 %", rows // 2: "50", rows - 1: "0"}.get(row, "")
+            painted.append(chart_row(label, chart[row], after, width, series.cursor, glyphs))
+        return painted
+
+    return Block(rows, paint)
+
+
+def is_quiet(chart: Chart, series: Series) -> bool:
+    """Whether a link carried nothing at all in this time."""
+    return chart.name.endswith("_bytes_per_s") and not any(series.columns(chart.name))
+
+
+def quiet_block(chart: Chart, series: Series, width: int, glyphs: Glyphs) -> Block:
+    """A link without traffic in one row."""
+    return _words(chart.label, "no traffic in this time", series, width, glyphs)
+
+
+def chart_block(chart: Chart, series: Series, rows: int, width: int, glyphs: Glyphs) -> Block:
+    """One area chart: its name and value at the left, its scale at the right."""
+
+    def paint() -> list[Row]:
+        drawn = area(series.columns(chart.name), rows, glyphs, chart.style, chart.top)
+        value = chart.show(series.at(chart.name))
+        labels: list[list[Span]] = [[(f"  {chart.label}", "dim")], [(f"  {value}"[: LABEL_WIDTH - 1], "value")]]
+        painted = []
+        for row in range(rows):
+            label = labels[row] if row < 2 else []
+            after = chart.top_label if row == 0 else "0" if row == rows - 1 else ""
+            painted.append(chart_row(label, drawn[row], after[: AXIS_WIDTH - 1], width, series.cursor, glyphs))
+        return painted
+
+    return Block(rows, paint)
+
+
+def throttle_block(series: Series, width: int, glyphs: Glyphs) -> Block:
+    """Letters under the clock wherever something held it down, with their legend when there are any."""
+
+    def paint() -> list[Row]:
+        columns = [(letter, style, series.columns(name)) for letter, style, name, _ in MARK_SERIES]
+        seen = [entry[3] for entry, column in zip(MARK_SERIES, columns, strict=True) if any(column[2])]
+        mask = series.gpu.throttle_reasons
+        now = "n/a" if mask is None else ", ".join(throttle_words(mask)) or "none"
+        spans = marks(columns, series.axis.columns)
+        if not seen:
+            unknown = all(value is None for value in columns[0][2])
+            text = "clocks-event reasons are not measured" if unknown else "nothing held the clocks down in this time"
+            spans = [(shorten(text, series.axis.columns, glyphs.more).ljust(series.axis.columns), "dim")]
+        after = " ".join(word[0] for word in seen) and ", ".join(seen)
+        return [chart_row([("  slowed", "dim")], spans, (after or now)[: AXIS_WIDTH - 1], width, series.cursor, glyphs)]
+
+    return Block(1, paint)
+
+
+def lane_blocks(series: Series, width: int, glyphs: Glyphs) -> list[Block]:
+    """What the host did, as under the chart of the main screen, with the value at the moment.
+
+    Without loaders one row says so in place of their four.
+    """
+    fed = [spec for spec in LANES if spec[1].startswith("loader")]
+    if any(value is not None for _, name, _ in fed for value in series.columns(name)):
+        return [_lane(series, spec, width, glyphs) for spec in LANES]
+    text = "no dataloader workers are seen in this time"
+    none = _words("loaders", text, series, width, glyphs)
+    return [none if spec is fed[0] else _lane(series, spec, width, glyphs) for spec in LANES if spec not in fed[1:]]
+
+
+def _lane(series: Series, spec: tuple[str, str, str], width: int, glyphs: Glyphs) -> Block:
+    label, name, style = spec
+
+    def paint() -> list[Row]:
+        values = series.columns(name)
+        # A column that has only begun may hold nothing yet; the newest known one is the present.
+        shown = values[series.cursor] if series.cursor is not None else _newest(values)
+        after = NOT_MEASURED if shown is None else f"{pct(shown)} %"
+        return [chart_row([(f"  {label}", "dim")], [lane(values, glyphs, style)], after, width, series.cursor, glyphs)]
+
+    return Block(1, paint)
+
+
+def _words(label: str, text: str, series: Series, width: int, glyphs: Glyphs) -> Block:
+    """A row that says in words what there is no chart of."""
+    said = shorten(text, series.axis.columns, glyphs.more).ljust(series.axis.columns)
+    return Block(1, lambda: [chart_row([(f"  {label}", "dim")], [(said, "dim")], "", width, series.cursor, glyphs)])
+
+
+def _newest(values: Sequence[Column]) -> Column:
+    return next((value for value in reversed(values[-3:]) if value is not None), None)
+
+
+def memory_words(frame: Frame, position: int) -> Span:
+    """Whether memory grows without an end, by the rule for leaks alone; (text, style)."""
+    gpu, d = frame.snapshot.gpus[position], frame.diagnoses[position]
+    leak = next((badge for badge in d.badges if badge.id == "memory_leak"), None)
+    if leak is not None:
+        return leak.evidence, f"level.{leak.level}"
+    covered = frame.history.covered_s(gpu.static.uuid)
+    if gpu.mem_used_bytes is None:
+        return "memory is not measured", "dim"
+    if covered < GROWTH_NEEDS_S - 30.0:
+        return f"growth is judged over 10 min; {covered:.0f} s are known", "dim"
+    return "steady: no growth that would fill it", "dim"
+
+
+def moment_fields(series: Series, glyphs: Glyphs) -> list[Field]:
+    """All values at the cursor, or now, as fields, the most telling first; what is not known is left out."""
+    util, sm = series.at("util_pct"), series.at("sm_active_pct")
+    gap = None if util is None or sm is None else max(0.0, util - sm)
+    parts: list[tuple[str, float | None, Callable[[float | None], str]]] = [
+        ("UTIL", util, pct),
+        ("SM", sm, pct),
+        ("GAP", gap, pct),
+        ("TENSOR", series.at("tensor_active_pct"), pct),
+        ("DRAM", series.at("dram_active_pct"), pct),
+        ("OCC", series.at("sm_occupancy_pct"), pct),
+        ("", series.at("power_w"), lambda value: f"{whole(value, 3)} W"),
+        ("", series.at("sm_clock_mhz"), lambda value: f"{whole(value, 4)} MHz"),
+        ("", series.at("temp_c"), lambda value: f"{whole(value, 2)} {glyphs.degree}"),
+        ("MEM", series.at("mem_used_bytes"), lambda value: f"{gib(value)} GiB"),
+        (f"PCIe {glyphs.down}", series.at("pcie_rx_bytes_per_s"), rate),
+        (glyphs.up, series.at("pcie_tx_bytes_per_s"), rate),
+        (f"NVLink {glyphs.down}", series.at("nvlink_rx_bytes_per_s"), rate),
+        (glyphs.up, series.at("nvlink_tx_bytes_per_s"), rate),
+    ]
+    fields = [(f"{name} {show(value)}".strip(), "text") for name, value, show in parts if value is not None]
+    for label, name, _ in LANES:
+        value = series.columns(name)[series.cursor] if series.cursor is not None else None
+        if value is not None and name != "idle_pct":
+            fields.append((f"{label} {pct(value)} %", "dim"))
+    return fields

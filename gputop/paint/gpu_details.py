@@ -1,0 +1,186 @@
+"""One GPU in full: every series on one time axis, the lanes of its host, its verdicts, and where each value is from."""
+
+from __future__ import annotations
+
+from gputop.monitor import Frame
+from gputop.paint import gpu_charts as charts
+from gputop.paint import header, panes
+from gputop.paint.details import (
+    LABEL_WIDTH,
+    Block,
+    DetailsPainted,
+    DetailsView,
+    axis_row,
+    bar_row,
+    chart_row,
+    chart_width,
+    heading,
+    joined,
+    key_parts,
+)
+from gputop.paint.glyphs import Glyphs
+from gputop.paint.gpu_charts import Series
+from gputop.paint.line import Line, Row
+from gputop.paint.line_chart import with_cursor
+from gputop.paint.numbers import fields, number_labels
+from gputop.paint.provenance import provenance_rows
+from gputop.paint.text import clock_time, pct, sanitise, shorten, span_words
+from gputop.paint.time_axis import axis_for
+from gputop.paint.verdict_history import Stretch, list_rows, standing, stretches, strip
+from gputop.paint.words import gpu_label
+
+SIZES = ((16, 4), (14, 3), (12, 3), (10, 3), (10, 2), (8, 2), (6, 2))
+"""(rows of the gap chart, rows of every other chart), tried from roomy to tight; the tightest scrolls."""
+MOST_VERDICTS = 20
+
+
+def position_of(frame: Frame, uuid: str) -> int | None:
+    """Where a GPU stands in the snapshot; None when it is not there any more."""
+    return next((i for i, gpu in enumerate(frame.snapshot.gpus) if gpu.static.uuid == uuid), None)
+
+
+def gpu_details(frame: Frame, state: DetailsView, uuid: str, width: int, height: int) -> DetailsPainted:
+    """The screen in exactly ``height`` rows of ``width`` cells."""
+    view = state.view
+    axis = axis_for(frame.history.latest_t or frame.snapshot.t, view.span_s, chart_width(width))
+    position = position_of(frame, uuid)
+    if position is None:
+        gone = (
+            Line().to(2).add(shorten("this GPU is not in the snapshot any more", width - 3), "level.yellow").row(width)
+        )
+        rows, most, room = joined(
+            [header.header(frame, view, width), gone], [], [bar_row(["esc back"], width)], state, width, height
+        )
+        return DetailsPainted(rows, most, room, axis)
+    gpu, d = frame.snapshot.gpus[position], frame.diagnoses[position]
+    cursor = None if state.cursor_t is None else axis.column_of(state.cursor_t)
+    series = Series(frame, gpu, axis, cursor)
+    listed = stretches(frame, d)
+    head = _head(frame, state, position, width, height)
+    foot = _foot(series, state, listed, width, height)
+    blocks = _blocks(series, state, position, listed, width, height - len(head) - len(foot) - 1)
+    total, room = sum(block.rows for block in blocks), max(0, height - len(head) - len(foot) - 1)
+    more = ["[ ] GPU"] if len(frame.snapshot.gpus) > 1 else []
+    keys = key_parts(state, span_words(view.span_s), max(0, total - room), room, total, *more)
+    rows, most, room = joined(head, blocks, [*foot, bar_row(keys, width)], state, width, height)
+    return DetailsPainted(rows, most, room, axis)
+
+
+def _head(frame: Frame, state: DetailsView, position: int, width: int, height: int) -> list[Row]:
+    gpu, d, glyphs = frame.snapshot.gpus[position], frame.diagnoses[position], state.view.glyphs
+    rows = [header.header(frame, state.view, width), panes.title(frame, state.view, position, width, selected=True)]
+    words = 0 if height < 16 else 2 if height < 36 else 3
+    said, remedy, extra = panes.words_for(gpu, d, glyphs, width - 4)
+    spoken = (panes.spoken(d, glyphs, said, remedy, width - 4, words) + extra)[:words] if words else []
+    return rows + [Line().to(2).add_all(spans).row(width) for spans in spoken]
+
+
+def _foot(series: Series, state: DetailsView, listed: list[Stretch], width: int, height: int) -> list[Row]:
+    """The time axis, and the values at the cursor."""
+    view = state.view
+    rows = [axis_row(series.axis, view, width, series.cursor)]
+    if series.cursor is None:
+        return rows
+    t = series.axis.middle(series.cursor)
+    parts = charts.moment_fields(series, view.glyphs)
+    verdict = standing(listed, t)
+    if verdict is not None:
+        parts.append((f"{view.glyphs.level(verdict.level)} {verdict.title}", f"level.{verdict.level}"))
+    if not parts:
+        parts = [("nothing was measured at this time", "dim")]
+    left = parts
+    for line in range(1 if height < 16 else 2):
+        start = (
+            Line().to(2).add(f"at {clock_time(t, view.utc_offset_s)}", "key").add("  ") if line == 0 else Line().to(2)
+        )
+        shown = fields(left, width - start.width - 1, "  ")
+        left = left[sum(text.strip() != "" for text, _ in shown) :]
+        rows.append(start.add_all(shown).row(width))
+    return rows
+
+
+def _blocks(
+    series: Series, state: DetailsView, position: int, listed: list[Stretch], width: int, room: int
+) -> list[Block]:
+    """Everything that scrolls, as tall as the room allows."""
+    frame, view, glyphs = series.frame, state.view, state.view.glyphs
+    gpu, d = series.gpu, frame.diagnoses[position]
+    found = charts.charts_for(gpu, series, glyphs)
+    lanes = charts.lane_blocks(series, width, glyphs)
+    quiet = {chart.name for chart in found if charts.is_quiet(chart, series)}
+    fixed = 2 + 1 + 1 + len(lanes) + len(quiet)
+    tall = len(found) - len(quiet)
+    gap_rows, other = next(
+        (size for size in SIZES if size[0] + size[1] * tall + fixed <= room), (max(4, min(6, room // 2)), 2)
+    )
+    labels = number_labels(gpu, glyphs, alarm=d.busy_not_working is not None)
+    if series.cursor is not None:
+        labels = _labels_at(series)
+    blocks = [charts.gap_block(series, gap_rows, width, glyphs, labels, alarm=d.busy_not_working is not None)]
+    blocks.append(Block(2, lambda: _strip_rows(series, listed, width, glyphs)))
+    for chart in found:
+        if chart.name in quiet:
+            blocks.append(charts.quiet_block(chart, series, width, glyphs))
+            continue
+        blocks.append(charts.chart_block(chart, series, other, width, glyphs))
+        if chart.name == "sm_clock_mhz":
+            blocks.append(charts.throttle_block(series, width, glyphs))
+        if chart.name == "mem_used_bytes":
+            blocks.append(Block(1, lambda: [_memory_row(series, position, width)]))
+    blocks += lanes
+    seen = frame.history.marks_within(gpu.static.uuid, series.axis.begin, series.axis.end)
+    if seen:
+        blocks.append(Block(1, lambda: [_marks_row(series, state, seen, width)]))
+    blocks.append(Block(1, lambda: [Line().row(width)]))
+    blocks.append(Block(1, lambda: [heading("verdicts, the newest first", width, glyphs)]))
+    count = min(MOST_VERDICTS, len(listed))
+    blocks.append(Block(count, lambda: list_rows(listed, frame.snapshot.t, view, width, count)))
+    name = f"values of GPU {gpu_label(gpu)} and where they are from"
+    if frame.snapshot.machine.source == "simulated":
+        name += ": simulated here, named as on a real GPU"
+    values = provenance_rows(frame.snapshot, gpu, width, glyphs)
+    blocks.append(Block(1, lambda: [Line().row(width)]))
+    blocks.append(Block(1, lambda: [heading(shorten(name, width - 6), width, glyphs)]))
+    blocks.append(Block(len(values), lambda: values))
+    return blocks
+
+
+def _labels_at(series: Series) -> list[list[tuple[str, str]]]:
+    """UTIL, SM and GAP at the cursor."""
+    util, sm = series.at("util_pct"), series.at("sm_active_pct")
+    gap = None if util is None or sm is None else max(0.0, util - sm)
+    return [
+        [("  UTIL ", "dim"), (pct(util, 4), "strong")],
+        [("  SM   ", "dim"), (pct(sm, 4), "value.sm")],
+        [("  GAP  ", "dim"), (pct(gap, 4), "value.gap")],
+    ]
+
+
+def _strip_rows(series: Series, listed: list[Stretch], width: int, glyphs: Glyphs) -> list[Row]:
+    colours, names = strip(listed, series.axis, glyphs)
+    return [
+        chart_row([("  verdict", "dim")], colours, "", width, series.cursor, glyphs),
+        Line().to(LABEL_WIDTH).add_all(names).row(width),
+    ]
+
+
+def _memory_row(series: Series, position: int, width: int) -> Row:
+    text, style = charts.memory_words(series.frame, position)
+    spans = [(shorten(sanitise(text), series.axis.columns).ljust(series.axis.columns), style)]
+    return Line().to(LABEL_WIDTH).add_all(spans).row(width)
+
+
+def _marks_row(series: Series, state: DetailsView, seen: list[tuple[float, str]], width: int) -> Row:
+    """The user's marks and changes of the source, each at its time, as far as the next one leaves room."""
+    glyphs, axis = state.view.glyphs, series.axis
+    text = ""
+    places = [(axis.column_of(t), words) for t, words in seen]
+    for (at, words), following in zip(places, [place[0] for place in places[1:]] + [axis.columns], strict=True):
+        if at < len(text):
+            continue
+        room = following - at - 1
+        text = (
+            text.ljust(at) + shorten(f"{glyphs.sorted_up} {sanitise(words)}", max(1, room), glyphs.more)[: max(1, room)]
+        )
+    spans = with_cursor([(text[: axis.columns].ljust(axis.columns), "value")], series.cursor, glyphs)
+    return Line().add("  marks", "dim").to(LABEL_WIDTH).add_all(spans).row(width)

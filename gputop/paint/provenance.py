@@ -1,0 +1,106 @@
+"""Where each value of one GPU comes from, over what time it is the mean, how old it is, or why it is missing."""
+
+from __future__ import annotations
+
+from gputop.model.metrics import GPU_METRICS, Metric, throttle_words
+from gputop.model.snapshot import GpuSample, Snapshot
+from gputop.paint.glyphs import Glyphs
+from gputop.paint.line import Line, Row
+from gputop.paint.text import NOT_MEASURED, fit, gib, pct, rate, sanitise, shorten, whole
+from gputop.paint.words import MEASURED
+
+ACTIVITY = frozenset(
+    key
+    for key, metric in GPU_METRICS.items()
+    if metric.origin and metric.origin.startswith("GPM") and "," not in metric.origin
+)
+"""Values that come with SM activity, from the same source."""
+SELDOM = frozenset(
+    (
+        "power_limit_w", "sm_clock_max_mhz", "temp_slowdown_c", "pstate", "fan_pct", "encoder_pct", "decoder_pct",
+        "pcie_gen", "pcie_width", "pcie_gen_max", "pcie_width_max", "ecc_uncorrected", "ecc_corrected",
+        "remap_pending", "remap_failed",
+    )
+)  # fmt: skip
+"""Values that the driver is asked for every five seconds only, because they are slow to answer and slow to change."""
+VALUE_WIDTH = 14
+LABEL_WIDTH = 14
+DEFINITION_AT, DEFINED_FROM = 88, 150
+"""From this width on each value has its definition beside it."""
+
+
+def shown_value(metric: Metric, value: float | None, glyphs: Glyphs) -> str:
+    """A value with its unit."""
+    if value is None:
+        return NOT_MEASURED
+    unit = metric.unit
+    if unit == "pct":
+        return f"{pct(value).strip()} %"
+    if unit == "bytes":
+        return f"{gib(value).strip()} GiB"
+    if unit == "bytes/s":
+        return rate(value).strip()
+    if unit == "J":
+        return f"{value / 3.6e6:.1f} kWh"
+    if unit == "C":
+        return f"{whole(value, 1)} {glyphs.degree}"
+    if unit == "bool":
+        return "yes" if value else "no"
+    if unit == "flags":
+        return ", ".join(throttle_words(int(value))) or "none"
+    return f"{whole(value, 1)} {unit}" if unit in ("W", "MHz", "s") else whole(value, 1)
+
+
+def provenance_rows(snapshot: Snapshot, gpu: GpuSample, width: int, glyphs: Glyphs) -> list[Row]:
+    """One row a value, under a row of heads."""
+    late = max(snapshot.stale.values(), default=0.0)
+    head = Line().to(2).add("VALUE".ljust(LABEL_WIDTH), "heading").add("NOW".rjust(VALUE_WIDTH), "heading")
+    rows = [head.add("   AGE      ", "heading").add("FROM, OR WHY IT IS MISSING", "heading").row(width)]
+    for key, metric in GPU_METRICS.items():
+        value: float | None = getattr(gpu, key)
+        line = Line().to(2).add(fit(metric.label, LABEL_WIDTH, glyphs.more), "text")
+        line.add(fit(shown_value(metric, value, glyphs).rjust(VALUE_WIDTH), VALUE_WIDTH, glyphs.more), _style(value))
+        line.add("   ")
+        if value is None:
+            line.add(" " * 9).add(shorten(_missing(key, gpu), width - line.width - 1, glyphs.more), "dim")
+        else:
+            line.add(f"{_age(key, gpu, late):<9}", "dim")
+            line.add(shorten(_source(key, metric, gpu), width - line.width - 1, glyphs.more), "dim")
+        if width >= DEFINED_FROM:
+            line.to(DEFINITION_AT).add(shorten(metric.definition, width - line.width - 1, glyphs.more), "dim")
+        rows.append(line.row(width))
+    return rows
+
+
+def _style(value: float | None) -> str:
+    return "dim" if value is None else "value"
+
+
+def _age(key: str, gpu: GpuSample, late_s: float) -> str:
+    if key in ACTIVITY and gpu.sm_source in MEASURED:
+        return "" if gpu.sm_age_s is None else f"{gpu.sm_age_s + late_s:.1f} s"
+    if key in SELDOM:
+        return f"0-{late_s + 5:.0f} s"
+    return f"{late_s:.0f} s" if late_s else "fresh"
+
+
+def _source(key: str, metric: Metric, gpu: GpuSample) -> str:
+    origin = metric.origin or ""
+    if key not in ACTIVITY:
+        return origin
+    if gpu.sm_source in ("dcgm-exporter", "dcgmi"):
+        origin = f"{gpu.sm_source}: {metric.dcgm or ''}"
+    window = "" if gpu.sm_window_s is None else f", mean of {gpu.sm_window_s:.1f} s"
+    return origin + window
+
+
+def _missing(key: str, gpu: GpuSample) -> str:
+    reason = gpu.unavailable.get(key)
+    if key == "xid" and reason is None and gpu.lost_reason is None:
+        return "none seen while watching"
+    if reason is None and key in ACTIVITY:
+        reason = gpu.sm_reason
+    reason = sanitise(reason or gpu.lost_reason or "this GPU or driver does not report it")
+    if key == "sm_active_pct" and gpu.sm_source == "bound" and gpu.sm_high_pct is not None:
+        return f"bound from UTIL: between {gpu.sm_low_pct or 0:.1f} and {gpu.sm_high_pct:.0f} %; {reason}"
+    return reason

@@ -1,0 +1,122 @@
+"""The verdicts of one GPU over time: as a strip under the charts, and as a list with durations and reasons."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+from gputop.diagnosis.catalogue import verdict_rows
+from gputop.diagnosis.types import Finding, Flag, GpuDiagnosis, Level
+from gputop.monitor import Frame
+from gputop.paint.glyphs import Glyphs
+from gputop.paint.line import Line, Row, Span
+from gputop.paint.text import clock_time, duration, shorten
+from gputop.paint.time_axis import TimeAxis
+from gputop.paint.view import View
+
+BUSY_NOT_WORKING = "BUSY, NOT WORKING"
+LEAST_NAME = 6
+LEVELS: tuple[Level, ...] = ("grey-green", "green", "info", "yellow", "red", "grey")
+
+
+class Stretch(NamedTuple):
+    """A verdict while it stood, in Unix time; ``end`` is None for the one that still stands."""
+
+    begin: float
+    end: float | None
+    level: Level
+    title: str
+    evidence: str
+
+
+@cache
+def _known() -> dict[str, tuple[Level, str]]:
+    """Level and title of each verdict, for those whose finding has been dropped: it is kept for 500 changes only."""
+    rows: dict[str, tuple[Level, str]] = {}
+    for row in verdict_rows():
+        level: Level = next((level for level in LEVELS if row.level.startswith(level)), "grey")
+        rows[row.id] = (level, row.title)
+    return rows
+
+
+def stretches(frame: Frame, d: GpuDiagnosis) -> list[Stretch]:
+    """Every verdict of one GPU since the monitor began, oldest first."""
+    found: dict[tuple[float, str, Flag | None], Finding] = {
+        (f.t, f.id, f.busy_not_working): f for f in frame.findings if f.kind == "verdict" and f.gpu == d.index
+    }
+    listed: list[Stretch] = []
+    changes = d.timeline
+    for i, change in enumerate(changes):
+        t, verdict, flag = change
+        if i == len(changes) - 1:
+            level, title, evidence = d.level, d.title, d.evidence[0] if d.evidence else ""
+            end = None
+        else:
+            end = changes[i + 1][0]
+            finding = found.get(change)
+            if finding is not None:
+                level, title, evidence = finding.level, finding.text, finding.evidence
+            else:
+                (level, title), evidence = _known().get(verdict, ("grey", verdict)), ""
+        if flag is not None:
+            title = f"{BUSY_NOT_WORKING}: {title}"
+        listed.append(Stretch(t, end, level, title, evidence))
+    return listed
+
+
+def strip(listed: list[Stretch], axis: TimeAxis, glyphs: Glyphs) -> tuple[list[Span], list[Span]]:
+    """Two rows on the time axis: each column in the level of its verdict, and names where they have room.
+
+    Without colour each level is its own glyph.
+    """
+    colours: list[Span] = []
+    names: list[Span] = []
+    for stretch, columns in _runs(listed, axis):
+        if stretch is None:
+            colours.append((" " * columns, "text"))
+            names.append((" " * columns, "text"))
+            continue
+        glyph = glyphs.lower[4] if glyphs.solid else glyphs.level(stretch.level)
+        colours.append((glyph * columns, f"level.{stretch.level}"))
+        name = shorten(stretch.title, columns - 1, glyphs.more) if columns > LEAST_NAME else ""
+        names.append((f"{name:<{columns}}", f"level.{stretch.level}"))
+    return colours, names
+
+
+def _runs(listed: list[Stretch], axis: TimeAxis) -> list[tuple[Stretch | None, int]]:
+    """(verdict, columns) from the oldest column to the newest; a column belongs to what stood in its middle."""
+    runs: list[tuple[Stretch | None, int]] = []
+    at = -1
+    for column in range(axis.columns):
+        t = min(axis.middle(column), axis.end)
+        while at + 1 < len(listed) and listed[at + 1].begin <= t:
+            at += 1
+        stretch = listed[at] if at >= 0 else None
+        if runs and runs[-1][0] is stretch:
+            runs[-1] = (stretch, runs[-1][1] + 1)
+        else:
+            runs.append((stretch, 1))
+    return runs
+
+
+def standing(listed: list[Stretch], t: float) -> Stretch | None:
+    """The verdict that stood at a time."""
+    return next((stretch for stretch in reversed(listed) if stretch.begin <= t), None)
+
+
+def list_rows(listed: list[Stretch], now: float, view: View, width: int, most: int) -> list[Row]:
+    """The newest first: since when, how long, the verdict, and what proved it when it was given."""
+    glyphs = view.glyphs
+    rows = []
+    for stretch in list(reversed(listed))[:most]:
+        lasted = (now if stretch.end is None else stretch.end) - stretch.begin
+        line = Line().to(2).add(clock_time(stretch.begin, view.utc_offset_s), "dim")
+        line.add(f" {duration(lasted)}  ", "text")
+        line.add(
+            f"{glyphs.level(stretch.level)} {shorten(stretch.title, width - line.width - 3)}", f"level.{stretch.level}"
+        )
+        room = width - line.width - 4
+        if stretch.evidence and room >= 20:
+            line.to(min(line.width + room, 58)).add("  ").add(shorten(stretch.evidence, width - line.width - 1), "dim")
+        rows.append(line.row(width))
+    return rows
