@@ -81,7 +81,8 @@ class Painter:
             selected = selected_gpu(frame, view)
             bar = bar_rows(frame, view.replay, selected, view.glyphs, width, height, view.utc_offset_s)
         height -= len(bar)
-        key = (replace(view, process=None, scroll=0, sort="", inverted=False), width, height, min(len(shown), 8))
+        above = replace(view, process=None, scroll=0, sort="", inverted=False, search="", tagged=frozenset())
+        key = (above, width, height, min(len(shown), 8))
         if frame is not self._frame or key != self._key:
             self._top = _upper(frame, view, width, height, len(shown))
             self._frame, self._key = frame, key
@@ -258,7 +259,7 @@ def _processes(out: _Rows, frame: Frame, view: View, shown: list[process_table.S
     out.add(process_table.title(frame, view, width, count), Target("processes", None))
     out.add(process_table.head(view, width), Target("header", None))
     if not shown:
-        reason = frame.snapshot.notices[0] if frame.snapshot.notices else "no process holds a GPU context"
+        reason = process_table.nothing_words(frame, view)
         out.add(Line().to(2).add(shorten(sanitise(reason), width - 3), "dim").row(width))
         return
     at = process_table.cursor(shown, frame, view)

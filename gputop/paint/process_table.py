@@ -1,69 +1,28 @@
-"""The process table: which rows, in which order, in which columns.
+"""The process table: which rows, in which order, painted in which columns.
 
 GPU processes are sorted by the chosen column; below each stand its loaders, helpers and orphans, if its tree is open.
+A filter keeps what passes it, and above a child that passes, its GPU process.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
+from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import ProcessSample
 from gputop.monitor import Frame
 from gputop.paint.line import Line, Row
-from gputop.paint.text import duration, fit, size
+from gputop.paint.process_columns import COLUMNS, columns_for
+from gputop.paint.process_filter import searchable
+from gputop.paint.text import fit, sanitise, shorten
 from gputop.paint.view import ProcessKey, View, selected_gpu
 
-
-class Column(NamedTuple):
-    """A column: catalogue key, head, width in cells, sort letter, what it shows, its rank in giving way."""
-
-    key: str
-    head: str
-    width: int
-    letter: str
-    show: Callable[[ProcessSample, Sequence[ProcessSample]], str]
-    keep: int
-    right: bool = True
-
-
-def _number(value: float | None, width: int) -> str:
-    return f"{'–' if value is None else round(value):>{width}}"
-
-
-def loader_words(process: ProcessSample, children: Sequence[ProcessSample]) -> str:
-    """``8 torch R6 D2``: how many workers of which kind, and how many of them are in which state."""
-    if process.role == "loader":
-        return f"{process.static.loader or 'python'} worker"
-    if process.role != "gpu":
-        return process.role
-    workers = [p for p in children if p.role == "loader"]
-    if not workers:
-        return process.static.loader or "–"
-    kinds = "+".join(dict.fromkeys(p.static.loader or "python" for p in workers))
-    states = Counter(p.state or "?" for p in workers)
-    return f"{len(workers)} {kinds} " + " ".join(f"{state}{n}" for state, n in sorted(states.items(), key=_state_order))
-
-
-def _state_order(item: tuple[str, int]) -> int:
-    return "RDSTZ?".find(item[0])
-
-
-COLUMNS: tuple[Column, ...] = (
-    Column("gpu", "GPU", 4, "g", lambda p, c: f"{'–' if p.gpu is None else p.gpu:>4}", 9),
-    Column("pid", "PID", 7, "p", lambda p, c: f"{p.pid:>7}", 9),
-    Column("user", "USER", 8, "u", lambda p, c: fit(p.static.user or "–", 8), 6, right=False),
-    Column("gpu_mem_bytes", "GPU-MEM", 8, "m", lambda p, c: size(p.gpu_mem_bytes, 8), 8),
-    Column("gpu_time_pct", "GPU% time", 9, "t", lambda p, c: _number(p.gpu_time_pct, 9), 4),
-    Column("cpu_pct", "CPU%", 6, "c", lambda p, c: _number(p.cpu_pct, 6), 7),
-    Column("loader", "LOADERS", 14, "l", lambda p, c: fit(loader_words(p, c), 14), 5, right=False),
-    Column("rss_bytes", "HOST-MEM", 8, "r", lambda p, c: size(p.rss_bytes, 8), 3),
-    Column("age_s", "TIME", 8, "a", lambda p, c: duration(p.age_s, 8), 2),
-    Column("job", "JOB", 11, "j", lambda p, c: fit(p.static.job or p.static.container or "", 11), 1, right=False),
-    Column("command", "COMMAND", 16, "n", lambda p, c: p.static.command or p.static.name or "", 10, right=False),
-)
-SORTABLE = {column.letter: column.key for column in COLUMNS}
+TAG = "* "
+"""Stands in the gutter behind the first column of a tagged process."""
+DEEPEST = 64
+"""Ancestors looked at before a chain is taken for a loop."""
 
 
 def key_of(process: ProcessSample) -> ProcessKey:
@@ -82,96 +41,132 @@ def shown_rows(frame: Frame, view: View) -> list[Shown]:
     """All rows of the table in order, whether or not they fit the screen."""
     snapshot = frame.snapshot
     starved = {gpu.static.index for gpu, d in zip(snapshot.gpus, frame.diagnoses, strict=True) if d.state == "starved"}
-    parents = [p for p in snapshot.processes if p.role == "gpu"]
-    holders = {p.pid for p in parents}
-    by_parent: dict[tuple[int | None, int | None], list[ProcessSample]] = {}
+    families, strays = _families(snapshot.processes)
+    passes, verdicts = view.filter.matches, verdict_words(frame) if view.filter else {}
+    found: list[Shown] = []
+    chosen: dict[ProcessKey, tuple[ProcessSample, ...]] = {}
+    for parent, children in families:
+        if view.filter and not passes(parent, children, verdicts.get(parent.gpu, "")):
+            passing = tuple(p for p in children if passes(p, (), verdicts.get(p.gpu, "")))
+            if not passing:
+                continue
+            chosen[key_of(parent)] = passing
+        found.append(Shown(parent, children, ""))
+    rows: list[Shown] = []
+    for shown in _sorted(found, view):
+        rows.append(shown)
+        parent = shown.process
+        # Children that passed without their parent are what was asked for: they show in a closed tree, too.
+        below = chosen.get(key_of(parent))
+        if below is None and (view.tree == "all" or (view.tree == "auto" and parent.gpu in starved)):
+            below = shown.children
+        rows += _branches(below or (), view)
+    rows += [Shown(p, (), "") for p in strays if not view.filter or passes(p, (), verdicts.get(p.gpu, ""))]
+    return rows
+
+
+def _branches(children: Sequence[ProcessSample], view: View) -> list[Shown]:
+    last, glyphs = len(children) - 1, view.glyphs
+    return [Shown(p, (), glyphs.last_branch if i == last else glyphs.branch) for i, p in enumerate(children)]
+
+
+def _families(
+    processes: Sequence[ProcessSample],
+) -> tuple[list[tuple[ProcessSample, tuple[ProcessSample, ...]]], list[ProcessSample]]:
+    """(each GPU process with what is below it by pid, what is below none)."""
+    parents = [p for p in processes if p.role == "gpu"]
+    ancestor = _gpu_ancestors(processes, {p.pid for p in parents})
+    below: dict[int, list[ProcessSample]] = {}
     strays: list[ProcessSample] = []
-    ancestor = _gpu_ancestors(snapshot.processes, holders)
-    for p in snapshot.processes:
+    for p in processes:
         if p.role == "gpu":
             continue
         owner = ancestor.get(p.pid)
         if owner is None:
             strays.append(p)
         else:
-            by_parent.setdefault((owner, None), []).append(p)
-    rows: list[Shown] = []
-    glyphs = view.glyphs
-    for parent in sorted(parents, key=_sort_key(view), reverse=_descending(view)):
-        children = tuple(sorted(by_parent.get((parent.pid, None), ()), key=lambda p: p.pid))
-        rows.append(Shown(parent, children, ""))
-        if view.tree == "all" or (view.tree == "auto" and parent.gpu in starved):
-            for i, child in enumerate(children):
-                branch = glyphs.last_branch if i == len(children) - 1 else glyphs.branch
-                rows.append(Shown(child, (), branch))
-    rows.extend(Shown(p, (), "") for p in strays)
-    return rows
+            below.setdefault(owner, []).append(p)
+    families = {pid: tuple(sorted(children, key=lambda p: p.pid)) for pid, children in below.items()}
+    return [(parent, families.get(parent.pid, ())) for parent in parents], strays
 
 
 def _gpu_ancestors(processes: Sequence[ProcessSample], holders: set[int]) -> dict[int, int]:
     """For each process below one that holds a GPU context, the pid of the nearest such ancestor."""
     parents = {p.pid: p.ppid for p in processes}
+    on_gpu: dict[int | None, list[int]] = {}
+    for p in processes:
+        if p.role == "gpu":
+            on_gpu.setdefault(p.gpu, []).append(p.pid)
     found: dict[int, int] = {}
     for p in processes:
         if p.role not in ("loader", "helper"):
             continue
         pid, steps = p.ppid, 0
-        while pid is not None and pid not in holders and steps < 64:
+        while pid is not None and pid not in holders and steps < DEEPEST:
             pid, steps = parents.get(pid), steps + 1
         if pid is not None and pid in holders:
             found[p.pid] = pid
-        else:
-            on_gpu = [q.pid for q in processes if q.role == "gpu" and q.gpu == p.gpu]
-            if len(on_gpu) == 1:
-                found[p.pid] = on_gpu[0]
+        elif len(only := on_gpu.get(p.gpu, ())) == 1:
+            found[p.pid] = only[0]
     return found
 
 
-def _sort_key(view: View) -> Callable[[ProcessSample], tuple[float | str, int, int]]:
-    name = view.sort
+def _sorted(rows: list[Shown], view: View) -> list[Shown]:
+    """By the chosen column, then GPU, then pid; what is not known stands last, whichever way the order goes."""
+    value = COLUMNS[view.sort].value
+    known: list[tuple[tuple[float, str], Shown]] = []
+    unknown: list[Shown] = []
+    for row in sorted(rows, key=_by_place):
+        found = value(row.process, row.children)
+        if found is None:
+            unknown.append(row)
+        else:
+            known.append(((0.0, found.lower()) if isinstance(found, str) else (found, ""), row))
+    known.sort(key=itemgetter(0), reverse=_descending(view))
+    return [row for _, row in known] + unknown
 
-    def key(p: ProcessSample) -> tuple[float | str, int, int]:
-        value = getattr(p.static, name, None) if name in ("user", "command", "job", "loader") else getattr(p, name)
-        if name in ("user", "command", "job", "loader"):
-            return (value or "", p.gpu or 0, p.pid)
-        return (-1.0 if value is None else float(value), -(p.gpu or 0), -p.pid)
 
-    return key
+def _by_place(row: Shown) -> tuple[int, int]:
+    return -1 if row.process.gpu is None else row.process.gpu, row.process.pid
 
 
 def _descending(view: View) -> bool:
-    rising = view.sort in ("gpu", "pid", "user", "command", "job", "loader")
-    return rising == view.inverted
+    return COLUMNS[view.sort].rising == view.inverted
 
 
-def columns_for(width: int) -> list[Column]:
-    """The columns that fit: they give way by rank, COMMAND takes what is left and keeps at least its width."""
-    kept = list(COLUMNS)
-    while sum(column.width + 2 for column in kept) > width and len(kept) > 3:
-        kept.remove(min(kept, key=lambda column: column.keep))
-    return kept
+def verdict_words(frame: Frame) -> dict[int | None, str]:
+    """GPU index → what its diagnosis says, in lower case, for the filter."""
+    return {d.index: " ".join((d.verdict, d.state, d.title, d.short, *_flag(d))).lower() for d in frame.diagnoses}
 
 
-def column_at(x: int, width: int) -> str | None:
-    """The key of the column whose head stands at a screen column."""
-    begin = 0
-    columns = columns_for(width)
-    for column in columns:
-        end = begin + column.width + 2
-        if begin <= x < end or (column is columns[-1] and x >= begin):
-            return column.key
-        begin = end
+def _flag(diagnosis: GpuDiagnosis) -> tuple[str, ...]:
+    return ("busy, not working",) if diagnosis.busy_not_working else ()
+
+
+def next_match(rows: Sequence[Shown], text: str, at: int, step: int) -> int | None:
+    """Position of the next (1) or previous (-1) row whose command, name, user, pid or job holds a text; goes round."""
+    wanted, count = text.lower(), len(rows)
+    for away in range(1, count + 1):
+        position = (at + step * away) % count
+        if any(wanted in words.lower() for words in searchable(rows[position].process)):
+            return position
     return None
 
 
 def title(frame: Frame, view: View, width: int, count: int) -> Row:
     glyphs = view.glyphs
     strong = "title" if view.focus == "processes" else "dim"
-    line = Line().add(f"{glyphs.rule} ", "rule").add(f"processes {count}", strong).add(" ", "rule")
-    head = next(column.head for column in COLUMNS if column.key == view.sort)
-    up = _descending(view)
-    text = f"by {head} {glyphs.sorted if up else glyphs.sorted_up}"
-    if width >= 100:
+    line = Line().add(f"{glyphs.rule} ", "rule").add(f"processes {count}", strong)
+    if view.filter:
+        # A filter that one has forgotten hides what one looks for: it stands out.
+        line.add(" pass ", "dim").add(
+            shorten(sanitise(view.filter.text), max(8, width // 2), glyphs.more), "level.yellow"
+        )
+    if view.tagged:
+        line.add(f"  {len(view.tagged)} tagged", "level.yellow")
+    line.add(" ", "rule")
+    text = f"by {COLUMNS[view.sort].head} {glyphs.sorted if _descending(view) else glyphs.sorted_up}"
+    if width >= 100 and not view.filter:
         text += f"   t tree: {view.tree}   o sort   [ ] GPU"
     if len(text) + line.width + 4 <= width:
         line.rule(width - len(text) - 3, glyphs.rule).add(f" {text} ", "dim")
@@ -180,10 +175,9 @@ def title(frame: Frame, view: View, width: int, count: int) -> Row:
 
 def head(view: View, width: int) -> Row:
     line = Line()
-    for column in columns_for(width):
-        sorted_by = column.key == view.sort
-        text = f"{column.head:>{column.width}}" if column.right else f"{column.head:<{column.width}}"
-        line.add(text, "strong" if sorted_by else "heading").add("  ", "heading")
+    for column, begin, wide in columns_for(width, view.columns):
+        text = f"{column.head:>{wide}}" if column.right else f"{column.head:<{wide}}"
+        line.to(begin, "heading").add(text[:wide], "strong" if column.key == view.sort else "heading")
     return line.row(width)
 
 
@@ -192,24 +186,34 @@ def row(shown: Shown, view: View, width: int, *, selected: bool) -> Row:
     process = shown.process
     style = "dim" if process.role in ("helper", "loader") else "level.yellow" if process.role == "orphan" else "text"
     line = Line()
-    columns = columns_for(width)
-    for column in columns:
-        if column.key == "gpu" and shown.branch:
-            line.add(f"{shown.branch:>{column.width}}", "dim")
-        elif column.key == "command":
-            line.add(fit(_command(process, view), max(1, width - line.width - 1), view.glyphs.more), style)
+    columns = columns_for(width, view.columns)
+    for column, begin, wide in columns:
+        line.to(begin, style)
+        if shown.branch and column.key == "gpu":
+            line.add(f"{shown.branch:>{wide}}", "dim")
+        elif column.flexible:
+            text = _command(process) if column.key == "command" else str(column.value(process, ()) or view.glyphs.dash)
+            line.add(fit(text, wide, view.glyphs.more), style)
         else:
             line.add(column.show(process, shown.children), style)
-        line.add("  ", style)
+        if column is columns[0].column and key_of(process) in view.tagged:
+            line.add(TAG, "level.yellow")
     return line.row(width, "select" if selected else None)
 
 
-def _command(process: ProcessSample, view: View) -> str:
+def _command(process: ProcessSample) -> str:
     text = process.static.command or process.static.name
     if text:
         return text
     reason = process.unavailable.get("command") or next(iter(process.unavailable.values()), "not visible in /proc")
     return f"({reason})"
+
+
+def nothing_words(frame: Frame, view: View) -> str:
+    """Why the table is empty."""
+    if view.filter and frame.snapshot.processes:
+        return f"none of {len(frame.snapshot.processes)} processes passes the filter: esc takes it away, f changes it"
+    return frame.snapshot.notices[0] if frame.snapshot.notices else "no process holds a GPU context"
 
 
 def cursor(rows: Sequence[Shown], frame: Frame, view: View) -> int:

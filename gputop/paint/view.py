@@ -7,6 +7,8 @@ from typing import Literal
 
 from gputop.monitor import Frame
 from gputop.paint.glyphs import COLOUR, Glyphs
+from gputop.paint.process_columns import DEFAULT
+from gputop.paint.process_filter import NO_FILTER, Filter
 from gputop.paint.replay_bar import Replay
 
 ProcessKey = tuple[int, int | None, int | None]
@@ -21,7 +23,10 @@ SPANS_S = (60.0, 120.0, 300.0, 600.0, 1800.0, 7200.0, 86400.0)
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The state of the main screen. ``gpu`` is a UUID; None follows what needs attention most."""
+    """The state of the main screen. ``gpu`` is a UUID; None follows what needs attention most.
+
+    ``columns`` are keys of ``process_columns.COLUMNS``; ``tagged`` processes are those that the next signal is for.
+    """
 
     glyphs: Glyphs = COLOUR
     gpu: str | None = None
@@ -31,6 +36,10 @@ class View:
     sort: str = "gpu_mem_bytes"
     inverted: bool = False
     tree: TreeMode = "auto"
+    columns: tuple[str, ...] = DEFAULT
+    filter: Filter = NO_FILTER
+    search: str = ""
+    tagged: frozenset[ProcessKey] = frozenset()
     span_s: float = 120.0
     layout: Layout = "auto"
     replay: Replay | None = None

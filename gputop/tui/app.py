@@ -15,9 +15,9 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from gputop.monitor import Frame, Monitor, Polled
-from gputop.paint import process_table
 from gputop.paint.keys import KEYS, REPLAY_KEYS
 from gputop.paint.main_screen import Painter
+from gputop.paint.process_columns import COLUMNS, SORTABLE, column_at
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
 from gputop.recording.memory import Memory, Past
@@ -226,7 +226,7 @@ class GputopApp(App[int]):
             return
         self._sorting = False
         event.stop()
-        key = process_table.SORTABLE.get(event.key.lower())
+        key = SORTABLE.get(event.key.lower())
         view = replace(self.view, message=None)
         self._see(view if key is None else replace(view, sort=key, inverted=event.key.isupper()))
 
@@ -276,7 +276,7 @@ class GputopApp(App[int]):
         monitor.acknowledge(gpu, badge_id)
 
     def _do_sort(self) -> None:
-        letters = "  ".join(f"{c.letter} {c.head}" for c in process_table.COLUMNS)
+        letters = "  ".join(f"{COLUMNS[k].letter} {COLUMNS[k].head}" for k in self.view.columns if COLUMNS[k].letter)
         self._sorting = True
         self._see(replace(self.view, message=f"sort by: {letters}  (capital inverts, esc leaves it)"))
 
@@ -361,7 +361,7 @@ class GputopApp(App[int]):
         elif target.kind == "process":
             self._see(replace(self.view, process=target.key))  # type: ignore[arg-type]
         elif target.kind == "header":
-            column = process_table.column_at(event.screen_x, self.size.width)
+            column = column_at(event.screen_x, self.size.width, self.view.columns)
             if column is not None:
                 inverted = not self.view.inverted if column == self.view.sort else False
                 self._see(replace(self.view, sort=column, inverted=inverted))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from gputop.monitor import Frame
 from gputop.paint import process_table
+from gputop.paint.process_filter import NO_FILTER
 from gputop.paint.view import Layout, TreeMode, View, selected_gpu, zoomed
 
 TREES: tuple[TreeMode, ...] = ("auto", "all", "none")
@@ -33,9 +34,12 @@ def changed(view: View, key_id: str, frame: Frame, page: int) -> View:
     if key_id == "invert":
         return replace(view, inverted=not view.inverted)
     if key_id == "sort_next":
-        keys = [column.key for column in process_table.COLUMNS]
-        return replace(view, sort=keys[(keys.index(view.sort) + 1) % len(keys)], inverted=False)
+        keys = view.columns
+        at = keys.index(view.sort) if view.sort in keys else -1
+        return replace(view, sort=keys[(at + 1) % len(keys)], inverted=False)
     if key_id == "release":
+        if view.filter:
+            return replace(view, filter=NO_FILTER, message=None)
         return replace(view, gpu=None, process=None, scroll=0, message=None)
     return view
 
