@@ -16,7 +16,8 @@ class Key(NamedTuple):
 
 
 KEYS: tuple[Key, ...] = (
-    Key("quit", "q,ctrl+c", "q  ctrl+c", "quit", "everywhere"),
+    Key("quit", "q", "q", "quit; close another screen", "everywhere"),
+    Key("interrupt", "ctrl+c", "ctrl+c", "quit, from any screen", "everywhere"),
     Key("help", "question_mark,h,f1", "?  h  F1", "this help", "everywhere"),
     Key("suspend", "ctrl+z", "ctrl+z", "suspend to the shell", "everywhere"),
     Key("layout", "c", "c", "layout: automatic, panes, list", "everywhere"),

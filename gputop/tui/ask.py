@@ -22,7 +22,6 @@ class Ask(ModalScreen[str | None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "cancel", priority=True),
-        Binding("ctrl+c", "cancel", priority=True),
     ]
 
     def __init__(self, question: str, text: str = "") -> None:
