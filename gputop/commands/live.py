@@ -15,6 +15,7 @@ from gputop.paint.terminal import Terminal, choose
 from gputop.sources.base import Source, UsageError
 
 if TYPE_CHECKING:
+    from gputop.model.inspection import ProcessAccess
     from gputop.monitor import Frame, Monitor
     from gputop.paint.view import View
 
@@ -29,8 +30,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     source = LocalSource(settings.interval, settings.gpus or None, settings.visible, settings.dcgm_url or None)
     source.open()
     from gputop.sources.marks import Marked, MarkListener
+    from gputop.sources.process_control import ProcessControl
 
-    return show(Marked(source, MarkListener()), settings, terminal)
+    return show(Marked(source, MarkListener()), settings, terminal, access=ProcessControl())
 
 
 def screen_terminal(settings: Settings) -> Terminal:
@@ -70,6 +72,7 @@ def show(
     *,
     monitor: Monitor | None = None,
     first: Frame | None = None,
+    access: ProcessAccess | None = None,
     demo: bool = False,
 ) -> int:
     """Run the screen on a source until the user leaves it; the exit status.
@@ -111,6 +114,7 @@ def show(
             monitor=monitor,
             first=first,
             replay_past=RecordedSource,
+            access=access,
             guard=guard,
             bell=settings.bell,
         )

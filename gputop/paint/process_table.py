@@ -106,7 +106,7 @@ def _gpu_ancestors(processes: Sequence[ProcessSample], holders: set[int]) -> dic
             pid, steps = parents.get(pid), steps + 1
         if pid is not None and pid in holders:
             found[p.pid] = pid
-        elif len(only := on_gpu.get(p.gpu, ())) == 1:
+        elif len(only := on_gpu.get(p.gpu, [])) == 1:
             found[p.pid] = only[0]
     return found
 

@@ -10,10 +10,11 @@ from functools import partial
 from typing import ClassVar
 
 from textual import events
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from gputop.model.inspection import ProcessAccess
 from gputop.monitor import Frame, Monitor, Polled
 from gputop.paint.keys import KEYS, REPLAY_KEYS
 from gputop.paint.main_screen import Painter
@@ -28,6 +29,7 @@ from gputop.tui.guard import TerminalGuard
 from gputop.tui.lines import Lines
 from gputop.tui.moves import changed
 from gputop.tui.player import Playable, Player
+from gputop.tui.process_keys import ProcessKeys
 
 LEAST_REPAINT_S = 0.05
 """Keys that repeat faster than this are painted together."""
@@ -47,7 +49,7 @@ class SnapshotReady(Message):
         return isinstance(message, SnapshotReady)
 
 
-class GputopApp(App[int]):
+class GputopApp(ProcessKeys):
     """Shows a live source, or plays a recording.
 
     Live, ``source`` and ``monitor`` are given and ``replay_past`` makes a played source of what the run keeps of
@@ -72,11 +74,12 @@ class GputopApp(App[int]):
         player: Player | None = None,
         first: Frame | None = None,
         replay_past: Callable[[Past], Playable] | None = None,
+        access: ProcessAccess | None = None,
         guard: TerminalGuard | None = None,
         bell: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(driver_class=guarded_driver(guard) if guard else None)
+        super().__init__(access=access, driver_class=guarded_driver(guard) if guard else None)
         self.animation_level = "none"
         self.view = view
         self.frame = first
@@ -242,7 +245,10 @@ class GputopApp(App[int]):
         # While a sort letter is awaited or another screen is open, letters are not commands.
         if self._sorting or len(self.screen_stack) > 1:
             return False
-        return self._player is not None or parameters[0] not in PLAYING
+        if self._player is not None:
+            # In the past the space bar plays.
+            return parameters[0] != "tag"
+        return parameters[0] not in PLAYING
 
     async def action_act(self, key_id: str) -> None:
         """Run the command of one key; ids as in ``gputop.paint.keys``."""

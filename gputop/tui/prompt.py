@@ -1,0 +1,63 @@
+"""A line of text asked for at the bottom of the screen, checked while it is typed, with a history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.widgets import Input, Label
+
+from gputop.tui.ask import Ask
+
+
+class Prompt(Ask):
+    """Gives the text on enter and None on escape; ``check`` says what is wrong with a text, or None.
+
+    ``check`` is called for every text that is typed, so that it may also show what the text does. Arrow keys walk
+    through ``history``, whose last entry is the newest.
+    """
+
+    CSS = """
+    Prompt #mistake { width: auto; max-width: 60%; padding: 0 1; text-style: reverse; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "walk(-1)", priority=True),
+        Binding("down", "walk(1)", priority=True),
+    ]
+
+    def __init__(
+        self, question: str, text: str, history: Sequence[str], check: Callable[[str], str | None] | None = None
+    ) -> None:
+        super().__init__(question, text)
+        self._history = (*history, text)
+        self._at = len(history)
+        self._check = check or (lambda _: None)
+
+    def compose(self) -> ComposeResult:
+        with Horizontal():
+            yield Label(self._question, markup=False)
+            answer = Input(self._text, select_on_focus=False)
+            answer.cursor_blink = False
+            yield answer
+            yield Label("", id="mistake", markup=False)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        mistake = self._check(event.value)
+        label = self.query_one("#mistake", Label)
+        label.update(mistake or "")
+        label.display = bool(mistake)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        # A text that means nothing is not taken: its mistake stands beside it.
+        if self._check(event.value) is None:
+            self.dismiss(event.value)
+
+    def action_walk(self, step: int) -> None:
+        """Put the next older (-1) or newer (1) text of the history into the line."""
+        self._at = max(0, min(len(self._history) - 1, self._at + step))
+        answer = self.query_one(Input)
+        answer.value = self._history[self._at]
+        answer.cursor_position = len(answer.value)
