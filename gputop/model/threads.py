@@ -1,0 +1,34 @@
+"""The threads of one process at one moment: read for one screen only, never recorded."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class ThreadSample(NamedTuple):
+    """One thread. ``run_pct`` and ``wait_pct`` are time on a core and queued for one, percent of one core.
+
+    Both are None at the first reading and where the kernel keeps no scheduler times; ``waiting_on`` is one of
+    ``sources.wait_channel``'s words, or None. ``run_ns`` and ``wait_ns`` are the counters that the rates come from.
+    """
+
+    tid: int
+    name: str
+    state: str
+    run_pct: float | None = None
+    wait_pct: float | None = None
+    waiting_on: str | None = None
+    run_ns: int | None = None
+    wait_ns: int | None = None
+
+
+class ThreadList(NamedTuple):
+    """The threads that were read, and how many there are in all; ``reason`` says why there are none.
+
+    ``t`` is seconds on the reader's clock.
+    """
+
+    t: float
+    threads: tuple[ThreadSample, ...] = ()
+    total: int = 0
+    reason: str | None = None

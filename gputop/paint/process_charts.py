@@ -1,0 +1,171 @@
+"""The charts and lanes of one process on the time axis of its screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gputop.model.snapshot import ProcessSample
+from gputop.monitor import Frame
+from gputop.paint.chart import Column, lane
+from gputop.paint.details import AXIS_WIDTH, LABEL_WIDTH, Block, chart_row
+from gputop.paint.glyphs import Glyphs
+from gputop.paint.line import Row, Span
+from gputop.paint.line_chart import area, round_top
+from gputop.paint.numbers import Field
+from gputop.paint.text import NOT_MEASURED, pct, rate, shorten, size
+from gputop.paint.time_axis import TimeAxis
+from gputop.paint.view import ProcessKey
+
+LANES: tuple[tuple[str, str, str], ...] = (
+    ("running", "run_pct", "lane.run"),
+    ("queued", "wait_pct", "lane.wait"),
+    ("disk", "in_disk_pct", "lane.disk"),
+    ("network", "on_network_pct", "lane.disk"),
+    ("asleep", "asleep_pct", "lane.idle"),
+    ("main", "main_pct", "lane.main"),
+)
+"""Label, series of the process history, style."""
+
+
+class ProcessSeries(NamedTuple):
+    """Columns of one process's history; ``now`` is its newest sample, None when it has ended."""
+
+    frame: Frame
+    key: ProcessKey
+    now: ProcessSample | None
+    axis: TimeAxis
+    cursor: int | None
+
+    def columns(self, name: str) -> list[Column]:
+        return self.frame.process_history.columns(self.key, name, self.axis.width_s, self.axis.columns)
+
+    def at(self, name: str) -> Column:
+        """The column's mean under the cursor; without a cursor what was measured last."""
+        if self.cursor is not None:
+            return self.columns(name)[self.cursor]
+        value: Column = getattr(self.now, name, None)
+        return value
+
+
+class _Chart(NamedTuple):
+    name: str
+    label: str
+    style: str
+    top: Callable[[float], float]
+    show: Callable[[float | None], str]
+
+
+def _cores(most: float) -> float:
+    return max(100.0, round_top(most))
+
+
+def _share(_: float) -> float:
+    return 100.0
+
+
+def _binary(most: float) -> float:
+    return round_top(max(most, 1.0) / 2**30) * 2**30
+
+
+def _traffic(most: float) -> float:
+    return round_top(max(most, 1e6))
+
+
+def _percent(value: float | None) -> str:
+    return NOT_MEASURED if value is None else f"{pct(value).strip()} %"
+
+
+def _bytes(value: float | None) -> str:
+    return NOT_MEASURED if value is None else size(value).strip()
+
+
+def _rate(value: float | None) -> str:
+    return rate(value).strip()
+
+
+CHARTS = (
+    _Chart("cpu_pct", "CPU", "area.board", _cores, _percent),
+    _Chart("gpu_time_pct", "GPU time", "area.work", _share, _percent),
+    _Chart("gpu_mem_bytes", "GPU mem", "area.mem", _binary, _bytes),
+    _Chart("rss_bytes", "host mem", "area.mem", _binary, _bytes),
+    _Chart("read_bytes_per_s", "read", "area.bus", _traffic, _rate),
+    _Chart("write_bytes_per_s", "write", "area.bus", _traffic, _rate),
+)
+
+
+def chart_blocks(series: ProcessSeries, rows: int, width: int, glyphs: Glyphs) -> list[Block]:
+    """A chart for each series that has values or a reason; quiet and missing ones take one row."""
+    blocks = []
+    for chart in CHARTS:
+        values = series.columns(chart.name)
+        known = [value for value in values if value is not None]
+        if not known:
+            if chart.name.startswith("gpu_") and (series.now is None or series.now.role != "gpu"):
+                continue
+            reason = None if series.now is None else series.now.unavailable.get(chart.name)
+            blocks.append(
+                _words(chart.label, f"n/a: {reason}" if reason else "nothing was measured", series, width, glyphs)
+            )
+        elif chart.name.endswith("_per_s") and not any(known):
+            blocks.append(_words(chart.label, "nothing in this time", series, width, glyphs))
+        else:
+            top = _device_memory(series) if chart.name == "gpu_mem_bytes" else None
+            blocks.append(_area(chart, values, top or chart.top(max(known)), series, rows, width, glyphs))
+    return blocks
+
+
+def _device_memory(series: ProcessSeries) -> float | None:
+    """All memory of the process's GPU."""
+    return next((g.mem_total_bytes for g in series.frame.snapshot.gpus if g.static.index == series.key[2]), None)
+
+
+def _area(
+    chart: _Chart, values: list[Column], top: float, series: ProcessSeries, rows: int, width: int, glyphs: Glyphs
+) -> Block:
+    def paint() -> list[Row]:
+        drawn = area(values, rows, glyphs, chart.style, top)
+        text = f"  {chart.show(series.at(chart.name))}"[: LABEL_WIDTH - 1]
+        labels: list[list[Span]] = [[(f"  {chart.label}", "dim")], [(text, "value")]]
+        after = {0: chart.show(top)[: AXIS_WIDTH - 1], rows - 1: "0"}
+        return [
+            chart_row(labels[row] if row < 2 else [], drawn[row], after.get(row, ""), width, series.cursor, glyphs)
+            for row in range(rows)
+        ]
+
+    return Block(rows, paint)
+
+
+def lane_blocks(series: ProcessSeries, width: int, glyphs: Glyphs) -> list[Block]:
+    """Where its time went: on a core, queued for one, in disk wait, on the network, asleep; and its main thread."""
+    return [_lane(series, spec, width, glyphs) for spec in LANES if any(v is not None for v in series.columns(spec[1]))]
+
+
+def _lane(series: ProcessSeries, spec: tuple[str, str, str], width: int, glyphs: Glyphs) -> Block:
+    label, name, style = spec
+
+    def paint() -> list[Row]:
+        values = series.columns(name)
+        newest = next((value for value in reversed(values[-3:]) if value is not None), None)
+        shown = newest if series.cursor is None else values[series.cursor]
+        drawn = [lane(values, glyphs, style)]
+        after = NOT_MEASURED if shown is None else f"{pct(shown)} %"
+        return [chart_row([(f"  {label}", "dim")], drawn, after, width, series.cursor, glyphs)]
+
+    return Block(1, paint)
+
+
+def _words(label: str, text: str, series: ProcessSeries, width: int, glyphs: Glyphs) -> Block:
+    said = shorten(text, series.axis.columns, glyphs.more).ljust(series.axis.columns)
+    return Block(1, lambda: [chart_row([(f"  {label}", "dim")], [(said, "dim")], "", width, series.cursor, glyphs)])
+
+
+def moment_fields(series: ProcessSeries) -> list[Field]:
+    """All values at the cursor; what is not known is left out."""
+    parts = [
+        (f"{chart.label} {chart.show(value)}", "text")
+        for chart in CHARTS
+        if (value := series.at(chart.name)) is not None
+    ]
+    lanes = [(label, series.at(name)) for label, name, _ in LANES if name != "asleep_pct"]
+    return parts + [(f"{label} {pct(value)} %", "dim") for label, value in lanes if value is not None]

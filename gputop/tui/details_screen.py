@@ -1,0 +1,119 @@
+"""What the screens of one GPU and of one process have in common: scrolling, the span of time, the cursor, repainting.
+
+The view is the main screen's own, so that both show the same span and the same GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from gputop.monitor import Frame
+from gputop.paint.details import LABEL_WIDTH, DetailsPainted, DetailsView, changed
+from gputop.paint.theme import Theme
+from gputop.paint.view import View
+from gputop.tui.lines import Lines
+
+LOOK_S = 0.25
+"""How often the screen looks whether there is a new frame. Looking costs nothing; only a new frame is painted."""
+WHEEL_ROWS = 3
+
+
+class DetailsScreen(Screen[None]):
+    """Painted rows on a time axis. ``frame`` and ``view`` give what is newest; ``see`` takes a changed view."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,enter", "close", priority=True),
+        Binding("up,k", "change('up')"),
+        Binding("down,j", "change('down')"),
+        Binding("pageup", "change('page_up')"),
+        Binding("pagedown,space", "change('page_down')"),
+        Binding("left", "change('left')"),
+        Binding("right", "change('right')"),
+        Binding("shift+left", "change('far_left')"),
+        Binding("shift+right", "change('far_right')"),
+        Binding("home", "change('oldest')"),
+        Binding("end", "change('newest')"),
+        Binding("plus,equals_sign", "change('longer')"),
+        Binding("minus", "change('shorter')"),
+    ]
+
+    def __init__(
+        self,
+        theme: Theme,
+        frame: Callable[[], Frame | None],
+        view: Callable[[], View],
+        see: Callable[[View], None],
+    ) -> None:
+        super().__init__()
+        self._theme = theme
+        self.newest = frame
+        self.view = view
+        self.see = see
+        self.state = DetailsView(view())
+        self._shown: Frame | None = None
+        self._painted: DetailsPainted | None = None
+
+    def details(self, frame: Frame, width: int, height: int) -> DetailsPainted:
+        """The screen's rows for its state."""
+        raise NotImplementedError
+
+    def compose(self) -> ComposeResult:
+        yield Lines(self._theme)
+
+    def on_mount(self) -> None:
+        self.set_interval(LOOK_S, self._look)
+        self.paint()
+
+    def on_resize(self) -> None:
+        self.paint()
+
+    def _look(self) -> None:
+        if self.newest() is not self._shown or self.view() != self.state.view:
+            self.paint()
+
+    def paint(self) -> None:
+        """Draw the newest frame."""
+        frame = self._shown = self.newest()
+        width, height = self.app.size
+        self.state = replace(self.state, view=self.view())
+        if frame is not None and width and height:
+            self._painted = self.details(frame, width, height)
+            self.query_one(Lines).set_rows(self._painted.rows)
+
+    def action_close(self) -> None:
+        self.dismiss()
+
+    def action_change(self, key_id: str) -> None:
+        """What a key does; ids as in ``gputop.paint.details.changed``."""
+        if self._painted is None:
+            return
+        self.state = changed(self.state, key_id, self._painted)
+        if self.state.view != self.view():
+            self.see(self.state.view)
+        self.paint()
+
+    def on_mouse_scroll_down(self) -> None:
+        self._wheel(WHEEL_ROWS)
+
+    def on_mouse_scroll_up(self) -> None:
+        self._wheel(-WHEEL_ROWS)
+
+    def _wheel(self, rows: int) -> None:
+        most = 0 if self._painted is None else self._painted.most_first
+        self.state = replace(self.state, first=max(0, min(most, min(self.state.first, most) + rows)))
+        self.paint()
+
+    def on_click(self, event: events.Click) -> None:
+        """A click into the charts reads that moment."""
+        axis = None if self._painted is None else self._painted.axis
+        column = event.screen_x - LABEL_WIDTH
+        if axis is not None and 0 <= column < axis.columns:
+            self.state = replace(self.state, cursor_t=axis.middle(column))
+            self.paint()

@@ -1,0 +1,329 @@
+"""The screen of one GPU: exact at every size, one axis for all charts, a cursor that reads, words for absence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from textual.app import App, ComposeResult
+
+from gputop.diagnosis.types import GpuDiagnosis
+from gputop.monitor import Frame, Monitor
+from gputop.output.ansi import plain_text
+from gputop.paint.details import LABEL_WIDTH, DetailsPainted, DetailsView, changed
+from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs
+from gputop.paint.gpu_details import gpu_details
+from gputop.paint.line_chart import area, marks, round_top, with_cursor
+from gputop.paint.provenance import ACTIVITY, SELDOM, provenance_rows
+from gputop.paint.text import cells
+from gputop.paint.theme import THEMES
+from gputop.paint.time_axis import TimeAxis, axis_for, axis_spans, stepped
+from gputop.paint.verdict_history import Stretch, standing, stretches, strip
+from gputop.paint.view import View
+from gputop.sources.nvml_questions import SELDOM as ASKED_SELDOM
+from gputop.tui.gpu_details_screen import GpuDetailsScreen
+from gputop.tui.lines import Lines
+from tests.frames import MOMENT, demo_frame
+from tests.scenes import GIB, T0, gpu, snap, train
+
+SIZES = [(40, 10), (80, 24), (100, 30), (120, 36), (160, 48), (200, 60), (300, 100), (20, 5), (5, 3), (1, 1)]
+
+
+def _painted(
+    frame: Frame, width: int = 160, height: int = 48, position: int = 0, state: DetailsView | None = None
+) -> DetailsPainted:
+    return gpu_details(frame, state or DetailsView(View()), frame.snapshot.gpus[position].static.uuid, width, height)
+
+
+def _text(frame: Frame, width: int = 160, height: int = 160, position: int = 0, **view: object) -> str:
+    state = DetailsView(View(**view))  # type: ignore[arg-type]
+    return plain_text(_painted(frame, width, height, position, state).rows)
+
+
+@pytest.mark.parametrize("glyphs", [COLOUR, MONO, ASCII], ids=lambda g: g.name)
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_every_size_is_filled_exactly_wherever_it_is_scrolled_to(width: int, height: int, glyphs: Glyphs) -> None:
+    for position in (0, 3, 7):
+        for first in (0, 7, 10**6):
+            for cursor_t in (None, MOMENT - 30.0):
+                state = DetailsView(View(glyphs=glyphs), first, cursor_t)
+                rows = _painted(demo_frame(), width, height, position, state).rows
+                assert len(rows) == height
+                assert {sum(cells(text) for text, _ in row) for row in rows} == {width}
+                if glyphs is ASCII:
+                    assert all(text.isascii() for row in rows for text, _ in row)
+
+
+@pytest.mark.parametrize("theme", THEMES.values(), ids=lambda theme: theme.name)
+def test_every_style_that_is_painted_exists_in_every_theme(theme: object) -> None:
+    for scenario in (None, "lost_gpu", "thermal", "no_sm_counter", "memory_leak"):
+        state = DetailsView(View(), 0, MOMENT - 30.0)
+        for row in _painted(demo_frame(scenario), 160, 160, 0, state).rows:
+            for _, style in row:
+                theme.look(style)  # type: ignore[attr-defined]
+
+
+def test_all_charts_lanes_and_tables_are_there() -> None:
+    text = _text(demo_frame(), position=3)
+    for word in ("UTIL", "verdict", "TENSOR", "DRAM", "POWER", "CLOCK", "slowed", "PCIe", "NVLink", "MEM", "TEMP"):
+        assert f"\n  {word}" in text
+    for lane in ("GPU idle", "loaders", "queued", "disk", "network", "main"):
+        assert f"\n  {lane}" in text
+    assert "verdicts, the newest first" in text
+    assert "FROM, OR WHY IT IS MISSING" in text
+
+
+def test_every_chart_stands_on_the_same_columns() -> None:
+    painted = _painted(demo_frame(), state=DetailsView(View(), 0, MOMENT - 60.0))
+    column = LABEL_WIDTH + painted.axis.column_of(MOMENT - 60.0)
+    hair = [row for row in plain_text(painted.rows).splitlines() if "│" in row]
+    assert len(hair) > 25
+    assert {row.index("│") for row in hair} == {column}
+
+
+def test_the_cursor_reads_the_values_of_its_column() -> None:
+    monitor = Monitor()
+    for tick in range(60):
+        frame = monitor.feed(snap(tick, gpu(util=float(tick), power_w=100.0 + tick), [train()]))
+    state = DetailsView(View(span_s=60.0))
+    painted = _painted(frame, 84, 30, state=state)
+    assert painted.axis.columns == 59
+    for _ in range(10):
+        state = changed(state, "left", painted)
+    text = plain_text(_painted(frame, 84, 30, state=state).rows)
+    line = next(row for row in text.splitlines() if row.startswith("  at "))
+    read = int(line.split("UTIL")[1].split()[0])
+    assert 47 <= read <= 50
+    assert f" {100 + read} W" in line or f" {99 + read} W" in line
+    assert state.cursor_t == pytest.approx(T0 + 49, abs=1.5)
+
+
+def test_the_cursor_runs_to_both_ends_and_back_to_now() -> None:
+    axis = TimeAxis(999, 2.0, 50)
+    assert stepped(axis, None, -1) == axis.middle(48)
+    assert stepped(axis, axis.middle(5), -10) == axis.middle(0)
+    assert stepped(axis, axis.middle(48), 1) == axis.middle(49)
+    assert stepped(axis, axis.middle(48), 10) is None
+    assert axis.column_of(axis.middle(13)) == 13
+    assert (axis.begin, axis.end) == (1900.0, 2000.0)
+    assert (axis.column_of(0.0), axis.column_of(1e9)) == (0, 49)
+
+
+def test_a_cursor_stays_at_its_time_while_the_charts_move_on() -> None:
+    state = DetailsView(View(), 0, MOMENT - 60.0)
+    before, after = _painted(demo_frame(), state=state), _painted(demo_frame(later_s=20), state=state)
+    assert after.axis.column_of(MOMENT - 60.0) < before.axis.column_of(MOMENT - 60.0)
+    late = DetailsView(View(), 0, MOMENT - 10_000.0)
+    text = plain_text(_painted(demo_frame(), state=late).rows)
+    assert next(row for row in text.splitlines() if "│" in row).index("│") == LABEL_WIDTH
+
+
+def test_keys_scroll_zoom_and_stop_at_the_ends() -> None:
+    painted = _painted(demo_frame(), 80, 24)
+    state = DetailsView(View())
+    assert changed(state, "up", painted).first == 0
+    assert changed(state, "page_down", painted).first == painted.room
+    assert changed(DetailsView(View(), 10**6), "down", painted).first == painted.most_first
+    assert changed(state, "longer", painted).view.span_s == 300.0
+    assert changed(DetailsView(View(span_s=86400.0)), "longer", painted).view.span_s == 86400.0
+    oldest = changed(state, "oldest", painted)
+    assert oldest.cursor_t == painted.axis.middle(0)
+    assert changed(oldest, "newest", painted).cursor_t is None
+    assert changed(oldest, "far_right", painted).cursor_t == painted.axis.middle(10)
+
+
+def test_axis_labels_are_true_and_never_overlap() -> None:
+    for width in (10, 30, 57, 100, 137, 276):
+        for span in (60.0, 300.0, 7200.0, 86400.0):
+            axis = axis_for(MOMENT, span, width)
+            for cursor in (None, 0, width // 2, width - 1):
+                spans = axis_spans(axis, 3600.0, cursor)
+                assert sum(len(text) for text, _ in spans) == width
+    axis = axis_for(MOMENT, 600.0, 120)
+    text = "".join(text for text, _ in axis_spans(axis, 0.0, None))
+    assert text.startswith("-10 min") and text.endswith("now")
+    label = next(word for word in text.split() if ":" in word)
+    t = axis.middle(text.index(label) + len(label) // 2)
+    seconds = sum(int(part) * unit for part, unit in zip(label.split(":"), (3600, 60, 1), strict=False))
+    assert abs(t % 86400 - seconds) <= axis.width_s
+
+
+def test_areas_keep_to_their_scale_and_leave_gaps() -> None:
+    rows = area([None, 0.0, 50.0, 100.0, 200.0], 2, COLOUR, "area.bus", 100.0)
+    top, bottom = (row[0][0] for row in rows)
+    assert (bottom[0], top[0], bottom[1]) == (" ", " ", " ")
+    assert bottom[2] in "▇█" and top[2] == " "
+    assert top[3] == top[4] == "▇"
+    assert area([5.0], 1, COLOUR, "area.bus", None)[0][0][0] == " "
+    assert area([0.6], 1, COLOUR, "area.bus", 100.0)[0][0][0] == "▁"
+
+
+def test_scales_are_round_and_seldom_change() -> None:
+    assert [round_top(value) for value in (0.0, 1.0, 1.1, 3.0, 7.0, 11e9)] == [1.0, 1.0, 2.0, 5.0, 10.0, 2e10]
+
+
+def test_the_worst_mark_wins_and_the_hair_line_is_one_cell() -> None:
+    spans = marks([("T", "level.red", [0.0, 10.0, None]), ("P", "level.yellow", [100.0, 100.0, 0.0])], 3)
+    assert spans == [("P", "level.yellow"), ("T", "level.red"), (" ", "text")]
+    assert with_cursor([("abc", "dim"), ("de", "text")], 3, COLOUR) == [("abc", "dim"), ("│", "strong"), ("e", "text")]
+    assert with_cursor([("abc", "dim")], 0, ASCII) == [("|", "strong"), ("bc", "dim")]
+
+
+def test_throttling_is_marked_with_its_reason_under_the_clock() -> None:
+    monitor = Monitor()
+    for tick in range(60):
+        frame = monitor.feed(snap(tick, gpu(throttle_reasons=0x40 if tick > 40 else 0), [train()]))
+    row = next(row for row in _text(frame, 100, 60, span_s=60.0).splitlines() if row.startswith("  slowed"))
+    assert "T heat" in row
+    chart = row[LABEL_WIDTH : LABEL_WIDTH + 75]
+    assert set(chart) == {" ", "T"}
+    assert 20 <= chart.count("T") <= 28
+    quiet = _text(demo_frame(), position=1)
+    assert "nothing held the clocks down" in quiet
+
+
+def test_memory_growth_is_told_by_the_rule_for_leaks_alone() -> None:
+    leaking = _text(demo_frame("memory_leak"))
+    assert "MB/min" in leaking and "full in" in leaking
+    assert "steady" in _text(demo_frame(), position=1)
+    monitor = Monitor()
+    for tick in range(20):
+        frame = monitor.feed(snap(tick, gpu(mem_used_bytes=(10 + tick) * GIB), [train()]))
+    assert "growth is judged over 10 min; 19 s are known" in _text(frame)
+
+
+def test_the_strip_and_the_list_show_the_same_verdicts() -> None:
+    frame = demo_frame()
+    d = frame.diagnoses[3]
+    listed = stretches(frame, d)
+    assert [entry.title for entry in listed][-1] == d.title
+    assert listed[-1].end is None and all(entry.end is not None for entry in listed[:-1])
+    assert [entry.end for entry in listed[:-1]] == [entry.begin for entry in listed[1:]]
+    text = _text(frame, position=3)
+    assert text.count(d.title) >= 3  # title, strip and list
+
+
+def test_the_strip_changes_where_the_verdict_does_and_has_a_glyph_for_each_level() -> None:
+    axis = TimeAxis(99, 1.0, 40)
+    listed = [Stretch(60.0, 80.0, "green", "working", ""), Stretch(80.0, None, "red", "starved: disk", "")]
+    colours, names = strip(listed, axis, MONO)
+    assert colours == [("●" * 20, "level.green"), ("■" * 20, "level.red")]
+    assert "".join(text for text, _ in names) == "working".ljust(20) + "starved: disk".ljust(20)
+    before, _ = strip([Stretch(90.0, None, "info", "x", "")], axis, COLOUR)
+    assert before[0] == (" " * 30, "text")
+    assert standing(listed, 79.0) is listed[0]
+    assert standing(listed, 10.0) is None
+
+
+def test_a_verdict_whose_finding_was_dropped_keeps_its_name_and_level() -> None:
+    frame = replace(demo_frame(), findings=())
+    old = (MOMENT - 600.0, "small_kernels", "A")
+    d: GpuDiagnosis = replace(frame.diagnoses[1], timeline=(old, (MOMENT - 300.0, "healthy", None)))
+    listed = stretches(frame, d)
+    assert (listed[0].level, listed[0].title) == ("red", "BUSY, NOT WORKING: small kernels")
+
+
+def test_what_is_not_measured_has_its_reason_and_no_chart() -> None:
+    rows = _text(demo_frame("no_sm_counter")).splitlines()
+    tensor = [row for row in rows if row.startswith("  TENSOR")]
+    assert len(tensor) == 1  # in the table of values alone, where the reason stands
+    assert "n/a" in tensor[0] and len(tensor[0].split("n/a")[1].strip()) > 10
+    activity = next(row for row in rows if row.startswith("  SM  ") and "bound from UTIL" in row)
+    assert "n/a" in activity
+
+
+def test_provenance_names_the_source_that_measures_now() -> None:
+    frame = demo_frame()
+    scraped = replace(frame.snapshot.gpus[1], sm_source="dcgm-exporter", sm_window_s=30.0, sm_age_s=4.0)
+    text = plain_text(provenance_rows(frame.snapshot, scraped, 120, COLOUR))
+    row = next(row for row in text.splitlines() if row.startswith("  SM  "))
+    assert "dcgm-exporter: DCGM_FI_PROF_SM_ACTIVE, mean of 30.0 s" in row and "4.0 s" in row
+    power = next(row for row in text.splitlines() if row.startswith("  POWER"))
+    assert "nvmlDeviceGetPowerUsage" in power and "fresh" in power
+    late = replace(frame.snapshot, stale={"nvml": 7.0})
+    text = plain_text(provenance_rows(late, scraped, 120, COLOUR))
+    assert "7 s" in next(row for row in text.splitlines() if row.startswith("  POWER"))
+
+
+def test_what_the_screen_calls_seldom_is_what_the_driver_is_asked_seldom() -> None:
+    assert frozenset(key for question in ASKED_SELDOM for key in question.keys) == SELDOM
+    assert "sm_active_pct" in ACTIVITY and "pcie_rx_bytes_per_s" not in ACTIVITY
+
+
+def test_a_lost_gpu_and_one_that_is_gone_are_said_in_words() -> None:
+    frame = demo_frame("lost_gpu", later_s=75)
+    lost = next(i for i, g in enumerate(frame.snapshot.gpus) if g.lost_reason)
+    assert "LOST since" in _text(frame, position=lost)
+    gone = gpu_details(frame, DetailsView(View()), "GPU-elsewhere", 80, 24)
+    assert "not in the snapshot" in plain_text(gone.rows) and len(gone.rows) == 24
+
+
+def test_marks_of_the_user_stand_at_their_time() -> None:
+    monitor = Monitor()
+    for tick in range(120):
+        frame = monitor.feed(snap(tick, gpu(), [train()]))
+    frame.history.mark(T0 + 60.0, None, "lr dropped")
+    row = next(row for row in _text(frame, 100, 60).splitlines() if row.startswith("  marks"))
+    axis = axis_for(T0 + 119, 120.0, 75)
+    assert row.index("lr dropped") == LABEL_WIDTH + axis.column_of(T0 + 60.0) + 2
+
+
+class Host(App[None]):
+    """The screen alone, on one frame."""
+
+    def __init__(self, frame: Frame) -> None:
+        super().__init__()
+        self.frame = frame
+        self.shown = View()
+
+    def compose(self) -> ComposeResult:
+        yield Lines(THEMES["dark"])
+
+    def see(self, view: View) -> None:
+        self.shown = view
+
+    def on_mount(self) -> None:
+        uuid = self.frame.snapshot.gpus[0].static.uuid
+        self.push_screen(GpuDetailsScreen(THEMES["dark"], lambda: self.frame, lambda: self.shown, self.see, uuid))
+
+    def rows(self) -> list[str]:
+        lines = self.screen.query_one(Lines)
+        return ["".join(s.text for s in strip) for strip in lines.render_lines(lines.size.region)]
+
+
+async def test_the_screen_scrolls_zooms_reads_and_closes() -> None:
+    app = Host(demo_frame())
+    async with app.run_test(size=(100, 30)) as pilot:
+        await pilot.pause()
+        assert {len(row) for row in app.rows()} == {100}
+        await pilot.press("plus")
+        assert app.shown.span_s == 300.0
+        assert "-5 min" in app.rows()[-2]
+        await pilot.press("left")
+        assert any(row.startswith("  at ") for row in app.rows())
+        await pilot.press("end")
+        assert not any(row.startswith("  at ") for row in app.rows())
+        await pilot.click(offset=(50, 10))
+        assert app.rows()[10][50] == "│"
+        await pilot.press("pagedown", "pagedown", "pagedown", "pagedown", "pagedown")
+        assert "ECC" in "\n".join(app.rows())
+        await pilot.press("]")
+        assert app.shown.gpu == demo_frame().snapshot.gpus[1].static.uuid
+        assert "1  H100" in app.rows()[1]
+        await pilot.press("escape")
+        assert not isinstance(app.screen, GpuDetailsScreen)
+
+
+async def test_the_screen_follows_new_frames_and_sizes() -> None:
+    app = Host(demo_frame())
+    async with app.run_test(size=(100, 30)) as pilot:
+        await pilot.pause()
+        clock = app.rows()[0]
+        app.frame = demo_frame(later_s=20)
+        screen = app.screen
+        assert isinstance(screen, GpuDetailsScreen)
+        screen._look()
+        assert app.rows()[0] != clock
+        await pilot.resize_terminal(60, 20)
+        await pilot.pause(0.1)
+        assert {len(row) for row in app.rows()} == {60}
