@@ -128,9 +128,7 @@ def test_no_more_colours_than_the_terminal_has(env: dict[str, str], wanted: byte
     with _started("demo", env=env) as program:
         program.press("jjj?")
         program.read_until("keys")
-        program.press("\x1b")
-        program.press("q")
-        program.press("q")
+        program.press("\x03")
         program.end()
         assert wanted in program.written
         assert re.search(unwanted + rb"[0-9;]*m", program.written) is None

@@ -11,7 +11,6 @@ from textual.pilot import Pilot
 
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Monitor
-from gputop.paint.line import Row
 from gputop.paint.view import View
 from gputop.recording.memory import Past
 from gputop.recording.reader import read_snapshots
@@ -19,7 +18,7 @@ from gputop.sources.recorded import RecordedSource
 from gputop.sources.simulated import snapshot_at
 from gputop.tui.app import GputopApp, SnapshotReady, newly_red
 from gputop.tui.help_screen import HelpScreen
-from gputop.tui.lines import Lines, changed_cells
+from gputop.tui.lines import Lines
 from tests.frames import MOMENT, demo_frame
 
 
@@ -282,13 +281,3 @@ async def test_a_crash_is_kept_for_one_line_and_prints_no_traceback(capfd: pytes
             await asyncio.sleep(0)
     assert isinstance(app.crash, ZeroDivisionError)
     assert "Traceback" not in capfd.readouterr().err
-
-
-def test_only_cells_that_changed_are_repainted() -> None:
-    before: Row = (("  UTIL ", "dim"), ("  97", "strong"), (" " * 20, "text"), ("12", "text"))
-    now: Row = (("  UTIL ", "dim"), ("  98", "strong"), (" " * 20, "text"), ("12", "text"))
-    assert changed_cells(before, now) == [(7, 11)]
-    far: Row = (("  UTIL ", "dim"), ("  98", "strong"), (" " * 20, "text"), ("13", "text"))
-    assert changed_cells(before, far) == [(7, 11), (31, 33)]
-    other: Row = (("  UTIL ", "dim"), ("  98", "dim"), (" " * 20, "text"), ("12", "text"))
-    assert changed_cells(before, other) == [(7, 11)]

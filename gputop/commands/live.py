@@ -117,6 +117,7 @@ def show(
             access=access,
             guard=guard,
             bell=settings.bell,
+            depth=terminal.depth,
         )
         wake.append(app.ready)
         app.run(mouse=settings.mouse)

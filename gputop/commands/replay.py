@@ -27,7 +27,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from gputop.tui.player import Player
 
     source = RecordedSource(recording, at=at, speed=args.speed, loop=args.loop)
-    app = GputopApp(first_view(settings, terminal), terminal.theme, player=Player(source), guard=guard)
+    app = GputopApp(
+        first_view(settings, terminal), terminal.theme, player=Player(source), guard=guard, depth=terminal.depth
+    )
     source.start(app.ready)
     try:
         app.run(mouse=settings.mouse)

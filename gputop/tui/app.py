@@ -16,14 +16,16 @@ from textual.message import Message
 
 from gputop.model.inspection import ProcessAccess
 from gputop.monitor import Frame, Monitor, Polled
+from gputop.output.ansi_diff import Differ
 from gputop.paint.keys import KEYS, REPLAY_KEYS
 from gputop.paint.main_screen import Painter
 from gputop.paint.process_columns import COLUMNS, SORTABLE, column_at
+from gputop.paint.terminal import Depth
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
 from gputop.recording.encode import rounded
 from gputop.recording.memory import Memory, Past
-from gputop.tui.driver import guarded_driver
+from gputop.tui.driver import Outlet, guarded_driver
 from gputop.tui.evidence import Evidence
 from gputop.tui.guard import TerminalGuard
 from gputop.tui.lines import Lines
@@ -77,9 +79,14 @@ class GputopApp(ProcessKeys):
         access: ProcessAccess | None = None,
         guard: TerminalGuard | None = None,
         bell: bool = False,
+        depth: Depth = "truecolor",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(access=access, driver_class=guarded_driver(guard) if guard else None)
+        outlet = Outlet()
+        super().__init__(access=access, driver_class=guarded_driver(guard, outlet) if guard else None)
+        # Without a guard there is no terminal: a test's pilot reads what the compositor draws.
+        self._outlet = outlet if guard else None
+        self._depth = depth
         self.animation_level = "none"
         self.view = view
         self.frame = first
@@ -102,7 +109,10 @@ class GputopApp(ProcessKeys):
     # -- life -------------------------------------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
-        yield Lines(self._look)
+        if self._outlet is None:
+            yield Lines(self._look)
+        else:
+            yield Lines(self._look, self._outlet.write, Differ(self._look, self._depth))
 
     def on_mount(self) -> None:
         if self._guard is not None:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from gputop.paint.column_choice import column_rows, listed, moved, toggled
+from gputop.paint.column_choice import column_rows, heading_rows, listed, moved, toggled
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Row
 from gputop.paint.process_columns import DEFAULT
@@ -38,7 +38,7 @@ class ColumnsScreen(ListScreen):
         return len(listed(self._columns))
 
     def above(self) -> int:
-        return 3
+        return len(heading_rows(self._columns, self.app.size.width))
 
     def rows(self, width: int) -> list[Row]:
         return column_rows(self._columns, self._key, self._glyphs, width)

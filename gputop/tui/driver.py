@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
@@ -15,13 +16,27 @@ WEDGED_S = 1.0
 """A loop that has not answered for this long is taken to be blocked by a terminal that nobody drains."""
 
 
-def guarded_driver(guard: TerminalGuard) -> type[Driver]:
+class Outlet:
+    """Where text goes to the terminal, past the compositor but in order with what it writes."""
+
+    driver: Driver | None = None
+
+    def write(self, text: str) -> None:
+        if self.driver is not None:
+            self.driver.write(text)
+
+
+def guarded_driver(guard: TerminalGuard, outlet: Outlet) -> type[Driver]:
     """A driver class that leaves by the guard when the event loop gives no sign of life after a key to quit.
 
     The input thread sees the key even when the loop is blocked in a full writer queue.
     """
 
     class GuardedDriver(LinuxDriver):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            outlet.driver = self
+
         def process_message(self, message: Message) -> None:
             if isinstance(message, Key) and message.key in ("ctrl+c", "q"):
                 self._leave_if_wedged()

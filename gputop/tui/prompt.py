@@ -20,8 +20,9 @@ class Prompt(Ask):
     through ``history``, whose last entry is the newest.
     """
 
-    CSS = """
-    Prompt #mistake { width: auto; max-width: 60%; padding: 0 1; text-style: reverse; }
+    # A screen's CSS counts for its own type only, not for those derived from it.
+    CSS = f"""{Ask.CSS.replace("Ask ", "Prompt ")}
+    Prompt #mistake {{ width: auto; max-width: 60%; padding: 0 1; text-style: reverse; }}
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "walk(-1)", priority=True),

@@ -1,0 +1,49 @@
+"""The shortest way from one screen to the next: after it a terminal shows exactly the second."""
+
+from __future__ import annotations
+
+import pyte
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gputop.output.ansi import ansi_text
+from gputop.output.ansi_diff import Differ, changed_runs
+from gputop.paint.line import Line, Row
+from gputop.paint.theme import THEMES
+
+WIDTH, HEIGHT = 30, 4
+STYLES = ("text", "dim", "level.red", "select", "gap.sm_on_gap", "alarm.title")
+spans = st.tuples(st.text("ab█▄ 訓", min_size=1, max_size=12), st.sampled_from(STYLES))
+rows = st.lists(spans, max_size=5).map(lambda parts: Line().add_all(parts).row(WIDTH))
+screens = st.lists(rows, min_size=HEIGHT, max_size=HEIGHT)
+
+
+def _shown(text: str) -> list[list[object]]:
+    screen = pyte.Screen(WIDTH, HEIGHT)
+    pyte.Stream(screen).feed(text)
+    return [[screen.buffer[y][x] for x in range(WIDTH)] for y in range(HEIGHT)]
+
+
+@given(screens, screens)
+def test_a_terminal_that_gets_the_changes_shows_the_second_screen(before: list[Row], now: list[Row]) -> None:
+    theme = THEMES["dark"]
+    first = ansi_text(before, theme, newline="\r\n")
+    changes = Differ(theme, "truecolor").changes(before, now)
+    assert _shown(first + changes) == _shown("\x1b[H" + ansi_text(now, theme, newline="\r\n"))
+
+
+def test_equal_screens_cost_no_byte() -> None:
+    screen = [Line().add("same", "text").row(WIDTH)] * HEIGHT
+    assert Differ(THEMES["dark"], "256").changes(screen, list(screen)) == ""
+
+
+def test_a_number_that_changes_costs_a_few_bytes() -> None:
+    before = [Line().add("UTIL  97", "text").row(WIDTH)]
+    now = [Line().add("UTIL  98", "text").row(WIDTH)]
+    assert Differ(THEMES["mono"], "none").changes(before, now) == "\x1b[1;8H\x1b[0m8\x1b[0m"
+
+
+def test_runs_that_are_close_are_written_as_one() -> None:
+    was = [(char, "text") for char in "a" * 40]
+    becomes = [(char, "text") for char in "b" + "a" * 5 + "b" + "a" * 20 + "b" + "a" * 12]
+    assert changed_runs(was, becomes) == [(0, 7), (27, 28)]
