@@ -33,6 +33,16 @@ class _Parser(argparse.ArgumentParser):
         self.exit(USAGE_ERROR)
 
 
+class _ManPage(argparse.Action):
+    """Prints the manual page and ends, as --help does."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from gputop.output.man_page import man_page
+
+        sys.stdout.write(man_page(parser))
+        parser.exit()
+
+
 def _common() -> _Parser:
     """Options that every command takes, before or after its name. Absent ones leave no trace."""
     parser = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
@@ -64,6 +74,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"gputop {__version__}")
+    top.add_argument("--man", action=_ManPage, nargs=0, help="print the manual page: gputop --man | man -l -")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
 
     def command(name: str, text: str) -> argparse.ArgumentParser:
@@ -133,6 +144,14 @@ def parser() -> argparse.ArgumentParser:
     config_form.add_argument("--path", action="store_true", help="where the configuration file is, or would be")
     config_form.add_argument("--init", action="store_true", help="write one with every setting commented out")
     config_form.add_argument("--check", action="store_true", help="say what is wrong with it, line by line")
+
+    completion = command("completion", "completion for your shell, to be sourced or installed")
+    completion.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh"), help="bash, zsh, fish or tcsh")
+
+    serve = command("serve", "the screen in a browser: read-only, on this machine's loopback")
+    serve.add_argument("source", nargs="?", help="demo, or a recording; without it this machine is watched")
+    serve.add_argument("scenario", nargs="?", help="with demo: one scenario instead of the whole node")
+    serve.add_argument("--port", type=int, default=8000, metavar="N", help="port (default 8000; 0: any free one)")
 
     shot = command("screenshot", "a picture of the screen, without a terminal")
     shot.add_argument("source", help="demo, or a recording")

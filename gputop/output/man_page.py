@@ -1,0 +1,103 @@
+"""The manual page in roff (man(7)), from the same parser as the command line itself."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+
+from gputop import __version__
+
+COMMON = "options of every command"
+"""Title of the argument group that is described once and not again for each command."""
+EXIT = (
+    ("0", "all is well; with diagnose: nothing is wrong"),
+    ("1", "diagnose found something; or an internal error"),
+    ("2", "wrong use or a malformed configuration"),
+    ("3", "this machine cannot measure; `gputop demo` runs anywhere"),
+)
+"""What the exit status says; 128 and a signal's number where one ended the program."""
+ENVIRONMENT = (
+    ("GPUTOP_CONFIG", "the configuration file to read"),
+    ("GPUTOP_NAME", "a setting: GPUTOP_INTERVAL=2 is --interval 2"),
+    ("NO_COLOR", "draw without colours"),
+    ("COLORFGBG", "tells a light terminal from a dark one"),
+    ("CUDA_VISIBLE_DEVICES", "with --visible: the GPUs to watch"),
+)
+
+
+def man_page(parser: argparse.ArgumentParser) -> str:
+    """The page of the whole command line, section 1."""
+    prog, description = parser.prog, parser.description or ""
+    lines = [
+        f'.TH {prog.upper()} 1 "" "{prog} {__version__}" "User Commands"',
+        ".SH NAME",
+        _text(f"{prog} - {description}"),
+        ".SH SYNOPSIS",
+        f".B {prog}",
+        r"[\fIOPTIONS\fR] [\fICOMMAND\fR]",
+        ".SH DESCRIPTION",
+        _text(parser.epilog or ""),
+        ".SH OPTIONS",
+    ]
+    common = _group(parser, COMMON)
+    own = [action for action in parser._actions if action.option_strings and action not in common]
+    lines += [line for action in own + common for line in _described(action)]
+    lines.append(".SH COMMANDS")
+    for name, command in _commands(parser):
+        lines += [".SS " + _text(_usage(name, command)), _text((command.description or "").rstrip(".") + ".")]
+        shared = _group(command, COMMON)
+        for action in command._actions:
+            if action not in shared and not isinstance(action, argparse._HelpAction) and action.help:
+                lines += _described(action)
+    for title, rows in (("EXIT STATUS", EXIT), ("ENVIRONMENT", ENVIRONMENT)):
+        lines.append(f".SH {title}")
+        for head, text in rows:
+            lines += [".TP", f".B {_text(head)}", _text(text)]
+    lines += [".SH FILES", _text(f"`{prog} config --path` says where the configuration file is.")]
+    return "\n".join(lines) + "\n"
+
+
+def _group(parser: argparse.ArgumentParser, title: str) -> list[argparse.Action]:
+    return [action for group in parser._action_groups if group.title == title for action in group._group_actions]
+
+
+def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            yield from action.choices.items()
+
+
+def _usage(name: str, command: argparse.ArgumentParser) -> str:
+    """A command with its positional arguments."""
+    parts = [name]
+    for action in command._actions:
+        if not action.option_strings:
+            value = _value(action) or action.dest.upper()
+            parts.append(f"[{value}]" if action.nargs == "?" else f"{value} ..." if action.nargs == "+" else value)
+    return " ".join(parts)
+
+
+def _value(action: argparse.Action) -> str:
+    """The name of the value that an argument takes; empty for a switch."""
+    if action.nargs == 0:
+        return ""
+    if isinstance(action.metavar, str):
+        return action.metavar
+    return action.dest.upper().replace("_", "-")
+
+
+def _described(action: argparse.Action) -> Sequence[str]:
+    value = _value(action)
+    if action.option_strings:
+        names = ", ".join(rf"\fB{_text(option)}\fR" for option in action.option_strings)
+        head = names + (rf" \fI{_text(value)}\fR" if value else "")
+    else:
+        head = rf"\fI{_text(value)}\fR"
+    return [".TP", head, _text(action.help or "")]
+
+
+def _text(text: str) -> str:
+    """Text that roff takes as it is: nothing at the beginning of a line is a request, no hyphen is broken."""
+    escaped = text.replace("\\", r"\e").replace("-", r"\-")
+    escaped = "".join(char if char.isascii() else rf"\[u{ord(char):04X}]" for char in escaped)
+    return "\n".join(rf"\&{line}" if line.startswith((".", "'")) else line for line in escaped.splitlines())
