@@ -82,17 +82,17 @@ class Monitor:
             self._diagnoser = Diagnoser(self._interval_s)
             self._sm_sources.clear()
         self._last_t = snapshot.t
-        history, t = self._history, snapshot.t
+        history, t, interval_s = self._history, snapshot.t, snapshot.interval_s
         diagnoses = self._diagnoser.observe(snapshot)
         for gpu in snapshot.gpus:
             uuid = gpu.static.uuid
             values = {name: getattr(gpu, name) for name in GPU_SERIES}
             values.update(slowed(gpu))
             values.update(self._diagnoser.lanes(uuid))
-            history.add(t, uuid, values)
+            history.add(t, uuid, values, interval_s)
             self._mark_switch(gpu, t)
-        history.add(t, "host", _host_values(snapshot.host))
-        self._processes.observe(t, snapshot.processes)
+        history.add(t, "host", _host_values(snapshot.host), interval_s)
+        self._processes.observe(t, snapshot.processes, interval_s)
         for event in snapshot.events:
             key = next((g.static.uuid for g in snapshot.gpus if g.static.index == event.gpu), None)
             history.mark(event.t, key, event.text)

@@ -128,3 +128,13 @@ def test_marks_are_found_by_key_and_time() -> None:
     for t, key, text in ((T0, "a", "early"), (T0 + 5, "b", "other"), (T0 + 6, None, "all"), (T0 + 7, "a", "mine")):
         history.mark(t, key, text)
     assert history.marks_within("a", T0 + 1, T0 + 10) == [(T0 + 6, "all"), (T0 + 7, "mine")]
+
+
+def test_a_sample_stands_for_as_long_as_its_own_source_aims_at() -> None:
+    """A recording taken every five seconds, and the coarse past of a scenario, have no holes between their samples."""
+    history = History()
+    for second in range(0, 60, 5):
+        history.add(MOMENT + second, "a", {"x": 1.0}, 5.0)
+    assert history.columns("a", "x", 1.0, 50) == [1.0] * 50
+    history.add(MOMENT + 100, "a", {"x": 1.0}, 5.0)
+    assert history.columns("a", "x", 1.0, 20) == [None] * 15 + [1.0] * 5

@@ -22,21 +22,27 @@ GAP_INTERVALS = 2.5
 class _Ring:
     """Times and named values in arrays that grow to a fixed capacity and are then overwritten in a circle."""
 
-    __slots__ = ("capacity", "count", "times", "values")
+    __slots__ = ("capacity", "count", "spans", "times", "values")
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.count = 0
         self.times = array("d")
+        self.spans = array("f")
+        """Seconds before its time that each sample stands for."""
         self.values: dict[str, array[float]] = {}
 
-    def push(self, t: float, values: Mapping[str, float | None]) -> None:
+    def push(self, t: float, values: Mapping[str, float | None], interval_s: float) -> None:
         slot = self.count % self.capacity
         grow = len(self.times) <= slot
+        since = t - self.times[slot - 1] if self.count else 0.0
+        span = since if 0.0 < since <= GAP_INTERVALS * interval_s else interval_s
         if grow:
             self.times.append(t)
+            self.spans.append(span)
         else:
             self.times[slot] = t
+            self.spans[slot] = span
         for name in values.keys() - self.values.keys():
             self.values[name] = array("f", [nan]) * (len(self.times) - (1 if grow else 0))
         for name, column in self.values.items():
@@ -95,11 +101,11 @@ class _Track:
         self.minute: int | None = None
         self.sums: dict[str, list[float]] = {}
 
-    def push(self, t: float, values: Mapping[str, float | None]) -> None:
+    def push(self, t: float, values: Mapping[str, float | None], interval_s: float) -> None:
         minute = floor(t / MINUTE_S)
         if self.minute is not None and minute != self.minute:
             means = {name: total / n for name, (n, total) in self.sums.items()}
-            self.minutes.push((self.minute + 1) * MINUTE_S, means)
+            self.minutes.push((self.minute + 1) * MINUTE_S, means, MINUTE_S)
             self.sums.clear()
         self.minute = minute
         for name, value in values.items():
@@ -110,7 +116,7 @@ class _Track:
                 else:
                     total[0] += 1.0
                     total[1] += value
-        self.fast.push(t, values)
+        self.fast.push(t, values, interval_s)
 
 
 class History:
@@ -125,12 +131,16 @@ class History:
         self.marks: deque[tuple[float, str | None, str]] = deque(maxlen=256)
         """Moments worth a line in a chart: time, key (None for all), text."""
 
-    def add(self, t: float, key: str, values: Mapping[str, float | None]) -> None:
-        """Append one sample. Times must not run backwards within a key; the monitor starts afresh when they do."""
+    def add(self, t: float, key: str, values: Mapping[str, float | None], interval_s: float | None = None) -> None:
+        """Append one sample. Times must not run backwards within a key; the monitor starts afresh when they do.
+
+        ``interval_s`` is the distance that its source aims at, where that is not the history's own: a recording and
+        the past of a scenario may be coarser.
+        """
         track = self._tracks.get(key)
         if track is None:
             track = self._tracks[key] = _Track(self._capacity)
-        track.push(t, values)
+        track.push(t, values, interval_s or self._interval_s)
         self.latest_t = t
 
     def mark(self, t: float, key: str | None, text: str) -> None:
@@ -207,13 +217,12 @@ class History:
         values = ring.values.get(name)
         if values is None:
             return
-        times, interval, capacity = ring.times, self._interval_s, ring.capacity
+        times, spans, capacity = ring.times, ring.spans, ring.capacity
         oldest = ring.count - len(times)
         for sequence in range(max(chart.seen, oldest), ring.count):
             value = values[sequence % capacity]
             if isnan(value):
                 continue
             t = times[sequence % capacity]
-            span = t - times[(sequence - 1) % capacity] if sequence > oldest else interval
-            chart.cover(t - (span if 0.0 < span <= GAP_INTERVALS * interval else interval), t, value)
+            chart.cover(t - spans[sequence % capacity], t, value)
         chart.seen = ring.count

@@ -38,8 +38,11 @@ class ProcessHistory:
         """Unix time of the newest values."""
         return self._history.latest_t
 
-    def observe(self, t: float, processes: Sequence[ProcessSample]) -> None:
-        """Take one snapshot's processes in. Times must not run backwards; the monitor starts afresh when they do."""
+    def observe(self, t: float, processes: Sequence[ProcessSample], interval_s: float = 1.0) -> None:
+        """Take one snapshot's processes in; ``interval_s`` is the snapshot's.
+
+        Times must not run backwards; the monitor starts afresh when they do.
+        """
         if t - self._t < LEAST_STEP_S:
             return
         self._t = t
@@ -49,7 +52,7 @@ class ProcessHistory:
             key = (process.pid, process.starttime, process.gpu)
             self._seen.pop(key, None)
             self._seen[key] = t
-            self._history.add(t, _name(key), _values(process))
+            self._history.add(t, _name(key), _values(process), max(1.0, interval_s))
         self._forget(t)
 
     def holds(self, key: ProcessKey) -> bool:

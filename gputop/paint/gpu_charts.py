@@ -6,6 +6,7 @@ Every series is read once a paint; the chart, the label beside it and the line o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gputop.diagnosis.rows import pcie_capacity
@@ -32,16 +33,22 @@ MARK_SERIES = (
 """Letter, style, series and legend of what slows a GPU down, the worst first."""
 
 
-class Series(NamedTuple):
-    """Columns of history of one GPU; ``at`` gives the value at the cursor, or the newest one."""
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Columns of history of one GPU, each read once; ``at`` gives the value at the cursor, or the newest one."""
 
     frame: Frame
     gpu: GpuSample
     axis: TimeAxis
     cursor: int | None
+    _read: dict[str, list[Column]] = field(default_factory=dict)
 
     def columns(self, name: str) -> list[Column]:
-        return self.frame.history.columns(self.gpu.static.uuid, name, self.axis.width_s, self.axis.columns)
+        columns = self._read.get(name)
+        if columns is None:
+            history, axis = self.frame.history, self.axis
+            columns = self._read[name] = history.columns(self.gpu.static.uuid, name, axis.width_s, axis.columns)
+        return columns
 
     def at(self, name: str) -> Column:
         """The column's mean under the cursor; without a cursor what was measured last."""
@@ -151,14 +158,15 @@ def gap_block(series: Series, rows: int, width: int, glyphs: Glyphs, labels: lis
     return Block(rows, paint)
 
 
-def is_quiet(chart: Chart, series: Series) -> bool:
-    """Whether a link carried nothing at all in this time."""
-    return chart.name.endswith("_bytes_per_s") and not any(series.columns(chart.name))
+def quiet_links(found: Sequence[Chart], series: Series) -> list[str]:
+    """Names of the charts of links that carried nothing at all in this time, in either direction."""
+    links = [chart.name for chart in found if chart.name.endswith("_bytes_per_s")]
+    return [name for name in links if not any(any(series.columns(n)) for n in links if n[:4] == name[:4])]
 
 
 def quiet_block(chart: Chart, series: Series, width: int, glyphs: Glyphs) -> Block:
     """A link without traffic in one row."""
-    return _words(chart.label, "no traffic in this time", series, width, glyphs)
+    return _words(chart.label.partition(" ")[0], "no traffic in this time", series, width, glyphs)
 
 
 def chart_block(chart: Chart, series: Series, rows: int, width: int, glyphs: Glyphs) -> Block:

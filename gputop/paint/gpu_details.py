@@ -23,7 +23,7 @@ from gputop.paint.gpu_charts import Series
 from gputop.paint.line import Line, Row
 from gputop.paint.line_chart import with_cursor
 from gputop.paint.numbers import fields, number_labels
-from gputop.paint.provenance import provenance_rows
+from gputop.paint.provenance import PROVENANCE_ROWS, provenance_rows
 from gputop.paint.text import clock_time, pct, sanitise, shorten, span_words
 from gputop.paint.time_axis import axis_for
 from gputop.paint.verdict_history import Stretch, list_rows, standing, stretches, strip
@@ -32,6 +32,8 @@ from gputop.paint.words import gpu_label
 SIZES = ((16, 4), (14, 3), (12, 3), (10, 3), (10, 2), (8, 2), (6, 2))
 """(rows of the gap chart, rows of every other chart), tried from roomy to tight; the tightest scrolls."""
 MOST_VERDICTS = 20
+ONE_LINE = 240
+"""From this width on all values of a moment fit one row."""
 
 
 def position_of(frame: Frame, uuid: str) -> int | None:
@@ -89,7 +91,7 @@ def _foot(series: Series, state: DetailsView, listed: list[Stretch], width: int,
     if not parts:
         parts = [("nothing was measured at this time", "dim")]
     left = parts
-    for line in range(1 if height < 16 else 2):
+    for line in range(1 if height < 16 or width >= ONE_LINE else 2):
         start = (
             Line().to(2).add(f"at {clock_time(t, view.utc_offset_s)}", "key").add("  ") if line == 0 else Line().to(2)
         )
@@ -107,8 +109,8 @@ def _blocks(
     gpu, d = series.gpu, frame.diagnoses[position]
     found = charts.charts_for(gpu, series, glyphs)
     lanes = charts.lane_blocks(series, width, glyphs)
-    quiet = {chart.name for chart in found if charts.is_quiet(chart, series)}
-    fixed = 2 + 1 + 1 + len(lanes) + len(quiet)
+    quiet = charts.quiet_links(found, series)
+    fixed = 2 + 1 + 1 + len(lanes) + len(quiet) // 2
     tall = len(found) - len(quiet)
     gap_rows, other = next(
         (size for size in SIZES if size[0] + size[1] * tall + fixed <= room), (max(4, min(6, room // 2)), 2)
@@ -120,7 +122,8 @@ def _blocks(
     blocks.append(Block(2, lambda: _strip_rows(series, listed, width, glyphs)))
     for chart in found:
         if chart.name in quiet:
-            blocks.append(charts.quiet_block(chart, series, width, glyphs))
+            if "_rx_" in chart.name:
+                blocks.append(charts.quiet_block(chart, series, width, glyphs))
             continue
         blocks.append(charts.chart_block(chart, series, other, width, glyphs))
         if chart.name == "sm_clock_mhz":
@@ -138,10 +141,9 @@ def _blocks(
     name = f"values of GPU {gpu_label(gpu)} and where they are from"
     if frame.snapshot.machine.source == "simulated":
         name += ": simulated here, named as on a real GPU"
-    values = provenance_rows(frame.snapshot, gpu, width, glyphs)
     blocks.append(Block(1, lambda: [Line().row(width)]))
     blocks.append(Block(1, lambda: [heading(shorten(name, width - 6), width, glyphs)]))
-    blocks.append(Block(len(values), lambda: values))
+    blocks.append(Block(PROVENANCE_ROWS, lambda: provenance_rows(frame.snapshot, gpu, width, glyphs)))
     return blocks
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gputop.model.snapshot import ProcessSample
@@ -28,17 +29,23 @@ LANES: tuple[tuple[str, str, str], ...] = (
 """Label, series of the process history, style."""
 
 
-class ProcessSeries(NamedTuple):
-    """Columns of one process's history; ``now`` is its newest sample, None when it has ended."""
+@dataclass(frozen=True, slots=True)
+class ProcessSeries:
+    """Columns of one process's history, each read once; ``now`` is its newest sample, None when it has ended."""
 
     frame: Frame
     key: ProcessKey
     now: ProcessSample | None
     axis: TimeAxis
     cursor: int | None
+    _read: dict[str, list[Column]] = field(default_factory=dict)
 
     def columns(self, name: str) -> list[Column]:
-        return self.frame.process_history.columns(self.key, name, self.axis.width_s, self.axis.columns)
+        columns = self._read.get(name)
+        if columns is None:
+            history, axis = self.frame.process_history, self.axis
+            columns = self._read[name] = history.columns(self.key, name, axis.width_s, axis.columns)
+        return columns
 
     def at(self, name: str) -> Column:
         """The column's mean under the cursor; without a cursor what was measured last."""

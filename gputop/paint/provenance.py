@@ -23,6 +23,7 @@ SELDOM = frozenset(
     )
 )  # fmt: skip
 """Values that the driver is asked for every five seconds only, because they are slow to answer and slow to change."""
+PROVENANCE_ROWS = 1 + len(GPU_METRICS)
 VALUE_WIDTH = 14
 LABEL_WIDTH = 14
 DEFINITION_AT, DEFINED_FROM = 88, 150
@@ -66,7 +67,7 @@ def provenance_rows(snapshot: Snapshot, gpu: GpuSample, width: int, glyphs: Glyp
         else:
             line.add(f"{_age(key, gpu, late):<9}", "dim")
             line.add(shorten(_source(key, metric, gpu), width - line.width - 1, glyphs.more), "dim")
-        if width >= DEFINED_FROM:
+        if width >= DEFINED_FROM and line.width < DEFINITION_AT - 1:
             line.to(DEFINITION_AT).add(shorten(metric.definition, width - line.width - 1, glyphs.more), "dim")
         rows.append(line.row(width))
     return rows
