@@ -5,7 +5,7 @@ from __future__ import annotations
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row
 from gputop.paint.process_columns import COLUMNS, columns_for
-from gputop.paint.text import fit
+from gputop.paint.text import fit, folded
 
 HEAD_WIDTH = 13
 NAME_WIDTH = 24
@@ -36,14 +36,20 @@ def moved(chosen: tuple[str, ...], key: str, step: int) -> tuple[str, ...]:
     return tuple(rest)
 
 
+def heading_rows(chosen: tuple[str, ...], width: int) -> list[Row]:
+    """What stands above the list: a title, and the line for the configuration that keeps the choice."""
+    keep = f"""to keep them, in the configuration file: columns = [{", ".join(f'"{key}"' for key in chosen)}]"""
+    return [
+        Line().add(" columns of the process table", "title").row(width),
+        *(Line().add("  ").add(part, "dim").row(width) for part in folded(keep, width - 4)),
+        Line().row(width),
+    ]
+
+
 def column_rows(chosen: tuple[str, ...], at: str, glyphs: Glyphs, width: int) -> list[Row]:
     """The list. A chosen column that does not fit this width says so."""
     fits = {place.column.key for place in columns_for(width, chosen)}
-    rows = [
-        Line().add(" columns of the process table", "title").row(width),
-        Line().add(f'  to keep them, in the configuration: columns = "{",".join(chosen)}"', "dim").row(width),
-        Line().row(width),
-    ]
+    rows = heading_rows(chosen, width)
     for key in listed(chosen):
         column = COLUMNS[key]
         on = key in chosen

@@ -6,7 +6,7 @@ from gputop.model.inspection import DeepLook, ProcessSight, Stack, ThreadSight
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row
 from gputop.paint.profile_commands import recipes
-from gputop.paint.text import cells, fit, sanitise
+from gputop.paint.text import fit, folded, sanitise
 
 FRAMES_SHOWN = 12
 THREADS_SHOWN = 24
@@ -24,7 +24,7 @@ def look_rows(look: DeepLook, command: str, glyphs: Glyphs, width: int) -> list[
     for number, recipe in enumerate(recipes(process.pid, look.argv, look.folder), 1):
         rows.append(Line().add(f"  {number} ", "key").add(recipe.purpose, "dim").row(width))
         for text in recipe.lines:
-            rows += [Line().add("      ").add(part, "remedy").row(width) for part in _folded(text, width - 8)]
+            rows += [Line().add("      ").add(part, "remedy").row(width) for part in folded(text, width - 8)]
     return rows
 
 
@@ -52,7 +52,7 @@ def _sight(sight: ProcessSight, what: str, command: str, glyphs: Glyphs, width: 
             rows += [
                 Line().add("  ").add(glyphs.remedy if i == 0 else " " * len(glyphs.remedy), "remedy")
                 .add(f" {part}", "remedy").row(width)
-                for i, part in enumerate(_folded(sight.help, width - 6))
+                for i, part in enumerate(folded(sight.help, width - 6))
             ]  # fmt: skip
     return [*rows, *_threads(sight.threads, glyphs, width), Line().row(width)]
 
@@ -98,16 +98,3 @@ def _threads(threads: tuple[ThreadSight, ...], glyphs: Glyphs, width: int) -> li
     if len(threads) > THREADS_SHOWN:
         rows.append(Line().add(f"  {'':>8}  {len(threads) - THREADS_SHOWN} more threads", "dim").row(width))
     return rows
-
-
-def _folded(text: str, room: int) -> list[str]:
-    """A long line in pieces of at most ``room`` cells, broken at spaces where there are some."""
-    text, room = sanitise(text), max(10, room)
-    parts = []
-    while cells(text) > room:
-        most = next(end for end in range(min(len(text), room), 0, -1) if cells(text[:end]) <= room)
-        space = text.rfind(" ", room // 2, most)
-        cut = most if space < 0 else space + 1
-        parts.append(text[:cut])
-        text = text[cut:]
-    return [*parts, text]

@@ -64,6 +64,19 @@ def shorten(text: str, width: int, ellipsis: str = "…") -> str:
     return cut.rstrip(" ,;:") + ellipsis
 
 
+def folded(text: str, room: int) -> list[str]:
+    """A long line in pieces of at most ``room`` cells, broken at spaces where there are some."""
+    text, room = sanitise(text), max(10, room)
+    parts = []
+    while cells(text) > room:
+        most = next(end for end in range(min(len(text), room), 0, -1) if cells(text[:end]) <= room)
+        space = text.rfind(" ", room // 2, most)
+        cut = most if space < 0 else space + 1
+        parts.append(text[:cut])
+        text = text[cut:]
+    return [*parts, text]
+
+
 def pct(value: float | None, width: int = 3) -> str:
     """A percentage without its sign, right-aligned."""
     return f"{NOT_MEASURED if value is None else round(value):>{width}}"
