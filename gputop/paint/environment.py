@@ -48,7 +48,5 @@ def environment_rows(
     if len(rows) == 1:
         rows.append(Line().add("  no variable holds these letters", "dim").row(width))
     if masked:
-        rows.insert(
-            1, Line().add(f"  {masked} values that look like secrets are masked: v shows them", "dim").row(width)
-        )
+        rows.insert(1, Line().add(f"  masked because they look like secrets: {masked}; v shows them", "dim").row(width))
     return rows

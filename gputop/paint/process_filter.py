@@ -20,6 +20,7 @@ from gputop.paint.process_columns import COLUMNS
 Operator = Literal[":", "~", "=", "!=", "<", ">", "<=", ">="]
 
 MOST_REMEMBERED = 50
+QUOTES = "\"'"
 LONGEST = 400
 """Characters of a filter; longer ones are a mistake of the clipboard."""
 ALIASES = {
@@ -160,7 +161,9 @@ def _term(text: str, position: int) -> tuple[Term, int]:
             raise FilterError(f"{name} is a text: use {name}:… or {name}~…", begin)
         # A verdict is told by any of its words, however the diagnosis puts them.
         like: Operator = "~" if field == "verdict" and operator == ":" else operator  # type: ignore[assignment]
-        return Term(field, like, _texts_wanted(value, named.end()), negated), end
+        quoted = text[named.end()] in QUOTES
+        wanted = (value.lower(),) if quoted else _texts_wanted(value, named.end())
+        return Term(field, like, wanted, negated), end
     numbers = tuple(_number(part, metric, named.end()) for part in value.split(","))
     return Term(field, operator, numbers, negated), end  # type: ignore[arg-type]
 
@@ -187,7 +190,7 @@ def _value(text: str, begin: int, missing: str) -> tuple[str, int]:
     if begin >= len(text) or text[begin].isspace():
         raise FilterError(missing, begin)
     quote = text[begin]
-    if quote in "\"'":
+    if quote in QUOTES:
         end = text.find(quote, begin + 1)
         if end < 0:
             raise FilterError(f"the quote {quote} is not closed", begin)

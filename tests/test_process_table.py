@@ -1,0 +1,158 @@
+"""The process table with filters, any sort, tags, search and chosen columns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from gputop.model.snapshot import ProcessSample, ProcessStatic
+from gputop.monitor import Frame
+from gputop.paint import process_table
+from gputop.paint.line import Row
+from gputop.paint.main_screen import main_screen
+from gputop.paint.process_columns import COLUMNS, DEFAULT
+from gputop.paint.process_filter import parse
+from gputop.paint.process_table import next_match, shown_rows
+from gputop.paint.text import cells
+from gputop.paint.view import View
+from tests.frames import demo_frame
+
+
+def _text(row: Row) -> str:
+    return "".join(text for text, _ in row)
+
+
+def _pids(frame: Frame, view: View) -> list[int]:
+    return [shown.process.pid for shown in shown_rows(frame, view)]
+
+
+@cache
+def _crowd(count: int = 500) -> Frame:
+    frame = demo_frame()
+    processes = tuple(
+        ProcessSample(
+            1000 + i,
+            starttime=i,
+            gpu=i % 8,
+            gpu_mem_bytes=None if i % 7 == 0 else float(i * 2**20),
+            cpu_pct=float(i * 37 % 100),
+            static=ProcessStatic(user=f"user{i % 5}", command=f"python job{i}.py"),
+        )
+        for i in range(count)
+    )
+    return replace(frame, snapshot=replace(frame.snapshot, processes=processes))
+
+
+def test_a_parent_that_passes_keeps_its_children() -> None:
+    view = View(filter=parse("gpu:3 role:gpu"), tree="all")
+    assert _pids(demo_frame(), view) == [4802, *range(4810, 4818)]
+
+
+def test_a_child_that_passes_shows_below_its_parent_even_in_a_closed_tree() -> None:
+    frame = demo_frame()
+    wanted = next(p for p in frame.snapshot.processes if p.role == "loader" and p.gpu == 3)
+    rows = shown_rows(frame, View(filter=parse(f"pid:{wanted.pid}"), tree="none"))
+    assert [shown.process.pid for shown in rows] == [4802, wanted.pid]
+    assert rows[1].branch
+
+
+def test_the_words_of_a_verdict_are_a_filter() -> None:
+    frame = demo_frame()
+    starved = {d.index for d in frame.diagnoses if d.state == "starved"}
+    assert starved
+    for text in ("verdict:starved", "verdict:STARVED role:gpu"):
+        assert {shown.process.gpu for shown in shown_rows(frame, View(filter=parse(text)))} == starved
+    flagged = {d.index for d in frame.diagnoses if d.busy_not_working}
+    rows = shown_rows(frame, View(filter=parse('verdict:"busy, not working" role:gpu')))
+    assert flagged
+    assert {shown.process.gpu for shown in rows} == flagged
+
+
+@pytest.mark.parametrize("key", list(COLUMNS))
+def test_every_column_sorts_both_ways_and_leaves_what_is_not_known_last(key: str) -> None:
+    column = COLUMNS[key]
+    for frame in (demo_frame(), _crowd()):
+        for inverted in (False, True):
+            rows = shown_rows(frame, View(sort=key, inverted=inverted, tree="none"))
+            values = [column.value(shown.process, shown.children) for shown in rows if shown.process.role == "gpu"]
+            known = [v.lower() if isinstance(v, str) else v for v in values if v is not None]
+            assert values[: len(known)] == [v for v in values if v is not None]
+            assert known == sorted(known, reverse=column.rising == inverted)  # type: ignore[type-var]
+
+
+def test_equal_values_keep_one_order_whichever_way_they_are_sorted() -> None:
+    rows = _pids(_crowd(), View(sort="user", tree="none"))
+    assert rows == _pids(_crowd(), View(sort="user", tree="none"))
+    users = [p for p in rows if (p - 1000) % 5 == 0]
+    assert users == sorted(users, key=lambda pid: ((pid - 1000) % 8, pid))
+
+
+def test_the_filter_and_the_tags_stand_in_the_title() -> None:
+    frame = demo_frame()
+    first = process_table.key_of(shown_rows(frame, View())[0].process)
+    for width in (40, 80, 160):
+        view = View(filter=parse("gpu:3"), tagged=frozenset({first}))
+        title = process_table.title(frame, view, width, 1)
+        assert cells(_text(title)) == width
+        assert "processes 1 pass gpu:3" in _text(title)
+        assert "1 tagged" in _text(title)
+    assert "pass" not in _text(process_table.title(frame, View(), 80, 8))
+
+
+def test_a_tag_is_a_mark_and_moves_nothing() -> None:
+    frame = demo_frame()
+    shown = shown_rows(frame, View())[0]
+    plain = _text(process_table.row(shown, View(), 160, selected=False))
+    tagged = View(tagged=frozenset({process_table.key_of(shown.process)}))
+    marked = _text(process_table.row(shown, tagged, 160, selected=False))
+    assert marked != plain
+    assert marked.replace("*", " ", 1) == plain
+
+
+def test_an_empty_table_says_that_the_filter_did_it() -> None:
+    frame = demo_frame()
+    painted = main_screen(frame, View(filter=parse("user:nobody_at_all")), 160, 48)
+    assert any("passes the filter: esc takes it away" in _text(row) for row in painted.rows)
+
+
+def test_search_goes_round_in_both_directions() -> None:
+    rows = shown_rows(_crowd(), View(sort="pid", tree="none"))
+    at = next_match(rows, "JOB20.PY", 0, 1)
+    assert at is not None and rows[at].process.pid == 1020
+    assert next_match(rows, "job20.py", at, 1) == at
+    assert next_match(rows, "user3", 5, 1) == 8
+    assert next_match(rows, "user3", 5, -1) == 3
+    assert next_match(rows, "1499", 0, -1) == 499
+    assert next_match(rows, "nobody", 0, 1) is None
+    assert next_match([], "x", 0, 1) is None
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [DEFAULT, tuple(COLUMNS), ("pid",), ("command", "pid", "gpu"), ("why", "waiting_on", "container", "state")],
+)
+def test_rows_fill_their_width_whatever_the_columns_and_the_names(chosen: tuple[str, ...]) -> None:
+    frame = demo_frame()
+    hostile = ProcessStatic(
+        user="\x1b[31mroot\x1b[0m", command="漢字\n\u202e[bold]" * 400, name="e\u0301\x07" * 9, job="\t\t", why="\x9b1A"
+    )
+    processes = tuple(replace(p, static=hostile) for p in frame.snapshot.processes)
+    bad = replace(frame, snapshot=replace(frame.snapshot, processes=processes))
+    view = View(columns=chosen, tree="all", filter=parse("!zzz"))
+    for width in (40, 80, 133, 300):
+        rows = [process_table.head(view, width)]
+        rows += [process_table.row(shown, view, width, selected=True) for shown in shown_rows(bad, view)]
+        assert {cells(_text(row)) for row in rows} == {width}
+        assert all(_text(row).isprintable() for row in rows)
+
+
+def test_heads_stand_over_their_values() -> None:
+    frame, view = demo_frame(), View()
+    for width in (80, 120, 160):
+        head = _text(process_table.head(view, width))
+        line = _text(process_table.row(shown_rows(frame, view)[0], view, width, selected=False))
+        end = head.index("GPU-MEM") + len("GPU-MEM")
+        assert line[:end].endswith(" G")
+        assert line[head.index("COMMAND") :].startswith("python")
