@@ -28,6 +28,8 @@ EXPECTED = {
 STARTUP_S = 60.0
 """A job younger than this is said to be starting, whatever it does: gputop must be believed only after it."""
 WATCH_S = 30.0
+FINDINGS = 1
+"""The exit code of a diagnosis that found something."""
 
 pytestmark = pytest.mark.nvml
 
@@ -39,12 +41,12 @@ def diagnosed(nvml_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
     scenario = Scenario(directory, nvml_dir, gpus=len(EXPECTED))
     with Machine(directory, scenario, tuple(EXPECTED)) as machine:
         time.sleep(STARTUP_S)
-        command = [sys.executable, "-m", "tests.e2e.watch", str(WATCH_S)]
+        command = [sys.executable, "-m", "gputop", "diagnose", "--for", f"{WATCH_S:.0f}s", "--json"]
         done = subprocess.run(
             command, cwd=ROOT, env=scenario.environment(), capture_output=True, text=True, timeout=WATCH_S + 30.0
         )
         assert not machine.dead_jobs(), (directory / "jobs.log").read_text()
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == FINDINGS, done.stderr
     report = json.loads(done.stdout)
     return dict(zip(EXPECTED, report["gpus"], strict=True))
 
