@@ -80,12 +80,19 @@ def parser() -> argparse.ArgumentParser:
     def command(name: str, text: str) -> argparse.ArgumentParser:
         return commands.add_parser(name, help=text, description=text, parents=[common])
 
+    def filterable(command: argparse.ArgumentParser) -> None:
+        text = 'show these processes only: "gpu:3 user:ml mem>10G verdict:starved name~train !state:D"'
+        command.add_argument("--filter", metavar="TERMS", default=argparse.SUPPRESS, help=text)
+
+    filterable(top)
     demo = command("demo", "a simulated node, on any machine")
     demo.add_argument("scenario", nargs="?", help="one scenario instead of the whole node")
+    filterable(demo)
     demo.add_argument("--list", action="store_true", help="name the scenarios")
     demo.add_argument("--seed", type=int, default=0, help="another run of the same scenario")
 
     once = command("once", "one measured snapshot, as a table or as data")
+    filterable(once)
     form = once.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object")
     form.add_argument("--csv", action="store_true", help="one row a GPU")
@@ -106,6 +113,7 @@ def parser() -> argparse.ArgumentParser:
 
     replay = command("replay", "the screen on a recording")
     replay.add_argument("file", help="a recording, or a directory of them")
+    filterable(replay)
     replay.add_argument("--at", metavar="TIME", help="begin there: 12:03, -10m, +1h, an ISO date")
     replay.add_argument("--speed", type=float, default=1.0, metavar="N", help="recorded seconds in one second")
     replay.add_argument("--loop", action="store_true", help="begin again at the end")

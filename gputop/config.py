@@ -179,10 +179,9 @@ def _number(name: str, value: Any, where: str) -> float:
 
 
 def _columns(value: Any, where: str) -> tuple[str, ...]:
-    """Keys of the process table's columns: a list, or a text with commas. Each is a catalogue key."""
-    from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC
+    """Keys of the process table's columns: a list, or a text with commas. Each is a catalogue key, or a total."""
+    from gputop.paint.process_columns import COLUMNS as known
 
-    known = {**PROCESS_METRICS, **PROCESS_STATIC}
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
         raise ConfigError(f'{where}columns must be a list of texts such as ["pid", "command"], not {value!r}')

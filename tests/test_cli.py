@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.nvml.stand_in import Process
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -163,3 +165,33 @@ def test_a_gpu_that_does_not_exist_is_named_with_those_that_do(nvml_scenario) ->
     assert done.returncode == 2
     assert _one_line(done.stderr)
     assert "5" in done.stderr
+
+
+@pytest.mark.nvml
+def test_once_shows_the_processes_that_pass_the_filter(nvml_scenario) -> None:  # type: ignore[no-untyped-def]
+    scenario = nvml_scenario(gpus=2)
+    for gpu, pid in ((0, 4000001), (1, 4000002)):
+        scenario.gpus[gpu].processes = [Process(pid, 2**30)]
+    scenario.write()
+    env = scenario.environment()
+    data = json.loads(gputop("once", "--json", "--filter", "gpu:1 mem>0.5G", **env).stdout)
+    assert [process["pid"] for process in data["processes"]] == [4000002]
+    assert len(data["gpus"]) == 2
+    table = gputop("once", "--filter", "!gpu:1", **env).stdout
+    assert "4000001" in table and "4000002" not in table
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--filter", "gpuu:3"], "did you mean gpu? (at character 1)"),
+        (["demo", "--filter", "mem>x"], "not a number"),
+        (["once", "--filter", "verdict:starved"], "gputop diagnose"),
+        (["once", "--csv", "--filter", "gpu:1"], "--json"),
+    ],
+)
+def test_a_filter_that_means_nothing_is_one_line(arguments: list[str], words: str) -> None:
+    done = gputop(*arguments)
+    assert done.returncode == 2
+    assert _one_line(done.stderr)
+    assert words in done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from gputop.commands.filtering import filter_of
 from gputop.commands.live import screen_terminal, show
 from gputop.config import Settings
 from gputop.monitor import Monitor
@@ -21,9 +22,10 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         width = max(map(len, SCENARIOS))
         sys.stdout.writelines(f"{name:<{width}}  {scenario.title}\n" for name, scenario in SCENARIOS.items())
         return 0
+    passing = filter_of(args)
     source = SimulatedSource(args.scenario, interval_s=settings.interval, seed=args.seed)
     terminal = screen_terminal(settings)
     monitor, frame = Monitor(settings.interval), None
     for snapshot in source.past(PAST_S):
         frame = monitor.feed(snapshot)
-    return show(source, settings, terminal, monitor=monitor, first=frame, demo=True)
+    return show(source, settings, terminal, monitor=monitor, first=frame, passing=passing, demo=True)

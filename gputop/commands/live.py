@@ -17,6 +17,7 @@ from gputop.sources.base import Source, UsageError
 if TYPE_CHECKING:
     from gputop.model.inspection import ProcessAccess
     from gputop.monitor import Frame, Monitor
+    from gputop.paint.process_filter import Filter
     from gputop.paint.view import View
 
 FIRST_WAIT_S = 0.25
@@ -24,6 +25,9 @@ FIRST_WAIT_S = 0.25
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
+    from gputop.commands.filtering import filter_of
+
+    passing = filter_of(args)
     terminal = screen_terminal(settings)
     from gputop.sources.local import LocalSource
 
@@ -32,7 +36,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from gputop.sources.marks import Marked, MarkListener
     from gputop.sources.process_control import ProcessControl
 
-    return show(Marked(source, MarkListener()), settings, terminal, access=ProcessControl())
+    return show(Marked(source, MarkListener()), settings, terminal, access=ProcessControl(), passing=passing)
 
 
 def screen_terminal(settings: Settings) -> Terminal:
@@ -52,12 +56,16 @@ def screen_terminal(settings: Settings) -> Terminal:
     )
 
 
-def first_view(settings: Settings, terminal: Terminal, *, demo: bool = False) -> View:
+def first_view(settings: Settings, terminal: Terminal, *, demo: bool = False, passing: Filter | None = None) -> View:
     """The main screen's state before any key."""
+    from gputop.paint.process_columns import known
+    from gputop.paint.process_filter import NO_FILTER
     from gputop.paint.view import View
 
     return View(
         glyphs=terminal.glyphs,
+        columns=known(settings.columns),
+        filter=passing or NO_FILTER,
         span_s=settings.span,
         utc_offset_s=float(time.localtime().tm_gmtoff),
         read_only=settings.read_only,
@@ -73,6 +81,7 @@ def show(
     monitor: Monitor | None = None,
     first: Frame | None = None,
     access: ProcessAccess | None = None,
+    passing: Filter | None = None,
     demo: bool = False,
 ) -> int:
     """Run the screen on a source until the user leaves it; the exit status.
@@ -98,7 +107,7 @@ def show(
         from gputop.monitor import Monitor
 
         monitor = monitor or Monitor(settings.interval)
-        view = first_view(settings, terminal, demo=demo)
+        view = first_view(settings, terminal, demo=demo, passing=passing)
         if first is None and ready.wait(FIRST_WAIT_S) and (snapshot := source.poll()) is not None:
             first = monitor.feed(snapshot)
         if first is not None:

@@ -6,9 +6,13 @@ import argparse
 import os
 import sys
 
+from gputop.commands.filtering import filter_of, filtered
 from gputop.config import Settings
 from gputop.model.snapshot import Snapshot
+from gputop.monitor import Monitor
 from gputop.output.data import gpu_csv, json_text, snapshot_data
+from gputop.paint.process_filter import Filter
+from gputop.sources.base import UsageError
 from gputop.sources.local import LocalSource
 
 LONGEST_WAIT_S = 3.0
@@ -16,26 +20,38 @@ LONGEST_WAIT_S = 3.0
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
+    passing = _passing(args)
     source = LocalSource(settings.interval, settings.gpus or None, settings.visible, settings.dcgm_url or None)
     try:
         snapshot = source.read_once(LONGEST_WAIT_S)
     finally:
         source.close()
+    if passing:
+        snapshot = filtered(Monitor(settings.interval).feed(snapshot), passing).snapshot
     if args.json:
         sys.stdout.write(json_text(snapshot_data(snapshot)))
     elif args.csv:
         sys.stdout.write(gpu_csv(snapshot))
     else:
-        _table(snapshot, settings)
+        _table(snapshot, settings, passing)
     sys.stdout.flush()
     return 0
 
 
-def _table(snapshot: Snapshot, settings: Settings) -> None:
+def _passing(args: argparse.Namespace) -> Filter:
+    """The filter, if one snapshot can answer it. Raises UsageError."""
+    passing = filter_of(args)
+    if any(term.field == "verdict" for term in passing.terms):
+        raise UsageError("--filter: a verdict needs half a minute of watching: use `gputop diagnose`, or the screen")
+    if passing and args.csv:
+        raise UsageError("--filter selects processes, and --csv prints GPUs: use --json, or the table")
+    return passing
+
+
+def _table(snapshot: Snapshot, settings: Settings, passing: Filter) -> None:
     import shutil
 
     from gputop.commands.live import first_view
-    from gputop.monitor import Monitor
     from gputop.output.ansi import ansi_text, plain_text
     from gputop.output.table import once_rows
     from gputop.paint.terminal import choose
@@ -49,7 +65,7 @@ def _table(snapshot: Snapshot, settings: Settings) -> None:
         no_color=settings.no_color,
     )
     width = max(60, shutil.get_terminal_size((120, 40)).columns)
-    rows = once_rows(Monitor(settings.interval).feed(snapshot), first_view(settings, terminal), width)
+    rows = once_rows(Monitor(settings.interval).feed(snapshot), first_view(settings, terminal, passing=passing), width)
     if sys.stdout.isatty() and terminal.depth != "none":
         sys.stdout.write(ansi_text(rows, THEMES["ansi"], "16") + "\n")
     else:

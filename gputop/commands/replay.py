@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from gputop.commands.filtering import filter_of
 from gputop.commands.live import first_view, screen_terminal
 from gputop.config import Settings
 from gputop.recording.index import Recording
@@ -18,6 +19,7 @@ SPEEDS = (0.1, 600.0)
 def run(args: argparse.Namespace, settings: Settings) -> int:
     if not SPEEDS[0] <= args.speed <= SPEEDS[1]:
         raise UsageError(f"--speed must be from {SPEEDS[0]:g} to {SPEEDS[1]:g}, not {args.speed:g}")
+    passing = filter_of(args)
     recording = Recording(args.file)
     at = None if args.at is None else moment_in(recording, args.at)
     terminal = screen_terminal(settings)
@@ -28,7 +30,11 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
     source = RecordedSource(recording, at=at, speed=args.speed, loop=args.loop)
     app = GputopApp(
-        first_view(settings, terminal), terminal.theme, player=Player(source), guard=guard, depth=terminal.depth
+        first_view(settings, terminal, passing=passing),
+        terminal.theme,
+        player=Player(source),
+        guard=guard,
+        depth=terminal.depth,
     )
     source.start(app.ready)
     try:

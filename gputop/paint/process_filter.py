@@ -43,7 +43,7 @@ class FilterError(Exception):
     """What is wrong with a filter, in one line; ``position`` is the offset of the mistake in the text."""
 
     def __init__(self, text: str, position: int) -> None:
-        super().__init__(f"{text} (at {position + 1})")
+        super().__init__(f"{text} (at character {position + 1})")
         self.position = position
 
 
