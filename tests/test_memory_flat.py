@@ -1,0 +1,39 @@
+"""Memory does not grow with time: everything that remembers is bounded."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from dataclasses import replace
+
+from gputop.monitor import Monitor
+from gputop.paint.main_screen import Painter
+from gputop.paint.view import View
+from gputop.recording.memory import Memory
+from gputop.sources.simulated import snapshot_at
+from tests.frames import MOMENT
+
+RECORDED = 60
+ROUNDS = 18
+MOST_GROWTH_BYTES = 400_000
+"""Minute rings and findings still fill up within the test; a leak of one snapshot a tick would be 60 MB."""
+
+
+def test_a_thousand_snapshots_as_fast_as_possible_leave_memory_flat_after_warm_up() -> None:
+    snapshots = [snapshot_at(MOMENT + s, started=MOMENT) for s in range(RECORDED)]
+    monitor, painter, memory = Monitor(), Painter(), Memory()
+    sizes = []
+    tracemalloc.start()
+    try:
+        for number in range(ROUNDS):
+            for snapshot in snapshots:
+                now = replace(snapshot, t=snapshot.t + number * RECORDED)
+                frame = monitor.feed(now)
+                memory.add(now)
+            painter.paint(frame, View(), 160, 48)
+            gc.collect()
+            sizes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    # Ten minutes fill the rings; from the twelfth on nothing may grow.
+    assert sizes[-1] - sizes[12] < MOST_GROWTH_BYTES, sizes
