@@ -162,3 +162,16 @@ def test_a_verdict_is_never_cut_before_its_first_words() -> None:
     for width, height in ((40, 10), (80, 24)):
         lines = _text(frame, View(), width, height).splitlines()
         assert any("starved: unknown" in line or "starved: nobody" in line for line in lines)
+
+
+def test_a_mark_of_the_user_is_a_line_in_every_chart() -> None:
+    from gputop.model.snapshot import Event
+    from gputop.monitor import Monitor
+
+    monitor, snapshot = Monitor(), demo_frame().snapshot
+    for second in range(60):
+        events = (Event(snapshot.t + 30, "mark", "epoch 3"),) if second == 30 else ()
+        frame = monitor.feed(replace(snapshot, t=snapshot.t + second, events=events))
+    text = _text(frame, View(), 160, 48)
+    columns = {line.index("│") for line in text.splitlines() if "│" in line}
+    assert len(columns) == 1

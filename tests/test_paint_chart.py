@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputop.paint.chart import bar, gap_chart, lane
+from gputop.paint.chart import bar, gap_chart, lane, with_marks
 from gputop.paint.glyphs import ASCII, COLOUR, MONO
 
 Spans = list[list[tuple[str, str]]]
@@ -70,6 +70,12 @@ def test_without_colour_and_in_ascii_the_two_areas_differ_by_character() -> None
 
 def test_neighbouring_cells_of_one_style_are_one_span() -> None:
     assert _chart([100.0] * 50, [100.0] * 50, rows=1) == [[("█" * 50, "gap.sm")]]
+
+
+def test_a_mark_is_a_line_down_its_column() -> None:
+    rows = with_marks(_chart([100.0] * 4, [50.0] * 4), [1], COLOUR)
+    assert _text(rows) == ["█│██", "█│██"]
+    assert rows[0][1] == ("│", "key")
 
 
 def test_a_bar_fills_in_eighths_and_is_blank_when_unknown() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gputop.paint.glyphs import Glyphs
-from gputop.paint.line import Span
+from gputop.paint.line import Line, Span
 
 Column = float | None
 
@@ -86,6 +86,21 @@ def gap_chart(
         spans.append(("".join(run), run_style))
         drawn.append(spans)
     return drawn
+
+
+def with_marks(rows: list[list[Span]], columns: Sequence[int], glyphs: Glyphs) -> list[list[Span]]:
+    """The chart with a line down the columns at which something was marked."""
+    wanted = set(columns)
+    if not wanted:
+        return rows
+    marked: list[list[Span]] = []
+    for spans in rows:
+        line = Line()
+        for text, style in spans:
+            for char in text:
+                line.add(*((glyphs.mark, "key") if line.width in wanted else (char, style)))
+        marked.append(list(line.spans))
+    return marked
 
 
 def lane(values: Sequence[Column], glyphs: Glyphs, style: str) -> Span:

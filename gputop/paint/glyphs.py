@@ -18,6 +18,7 @@ class Glyphs:
     unknown: str = "▒"
     track: str = " "
     rule: str = "─"
+    mark: str = "│"
     branch: str = "├"
     last_branch: str = "└"
     because: str = "↳"
@@ -58,6 +59,7 @@ ASCII = Glyphs(
     unknown=":",
     track="-",
     rule="-",
+    mark="|",
     branch="|",
     last_branch="`",
     because=">",

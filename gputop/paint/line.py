@@ -62,6 +62,11 @@ class Line:
             self.add(glyph * (column - self.width), style)
         return self
 
+    @property
+    def spans(self) -> Row:
+        """What was added so far."""
+        return tuple(self._spans)
+
     def row(self, width: int, background: str | None = None) -> Row:
         """The finished row in exactly ``width`` cells; ``background`` is laid under every span of it."""
         spans = list(self._spans)

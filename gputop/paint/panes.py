@@ -5,12 +5,13 @@ A pane is a title row and two or more body rows.
 
 from __future__ import annotations
 
+import math
 import textwrap
 
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import GpuSample, ProcessSample
 from gputop.monitor import Frame
-from gputop.paint.chart import bar, gap_chart
+from gputop.paint.chart import bar, gap_chart, with_marks
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, Span
 from gputop.paint.numbers import Field, board, buses, busiest_bus, counters, fields, memory, number_labels
@@ -95,7 +96,16 @@ def chart_rows(
     util = history.columns(uuid, "util_pct", column_s, chart_width)
     sm = history.columns(uuid, "sm_active_pct", column_s, chart_width)
     measured = is_measured(gpu) or any(value is not None for value in sm)
-    return gap_chart(util, sm, rows, view.glyphs, alarm=d.busy_not_working is not None, measured=measured)
+    drawn = gap_chart(util, sm, rows, view.glyphs, alarm=d.busy_not_working is not None, measured=measured)
+    return with_marks(drawn, mark_columns(frame, uuid, column_s, chart_width), view.glyphs)
+
+
+def mark_columns(frame: Frame, uuid: str, column_s: float, chart_width: int) -> list[int]:
+    """The columns of a chart that ends now at which something was marked."""
+    last = math.ceil(frame.snapshot.t / column_s) - 1
+    begin = (last - chart_width + 1) * column_s
+    seen = frame.history.marks_within(uuid, begin, frame.snapshot.t)
+    return [math.floor(t / column_s) - (last - chart_width + 1) for t, _ in seen]
 
 
 def _holders(frame: Frame, gpu: GpuSample, width: int) -> str:
