@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from textual.app import App, ComposeResult
 
+from gputop.model.inspection import Identity
 from gputop.model.snapshot import ProcessSample, ProcessStatic
 from gputop.model.threads import ThreadList, ThreadSample
 from gputop.monitor import Frame, Monitor
@@ -22,6 +23,8 @@ from gputop.paint.text import cells
 from gputop.paint.theme import THEMES
 from gputop.paint.view import ProcessKey, View
 from gputop.sources.thread_list import GONE, MOST_THREADS, ThreadWatch, read_threads
+from gputop.tui.app import GputopApp
+from gputop.tui.gpu_details_screen import GpuDetailsScreen
 from gputop.tui.lines import Lines
 from gputop.tui.process_details_screen import ProcessDetailsScreen
 from tests.frames import MOMENT, demo_frame
@@ -247,8 +250,8 @@ def test_the_watch_reads_this_very_process_and_ends() -> None:
 class Reader:
     """Hands out one list of threads, and knows whether it was closed."""
 
-    def __init__(self, pid: int, starttime: int | None) -> None:
-        self.identity = (pid, starttime)
+    def __init__(self, identity: Identity) -> None:
+        self.identity = identity
         self.latest: ThreadList | None = None
         self.asked, self.closed = 0, False
 
@@ -274,8 +277,8 @@ class Host(App[None]):
     def see(self, view: View) -> None:
         self.shown = view
 
-    def watch(self, pid: int, starttime: int | None) -> Reader:
-        self.readers.append(Reader(pid, starttime))
+    def watch(self, identity: Identity) -> Reader:
+        self.readers.append(Reader(identity))
         return self.readers[-1]
 
     def on_mount(self) -> None:
@@ -320,3 +323,68 @@ async def test_the_screen_remembers_a_process_that_ends_while_it_is_looked_at() 
         assert isinstance(screen, ProcessDetailsScreen)
         screen._look()
         assert "has ended" in app.rows()[1] and "python train.py" in "\n".join(app.rows())
+
+
+class Access:
+    """Reaches no process but hands out readers of threads."""
+
+    def __init__(self) -> None:
+        self.readers: list[Reader] = []
+
+    def watch_threads(self, identity: Identity) -> Reader:
+        self.readers.append(Reader(identity))
+        return self.readers[-1]
+
+
+def _main_screen(access: Access | None = None, view: View | None = None) -> GputopApp:
+    return GputopApp(view or View(), "dark", monitor=Monitor(), first=demo_frame(), access=access)  # type: ignore[arg-type]
+
+
+async def test_enter_opens_the_process_under_the_cursor_and_escape_goes_back() -> None:
+    app = _main_screen(Access())
+    async with app.run_test(size=(140, 48)) as pilot:
+        await pilot.press("home", "enter")
+        assert isinstance(app.screen, ProcessDetailsScreen)
+        await pilot.press("plus", "escape")
+        assert not isinstance(app.screen, ProcessDetailsScreen)
+        assert app.view.span_s == 300.0
+
+
+async def test_enter_opens_the_gpu_while_the_focus_is_on_gpus_and_a_key_opens_it_anywhere() -> None:
+    app = _main_screen()
+    async with app.run_test(size=(140, 48)) as pilot:
+        await pilot.press("tab", "j", "enter")
+        assert isinstance(app.screen, GpuDetailsScreen)
+        await pilot.press("]", "escape")
+        gpus = [g.static.uuid for g in demo_frame().snapshot.gpus]
+        assert app.view.gpu == gpus[2]
+        await pilot.press("tab", "D")
+        assert isinstance(app.screen, GpuDetailsScreen)
+
+
+async def test_a_second_click_opens_what_the_first_has_selected() -> None:
+    app = _main_screen()
+    async with app.run_test(size=(160, 48)) as pilot:
+        await pilot.pause()
+        lines = app.screen.query_one(Lines)
+        rows = ["".join(s.text for s in strip) for strip in lines.render_lines(lines.size.region)]
+        gpu_row = next(i for i, row in enumerate(rows) if row.startswith("─ 3  H100"))
+        await pilot.click(offset=(5, gpu_row))
+        assert not isinstance(app.screen, GpuDetailsScreen)
+        await pilot.click(offset=(5, gpu_row), times=2)
+        assert isinstance(app.screen, GpuDetailsScreen)
+        await pilot.press("escape")
+        head = next(i for i, row in enumerate(rows) if "GPU-MEM" in row and "PID" in row)
+        await pilot.click(offset=(20, head + 2), times=2)
+        assert isinstance(app.screen, ProcessDetailsScreen)
+
+
+async def test_a_demo_has_no_threads_to_read_and_live_has() -> None:
+    access = Access()
+    for app, words in ((_main_screen(), "not recorded"), (_main_screen(access), "reading them")):
+        async with app.run_test(size=(140, 90)) as pilot:
+            await pilot.press("home", "enter")
+            lines = app.screen.query_one(Lines)
+            text = "".join(s.text for strip in lines.render_lines(lines.size.region) for s in strip)
+            assert words in text
+    assert len(access.readers) == 1

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from gputop.model.threads import WatchedThreads
+
 
 class Identity(NamedTuple):
     """A process that cannot be mistaken for a later one with the same pid. ``starttime`` as in ``ProcessSample``."""
@@ -89,3 +91,6 @@ class ProcessAccess(Protocol):
 
     def look(self, identity: Identity, loader: Identity | None) -> DeepLook:
         """Look at a process, and one loader of it, for about two seconds. Blocks: never call it on an event loop."""
+
+    def watch_threads(self, identity: Identity) -> WatchedThreads:
+        """Read the threads of a process again and again, until it is closed."""

@@ -1,8 +1,8 @@
-"""The threads of one process at one moment: read for one screen only, never recorded."""
+"""The threads of one process at one moment, and who reads them: for one screen only, never recorded."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 
 class ThreadSample(NamedTuple):
@@ -32,3 +32,17 @@ class ThreadList(NamedTuple):
     threads: tuple[ThreadSample, ...] = ()
     total: int = 0
     reason: str | None = None
+
+
+class WatchedThreads(Protocol):
+    """Reads the threads of one process when asked to, without ever blocking who asks."""
+
+    @property
+    def latest(self) -> ThreadList | None:
+        """The newest list; None until the first is read."""
+
+    def ask(self) -> None:
+        """Read again soon."""
+
+    def close(self) -> None:
+        """Stop reading."""

@@ -16,6 +16,7 @@ from contextlib import suppress
 from gputop.model.inspection import DeepLook, Environment, Identity, SignalOutcome
 from gputop.sources.deep_look import DeepLooker
 from gputop.sources.process_identity import GONE, identity_problem
+from gputop.sources.thread_list import ThreadWatch
 
 LARGEST_ENVIRONMENT = 1 << 20
 """Bytes of an environment that are read."""
@@ -54,6 +55,10 @@ class ProcessControl:
             return problem
         finally:
             os.close(descriptor)
+
+    def watch_threads(self, identity: Identity) -> ThreadWatch:
+        """Read the threads of a process again and again, until it is closed."""
+        return ThreadWatch(identity.pid, identity.starttime, self._proc)
 
     def environment(self, identity: Identity) -> Environment:
         """The environment of a process of ours, or of anyone's for root."""

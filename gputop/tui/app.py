@@ -25,13 +25,13 @@ from gputop.paint.theme import THEMES
 from gputop.paint.view import View
 from gputop.recording.encode import rounded
 from gputop.recording.memory import Memory, Past
+from gputop.tui.details_keys import DetailsKeys
 from gputop.tui.driver import Outlet, guarded_driver
 from gputop.tui.evidence import Evidence
 from gputop.tui.guard import TerminalGuard
 from gputop.tui.lines import Lines
 from gputop.tui.moves import changed
 from gputop.tui.player import Playable, Player
-from gputop.tui.process_keys import ProcessKeys
 
 LEAST_REPAINT_S = 0.05
 """Keys that repeat faster than this are painted together."""
@@ -51,7 +51,7 @@ class SnapshotReady(Message):
         return isinstance(message, SnapshotReady)
 
 
-class GputopApp(ProcessKeys):
+class GputopApp(DetailsKeys):
     """Shows a live source, or plays a recording.
 
     Live, ``source`` and ``monitor`` are given and ``replay_past`` makes a played source of what the run keeps of
@@ -204,10 +204,15 @@ class GputopApp(ProcessKeys):
         width, height = self.size
         if not self.screen_stack or self.frame is None or not width or not height:
             return
-        replay = None if self._player is None else self._player.replay()
-        view = replace(self.view, replay=replay, recording=self._evidence.state)
-        rows = self._painter.paint(self.frame, view, width, height).rows
+        rows = self._painter.paint(self.frame, self._shown_view(), width, height).rows
         self.screen_stack[0].query_one(Lines).set_rows(rows)
+
+    def _shown_view(self) -> View:
+        replay = None if self._player is None else self._player.replay()
+        return replace(self.view, replay=replay, recording=self._evidence.state)
+
+    def _shows_past(self) -> bool:
+        return self._player is not None
 
     def _paint_soon(self) -> None:
         """Paint at once, or together with what comes within the next moment."""
@@ -380,8 +385,12 @@ class GputopApp(ProcessKeys):
             return
         if target.kind == "gpu":
             self._see(replace(self.view, gpu=str(target.key)))
+            if event.chain == 2:
+                self._do_gpu_details()
         elif target.kind == "process":
             self._see(replace(self.view, process=target.key))  # type: ignore[arg-type]
+            if event.chain == 2:
+                self._open_process()
         elif target.kind == "header":
             column = column_at(event.screen_x, self.size.width, self.view.columns)
             if column is not None:

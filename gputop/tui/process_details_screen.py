@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
+from gputop.model.inspection import Identity
 from gputop.model.snapshot import ProcessSample
-from gputop.model.threads import ThreadList
+from gputop.model.threads import ThreadList, WatchedThreads
 from gputop.monitor import Frame
 from gputop.paint.details import DetailsPainted
 from gputop.paint.process_details import find, process_details
@@ -15,15 +15,6 @@ from gputop.paint.view import ProcessKey, View
 from gputop.tui.details_screen import DetailsScreen
 
 READING = ThreadList(0.0, reason="reading them")
-
-
-class WatchedThreads(Protocol):
-    """Reads the threads of one process when asked to, without ever blocking."""
-
-    latest: ThreadList | None
-
-    def ask(self) -> None: ...
-    def close(self) -> None: ...
 
 
 class ProcessDetailsScreen(DetailsScreen):
@@ -36,12 +27,12 @@ class ProcessDetailsScreen(DetailsScreen):
         view: Callable[[], View],
         see: Callable[[View], None],
         key: ProcessKey,
-        watch: Callable[[int, int | None], WatchedThreads] | None = None,
+        watch: Callable[[Identity], WatchedThreads] | None = None,
     ) -> None:
         super().__init__(theme, frame, view, see)
         self._key = key
         self._last: ProcessSample | None = None
-        self._threads = None if watch is None else watch(key[0], key[1])
+        self._threads = None if watch is None else watch(Identity(key[0], key[1]))
         self._listed: ThreadList | None = None
 
     def on_unmount(self) -> None:
