@@ -48,8 +48,10 @@ class ColumnsScreen(ListScreen):
         return listed(self._columns)[self.cursor]
 
     def action_show_or_hide(self) -> None:
+        """Show or hide the column; the cursor goes on to the next one, so that several can be taken in a row."""
         key = self._key
-        self._change(toggled(self._columns, key), key)
+        below = listed(self._columns)[min(self.cursor + 1, self.entries() - 1)]
+        self._change(toggled(self._columns, key), below)
 
     def action_move(self, step: int) -> None:
         key = self._key

@@ -52,6 +52,8 @@ class Prompt(Ask):
         label.display = bool(mistake)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
+        # The handler of the class above is called as well, unless that is prevented.
+        event.prevent_default()
         # A text that means nothing is not taken: its mistake stands beside it.
         if self._check(event.value) is None:
             self.dismiss(event.value)

@@ -1,0 +1,85 @@
+"""A screen for tests: snapshots are handed in, processes are reached through a recorder of what was asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gputop.model.inspection import DeepLook, Environment, Identity, ProcessSight, SignalOutcome, Stack
+from gputop.model.snapshot import Snapshot
+from gputop.model.threads import ThreadList
+from gputop.monitor import Frame, Monitor
+from gputop.paint.view import View
+from gputop.tui.app import GputopApp
+from gputop.tui.lines import Lines
+from tests.frames import demo_frame
+
+
+class Handed:
+    """A source that gives what the test puts in."""
+
+    interval_s = 1.0
+
+    def __init__(self) -> None:
+        self.next: Snapshot | None = None
+
+    def poll(self) -> Snapshot | None:
+        snapshot, self.next = self.next, None
+        return snapshot
+
+
+class NoThreads:
+    """Threads of which nothing is ever read."""
+
+    latest: ThreadList | None = None
+
+    def ask(self) -> None:
+        """Nothing comes of it."""
+
+    def close(self) -> None:
+        """Nothing was open."""
+
+
+class Asked:
+    """Answers for processes that do not exist and keeps what was asked. ``refuse`` is why nothing is sent."""
+
+    def __init__(self, refuse: str = "") -> None:
+        self.sent: list[tuple[int, int]] = []
+        self.looked: list[tuple[Identity, Identity | None]] = []
+        self.refuse = refuse
+
+    def send(self, identity: Identity, number: int) -> SignalOutcome:
+        self.sent.append((identity.pid, number))
+        return SignalOutcome(identity, not self.refuse, self.refuse)
+
+    def environment(self, identity: Identity) -> Environment:
+        return Environment(identity, (("HF_TOKEN", "hf_abc"), ("OMP_NUM_THREADS", "8")))
+
+    def look(self, identity: Identity, loader: Identity | None) -> DeepLook:
+        self.looked.append((identity, loader))
+        stack = Stack((("forward", "model.py", 88),), active=True)
+        return DeepLook(ProcessSight(identity, stacks=(stack,) * 3), argv=("python", "train.py"))
+
+    def watch_threads(self, identity: Identity) -> NoThreads:
+        return NoThreads()
+
+
+def app_on(
+    frame: Frame | None = None, view: View | None = None, access: Asked | None = None
+) -> tuple[GputopApp, Handed]:
+    """A screen on one frame, the demo's unless another is given, and the source that feeds it."""
+    source = Handed()
+    app = GputopApp(
+        view or View(), "dark", source=source, monitor=Monitor(), first=frame or demo_frame(), access=access
+    )
+    return app, source
+
+
+def screen_text(app: GputopApp) -> str:
+    """What is painted on the uppermost screen."""
+    lines = app.screen.query_one(Lines)
+    return "\n".join("".join(segment.text for segment in strip) for strip in lines.render_lines(lines.size.region))
+
+
+def later(frame: Frame, seconds: float = 1.0) -> Snapshot:
+    """The frame's snapshot again, some seconds later."""
+    return replace(frame.snapshot, t=frame.snapshot.t + seconds)

@@ -1,0 +1,222 @@
+"""The screens that keys open on processes: what they ask before they act, and what they leave untouched."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from textual.widgets import Input, Label
+
+from gputop.model.snapshot import ProcessSample, ProcessStatic
+from gputop.monitor import Frame
+from gputop.paint.process_columns import DEFAULT
+from gputop.paint.process_filter import parse
+from gputop.paint.view import View
+from gputop.sources.process_control import ProcessControl
+from gputop.sources.procfs import parse_stat, read_small
+from gputop.tui.columns_screen import ColumnsScreen
+from gputop.tui.environment_screen import EnvironmentScreen
+from gputop.tui.prompt import Prompt
+from gputop.tui.signal_screen import SignalScreen
+from gputop.tui.stacks_screen import StacksScreen
+from gputop.tui.users_screen import UsersScreen
+from tests.frames import demo_frame
+from tests.handed import Asked, app_on, screen_text
+
+SIZE = (160, 48)
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(["sleep", "600"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def _frame_with(pid: int, starttime: int | None) -> Frame:
+    frame = demo_frame()
+    process = ProcessSample(
+        pid, starttime, gpu=0, gpu_mem_bytes=1e9, static=ProcessStatic(user="ml", command="sleep 600")
+    )
+    return replace(frame, snapshot=replace(frame.snapshot, processes=(process,)))
+
+
+def _starttime(pid: int) -> int:
+    stat = parse_stat(read_small(f"/proc/{pid}/stat"))
+    assert stat is not None
+    return stat.starttime
+
+
+async def test_a_real_process_is_ended_only_after_the_question_was_answered(child: subprocess.Popen[bytes]) -> None:
+    app, _ = app_on(_frame_with(child.pid, _starttime(child.pid)))
+    app._access = ProcessControl()
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("f9", "y", "enter")
+        assert f"Send SIGTERM to process {child.pid}?" in screen_text(app)
+        assert "ml" in screen_text(app) and "sleep 600" in screen_text(app)
+        await pilot.press("enter", "n", "enter")
+        assert child.poll() is None
+        await pilot.press("y")
+        assert child.wait(10) == -signal.SIGTERM
+        await pilot.pause()
+        assert not isinstance(app.screen, SignalScreen)
+        assert app.view.message == f"SIGTERM sent to process {child.pid}"
+
+
+async def test_a_process_that_was_replaced_is_spared_and_the_screen_says_so(child: subprocess.Popen[bytes]) -> None:
+    app, _ = app_on(_frame_with(child.pid, _starttime(child.pid) - 7))
+    app._access = ProcessControl()
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("f9", "enter", "y")
+        assert "not sent: it has ended and its pid belongs to another process" in screen_text(app)
+        assert child.poll() is None
+
+
+async def test_escape_leaves_the_question_then_the_list() -> None:
+    asked = Asked()
+    app, _ = app_on(access=asked)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("K", "down", "down", "down", "enter")
+        assert "Send SIGKILL" in screen_text(app)
+        await pilot.press("escape")
+        assert "Send SIGKILL" not in screen_text(app)
+        assert isinstance(app.screen, SignalScreen)
+        await pilot.press("escape")
+        assert not isinstance(app.screen, SignalScreen)
+        assert asked.sent == []
+
+
+async def test_a_refusal_stays_on_the_screen_until_it_was_read() -> None:
+    app, _ = app_on(access=Asked(refuse="permission denied: it belongs to ops"))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("f9", "enter", "y", "y", "down")
+        assert "not sent: permission denied: it belongs to ops" in screen_text(app)
+        await pilot.press("escape")
+        assert not isinstance(app.screen, SignalScreen)
+
+
+async def test_the_same_process_on_two_gpus_gets_one_signal() -> None:
+    frame = demo_frame()
+    one = next(p for p in frame.snapshot.processes if p.role == "gpu")
+    both = (one, replace(one, gpu=7))
+    asked = Asked()
+    app, _ = app_on(replace(frame, snapshot=replace(frame.snapshot, processes=both)), access=asked)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("home", "space", "space", "f9", "enter", "y")
+        assert asked.sent == [(one.pid, signal.SIGTERM)]
+        assert app.view.tagged == frozenset()
+
+
+async def test_what_needs_live_processes_says_so_in_a_demo() -> None:
+    app, _ = app_on()
+    async with app.run_test(size=SIZE) as pilot:
+        for key in ("f9", "e", "d"):
+            await pilot.press(key)
+            assert "do not run here" in (app.view.message or "")
+            assert len(app.screen_stack) == 1
+
+
+async def test_secrets_are_masked_until_v_and_found_only_then() -> None:
+    app, _ = app_on(access=Asked())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("e")
+        assert isinstance(app.screen, EnvironmentScreen)
+        assert "hf_abc" not in screen_text(app) and "OMP_NUM_THREADS" in screen_text(app)
+        await pilot.press("v")
+        assert "hf_abc" in screen_text(app)
+        await pilot.press("slash", *"omp", "enter")
+        assert "HF_TOKEN" not in screen_text(app) and "OMP_NUM_THREADS" in screen_text(app)
+
+
+async def test_a_deep_look_asks_about_the_selected_process_and_its_busiest_loader() -> None:
+    frame = demo_frame()
+    parent = next(p for p in frame.snapshot.processes if p.pid == 4802)
+    loaders = [p for p in frame.snapshot.processes if p.ppid == 4802]
+    busiest = max(loaders, key=lambda p: p.cpu_pct or 0.0)
+    asked = Asked()
+    app, _ = app_on(view=View(process=(4802, parent.starttime, parent.gpu)), access=asked)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("d")
+        assert isinstance(app.screen, StacksScreen)
+        screen = app.screen
+        for _ in range(100):
+            await pilot.pause(0.01)
+            if screen._seen is not None:
+                break
+        assert asked.looked == [((4802, parent.starttime), (busiest.pid, busiest.starttime))]
+        assert "forward" in screen_text(app) and "3 of 3 looks" in screen_text(app)
+        assert "py-spy record" in screen_text(app) and "nsys profile" in screen_text(app)
+        await pilot.press("1")
+        assert app.clipboard.startswith("py-spy record --output profile-4802.svg")
+
+
+async def test_a_read_only_screen_copies_nothing_and_sends_nothing() -> None:
+    asked = Asked()
+    app, _ = app_on(view=View(read_only=True), access=asked)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("f9")
+        assert "read-only" in (app.view.message or "")
+        await pilot.press("d")
+        await pilot.pause(0.1)
+        await pilot.press("1")
+        assert app.clipboard == ""
+        assert asked.sent == []
+
+
+async def test_a_filter_acts_while_it_is_typed_and_escape_brings_the_old_one_back() -> None:
+    app, _ = app_on(view=View(filter=parse("gpu:1")))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("f")
+        app.screen.query_one(Input).value = "gpu:3"
+        await pilot.pause()
+        assert app.view.filter.text == "gpu:3"
+        app.screen.query_one(Input).value = "gpuu:3"
+        await pilot.pause()
+        assert "did you mean gpu?" in str(app.screen.query_one("#mistake", Label).content)
+        await pilot.press("enter")
+        assert isinstance(app.screen, Prompt)
+        await pilot.press("escape")
+        assert app.view.filter.text == "gpu:1"
+
+
+async def test_letters_of_a_filter_are_no_commands_and_the_history_comes_back_with_the_arrow() -> None:
+    app, _ = app_on()
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("f", *"quit", "enter")
+        assert app.is_running and app.view.filter.text == "quit"
+        await pilot.press("escape", "f", "up")
+        assert app.screen.query_one(Input).value == "quit"
+        await pilot.press("down", "enter")
+        assert not app.view.filter
+
+
+async def test_columns_are_chosen_moved_reset_and_left_alone() -> None:
+    app, _ = app_on()
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("f2", "space", "down", "greater_than_sign", "enter")
+        assert "gpu" not in app.view.columns
+        assert app.view.columns.index("gpu_mem_bytes") < app.view.columns.index("user")
+        await pilot.press("f2", "r", "enter")
+        assert app.view.columns == DEFAULT
+        await pilot.press("f2", "space", "escape")
+        assert app.view.columns == DEFAULT
+        await pilot.press("f2", "end")
+        assert isinstance(app.screen, ColumnsScreen)
+        assert "TREE-WRITE" in screen_text(app)
+
+
+async def test_users_and_jobs_are_summed_and_enter_shows_theirs_only() -> None:
+    app, _ = app_on()
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("u")
+        assert isinstance(app.screen, UsersScreen)
+        assert "serve" in screen_text(app)
+        await pilot.press("tab", "enter")
+        assert app.view.filter.text.startswith("job:")
+        assert {p.pid for p in demo_frame().snapshot.processes if app.view.filter.matches(p, (), "")}
+        await pilot.press("f", "up")
+        assert app.screen.query_one(Input).value == app.view.filter.text
