@@ -75,6 +75,8 @@ def _listen(port: int) -> Any:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((HOST, port))
+        # Before the address is printed, so that whoever reads it can connect at once.
+        listener.listen()
     except OSError as error:
         listener.close()
         raise UsageError(f"port {port} cannot be used: {error.strerror}; choose another one with --port") from None
