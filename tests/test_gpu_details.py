@@ -10,7 +10,7 @@ from textual.app import App, ComposeResult
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
-from gputop.paint.details import LABEL_WIDTH, DetailsPainted, DetailsView, changed
+from gputop.paint.details import LABEL_WIDTH, DetailsPainted, DetailsView, changed, chart_width
 from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs
 from gputop.paint.gpu_details import gpu_details
 from gputop.paint.line_chart import area, marks, round_top, with_cursor
@@ -167,6 +167,9 @@ def test_the_worst_mark_wins_and_the_hair_line_is_one_cell() -> None:
     assert spans == [("P", "level.yellow"), ("T", "level.red"), (" ", "text")]
     assert with_cursor([("abc", "dim"), ("de", "text")], 3, COLOUR) == [("abc", "dim"), ("│", "strong"), ("e", "text")]
     assert with_cursor([("abc", "dim")], 0, ASCII) == [("|", "strong"), ("bc", "dim")]
+    words = [("a word", "dim")]
+    assert with_cursor(words, 3, COLOUR, over_text=False) == words
+    assert with_cursor(words, 1, COLOUR, over_text=False) == [("a", "dim"), ("│", "strong"), ("word", "dim")]
 
 
 def test_throttling_is_marked_with_its_reason_under_the_clock() -> None:
@@ -264,7 +267,8 @@ def test_marks_of_the_user_stand_at_their_time() -> None:
         frame = monitor.feed(snap(tick, gpu(), [train()]))
     frame.history.mark(T0 + 60.0, None, "lr dropped")
     row = next(row for row in _text(frame, 100, 60).splitlines() if row.startswith("  marks"))
-    axis = axis_for(T0 + 119, 120.0, 75)
+    axis = axis_for(T0 + 119, 120.0, chart_width(100))
+    assert sum("│" in row for row in _text(frame, 100, 60).splitlines()) >= 4
     assert row.index("lr dropped") == LABEL_WIDTH + axis.column_of(T0 + 60.0) + 2
 
 

@@ -100,6 +100,13 @@ def chart_row(
     return line.add(" ").add(after, "dim").row(width)
 
 
+def words_row(label: str, text: str, style: str, columns: int, width: int, cursor: int | None, glyphs: Glyphs) -> Row:
+    """Words where a chart would stand; the cursor passes where they leave room."""
+    said = shorten(text, columns, glyphs.more).ljust(columns)
+    spans = with_cursor([(said, style)], cursor, glyphs, over_text=False)
+    return Line().add(f"  {label}", "dim").to(LABEL_WIDTH).add_all(spans).row(width)
+
+
 def axis_row(axis: TimeAxis, view: View, width: int, cursor: int | None) -> Row:
     """The time axis under the charts."""
     return Line().to(LABEL_WIDTH).add_all(axis_spans(axis, view.utc_offset_s, cursor)).row(width)

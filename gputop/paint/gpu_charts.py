@@ -10,17 +10,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gputop.diagnosis.rows import pcie_capacity
-from gputop.model.metrics import throttle_words
 from gputop.model.snapshot import GpuSample
 from gputop.monitor import Frame
 from gputop.paint.big_pane import LANES
-from gputop.paint.chart import Column, gap_chart, lane
-from gputop.paint.details import AXIS_WIDTH, LABEL_WIDTH, Block, chart_row
+from gputop.paint.chart import Column, gap_chart, lane, with_marks
+from gputop.paint.details import AXIS_WIDTH, LABEL_WIDTH, Block, chart_row, words_row
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Row, Span
 from gputop.paint.line_chart import area, marks, round_top
 from gputop.paint.numbers import Field
-from gputop.paint.text import NOT_MEASURED, gib, pct, rate, shorten, whole
+from gputop.paint.text import NOT_MEASURED, gib, pct, rate, whole
 from gputop.paint.time_axis import TimeAxis
 
 GROWTH_NEEDS_S = 600.0
@@ -147,6 +146,9 @@ def gap_block(series: Series, rows: int, width: int, glyphs: Glyphs, labels: lis
         util, sm = series.columns("util_pct"), series.columns("sm_active_pct")
         measured = any(value is not None for value in sm)
         chart = gap_chart(util, sm, rows, glyphs, alarm=alarm, measured=measured)
+        axis = series.axis
+        seen = series.frame.history.marks_within(series.gpu.static.uuid, axis.begin, axis.end)
+        chart = with_marks(chart, [axis.column_of(t) for t, _ in seen], glyphs)
         step = max(1, rows // len(labels))
         painted = []
         for row in range(rows):
@@ -192,15 +194,13 @@ def throttle_block(series: Series, width: int, glyphs: Glyphs) -> Block:
     def paint() -> list[Row]:
         columns = [(letter, style, series.columns(name)) for letter, style, name, _ in MARK_SERIES]
         seen = [entry[3] for entry, column in zip(MARK_SERIES, columns, strict=True) if any(column[2])]
-        mask = series.gpu.throttle_reasons
-        now = "n/a" if mask is None else ", ".join(throttle_words(mask)) or "none"
-        spans = marks(columns, series.axis.columns)
         if not seen:
             unknown = all(value is None for value in columns[0][2])
             text = "clocks-event reasons are not measured" if unknown else "nothing held the clocks down in this time"
-            spans = [(shorten(text, series.axis.columns, glyphs.more).ljust(series.axis.columns), "dim")]
-        after = " ".join(word[0] for word in seen) and ", ".join(seen)
-        return [chart_row([("  slowed", "dim")], spans, (after or now)[: AXIS_WIDTH - 1], width, series.cursor, glyphs)]
+            return [words_row("slowed", text, "dim", series.axis.columns, width, series.cursor, glyphs)]
+        spans = marks(columns, series.axis.columns)
+        after = ", ".join(seen)[: AXIS_WIDTH - 1]
+        return [chart_row([("  slowed", "dim")], spans, after, width, series.cursor, glyphs)]
 
     return Block(1, paint)
 
@@ -233,8 +233,7 @@ def _lane(series: Series, spec: tuple[str, str, str], width: int, glyphs: Glyphs
 
 def _words(label: str, text: str, series: Series, width: int, glyphs: Glyphs) -> Block:
     """A row that says in words what there is no chart of."""
-    said = shorten(text, series.axis.columns, glyphs.more).ljust(series.axis.columns)
-    return Block(1, lambda: [chart_row([(f"  {label}", "dim")], [(said, "dim")], "", width, series.cursor, glyphs)])
+    return Block(1, lambda: [words_row(label, text, "dim", series.axis.columns, width, series.cursor, glyphs)])
 
 
 def _newest(values: Sequence[Column]) -> Column:

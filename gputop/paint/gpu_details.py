@@ -17,6 +17,7 @@ from gputop.paint.details import (
     heading,
     joined,
     key_parts,
+    words_row,
 )
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.gpu_charts import Series
@@ -117,7 +118,7 @@ def _blocks(
     )
     labels = number_labels(gpu, glyphs, alarm=d.busy_not_working is not None)
     if series.cursor is not None:
-        labels = _labels_at(series)
+        labels = _labels_at(series, alarm=d.busy_not_working is not None)
     blocks = [charts.gap_block(series, gap_rows, width, glyphs, labels, alarm=d.busy_not_working is not None)]
     blocks.append(Block(2, lambda: _strip_rows(series, listed, width, glyphs)))
     for chart in found:
@@ -129,7 +130,7 @@ def _blocks(
         if chart.name == "sm_clock_mhz":
             blocks.append(charts.throttle_block(series, width, glyphs))
         if chart.name == "mem_used_bytes":
-            blocks.append(Block(1, lambda: [_memory_row(series, position, width)]))
+            blocks.append(Block(1, lambda: [_memory_row(series, position, width, glyphs)]))
     blocks += lanes
     seen = frame.history.marks_within(gpu.static.uuid, series.axis.begin, series.axis.end)
     if seen:
@@ -147,14 +148,14 @@ def _blocks(
     return blocks
 
 
-def _labels_at(series: Series) -> list[list[tuple[str, str]]]:
+def _labels_at(series: Series, *, alarm: bool) -> list[list[tuple[str, str]]]:
     """UTIL, SM and GAP at the cursor."""
     util, sm = series.at("util_pct"), series.at("sm_active_pct")
     gap = None if util is None or sm is None else max(0.0, util - sm)
     return [
         [("  UTIL ", "dim"), (pct(util, 4), "strong")],
         [("  SM   ", "dim"), (pct(sm, 4), "value.sm")],
-        [("  GAP  ", "dim"), (pct(gap, 4), "value.gap")],
+        [("  GAP  ", "dim"), (pct(gap, 4), "value.alarm" if alarm else "value.gap")],
     ]
 
 
@@ -162,14 +163,13 @@ def _strip_rows(series: Series, listed: list[Stretch], width: int, glyphs: Glyph
     colours, names = strip(listed, series.axis, glyphs)
     return [
         chart_row([("  verdict", "dim")], colours, "", width, series.cursor, glyphs),
-        Line().to(LABEL_WIDTH).add_all(names).row(width),
+        chart_row([], with_cursor(names, series.cursor, glyphs, over_text=False), "", width, None, glyphs),
     ]
 
 
-def _memory_row(series: Series, position: int, width: int) -> Row:
+def _memory_row(series: Series, position: int, width: int, glyphs: Glyphs) -> Row:
     text, style = charts.memory_words(series.frame, position)
-    spans = [(shorten(sanitise(text), series.axis.columns).ljust(series.axis.columns), style)]
-    return Line().to(LABEL_WIDTH).add_all(spans).row(width)
+    return words_row("", sanitise(text), style, series.axis.columns, width, series.cursor, glyphs)
 
 
 def _marks_row(series: Series, state: DetailsView, seen: list[tuple[float, str]], width: int) -> Row:
@@ -184,5 +184,5 @@ def _marks_row(series: Series, state: DetailsView, seen: list[tuple[float, str]]
         text = (
             text.ljust(at) + shorten(f"{glyphs.sorted_up} {sanitise(words)}", max(1, room), glyphs.more)[: max(1, room)]
         )
-    spans = with_cursor([(text[: axis.columns].ljust(axis.columns), "value")], series.cursor, glyphs)
+    spans = with_cursor([(text[: axis.columns].ljust(axis.columns), "value")], series.cursor, glyphs, over_text=False)
     return Line().add("  marks", "dim").to(LABEL_WIDTH).add_all(spans).row(width)

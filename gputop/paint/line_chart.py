@@ -58,20 +58,20 @@ def marks(series: Sequence[tuple[str, str, Sequence[Column]]], count: int) -> li
     return spans
 
 
-def with_cursor(spans: Sequence[Span], column: int | None, glyphs: Glyphs) -> list[Span]:
+def with_cursor(spans: Sequence[Span], column: int | None, glyphs: Glyphs, *, over_text: bool = True) -> list[Span]:
     """The row with a hair line through the cursor's column. Every character of the row is one cell wide.
 
-    A character and not a background: a full block hides its background, and a plain terminal has none.
+    A character and not a background: a full block hides its background, and a plain terminal has none. Without
+    ``over_text`` it is drawn on a blank cell only, so that words stay whole.
     """
     if column is None:
         return list(spans)
-    hair = "|" if glyphs.rule == "-" else "│"
     marked: list[Span] = []
     begin = 0
     for text, style in spans:
         at = column - begin
-        if 0 <= at < len(text):
-            marked += [(text[:at], style), (hair, CURSOR_STYLE), (text[at + 1 :], style)]
+        if 0 <= at < len(text) and (over_text or text[at] == " "):
+            marked += [(text[:at], style), (glyphs.mark, CURSOR_STYLE), (text[at + 1 :], style)]
         else:
             marked.append((text, style))
         begin += len(text)

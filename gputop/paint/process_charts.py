@@ -9,12 +9,12 @@ from typing import NamedTuple
 from gputop.model.snapshot import ProcessSample
 from gputop.monitor import Frame
 from gputop.paint.chart import Column, lane
-from gputop.paint.details import AXIS_WIDTH, LABEL_WIDTH, Block, chart_row
+from gputop.paint.details import AXIS_WIDTH, LABEL_WIDTH, Block, chart_row, words_row
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Row, Span
 from gputop.paint.line_chart import area, round_top
 from gputop.paint.numbers import Field
-from gputop.paint.text import NOT_MEASURED, pct, rate, shorten, size
+from gputop.paint.text import NOT_MEASURED, pct, rate, sanitise, size
 from gputop.paint.time_axis import TimeAxis
 from gputop.paint.view import ProcessKey
 
@@ -112,7 +112,9 @@ def chart_blocks(series: ProcessSeries, rows: int, width: int, glyphs: Glyphs) -
                 continue
             reason = None if series.now is None else series.now.unavailable.get(chart.name)
             blocks.append(
-                _words(chart.label, f"n/a: {reason}" if reason else "nothing was measured", series, width, glyphs)
+                _words(
+                    chart.label, f"n/a: {sanitise(reason)}" if reason else "nothing was measured", series, width, glyphs
+                )
             )
         elif chart.name.endswith("_per_s") and not any(known):
             blocks.append(_words(chart.label, "nothing in this time", series, width, glyphs))
@@ -163,8 +165,7 @@ def _lane(series: ProcessSeries, spec: tuple[str, str, str], width: int, glyphs:
 
 
 def _words(label: str, text: str, series: ProcessSeries, width: int, glyphs: Glyphs) -> Block:
-    said = shorten(text, series.axis.columns, glyphs.more).ljust(series.axis.columns)
-    return Block(1, lambda: [chart_row([(f"  {label}", "dim")], [(said, "dim")], "", width, series.cursor, glyphs)])
+    return Block(1, lambda: [words_row(label, text, "dim", series.axis.columns, width, series.cursor, glyphs)])
 
 
 def moment_fields(series: ProcessSeries) -> list[Field]:

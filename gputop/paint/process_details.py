@@ -121,10 +121,11 @@ def _blocks(
         charts = [_one(Line().add(shorten(text, width - 1, glyphs.more), "dim").row(width))]
     blocks = [Block(len(said), lambda: said), *charts, _one(Line().row(width))]
     processes = frame.snapshot.processes
-    tree = tree_rows(family(processes, shown), shown, width, glyphs) if series.now is not None else []
-    if tree:
-        words = "its tree: it is alone" if len(tree) == 2 else f"its tree: {len(tree) - 1} processes"
-        blocks += [_one(heading(words, width, glyphs)), Block(len(tree), lambda: tree)]
+    if series.now is not None:
+        branches = family(processes, shown)
+        words = "its tree: it is alone" if len(branches) == 1 else f"its tree: {len(branches)} processes"
+        blocks.append(_one(heading(words, width, glyphs)))
+        blocks.append(Block(1 + len(branches), lambda: tree_rows(branches, shown, width, glyphs)))
     left = orphan_rows(orphans, width, glyphs) if (orphans := orphans_near(processes, shown)) else []
     if left:
         blocks += [_one(heading("left behind by a dead job", width, glyphs)), Block(len(left), lambda: left)]

@@ -32,7 +32,11 @@ def family(processes: Sequence[ProcessSample], chosen: ProcessSample) -> list[Br
     by_pid: dict[int, ProcessSample] = {}
     for p in processes:
         by_pid.setdefault(p.pid, p)
-    parents = {p.pid: _parent(p, by_pid) for p in by_pid.values()}
+    owners: dict[int | None, set[int]] = {}
+    for p in by_pid.values():
+        if p.role == "gpu":
+            owners.setdefault(p.gpu, set()).add(p.pid)
+    parents = {p.pid: _parent(p, by_pid, owners) for p in by_pid.values()}
     root, steps = chosen.pid, 0
     while (above := parents.get(root)) is not None and steps < DEEPEST:
         root, steps = above, steps + 1
@@ -53,13 +57,11 @@ def family(processes: Sequence[ProcessSample], chosen: ProcessSample) -> list[Br
     return branches
 
 
-def _parent(p: ProcessSample, by_pid: dict[int, ProcessSample]) -> int | None:
+def _parent(p: ProcessSample, by_pid: dict[int, ProcessSample], owners: dict[int | None, set[int]]) -> int | None:
     if p.ppid in by_pid and p.ppid != p.pid:
         return p.ppid
-    if p.role not in ("loader", "helper"):
-        return None
-    owners = {q.pid for q in by_pid.values() if q.role == "gpu" and q.gpu == p.gpu}
-    return owners.pop() if len(owners) == 1 else None
+    on_gpu = owners.get(p.gpu, ())
+    return next(iter(on_gpu)) if p.role in ("loader", "helper") and len(on_gpu) == 1 else None
 
 
 def orphans_near(processes: Sequence[ProcessSample], chosen: ProcessSample) -> list[ProcessSample]:
