@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -14,7 +15,13 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import pyte
+
 ROOT = Path(__file__).parent.parent
+
+
+def _known_modes(match: re.Match[str]) -> str:
+    return match[0] if re.fullmatch(r"\x1b\[\?(25|7)[hl]", match[0]) else ""
 
 
 class PtyProgram:
@@ -49,6 +56,20 @@ class PtyProgram:
         while wanted not in self.written[max(0, start - len(wanted)) :]:
             assert time.monotonic() < deadline, f"{text!r} was not written: …{self.written[-400:]!r}"
             self._drain(0.05)
+
+    def read_for(self, seconds: float) -> None:
+        """Drain the terminal for a while."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self._drain(0.05)
+
+    def screen(self, columns: int, rows: int) -> list[str]:
+        """What a terminal shows after all that was written."""
+        # pyte takes private mode queries and the kitty protocol for text.
+        text = re.sub(r"\x1b\[[<>=?][0-9;]*\$?[a-zA-Z]", _known_modes, self.written.decode("utf-8", "replace"))
+        screen = pyte.Screen(columns, rows)
+        pyte.Stream(screen).feed(text)
+        return [line.rstrip() for line in screen.display]
 
     def press(self, keys: str) -> None:
         os.write(self.terminal, keys.encode())

@@ -9,6 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
+from gputop.output.ansi import plain_text
+from gputop.paint.glyphs import COLOUR
+from gputop.paint.help import help_rows
 from tests.nvml.stand_in import Process, Scenario
 from tests.pty_program import PtyProgram
 
@@ -141,3 +144,20 @@ def test_ascii_means_ascii() -> None:
         program.press("\x03")
         program.end()
         assert program.written.isascii()
+
+
+def test_a_screen_above_is_not_written_into_and_the_one_below_comes_back_whole() -> None:
+    with _started("demo", "--interval", "0.25", columns=120, rows=40) as program:
+        program.press("?")
+        program.read_until("three numbers")
+        program.read_for(1.5)
+        above = program.screen(120, 40)
+        wanted = plain_text(help_rows(COLOUR, 120)[:39]).splitlines()
+        assert [line.rstrip() for line in above[:39]] == [line.rstrip() for line in wanted]
+        program.press("q")
+        program.read_for(1.0)
+        below = program.screen(120, 40)
+        assert below[0].startswith(" gputop  node-17")
+        assert not set(wanted) & set(below) - {""}
+        program.press("q")
+        assert program.end() < 2.0

@@ -56,7 +56,7 @@ class Lines(Widget, can_focus=False):
     def _is_bare(self, old: list[Row], rows: list[Row]) -> bool:
         """Whether the terminal shows the old rows, all of them, and nothing else."""
         size = (self.size.width, self.size.height)
-        return len(old) == len(rows) == size[1] and self._drawn == size and self.screen.is_current
+        return len(old) == len(rows) == size[1] and self._drawn == size and self.app.screen is self.screen
 
     def set_theme(self, theme: Theme) -> None:
         self._theme = theme
