@@ -9,6 +9,7 @@ from gputop.model.snapshot import Snapshot
 from gputop.model.threads import ThreadList
 from gputop.monitor import Frame, Monitor
 from gputop.paint.view import View
+from gputop.sources.recorded import RecordedSource
 from gputop.tui.app import GputopApp
 from gputop.tui.lines import Lines
 from tests.frames import demo_frame
@@ -69,7 +70,13 @@ def app_on(
     """A screen on one frame, the demo's unless another is given, and the source that feeds it."""
     source = Handed()
     app = GputopApp(
-        view or View(), "dark", source=source, monitor=Monitor(), first=frame or demo_frame(), access=access
+        view or View(),
+        "dark",
+        source=source,
+        monitor=Monitor(),
+        first=frame or demo_frame(),
+        replay_past=RecordedSource,
+        access=access,
     )
     return app, source
 
