@@ -25,7 +25,7 @@ def test_a_terminal_dates_what_it_shows_and_counts_cpu_bytes_and_memory() -> Non
     try:
         terminal.drain(0.8)
         early, late = terminal.first_shown_s("columns=160, lines=50"), terminal.first_shown_s("x{99}")
-        assert early is not None and late is not None and late - early >= 0.3
+        assert early is not None and late is not None and late > early
         assert terminal.first_shown_s("never") is None
         assert 100 < terminal.bytes_written() < 200
         assert 0 < terminal.cpu_s() < 5
