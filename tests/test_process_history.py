@@ -138,3 +138,26 @@ def test_a_sample_stands_for_as_long_as_its_own_source_aims_at() -> None:
     assert history.columns("a", "x", 1.0, 50) == [1.0] * 50
     history.add(MOMENT + 100, "a", {"x": 1.0}, 5.0)
     assert history.columns("a", "x", 1.0, 20) == [None] * 15 + [1.0] * 5
+
+
+def test_charts_that_nobody_looks_at_are_let_go_and_come_back_whole() -> None:
+    history = History()
+    for second in range(300):
+        history.add(MOMENT + second, "a", {"x": float(second)})
+    before = history.columns("a", "x", 1.0, 40)
+    for width in range(2, 200):
+        history.columns("a", "x", float(width), 40)
+    for second in range(300, 340):
+        history.add(MOMENT + second, "a", {"x": float(second)})
+    history.columns("a", "x", 0.5, 40)
+    assert len(history._charts) == 1
+    assert history.columns("a", "x", 1.0, 80)[:40] == before
+
+
+def test_a_chart_reaches_back_as_far_as_it_is_wide_however_long_the_past() -> None:
+    history = History()
+    for minute in range(300):
+        history.add(MOMENT + 60 * minute, "a", {"x": float(minute)}, 60.0)
+    hours = history.columns("a", "x", 600.0, 29)
+    assert None not in hours
+    assert hours == sorted(hours, key=float)  # type: ignore[arg-type]

@@ -14,7 +14,9 @@ from math import floor, isnan, nan
 FULL_RATE_S = 600.0
 MINUTE_S = 60.0
 MINUTES_KEPT = 24 * 60
-MOST_CHARTS = 512
+MOST_CHARTS, BUSY_CHARTS, UNUSED_S = 256, 64, 30.0
+"""Charts whose columns are kept up to date; from 64 on, only those that were asked for in the last half minute."""
+LEAST_COLUMNS = 64
 GAP_INTERVALS = 2.5
 """A sample stands for the time since the one before it, unless more than this many intervals lie between them."""
 
@@ -63,10 +65,11 @@ class _Ring:
 class _Columns:
     """Time-weighted means of one series over columns of equal width, brought up to date sample by sample."""
 
-    __slots__ = ("seen", "sums", "width_s")
+    __slots__ = ("seen", "sums", "used_t", "width_s")
 
     def __init__(self, width_s: float) -> None:
         self.width_s = width_s
+        self.used_t = 0.0
         self.seen = 0
         self.sums: dict[int, list[float]] = {}
 
@@ -86,7 +89,7 @@ class _Columns:
                 total[1] += weight * value
 
     def forget_before(self, index: int) -> None:
-        if len(self.sums) > 64 and next(iter(self.sums)) < index:
+        if len(self.sums) > LEAST_COLUMNS and next(iter(self.sums)) < index:
             self.sums = {i: total for i, total in self.sums.items() if i >= index}
 
 
@@ -184,35 +187,44 @@ class History:
         track = self._tracks.get(key)
         if track is None or self.latest_t is None:
             return [None] * count
-        chart = self._charts.get((key, name, width_s))
-        if chart is None:
-            if len(self._charts) >= MOST_CHARTS:
-                self._charts.clear()
-            chart = self._charts[(key, name, width_s)] = _Columns(width_s)
-            self._cover_minutes(chart, track, name)
-        self._cover_new(chart, track, name)
         # A sample that lies on a column's first instant belongs to the column before it.
         last = floor(self.latest_t / width_s)
         if self.latest_t == last * width_s:
             last -= 1
-        chart.forget_before(last - 2 * count)
+        oldest = last - max(2 * count, LEAST_COLUMNS)
+        chart = self._charts.get((key, name, width_s))
+        if chart is None:
+            self._make_room()
+            chart = self._charts[(key, name, width_s)] = _Columns(width_s)
+            self._cover_minutes(chart, track, name, oldest * width_s)
+        chart.used_t = self.latest_t
+        self._cover_new(chart, track, name, oldest * width_s)
+        chart.forget_before(oldest)
         sums = chart.sums
         return [
             total[1] / total[0] if (total := sums.get(i)) is not None else None
             for i in range(last - count + 1, last + 1)
         ]
 
-    def _cover_minutes(self, chart: _Columns, track: _Track, name: str) -> None:
+    def _make_room(self) -> None:
+        """Before one more chart is kept: let go of those that nobody looks at any more."""
+        if len(self._charts) >= BUSY_CHARTS and self.latest_t is not None:
+            begin = self.latest_t - UNUSED_S
+            self._charts = {name: chart for name, chart in self._charts.items() if chart.used_t >= begin}
+        if len(self._charts) >= MOST_CHARTS:
+            self._charts.clear()
+
+    def _cover_minutes(self, chart: _Columns, track: _Track, name: str, begin: float) -> None:
         values = track.minutes.values.get(name)
         if values is None:
             return
         oldest = next((track.fast.times[i] for i in track.fast.since(0)), float("inf"))
         for i in track.minutes.since(0):
             end = track.minutes.times[i]
-            if end <= oldest and not isnan(values[i]):
+            if begin < end <= oldest and not isnan(values[i]):
                 chart.cover(end - MINUTE_S, end, values[i])
 
-    def _cover_new(self, chart: _Columns, track: _Track, name: str) -> None:
+    def _cover_new(self, chart: _Columns, track: _Track, name: str, begin: float) -> None:
         ring = track.fast
         values = ring.values.get(name)
         if values is None:
@@ -220,9 +232,8 @@ class History:
         times, spans, capacity = ring.times, ring.spans, ring.capacity
         oldest = ring.count - len(times)
         for sequence in range(max(chart.seen, oldest), ring.count):
-            value = values[sequence % capacity]
-            if isnan(value):
+            value, t = values[sequence % capacity], times[sequence % capacity]
+            if t <= begin or isnan(value):
                 continue
-            t = times[sequence % capacity]
             chart.cover(t - spans[sequence % capacity], t, value)
         chart.seen = ring.count
