@@ -281,3 +281,17 @@ async def test_a_crash_is_kept_for_one_line_and_prints_no_traceback(capfd: pytes
             await asyncio.sleep(0)
     assert isinstance(app.crash, ZeroDivisionError)
     assert "Traceback" not in capfd.readouterr().err
+
+
+async def test_the_palette_runs_every_command_by_name() -> None:
+    app, _ = _app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("ctrl+p")
+        await pilot.pause(0.2)
+        await pilot.press(*"charts over a longer")
+        await pilot.pause(0.3)
+        await pilot.press("enter")
+        await pilot.pause(0.3)
+        await pilot.press("enter")
+        await pilot.pause(0.3)
+        assert app.view.span_s == 300.0

@@ -19,6 +19,7 @@ KEYS: tuple[Key, ...] = (
     Key("quit", "q", "q", "quit; close another screen", "everywhere"),
     Key("interrupt", "ctrl+c", "ctrl+c", "quit, from any screen", "everywhere"),
     Key("help", "question_mark,h,f1", "?  h  F1", "this help", "everywhere"),
+    Key("palette", "ctrl+p", "ctrl+p", "every command by name", "everywhere"),
     Key("suspend", "ctrl+z", "ctrl+z", "suspend to the shell", "everywhere"),
     Key("layout", "c", "c", "layout: automatic, panes, list", "everywhere"),
     Key("pause", "p", "p", "pause on this run's own past; go on", "everywhere"),

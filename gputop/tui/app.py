@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import events
-from textual.app import ComposeResult
+from textual.app import ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.message import Message
+from textual.screen import Screen
 
 from gputop.model.inspection import ProcessAccess
 from gputop.monitor import Frame, Monitor, Polled
@@ -24,21 +25,18 @@ from gputop.paint.terminal import Depth
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
 from gputop.recording.encode import rounded
-from gputop.recording.memory import Memory, Past
-from gputop.tui.details_keys import DetailsKeys
+from gputop.recording.memory import Past
 from gputop.tui.driver import Outlet, guarded_driver
-from gputop.tui.evidence import Evidence
 from gputop.tui.guard import TerminalGuard
 from gputop.tui.lines import Lines
 from gputop.tui.moves import changed
 from gputop.tui.player import Playable, Player
+from gputop.tui.time_keys import TimeKeys
 
 LEAST_REPAINT_S = 0.05
 """Keys that repeat faster than this are painted together."""
 LATE_INTERVALS = 2.5
 """Without a new snapshot for so many intervals the screen says STALE."""
-SLICE_S = 0.01
-"""How long keys and frames have the loop for themselves between two turns of the player's waiting work."""
 PRIORITY = ("interrupt", "suspend", "section")
 """Keys that Textual's own screen would take for itself otherwise."""
 PLAYING = {key.id for key in REPLAY_KEYS}
@@ -51,19 +49,19 @@ class SnapshotReady(Message):
         return isinstance(message, SnapshotReady)
 
 
-class GputopApp(DetailsKeys):
+class GputopApp(TimeKeys):
     """Shows a live source, or plays a recording.
 
     Live, ``source`` and ``monitor`` are given and ``replay_past`` makes a played source of what the run keeps of
     itself; for a recording only ``player`` is.
     """
 
-    ENABLE_COMMAND_PALETTE = False
     AUTO_FOCUS = None
     CSS = "Screen { overflow: hidden; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(key.keys, f"act('{key.id}')", key.does, id=key.id, show=False, priority=key.id in PRIORITY)
         for key in (*KEYS, *REPLAY_KEYS)
+        if key.id != "palette"  # Textual binds its palette itself
     ]
 
     def __init__(
@@ -83,26 +81,27 @@ class GputopApp(DetailsKeys):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         outlet = Outlet()
-        super().__init__(access=access, driver_class=guarded_driver(guard, outlet) if guard else None)
+        super().__init__(
+            THEMES[theme],
+            source=source,
+            monitor=monitor,
+            player=player,
+            replay_past=replay_past,
+            access=access,
+            driver_class=guarded_driver(guard, outlet) if guard else None,
+        )
         # Without a guard there is no terminal: a test's pilot reads what the compositor draws.
         self._outlet = outlet if guard else None
         self._depth = depth
         self.animation_level = "none"
         self.view = view
         self.frame = first
-        self._source = source
-        self._monitor = monitor or Monitor()
-        self._player = player
-        self._replay_past = replay_past
-        self._memory = Memory()
-        self._evidence = Evidence(THEMES[theme])
         self._guard = guard
         self._bell = bell
         self._clock = clock
         self._seen = clock()
         self._painter = Painter()
-        self._look = THEMES[theme]
-        self._dirty = self._working = self._sorting = False
+        self._dirty = self._sorting = False
         self._painted = 0.0
         self._error: Exception | None = None
 
@@ -207,13 +206,6 @@ class GputopApp(DetailsKeys):
         rows = self._painter.paint(self.frame, self._shown_view(), width, height).rows
         self.screen_stack[0].query_one(Lines).set_rows(rows)
 
-    def _shown_view(self) -> View:
-        replay = None if self._player is None else self._player.replay()
-        return replace(self.view, replay=replay, recording=self._evidence.state)
-
-    def _shows_past(self) -> bool:
-        return self._player is not None
-
     def _paint_soon(self) -> None:
         """Paint at once, or together with what comes within the next moment."""
         if self._dirty:
@@ -224,19 +216,6 @@ class GputopApp(DetailsKeys):
         else:
             self._dirty = True
             self.set_timer(wait, self._paint)
-
-    def _work_later(self) -> None:
-        if self._player is not None and self._player.busy and not self._working:
-            self._working = True
-            self.set_timer(SLICE_S, self._work)
-
-    def _work(self) -> None:
-        self._working = False
-        if self._player is not None:
-            if self._player.work():
-                self.frame = self._player.frame or self.frame
-                self._paint_soon()
-            self._work_later()
 
     def on_resize(self) -> None:
         self._paint_soon()
@@ -274,6 +253,15 @@ class GputopApp(DetailsKeys):
         elif self.frame is not None:
             self._see(changed(self.view, key_id, self.frame, self._painter.process_room))
 
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """The command palette offers every key's command, and nothing else."""
+        for key in (*KEYS, *(REPLAY_KEYS if self._player is not None else ())):
+            yield SystemCommand(key.does, f"key {key.shown}", partial(self._command, key.id))
+
+    async def _command(self, key_id: str) -> None:
+        if self.check_action("act", (key_id,)):
+            await self.action_act(key_id)
+
     def _do_quit(self) -> None:
         if self._guard is not None:
             self._guard.leave_later(0)
@@ -289,71 +277,10 @@ class GputopApp(DetailsKeys):
 
         self.push_screen(HelpScreen(self._look, self.view.glyphs))
 
-    def _do_findings(self) -> None:
-        from gputop.tui.findings_screen import FindingsScreen
-
-        offset = self.view.utc_offset_s
-        self.push_screen(
-            FindingsScreen(self._look, self.view.glyphs, lambda: self.frame, self._acknowledge, offset),
-            lambda _: self._paint(),
-        )
-
-    def _acknowledge(self, gpu: int, badge_id: str) -> None:
-        monitor = self._monitor if self._player is None else self._player.monitor
-        monitor.acknowledge(gpu, badge_id)
-
     def _do_sort(self) -> None:
         letters = "  ".join(f"{COLUMNS[k].letter} {COLUMNS[k].head}" for k in self.view.columns if COLUMNS[k].letter)
         self._sorting = True
         self._see(replace(self.view, message=f"sort by: {letters}  (capital inverts, esc leaves it)"))
-
-    def _do_record(self) -> None:
-        self._say(self._evidence.toggle_recording())
-
-    def _do_screenshot(self) -> None:
-        if self.frame is not None:
-            self._say(self._evidence.screenshot(self.frame, self.view, *self.size))
-
-    def _do_pause(self) -> None:
-        """Live: stand still on this run's own past, or go on. In a recording: play or pause."""
-        if self._player is None:
-            past = self._memory.past()
-            if past is not None and self._replay_past is not None:
-                source = self._replay_past(past)
-                self._player = Player(source, own_past=True)
-                source.start(self.ready)
-                self._player.stand_at_end()
-                self._take()
-                self._paint()
-                self._work_later()
-        elif self._source is not None:
-            self._player.source.close()
-            self._player, self.frame = None, self._monitor.latest
-            self._paint()
-        else:
-            self._play(self._player, "play")
-
-    def _play(self, player: Player, key_id: str) -> None:
-        if key_id == "jump":
-            from gputop.tui.ask import Ask
-
-            self.push_screen(Ask("jump to (12:03, -10m, +1h, an ISO date):"), self._jump)
-            return
-        if not player.act(key_id):
-            self._say("no other change of a verdict that way")
-        if player.take():
-            self.frame = player.frame
-        self._paint_soon()
-        self._work_later()
-
-    def _jump(self, text: str | None) -> None:
-        if text and self._player is not None:
-            try:
-                self._player.jump_to(text)
-            except ValueError as error:
-                self._say(str(error))
-                return
-            self._play(self._player, "stay")
 
     def _say(self, text: str) -> None:
         self.view = replace(self.view, message=text)
@@ -380,7 +307,7 @@ class GputopApp(DetailsKeys):
         self._see(replace(self.view, process=None, scroll=max(0, min(most, self.view.scroll + rows))))
 
     def on_click(self, event: events.Click) -> None:
-        target = self._painter.target(event.screen_y)
+        target = self._painter.target(event.screen_y, event.screen_x)
         if target is None or len(self.screen_stack) > 1:
             return
         if target.kind == "gpu":
