@@ -92,7 +92,6 @@ def application(token: str, websocket: Callable[[Any], Awaitable[Any]], statics:
     page = PAGE.read_text(encoding="utf-8")
     viewers: set[asyncio.Task[Any] | None] = set()
 
-    @web.middleware
     async def gate(request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         refusal = refused(token, request.headers, request.query.get("token"), request.cookies.get(COOKIE))
         if refusal is not None:
@@ -121,7 +120,7 @@ def application(token: str, websocket: Callable[[Any], Awaitable[Any]], statics:
             if task is not None:
                 task.cancel()
 
-    app = web.Application(middlewares=[gate])
+    app = web.Application(middlewares=[web.middleware(gate)])
     app.on_shutdown.append(end_viewers)
     app.add_routes([web.get("/", index), web.get("/ws", viewer), web.static("/static", statics)])
     return app

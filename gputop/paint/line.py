@@ -11,10 +11,20 @@ Row = tuple[Span, ...]
 
 
 class Target(NamedTuple):
-    """What a click on a row means: ``kind`` is gpu, process, header or finding; ``key`` names which one."""
+    """What a click on a row means: ``kind`` is gpu, process, header or finding; ``key`` names which one.
+
+    Where several stand side by side, ``beside`` has the column at which each ends, and its key.
+    """
 
     kind: str
     key: object
+    beside: tuple[tuple[int, object], ...] = ()
+
+    def at(self, column: int) -> Target | None:
+        """The target of one column of the row; None right of the last one."""
+        if not self.beside:
+            return self
+        return next((Target(self.kind, key) for end, key in self.beside if column < end), None)
 
 
 class Painted(NamedTuple):

@@ -100,9 +100,10 @@ class Painter:
         self._targets = out.targets
         return Painted(rows, out.targets)
 
-    def target(self, row: int) -> Target | None:
-        """What a row of the screen painted last stands for."""
-        return self._targets[row] if 0 <= row < len(self._targets) else None
+    def target(self, row: int, column: int = 0) -> Target | None:
+        """What a cell of the screen painted last stands for."""
+        target = self._targets[row] if 0 <= row < len(self._targets) else None
+        return target.at(column) if target is not None else None
 
 
 def _upper(frame: Frame, view: View, width: int, height: int, processes: int) -> _Rows:
@@ -217,11 +218,14 @@ def _grid(out: _Rows, frame: Frame, view: View, width: int, beside: int, rows: i
             _pane(frame, view, position, widths[i], rows, selected=position == selected)
             for i, position in enumerate(range(first, min(first + beside, count)))
         ]
+        ends = tuple(sum(widths[: i + 1]) for i in range(len(group)))
+        uuids = tuple(gpu.static.uuid for gpu in frame.snapshot.gpus[first : first + len(group)])
+        target = Target("gpu", uuids[0], tuple(zip(ends, uuids, strict=True)))
         for row in range(rows):
             line = Line()
             for pane in group:
                 line.add_all(pane[row])
-            out.add(line.row(width), Target("gpu", frame.snapshot.gpus[first].static.uuid))
+            out.add(line.row(width), target)
 
 
 def _list(out: _Rows, frame: Frame, view: View, width: int) -> None:
