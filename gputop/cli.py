@@ -55,6 +55,7 @@ def _common() -> _Parser:
     add("--ascii", action="store_true", help="draw with ASCII characters only")
     add("--no-color", action="store_true", help="draw without colours (NO_COLOR does the same)")
     add("--no-mouse", action="store_false", dest="mouse", help="leave the mouse to the terminal")
+    add("--bell", action="store_true", help="ring the terminal's bell on a new red verdict")
     add("--read-only", action="store_true", help="offer nothing that changes another process")
     add("--dcgm-url", metavar="URL", help="metrics address of a running dcgm-exporter")
     add("--price", metavar="P", help="your price of a GPU-hour; without it no money is shown")
