@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from time import monotonic
+from time import monotonic, process_time
 
 from gputop.model.snapshot import OwnCost
 
@@ -17,8 +17,7 @@ class OwnCostMeter:
 
     def read(self) -> OwnCost:
         """CPU in percent of one core since the last call (None at the first), resident memory in bytes."""
-        times, now = os.times(), monotonic()
-        cpu_s = times.user + times.system
+        cpu_s, now = process_time(), monotonic()
         share = 100.0 * (cpu_s - self._cpu_s) / (now - self._at) if self._at and now > self._at else None
         self._cpu_s, self._at = cpu_s, now
         return OwnCost(share, self._rss())
