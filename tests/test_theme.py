@@ -16,7 +16,7 @@ COLOURED = [theme for theme in THEMES.values() if theme.background]
 LEVELS = ("level.green", "level.info", "level.yellow", "level.red", "level.grey")
 AREAS = ("gap.sm", "gap.gap", "gap.alarm", "gap.unknown")
 GROUNDS = ("", "|bar", "|select", "|alarm.row")
-NOT_TEXT = ("rule", "gap.", "bar.", "lane.")
+NOT_TEXT = ("rule", "gap.", "bar.", "lane.", "area.")
 """Areas, bars and rules; the track of a bar is no text either."""
 TEXTS = [
     name
@@ -57,7 +57,7 @@ def test_levels_and_chart_areas_are_told_apart_with_and_without_green_cones(them
 def test_bars_areas_and_grounds_stand_out(theme: Theme) -> None:
     for style in AREAS:
         assert difference(linear(_colours(theme, style)[0]), linear(theme.background or "")) >= 15, style
-    for style in ("bar.mem", "bar.cpu", "bar.run"):
+    for style in ("bar.mem", "bar.cpu", "bar.run", "area.work", "area.board", "area.bus", "area.mem", "area.heat"):
         # WCAG 2.2, 1.4.11: parts of a graphic that carry meaning.
         assert contrast(*_colours(theme, style)) >= 3, style
     for style in ("bar", "select", "alarm.row"):

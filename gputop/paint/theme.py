@@ -87,7 +87,7 @@ def _looks(p: Palette) -> dict[str, Look]:
         "lane.main": Look(p["green"]),
         "lane.bus": Look(p["teal"]),
         "area.work": Look(p["sm"]),
-        "area.board": Look(p["gap_lane"]),
+        "area.board": Look(p["fill"]),
         "area.bus": Look(p["teal"]),
         "area.mem": Look(p["blue"]),
         "area.heat": Look(p["unknown"]),
