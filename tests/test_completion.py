@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gputop.cli import main, parser
+from gputop.cli import main
+from gputop.commands.command_line import parser
 from gputop.config import THEMES
 from gputop.output.man_page import man_page
 from gputop.sources.scenarios import SCENARIOS

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from textual.pilot import Pilot
 
-from gputop.cli import parser
+from gputop.commands.command_line import parser
 from gputop.monitor import Frame
 from gputop.paint import process_table
 from gputop.paint.process_table import shown_rows

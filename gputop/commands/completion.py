@@ -19,7 +19,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         import shtab
     except ImportError:
         raise UsageError("completion needs shtab: pip install 'gputop-tui[completion]'") from None
-    from gputop.cli import parser
+    from gputop.commands.command_line import parser
 
     whole = parser()
     _say_values(whole, shtab.FILE)

@@ -33,10 +33,10 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
     source = LocalSource(settings.interval, settings.gpus or None, settings.visible, settings.dcgm_url or None)
     source.open()
-    from gputop.sources.marks import Marked, MarkListener
+    from gputop.sources.marked import Marked
     from gputop.sources.process_control import ProcessControl
 
-    return show(Marked(source, MarkListener()), settings, terminal, access=ProcessControl(), passing=passing)
+    return show(Marked(source), settings, terminal, access=ProcessControl(), passing=passing)
 
 
 def screen_terminal(settings: Settings) -> Terminal:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 
 from gputop.diagnosis.host import HostTick
 from gputop.diagnosis.signals import Peer, Signals
@@ -72,6 +71,9 @@ def _outlier(members: Sequence[Signals]) -> Peer | None:
         return None
     top = max(values, key=lambda index: values[index])
     others = [value for index, value in values.items() if index != top]
+    # Imported here, because it takes longer to import than a first frame has to spare.
+    from statistics import median
+
     middle = median(others)
     spread = median(abs(value - middle) for value in others)
     if values[top] - middle <= max(LEAST_POINTS, MAD_FACTOR * spread):

@@ -11,13 +11,10 @@ import os
 import secrets
 import socket
 import stat
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 
-from gputop.model.snapshot import Event, Snapshot
+from gputop.model.snapshot import Event
 from gputop.recording.format import clean_text
-from gputop.sources.base import Source
 
 MOST_MARK = 1000
 """Characters of a mark."""
@@ -80,29 +77,6 @@ class MarkListener:
             listener.close()
             raise
         self._socket, self._path = listener, path
-
-
-class Marked:
-    """A source whose snapshots carry the marks that came in meanwhile."""
-
-    def __init__(self, source: Source, listener: MarkListener) -> None:
-        self._source = source
-        self._listener = listener
-        self.interval_s = source.interval_s
-
-    def start(self, notify: Callable[[], None]) -> None:
-        self._source.start(notify)
-
-    def poll(self) -> Snapshot | None:
-        snapshot = self._source.poll()
-        if snapshot is None:
-            return None
-        marks = self._listener.drain()
-        return replace(snapshot, events=(*snapshot.events, *marks)) if marks else snapshot
-
-    def close(self) -> None:
-        self._listener.close()
-        self._source.close()
 
 
 def send_mark(text: str, t: float) -> int:

@@ -1,0 +1,161 @@
+"""The command line: every command and option, once. Imports the standard library only.
+
+The shell completions and the manual page are made of the same parser.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import NoReturn
+
+from gputop import __version__
+from gputop.output.messages import say
+
+USAGE_ERROR = 2
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong; argparse would print its usage as well."""
+
+    def error(self, message: str) -> NoReturn:
+        say(f"{message}; see `{self.prog} --help`")
+        self.exit(USAGE_ERROR)
+
+
+class _ManPage(argparse.Action):
+    """Prints the manual page and ends, as --help does."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from gputop.output.man_page import man_page
+
+        sys.stdout.write(man_page(parser))
+        parser.exit()
+
+
+def _common() -> _Parser:
+    """Options that every command takes, before or after its name. Absent ones leave no trace."""
+    parser = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
+    group = parser.add_argument_group("options of every command")
+    add = group.add_argument
+    add("--interval", metavar="SECONDS", help="time between measurements, at least 0.25 (default 1)")
+    add("--gpus", metavar="LIST", help="indices or UUIDs of the GPUs to watch, separated by commas")
+    add("--visible", action="store_true", help="watch the GPUs that CUDA_VISIBLE_DEVICES names")
+    add("--theme", metavar="NAME", help="auto, dark, light, high-contrast, colour-blind, ansi or mono")
+    add("--ascii", action="store_true", help="draw with ASCII characters only")
+    add("--no-color", action="store_true", help="draw without colours (NO_COLOR does the same)")
+    add("--no-mouse", action="store_false", dest="mouse", help="leave the mouse to the terminal")
+    add("--bell", action="store_true", help="ring the terminal's bell on a new red verdict")
+    add("--read-only", action="store_true", help="offer nothing that changes another process")
+    add("--dcgm-url", metavar="URL", help="metrics address of a running dcgm-exporter")
+    add("--price", metavar="P", help="your price of a GPU-hour; without it no money is shown")
+    add("--config", metavar="FILE", help="read this configuration file")
+    add("--debug", action="store_true", help="show tracebacks")
+    return parser
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    common = _common()
+    top = _Parser(
+        prog="gputop",
+        description="top for GPUs: utilisation against real SM activity, and why the rest is not work",
+        epilog="Without a command: the live screen. Try `gputop demo` on a machine without a GPU.",
+        parents=[common],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"gputop {__version__}")
+    top.add_argument("--man", action=_ManPage, nargs=0, help="print the manual page: gputop --man | man -l -")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+
+    def command(name: str, text: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=text, description=text, parents=[common])
+
+    def filterable(command: argparse.ArgumentParser) -> None:
+        text = 'show these processes only: "gpu:3 user:ml mem>10G verdict:starved name~train !state:D"'
+        command.add_argument("--filter", metavar="TERMS", default=argparse.SUPPRESS, help=text)
+
+    filterable(top)
+    demo = command("demo", "a simulated node, on any machine")
+    demo.add_argument("scenario", nargs="?", help="one scenario instead of the whole node")
+    filterable(demo)
+    demo.add_argument("--list", action="store_true", help="name the scenarios")
+    demo.add_argument("--seed", type=int, default=0, help="another run of the same scenario")
+
+    once = command("once", "one measured snapshot, as a table or as data")
+    filterable(once)
+    form = once.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON object")
+    form.add_argument("--csv", action="store_true", help="one row a GPU")
+
+    doctor = command("doctor", "what can be measured here, why not, and how to mend it")
+    doctor.add_argument("--json", action="store_true", help="one JSON object")
+
+    diagnose = command("diagnose", "verdicts in words, live or on a recording")
+    diagnose.add_argument("file", nargs="?", help="a recording; without it this machine is watched")
+    diagnose.add_argument("--for", dest="duration", default="30s", metavar="TIME", help="watch so long (default 30s)")
+    diagnose.add_argument("--json", action="store_true", help="one JSON object")
+
+    record = command("record", "record without a screen")
+    record.add_argument("-o", "--output", default=".", metavar="FILE|DIR", help="where to (default: this directory)")
+    record.add_argument("--for", dest="duration", metavar="TIME", help="end after this time")
+    record.add_argument("--max-size", metavar="SIZE", help="keep at most so much in the directory")
+    record.add_argument("--redact", action="store_true", help="keep command lines and user names out of it")
+
+    replay = command("replay", "the screen on a recording")
+    replay.add_argument("file", help="a recording, or a directory of them")
+    filterable(replay)
+    replay.add_argument("--at", metavar="TIME", help="begin there: 12:03, -10m, +1h, an ISO date")
+    replay.add_argument("--speed", type=float, default=1.0, metavar="N", help="recorded seconds in one second")
+    replay.add_argument("--loop", action="store_true", help="begin again at the end")
+
+    job = command("run", "run a job, watch its GPUs, report at its end")
+    job.add_argument("-o", "--output", metavar="FILE", help="keep the recording")
+    job.add_argument("--report", metavar="FILE", help="write the report to FILE.md, .json or .txt as well")
+    job.add_argument("--redact", action="store_true", help="keep command lines and user names out of the recording")
+    job.add_argument("job", nargs=argparse.REMAINDER, metavar="-- COMMAND …", help="the job and its arguments")
+
+    report = command("report", "where the GPU time of a recording went")
+    report.add_argument("file", help="a recording")
+    report_form = report.add_mutually_exclusive_group()
+    report_form.add_argument("--json", action="store_true", help="one JSON object")
+    report_form.add_argument("--markdown", action="store_true", help="Markdown")
+
+    compare = command("compare", "what a change made better or worse")
+    compare.add_argument("before", help="a recording")
+    compare.add_argument("after", help="a recording")
+    compare.add_argument("--json", action="store_true", help="one JSON object")
+
+    dump = command("dump", "a recording as data")
+    dump.add_argument("file", help="a recording")
+    dump_form = dump.add_mutually_exclusive_group()
+    dump_form.add_argument("--csv", action="store_true", help="one row a GPU and frame (the default)")
+    dump_form.add_argument("--json", action="store_true", help="one object a frame")
+    dump.add_argument("--begin", metavar="TIME", help="12:03, -10m, an ISO date or Unix seconds")
+    dump.add_argument("--end", metavar="TIME", help="likewise")
+    dump.add_argument("--columns", metavar="KEYS", help="catalogue keys, separated by commas")
+
+    mark = command("mark", "a mark for running recorders and screens")
+    mark.add_argument("text", nargs="+", help="what happened")
+
+    config = command("config", "the settings in force, or the file that they come from")
+    config_form = config.add_mutually_exclusive_group()
+    config_form.add_argument("--path", action="store_true", help="where the configuration file is, or would be")
+    config_form.add_argument("--init", action="store_true", help="write one with every setting commented out")
+    config_form.add_argument("--check", action="store_true", help="say what is wrong with it, line by line")
+
+    completion = command("completion", "completion for your shell, to be sourced or installed")
+    completion.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh"), help="bash, zsh, fish or tcsh")
+
+    serve = command("serve", "the screen in a browser: read-only, on this machine's loopback")
+    serve.add_argument("source", nargs="?", help="demo, or a recording; without it this machine is watched")
+    serve.add_argument("scenario", nargs="?", help="with demo: one scenario instead of the whole node")
+    serve.add_argument("--port", type=int, default=8000, metavar="N", help="port (default 8000; 0: any free one)")
+
+    shot = command("screenshot", "a picture of the screen, without a terminal")
+    shot.add_argument("source", help="demo, or a recording")
+    shot.add_argument("scenario", nargs="?", help="with demo: one scenario instead of the whole node")
+    shot.add_argument("-o", "--output", required=True, metavar="FILE", help="FILE.svg, .png, .txt or .ans")
+    shot.add_argument("--at", metavar="TIME", help="of a recording: 12:03, -10m, an ISO date (default: its end)")
+    shot.add_argument("--size", default="160x48", metavar="WxH", help="columns x rows (default 160x48)")
+    shot.add_argument("--gpu", metavar="N", help="select this GPU")
+    return top
