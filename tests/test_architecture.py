@@ -28,8 +28,9 @@ def test_textual_is_not_imported_outside_the_screen(module: str) -> None:
 def test_the_command_line_imports_the_standard_library_only() -> None:
     code = (
         "import sys, gputop.cli\n"
-        "ours = sorted(name for name in sys.modules if name.startswith('gputop.'))\n"
-        "ours = set(ours) - {'gputop.cli', 'gputop.commands', 'gputop.commands.command_line', 'gputop.output', 'gputop.output.messages'}\n"
+        "ours = {name for name in sys.modules if name.startswith('gputop.')}\n"
+        "ours -= {f'gputop.{name}' for name in ('cli', 'commands', 'commands.command_line', 'output')}\n"
+        "ours -= {'gputop.output.messages'}\n"
         "foreign = {'psutil', 'pynvml', 'platformdirs', 'textual', 'rich'} & set(sys.modules)\n"
         "assert not ours and not foreign, (ours, foreign)"
     )

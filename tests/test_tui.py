@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from textual.pilot import Pilot
 
+from gputop.config import Settings
+from gputop.config_file import Reload
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Monitor
 from gputop.paint.view import View
@@ -17,6 +20,7 @@ from gputop.recording.reader import read_snapshots
 from gputop.sources.recorded import RecordedSource
 from gputop.sources.simulated import snapshot_at
 from gputop.tui.app import GputopApp, SnapshotReady, newly_red
+from gputop.tui.findings_screen import FindingsScreen
 from gputop.tui.help_screen import HelpScreen
 from gputop.tui.lines import Lines
 from tests.frames import MOMENT, demo_frame
@@ -39,9 +43,11 @@ def _paused(past: Past) -> RecordedSource:
     return RecordedSource(past)
 
 
-def _app(theme: str = "dark", view: View | None = None) -> tuple[GputopApp, Handed]:
+def _app(theme: str = "dark", view: View | None = None, **options: Any) -> tuple[GputopApp, Handed]:
     source = Handed()
-    app = GputopApp(view or View(), theme, source=source, monitor=Monitor(), first=demo_frame(), replay_past=_paused)
+    app = GputopApp(
+        view or View(), theme, source=source, monitor=Monitor(), first=demo_frame(), replay_past=_paused, **options
+    )
     return app, source
 
 
@@ -295,3 +301,38 @@ async def test_the_palette_runs_every_command_by_name() -> None:
         await pilot.press("enter")
         await pilot.pause(0.3)
         assert app.view.span_s == 300.0
+
+
+async def test_keys_of_ones_own_replace_the_usual_ones_and_stand_in_the_help() -> None:
+    app, _ = _app(keys={"findings": "f7", "quit": "x"})
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("A")
+        assert len(app.screen_stack) == 1
+        await pilot.press("f7")
+        assert isinstance(app.screen, FindingsScreen)
+        await pilot.press("escape", "question_mark")
+        assert "F7" in "\n".join("".join(text for text, _ in row) for row in app.screen.rows(120))  # type: ignore[attr-defined]
+        await pilot.press("escape", "x")
+    assert app.return_code == 0
+
+
+async def test_a_changed_configuration_counts_while_the_screen_runs() -> None:
+    changes = [Reload(replace(Settings(), theme="light", columns=("pid", "command")), [])]
+    app, _ = _app(reload=lambda now: changes.pop() if changes else None)
+    async with app.run_test(size=(120, 40)) as pilot:
+        app._watch()
+        await pilot.pause(0.1)
+        assert app.view.columns == ("pid", "command")
+        assert "read again" in _rows(app)[1]
+        assert app._look.name == "light"
+
+
+async def test_a_broken_configuration_leaves_the_settings_in_force_and_says_why() -> None:
+    changes = [Reload(None, ["config.toml: theme must be a text"])]
+    app, _ = _app(reload=lambda now: changes.pop() if changes else None)
+    async with app.run_test(size=(120, 40)) as pilot:
+        before = app.view.columns
+        app._watch()
+        await pilot.pause(0.1)
+        assert app.view.columns == before
+        assert "theme must be a text" in _rows(app)[1]

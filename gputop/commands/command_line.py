@@ -6,6 +6,7 @@ The shell completions and the manual page are made of the same parser.
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import NoReturn
 
 from gputop import __version__

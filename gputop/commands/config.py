@@ -22,7 +22,7 @@ HEAD = """\
 """
 EXAMPLE = """\
 #quit = "q,x"
-#pause = "p,ctrl+p"
+#pause = "p,ctrl+s"
 """
 """Below ``[keys]``, which is the last setting because a TOML table has to be."""
 

@@ -28,4 +28,4 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     monitor, frame = Monitor(settings.interval), None
     for snapshot in source.past(PAST_S):
         frame = monitor.feed(snapshot)
-    return show(source, settings, terminal, monitor=monitor, first=frame, passing=passing, demo=True)
+    return show(args, source, settings, terminal, monitor=monitor, first=frame, passing=passing, demo=True)

@@ -36,7 +36,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from gputop.sources.marked import Marked
     from gputop.sources.process_control import ProcessControl
 
-    return show(Marked(source), settings, terminal, access=ProcessControl(), passing=passing)
+    return show(args, Marked(source), settings, terminal, access=ProcessControl(), passing=passing)
 
 
 def screen_terminal(settings: Settings) -> Terminal:
@@ -74,6 +74,7 @@ def first_view(settings: Settings, terminal: Terminal, *, demo: bool = False, pa
 
 
 def show(
+    args: argparse.Namespace,
     source: Source,
     settings: Settings,
     terminal: Terminal,
@@ -113,6 +114,7 @@ def show(
         if first is not None:
             first_frame.draw(first, view, terminal)
             drawn = True
+        from gputop.config_file import ConfigWatch
         from gputop.sources.recorded import RecordedSource
         from gputop.tui.app import GputopApp
 
@@ -126,6 +128,8 @@ def show(
             access=access,
             guard=guard,
             bell=settings.bell,
+            keys=settings.keys,
+            reload=ConfigWatch(args.__dict__.get("config"), os.environ, vars(args)).poll,
             depth=terminal.depth,
         )
         wake.append(app.ready)

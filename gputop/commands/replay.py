@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 from gputop.commands.filtering import filter_of
 from gputop.commands.live import first_view, screen_terminal
@@ -25,6 +26,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     terminal = screen_terminal(settings)
     guard = TerminalGuard()
     guard.watch_signals()
+    from gputop.config_file import ConfigWatch
     from gputop.tui.app import GputopApp
     from gputop.tui.player import Player
 
@@ -34,6 +36,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         terminal.theme,
         player=Player(source),
         guard=guard,
+        keys=settings.keys,
+        reload=ConfigWatch(args.__dict__.get("config"), os.environ, vars(args)).poll,
         depth=terminal.depth,
     )
     source.start(app.ready)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 
 from gputop.diagnosis.catalogue import badge_rows, verdict_rows
 from gputop.model.metrics import GPU_METRICS
 from gputop.paint.glyphs import Glyphs, ascii_only
-from gputop.paint.keys import KEYS, REPLAY_KEYS
+from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
 from gputop.paint.line import Line, Row
 
 GLOSSARY = (
@@ -29,7 +30,7 @@ THREE_NUMBERS = (
 )
 
 
-def help_rows(glyphs: Glyphs, width: int) -> list[Row]:
+def help_rows(glyphs: Glyphs, width: int, keys: Sequence[Key] = (*KEYS, *REPLAY_KEYS)) -> list[Row]:
     """All rows of the help at a width; the screen scrolls through them."""
     rows = [Line().add(" gputop: how to read it, and its keys", "title").row(width), Line().row(width)]
     rows += _section("the three numbers", width, glyphs)
@@ -41,7 +42,6 @@ def help_rows(glyphs: Glyphs, width: int) -> list[Row]:
         .add("   ").add(glyphs.unknown * 4, "gap.unknown").add(" SM not measured", "dim").row(width)
     )  # fmt: skip
     rows.append(Line().row(width))
-    keys = (*KEYS, *REPLAY_KEYS)
     for section in dict.fromkeys(key.section for key in keys):
         rows += _section(section, width, glyphs)
         for key in keys:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from textual import events
@@ -15,12 +16,14 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.screen import Screen
 
+from gputop.config_file import Reload
 from gputop.model.inspection import ProcessAccess
 from gputop.monitor import Frame, Monitor, Polled
 from gputop.output.ansi_diff import Differ
-from gputop.paint.keys import KEYS, REPLAY_KEYS
+from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
 from gputop.paint.main_screen import Painter
-from gputop.paint.process_columns import COLUMNS, SORTABLE, column_at
+from gputop.paint.process_columns import COLUMNS, SORTABLE, column_at, known
+from gputop.paint.rebinding import rebound
 from gputop.paint.terminal import Depth
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
@@ -33,13 +36,19 @@ from gputop.tui.moves import changed
 from gputop.tui.player import Playable, Player
 from gputop.tui.time_keys import TimeKeys
 
+NO_KEYS: Mapping[str, str] = MappingProxyType({})
 LEAST_REPAINT_S = 0.05
 """Keys that repeat faster than this are painted together."""
 LATE_INTERVALS = 2.5
 """Without a new snapshot for so many intervals the screen says STALE."""
-PRIORITY = ("interrupt", "suspend", "section")
+PRIORITY = ("interrupt", "suspend", "section", "palette")
 """Keys that Textual's own screen would take for itself otherwise."""
 PLAYING = {key.id for key in REPLAY_KEYS}
+
+
+def _action(key: Key) -> str:
+    # Textual knows its palette by this action, and binds no key of its own to it then.
+    return "command_palette" if key.id == "palette" else f"act('{key.id}')"
 
 
 class SnapshotReady(Message):
@@ -59,9 +68,8 @@ class GputopApp(TimeKeys):
     AUTO_FOCUS = None
     CSS = "Screen { overflow: hidden; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(key.keys, f"act('{key.id}')", key.does, id=key.id, show=False, priority=key.id in PRIORITY)
+        Binding(key.keys, _action(key), key.does, id=key.id, show=False, priority=key.id in PRIORITY)
         for key in (*KEYS, *REPLAY_KEYS)
-        if key.id != "palette"  # Textual binds its palette itself
     ]
 
     def __init__(
@@ -77,6 +85,8 @@ class GputopApp(TimeKeys):
         access: ProcessAccess | None = None,
         guard: TerminalGuard | None = None,
         bell: bool = False,
+        keys: Mapping[str, str] = NO_KEYS,
+        reload: Callable[[float], Reload | None] | None = None,
         depth: Depth = "truecolor",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -98,6 +108,8 @@ class GputopApp(TimeKeys):
         self.frame = first
         self._guard = guard
         self._bell = bell
+        self._reload = reload
+        self._bind(keys)
         self._clock = clock
         self._seen = clock()
         self._painter = Painter()
@@ -108,18 +120,17 @@ class GputopApp(TimeKeys):
     # -- life -------------------------------------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
-        if self._outlet is None:
-            yield Lines(self._look)
-        else:
-            yield Lines(self._look, self._outlet.write, Differ(self._look, self._depth))
+        yield Lines(self._look, None if self._outlet is None else self._outlet.write, self._differ())
+
+    def _differ(self) -> Differ:
+        return Differ(self._look, self._depth)
 
     def on_mount(self) -> None:
         if self._guard is not None:
             # The handler runs in the main thread, between any two steps of the loop: only ask the loop to leave.
             loop = asyncio.get_running_loop()
             self._guard.leave_by(lambda status: loop.call_soon_threadsafe(partial(self._exit_with, status)))
-        if self._source is not None:
-            self.set_interval(max(0.5, self._source.interval_s), self._watch)
+        self.set_interval(1.0 if self._source is None else max(0.5, self._source.interval_s), self._watch)
         self._take()
         self._paint()
         self._work_later()
@@ -169,8 +180,29 @@ class GputopApp(TimeKeys):
                 self.view = replace(self.view, stale_s=None)
         return True
 
+    def _bind(self, wanted: Mapping[str, str]) -> None:
+        """Give the commands the user's keys; what is wrong with them `gputop config --check` tells."""
+        main, past = ([key.id for key in table] for table in (KEYS, REPLAY_KEYS))
+        self._keys = (*rebound(KEYS, wanted, past)[0], *rebound(REPLAY_KEYS, wanted, main)[0])
+        self.set_keymap({key.id: key.keys for key in self._keys})
+
+    def _take_settings(self) -> None:
+        """Look whether the configuration file has changed; theme, columns and keys change while the screen runs."""
+        change = None if self._reload is None else self._reload(self._clock())
+        if change is None:
+            return
+        if change.settings is not None:
+            settings = change.settings
+            self._bind(settings.keys)
+            self.view = replace(self.view, columns=known(settings.columns))
+            if settings.theme in THEMES and not self._look.colourless:
+                self._look = THEMES[settings.theme]
+                self.screen_stack[0].query_one(Lines).set_theme(self._look, self._differ())
+        self._say("; ".join(change.messages) or "the configuration was read again")
+
     def _watch(self) -> None:
         """No new snapshot for too long: poll in case a wake-up was lost, then say how old the screen is."""
+        self._take_settings()
         if self._source is None:
             return
         late = self._clock() - self._seen
@@ -255,7 +287,9 @@ class GputopApp(TimeKeys):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The command palette offers every key's command, and nothing else."""
-        for key in (*KEYS, *(REPLAY_KEYS if self._player is not None else ())):
+        for key in self._keys:
+            if key.id in PLAYING and self._player is None:
+                continue
             yield SystemCommand(key.does, f"key {key.shown}", partial(self._command, key.id))
 
     async def _command(self, key_id: str) -> None:
@@ -275,7 +309,7 @@ class GputopApp(TimeKeys):
     def _do_help(self) -> None:
         from gputop.tui.help_screen import HelpScreen
 
-        self.push_screen(HelpScreen(self._look, self.view.glyphs))
+        self.push_screen(HelpScreen(self._look, self.view.glyphs, self._keys))
 
     def _do_sort(self) -> None:
         letters = "  ".join(f"{COLUMNS[k].letter} {COLUMNS[k].head}" for k in self.view.columns if COLUMNS[k].letter)

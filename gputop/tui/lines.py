@@ -58,8 +58,9 @@ class Lines(Widget, can_focus=False):
         size = (self.size.width, self.size.height)
         return len(old) == len(rows) == size[1] and self._drawn == size and self.app.screen is self.screen
 
-    def set_theme(self, theme: Theme) -> None:
-        self._theme = theme
+    def set_theme(self, theme: Theme, differ: Differ | None = None) -> None:
+        """Draw the same rows in other colours."""
+        self._theme, self._differ = theme, differ
         self._styles.clear()
         self._strips.clear()
         self.refresh()
