@@ -15,20 +15,27 @@ from importlib import import_module
 
 from gputop.commands.command_line import USAGE_ERROR, parser
 from gputop.output.messages import say
+from gputop.output.streams import settle
 
 INTERNAL_ERROR, CANNOT_MEASURE = 1, 3
 MODULES = {"run": "job"}
 """Commands whose file is not named after them."""
 UNCONFIGURED = ("config", "completion")
 """Commands that have to work while the configuration file is wrong."""
+WITHOUT_STDOUT = ("live", "demo", "replay", "record", "run", "mark", "serve", "screenshot")
+"""Commands that print nothing to stdout, or ask for a terminal themselves."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit status is returned."""
+    has_stdout = settle()
     args = parser().parse_args(arguments)
     name = args.command or "live"
     if not hasattr(args, "debug"):
         args.debug = False
+    if not has_stdout and name not in WITHOUT_STDOUT:
+        say("stdout is closed: give the result somewhere to go")
+        return USAGE_ERROR
     try:
         return _run(name, args)
     except KeyboardInterrupt:

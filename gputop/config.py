@@ -97,8 +97,10 @@ def load(path: str | None, env: Mapping[str, str], flags: Mapping[str, Any]) -> 
 def read(path: Path, *, required: bool) -> dict[str, Any]:
     """The file's values; without the file none, unless it is required. Raises ConfigError."""
     try:
-        data = path.read_bytes()
-    except FileNotFoundError:
+        # Never more than that: --config may name a device without an end.
+        with open(path, "rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+    except (FileNotFoundError, NotADirectoryError):
         if not required:
             return {}
         raise ConfigError(f"no configuration file at {path}: name one that exists, or leave --config out") from None

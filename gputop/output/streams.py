@@ -1,0 +1,30 @@
+"""Makes the standard streams safe to write to, whatever the caller handed over."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+
+_LAST_STANDARD = 2
+
+
+def settle() -> bool:
+    """Call first of all; whether there is a stdout to print to.
+
+    A character that the locale lacks is printed as ``?``. Closed streams become /dev/null: without that, the next file
+    that is opened would get the number of stdout or stderr, and take in what is meant for them.
+    """
+    descriptor = os.open(os.devnull, os.O_RDWR)
+    while descriptor <= _LAST_STANDARD:
+        descriptor = os.open(os.devnull, os.O_RDWR)
+    os.close(descriptor)
+    open_stdout = sys.stdout is not None
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    return open_stdout
