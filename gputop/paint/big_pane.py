@@ -8,7 +8,7 @@ from gputop.monitor import Frame
 from gputop.paint.chart import Column, bar, lane
 from gputop.paint.line import Line, Row
 from gputop.paint.numbers import board, buses, counters, fields, memory, number_labels
-from gputop.paint.panes import LABEL_WIDTH, chart_rows, title, words_for
+from gputop.paint.panes import LABEL_WIDTH, chart_rows, first_rows, title, words_for
 from gputop.paint.text import pct, rate, span_words
 from gputop.paint.view import View
 
@@ -87,7 +87,8 @@ def said(frame: Frame, view: View, position: int, width: int, rows: int) -> list
     """Evidence, remedy, badges and notes over the full width, in at most ``rows`` rows."""
     gpu, d = frame.snapshot.gpus[position], frame.diagnoses[position]
     evidence, remedy, extra = words_for(gpu, d, view.glyphs, width - 4)
-    return [Line().to(2).add_all(spans).row(width) for spans in (evidence + remedy + extra)[:rows]]
+    lines = first_rows(evidence + remedy + extra, rows, width - 4, view.glyphs)
+    return [Line().to(2).add_all(spans).row(width) for spans in lines]
 
 
 def numbers(frame: Frame, view: View, position: int, width: int) -> list[Row]:

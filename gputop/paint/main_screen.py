@@ -21,9 +21,16 @@ from gputop.paint.words import gpu_label
 HEADER_ROWS = 2
 HOST_ROWS = 4
 LEAST_PANE_WIDTH = 96
+LEAST_CHART_WIDTH, LEAST_CHART_ROWS = 60, 3
+"""Smaller than this the selected GPU of the list gets no chart of its own."""
 LEAST_SIZE = (20, 4)
 PANE_SIZES = ((9, 9, 8), (6, 6, 8), (6, 3, 5), (6, 1, 3), (3, 1, 2))
 """(rows of the selected GPU's block, rows of the others', process rows kept), tried from roomy to tight."""
+TALLEST_PANE = 14
+"""What few processes leave over goes to the selected GPU's block, up to so many rows."""
+PROCESS_STEP = 4
+GRID_ROWS, GRID_PROCESSES = (9, 8, 7, 6, 5, 4, 3), 8
+"""Heights of panes side by side, tried from roomy to tight, and the process rows kept below them."""
 
 
 class _Rows:
@@ -82,7 +89,7 @@ class Painter:
             bar = bar_rows(frame, view.replay, selected, view.glyphs, width, height, view.utc_offset_s)
         height -= len(bar)
         above = replace(view, process=None, scroll=0, sort="", inverted=False, search="", tagged=frozenset())
-        key = (above, width, height, min(len(shown), 8))
+        key = (above, width, height, min(len(shown), height))
         if frame is not self._frame or key != self._key:
             self._top = _upper(frame, view, width, height, len(shown))
             self._frame, self._key = frame, key
@@ -115,7 +122,7 @@ def _upper(frame: Frame, view: View, width: int, height: int, processes: int) ->
     if gpus and view.layout != "list" and _big(gpus, width, height):
         _big_panes(out, frame, view, width, processes)
     elif gpus and not (view.layout != "list" and _panes(out, frame, view, width, processes)):
-        _list(out, frame, view, width)
+        _list(out, frame, view, width, processes)
     return out
 
 
@@ -136,7 +143,7 @@ def _big_panes(out: _Rows, frame: Frame, view: View, width: int, processes: int)
     lanes = len(big_pane.LANES) + 1
     # Titles and time axes, lanes, three rows of words, two of numbers, two of the host, the table's head.
     needed = count * 2 + lanes + 3 + 2 + 2 + 2
-    room = out.left - needed - min(processes, 8)
+    room = out.left - needed - min(max(1, processes), 8)
     air = room - 9 * count >= 3
     rows = max(5 if count == 1 else 4, min(14, (room - (3 if air else 0)) // count))
     empty = Line().row(width)
@@ -173,22 +180,34 @@ def _panes(out: _Rows, frame: Frame, view: View, width: int, processes: int) -> 
     count = len(frame.snapshot.gpus)
     selected = selected_gpu(frame, view)
     beside = _columns(width, count)
-    for tall, other, kept in PANE_SIZES:
-        room = out.left - HOST_ROWS - 2 - min(processes, kept)
-        if beside > 1:
-            if other >= 3 and -(-count // beside) * tall <= room:
-                _grid(out, frame, view, width, beside, tall)
-                break
-        elif tall + (count - 1) * other <= room:
-            blocks = [_Block(i, tall if i == selected else other) for i in range(count)]
-            _stack(out, frame, view, width, blocks, selected)
-            break
+    free = out.left - HOST_ROWS - 2
+    if beside > 1:
+        room = free - min(processes, GRID_PROCESSES)
+        rows = next((rows for rows in GRID_ROWS if -(-count // beside) * rows <= room), 0)
+        if not rows:
+            return False
+        _grid(out, frame, view, width, beside, rows)
     else:
-        return False
+        sizes = [
+            (tall, other)
+            for tall, other, kept in PANE_SIZES
+            if tall + (count - 1) * other <= free - min(processes, kept)
+        ]
+        if not sizes:
+            return False
+        tall, other = sizes[0]
+        spare = free - tall - (count - 1) * other - _steady(processes)
+        tall = max(tall, min(tall + spare, TALLEST_PANE))
+        _stack(out, frame, view, width, [_Block(i, tall if i == selected else other) for i in range(count)], selected)
     out.add(host.title(frame, view, width))
     out.add(host.load(frame, view, width))
     out.extend(host.attribution_rows(frame, view, width))
     return True
+
+
+def _steady(processes: int) -> int:
+    """Rows to leave for processes: in steps, so that charts do not change their height with every one that comes."""
+    return -(-max(1, processes) // PROCESS_STEP) * PROCESS_STEP
 
 
 def _stack(out: _Rows, frame: Frame, view: View, width: int, blocks: list[_Block], selected: int) -> None:
@@ -228,7 +247,7 @@ def _grid(out: _Rows, frame: Frame, view: View, width: int, beside: int, rows: i
             out.add(line.row(width), target)
 
 
-def _list(out: _Rows, frame: Frame, view: View, width: int) -> None:
+def _list(out: _Rows, frame: Frame, view: View, width: int, processes: int) -> None:
     """One line a GPU, then the words of the selected one, and the host on one line where there is room."""
     gpus, selected = frame.snapshot.gpus, selected_gpu(frame, view)
     chart = 0 if width < 60 else 11 if width < 100 else width // 4
@@ -240,17 +259,22 @@ def _list(out: _Rows, frame: Frame, view: View, width: int) -> None:
     for position in range(first, first + room):
         row = gpu_list.list_row(frame, view, position, width, chart, labels, selected=position == selected)
         out.add(row, Target("gpu", gpus[position].static.uuid))
-    if out.left >= 8:
-        rule = view.glyphs.rule
-        line = Line().add(rule, "rule").add(f" {gpu_label(gpus[selected])} ", "title").rule(width, rule)
-        if room < len(gpus):
-            line = Line().add(rule, "rule").add(f" {gpu_label(gpus[selected])} ", "title")
-            line.add(f" {room} of {len(gpus)} GPUs shown, [ ] for the others ", "dim").rule(width, rule)
-        out.add(line.row(width))
-    words = min(4, out.left - 5) if out.left >= 8 else min(2, out.left)
     d = frame.diagnoses[selected]
     evidence, remedy, extra = panes.words_for(gpus[selected], d, view.glyphs, width - 2)
-    for spans in (panes.spoken(d, view.glyphs, evidence, remedy, width - 2, words) + extra)[: max(0, words)]:
+    # The table's two heads, four rows of words, the host; then the processes.
+    spare = out.left - 7 - _steady(processes)
+    if width >= LEAST_CHART_WIDTH and spare >= LEAST_CHART_ROWS + 2:
+        rows = min(spare - 2, TALLEST_PANE)
+        out.extend(big_pane.chart(frame, view, selected, width, rows), Target("gpu", gpus[selected].static.uuid))
+    elif out.left >= 8:
+        rule = view.glyphs.rule
+        line = Line().add(rule, "rule").add(f" {gpu_label(gpus[selected])} ", "title")
+        if room < len(gpus):
+            line.add(f" {room} of {len(gpus)} GPUs shown, [ ] for the others ", "dim")
+        out.add(line.rule(width, rule).row(width))
+    words = min(4, out.left - 5) if out.left >= 8 else min(2, out.left)
+    said = panes.spoken(d, view.glyphs, evidence, remedy, width - 2, words) + extra
+    for spans in panes.first_rows(said, words, width - 2, view.glyphs):
         out.add(Line().add(" ").add_all(spans).row(width))
     if out.left >= 5:
         out.add(host.load(frame, view, width, indent=1))

@@ -70,12 +70,10 @@ def buses(gpu: GpuSample, glyphs: Glyphs) -> list[Field]:
     parts: list[Field] = []
     if gpu.pcie_rx_bytes_per_s is not None or gpu.pcie_tx_bytes_per_s is not None:
         into, out = gb_per_s(gpu.pcie_rx_bytes_per_s, 4), gb_per_s(gpu.pcie_tx_bytes_per_s, 4)
-        parts.append((f"PCIe {glyphs.down}{into} {glyphs.up}{out}", "dim"))
+        parts.append((f"PCIe {glyphs.down}{into} {glyphs.up}{out} GB/s", "dim"))
     if gpu.nvlink_rx_bytes_per_s is not None or gpu.nvlink_tx_bytes_per_s is not None:
         into, out = gb_per_s(gpu.nvlink_rx_bytes_per_s), gb_per_s(gpu.nvlink_tx_bytes_per_s)
         parts.append((f"NVLink {glyphs.down}{into} {glyphs.up}{out} GB/s", "dim"))
-    elif parts:
-        parts[-1] = (parts[-1][0] + " GB/s", "dim")
     return parts
 
 

@@ -15,7 +15,7 @@ from gputop.paint.chart import bar, gap_chart, with_marks
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, Span
 from gputop.paint.numbers import Field, board, buses, busiest_bus, counters, fields, memory, number_labels
-from gputop.paint.text import clock_time, gib, sanitise, shorten, whole
+from gputop.paint.text import cells, clock_time, gib, sanitise, shorten, whole
 from gputop.paint.view import View
 from gputop.paint.words import gpu_label, headline, is_measured, model_name
 
@@ -153,7 +153,16 @@ def _tall_info(
     said, remedy, extra = words_for(gpu, d, glyphs, width)
     # The words matter more than the third row of numbers; the first row of numbers always stays.
     kept = metrics[: max(1, rows - len(said) - len(remedy))]
-    return (kept + spoken(d, glyphs, said, remedy, width, rows - len(kept)) + extra)[:rows]
+    return first_rows(kept + spoken(d, glyphs, said, remedy, width, rows - len(kept)) + extra, rows, width, glyphs)
+
+
+def first_rows(lines: list[list[Span]], rows: int, width: int, glyphs: Glyphs) -> list[list[Span]]:
+    """The first rows of wrapped words; a sentence that is cut off by it ends in an ellipsis."""
+    if not 0 < rows < len(lines) or not lines[rows][0][0].isspace():
+        return lines[: max(0, rows)]
+    *before, (text, style) = lines[rows - 1]
+    room = width - sum(cells(part) for part, _ in before)
+    return [*lines[: rows - 1], [*before, (text[: room - len(glyphs.more)] + glyphs.more, style)]]
 
 
 def spoken(
@@ -162,7 +171,7 @@ def spoken(
     """Evidence and remedy in at most ``rows`` rows: the remedy in its short form, then less evidence, if they must."""
     if len(said) + len(remedy) > rows and d.remedy_short:
         remedy = _wrapped(glyphs.remedy, d.remedy_short, "", width, "remedy")[:1]
-    return said[: max(1, rows - len(remedy))] + remedy
+    return first_rows(said, max(1, rows - len(remedy)), width, glyphs) + remedy
 
 
 def words_for(

@@ -1,0 +1,133 @@
+"""Every size of terminal with every size of machine: exact widths, whole verdicts, no overlap, no exception."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import pytest
+
+from gputop.diagnosis.types import GpuDiagnosis
+from gputop.model.snapshot import GpuSample
+from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs, ascii_only
+from gputop.paint.line import Painted, Span, Target
+from gputop.paint.main_screen import Painter, main_screen
+from gputop.paint.panes import first_rows
+from gputop.paint.text import cells
+from gputop.paint.theme import THEMES
+from gputop.paint.view import View
+from tests.screen_matrix import GPUS, PROCESSES, SIZES, matrix_frame
+
+SETS = (COLOUR, MONO, ASCII)
+MATRIX = [(size, gpus, processes) for size in SIZES for gpus in GPUS for processes in PROCESSES]
+
+
+@cache
+def _painted(size: tuple[int, int], gpus: int, processes: int, glyphs: Glyphs) -> Painted:
+    return main_screen(matrix_frame(gpus, processes), View(glyphs=glyphs, demo=True), *size)
+
+
+def _texts(painted: Painted) -> list[str]:
+    return ["".join(text for text, _ in row) for row in painted.rows]
+
+
+@pytest.mark.parametrize("glyphs", SETS, ids=lambda g: g.name)
+@pytest.mark.parametrize(("size", "gpus", "processes"), MATRIX)
+def test_it_is_filled_exactly_with_what_a_terminal_can_show(
+    size: tuple[int, int], gpus: int, processes: int, glyphs: Glyphs
+) -> None:
+    rows = _texts(_painted(size, gpus, processes, glyphs))
+    assert len(rows) == size[1]
+    assert {cells(row) for row in rows} == {size[0]}
+    assert all(char.isprintable() for row in rows for char in row)
+    assert glyphs is not ASCII or all(row.isascii() for row in rows)
+    assert not re.search(r"\b(None|nan|inf)\b", "\n".join(rows))
+
+
+def test_every_style_of_the_matrix_is_known_to_every_theme() -> None:
+    styles = {style for case in MATRIX for row in _painted(*case, COLOUR).rows for _, style in row}
+    assert len(styles) > 20
+    for theme in THEMES.values():
+        for style in styles:
+            theme.look(style)
+
+
+@pytest.mark.parametrize(("size", "gpus", "processes"), MATRIX)
+def test_no_verdict_is_cut_before_its_first_words(size: tuple[int, int], gpus: int, processes: int) -> None:
+    frame = matrix_frame(gpus, processes)
+    painted = _painted(size, gpus, processes, COLOUR)
+    blocks = _gpu_blocks(painted)
+    judged = {gpu.static.uuid: (gpu, d) for gpu, d in zip(frame.snapshot.gpus, frame.diagnoses, strict=True)}
+    for uuid, text in blocks.items():
+        gpu, d = judged[uuid]
+        assert _says(gpu, d, text), (gpu.static.index, d.title, text)
+    assert len(blocks) >= min(gpus, size[1] - 6), "GPUs are left out although there is room"
+
+
+def _gpu_blocks(painted: Painted) -> dict[object, str]:
+    """The text of each GPU's own cells, by UUID."""
+    blocks: dict[object, str] = {}
+    for target, text in zip(painted.targets, _texts(painted), strict=True):
+        if target is None or target.kind != "gpu":
+            continue
+        begin = 0
+        for end, uuid in target.beside or ((len(text), target.key),):
+            blocks[uuid] = blocks.get(uuid, "") + text[begin:end] + "\n"
+            begin = end
+    return blocks
+
+
+def _says(gpu: GpuSample, d: GpuDiagnosis, text: str) -> bool:
+    """Whether a GPU's cells have its verdict, at least its first two words in the long or in the short form."""
+    if gpu.lost_reason is not None:
+        return "LOST" in text
+    if d.busy_not_working is not None:
+        return "BUSY, NOT WORKING" in text
+    return any(" ".join(words.split()[:2]) in text for words in (d.title, d.short))
+
+
+@pytest.mark.parametrize(("size", "gpus", "processes"), [case for case in MATRIX if case[0][1] >= 24 and case[2]])
+def test_processes_have_room_beside_the_gpus(size: tuple[int, int], gpus: int, processes: int) -> None:
+    painted = _painted(size, gpus, processes, COLOUR)
+    rows = sum(target is not None and target.kind == "process" for target in painted.targets)
+    assert rows >= min(processes, 5 if gpus <= 8 else 3 if size[1] > 24 else 0)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("gpus", GPUS)
+def test_ascii_says_what_colour_says(size: tuple[int, int], gpus: int) -> None:
+    words = [
+        set(re.findall(r"[A-Za-z]{3,}", ascii_only("\n".join(_texts(_painted(size, gpus, 5, glyphs))))))
+        for glyphs in (COLOUR, ASCII)
+    ]
+    lost = {word for word in words[0] - words[1] if word not in ("out",)}
+    assert len(lost) <= 0.1 * len(words[0]), lost
+
+
+@pytest.mark.parametrize("size", [(200, 60), (300, 100)])
+def test_a_click_on_panes_side_by_side_meets_the_one_under_it(size: tuple[int, int]) -> None:
+    frame, painter = matrix_frame(16, 5), Painter()
+    painted = painter.paint(frame, View(), *size)
+    row = next(y for y, target in enumerate(painted.targets) if target is not None and len(target.beside) > 1)
+    text = _texts(painted)[row]
+    for gpu in frame.snapshot.gpus[: len(painted.targets[row].beside)]:  # type: ignore[union-attr]
+        target = painter.target(row, re.search(rf" {gpu.static.index} +H100", text).start())  # type: ignore[union-attr]
+        assert target == Target("gpu", gpu.static.uuid)
+
+
+def test_one_more_process_seldom_moves_the_screen() -> None:
+    heads = []
+    for processes in range(13):
+        painted = main_screen(matrix_frame(2, processes), View(), 100, 30)
+        heads.append(
+            next(y for y, target in enumerate(painted.targets) if target is not None and target.kind == "header")
+        )
+    assert len(set(heads)) <= 4, heads
+
+
+def test_a_sentence_that_does_not_fit_its_rows_ends_in_an_ellipsis() -> None:
+    words: list[list[Span]] = [[("> ", "text"), ("one two", "text")], [("  ", "text"), ("three", "text")]]
+    assert first_rows(words, 2, 9, COLOUR) == words
+    assert first_rows(words, 1, 9, COLOUR) == [[("> ", "text"), ("one tw…", "text")]]
+    assert first_rows(words, 1, 20, COLOUR) == [[("> ", "text"), ("one two…", "text")]]
+    assert first_rows(words[:1] + words[:1], 1, 9, COLOUR) == words[:1]
