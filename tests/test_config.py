@@ -113,7 +113,7 @@ def test_the_written_file_is_valid_with_every_comment_sign_taken_away(
     path.write_text("\n".join(line if line.startswith("# ") else line.removeprefix("#") for line in lines))
     assert problems(path) == []
     settings = load(str(path), {}, {})[0]
-    assert dict(settings.keys) == {"quit": "q,x", "pause": "p,ctrl+p"}
+    assert dict(settings.keys) == {"quit": "q,x", "pause": "p,ctrl+s"}
     assert dataclasses.replace(settings, keys={}) == dataclasses.replace(Settings(), keys={})
 
 

@@ -14,8 +14,8 @@ from types import MappingProxyType
 
 from gputop.paint.keys import Key
 
-ALWAYS_QUITS = "ctrl+c"
-"""Stays with ``quit``, whatever else is bound: the screen can always be left."""
+ALWAYS_QUITS, INTERRUPT = "ctrl+c", "interrupt"
+"""A key that stays with its action, whatever else is bound: the screen can always be left."""
 
 _RENAMED: Mapping[str, str] = MappingProxyType({
     "solidus": "slash", "reverse_solidus": "backslash", "commercial_at": "at", "hyphen_minus": "minus",
@@ -117,7 +117,7 @@ def _names(key_id: str, text: str, taken: Mapping[str, str], problems: list[str]
         name = key_name(part)
         if name is None:
             problems.append(f"{key_id}: no terminal sends a key {part!r}")
-        elif name == ALWAYS_QUITS and key_id != "quit":
+        elif name == ALWAYS_QUITS and key_id != INTERRUPT:
             problems.append(f"{key_id}: {name} always quits; choose another key")
         elif name in taken:
             problems.append(f"{shown_key(name)} is bound to {taken[name]} and to {key_id}: {taken[name]} has it")
@@ -128,7 +128,7 @@ def _names(key_id: str, text: str, taken: Mapping[str, str], problems: list[str]
 
 def _with(key: Key, names: list[str] | None, taken: Mapping[str, str], problems: list[str]) -> Key:
     if names is not None:
-        if key.id == "quit" and ALWAYS_QUITS not in names:
+        if key.id == INTERRUPT and ALWAYS_QUITS not in names:
             names = [*names, ALWAYS_QUITS]
         return key._replace(keys=",".join(names), shown=_joined(names))
     own = key.keys.split(",")
