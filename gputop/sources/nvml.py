@@ -6,6 +6,7 @@ new thread goes on with the rest. The old thread hands its GPU back when the cal
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
@@ -83,11 +84,11 @@ class NvmlSession:
             if not self._open:
                 pynvml.nvmlInit()
                 self._open = True
-            self.driver = printable(str(pynvml.nvmlSystemGetDriverVersion()))
-            self.nvml_version = printable(str(pynvml.nvmlSystemGetNVMLVersion()))
             self._whole = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
             raise cannot_start(error.value) from error
+        self.driver = _version(pynvml.nvmlSystemGetDriverVersion)
+        self.nvml_version = _version(pynvml.nvmlSystemGetNVMLVersion)
         if self._whole == 0:
             raise SourceError(
                 f"the NVIDIA driver shows no GPU: see nvidia-smi -L, or the container's GPU options; {DEMO}"
@@ -230,3 +231,11 @@ class _Turn:
 
     def __exit__(self, *_: object) -> None:
         self._session.leave(self._ticket, self._part)
+
+
+def _version(ask: Callable[[], str | bytes]) -> str | None:
+    """A version in words; None where the driver does not tell, which is no reason not to measure."""
+    try:
+        return printable(str(ask()))
+    except pynvml.NVMLError:
+        return None
