@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from gputop.tui.app import GputopApp
 
-WITHHELD = frozenset({"record", "screenshot", "suspend", "signal", "environment", "stacks", "copy"})
+WITHHELD = frozenset({"record", "screenshot", "suspend", "signal", "environment", "stacks"})
 """Actions that write a file, reach another process, show what its environment holds, or need a terminal."""
 
 
 class ServedApp(GputopApp):
     """The screen without the actions that are withheld."""
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action == "act" and parameters[0] in WITHHELD:
-            return False
-        return super().check_action(action, parameters)
+    async def action_act(self, key_id: str) -> None:
+        if key_id in WITHHELD:
+            self._say("the screen in a browser is for looking only: use `gputop` in a terminal for this")
+        else:
+            await super().action_act(key_id)
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """A browser's clipboard is left alone."""
