@@ -10,10 +10,13 @@ from dataclasses import replace
 import pytest
 from textual.widgets import Input, Label
 
+from gputop.commands.live import first_view
+from gputop.config import Settings
 from gputop.model.snapshot import ProcessSample, ProcessStatic
 from gputop.monitor import Frame
 from gputop.paint.process_columns import DEFAULT
 from gputop.paint.process_filter import parse
+from gputop.paint.terminal import choose
 from gputop.paint.view import View
 from gputop.sources.process_control import ProcessControl
 from gputop.sources.procfs import parse_stat, read_small
@@ -207,6 +210,13 @@ async def test_columns_are_chosen_moved_reset_and_left_alone() -> None:
         await pilot.press("f2", "end")
         assert isinstance(app.screen, ColumnsScreen)
         assert "TREE-WRITE" in screen_text(app)
+
+
+def test_the_configurations_columns_are_the_screens() -> None:
+    settings = Settings(columns=("pid", "tree_cpu_pct", "command"))
+    terminal = choose({"TERM": "xterm-256color"}, "utf-8", theme="dark", ascii_only=False, no_color=False)
+    assert first_view(settings, terminal).columns == ("pid", "tree_cpu_pct", "command")
+    assert first_view(Settings(), terminal).columns == DEFAULT
 
 
 async def test_users_and_jobs_are_summed_and_enter_shows_theirs_only() -> None:

@@ -18,7 +18,8 @@ def look_rows(look: DeepLook, command: str, glyphs: Glyphs, width: int) -> list[
     """Everything that was seen, and the commands that see more; numbered, so that a key can copy each."""
     rows = _sight(look.process, "process", command, glyphs, width)
     if look.loader is not None:
-        rows += _sight(look.loader, "one of its loaders", "", glyphs, width)
+        told = look.loader.reason == look.process.reason
+        rows += _sight(look.loader, "one of its loaders", "", glyphs, width, told=told)
     rows.append(_heading("to see more", glyphs, width))
     process = look.process.identity
     for number, recipe in enumerate(recipes(process.pid, look.argv, look.folder), 1):
@@ -38,14 +39,17 @@ def _heading(text: str, glyphs: Glyphs, width: int) -> Row:
     return Line().add(f"{glyphs.rule} ", "rule").add(text, "title").add(" ", "rule").rule(width, glyphs.rule).row(width)
 
 
-def _sight(sight: ProcessSight, what: str, command: str, glyphs: Glyphs, width: int) -> list[Row]:
+def _sight(
+    sight: ProcessSight, what: str, command: str, glyphs: Glyphs, width: int, *, told: bool = False
+) -> list[Row]:
+    """One process. ``told`` leaves the reason out: the process above has it, too."""
     title = f"{what} {sight.identity.pid}"
     if command:
         title += f"  {fit(command, max(1, min(len(command), width - len(title) - 8)), glyphs.more).rstrip()}"
     rows = [_heading(title, glyphs, width)]
     if sight.stacks:
         rows += _stacks(sight.stacks, glyphs, width)
-    else:
+    elif not told:
         line = Line().add("  no Python stack: ", "level.yellow").add(sanitise(sight.reason), "text")
         rows.append(line.row(width))
         if sight.help:

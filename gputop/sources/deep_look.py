@@ -27,7 +27,7 @@ LONGEST_DUMP_S = 5.0
 MOST_THREADS = 256
 MOST_FRAMES = 64
 CAP_SYS_PTRACE = 1 << 19
-INSTALL = "py-spy shows what the Python code does: pip install py-spy, or install gputop with its extra `deep`"
+INSTALL = "py-spy shows what the Python code does: pip install 'gputop-tui[deep]', or py-spy alone"
 
 
 class DeepLooker:
