@@ -55,7 +55,7 @@ def attribution_rows(frame: Frame, view: View, width: int) -> list[Row]:
     """Two rows: what the host did while the selected GPU (else the most idle one that is explained) was idle."""
     found = _explained(frame, view)
     if found is None:
-        text = "no GPU idles enough (20 % of its window) to ask what the host did meanwhile"
+        text = _why_not(frame, view)
         return [Line().to(2).add(text[: width - 3], "dim").row(width), Line().row(width)]
     label, a = found
     glyphs = view.glyphs
@@ -80,6 +80,17 @@ def attribution_rows(frame: Frame, view: View, width: int) -> list[Row]:
             line.add_all(bar(value, 100.0, size, glyphs, "bar.run"))
         line.add(f" {pct(value)} %", "text")
     return [line.row(width), _second(a, width)]
+
+
+def _why_not(frame: Frame, view: View) -> str:
+    """Why nothing is attributed: nothing to explain, or nothing to explain it with."""
+    starved = [d for d in frame.diagnoses if d.state == "starved"]
+    if not starved:
+        return "no GPU idles enough (20 % of its window) to ask what the host did meanwhile"
+    chosen = frame.diagnoses[selected_gpu(frame, view)]
+    d = chosen if chosen in starved else starved[0]
+    reason = next((note for note in d.notes if "host" in note), "no host signals")
+    return f"what the host did while GPU {d.index} was idle cannot be told: {reason}"
 
 
 def _second(a: Attribution, width: int) -> Row:

@@ -30,6 +30,8 @@ def model_name(name: str) -> str:
 def product(name: str, mem_total_bytes: float | None) -> str:
     """Model and memory size as sold: ``H100 80GB``. The size is read off the name, else rounded from the total."""
     size = re.search(r"(\d+)\s?GB", sanitise(name))
+    if "MIG" in name:
+        return model_name(name)
     if size:
         return f"{model_name(name)} {size[1]}GB"
     if mem_total_bytes is None:
