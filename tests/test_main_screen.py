@@ -181,3 +181,10 @@ def test_a_starved_gpu_whose_host_side_cannot_be_seen_is_not_called_busy() -> No
     text = _text(demo_frame("pid_namespace"), View(), 120, 36)
     assert "no GPU idles enough" not in text
     assert "cannot be told" in text
+
+
+def test_a_broken_counter_draws_no_gap() -> None:
+    frame = demo_frame("counter_fault")
+    assert any(badge.id == "counter_fault" for badge in frame.diagnoses[0].badges)
+    styles = {style for row in main_screen(frame, View(), 120, 36).rows for text, style in row if "█" in text}
+    assert not styles & {"gap.gap", "gap.alarm", "gap.sm"}

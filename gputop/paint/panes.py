@@ -95,7 +95,9 @@ def chart_rows(
     history, uuid = frame.history, gpu.static.uuid
     util = history.columns(uuid, "util_pct", column_s, chart_width)
     sm = history.columns(uuid, "sm_active_pct", column_s, chart_width)
-    measured = is_measured(gpu) or any(value is not None for value in sm)
+    # A counter that is broken measures nothing, whatever it says: the gap would be a lie.
+    believed = not any(badge.id == "counter_fault" for badge in d.badges)
+    measured = believed and (is_measured(gpu) or any(value is not None for value in sm))
     drawn = gap_chart(util, sm, rows, view.glyphs, alarm=d.busy_not_working is not None, measured=measured)
     return with_marks(drawn, mark_columns(frame, uuid, column_s, chart_width), view.glyphs)
 

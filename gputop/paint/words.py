@@ -79,7 +79,8 @@ def count_words(snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis], glyphs: G
         if d.busy_not_working is None and gpu.lost_reason is None
     ]
     idle = states.count("idle") + states.count("idle_allocated")
-    worst = "red" if any(d.state == "starved" and d.level == "red" for d in diagnoses) else "yellow"
+    levels = {d.level for d in diagnoses if d.state == "starved"}
+    worst = next((level for level in ("red", "yellow", "info") if level in levels), "yellow")
     groups = (
         (states.count("working"), glyphs.green, "working", "level.green"),
         (flagged, glyphs.red, "BUSY, NOT WORKING", "level.red"),
