@@ -14,9 +14,11 @@ from gputop.commands.live import first_view
 from gputop.config import Settings
 from gputop.model.snapshot import ProcessSample, ProcessStatic
 from gputop.monitor import Frame
+from gputop.paint.glyphs import ASCII, COLOUR, Glyphs
 from gputop.paint.process_columns import DEFAULT
 from gputop.paint.process_filter import parse
 from gputop.paint.terminal import choose
+from gputop.paint.text import cells
 from gputop.paint.view import View
 from gputop.sources.process_control import ProcessControl
 from gputop.sources.procfs import parse_stat, read_small
@@ -210,6 +212,26 @@ async def test_columns_are_chosen_moved_reset_and_left_alone() -> None:
         await pilot.press("f2", "end")
         assert isinstance(app.screen, ColumnsScreen)
         assert "TREE-WRITE" in screen_text(app)
+
+
+@pytest.mark.parametrize("size", [(40, 10), (80, 24), (160, 48)])
+@pytest.mark.parametrize("glyphs", [COLOUR, ASCII], ids=["colour", "ascii"])
+async def test_every_screen_is_full_and_safe_at_every_size(size: tuple[int, int], glyphs: Glyphs) -> None:
+    frame = demo_frame()
+    hostile = ProcessStatic(user="\x1b[31mröot", command="漢字 \u202e[bold]\n" * 300, name="e\u0301", job="\x07j")
+    processes = tuple(replace(p, static=hostile) for p in frame.snapshot.processes)
+    app, _ = app_on(replace(frame, snapshot=replace(frame.snapshot, processes=processes)), View(glyphs=glyphs), Asked())
+    async with app.run_test(size=size) as pilot:
+        for key in ("e", "d", "u", "f2", "f9"):
+            await pilot.press(key)
+            assert len(app.screen_stack) == 2, key
+            for more in ("end", "enter" if key == "f9" else "home"):
+                await pilot.press(more)
+                rows = screen_text(app).splitlines()
+                assert [cells(row) for row in rows] == [size[0]] * size[1]
+                assert all(row.isprintable() and (row.isascii() or glyphs is COLOUR) for row in rows)
+            await pilot.press("escape", *(["escape"] if key == "f9" else []))
+            assert len(app.screen_stack) == 1, key
 
 
 def test_the_configurations_columns_are_the_screens() -> None:

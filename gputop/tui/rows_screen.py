@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
-from gputop.paint.glyphs import Glyphs
+from gputop.paint.glyphs import Glyphs, ascii_only
 from gputop.paint.line import Line, Row
 from gputop.paint.theme import Theme
 from gputop.tui.lines import Lines
@@ -76,4 +76,7 @@ class RowsScreen(Screen[None]):
         shown += [Line().row(width)] * (room - len(shown))
         where = f"{self._first + 1} to {last} of {len(rows)}"
         text = f" esc closes   {glyphs.up}{glyphs.down} scroll   {self.KEYS}{where}"
-        self.query_one(Lines).set_rows([*shown, Line().add(text, "dim").row(width, "bar")])
+        shown.append(Line().add(text, "dim").row(width, "bar"))
+        if glyphs.name == "ascii":
+            shown = [Line().add_all([(ascii_only(text), style) for text, style in row]).row(width) for row in shown]
+        self.query_one(Lines).set_rows(shown)
