@@ -131,3 +131,16 @@ def test_a_sentence_that_does_not_fit_its_rows_ends_in_an_ellipsis() -> None:
     assert first_rows(words, 1, 9, COLOUR) == [[("> ", "text"), ("one tw…", "text")]]
     assert first_rows(words, 1, 20, COLOUR) == [[("> ", "text"), ("one two…", "text")]]
     assert first_rows(words[:1] + words[:1], 1, 9, COLOUR) == words[:1]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("gpus", GPUS)
+def test_the_compact_density_leaves_processes_at_least_as_much_room(size: tuple[int, int], gpus: int) -> None:
+    rooms = []
+    for density in ("standard", "compact"):
+        painter = Painter()
+        painted = painter.paint(matrix_frame(gpus, 500), View(density=density), *size)  # type: ignore[arg-type]
+        assert {cells(row) for row in _texts(painted)} == {size[0]}
+        rooms.append(painter.process_room)
+    assert rooms[0] <= rooms[1]
+    assert rooms[0] < rooms[1] or size[1] < 30 or gpus > 8 or (gpus == 8 and size[1] == 30)

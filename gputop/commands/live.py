@@ -58,6 +58,7 @@ def screen_terminal(settings: Settings) -> Terminal:
 
 def first_view(settings: Settings, terminal: Terminal, *, demo: bool = False, passing: Filter | None = None) -> View:
     """The main screen's state before any key."""
+    from gputop.paint.layout import density
     from gputop.paint.process_columns import known
     from gputop.paint.process_filter import NO_FILTER
     from gputop.paint.view import View
@@ -65,6 +66,7 @@ def first_view(settings: Settings, terminal: Terminal, *, demo: bool = False, pa
     return View(
         glyphs=terminal.glyphs,
         columns=known(settings.columns),
+        density=density(settings.density),
         filter=passing or NO_FILTER,
         span_s=settings.span,
         utc_offset_s=float(time.localtime().tm_gmtoff),

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gputop.monitor import Frame
-from gputop.paint import big_pane, gpu_list, header, host, panes, process_table
+from gputop.paint import big_pane, gpu_list, header, host, layout, panes, process_table
 from gputop.paint.glyphs import ascii_only
 from gputop.paint.line import Line, Painted, Row, Target
 from gputop.paint.replay_bar import bar_rows
@@ -24,13 +24,6 @@ LEAST_PANE_WIDTH = 96
 LEAST_CHART_WIDTH, LEAST_CHART_ROWS = 60, 3
 """Smaller than this the selected GPU of the list gets no chart of its own."""
 LEAST_SIZE = (20, 4)
-PANE_SIZES = ((9, 9, 8), (6, 6, 8), (6, 3, 5), (6, 1, 3), (3, 1, 2))
-"""(rows of the selected GPU's block, rows of the others', process rows kept), tried from roomy to tight."""
-TALLEST_PANE = 14
-"""What few processes leave over goes to the selected GPU's block, up to so many rows."""
-PROCESS_STEP = 4
-GRID_ROWS, GRID_PROCESSES = (9, 8, 7, 6, 5, 4, 3), 8
-"""Heights of panes side by side, tried from roomy to tight, and the process rows kept below them."""
 
 
 class _Rows:
@@ -119,7 +112,7 @@ def _upper(frame: Frame, view: View, width: int, height: int, processes: int) ->
     out.add(header.header(frame, view, width))
     out.add(header.summary(frame, view, width))
     gpus = len(frame.snapshot.gpus)
-    if gpus and view.layout != "list" and _big(gpus, width, height):
+    if gpus and view.layout != "list" and view.density == "standard" and _big(gpus, width, height):
         _big_panes(out, frame, view, width, processes)
     elif gpus and not (view.layout != "list" and _panes(out, frame, view, width, processes)):
         _list(out, frame, view, width, processes)
@@ -182,32 +175,20 @@ def _panes(out: _Rows, frame: Frame, view: View, width: int, processes: int) -> 
     beside = _columns(width, count)
     free = out.left - HOST_ROWS - 2
     if beside > 1:
-        room = free - min(processes, GRID_PROCESSES)
-        rows = next((rows for rows in GRID_ROWS if -(-count // beside) * rows <= room), 0)
+        rows = layout.side_by_side(-(-count // beside), free, processes, view.density)
         if not rows:
             return False
         _grid(out, frame, view, width, beside, rows)
     else:
-        sizes = [
-            (tall, other)
-            for tall, other, kept in PANE_SIZES
-            if tall + (count - 1) * other <= free - min(processes, kept)
-        ]
-        if not sizes:
+        sizes = layout.stacked(count, free, processes, view.density)
+        if sizes is None:
             return False
-        tall, other = sizes[0]
-        spare = free - tall - (count - 1) * other - _steady(processes)
-        tall = max(tall, min(tall + spare, TALLEST_PANE))
-        _stack(out, frame, view, width, [_Block(i, tall if i == selected else other) for i in range(count)], selected)
+        blocks = [_Block(i, sizes[0] if i == selected else sizes[1]) for i in range(count)]
+        _stack(out, frame, view, width, blocks, selected)
     out.add(host.title(frame, view, width))
     out.add(host.load(frame, view, width))
     out.extend(host.attribution_rows(frame, view, width))
     return True
-
-
-def _steady(processes: int) -> int:
-    """Rows to leave for processes: in steps, so that charts do not change their height with every one that comes."""
-    return -(-max(1, processes) // PROCESS_STEP) * PROCESS_STEP
 
 
 def _stack(out: _Rows, frame: Frame, view: View, width: int, blocks: list[_Block], selected: int) -> None:
@@ -261,10 +242,9 @@ def _list(out: _Rows, frame: Frame, view: View, width: int, processes: int) -> N
         out.add(row, Target("gpu", gpus[position].static.uuid))
     d = frame.diagnoses[selected]
     evidence, remedy, extra = panes.words_for(gpus[selected], d, view.glyphs, width - 2)
-    # The table's two heads, four rows of words, the host; then the processes.
-    spare = out.left - 7 - _steady(processes)
-    if width >= LEAST_CHART_WIDTH and spare >= LEAST_CHART_ROWS + 2:
-        rows = min(spare - 2, TALLEST_PANE)
+    # Left below the chart: four rows of words, the host, the table's two heads; the chart has a title and a time line.
+    rows = layout.grown(0, out.left - 9, processes)
+    if width >= LEAST_CHART_WIDTH and rows >= LEAST_CHART_ROWS and view.density == "standard":
         out.extend(big_pane.chart(frame, view, selected, width, rows), Target("gpu", gpus[selected].static.uuid))
     elif out.left >= 8:
         rule = view.glyphs.rule

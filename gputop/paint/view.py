@@ -7,6 +7,7 @@ from typing import Literal
 
 from gputop.monitor import Frame
 from gputop.paint.glyphs import COLOUR, Glyphs
+from gputop.paint.layout import Density
 from gputop.paint.process_columns import DEFAULT
 from gputop.paint.process_filter import NO_FILTER, Filter
 from gputop.paint.replay_bar import Replay
@@ -42,6 +43,7 @@ class View:
     tagged: frozenset[ProcessKey] = frozenset()
     span_s: float = 120.0
     layout: Layout = "auto"
+    density: Density = "standard"
     replay: Replay | None = None
     recording: tuple[float, int] | None = None
     stale_s: float | None = None

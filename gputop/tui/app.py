@@ -21,6 +21,7 @@ from gputop.model.inspection import ProcessAccess
 from gputop.monitor import Frame, Monitor, Polled
 from gputop.output.ansi_diff import Differ
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
+from gputop.paint.layout import density
 from gputop.paint.main_screen import Painter
 from gputop.paint.process_columns import COLUMNS, SORTABLE, column_at, known
 from gputop.paint.rebinding import rebound
@@ -194,7 +195,7 @@ class GputopApp(TimeKeys):
         if change.settings is not None:
             settings = change.settings
             self._bind(settings.keys)
-            self.view = replace(self.view, columns=known(settings.columns))
+            self.view = replace(self.view, columns=known(settings.columns), density=density(settings.density))
             if settings.theme in THEMES and not self._look.colourless:
                 self._look = THEMES[settings.theme]
                 self.screen_stack[0].query_one(Lines).set_theme(self._look, self._differ())
