@@ -42,13 +42,19 @@ def _show(settings: Settings, source_name: str | None = None, scenario: str | No
         from gputop.recording.index import Recording
 
         played = RecordedSource(Recording(source_name))
-        app = ServedApp(view, terminal.theme, player=Player(played))
+        app = ServedApp(view, terminal.theme, player=Player(played), keys=settings.keys)
         played.start(app.ready)
         app.run(mouse=settings.mouse)
         return app.return_code or 0
     source, monitor = _source(settings, source_name, scenario)
     app = ServedApp(
-        view, terminal.theme, source=source, monitor=monitor, first=monitor.latest, replay_past=RecordedSource
+        view,
+        terminal.theme,
+        source=source,
+        monitor=monitor,
+        first=monitor.latest,
+        replay_past=RecordedSource,
+        keys=settings.keys,
     )
     source.start(app.ready)
     try:
