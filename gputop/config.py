@@ -56,6 +56,8 @@ class Settings:
     """Your price of one GPU-hour. 0: no money is ever shown."""
     dcgm_url: str = ""
     """Address of a running dcgm-exporter's metrics. Empty: localhost:9400 is tried once."""
+    dcgmi: bool = False
+    """Run dcgmi dmon for GPUs without GPM; before Hopper it takes the profiling unit from ncu and nsys."""
     bell: bool = False
     """Ring the terminal's bell on a new red verdict."""
     density: str = "standard"

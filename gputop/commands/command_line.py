@@ -48,6 +48,7 @@ def _common() -> _Parser:
     add("--bell", action="store_true", help="ring the terminal's bell on a new red verdict")
     add("--read-only", action="store_true", help="offer nothing that changes another process")
     add("--dcgm-url", metavar="URL", help="metrics address of a running dcgm-exporter")
+    add("--dcgmi", action="store_true", help="run dcgmi dmon for GPUs without GPM (takes the profiling unit)")
     add("--price", metavar="P", help="your price of a GPU-hour; without it no money is shown")
     add("--config", metavar="FILE", help="read this configuration file")
     add("--debug", action="store_true", help="show tracebacks")

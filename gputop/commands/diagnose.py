@@ -61,7 +61,13 @@ def _live(duration_s: float, settings: Settings) -> Iterator[Snapshot]:
     from gputop.sources.local import LocalSource
 
     interval_s = max(0.25, min(settings.interval, duration_s / LEAST_SAMPLES))
-    source = LocalSource(interval_s, settings.gpus or None, settings.visible, settings.dcgm_url or None)
+    source = LocalSource(
+        interval_s,
+        settings.gpus or None,
+        settings.visible,
+        settings.dcgm_url or None,
+        dcgmi=settings.dcgmi,
+    )
     fresh = threading.Event()
     begun = time.monotonic()
     try:

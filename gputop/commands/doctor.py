@@ -25,7 +25,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         "is_terminal": sys.stdout.isatty(),
         "tmux": "TMUX" in os.environ,
     }
-    report = examine(settings.gpus or None, settings.visible, settings.dcgm_url or None, terminal)
+    report = examine(settings.gpus or None, settings.visible, settings.dcgm_url or None, terminal, dcgmi=settings.dcgmi)
     sys.stdout.write(json_text(report) if args.json else doctor_text(report))
     sys.stdout.flush()
     return 0 if report["gpus"] else 3

@@ -19,7 +19,13 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError("no command to run: gputop run [-o FILE] -- COMMAND …")
     if args.report is not None and Path(args.report).suffix not in (".md", ".json", ".txt"):
         raise UsageError(f"--report must name a .md, .json or .txt file, not {args.report!r}")
-    source = LocalSource(settings.interval, settings.gpus or None, settings.visible, settings.dcgm_url or None)
+    source = LocalSource(
+        settings.interval,
+        settings.gpus or None,
+        settings.visible,
+        settings.dcgm_url or None,
+        dcgmi=settings.dcgmi,
+    )
     result = run_job(command, source, target=args.output, price=settings.price or None, redact=args.redact)
     sys.stderr.write(report_text(result.report))
     if args.report is not None:

@@ -31,7 +31,13 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     terminal = screen_terminal(settings)
     from gputop.sources.local import LocalSource
 
-    source = LocalSource(settings.interval, settings.gpus or None, settings.visible, settings.dcgm_url or None)
+    source = LocalSource(
+        settings.interval,
+        settings.gpus or None,
+        settings.visible,
+        settings.dcgm_url or None,
+        dcgmi=settings.dcgmi,
+    )
     source.open()
     from gputop.sources.marked import Marked
     from gputop.sources.process_control import ProcessControl

@@ -21,7 +21,13 @@ LONGEST_WAIT_S = 3.0
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     passing = _passing(args)
-    source = LocalSource(settings.interval, settings.gpus or None, settings.visible, settings.dcgm_url or None)
+    source = LocalSource(
+        settings.interval,
+        settings.gpus or None,
+        settings.visible,
+        settings.dcgm_url or None,
+        dcgmi=settings.dcgmi,
+    )
     try:
         snapshot = source.read_once(LONGEST_WAIT_S)
     finally:

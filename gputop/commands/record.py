@@ -17,7 +17,13 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
-    source = LocalSource(settings.interval, settings.gpus or None, settings.visible, settings.dcgm_url or None)
+    source = LocalSource(
+        settings.interval,
+        settings.gpus or None,
+        settings.visible,
+        settings.dcgm_url or None,
+        dcgmi=settings.dcgmi,
+    )
     done = record(
         source,
         args.output,

@@ -75,7 +75,13 @@ def _source(settings: Settings, name: str | None, scenario: str | None) -> tuple
         return simulated, monitor
     from gputop.sources.local import LocalSource
 
-    local = LocalSource(settings.interval, settings.gpus or None, settings.visible, settings.dcgm_url or None)
+    local = LocalSource(
+        settings.interval,
+        settings.gpus or None,
+        settings.visible,
+        settings.dcgm_url or None,
+        dcgmi=settings.dcgmi,
+    )
     local.open()
     return local, monitor
 

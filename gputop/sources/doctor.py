@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -33,13 +33,15 @@ def examine(
     terminal: Mapping[str, Any] | None = None,
     environ: Mapping[str, str] = os.environ,
     proc: str = "/proc",
+    dcgmi: bool = False,
 ) -> dict[str, Any]:
     """Everything as JSON-able data; takes about a third of a second, and at most three when the driver hangs.
 
     ``schema``, ``driver``, ``gpus`` and ``problems`` always exist; a machine without a driver has no GPUs and says so
-    under ``problems``. ``terminal`` is handed through. Raises UsageError for a GPU that does not exist.
+    under ``problems``. ``terminal`` is handed through. ``dcgmi`` asks dcgmi as well, which may take five seconds more.
+    Raises UsageError for a GPU that does not exist.
     """
-    source = LocalSource(1.0, gpus, visible, dcgm_url, environ, proc)
+    source = LocalSource(1.0, gpus, visible, dcgm_url, environ, proc, dcgmi=dcgmi)
     snapshot: Snapshot | None = None
     problems: list[str] = []
     try:
@@ -65,14 +67,15 @@ def examine(
     }
     if snapshot is not None:
         exporter.scrape(0.0)
-        report["gpus"] = [_gpu(gpu, exporter) for gpu in snapshot.gpus]
+        known = _known_to_dcgmi(dcgmi)
+        report["gpus"] = [_gpu(gpu, exporter, known) for gpu in snapshot.gpus]
         problems += _gpu_problems(snapshot)
     problems += _machine_problems(report)
     report["problems"] = problems
     return report
 
 
-def _gpu(gpu: GpuSample, exporter: Exporter) -> dict[str, Any]:
+def _gpu(gpu: GpuSample, exporter: Exporter, known: Collection[str] | RungFailed) -> dict[str, Any]:
     static = gpu.static
     return {
         "index": static.index,
@@ -82,7 +85,13 @@ def _gpu(gpu: GpuSample, exporter: Exporter) -> dict[str, Any]:
         "sm_source": gpu.sm_source,
         "sm_active_pct": gpu.sm_active_pct,
         "lost_reason": gpu.lost_reason,
-        "rungs": [_gpm(gpu), _exporter(gpu, exporter), _dcgmi(), _bound(gpu), _rung("none", True, "always")],
+        "rungs": [
+            _gpm(gpu),
+            _exporter(gpu, exporter),
+            _dcgmi(gpu, known),
+            _bound(gpu),
+            _rung("none", True, "always"),
+        ],
         "unavailable": dict(gpu.unavailable),
     }
 
@@ -118,10 +127,33 @@ def _exporter(gpu: GpuSample, exporter: Exporter) -> dict[str, Any]:
     return _rung("dcgm-exporter", False, got.reason, EXPORTER_FIX)
 
 
-def _dcgmi() -> dict[str, Any]:
+def _known_to_dcgmi(asked: bool) -> Collection[str] | RungFailed:
+    """The UUIDs that dcgmi knows, or why it was not or cannot be asked."""
+    from gputop.sources.activity.dcgmi import FIX, NOT_INSTALLED, Dmon
+
     if shutil.which("dcgmi") is None:
-        return _rung("dcgmi", False, "dcgmi is not installed", "use dcgm-exporter")
-    return _rung("dcgmi", False, "dcgmi is installed, but this version of gputop does not read it", "use dcgm-exporter")
+        return RungFailed(NOT_INSTALLED, fix="use dcgm-exporter")
+    if not asked:
+        return RungFailed(
+            "installed, but never used unasked: before Hopper it takes the profiling unit from ncu and nsys",
+            fix="gputop --dcgmi",
+        )
+    try:
+        return set(Dmon().discover().values())
+    except RungFailed as failure:
+        return failure
+    except OSError as error:
+        return RungFailed(f"cannot run dcgmi: {error.strerror}", fix=FIX)
+
+
+def _dcgmi(gpu: GpuSample, known: Collection[str] | RungFailed) -> dict[str, Any]:
+    if gpu.static.mig_parent is not None:
+        return _rung("dcgmi", False, "its rows are of whole GPUs", "use GPM")
+    if isinstance(known, RungFailed):
+        return _rung("dcgmi", False, known.reason, known.fix)
+    if gpu.static.uuid not in known:
+        return _rung("dcgmi", False, "dcgmi does not know this GPU", "use dcgm-exporter")
+    return _rung("dcgmi", True, "dcgmi knows this GPU")
 
 
 def _bound(gpu: GpuSample) -> dict[str, Any]:

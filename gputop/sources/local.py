@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gputop.model.snapshot import NOTHING_LATE, GpuStatic, HostSample, Machine, ProcessSample, Snapshot
 from gputop.sources.activity.dcgm_exporter import DcgmExporter, Exporter
@@ -21,6 +22,9 @@ from gputop.sources.nvml import NvmlSession, Reading
 from gputop.sources.own_cost import OwnCostMeter
 from gputop.sources.processes import ProcessCollector
 from gputop.sources.rota import HUNG_S, PAIR_S, Rota
+
+if TYPE_CHECKING:
+    from gputop.sources.activity.dcgmi import Dmon
 
 START_WAIT_S = 1.0
 """How long ``start`` waits for NVML: normally milliseconds, seconds when the driver first has to wake the GPUs."""
@@ -49,16 +53,23 @@ class LocalSource:
         proc: str = "/proc",
         clock: Callable[[], float] = time.time,
         hung_s: float = HUNG_S,
+        dcgmi: bool = False,
     ) -> None:
         """``gpus`` is the value of --gpus; ``visible`` honours CUDA_VISIBLE_DEVICES; ``clock`` gives Unix time.
 
         ``dcgm_url`` is where a dcgm-exporter answers; None takes GPUTOP_DCGM_URL, or looks once at the usual place.
-        After ``hung_s`` a driver call counts as hung. Raises UsageError for an address that is none.
+        After ``hung_s`` a driver call counts as hung. ``dcgmi`` allows to run ``dcgmi dmon`` where all else fails.
+        Raises UsageError for an address that is none.
         """
         self.interval_s = interval_s
         self._clock = clock
         self._proc = proc
         self._exporter = Exporter(dcgm_url or environ.get("GPUTOP_DCGM_URL") or None)
+        self._dmon: Dmon | None = None
+        if dcgmi:
+            from gputop.sources.activity.dcgmi import Dmon
+
+            self._dmon = Dmon(interval_s)
         cuda_visible = environ.get("CUDA_VISIBLE_DEVICES") if visible else None
         self._session = NvmlSession(interval_s, gpus, cuda_visible, self._more_rungs)
         self._rota: Rota[_HostReading] = Rota(
@@ -108,7 +119,7 @@ class LocalSource:
         deadline = time.monotonic() + timeout_s
         self._rota.hung_s = min(self._rota.hung_s, HUNG_ONCE_S)
         self.open()
-        while self._published < 2 and (left := deadline - time.monotonic()) > 0.0:
+        while (self._published < 2 or self._dcgmi_begins()) and (left := deadline - time.monotonic()) > 0.0:
             self._fresh.wait(left)
             self._fresh.clear()
             self._raise_failure()
@@ -119,11 +130,26 @@ class LocalSource:
         if self._opened:
             self._opened = False
             self._exporter.stop()
+            if self._dmon is not None:
+                self._dmon.stop()
             self._rota.stop(CLOSE_S)
 
     def _more_rungs(self, gpu: GpuStatic) -> list[Rung]:
         """What may measure a GPU without GPM."""
-        return [DcgmExporter(self._exporter, gpu.uuid)] if gpu.mig_parent is None else []
+        if gpu.mig_parent is not None:
+            return []
+        rungs: list[Rung] = [DcgmExporter(self._exporter, gpu.uuid)]
+        if self._dmon is not None:
+            from gputop.sources.activity.dcgmi import Dcgmi
+
+            rungs.append(Dcgmi(self._dmon, gpu.uuid))
+        return rungs
+
+    def _dcgmi_begins(self) -> bool:
+        """Whether a GPU waits for its first value of dcgmi, which takes a second or two."""
+        with self._lock:
+            gpus = self._slot.gpus if self._slot is not None else ()
+        return any(gpu.sm_source == "dcgmi" and gpu.sm_active_pct is None for gpu in gpus)
 
     @property
     def nvml_version(self) -> str | None:

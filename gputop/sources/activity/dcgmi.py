@@ -1,0 +1,240 @@
+"""Rung 3: ``dcgmi dmon``, one process for all GPUs. Only where the user asked for it.
+
+Before Hopper its profiling fields take the GPU's one profiling unit away from ncu and nsys, so it is never started by
+itself. Read on a thread of its own; the process is killed on ``stop``, and when this program dies otherwise it ends at
+its next row, because nobody reads its pipe any more.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from time import monotonic
+from typing import Literal
+
+from gputop.model.metrics import GPU_METRICS
+from gputop.sources.activity.ladder import Activity, RungFailed, Waiting
+from gputop.sources.nvml_errors import printable
+
+FIELDS = {
+    "1002": "sm_active_pct",
+    "1003": "sm_occupancy_pct",
+    "1004": "tensor_active_pct",
+    "1005": "dram_active_pct",
+}
+"""DCGM's field ids (dcgm_fields.h, DCGM_FI_PROF_…) → catalogue key, in the order of the columns."""
+CLOSEST_MS = 100
+MOST_RESTARTS = 3
+RESTART_S = 2.0
+DISCOVERY_S = 5.0
+"""How long ``dcgmi discovery`` may take."""
+SILENT_S = 5.0
+"""A dmon that has printed no row of a GPU for so long, and for ten intervals, is not believed any more."""
+LONGEST_LINE = 4096
+KILL_AFTER_S = 0.1
+FIX = "start the host engine (sudo systemctl start nvidia-dcgm), or use dcgm-exporter"
+NOT_INSTALLED = "dcgmi is not installed"
+
+_ID = re.compile(r"^\|\s*(\d+)\s*\|")
+_UUID = re.compile(r"Device UUID:\s*(GPU-[0-9A-Fa-f-]+)")
+
+
+def parse_discovery(text: str) -> dict[int, str]:
+    """UUIDs by DCGM's number of the GPU, from ``dcgmi discovery -l``."""
+    found: dict[int, str] = {}
+    number: int | None = None
+    for line in text.splitlines():
+        if (id_match := _ID.match(line)) is not None:
+            number = int(id_match[1])
+        if (uuid_match := _UUID.search(line)) is not None and number is not None:
+            found[number] = uuid_match[1]
+    return found
+
+
+def parse_row(line: str) -> tuple[int, dict[str, float]] | None:
+    """DCGM's number of a GPU and its ratios by catalogue key, without those that are N/A; None for any other line."""
+    words = line.split()
+    if len(words) != 2 + len(FIELDS) or words[0] != "GPU" or not (words[1].isascii() and words[1].isdigit()):
+        return None
+    values: dict[str, float] = {}
+    for key, word in zip(FIELDS.values(), words[2:], strict=True):
+        try:
+            value = float(word)
+        except ValueError:
+            continue
+        if isfinite(value):
+            values[key] = value
+    return int(words[1]), values
+
+
+class Dmon:
+    """One ``dcgmi dmon``, shared by all GPUs of the machine. Nothing is started before the first ``activity``."""
+
+    def __init__(self, interval_s: float = 1.0, program: str = "dcgmi", restart_s: float = RESTART_S) -> None:
+        """``program`` is looked for in PATH; ``restart_s`` is the pause before another attempt."""
+        self._program = program
+        self._delay_ms = max(CLOSEST_MS, round(interval_s * 1000))
+        self._restart_s = restart_s
+        self._silent_s = max(SILENT_S, 10 * interval_s)
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._uuids: Mapping[int, str] = {}
+        self._rows: dict[str, tuple[float, dict[str, float]]] = {}
+        self._began: float | None = None
+        self._trouble: str | None = None
+        self._given_up = False
+
+    def activity(self, uuid: str, now: float) -> Activity | Waiting:
+        """The newest value of a GPU, with a thread that keeps reading from the first call on. Raises RungFailed."""
+        if self._thread is None:
+            self._began = now
+            self._thread = threading.Thread(target=self._run, name="gputop-dcgmi", daemon=True)
+            self._thread.start()
+        return self.newest(uuid, now)
+
+    def newest(self, uuid: str, now: float) -> Activity | Waiting:
+        """As ``activity``, without starting anything."""
+        if self._given_up:
+            raise RungFailed(f"dcgmi: {self._trouble}", True, FIX)
+        if self._trouble is not None:
+            raise RungFailed(f"dcgmi: {self._trouble}", False, FIX)
+        if self._uuids and uuid not in self._uuids.values():
+            raise RungFailed("dcgmi does not know this GPU", False, FIX)
+        row = self._rows.get(uuid)
+        if row is None:
+            # The first rows are N/A, before DCGM has two samples.
+            if self._began is None or now - self._began <= DISCOVERY_S + self._silent_s:
+                return Waiting("waiting for the first value of dcgmi")
+            raise RungFailed(f"dcgmi has given no value for {now - self._began:.0f} s", False, FIX)
+        t, ratios = row
+        if now - t > self._silent_s:
+            raise RungFailed(f"dcgmi has said nothing for {now - t:.0f} s", False, FIX)
+        values: dict[str, float] = {}
+        missing: dict[str, str] = {}
+        for key in FIELDS.values():
+            value = ratios.get(key)
+            if value is None:
+                missing[key] = "dcgmi gives N/A"
+            elif GPU_METRICS[key].is_valid(value * 100.0):
+                values[key] = value * 100.0
+            else:
+                missing[key] = f"dcgmi gives an impossible value ({value:g})"
+        if "sm_active_pct" not in values:
+            raise RungFailed(f"SM activity: {missing['sm_active_pct']}", False, FIX)
+        return Activity(values, missing, self._delay_ms / 1000, t)
+
+    def discover(self) -> Mapping[int, str]:
+        """UUIDs by DCGM's numbers, asked now. Raises OSError without a program, RungFailed without an answer."""
+        process = self._start(["discovery", "-l"])
+        try:
+            output = process.communicate(timeout=DISCOVERY_S)[0].decode(errors="replace")
+        except subprocess.TimeoutExpired:
+            raise RungFailed(f"`dcgmi discovery -l` has not answered for {DISCOVERY_S:.0f} s", False, FIX) from None
+        finally:
+            self._end()
+        uuids = parse_discovery(output)
+        if not uuids:
+            said = next((printable(line) for line in output.splitlines() if line.strip()), "nothing")
+            raise RungFailed(f"`dcgmi discovery -l` names no GPU: {said[:200]}", False, FIX)
+        return uuids
+
+    def stop(self) -> None:
+        """Kill the process, with all that it has started, and let the thread end. Takes at most 0.2 s."""
+        self._stop.set()
+        self._end()
+
+    def _run(self) -> None:
+        for _ in range(1 + MOST_RESTARTS):
+            self._watch()
+            if self._stop.wait(self._restart_s) or self._given_up:
+                return
+        self._given_up = True
+
+    def _watch(self) -> None:
+        """One run of dmon, to its end; why it ended is ``_trouble``."""
+        try:
+            self._uuids = self._uuids or self.discover()
+            process = self._start(["dmon", "-e", ",".join(FIELDS), "-d", str(self._delay_ms)])
+        except FileNotFoundError:
+            self._trouble, self._given_up = NOT_INSTALLED, True
+            return
+        except OSError as error:
+            self._trouble, self._given_up = f"cannot run {self._program}: {error.strerror}", True
+            return
+        except RungFailed as failure:
+            self._trouble = failure.reason
+            return
+        with process:
+            said = self._read(process)
+            self._end()
+        self._trouble = f"dmon ended ({said})" if said else "dmon ended"
+
+    def _read(self, process: subprocess.Popen[bytes]) -> str:
+        """Take rows until there are no more; the last line that was none."""
+        assert process.stdout is not None
+        said = ""
+        while line := process.stdout.readline(LONGEST_LINE):
+            text = line.decode(errors="replace")
+            row = parse_row(text)
+            if row is None:
+                words = printable(text)
+                said = words[:200] if words and not words.startswith(("#", "ID", "Id", "GPU")) else said
+            elif (uuid := self._uuids.get(row[0])) is not None:
+                self._trouble = None
+                if "sm_active_pct" in row[1] or uuid in self._rows:
+                    self._rows[uuid] = monotonic(), row[1]
+        return said
+
+    def _start(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._stop.is_set():
+                raise RungFailed("stopped")
+            # A session of its own: a key in our terminal does not reach it, and one signal reaches all of it.
+            self._process = subprocess.Popen(
+                [self._program, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            return self._process
+
+    def _end(self) -> None:
+        with self._lock:
+            process, self._process = self._process, None
+        if process is None or process.returncode is not None:
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(process.pid, number)
+                process.wait(KILL_AFTER_S)
+                return
+            except subprocess.TimeoutExpired:
+                continue
+            except ProcessLookupError:
+                return
+
+
+class Dcgmi:
+    """The rung of one whole GPU."""
+
+    def __init__(self, dmon: Dmon, uuid: str) -> None:
+        self._dmon = dmon
+        self._uuid = uuid
+
+    @property
+    def name(self) -> Literal["dcgmi"]:
+        return "dcgmi"
+
+    def read(self, now: float) -> Activity | Waiting:
+        return self._dmon.activity(self._uuid, now)
+
+    def close(self) -> None:
+        """Nothing of this GPU is held: the process is shared, and stopped by who made it."""

@@ -1,0 +1,1 @@
+"""Texts that DCGM's programs print, and stand-ins that print them."""

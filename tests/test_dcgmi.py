@@ -1,0 +1,234 @@
+"""SM activity from dcgmi, whose texts and troubles a stand-in program prints; and from an exporter, end to end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputop.sources.activity.dcgmi import Dmon, parse_discovery, parse_row
+from gputop.sources.activity.ladder import Activity, RungFailed, Waiting
+from gputop.sources.procfs import parse_stat
+from tests.dcgm.exporter import exporting
+from tests.nvml.stand_in import Scenario, uuid_of
+
+TEXTS = Path(__file__).parent / "dcgm"
+A100 = "NVIDIA A100-SXM4-80GB"
+MakeScenario = Callable[..., Scenario]
+
+
+class Host:
+    """A machine with the stand-in dcgmi: what it was asked to do, and whether it still runs."""
+
+    def __init__(self, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._log = log
+        self._monkeypatch = monkeypatch
+        self.does("rows")
+        monkeypatch.setenv("DCGMI_LOG", str(log))
+
+    def does(self, what: str) -> None:
+        self._monkeypatch.setenv("DCGMI_DOES", what)
+
+    def started(self, what: str) -> list[int]:
+        """The pids that were started for ``discovery`` or ``dmon``."""
+        lines = self._log.read_text().splitlines() if self._log.exists() else []
+        return [int(line.split()[0]) for line in lines if line.split()[1] == what]
+
+    def asked(self) -> list[str]:
+        return [line.partition(" ")[2] for line in self._log.read_text().splitlines()]
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    return Host(tmp_path / "dcgmi.log", monkeypatch)
+
+
+@pytest.fixture
+def dmon() -> Iterator[Dmon]:
+    reader = Dmon(0.25, str(TEXTS / "dcgmi"), restart_s=0.02)
+    yield reader
+    reader.stop()
+
+
+def until(dmon: Dmon, wanted: Callable[[Activity | Waiting | RungFailed], bool]) -> Any:
+    """Ask until the answer is as wanted."""
+    deadline = time.monotonic() + 10.0
+    while True:
+        try:
+            got: Activity | Waiting | RungFailed = dmon.activity(uuid_of(0), time.monotonic())
+        except RungFailed as failure:
+            got = failure
+        if wanted(got):
+            return got
+        assert time.monotonic() < deadline, got
+        time.sleep(0.01)
+
+
+def _stat(directory: Path) -> bytes:
+    """What /proc says of a process; nothing of one that has just ended."""
+    try:
+        return (directory / "stat").read_bytes()
+    except OSError:
+        return b""
+
+
+def is_gone(group: int) -> bool:
+    """Whether no process of a group still runs, within a moment; zombies are their parent's business."""
+    for _ in range(100):
+        stats = [parse_stat(data) for data in map(_stat, Path("/proc").glob("[0-9]*"))]
+        if not any(stat is not None and stat.session == group and stat.state not in "ZX" for stat in stats):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_gpus_are_found_by_uuid_because_dcgm_counts_them_otherwise() -> None:
+    assert parse_discovery((TEXTS / "discovery.txt").read_text()) == {0: uuid_of(1), 1: uuid_of(0)}
+
+
+@pytest.mark.parametrize(
+    ("line", "row"),
+    [
+        ("GPU 7     0.888        0.777        0.050        0.333   ", (7, (0.888, 0.777, 0.05, 0.333))),
+        ("GPU 0     1.000        N/A          N/A          0.000", (0, (1.0, None, None, 0.0))),
+        ("GPU 0     nan          inf          N/A          0.5", (0, (None, None, None, 0.5))),
+        ("#Entity   SMACT        SMOCC        TENSO        DRAMA", None),
+        ("ID", None),
+        ("GPU-I 0   0.1 0.1 0.1 0.1", None),
+        ("GPU x     0.1 0.1 0.1 0.1", None),
+        ("GPU ²     0.1 0.1 0.1 0.1", None),
+        ("GPU 0     0.1 0.1", None),
+        ("", None),
+    ],
+)
+def test_rows_are_told_from_headers_and_instances(line: str, row: tuple[int, tuple[float | None, ...]] | None) -> None:
+    got = parse_row(line)
+    keys = ("sm_active_pct", "sm_occupancy_pct", "tensor_active_pct", "dram_active_pct")
+    assert (got and (got[0], tuple(got[1].get(key) for key in keys))) == row
+
+
+def test_one_process_serves_all_gpus_and_ends_with_us(host: Host, dmon: Dmon) -> None:
+    got = until(dmon, lambda got: isinstance(got, Activity))
+    assert got.values == {
+        "sm_active_pct": 37.5,
+        "sm_occupancy_pct": 12.0,
+        "tensor_active_pct": 5.0,
+        "dram_active_pct": 25.0,
+    }
+    assert got.window_s == 0.25
+    other = dmon.newest(uuid_of(1), time.monotonic())
+    assert isinstance(other, Activity)
+    assert other.values["sm_active_pct"] == pytest.approx(88.8)
+    assert other.missing == {"tensor_active_pct": "dcgmi gives N/A"}
+    assert host.asked() == ["discovery -l", "dmon -e 1002,1003,1004,1005 -d 250"]
+    dmon.stop()
+    assert all(is_gone(pid) for pid in host.started("dmon"))
+
+
+def test_a_gpu_that_dcgm_does_not_know_is_said_to_be_so(host: Host, dmon: Dmon) -> None:
+    until(dmon, lambda got: isinstance(got, Activity))
+    with pytest.raises(RungFailed, match="does not know this GPU"):
+        dmon.newest("GPU-other", 0.0)
+
+
+def test_a_dmon_that_ends_is_started_three_times_again_and_no_more(host: Host, dmon: Dmon) -> None:
+    host.does("ends")
+    failure = until(dmon, lambda got: isinstance(got, RungFailed) and got.forever)
+    assert "dmon ended" in failure.reason
+    assert len(host.started("dmon")) == 4
+    assert len(host.started("discovery")) == 1
+
+
+def test_a_host_engine_that_does_not_run_is_named_with_the_fix(host: Host, dmon: Dmon) -> None:
+    host.does("refuses")
+    failure = until(dmon, lambda got: isinstance(got, RungFailed))
+    assert "Host engine is not running" in failure.reason
+    assert "nvidia-dcgm" in failure.fix
+
+
+def test_a_hung_dmon_is_not_waited_for_and_killed_with_its_children(host: Host, dmon: Dmon) -> None:
+    host.does("hangs")
+    until(dmon, lambda _: bool(host.started("dmon")))
+    with pytest.raises(RungFailed, match="has given no value for"):
+        dmon.activity(uuid_of(0), time.monotonic() + 60.0)
+    begun = time.monotonic()
+    dmon.stop()
+    assert time.monotonic() - begun < 1.0
+    assert all(is_gone(pid) for pid in host.started("dmon"))
+
+
+def test_values_that_are_no_longer_renewed_are_not_believed(host: Host, dmon: Dmon) -> None:
+    got = until(dmon, lambda got: isinstance(got, Activity))
+    with pytest.raises(RungFailed, match="has said nothing for 60 s"):
+        dmon.newest(uuid_of(0), got.t + 60.4)
+
+
+def test_without_the_program_it_is_given_up_at_once() -> None:
+    reader = Dmon(1.0, "no-such-dcgmi")
+    failure = until(reader, lambda got: isinstance(got, RungFailed))
+    assert (failure.reason, failure.forever) == ("dcgmi: dcgmi is not installed", True)
+    reader.stop()
+
+
+def local(scenario: Scenario, mode: str, **options: Any) -> dict[str, Any]:
+    """One snapshot, or the doctor's report, with the stand-in dcgmi in PATH."""
+    scenario.write()
+    environment = {**scenario.environment(), "PATH": f"{TEXTS}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.local_reader", mode, json.dumps(options)],
+        env=environment, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[0])
+    return answer
+
+
+NO_EXPORTER = "http://127.0.0.1:1/metrics"
+
+
+@pytest.mark.nvml
+def test_dcgmi_is_only_run_when_asked_for_and_left_behind_by_nobody(host: Host, nvml_scenario: MakeScenario) -> None:
+    assert [gpu["sm_source"] for gpu in local(nvml_scenario(2, A100), "once", dcgm_url=NO_EXPORTER)["gpus"]] == [
+        "bound",
+        "bound",
+    ]
+    assert host.started("dmon") == []
+    gpus = local(nvml_scenario(2, A100), "once", dcgm_url=NO_EXPORTER, dcgmi=True)["gpus"]
+    assert [(gpu["sm_source"], gpu["sm_active_pct"]) for gpu in gpus] == [("dcgmi", 37.5), ("dcgmi", 88.8)]
+    assert gpus[0]["sm_window_s"] == 1.0
+    assert all(is_gone(pid) for pid in host.started("dmon"))
+
+
+@pytest.mark.nvml
+def test_the_doctor_asks_dcgmi_only_when_allowed(host: Host, nvml_scenario: MakeScenario) -> None:
+    def rung(**options: Any) -> Any:
+        (gpu,) = local(nvml_scenario(1, A100), "doctor", dcgm_url=NO_EXPORTER, **options)["gpus"]
+        return gpu["rungs"][2]
+
+    assert rung()["fix"] == "gputop --dcgmi"
+    assert host.started("discovery") == []
+    assert rung(dcgmi=True)["ok"]
+
+
+@pytest.mark.nvml
+def test_a_running_exporter_measures_what_gpm_cannot(nvml_scenario: MakeScenario) -> None:
+    text = "".join(f'DCGM_FI_PROF_SM_ACTIVE{{gpu="0",UUID="{uuid_of(gpu)}"}} 0.{gpu + 1}\n' for gpu in range(2))
+    with exporting(text) as exporter:
+        scenario = nvml_scenario(2, A100)
+        scenario.write()
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.local_reader", "live", "1.6", json.dumps({"dcgm_url": exporter.url})],
+            env=scenario.environment(), capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+    *_, last, _end = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(gpu["sm_source"], gpu["sm_active_pct"]) for gpu in last["gpus"]] == [
+        ("dcgm-exporter", 10.0),
+        ("dcgm-exporter", 20.0),
+    ]
+    assert exporter.asked >= 1
