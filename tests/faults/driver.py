@@ -1,0 +1,263 @@
+"""Faults of the driver: NVML's return codes at the start and while running, hangs, GPUs that go, odd values."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+from gputop.model.metrics import GPU_METRICS
+from tests.faults.row import Row, Watcher, World, holds, is_healthy
+from tests.nvml.stand_in import GIB, Failure, Process, split
+
+START_CODES = {
+    1: ("NVML is not initialised", "UNINITIALIZED"),
+    4: ("the user needs to read and write /dev/nvidiactl", "NO_PERMISSION: /dev/nvidia* closed to this user"),
+    9: ("the NVIDIA driver is not loaded: sudo modprobe nvidia", "DRIVER_NOT_LOADED: no kernel module"),
+    12: ("install the driver, or start the container with GPUs", "LIBRARY_NOT_FOUND"),
+    15: ("GPU is lost: it fell off the bus", "GPU_IS_LOST"),
+    17: ("NVML error 17", "OPERATING_SYSTEM: blocked, as by a sandbox"),
+    18: ("upgraded under the running kernel module: reboot", "LIB_RM_VERSION_MISMATCH: the driver was upgraded"),
+    20: ("NVML error 20", "MEMORY"),
+    999: ("unknown error", "UNKNOWN"),
+}
+"""NVML's return code → what the user is told, and what the code means."""
+
+RUNNING_CODES = {
+    1: "UNINITIALIZED",
+    3: "NOT_SUPPORTED",
+    4: "NO_PERMISSION",
+    9: "DRIVER_NOT_LOADED: driver unloaded or reloaded",
+    10: "TIMEOUT",
+    15: "GPU_IS_LOST: fell off the bus",
+    16: "RESET_REQUIRED",
+    18: "LIB_RM_VERSION_MISMATCH: driver upgraded",
+    999: "UNKNOWN",
+}
+ALWAYS_LOST = {15: "GPU is lost: it fell off the bus", 16: "GPU needs a reset"}
+"""Codes that mean that the GPU is gone, whichever call says so."""
+
+EACH_TICK = (
+    "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetPowerUsage", "nvmlDeviceGetTemperature",
+    "nvmlDeviceGetClockInfo", "nvmlDeviceGetFieldValues", "nvmlDeviceGetCurrentClocksEventReasons", "nvmlGpmSampleGet",
+)  # fmt: skip
+NOW_AND_THEN = (
+    "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses", "nvmlDeviceGetPerformanceState",
+    "nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetCurrPcieLinkWidth", "nvmlDeviceGetTotalEccErrors",
+    "nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetFanSpeed", "nvmlDeviceGetMPSComputeRunningProcesses",
+    "nvmlDeviceGetMigMode", "nvmlDeviceGetRemappedRows", "nvmlDeviceGetEncoderUtilization",
+    "nvmlDeviceGetProcessUtilization",
+)  # fmt: skip
+CALLS = EACH_TICK + NOW_AND_THEN
+"""Calls of one GPU that are made again and again."""
+ASKED_ONCE = {"nvmlDeviceGetMigMode"}
+"""Asked while the GPUs are looked for, where only their values decide whether they are gone."""
+
+
+def _start(code: int) -> Callable[[Row, World], None]:
+    def proof(row: Row, world: World) -> None:
+        scenario = world.make(2)
+        scenario.error("nvmlInitWithFlags", code)
+        done = world.run(scenario, "once")
+        holds(row, done)
+        assert "gputop demo" in done.stderr
+
+    return proof
+
+
+def _is_explained(gpu: dict[str, Any]) -> bool:
+    """No value is missing without a reason."""
+    absent = {key for key in GPU_METRICS if gpu[key] is None}
+    return gpu["lost_reason"] is not None or all(gpu["unavailable"].get(key) for key in absent)
+
+
+def _one_call(code: int) -> Callable[[Row, World], None]:
+    def proof(row: Row, world: World) -> None:
+        scenario = world.make(1 + len(CALLS))
+        for gpu, call in enumerate(CALLS, 1):
+            scenario.error(call, code, gpu=gpu, after=2 if call in EACH_TICK else 0)
+            scenario.gpus[gpu].processes.append(Process(1, GIB))
+        with Watcher(scenario, 10) as watcher:
+            watcher.until(lambda s: bool(s["gpus"]) and is_healthy(s["gpus"][0]))
+            after = watcher.last["t"] + 1.5
+            gpus = watcher.until(lambda s: s["t"] > after)["gpus"]
+        assert len(gpus) == 1 + len(CALLS)
+        assert is_healthy(gpus[0])
+        assert all(_is_explained(gpu) for gpu in gpus)
+        struck = gpus[1 + CALLS.index("nvmlDeviceGetUtilizationRates")]
+        told = f"{struck['lost_reason']} {struck['unavailable']}"
+        assert row.sees in told
+        if code in ALWAYS_LOST:
+            unstruck = {CALLS[i] for i, gpu in enumerate(gpus[1:]) if gpu["lost_reason"] is None}
+            assert unstruck <= ASKED_ONCE
+
+    return proof
+
+
+def _all(code: int) -> Callable[[Row, World], None]:
+    def proof(row: Row, world: World) -> None:
+        scenario = world.make(2)
+        with Watcher(scenario, 10) as watcher:
+            watcher.until(lambda s: bool(s["gpus"]) and all(map(is_healthy, s["gpus"])))
+            scenario.error("*", code)
+            scenario.write()
+            struck = watcher.until(lambda s: len(s["gpus"]) == 2 and not any(map(is_healthy, s["gpus"])))
+            after = struck["t"] + 0.5
+            later = watcher.until(lambda s: s["t"] > after)
+        assert all(map(_is_explained, later["gpus"]))
+        assert row.sees in json.dumps(later)
+        assert later["host"]["cpu_pct"] is not None
+
+    return proof
+
+
+def _hang(row: Row, world: World) -> None:
+    calls = EACH_TICK
+    scenario = world.make(1 + len(calls))
+    with Watcher(scenario, 30, hung_s=0.2) as watcher:
+        watcher.until(lambda s: bool(s["gpus"]) and all(map(is_healthy, s["gpus"])))
+        for gpu, call in enumerate(calls, 1):
+            scenario.hang(call, 30.0, gpu=gpu)
+        scenario.write()
+        hung = watcher.until(lambda s: all(gpu["lost_reason"] for gpu in s["gpus"][1:]), 100)
+        assert all(row.sees in gpu["lost_reason"] for gpu in hung["gpus"][1:])
+        scenario.gpus[0].set(power_w=123)
+        scenario.write()
+        watcher.until(lambda s: s["gpus"][0]["power_w"] == 123)
+
+
+def _mig_switched_on(row: Row, world: World) -> None:
+    scenario = world.make(2)
+    with Watcher(scenario, 10) as watcher:
+        watcher.until(lambda s: bool(s["gpus"]) and all(map(is_healthy, s["gpus"])))
+        split(scenario.gpus[1], 1, 2)
+        scenario.write()
+        seen = watcher.until(lambda s: s["gpus"][1]["util_pct"] is None)
+    assert is_healthy(seen["gpus"][0])
+    assert _is_explained(seen["gpus"][1])
+    assert row.sees in seen["gpus"][1]["unavailable"]["util_pct"]
+
+
+def _gpm(value: float | Failure, reason: str) -> Callable[[Row, World], None]:
+    def proof(row: Row, world: World) -> None:
+        scenario = world.make(2)
+        scenario.gpus[1].gpm[2] = value
+        done = world.run(scenario, "once", "--json")
+        assert done.returncode == row.status
+        healthy, struck = json.loads(done.stdout)["gpus"]
+        assert healthy["sm_active_pct"] == 25
+        assert struck["sm_active_pct"] is None
+        assert struck["sm_source"] != "gpm"
+        assert reason in struck["sm_reason"]
+        assert row.sees in done.stdout
+
+    return proof
+
+
+def _gpm_zero(row: Row, world: World) -> None:
+    scenario = world.make(1)
+    scenario.gpus[0].gpm = dict.fromkeys(scenario.gpus[0].gpm, 0.0)
+    done = world.run(scenario, "once", "--json")
+    assert done.returncode == row.status
+    (gpu,) = json.loads(done.stdout)["gpus"]
+    assert (gpu["sm_active_pct"], gpu["sm_source"], gpu["util_pct"]) == (0, "gpm", 90)
+    assert row.sees in done.stdout
+
+
+def _sixteen(row: Row, world: World) -> None:
+    done = world.run(world.make(16), "once")
+    holds(row, done)
+    assert done.stdout.count("H100") >= 16
+
+
+def _one_cannot_be_opened(row: Row, world: World) -> None:
+    scenario = world.make(2)
+    scenario.error("nvmlDeviceGetHandleByIndex", 15, gpu=0)
+    scenario.gpus[1].set(util=77)
+    done = world.run(scenario, "once")
+    holds(row, done)
+    assert "77" in done.stdout
+
+
+def _sentinels(row: Row, world: World) -> None:
+    scenario = world.make(1)
+    scenario.gpus[0].processes = [
+        Process(0, None), Process(4_194_305, GIB), Process(1, None, sm=200), Process(1, None), Process(2**31, 7),
+    ]  # fmt: skip
+    done = world.run(scenario, "once", "--json")
+    assert done.returncode == row.status
+    found = {p["pid"]: p for p in json.loads(done.stdout)["processes"] if p["role"] == "gpu"}
+    assert 0 not in found
+    assert found[1]["gpu_mem_bytes"] is None
+    assert row.sees in done.stdout
+    assert all(p["gpu_time_pct"] is None or 0 <= p["gpu_time_pct"] <= 100 for p in found.values())
+
+
+def rows() -> list[Row]:
+    """The driver's part of the matrix."""
+    seen = {1: "not initialised", 3: "not supported", 4: "no permission", 9: "the driver was unloaded", 10: "timed out"}
+    seen |= ALWAYS_LOST | {18: "the driver was upgraded under us", 999: "unknown error"}
+    rows = [
+        Row(f"NVML error {code} at the start", f"`nvmlInit`: {text}", sees, "–", 3, _start(code))
+        for code, (sees, text) in START_CODES.items()
+    ]
+    rows += [
+        Row(
+            f"NVML error {code} from one call of one GPU",
+            f"{text} from any call of a running GPU",
+            seen[code],
+            "the other GPUs, and all other values unless the GPU is lost",
+            None,
+            _one_call(code),
+        )
+        for code, text in RUNNING_CODES.items()
+    ]
+    rows += [
+        Row(
+            f"NVML error {code} from every call",
+            f"{RUNNING_CODES[code]} for all GPUs at once",
+            seen[code],
+            "host, processes, charts; GPUs are tried again",
+            None,
+            _all(code),
+        )
+        for code in (1, 9, 15, 18, 999)
+    ]
+    here = "tests/test_local.py::"
+    return [
+        *rows,
+        Row("no NVML library", "no NVIDIA driver at all", "gputop demo", "–", 3,
+            "tests/test_cli.py::test_without_a_driver_the_fix_and_the_demo_are_named_with_exit_3"),
+        Row("no GPU", "the driver shows no GPU", "the NVIDIA driver shows no GPU: see nvidia-smi -L", "–", 3,
+            lambda row, world: holds(row, world.run(world.make(0), "once"))),
+        Row("16 GPUs", "a node of sixteen", "15", "everything", 0, _sixteen),
+        Row("a GPU that cannot be opened", "`GetHandleByIndex` fails on one GPU", "LOST: GPU is lost",
+            "the other GPUs", 0, _one_cannot_be_opened),
+        Row("a hang of any call", "a driver call of one GPU does not return", "has not returned for",
+            "the other GPUs and the host; quitting takes < 2 s", None, _hang),
+        Row("a hang at the start", "`nvmlInit` does not return", "NVML has not answered", "host and processes", None,
+            here + "test_a_hung_start_is_told_and_not_waited_for"),
+        Row("a hung GPU comes back", "the call returns after all", "values again", "everything", None,
+            here + "test_a_hung_call_costs_one_gpu_and_gives_it_back"),
+        Row("a GPU is lost and comes back", "GPU_IS_LOST, then a reset", "values again within 30 s", "everything",
+            None, "tests/test_nvml.py::test_a_lost_gpu_is_tried_again_after_half_a_minute_by_its_uuid"),
+        Row("MIG switched on while running", "`nvidia-smi -mig 1` under us", "not supported by this GPU",
+            "the other GPUs; instances appear after a restart", None, _mig_switched_on),
+        Row("no GPM", "a GPU before Hopper", "has no GPM counters", "everything; SM activity is bounded, not guessed",
+            0, here + "test_without_gpm_utilisation_bounds_sm_activity"),
+        Row("GPM: not a number", "SM activity is NaN", "GPM gives no number", "the other GPUs and values", 0,
+            _gpm(math.nan, "GPM gives no number")),
+        Row("GPM: above 100", "SM activity is 250 %", "GPM gives an impossible value (250)",
+            "the other GPUs and values", 0, _gpm(250.0, "GPM gives an impossible value (250)")),
+        Row("GPM: a refused metric", "SM activity alone is refused", "SM activity", "the other GPUs and values", 0,
+            _gpm(Failure(3), "SM activity")),
+        Row("GPM: zeros", "all counters are zero while the GPU is busy", '"sm_active_pct": 0',
+            "everything: zero is a measurement", 0, _gpm_zero),
+        Row("GPM: first sample", "one sample makes no pair", "…", "everything; values from the second tick", None,
+            "tests/test_gpm.py::test_the_value_exists_from_the_second_sample_with_its_window"),
+        Row("process list with sentinels", "pid 0, a pid beyond all, memory not available, the same pid twice",
+            '"gpu_mem_bytes": null', "every real process", 0, _sentinels),
+        Row("a refused process list", "NO_PERMISSION for the list of processes", "no process list",
+            "all values of the GPU", None, here + "test_a_refused_process_list_is_a_notice"),
+    ]  # fmt: skip

@@ -1,0 +1,118 @@
+"""One row of the fault matrix, and the machine on which its fault is made to happen."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.nvml.stand_in import Scenario
+from tests.pty_program import ROOT, PtyProgram
+
+NOTHING = "–"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A promise. Its ``proof`` makes the fault happen and holds the program to the other columns.
+
+    ``sees`` is a text that the user must be shown, word for word; a dash means nothing. ``status`` is the exit status,
+    None where the program goes on. A proof that is a text is the test that holds this row, ``tests/FILE.py::NAME``;
+    there ``sees`` is a summary.
+    """
+
+    name: str
+    happens: str
+    sees: str
+    goes_on: str
+    status: int | None
+    proof: Callable[[Row, World], None] | str
+    terminal: bool = False
+    """Whether there is a terminal, which must be left as it was found."""
+
+
+@dataclass(frozen=True)
+class World:
+    """A stand-in driver, an empty home and a program to run there."""
+
+    directory: Path
+    make: Callable[..., Scenario]
+
+    def environment(self, scenario: Scenario, more: Mapping[str, str] | None = None) -> dict[str, str]:
+        scenario.write()
+        home = self.directory / "home"
+        home.mkdir(exist_ok=True)
+        return {**scenario.environment(), "PYTHONPATH": str(ROOT), "HOME": str(home), **(more or {})}
+
+    def run(
+        self,
+        scenario: Scenario,
+        *arguments: str,
+        env: Mapping[str, str] | None = None,
+        without: Sequence[str] = (),
+        **more: Any,
+    ) -> subprocess.CompletedProcess[str]:
+        """``gputop ARGUMENTS`` to its end; ``without`` are environment variables to leave out."""
+        environment = {k: v for k, v in self.environment(scenario, env).items() if k not in without}
+        command = [sys.executable, "-m", "gputop", *arguments]
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, errors="replace", timeout=60, cwd=self.directory,
+            check=False, **more,
+        )  # fmt: skip
+
+    def screen(self, scenario: Scenario, *arguments: str, **more: Any) -> PtyProgram:
+        """The live screen in a terminal of its own."""
+        return PtyProgram(*arguments, env=self.environment(scenario), **more)
+
+
+def holds(row: Row, done: subprocess.CompletedProcess[str]) -> None:
+    """The columns of a command that ended: its status, what it said, in one line, and no traceback."""
+    assert done.returncode == row.status, done.stderr
+    assert row.sees == NOTHING or row.sees in done.stdout + done.stderr, (done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) <= 1
+
+
+class Watcher:
+    """The local source in another process, read snapshot by snapshot while its driver is changed."""
+
+    def __init__(self, scenario: Scenario, seconds: float, **options: Any) -> None:
+        scenario.write()
+        arguments = ["live", str(seconds), json.dumps({"interval_s": 0.25, **options})]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.local_reader", *arguments],
+            env=scenario.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+        )  # fmt: skip
+        self.last: dict[str, Any] = {}
+
+    def __enter__(self) -> Watcher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def until(self, wanted: Callable[[dict[str, Any]], bool], snapshots: int = 60) -> dict[str, Any]:
+        """The first snapshot that is as wanted. Raises AssertionError when it does not come."""
+        assert self._process.stdout is not None
+        for _ in range(snapshots):
+            line = self._process.stdout.readline()
+            assert line, "the source ended: " + (self._process.stderr.read() if self._process.stderr else "")
+            self.last = json.loads(line)
+            if wanted(self.last):
+                return self.last
+        raise AssertionError(f"never came: {str(self.last)[:3000]}")
+
+
+def is_healthy(gpu: Mapping[str, Any]) -> bool:
+    """Whether a GPU has its values, SM activity with them."""
+    return gpu["lost_reason"] is None and gpu["util_pct"] is not None and gpu["sm_active_pct"] is not None
+
+
+def is_root() -> bool:
+    return os.geteuid() == 0

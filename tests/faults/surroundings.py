@@ -1,0 +1,135 @@
+"""Faults of where the program runs: streams, locale, users, environment, files."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.faults.row import Row, World, holds, is_root
+from tests.nvml.stand_in import LIBRARY, Scenario
+from tests.pty_program import ROOT
+
+Proof = Callable[[Row, World], None]
+
+AS_NOBODY = """
+import ctypes, os, pkgutil, sys
+from importlib import import_module
+import gputop, gputop.commands.once, http.client, urllib.request
+ctypes.CDLL("libnvidia-ml.so.1")
+for module in pkgutil.walk_packages(gputop.__path__, "gputop."):
+    if not module.name.startswith(("gputop.tui", "gputop.__main__", "gputop.commands.serve")):
+        import_module(module.name)
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+from gputop.cli import main
+sys.exit(main(["once"]))
+"""
+"""Everything is imported first, because Python itself may live where only root can read."""
+
+
+def _shell(line: str) -> Proof:
+    """``line`` for a shell; ``gputop`` in it is this one."""
+
+    def proof(row: Row, world: World) -> None:
+        program = f"{sys.executable} -m gputop"
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", line.replace("gputop", program, 1)],
+            env=world.environment(world.make(1)), capture_output=True, text=True, timeout=60, cwd=world.directory,
+            check=False,
+        )  # fmt: skip
+        holds(row, done)
+
+    return proof
+
+
+def _environment(*arguments: str, without: tuple[str, ...] = (), **more: str) -> Proof:
+    def proof(row: Row, world: World) -> None:
+        holds(row, world.run(world.make(1), *arguments, env=more, without=without))
+
+    return proof
+
+
+def _configured(content: bytes) -> Proof:
+    def proof(row: Row, world: World) -> None:
+        path = world.directory / "config.toml"
+        path.write_bytes(content)
+        holds(row, world.run(world.make(1), "once", "--config", str(path)))
+
+    return proof
+
+
+def _nobody(row: Row, world: World) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        public = Path(name)
+        public.chmod(0o777)
+        shutil.copy(world.make().library_directory / LIBRARY, public)
+        scenario = Scenario(public, public)
+        environment = world.environment(scenario, {"HOME": "/nonexistent"})
+        done = subprocess.run(
+            [sys.executable, "-c", AS_NOBODY], env=environment, capture_output=True, text=True, timeout=60,
+            cwd=ROOT if not is_root() else "/", check=False,
+        )  # fmt: skip
+    holds(row, done)
+
+
+def rows() -> list[Row]:
+    """The part of the matrix about where the program runs."""
+    plain = {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    no_terminal = "the screen needs a terminal on stdin and stdout: use `gputop once`"
+    return [
+        Row("stdin closed", "`gputop once <&-`", "H100", "everything", 0, _shell("gputop once <&-")),
+        Row("stdout closed", "`gputop once >&-`", "stdout is closed", "–", 2, _shell("gputop once >&-")),
+        Row("stdout closed: doctor", "`gputop doctor >&-`", "stdout is closed", "–", 2, _shell("gputop doctor >&-")),
+        Row("stdout closed: diagnose", "`gputop diagnose >&-`", "stdout is closed", "–", 2,
+            _shell("gputop diagnose --for 1s >&-")),
+        Row("stderr closed", "`gputop once 2>&-`", "H100", "everything", 0, _shell("gputop once 2>&-")),
+        Row("all streams closed", "`gputop once <&- >&- 2>&-`", "–", "–", 2, _shell("gputop once <&- >&- 2>&-")),
+        Row("no terminal on stdin", "`gputop <&-`", no_terminal, "–", 2, _shell("gputop <&-")),
+        Row("no terminal on stdout", "`gputop | cat`", no_terminal, "–", 2, _shell("gputop | cat")),
+        Row("a full disk behind stdout", "`gputop once >/dev/full`", "No space left on device", "–", 2,
+            _shell("gputop once >/dev/full")),
+        Row("the reader goes away", "`gputop once --json | true`", "–", "–", 141,
+            _shell("gputop once --json | true")),
+        Row("locale C: once", "a terminal that knows ASCII alone", "SM measured - GPM", "everything, in ASCII", 0,
+            _environment("once", **plain)),
+        Row("locale C: diagnose", "the same", "GPU 0  . collecting", "everything", 0,
+            _environment("diagnose", "--for", "1s", **plain)),
+        Row("locale C: doctor", "the same", "no problems", "everything", 0, _environment("doctor", **plain)),
+        Row("PYTHONOPTIMIZE=2", "Python without asserts and docstrings", "H100", "everything", 0,
+            _environment("once", PYTHONOPTIMIZE="2")),
+        Row("PYTHONOPTIMIZE=2: the command line", "the same", "usage", "everything", 0,
+            _environment("--help", PYTHONOPTIMIZE="2")),
+        Row("no HOME", "HOME is not set", "H100", "everything", 0, _environment("once", without=("HOME",))),
+        Row("a home that cannot be written", "HOME is on a read-only file system", "H100", "everything", 0,
+            _environment("once", HOME="/dev/null/home")),
+        Row("not root", "a user without any rights", "H100", "own processes; why the rest is not seen", 0, _nobody),
+        Row("no configuration there", "`--config` names nothing", "no configuration file at", "–", 2,
+            _environment("once", "--config", "none.toml")),
+        Row("an unreadable configuration", "a directory, or a closed file", "cannot read", "–", 2,
+            "tests/test_cli.py::test_an_unreadable_configuration_is_named"),
+        Row("a huge configuration", "2 MiB", "is larger than 1 MiB", "–", 2, _configured(b"#" * (2 << 20))),
+        Row("an endless configuration", "`--config /dev/zero`", "is larger than 1 MiB", "–", 2,
+            _environment("once", "--config", "/dev/zero")),
+        Row("a hostile configuration", "a hundred thousand open brackets", "is not valid TOML", "–", 2,
+            _configured(b"a = " + b"[" * 100_000)),
+        Row("a binary configuration", "bytes that are no text", "is not valid TOML", "–", 2,
+            _configured(bytes(range(256)))),
+        Row("control characters in the configuration", "a name that would steer the terminal", "unknown setting",
+            "everything, with a warning", 0, _configured(b'"\\u001b[2J" = 1\n')),
+        Row("a disk that takes no more of a recording", "a size limit is reached while recording",
+            "recording stopped", "the screen; what was written stays readable", 1,
+            _shell("ulimit -f 1; gputop record -o r.jsonl.gz --for 60s --interval 0.25 --gpus 0 2>&1 | tail -1")),
+        Row("a full disk while recording", "ENOSPC", "recording stopped", "the screen; the recording stays readable",
+            None, "tests/test_recording_writer.py::"
+            "test_a_full_disk_ends_the_recording_with_a_reason_and_keeps_what_was_written"),
+        Row("a disk that hangs while recording", "writes block", "frames lost to a slow disk", "the screen", None,
+            "tests/test_recording_writer.py::test_a_hung_disk_costs_frames_but_never_holds_the_one_who_offers"),
+        Row("a recording that cannot be written", "a file system that takes none", "No such file or directory", "–", 2,
+            _shell("gputop record -o /proc/none --for 1s")),
+    ]  # fmt: skip

@@ -1,0 +1,21 @@
+"""The whole fault matrix, as rows and as a table in Markdown."""
+
+from __future__ import annotations
+
+from tests.faults import driver, machine, surroundings, terminals
+from tests.faults.row import Row
+
+
+def rows() -> list[Row]:
+    """Every row, in the order of the table."""
+    return [*driver.rows(), *machine.rows(), *surroundings.rows(), *terminals.rows()]
+
+
+def markdown() -> str:
+    """The matrix for readers."""
+    lines = ["| fault | what happens | what you see | what goes on | exit | terminal |", "|---|---|---|---|---|---|"]
+    for row in rows():
+        status = "runs on" if row.status is None else str(row.status)
+        cells = (row.name, row.happens, row.sees, row.goes_on, status, "restored" if row.terminal else "–")
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"

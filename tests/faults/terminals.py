@@ -1,0 +1,68 @@
+"""Faults of the terminal and signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from tests.faults.row import Row, World
+
+READY = "\x1b[?2004h"
+
+
+def _gone(row: Row, world: World) -> None:
+    with world.screen(world.make(1)) as program:
+        program.read_until("H100")
+        program.read_until(READY)
+        os.close(program.terminal)
+        program.terminal = os.open(os.devnull, os.O_RDWR)
+        _ends(row, program.pid)
+        program.status = row.status
+
+
+def _ends(row: Row, pid: int) -> None:
+    deadline = time.monotonic() + 3.0
+    while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
+        assert time.monotonic() < deadline, "it runs on without a terminal"
+        time.sleep(0.02)
+    assert os.waitstatus_to_exitcode(ended[1]) == row.status
+
+
+def _one_cell(row: Row, world: World) -> None:
+    with world.screen(world.make(1), columns=1, rows=1) as program:
+        program.read_until(READY)
+        program.resize(120, 40)
+        program.signal(signal.SIGWINCH)
+        program.read_until(row.sees)
+        program.press("q")
+        assert program.end() < 2.0
+        assert program.status == row.status
+        assert program.is_restored()
+
+
+def rows() -> list[Row]:
+    """The terminal's part of the matrix."""
+    here = "tests/test_terminal.py::"
+    signalled = here + "test_a_signal_restores_the_terminal_and_is_told_by_the_exit_code"
+    return [
+        Row("the terminal is gone", "its window is closed", "–", "–", 129, _gone),
+        Row("a terminal of one cell", "started at 1×1, then enlarged", "H100", "everything", 0, _one_cell,
+            terminal=True),
+        Row("a stalled terminal", "nobody reads what is drawn", "–", "signals still end it in < 2.5 s", 143,
+            here + "test_a_terminal_that_takes_no_output_does_not_keep_the_program", terminal=True),
+        Row("a storm of resizes", "SIGWINCH many times a second, down to 1×1", "the last size", "everything", 0,
+            here + "test_a_resize_storm_and_a_tiny_terminal_are_survived", terminal=True),
+        *(
+            Row(name, f"kill -{name[3:]}", "–", "–", 128 + number, signalled, terminal=True)
+            for name, number in (("SIGTERM", 15), ("SIGHUP", 1), ("SIGINT", 2), ("SIGQUIT", 3))
+        ),
+        Row("SIGTSTP, SIGCONT", "ctrl+z, fg", "the shell, then the screen again", "everything", 0,
+            here + "test_suspended_it_gives_the_terminal_back_and_resumed_it_draws_again", terminal=True),
+        Row("quitting while the driver hangs", "`q` during a call of 30 s", "–", "–", 0,
+            here + "test_quitting_while_a_driver_call_hangs", terminal=True),
+        Row("a crash of ours", "a defect in drawing", "one line", "–", 1,
+            "tests/test_tui.py::test_a_crash_is_kept_for_one_line_and_prints_no_traceback", terminal=True),
+        Row("a source that falls silent", "no news for long", "STALE and the age", "keys, charts, quitting", None,
+            "tests/test_tui.py::test_a_source_that_falls_silent_is_called_stale", terminal=True),
+    ]  # fmt: skip
