@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gputop.config import Settings
@@ -112,11 +113,11 @@ def show(
     guard.watch_signals()
     drawn = app = None
     try:
-        from gputop.commands import first_frame
+        from gputop.commands import first_frame, first_run
         from gputop.monitor import Monitor
 
         monitor = monitor or Monitor(settings.interval)
-        view = first_view(settings, terminal, demo=demo, passing=passing)
+        view = replace(first_view(settings, terminal, demo=demo, passing=passing), hint=first_run.hint(settings))
         if first is None and ready.wait(FIRST_WAIT_S) and (snapshot := source.poll()) is not None:
             first = monitor.feed(snapshot)
         if first is not None:

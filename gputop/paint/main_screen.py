@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gputop.monitor import Frame
-from gputop.paint import big_pane, gpu_list, header, host, layout, panes, process_table
+from gputop.paint import big_pane, gpu_list, header, hint, host, layout, panes, process_table
 from gputop.paint.glyphs import ascii_only
 from gputop.paint.line import Line, Painted, Row, Target
 from gputop.paint.replay_bar import bar_rows
@@ -80,6 +80,8 @@ class Painter:
         if view.replay is not None:
             selected = selected_gpu(frame, view)
             bar = bar_rows(frame, view.replay, selected, view.glyphs, width, height, view.utc_offset_s)
+        elif view.hint and height >= hint.LEAST_HEIGHT:
+            bar = [hint.hint_row(view.hint, width)]
         height -= len(bar)
         above = replace(view, process=None, scroll=0, sort="", inverted=False, search="", tagged=frozenset())
         key = (above, width, height, min(len(shown), height))

@@ -7,6 +7,7 @@ from typing import Literal
 
 from gputop.monitor import Frame
 from gputop.paint.glyphs import COLOUR, Glyphs
+from gputop.paint.hint import Hint
 from gputop.paint.layout import Density
 from gputop.paint.process_columns import DEFAULT
 from gputop.paint.process_filter import NO_FILTER, Filter
@@ -48,6 +49,7 @@ class View:
     recording: tuple[float, int] | None = None
     stale_s: float | None = None
     message: str | None = None
+    hint: Hint = ()
     utc_offset_s: float = 0.0
     read_only: bool = False
     demo: bool = False

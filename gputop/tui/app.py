@@ -279,6 +279,8 @@ class GputopApp(TimeKeys):
 
     async def action_act(self, key_id: str) -> None:
         """Run the command of one key; ids as in ``gputop.paint.keys``."""
+        if self.view.hint:
+            self._see(replace(self.view, hint=()))
         if self._player is not None and key_id in PLAYING:
             self._play(self._player, key_id)
         elif (handler := getattr(self, f"_do_{key_id}", None)) is not None:

@@ -1,0 +1,68 @@
+"""The first screen of a newcomer says where to begin, once; a key takes the line away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gputop.commands.first_run import hint
+from gputop.config import Settings
+from gputop.monitor import Monitor
+from gputop.paint.hint import hint_of, hint_row
+from gputop.paint.keys import KEYS
+from gputop.paint.main_screen import main_screen
+from gputop.paint.text import cells
+from gputop.paint.view import View
+from gputop.tui.app import GputopApp
+from tests.frames import demo_frame
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_the_hint_is_given_once(state: Path) -> None:
+    assert ("?", "what every number means") in hint(Settings())
+    assert hint(Settings()) == ()
+
+
+def test_the_hint_names_the_users_own_keys(state: Path) -> None:
+    shown = {words: key for key, words in hint(Settings(keys={"quit": "x", "filter": ""}))}
+    assert shown["quit"] == "x"
+    assert "filter" not in shown
+
+
+def test_without_a_place_to_remember_there_is_no_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    assert hint(Settings()) == ()
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 160])
+def test_the_line_is_exactly_as_wide_as_the_screen_and_cuts_no_key(width: int) -> None:
+    row = hint_row(hint_of(KEYS), width)
+    text = "".join(part for part, _ in row)
+    assert cells(text) == width
+    assert width < 80 or "? what" in text
+    assert set(text.split(":")[1].strip().split("   ")) <= {f"{key} {words}" for key, words in hint_of(KEYS)} | {""}
+
+
+def test_a_low_screen_keeps_its_last_row() -> None:
+    view = View(hint=hint_of(KEYS))
+    for height, there in ((10, False), (24, True)):
+        rows = main_screen(demo_frame(), view, 80, height).rows
+        assert len(rows) == height
+        assert ("first steps" in "".join(text for text, _ in rows[-1])) is there
+
+
+async def test_the_first_command_takes_the_line_away() -> None:
+    app = GputopApp(View(hint=hint_of(KEYS)), "dark", monitor=Monitor(), first=demo_frame())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.pause()
+        assert app.view.hint
+        await pilot.press("down")
+        await pilot.pause()
+        assert not app.view.hint
