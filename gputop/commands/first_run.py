@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gputop.config import Settings
-from gputop.paint.hint import Hint, hint_of
-from gputop.paint.keys import KEYS
-from gputop.paint.rebinding import rebound
+
+if TYPE_CHECKING:
+    from gputop.paint.hint import Hint
 
 
 def hint(settings: Settings) -> Hint:
@@ -19,4 +21,8 @@ def hint(settings: Settings) -> Hint:
     except OSError:
         # It is there already, or it cannot be made: a hint that comes back every time would be a nuisance.
         return ()
+    from gputop.paint.hint import hint_of
+    from gputop.paint.keys import KEYS
+    from gputop.paint.rebinding import rebound
+
     return hint_of(rebound(KEYS, settings.keys)[0])
