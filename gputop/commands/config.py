@@ -47,7 +47,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 def _init(path: Path) -> int:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8") as file:
+        # For its owner alone: an address in it may carry a password.
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:
             file.write(template())
     except FileExistsError:
         raise ConfigError(f"{path} is already there and stays as it is; name another file with --config") from None
