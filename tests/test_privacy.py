@@ -33,7 +33,7 @@ THE_EXPORTER_S_PLACE = ("('localhost', 9400", "('127.0.0.1', 9400)", "('::1', 94
 """Where a GPU without GPM is looked up once: the one address that is asked without being given."""
 
 HINT = ("state/gputop", "state/gputop/hint-was-shown")
-"""An empty file: the hint for newcomers is shown once. With the folder of the marks' sockets, all that is left behind."""
+"""An empty file: the hint for newcomers is shown once. With the folder of the marks, all that is left behind."""
 
 
 class Place:
