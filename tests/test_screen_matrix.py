@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cache
 
 import pytest
 
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.model.snapshot import GpuSample
+from gputop.model.snapshot import GpuSample, OwnCost
 from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs, ascii_only
 from gputop.paint.line import Painted, Span, Target
 from gputop.paint.main_screen import Painter, main_screen
@@ -144,3 +145,11 @@ def test_the_compact_density_leaves_processes_at_least_as_much_room(size: tuple[
         rooms.append(painter.process_room)
     assert rooms[0] <= rooms[1]
     assert rooms[0] < rooms[1] or size[1] < 30 or gpus > 8 or (gpus == 8 and size[1] == 30)
+
+
+@pytest.mark.parametrize("size", [size for size in SIZES if size[0] >= 80])
+def test_the_host_is_named_wherever_there_is_room(size: tuple[int, int]) -> None:
+    own = OwnCost(cpu_pct=0.9, rss_bytes=41 * 2.0**20)
+    frame = matrix_frame(8, 5)
+    frame = replace(frame, snapshot=replace(frame.snapshot, own=own))
+    assert "node-17" in _texts(main_screen(frame, View(demo=True), *size))[0]

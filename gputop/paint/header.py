@@ -54,8 +54,9 @@ def _right(frame: Frame, view: View, width: int) -> list[tuple[str, str]]:
     parts.append((clock_time(snapshot.t, view.utc_offset_s) + "  ", "dim|bar"))
     own = snapshot.own
     if own is not None and own.cpu_pct is not None and width >= 60:
-        cost = f"self {own.cpu_pct:4.1f} % cpu" if width >= 100 else f"self {own.cpu_pct:4.1f} %"
-        if own.rss_bytes is not None and width >= 100:
+        # The host's name matters more than the long form of the own cost.
+        cost = f"self {own.cpu_pct:4.1f} % cpu" if width >= 120 else f"self {own.cpu_pct:4.1f} %"
+        if own.rss_bytes is not None and width >= 120:
             cost += f" {own.rss_bytes / 2**20:3.0f} MiB"
         parts.append((cost + " ", "dim|bar"))
     if width >= 100:
