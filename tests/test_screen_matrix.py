@@ -10,6 +10,7 @@ import pytest
 
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import GpuSample, OwnCost
+from gputop.paint.chart import gap_chart
 from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs, ascii_only
 from gputop.paint.line import Painted, Span, Target
 from gputop.paint.main_screen import Painter, main_screen
@@ -153,3 +154,13 @@ def test_the_host_is_named_wherever_there_is_room(size: tuple[int, int]) -> None
     frame = matrix_frame(8, 5)
     frame = replace(frame, snapshot=replace(frame.snapshot, own=own))
     assert "node-17" in _texts(main_screen(frame, View(demo=True), *size))[0]
+
+
+@pytest.mark.parametrize("glyphs", SETS, ids=lambda g: g.name)
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_a_gpu_that_works_a_little_looks_different_from_one_that_does_not(glyphs: Glyphs, rows: int) -> None:
+    little, none = (
+        gap_chart([98.0], [sm], rows, glyphs, alarm=True, measured=True)[-1][0] for sm in (max(8.0, 16 / rows), 0.0)
+    )
+    assert little != none
+    assert little[1].startswith("gap.sm")

@@ -23,7 +23,8 @@ def _eighths(value: float, top: int) -> int:
 def _cell(sm: int, util: int, glyphs: Glyphs, gap_style: str, sm_on_gap: str) -> Span:
     """One cell of the gap chart: ``sm`` and ``util`` are the heights inside this cell, 0–8, sm ≤ util."""
     if not glyphs.solid:
-        if sm >= 4 or (sm > 0 and util == sm):
+        # One cell shows one of the two. A thin floor of SM is what tells little work from none: it goes before the gap.
+        if sm > 0:
             return glyphs.sm if sm >= 4 else glyphs.lower[sm], "gap.sm"
         return (glyphs.gap, gap_style) if util >= 4 else (" ", "text")
     lower = glyphs.lower

@@ -52,7 +52,7 @@ MONO = Glyphs("mono", solid=False, gap="░", unknown="▒", track="·")
 ASCII = Glyphs(
     "ascii",
     solid=False,
-    lower=" ......##",
+    lower=" ___===##",
     left=" ----=###",
     sm="#",
     gap=".",

@@ -20,6 +20,8 @@ from gputop.paint.view import View
 from gputop.paint.words import gpu_label, headline, is_measured, model_name
 
 LABEL_WIDTH = 12
+LEAST_HELD = 0.05 * 2**30
+"""Memory below this would read as 0.0 GiB."""
 LEAST_EVIDENCE = 0.6
 """In a row shared with the remedy at least this share of the evidence must stay readable."""
 
@@ -114,7 +116,11 @@ def _holders(frame: Frame, gpu: GpuSample, width: int) -> str:
     """Who holds the memory: the largest processes by name, as far as they fit."""
     index = gpu.static.index
     holders: list[ProcessSample] = sorted(
-        (p for p in frame.snapshot.processes if p.gpu == index and p.role == "gpu" and p.gpu_mem_bytes is not None),
+        (
+            p
+            for p in frame.snapshot.processes
+            if p.gpu == index and p.role == "gpu" and (p.gpu_mem_bytes or 0.0) >= LEAST_HELD
+        ),
         key=lambda p: -(p.gpu_mem_bytes or 0.0),
     )
     text = ""
