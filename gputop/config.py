@@ -64,6 +64,8 @@ class Settings:
     """standard, or compact: smaller panes, more rows for processes."""
     columns: tuple[str, ...] = ()
     """Columns of the process table by their keys, in this order. Empty: the usual ones."""
+    hint: bool = True
+    """Show the first keys at the foot of the screen when it opens: for half a minute, or until a key is pressed."""
     keys: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Keys of your own: action = "key,key". The help (?) shows the actions; an empty text takes an action its keys."""
 

@@ -32,9 +32,6 @@ sys.addaudithook(note)
 THE_EXPORTER_S_PLACE = ("('localhost', 9400", "('127.0.0.1', 9400)", "('::1', 9400")
 """Where a GPU without GPM is looked up once: the one address that is asked without being given."""
 
-HINT = ("state/gputop", "state/gputop/hint-was-shown")
-"""An empty file: the hint for newcomers is shown once. With the folder of the marks, all that is left behind."""
-
 
 class Place:
     """A home, a temporary folder, XDG folders and a working directory of one's own, and a record of all sockets."""
@@ -116,8 +113,7 @@ def test_nothing_is_sent_and_nothing_is_written_unasked(place: Place) -> None:
     place.screen(ready="H100")
     place.screen("demo", ready="NOT WORKING")
     assert place.sockets() == []
-    assert place.written() <= {"run/gputop", *HINT}
-    assert all((place.root / name).stat().st_size == 0 for name in place.written() & set(HINT[1:]))
+    assert place.written() <= {"run/gputop"}
 
 
 @pytest.mark.nvml
@@ -138,7 +134,7 @@ def test_what_was_asked_for_is_for_its_owner_alone(place: Place) -> None:
     place.run("record", "--for", "1s", "-o", "r.gputop.jsonl.gz")
     place.run("config", "--init")
     assert place.sockets() == []
-    assert place.written() - {"run/gputop", "config/gputop", *HINT} == {
+    assert place.written() - {"run/gputop", "config/gputop"} == {
         "work/r.gputop.jsonl.gz",
         "config/gputop/config.toml",
     }

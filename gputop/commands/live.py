@@ -18,6 +18,7 @@ from gputop.sources.base import Source, UsageError
 if TYPE_CHECKING:
     from gputop.model.inspection import ProcessAccess
     from gputop.monitor import Frame, Monitor
+    from gputop.paint.hint import Hint
     from gputop.paint.process_filter import Filter
     from gputop.paint.view import View
 
@@ -82,6 +83,17 @@ def first_view(settings: Settings, terminal: Terminal, *, demo: bool = False, pa
     )
 
 
+def first_hint(settings: Settings) -> Hint:
+    """The first keys, for a moment at every start; nothing is written to remember that they were shown."""
+    if not settings.hint:
+        return ()
+    from gputop.paint.hint import hint_of
+    from gputop.paint.keys import KEYS
+    from gputop.paint.rebinding import rebound
+
+    return hint_of(rebound(KEYS, settings.keys)[0])
+
+
 def show(
     args: argparse.Namespace,
     source: Source,
@@ -113,11 +125,11 @@ def show(
     guard.watch_signals()
     drawn = app = None
     try:
-        from gputop.commands import first_frame, first_run
+        from gputop.commands import first_frame
         from gputop.monitor import Monitor
 
         monitor = monitor or Monitor(settings.interval)
-        view = replace(first_view(settings, terminal, demo=demo, passing=passing), hint=first_run.hint(settings))
+        view = replace(first_view(settings, terminal, demo=demo, passing=passing), hint=first_hint(settings))
         if first is None and ready.wait(FIRST_WAIT_S) and (snapshot := source.poll()) is not None:
             first = monitor.feed(snapshot)
         if first is not None:

@@ -1,4 +1,4 @@
-"""The line at the foot of a newcomer's first screen: the few keys that lead to all the others."""
+"""The line at the foot of a fresh screen: the few keys that lead to all the others."""
 
 from __future__ import annotations
 

@@ -38,6 +38,8 @@ from gputop.tui.player import Playable, Player
 from gputop.tui.time_keys import TimeKeys
 
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
+HINT_S = 30.0
+"""How long the first keys are shown."""
 LEAST_REPAINT_S = 0.05
 """Keys that repeat faster than this are painted together."""
 LATE_INTERVALS = 2.5
@@ -132,6 +134,8 @@ class GputopApp(TimeKeys):
             loop = asyncio.get_running_loop()
             self._guard.leave_by(lambda status: loop.call_soon_threadsafe(partial(self._exit_with, status)))
         self.set_interval(1.0 if self._source is None else max(0.5, self._source.interval_s), self._watch)
+        if self.view.hint:
+            self.set_timer(HINT_S, self._drop_hint)
         self._take()
         self._paint()
         self._work_later()
@@ -140,6 +144,9 @@ class GputopApp(TimeKeys):
         self._evidence.close()
         if self._player is not None:
             self._player.source.close()
+
+    def _drop_hint(self) -> None:
+        self._see(replace(self.view, hint=()))
 
     def _exit_with(self, status: int) -> None:
         self.exit(status, return_code=status)
@@ -279,8 +286,7 @@ class GputopApp(TimeKeys):
 
     async def action_act(self, key_id: str) -> None:
         """Run the command of one key; ids as in ``gputop.paint.keys``."""
-        if self.view.hint:
-            self._see(replace(self.view, hint=()))
+        self._drop_hint()
         if self._player is not None and key_id in PLAYING:
             self._play(self._player, key_id)
         elif (handler := getattr(self, f"_do_{key_id}", None)) is not None:

@@ -1,12 +1,10 @@
-"""The first screen of a newcomer says where to begin, once; a key takes the line away."""
+"""A fresh screen says where to begin; a key takes the line away. Nothing is written to remember it."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from gputop.commands.first_run import hint
+from gputop.commands.live import first_hint
 from gputop.config import Settings
 from gputop.monitor import Monitor
 from gputop.paint.hint import hint_of, hint_row
@@ -18,27 +16,15 @@ from gputop.tui.app import GputopApp
 from tests.frames import demo_frame
 
 
-@pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    return tmp_path
+def test_the_hint_can_be_turned_off() -> None:
+    assert ("?", "what every number means") in first_hint(Settings())
+    assert first_hint(Settings(hint=False)) == ()
 
 
-def test_the_hint_is_given_once(state: Path) -> None:
-    assert ("?", "what every number means") in hint(Settings())
-    assert hint(Settings()) == ()
-
-
-def test_the_hint_names_the_users_own_keys(state: Path) -> None:
-    shown = {words: key for key, words in hint(Settings(keys={"quit": "x", "filter": ""}))}
+def test_the_hint_names_the_users_own_keys() -> None:
+    shown = {words: key for key, words in first_hint(Settings(keys={"quit": "x", "filter": ""}))}
     assert shown["quit"] == "x"
     assert "filter" not in shown
-
-
-def test_without_a_place_to_remember_there_is_no_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    assert hint(Settings()) == ()
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 160])
