@@ -11,13 +11,13 @@ from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, ProcessSampl
 from gputop.paint.glyphs import COLOUR
 from gputop.paint.help import help_rows
 from gputop.paint.keys import KEYS
-from tests.readme import README, with_table
+from tests.readme import README, with_tables
 from tests.screenshots import FOLDER, pictures, write
 
 
-def test_the_readme_lists_the_verdicts_of_today() -> None:
+def test_the_readme_lists_the_verdicts_and_faults_of_today() -> None:
     text = README.read_text(encoding="utf-8")
-    assert with_table(text) == text, "run `python -m tests.readme`"
+    assert with_tables(text) == text, "run `python -m tests.readme`"
 
 
 def test_the_screenshots_show_the_screen_of_today(tmp_path: Path) -> None:
