@@ -8,7 +8,7 @@ from gputop.paint.chart import bar
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row
 from gputop.paint.numbers import Field, fields
-from gputop.paint.text import gib, pct, rate
+from gputop.paint.text import gib, pct, rate, sanitise
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import gpu_label
 
@@ -98,7 +98,12 @@ def _second(a: Attribution, width: int) -> Row:
     if a.loaders:
         pin = "" if a.pin_memory is None else f", pin_memory {'on' if a.pin_memory else 'off'}"
         parts.append(
-            (f"{a.loaders} {a.loader_kind or ''} worker{'s' if a.loaders > 1 else ''}{pin}".replace("  ", " "), "dim")
+            (
+                f"{a.loaders} {sanitise(a.loader_kind or '')} worker{'s' if a.loaders > 1 else ''}{pin}".replace(
+                    "  ", " "
+                ),
+                "dim",
+            )
         )
     else:
         parts.append(("no dataloader workers", "dim"))

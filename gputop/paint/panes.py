@@ -138,7 +138,7 @@ def _because(d: GpuDiagnosis, gpu: GpuSample) -> tuple[str, str]:
     if gpu.lost_reason is not None:
         return sanitise(gpu.lost_reason), "evidence"
     if d.evidence:
-        return d.evidence[0], "evidence" if d.level in ("red", "yellow", "info") else "dim"
+        return sanitise(d.evidence[0]), "evidence" if d.level in ("red", "yellow", "info") else "dim"
     if gpu.sm_reason and not is_measured(gpu):
         return f"SM not measured: {sanitise(gpu.sm_reason)}", "dim"
     return (d.notes[0] if d.notes else ""), "dim"
@@ -205,7 +205,7 @@ def words_for(
 def _wrapped(glyph: str, text: str, suffix: str, width: int, style: str) -> list[list[Span]]:
     if not text:
         return []
-    lines = textwrap.wrap(text, max(8, width - 2), break_long_words=True) or [""]
+    lines = textwrap.wrap(sanitise(text), max(8, width - 2), break_long_words=True) or [""]
     lead = len(glyph) + 1
     spans: list[list[Span]] = [
         [(f"{glyph} " if i == 0 else " " * lead, style), (line, style)] for i, line in enumerate(lines)

@@ -10,7 +10,7 @@ from gputop.diagnosis.types import Finding, Flag, GpuDiagnosis, Level
 from gputop.monitor import Frame
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, Span
-from gputop.paint.text import clock_time, duration, shorten
+from gputop.paint.text import clock_time, duration, sanitise, shorten
 from gputop.paint.time_axis import TimeAxis
 from gputop.paint.view import View
 
@@ -60,7 +60,7 @@ def stretches(frame: Frame, d: GpuDiagnosis) -> list[Stretch]:
                 (level, title), evidence = _known().get(verdict, ("grey", verdict)), ""
         if flag is not None:
             title = f"{BUSY_NOT_WORKING}: {title}"
-        listed.append(Stretch(t, end, level, title, evidence))
+        listed.append(Stretch(t, end, level, sanitise(title), sanitise(evidence)))
     return listed
 
 
