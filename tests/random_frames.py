@@ -1,0 +1,127 @@
+"""Snapshots that nobody would expect: any value absent, zero, tiny, huge or whole, any text, any number of GPUs."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import fields
+from typing import Any, get_args
+
+from gputop.model.metrics import GPU_METRICS, HOST_METRICS, PROCESS_METRICS, Metric
+from gputop.model.snapshot import (
+    Event,
+    GpuSample,
+    GpuStatic,
+    HostSample,
+    Machine,
+    OwnCost,
+    ProcessSample,
+    ProcessStatic,
+    Role,
+    SmSource,
+    Snapshot,
+)
+
+T0 = 1_780_000_000.0
+HUGE = 1e15
+TEXTS = (
+    "", "a", "NVIDIA H100 80GB HBM3", "x" * 400, "名前 ジョブ", "e\u0301", "\U0001f525\U0001f525", "ﷺ", "a b  c",
+    "‮right-to-left",
+    "python train.py --config 'a b' | tee log", "\u200b\ufeff", "|,;:~!\"'", "0", "-1", "GPU-0",
+)  # fmt: skip
+
+
+def number(draw: random.Random, metric: Metric) -> Any:
+    """A value within the metric's bounds, or None."""
+    if draw.random() < 0.2:
+        return None
+    if metric.unit == "bool":
+        return draw.random() < 0.5
+    low = 0.0 if metric.low is None else metric.low
+    high = HUGE if metric.high is None else metric.high
+    value = draw.choice([low, high, draw.uniform(low, high), draw.uniform(low, min(high, 100.0)), low + 1e-9])
+    if metric.unit == "bytes":
+        value = float(round(value))
+    return value if metric.is_valid(value) else low
+
+
+def _values(draw: random.Random, kind: type, metrics: dict[str, Metric]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for one in fields(kind):
+        metric = metrics.get(one.name)
+        if metric is None or metric.unit == "text":
+            continue
+        value = number(draw, metric)
+        whole = "int" in str(one.type)
+        if value is not None and "bool" in str(one.type):
+            value = bool(value)
+        elif value is not None and whole:
+            value = int(min(value, 2**53))
+        values[one.name] = value
+    return values
+
+
+def _text(draw: random.Random) -> str | None:
+    return draw.choice((None, *TEXTS))
+
+
+def _gpu(draw: random.Random, index: int) -> GpuSample:
+    static = GpuStatic(
+        index,
+        f"GPU-{index}",
+        _text(draw) or "GPU",
+        _text(draw),
+        draw.choice((None, 1, 132)),
+        mig_enabled=draw.choice((None, True, False)),
+        mig_parent=draw.choice((None, None, "GPU-0")),
+    )
+    values = _values(draw, GpuSample, dict(GPU_METRICS))
+    lost = _text(draw) if draw.random() < 0.2 else None
+    return GpuSample(
+        static,
+        **values,
+        sm_source=draw.choice(get_args(SmSource)),
+        sm_window_s=draw.choice((None, 0.25, 30.0)),
+        sm_age_s=draw.choice((None, 0.0, 500.0)),
+        sm_low_pct=draw.choice((None, 0.7)),
+        sm_high_pct=draw.choice((None, 0.0, 100.0)),
+        sm_reason=_text(draw),
+        lost_reason=lost,
+        lost_since=draw.choice((None, T0 - 1e6)) if lost else None,
+        unavailable={key: "no reason at all" for key, value in values.items() if value is None},
+    )
+
+
+def _process(draw: random.Random, gpus: int) -> ProcessSample:
+    values = _values(draw, ProcessSample, dict(PROCESS_METRICS))
+    for fixed in ("pid", "starttime", "ppid", "gpu"):
+        values.pop(fixed, None)
+    return ProcessSample(
+        draw.randrange(1, 2**22),
+        draw.choice((None, 0, 700, 2**40)),
+        draw.choice((None, 0, 1, 4_000_000)),
+        draw.choice(get_args(Role)),
+        draw.choice((None, *range(gpus + 1))),
+        **values,
+        type=draw.choice((None, "C", "G", "M")),
+        state=draw.choice((None, "R", "S", "D", "Z", "T")),
+        waiting_on=draw.choice((None, "queue", "gpu", "other")),
+        static=ProcessStatic(*(_text(draw) for _ in fields(ProcessStatic))),
+    )
+
+
+def random_snapshot(seed: int, t: float = T0, gpus: int = 3, processes: int = 6) -> Snapshot:
+    """The same seed gives the same snapshot."""
+    draw = random.Random(seed)
+    rows = {(p.pid, p.starttime, p.gpu): p for p in (_process(draw, gpus) for _ in range(processes))}
+    return Snapshot(
+        t,
+        Machine(_text(draw) or "host", _text(draw), _text(draw)),
+        tuple(_gpu(draw, index) for index in range(gpus)),
+        tuple(rows.values()),
+        HostSample(**_values(draw, HostSample, dict(HOST_METRICS))),
+        draw.choice((0.25, 1.0, 60.0)),
+        tuple(Event(t, "mark", _text(draw) or "mark", draw.choice((None, 0, 99))) for _ in range(draw.randrange(3))),
+        draw.choice((None, OwnCost(0.1, 3e7), OwnCost())),
+        draw.choice(({}, {"nvml": 12.0}, {"proc": 1e6})),
+        tuple(text for text in (_text(draw), _text(draw)) if text),
+    )

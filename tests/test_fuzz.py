@@ -1,0 +1,216 @@
+"""Properties that hold for any input. ``GPUTOP_FUZZ=long`` looks two hundred times longer."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gputop.model.snapshot import GpuSample, HostSample, ProcessSample, Snapshot
+from gputop.monitor import Frame, Monitor
+from gputop.output.data import gpu_csv, json_text, snapshot_data
+from gputop.paint.details import DetailsView
+from gputop.paint.glyphs import ASCII, COLOUR, MONO
+from gputop.paint.gpu_details import gpu_details
+from gputop.paint.main_screen import Painter
+from gputop.paint.process_columns import COLUMNS
+from gputop.paint.process_details import process_details
+from gputop.paint.process_filter import FilterError, parse
+from gputop.paint.text import cells
+from gputop.paint.view import View
+from gputop.recording.decode import Decoder
+from gputop.recording.encode import Encoder, rounded
+from gputop.sources.activity.dcgm_exporter import BLANK, NAMES
+from gputop.sources.activity.dcgm_exporter import parse as parse_exporter
+from gputop.sources.activity.dcgmi import FIELDS, parse_discovery, parse_row
+from gputop.sources.cgroup import cgroup_folders
+from gputop.sources.procfs import parse_io, parse_schedstat, parse_stat, parse_uptime
+from tests.random_frames import T0, random_snapshot
+
+LONGER = 200 if os.environ.get("GPUTOP_FUZZ") == "long" else 1
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def looks(count: int) -> settings:
+    """So many examples, however slow the machine; always the same ones unless a long run is asked for."""
+    return settings(
+        max_examples=count * LONGER,
+        deadline=None,
+        derandomize=LONGER == 1,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+
+
+def same(kind: type, before: Any, after: Any) -> None:
+    """All that is absent stays absent, whole numbers stay what they are, others keep three digits."""
+    for field in fields(kind):
+        a, b = getattr(before, field.name), getattr(after, field.name)
+        if isinstance(a, float) and b is not None and not isinstance(b, str):
+            assert b == pytest.approx(a, rel=1e-3, abs=1e-3), field.name
+        elif isinstance(a, (int, float)) or a is None:
+            assert a == b, field.name
+
+
+@looks(60)
+@given(SEEDS, st.integers(0, 8), st.integers(0, 30))
+def test_what_was_recorded_is_read_back(seed: int, gpus: int, processes: int) -> None:
+    snapshot = random_snapshot(seed, gpus=gpus, processes=processes)
+    encoder, decoder = Encoder(), Decoder()
+    lines = [*encoder.key_lines(snapshot), *encoder.frame_lines(snapshot)]
+    assert all(line.isascii() and line.endswith(b"\n") and b"\x1b" not in line for line in lines)
+    (back,) = [frame for line in lines if (frame := decoder.feed(line)) is not None]
+    assert decoder.damaged == 0
+    assert back.t == pytest.approx(snapshot.t, abs=1e-3)
+    assert len(back.gpus) == gpus
+    assert len(back.processes) == len(snapshot.processes)
+    for a, b in zip(snapshot.gpus, back.gpus, strict=True):
+        same(GpuSample, a, b)
+    for a, b in zip(snapshot.processes, back.processes, strict=True):
+        same(ProcessSample, a, b)
+    same(HostSample, snapshot.host, back.host)
+    once = rounded(snapshot)
+    assert rounded(once) == once, "what was rounded stays as it is"
+
+
+@looks(60)
+@given(SEEDS, st.integers(0, 8))
+def test_data_are_always_json_and_csv(seed: int, gpus: int) -> None:
+    snapshot = random_snapshot(seed, gpus=gpus)
+    assert json_text(snapshot_data(snapshot)).endswith("\n")
+    assert len(gpu_csv(snapshot).splitlines()) >= 1 + gpus
+
+
+def watched(seed: int, gpus: int, processes: int) -> Frame:
+    """A frame with a short, wild past in which GPUs and processes come and go."""
+    monitor = Monitor()
+    for k in range(6):
+        frame = monitor.feed(_at(random_snapshot(seed + k % 3, gpus=gpus, processes=processes), T0 + k))
+    return frame
+
+
+def _at(snapshot: Snapshot, t: float) -> Snapshot:
+    return replace(snapshot, t=t)
+
+
+@looks(40)
+@given(
+    SEEDS,
+    st.integers(0, 17),
+    st.integers(0, 40),
+    st.integers(1, 260),
+    st.integers(1, 90),
+    st.sampled_from((COLOUR, MONO, ASCII)),
+    st.sampled_from(("auto", "list")),
+    st.sampled_from(sorted(COLUMNS)),
+)
+def test_every_screen_is_exactly_full(
+    seed: int, gpus: int, processes: int, width: int, height: int, glyphs: Any, layout: Any, sort: str
+) -> None:
+    frame = watched(seed, gpus, processes)
+    view = View(glyphs=glyphs, layout=layout, sort=sort, message="…" * (seed % 300), stale_s=seed % 2 or None)
+    screens = [Painter().paint(frame, view, width, height).rows]
+    state = DetailsView(view)
+    if width >= 20 and height >= 5:
+        screens += [gpu_details(frame, state, gpu.static.uuid, width, height).rows for gpu in frame.snapshot.gpus[:2]]
+        screens += [
+            process_details(frame, state, (p.pid, p.starttime, p.gpu), None, None, width, height).rows
+            for p in frame.snapshot.processes[:2]
+        ]
+    for rows in screens:
+        assert len(rows) == height
+        for row in rows:
+            text = "".join(part for part, _ in row)
+            assert cells(text) == width, text
+            assert text.isprintable(), ascii(text)
+            assert "nan" not in text.lower().split()
+
+
+WORDS = st.lists(
+    st.sampled_from(
+        [*COLUMNS, "gpu", "mem", "name", "verdict", ":", "~", ">", "<=", "!=", "!", ",", '"', "'", "10G", " ", "-", "é"]
+    ),
+    max_size=14,
+).map("".join)
+
+
+@looks(150)
+@given(st.one_of(WORDS, st.text(max_size=80)), SEEDS)
+def test_any_filter_is_understood_or_refused_with_its_place(text: str, seed: int) -> None:
+    processes = random_snapshot(seed, processes=3).processes
+    try:
+        chosen = parse(text)
+    except FilterError as error:
+        assert 0 <= error.position <= len(text)
+        assert str(error).isprintable()
+        return
+    for process in processes:
+        assert chosen.matches(process, processes, "starved") in (True, False)
+
+
+NAMES_OF_PROCESSES = st.binary(max_size=15) | st.sampled_from([b") R 1", b"a (b) c\n", b"\n", b"((", b"))", b" "])
+
+
+@looks(200)
+@given(NAMES_OF_PROCESSES, st.sampled_from("RSDZT"), st.lists(st.integers(0, 2**63), min_size=22, max_size=50))
+def test_a_stat_line_is_read_whatever_the_name_holds(name: bytes, state: str, numbers: list[int]) -> None:
+    line = b"1234 (%b) %b %b\n" % (name, state.encode(), " ".join(map(str, numbers)).encode())
+    stat = parse_stat(line)
+    assert stat is not None
+    assert (stat.comm, stat.state, stat.ppid) == (name, state, numbers[0])
+    assert (stat.cpu_ticks, stat.starttime) == (numbers[10] + numbers[11], numbers[18])
+
+
+@looks(200)
+@given(st.binary(max_size=200), st.integers(0, 300))
+def test_files_of_proc_that_are_cut_anywhere_are_read_or_refused(garbage: bytes, cut: int) -> None:
+    parse_stat(b"7 (a b) S 1 7 7 0 -1 0 0 0 0 0 5 6 0 0 20 0 3 0 999 4096 100 0 0\n"[:cut])
+    parse_io(b"rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 5\nwrite_bytes: 6\ncancelled_write_bytes: 7\n"[:cut])
+    parse_schedstat(b"1 2 3\n"[:cut])
+    parse_uptime(b"123.45 67.89\n"[:cut])
+    cgroup_folders(garbage.decode("latin-1"))
+    parse_discovery(garbage.decode("latin-1"))
+
+
+LABELS = st.dictionaries(
+    st.sampled_from(["gpu", "UUID", "uuid", "Hostname", "pod", "GPU_I_ID", "modelName"]),
+    st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters='\n\\"'), max_size=20),
+    max_size=6,
+)
+
+
+@looks(150)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([*NAMES, "DCGM_FI_DEV_GPU_UTIL"]), LABELS, st.floats() | st.text(max_size=8)),
+        max_size=12,
+    ),
+    st.text(max_size=60),
+)
+def test_no_text_of_an_exporter_gives_an_impossible_value(rows: list[Any], garbage: str) -> None:
+    lines = []
+    for name, labels, value in rows:
+        inside = ",".join(f'{label}="{text}"' for label, text in labels.items())
+        lines.append(f"{name}{{{inside}}} {value}")
+    found = parse_exporter("\n".join([garbage, *lines, garbage]))
+    for values in found.values():
+        assert values.keys() <= set(NAMES.values())
+        assert all(0.0 <= value < BLANK for value in values.values())
+
+
+@looks(150)
+@given(
+    st.one_of(
+        st.text(max_size=80),
+        st.lists(st.sampled_from(["GPU", "0", "0.5", "N/A", "nan", "1e999", "#", "-"])).map(" ".join),
+    )
+)
+def test_no_line_of_dcgmi_is_taken_for_another(line: str) -> None:
+    row = parse_row(line)
+    if row is not None:
+        assert line.split()[0] == "GPU"
+        assert row[1].keys() <= set(FIELDS.values())
+        assert all(value == value and abs(value) != float("inf") for value in row[1].values())
