@@ -4,54 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
-from typing import Any, ClassVar
 
 from textual import events
-from textual.app import ComposeResult, SystemCommand
-from textual.binding import Binding, BindingType
+from textual.app import ComposeResult
 from textual.message import Message
-from textual.screen import Screen
 
 from gputop.config_file import Reload
 from gputop.model.inspection import ProcessAccess
 from gputop.monitor import Frame, Monitor, Polled
 from gputop.output.ansi_diff import Differ
-from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
-from gputop.paint.layout import density
 from gputop.paint.main_screen import Painter
-from gputop.paint.process_columns import COLUMNS, SORTABLE, column_at, known
-from gputop.paint.rebinding import rebound
+from gputop.paint.process_columns import COLUMNS, column_at
 from gputop.paint.terminal import Depth
-from gputop.paint.theme import THEMES
+from gputop.paint.theme import THEMES, Theme
 from gputop.paint.view import View
 from gputop.recording.encode import rounded
 from gputop.recording.memory import Past
+from gputop.tui.commands import NO_KEYS, Commands
 from gputop.tui.driver import Outlet, guarded_driver
 from gputop.tui.guard import TerminalGuard
 from gputop.tui.lines import Lines
-from gputop.tui.moves import changed
 from gputop.tui.player import Playable, Player
-from gputop.tui.time_keys import TimeKeys
 
-NO_KEYS: Mapping[str, str] = MappingProxyType({})
 HINT_S = 30.0
 """How long the first keys are shown."""
 LEAST_REPAINT_S = 0.05
 """Keys that repeat faster than this are painted together."""
 LATE_INTERVALS = 2.5
 """Without a new snapshot for so many intervals the screen says STALE."""
-PRIORITY = ("interrupt", "suspend", "section", "palette")
-"""Keys that Textual's own screen would take for itself otherwise."""
-PLAYING = {key.id for key in REPLAY_KEYS}
-
-
-def _action(key: Key) -> str:
-    # Textual knows its palette by this action, and binds no key of its own to it then.
-    return "command_palette" if key.id == "palette" else f"act('{key.id}')"
 
 
 class SnapshotReady(Message):
@@ -61,7 +44,7 @@ class SnapshotReady(Message):
         return isinstance(message, SnapshotReady)
 
 
-class GputopApp(TimeKeys):
+class GputopApp(Commands):
     """Shows a live source, or plays a recording.
 
     Live, ``source`` and ``monitor`` are given and ``replay_past`` makes a played source of what the run keeps of
@@ -70,10 +53,6 @@ class GputopApp(TimeKeys):
 
     AUTO_FOCUS = None
     CSS = "Screen { overflow: hidden; }"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(key.keys, _action(key), key.does, id=key.id, show=False, priority=key.id in PRIORITY)
-        for key in (*KEYS, *REPLAY_KEYS)
-    ]
 
     def __init__(
         self,
@@ -127,6 +106,10 @@ class GputopApp(TimeKeys):
 
     def _differ(self) -> Differ:
         return Differ(self._look, self._depth)
+
+    def _wear(self, theme: Theme) -> None:
+        self._look = theme
+        self.screen_stack[0].query_one(Lines).set_theme(theme, self._differ())
 
     def on_mount(self) -> None:
         if self._guard is not None:
@@ -188,29 +171,11 @@ class GputopApp(TimeKeys):
                 self.view = replace(self.view, stale_s=None)
         return True
 
-    def _bind(self, wanted: Mapping[str, str]) -> None:
-        """Give the commands the user's keys; what is wrong with them `gputop config --check` tells."""
-        main, past = ([key.id for key in table] for table in (KEYS, REPLAY_KEYS))
-        self._keys = (*rebound(KEYS, wanted, past)[0], *rebound(REPLAY_KEYS, wanted, main)[0])
-        self.set_keymap({key.id: key.keys for key in self._keys})
-
-    def _take_settings(self) -> None:
-        """Look whether the configuration file has changed; theme, columns and keys change while the screen runs."""
-        change = None if self._reload is None else self._reload(self._clock())
-        if change is None:
-            return
-        if change.settings is not None:
-            settings = change.settings
-            self._bind(settings.keys)
-            self.view = replace(self.view, columns=known(settings.columns), density=density(settings.density))
-            if settings.theme in THEMES and not self._look.colourless:
-                self._look = THEMES[settings.theme]
-                self.screen_stack[0].query_one(Lines).set_theme(self._look, self._differ())
-        self._say("; ".join(change.messages) or "the configuration was read again")
-
     def _watch(self) -> None:
         """No new snapshot for too long: poll in case a wake-up was lost, then say how old the screen is."""
-        self._take_settings()
+        change = None if self._reload is None else self._reload(self._clock())
+        if change is not None:
+            self._take_settings(change)
         if self._source is None:
             return
         late = self._clock() - self._seen
@@ -261,49 +226,6 @@ class GputopApp(TimeKeys):
         self._paint_soon()
 
     # -- keys and mouse ---------------------------------------------------------------------------------------------
-
-    def on_key(self, event: events.Key) -> None:
-        if not self._sorting:
-            return
-        self._sorting = False
-        event.stop()
-        key = SORTABLE.get(event.key.lower())
-        view = replace(self.view, message=None)
-        self._see(view if key is None else replace(view, sort=key, inverted=event.key.isupper()))
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action != "act":
-            return True
-        if parameters[0] in ("interrupt", "suspend"):
-            return True
-        # While a sort letter is awaited or another screen is open, letters are not commands.
-        if self._sorting or len(self.screen_stack) > 1:
-            return False
-        if self._player is not None:
-            # In the past the space bar plays.
-            return parameters[0] != "tag"
-        return parameters[0] not in PLAYING
-
-    async def action_act(self, key_id: str) -> None:
-        """Run the command of one key; ids as in ``gputop.paint.keys``."""
-        self._drop_hint()
-        if self._player is not None and key_id in PLAYING:
-            self._play(self._player, key_id)
-        elif (handler := getattr(self, f"_do_{key_id}", None)) is not None:
-            handler()
-        elif self.frame is not None:
-            self._see(changed(self.view, key_id, self.frame, self._painter.process_room))
-
-    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """The command palette offers every key's command, and nothing else."""
-        for key in self._keys:
-            if key.id in PLAYING and self._player is None:
-                continue
-            yield SystemCommand(key.does, f"key {key.shown}", partial(self._command, key.id))
-
-    async def _command(self, key_id: str) -> None:
-        if self.check_action("act", (key_id,)):
-            await self.action_act(key_id)
 
     def _do_quit(self) -> None:
         if self._guard is not None:
