@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.row import Row, World
-from tests.faults.table import rows
+from tests.faults.table import markdown, rows
 from tests.nvml.stand_in import Scenario
 
 
@@ -32,3 +32,9 @@ def test_rows_have_names_of_their_own_and_no_empty_cells() -> None:
     names = [row.name for row in rows()]
     assert len(set(names)) == len(names)
     assert all(row.happens and row.sees and row.goes_on for row in rows())
+
+
+def test_the_table_for_readers_has_a_line_for_each_row() -> None:
+    lines = markdown().splitlines()
+    assert len(lines) == 2 + len(rows())
+    assert all(line.count(" | ") >= 5 for line in lines[2:])

@@ -139,6 +139,17 @@ def _mig_switched_on(row: Row, world: World) -> None:
     assert row.sees in seen["gpus"][1]["unavailable"]["util_pct"]
 
 
+def _gpu_count_changes(row: Row, world: World) -> None:
+    scenario = world.make(2)
+    with Watcher(scenario, 10) as watcher:
+        watcher.until(lambda s: bool(s["gpus"]) and all(map(is_healthy, s["gpus"])))
+        scenario.gpus.pop()
+        scenario.write()
+        seen = watcher.until(lambda s: s["gpus"][1]["lost_reason"] is not None)
+    assert row.sees in seen["gpus"][1]["lost_reason"]
+    assert is_healthy(seen["gpus"][0])
+
+
 def _gpm(value: float | Failure, reason: str) -> Callable[[Row, World], None]:
     def proof(row: Row, world: World) -> None:
         scenario = world.make(2)
@@ -244,6 +255,8 @@ def rows() -> list[Row]:
             None, "tests/test_nvml.py::test_a_lost_gpu_is_tried_again_after_half_a_minute_by_its_uuid"),
         Row("MIG switched on while running", "`nvidia-smi -mig 1` under us", "not supported by this GPU",
             "the other GPUs; instances appear after a restart", None, _mig_switched_on),
+        Row("a GPU disappears", "hot-unplugged, or taken away from the container", "GPU is lost",
+            "the other GPUs; new ones appear after a restart", None, _gpu_count_changes),
         Row("no GPM", "a GPU before Hopper", "has no GPM counters", "everything; SM activity is bounded, not guessed",
             0, here + "test_without_gpm_utilisation_bounds_sm_activity"),
         Row("GPM: not a number", "SM activity is NaN", "GPM gives no number", "the other GPUs and values", 0,
