@@ -6,7 +6,8 @@ import random
 from dataclasses import fields
 from typing import Any, get_args
 
-from gputop.model.metrics import GPU_METRICS, HOST_METRICS, PROCESS_METRICS, Metric
+from gputop.model.metric import Metric
+from gputop.model.metrics import GPU_METRICS, HOST_METRICS, PROCESS_METRICS
 from gputop.model.snapshot import (
     Event,
     GpuSample,

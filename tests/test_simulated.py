@@ -8,7 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from gputop.model.metrics import GPU_METRICS, HOST_METRICS, PROCESS_METRICS, Metric
+from gputop.model.metric import Metric
+from gputop.model.metrics import GPU_METRICS, HOST_METRICS, PROCESS_METRICS
 from gputop.model.snapshot import Snapshot
 from gputop.sources.base import UsageError
 from gputop.sources.scenarios import SCENARIOS, find

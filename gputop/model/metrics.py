@@ -7,85 +7,38 @@ measures or draws.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from gputop.model.metric import Metric, count, fact, gauge, pct, table
 
-Unit = Literal["pct", "bytes", "bytes/s", "W", "J", "C", "MHz", "s", "count", "flags", "bool", "text", "id"]
-Kind = Literal["gauge", "counter", "ratio", "fact"]
-
-
-class Metric(NamedTuple):
-    """One row of the catalogue. ``low`` and ``high`` bound a believable value; None means unbounded."""
-
-    key: str
-    unit: Unit
-    kind: Kind
-    label: str
-    definition: str
-    low: float | None = None
-    high: float | None = None
-    decimals: int = 0
-    dcgm: str | None = None
-    origin: str | None = None
-
-    def is_valid(self, value: float) -> bool:
-        """Whether a finite number lies inside the metric's bounds (NaN never does)."""
-        return value == value and (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
-
-
-def _pct(key: str, label: str, definition: str, dcgm: str | None = None, origin: str | None = None) -> Metric:
-    return Metric(key, "pct", "ratio", label, definition, 0.0, 100.0, 0, dcgm, origin)
-
-
-def _gauge(
-    key: str, unit: Unit, label: str, definition: str, dcgm: str | None = None, origin: str | None = None
-) -> Metric:
-    return Metric(key, unit, "gauge", label, definition, 0.0, None, 0, dcgm, origin)
-
-
-def _count(
-    key: str, unit: Unit, label: str, definition: str, dcgm: str | None = None, origin: str | None = None
-) -> Metric:
-    return Metric(key, unit, "counter", label, definition, 0.0, None, 0, dcgm, origin)
-
-
-def _fact(key: str, unit: Unit, label: str, definition: str, origin: str | None = None) -> Metric:
-    return Metric(key, unit, "fact", label, definition, None, None, 0, None, origin)
-
-
-def _table(*rows: Metric) -> dict[str, Metric]:
-    return {row.key: row for row in rows}
-
-
-GPU_STATIC = _table(
-    _fact("index", "id", "GPU", "NVML index of the GPU", "nvmlDeviceGetIndex"),
-    _fact("uuid", "text", "UUID", "the GPU's identity, stable over reboots", "nvmlDeviceGetUUID"),
-    _fact("name", "text", "NAME", "product name", "nvmlDeviceGetName"),
-    _fact("architecture", "text", "ARCH", "architecture, lower case", "nvmlDeviceGetArchitecture"),
-    _fact("sm_count", "count", "SMS", "streaming multiprocessors", "nvmlDeviceGetAttributes_v2 or GPU cores"),
-    _fact("pci_bus_id", "text", "PCI", "PCI address", "nvmlDeviceGetPciInfo"),
-    _fact("driver", "text", "DRIVER", "driver version", "nvmlSystemGetDriverVersion"),
-    _fact("nvlink_peak_bytes_per_s", "bytes/s", "NVL PEAK", "sum of the NVLink speeds, one direction", "NVLink speed"),
-    _fact("mig_enabled", "bool", "MIG", "whether the GPU is split into instances", "nvmlDeviceGetMigMode"),
-    _fact("mig_parent", "text", "PARENT", "UUID of the GPU that a MIG instance belongs to", "MIG handle"),
-    _fact("mig_instance", "text", "INSTANCE", "GPU instance / compute instance of a MIG device", "MIG handle"),
+GPU_STATIC = table(
+    fact("index", "id", "GPU", "NVML index of the GPU", "nvmlDeviceGetIndex"),
+    fact("uuid", "text", "UUID", "the GPU's identity, stable over reboots", "nvmlDeviceGetUUID"),
+    fact("name", "text", "NAME", "product name", "nvmlDeviceGetName"),
+    fact("architecture", "text", "ARCH", "architecture, lower case", "nvmlDeviceGetArchitecture"),
+    fact("sm_count", "count", "SMS", "streaming multiprocessors", "nvmlDeviceGetAttributes_v2 or GPU cores"),
+    fact("pci_bus_id", "text", "PCI", "PCI address", "nvmlDeviceGetPciInfo"),
+    fact("driver", "text", "DRIVER", "driver version", "nvmlSystemGetDriverVersion"),
+    fact("nvlink_peak_bytes_per_s", "bytes/s", "NVL PEAK", "sum of the NVLink speeds, one direction", "NVLink speed"),
+    fact("mig_enabled", "bool", "MIG", "whether the GPU is split into instances", "nvmlDeviceGetMigMode"),
+    fact("mig_parent", "text", "PARENT", "UUID of the GPU that a MIG instance belongs to", "MIG handle"),
+    fact("mig_instance", "text", "INSTANCE", "GPU instance / compute instance of a MIG device", "MIG handle"),
 )
 
-GPU_METRICS = _table(
-    _pct(
+GPU_METRICS = table(
+    pct(
         "util_pct",
         "UTIL",
         "share of the sample time in which at least one kernel ran; says nothing about how many multiprocessors ran it",
         "DCGM_FI_DEV_GPU_UTIL",
         "nvmlDeviceGetUtilizationRates.gpu",
     ),
-    _pct(
+    pct(
         "mem_util_pct",
         "MEM TIME",
         "share of time in which device memory was read or written; time, not bandwidth",
         "DCGM_FI_DEV_MEM_COPY_UTIL",
         "nvmlDeviceGetUtilizationRates.memory",
     ),
-    _pct(
+    pct(
         "sm_active_pct",
         "SM",
         "SM activity: share of the multiprocessors, averaged over cycles, with at least one warp resident; "
@@ -93,56 +46,56 @@ GPU_METRICS = _table(
         "DCGM_FI_PROF_SM_ACTIVE",
         "GPM metric 2",
     ),
-    _pct(
+    pct(
         "sm_occupancy_pct",
         "OCC",
         "resident warps as a share of the warps that all multiprocessors could hold",
         "DCGM_FI_PROF_SM_OCCUPANCY",
         "GPM metric 3",
     ),
-    _pct(
+    pct(
         "tensor_active_pct",
         "TENSOR",
         "share of cycles in which a tensor pipe was active",
         "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
         "GPM metric 5",
     ),
-    _pct(
+    pct(
         "dram_active_pct",
         "DRAM",
         "device memory bandwidth used, of the theoretical peak; about 80 % is the practical peak",
         "DCGM_FI_PROF_DRAM_ACTIVE",
         "GPM metric 10",
     ),
-    _pct(
+    pct(
         "fp64_active_pct",
         "FP64",
         "share of cycles with the FP64 pipe active",
         "DCGM_FI_PROF_PIPE_FP64_ACTIVE",
         "GPM metric 11",
     ),
-    _pct(
+    pct(
         "fp32_active_pct",
         "FP32",
         "share of cycles with the FP32 pipe active",
         "DCGM_FI_PROF_PIPE_FP32_ACTIVE",
         "GPM metric 12",
     ),
-    _pct(
+    pct(
         "fp16_active_pct",
         "FP16",
         "share of cycles with the FP16 pipe active",
         "DCGM_FI_PROF_PIPE_FP16_ACTIVE",
         "GPM metric 13",
     ),
-    _pct(
+    pct(
         "graphics_active_pct",
         "GR",
         "share of time in which the compute or graphics engine was active",
         "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
         "GPM metric 1",
     ),
-    _gauge(
+    gauge(
         "mem_used_bytes",
         "bytes",
         "MEM USED",
@@ -150,7 +103,7 @@ GPU_METRICS = _table(
         "DCGM_FI_DEV_FB_USED",
         "nvmlDeviceGetMemoryInfo_v2.used",
     ),
-    _gauge(
+    gauge(
         "mem_total_bytes",
         "bytes",
         "MEM",
@@ -158,8 +111,8 @@ GPU_METRICS = _table(
         "DCGM_FI_DEV_FB_TOTAL",
         "nvmlDeviceGetMemoryInfo_v2.total",
     ),
-    _gauge("power_w", "W", "POWER", "power drawn by the board", "DCGM_FI_DEV_POWER_USAGE", "nvmlDeviceGetPowerUsage"),
-    _gauge(
+    gauge("power_w", "W", "POWER", "power drawn by the board", "DCGM_FI_DEV_POWER_USAGE", "nvmlDeviceGetPowerUsage"),
+    gauge(
         "power_limit_w",
         "W",
         "LIMIT",
@@ -167,7 +120,7 @@ GPU_METRICS = _table(
         "DCGM_FI_DEV_ENFORCED_POWER_LIMIT",
         "nvmlDeviceGetEnforcedPowerLimit",
     ),
-    _count(
+    count(
         "energy_j",
         "J",
         "ENERGY",
@@ -175,9 +128,9 @@ GPU_METRICS = _table(
         "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
         "nvmlDeviceGetTotalEnergyConsumption",
     ),
-    _gauge("temp_c", "C", "TEMP", "temperature of the GPU chip", "DCGM_FI_DEV_GPU_TEMP", "nvmlDeviceGetTemperature"),
-    _gauge("mem_temp_c", "C", "MEM TEMP", "temperature of the memory", "DCGM_FI_DEV_MEMORY_TEMP", "field 82"),
-    _gauge(
+    gauge("temp_c", "C", "TEMP", "temperature of the GPU chip", "DCGM_FI_DEV_GPU_TEMP", "nvmlDeviceGetTemperature"),
+    gauge("mem_temp_c", "C", "MEM TEMP", "temperature of the memory", "DCGM_FI_DEV_MEMORY_TEMP", "field 82"),
+    gauge(
         "temp_slowdown_c",
         "C",
         "SLOWDOWN",
@@ -185,13 +138,13 @@ GPU_METRICS = _table(
         "DCGM_FI_DEV_SLOWDOWN_TEMP",
         "nvmlDeviceGetTemperatureThreshold",
     ),
-    _gauge("sm_clock_mhz", "MHz", "CLOCK", "SM clock now", "DCGM_FI_DEV_SM_CLOCK", "nvmlDeviceGetClockInfo"),
-    _gauge(
+    gauge("sm_clock_mhz", "MHz", "CLOCK", "SM clock now", "DCGM_FI_DEV_SM_CLOCK", "nvmlDeviceGetClockInfo"),
+    gauge(
         "sm_clock_max_mhz", "MHz", "MAX", "highest SM clock", "DCGM_FI_DEV_MAX_SM_CLOCK", "nvmlDeviceGetMaxClockInfo"
     ),
-    _gauge("mem_clock_mhz", "MHz", "MEM CLOCK", "memory clock now", "DCGM_FI_DEV_MEM_CLOCK", "nvmlDeviceGetClockInfo"),
-    _pct("fan_pct", "FAN", "intended fan speed", "DCGM_FI_DEV_FAN_SPEED", "nvmlDeviceGetFanSpeed"),
-    _gauge(
+    gauge("mem_clock_mhz", "MHz", "MEM CLOCK", "memory clock now", "DCGM_FI_DEV_MEM_CLOCK", "nvmlDeviceGetClockInfo"),
+    pct("fan_pct", "FAN", "intended fan speed", "DCGM_FI_DEV_FAN_SPEED", "nvmlDeviceGetFanSpeed"),
+    gauge(
         "pstate",
         "id",
         "PSTATE",
@@ -199,7 +152,7 @@ GPU_METRICS = _table(
         "DCGM_FI_DEV_PSTATE",
         "nvmlDeviceGetPerformanceState",
     ),
-    _gauge(
+    gauge(
         "pcie_rx_bytes_per_s",
         "bytes/s",
         "PCIe ↓",
@@ -207,7 +160,7 @@ GPU_METRICS = _table(
         "DCGM_FI_PROF_PCIE_RX_BYTES",
         "GPM metric 21, or field 198",
     ),
-    _gauge(
+    gauge(
         "pcie_tx_bytes_per_s",
         "bytes/s",
         "PCIe ↑",
@@ -215,7 +168,7 @@ GPU_METRICS = _table(
         "DCGM_FI_PROF_PCIE_TX_BYTES",
         "GPM metric 20, or field 197",
     ),
-    _gauge(
+    gauge(
         "pcie_gen",
         "id",
         "GEN",
@@ -223,7 +176,7 @@ GPU_METRICS = _table(
         "DCGM_FI_DEV_PCIE_LINK_GEN",
         "nvmlDeviceGetCurrPcieLinkGeneration",
     ),
-    _gauge(
+    gauge(
         "pcie_gen_max",
         "id",
         "GEN MAX",
@@ -231,10 +184,10 @@ GPU_METRICS = _table(
         "DCGM_FI_DEV_PCIE_MAX_LINK_GEN",
         "nvmlDeviceGetMaxPcieLinkGeneration",
     ),
-    _gauge(
+    gauge(
         "pcie_width", "id", "LANES", "PCIe lanes now", "DCGM_FI_DEV_PCIE_LINK_WIDTH", "nvmlDeviceGetCurrPcieLinkWidth"
     ),
-    _gauge(
+    gauge(
         "pcie_width_max",
         "id",
         "LANES MAX",
@@ -242,7 +195,7 @@ GPU_METRICS = _table(
         "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH",
         "nvmlDeviceGetMaxPcieLinkWidth",
     ),
-    _gauge(
+    gauge(
         "nvlink_rx_bytes_per_s",
         "bytes/s",
         "NVL ↓",
@@ -250,7 +203,7 @@ GPU_METRICS = _table(
         "DCGM_FI_PROF_NVLINK_RX_BYTES",
         "GPM metric 60",
     ),
-    _gauge(
+    gauge(
         "nvlink_tx_bytes_per_s",
         "bytes/s",
         "NVL ↑",
@@ -258,9 +211,9 @@ GPU_METRICS = _table(
         "DCGM_FI_PROF_NVLINK_TX_BYTES",
         "GPM metric 61",
     ),
-    _pct("encoder_pct", "ENC", "video encoder use", "DCGM_FI_DEV_ENC_UTIL", "nvmlDeviceGetEncoderUtilization"),
-    _pct("decoder_pct", "DEC", "video decoder use", "DCGM_FI_DEV_DEC_UTIL", "nvmlDeviceGetDecoderUtilization"),
-    _gauge(
+    pct("encoder_pct", "ENC", "video encoder use", "DCGM_FI_DEV_ENC_UTIL", "nvmlDeviceGetEncoderUtilization"),
+    pct("decoder_pct", "DEC", "video decoder use", "DCGM_FI_DEV_DEC_UTIL", "nvmlDeviceGetDecoderUtilization"),
+    gauge(
         "throttle_reasons",
         "flags",
         "THROTTLE",
@@ -268,7 +221,7 @@ GPU_METRICS = _table(
         "DCGM_FI_DEV_CLOCKS_EVENT_REASONS",
         "nvmlDeviceGetCurrentClocksEventReasons",
     ),
-    _count(
+    count(
         "ecc_uncorrected",
         "count",
         "ECC",
@@ -276,7 +229,7 @@ GPU_METRICS = _table(
         "DCGM_FI_DEV_ECC_DBE_AGG_TOTAL",
         "nvmlDeviceGetTotalEccErrors",
     ),
-    _count(
+    count(
         "ecc_corrected",
         "count",
         "ECC CORR",
@@ -284,89 +237,89 @@ GPU_METRICS = _table(
         "DCGM_FI_DEV_ECC_SBE_AGG_TOTAL",
         "nvmlDeviceGetTotalEccErrors",
     ),
-    _fact("remap_pending", "bool", "REMAP", "a row remap waits for a reset", "nvmlDeviceGetRemappedRows"),
-    _fact("remap_failed", "bool", "REMAP FAILED", "a row remap has failed", "nvmlDeviceGetRemappedRows"),
-    _gauge("xid", "id", "XID", "last Xid error seen while watching", "DCGM_FI_DEV_XID_ERRORS", "NVML event set"),
+    fact("remap_pending", "bool", "REMAP", "a row remap waits for a reset", "nvmlDeviceGetRemappedRows"),
+    fact("remap_failed", "bool", "REMAP FAILED", "a row remap has failed", "nvmlDeviceGetRemappedRows"),
+    gauge("xid", "id", "XID", "last Xid error seen while watching", "DCGM_FI_DEV_XID_ERRORS", "NVML event set"),
 )
 
-SM_PROVENANCE = _table(
-    _fact("sm_source", "text", "SM SOURCE", "where SM activity comes from: gpm, dcgm-exporter, dcgmi, bound, none"),
-    _fact("sm_window_s", "s", "SM WINDOW", "time over which SM activity is the mean"),
-    _fact("sm_age_s", "s", "SM AGE", "age of the SM activity value"),
-    _fact("sm_low_pct", "pct", "SM LOW", "lower bound of SM activity where it is not measured"),
-    _fact("sm_high_pct", "pct", "SM HIGH", "upper bound of SM activity where it is not measured"),
-    _fact("sm_reason", "text", "SM REASON", "why SM activity is not measured"),
+SM_PROVENANCE = table(
+    fact("sm_source", "text", "SM SOURCE", "where SM activity comes from: gpm, dcgm-exporter, dcgmi, bound, none"),
+    fact("sm_window_s", "s", "SM WINDOW", "time over which SM activity is the mean"),
+    fact("sm_age_s", "s", "SM AGE", "age of the SM activity value"),
+    fact("sm_low_pct", "pct", "SM LOW", "lower bound of SM activity where it is not measured"),
+    fact("sm_high_pct", "pct", "SM HIGH", "upper bound of SM activity where it is not measured"),
+    fact("sm_reason", "text", "SM REASON", "why SM activity is not measured"),
 )
 
-GPU_STATE = _table(
-    _fact("lost_reason", "text", "LOST", "why this GPU cannot be read at present; null when it can"),
-    _fact("lost_since", "s", "SINCE", "Unix time since which this GPU cannot be read"),
+GPU_STATE = table(
+    fact("lost_reason", "text", "LOST", "why this GPU cannot be read at present; null when it can"),
+    fact("lost_since", "s", "SINCE", "Unix time since which this GPU cannot be read"),
 )
 
-HOST_METRICS = _table(
-    _pct("cpu_pct", "CPU", "processor time in use, of all cores", origin="/proc/stat"),
-    _gauge("cpu_count", "count", "CORES", "cores that gputop's cgroup and affinity leave", origin="affinity, cgroup"),
+HOST_METRICS = table(
+    pct("cpu_pct", "CPU", "processor time in use, of all cores", origin="/proc/stat"),
+    gauge("cpu_count", "count", "CORES", "cores that gputop's cgroup and affinity leave", origin="affinity, cgroup"),
     Metric("load1", "count", "gauge", "LOAD", "load average over one minute", 0.0, None, 2, None, "/proc/loadavg"),
-    _gauge("mem_used_bytes", "bytes", "MEM", "memory in use, without caches", origin="/proc/meminfo"),
-    _gauge("mem_total_bytes", "bytes", "MEM TOTAL", "memory in all, or the cgroup's limit", origin="/proc/meminfo"),
-    _gauge("swap_used_bytes", "bytes", "SWAP", "swap in use", origin="/proc/meminfo"),
-    _gauge("disk_read_bytes_per_s", "bytes/s", "DISK ↓", "read from block devices", origin="/proc/diskstats"),
-    _gauge("disk_write_bytes_per_s", "bytes/s", "DISK ↑", "written to block devices", origin="/proc/diskstats"),
-    _gauge("net_rx_bytes_per_s", "bytes/s", "NET ↓", "received, without loopback", origin="/proc/net/dev"),
-    _gauge("net_tx_bytes_per_s", "bytes/s", "NET ↑", "sent, without loopback", origin="/proc/net/dev"),
-    _pct("psi_cpu_pct", "CPU WAIT", "share of time in which some task waited for a core", origin="/proc/pressure/cpu"),
-    _pct("psi_io_pct", "I/O WAIT", "share of time in which some task waited for I/O", origin="/proc/pressure/io"),
-    _pct("psi_mem_pct", "MEM WAIT", "share of time some task waited for memory", origin="/proc/pressure/memory"),
+    gauge("mem_used_bytes", "bytes", "MEM", "memory in use, without caches", origin="/proc/meminfo"),
+    gauge("mem_total_bytes", "bytes", "MEM TOTAL", "memory in all, or the cgroup's limit", origin="/proc/meminfo"),
+    gauge("swap_used_bytes", "bytes", "SWAP", "swap in use", origin="/proc/meminfo"),
+    gauge("disk_read_bytes_per_s", "bytes/s", "DISK ↓", "read from block devices", origin="/proc/diskstats"),
+    gauge("disk_write_bytes_per_s", "bytes/s", "DISK ↑", "written to block devices", origin="/proc/diskstats"),
+    gauge("net_rx_bytes_per_s", "bytes/s", "NET ↓", "received, without loopback", origin="/proc/net/dev"),
+    gauge("net_tx_bytes_per_s", "bytes/s", "NET ↑", "sent, without loopback", origin="/proc/net/dev"),
+    pct("psi_cpu_pct", "CPU WAIT", "share of time in which some task waited for a core", origin="/proc/pressure/cpu"),
+    pct("psi_io_pct", "I/O WAIT", "share of time in which some task waited for I/O", origin="/proc/pressure/io"),
+    pct("psi_mem_pct", "MEM WAIT", "share of time some task waited for memory", origin="/proc/pressure/memory"),
 )
 
-PROCESS_METRICS = _table(
-    _fact("pid", "id", "PID", "process id"),
-    _fact("starttime", "id", "START", "start time in clock ticks since boot; with pid, the identity", "stat field 22"),
-    _fact("ppid", "id", "PPID", "parent's process id", "stat field 4"),
-    _fact("role", "text", "ROLE", "gpu (holds a GPU context), loader (dataloader worker), helper or orphan"),
-    _fact("gpu", "id", "GPU", "index of the GPU that the process, or its nearest GPU ancestor, uses"),
-    _gauge("gpu_mem_bytes", "bytes", "GPU-MEM", "device memory held on this GPU", origin="NVML process lists"),
-    _pct(
+PROCESS_METRICS = table(
+    fact("pid", "id", "PID", "process id"),
+    fact("starttime", "id", "START", "start time in clock ticks since boot; with pid, the identity", "stat field 22"),
+    fact("ppid", "id", "PPID", "parent's process id", "stat field 4"),
+    fact("role", "text", "ROLE", "gpu (holds a GPU context), loader (dataloader worker), helper or orphan"),
+    fact("gpu", "id", "GPU", "index of the GPU that the process, or its nearest GPU ancestor, uses"),
+    gauge("gpu_mem_bytes", "bytes", "GPU-MEM", "device memory held on this GPU", origin="NVML process lists"),
+    pct(
         "gpu_time_pct",
         "GPU% time",
         "share of time in which this process had a kernel running; time, not SM activity",
         origin="nvmlDeviceGetProcessUtilization.smUtil",
     ),
-    _fact("type", "text", "TYPE", "C compute, G graphics, X both", "NVML process lists"),
-    _gauge("cpu_pct", "pct", "CPU%", "CPU time of all threads, percent of one core", origin="/proc/PID/stat"),
-    _gauge("run_pct", "pct", "RUN", "time on a core, percent of one core", origin="/proc/PID/schedstat"),
-    _gauge("wait_pct", "pct", "QUEUE", "time queued for a core, percent of one core", origin="/proc/PID/schedstat"),
-    _pct("main_run_pct", "MAIN RUN", "the main thread's time on a core", origin="/proc/PID/schedstat"),
-    _pct("main_wait_pct", "MAIN QUEUE", "the main thread's time queued for a core", origin="/proc/PID/schedstat"),
-    _fact("state", "text", "S", "kernel state: R running, S asleep, D disk wait, Z zombie, T stopped", "stat field 3"),
-    _fact("main_state", "text", "MAIN", "kernel state of the main thread", "stat field 3"),
-    _fact(
+    fact("type", "text", "TYPE", "C compute, G graphics, X both", "NVML process lists"),
+    gauge("cpu_pct", "pct", "CPU%", "CPU time of all threads, percent of one core", origin="/proc/PID/stat"),
+    gauge("run_pct", "pct", "RUN", "time on a core, percent of one core", origin="/proc/PID/schedstat"),
+    gauge("wait_pct", "pct", "QUEUE", "time queued for a core, percent of one core", origin="/proc/PID/schedstat"),
+    pct("main_run_pct", "MAIN RUN", "the main thread's time on a core", origin="/proc/PID/schedstat"),
+    pct("main_wait_pct", "MAIN QUEUE", "the main thread's time queued for a core", origin="/proc/PID/schedstat"),
+    fact("state", "text", "S", "kernel state: R running, S asleep, D disk wait, Z zombie, T stopped", "stat field 3"),
+    fact("main_state", "text", "MAIN", "kernel state of the main thread", "stat field 3"),
+    fact(
         "waiting_on",
         "text",
         "WAITS ON",
         "queue, network, pipe, disk, sleep, lock, gpu or other, from the kernel's wait channel",
         "/proc/PID/wchan",
     ),
-    _gauge("rss_bytes", "bytes", "HOST-MEM", "resident host memory", origin="/proc/PID/stat"),
-    _gauge("read_bytes_per_s", "bytes/s", "READ", "read from storage", origin="/proc/PID/io"),
-    _gauge("write_bytes_per_s", "bytes/s", "WRITE", "written to storage", origin="/proc/PID/io"),
-    _gauge("threads", "count", "THREADS", "number of threads", origin="stat field 20"),
-    _pct("throttled_pct", "THROTTLED", "scheduling periods cut short by the cgroup's CPU limit", origin="cpu.stat"),
-    _fact("nccl", "bool", "NCCL", "whether the process runs NCCL threads", "thread names"),
-    _gauge("age_s", "s", "TIME", "time since the process started", origin="stat field 22"),
-    _fact("pin_memory", "bool", "PIN", "whether a pin-memory thread runs", "thread names"),
-    _gauge("pool_threads", "count", "HOST THREADS", "threads neither main nor CUDA, NCCL or autograd"),
-    _gauge("pool_run_pct", "pct", "POOL RUN", "CPU time of those host threads, percent of one core"),
+    gauge("rss_bytes", "bytes", "HOST-MEM", "resident host memory", origin="/proc/PID/stat"),
+    gauge("read_bytes_per_s", "bytes/s", "READ", "read from storage", origin="/proc/PID/io"),
+    gauge("write_bytes_per_s", "bytes/s", "WRITE", "written to storage", origin="/proc/PID/io"),
+    gauge("threads", "count", "THREADS", "number of threads", origin="stat field 20"),
+    pct("throttled_pct", "THROTTLED", "scheduling periods cut short by the cgroup's CPU limit", origin="cpu.stat"),
+    fact("nccl", "bool", "NCCL", "whether the process runs NCCL threads", "thread names"),
+    gauge("age_s", "s", "TIME", "time since the process started", origin="stat field 22"),
+    fact("pin_memory", "bool", "PIN", "whether a pin-memory thread runs", "thread names"),
+    gauge("pool_threads", "count", "HOST THREADS", "threads neither main nor CUDA, NCCL or autograd"),
+    gauge("pool_run_pct", "pct", "POOL RUN", "CPU time of those host threads, percent of one core"),
 )
 
-PROCESS_STATIC = _table(
-    _fact("user", "text", "USER", "owner"),
-    _fact("command", "text", "COMMAND", "command line"),
-    _fact("name", "text", "NAME", "executable's name"),
-    _fact("job", "text", "JOB", "batch job, from the cgroup path"),
-    _fact("container", "text", "CONTAINER", "container or pod, from the cgroup path"),
-    _fact("loader", "text", "LOADER", "kind of dataloader worker"),
-    _fact("why", "text", "WHY", "the rule by which the role was given"),
+PROCESS_STATIC = table(
+    fact("user", "text", "USER", "owner"),
+    fact("command", "text", "COMMAND", "command line"),
+    fact("name", "text", "NAME", "executable's name"),
+    fact("job", "text", "JOB", "batch job, from the cgroup path"),
+    fact("container", "text", "CONTAINER", "container or pod, from the cgroup path"),
+    fact("loader", "text", "LOADER", "kind of dataloader worker"),
+    fact("why", "text", "WHY", "the rule by which the role was given"),
 )
 
 THROTTLE_REASONS: dict[int, str] = {

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC, Unit
+from gputop.model.metric import Unit
+from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC
 from gputop.model.snapshot import ProcessSample
 from gputop.paint.text import duration, fit, rate, size
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC, Metric
+from gputop.model.metric import Metric
+from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC
 from gputop.model.snapshot import ProcessSample
 from gputop.paint.process_columns import COLUMNS
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gputop.model.metrics import GPU_METRICS, Metric, throttle_words
+from gputop.model.metric import Metric
+from gputop.model.metrics import GPU_METRICS, throttle_words
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row

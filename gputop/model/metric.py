@@ -1,0 +1,51 @@
+"""One row of the metric catalogue, and short ways to write the usual kinds of row."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Unit = Literal["pct", "bytes", "bytes/s", "W", "J", "C", "MHz", "s", "count", "flags", "bool", "text", "id"]
+Kind = Literal["gauge", "counter", "ratio", "fact"]
+
+
+class Metric(NamedTuple):
+    """One row of the catalogue. ``low`` and ``high`` bound a believable value; None means unbounded."""
+
+    key: str
+    unit: Unit
+    kind: Kind
+    label: str
+    definition: str
+    low: float | None = None
+    high: float | None = None
+    decimals: int = 0
+    dcgm: str | None = None
+    origin: str | None = None
+
+    def is_valid(self, value: float) -> bool:
+        """Whether a finite number lies inside the metric's bounds (NaN never does)."""
+        return value == value and (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+
+
+def pct(key: str, label: str, definition: str, dcgm: str | None = None, origin: str | None = None) -> Metric:
+    return Metric(key, "pct", "ratio", label, definition, 0.0, 100.0, 0, dcgm, origin)
+
+
+def gauge(
+    key: str, unit: Unit, label: str, definition: str, dcgm: str | None = None, origin: str | None = None
+) -> Metric:
+    return Metric(key, unit, "gauge", label, definition, 0.0, None, 0, dcgm, origin)
+
+
+def count(
+    key: str, unit: Unit, label: str, definition: str, dcgm: str | None = None, origin: str | None = None
+) -> Metric:
+    return Metric(key, unit, "counter", label, definition, 0.0, None, 0, dcgm, origin)
+
+
+def fact(key: str, unit: Unit, label: str, definition: str, origin: str | None = None) -> Metric:
+    return Metric(key, unit, "fact", label, definition, None, None, 0, None, origin)
+
+
+def table(*rows: Metric) -> dict[str, Metric]:
+    return {row.key: row for row in rows}
