@@ -1,4 +1,4 @@
-"""The pictures of the README: ``python -m tests.screenshots`` makes them anew, a test says when they are out of date."""
+"""The pictures of the README: ``python -m tests.screenshots`` makes them anew, a test says when they are old."""
 
 from __future__ import annotations
 
