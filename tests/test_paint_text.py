@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputop.paint.text import cells, duration, fit, gib, pct, rate, sanitise, shorten, size
+from gputop.paint.text import cells, duration, fit, gib, is_narrow, pct, rate, sanitise, shorten, size
 
 
 @given(st.text(max_size=80), st.integers(1, 60))
@@ -53,3 +55,9 @@ def test_units() -> None:
 
 def test_our_own_text_is_cut_at_a_word() -> None:
     assert shorten("larger batch, CUDA graphs, fused kernels", 30) == "larger batch, CUDA graphs…"
+
+
+def test_no_character_that_is_called_narrow_is_wide() -> None:
+    narrow = [char for char in map(chr, range(0x20, 0x3000)) if is_narrow(char)]
+    assert len(narrow) > 900
+    assert [char for char in narrow if unicodedata.east_asian_width(char) in "WF"] == []

@@ -12,7 +12,7 @@ from functools import lru_cache
 from gputop.output.ansi import sgr
 from gputop.paint.line import Row
 from gputop.paint.terminal import Depth
-from gputop.paint.text import cells
+from gputop.paint.text import cells, is_narrow
 from gputop.paint.theme import Theme
 
 LEAST_UNCHANGED = 8
@@ -52,7 +52,7 @@ def _cells(row: Row) -> list[tuple[str, str]]:
     """A row cell by cell; the second cell of a wide character is empty."""
     found: list[tuple[str, str]] = []
     for text, style in row:
-        if text.isascii() or cells(text) == len(text):
+        if text.isascii() or is_narrow(text):
             found += [(char, style) for char in text]
         else:
             for char in text:

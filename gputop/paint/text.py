@@ -5,6 +5,7 @@ Nothing here knows a colour. Every function gives the same width for every value
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from functools import lru_cache
 
@@ -27,9 +28,13 @@ def sanitise(text: str) -> str:
     return "".join(char if is_safe(char) else " " if char.isspace() else "·" for char in text)
 
 
+is_narrow = re.compile("[ -~\u00a1-\u02ff\u2010-\u2027\u2190-\u22ff\u2500-\u25fc]*").fullmatch
+"""Whether every character is of a range in which none is wide: Latin, arrows, rules, blocks, shapes. Others may be."""
+
+
 def cells(text: str) -> int:
     """How many terminal cells sanitised text takes: two for East Asian wide characters, else one."""
-    if text.isascii():
+    if text.isascii() or is_narrow(text):
         return len(text)
     return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
 

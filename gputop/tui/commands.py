@@ -58,7 +58,9 @@ class Commands(TimeKeys):
         """Give the commands the user's keys; what is wrong with them `gputop config --check` tells."""
         main, past = ([key.id for key in table] for table in (KEYS, REPLAY_KEYS))
         self._keys = (*rebound(KEYS, wanted, past)[0], *rebound(REPLAY_KEYS, wanted, main)[0])
-        self.set_keymap({key.id: key.keys for key in self._keys})
+        # Textual applies its keymap to all bindings at every key: it is given only what differs.
+        usual = {key.id: key.keys for key in (*KEYS, *REPLAY_KEYS)}
+        self.set_keymap({key.id: key.keys for key in self._keys if key.keys != usual[key.id]})
 
     def _take_settings(self, change: Reload) -> None:
         """The configuration file has changed: theme, columns and keys change while the screen runs."""
