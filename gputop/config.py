@@ -10,7 +10,6 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -141,6 +140,8 @@ def apply(settings: Settings, values: Mapping[str, Any], origin: str, warnings: 
 
 
 def _nearest(name: str, known: Mapping[str, Any]) -> str:
+    from difflib import get_close_matches
+
     near = get_close_matches(name, known, 1)
     return f"; did you mean {near[0]}?" if near else ""
 

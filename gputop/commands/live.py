@@ -27,9 +27,6 @@ FIRST_WAIT_S = 0.25
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gputop.commands.filtering import filter_of
-
-    passing = filter_of(args)
     terminal = screen_terminal(settings)
     from gputop.sources.local import LocalSource
 
@@ -40,7 +37,15 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         settings.dcgm_url or None,
         dcgmi=settings.dcgmi,
     )
+    # The driver is asked while the rest is imported.
     source.open()
+    try:
+        from gputop.commands.filtering import filter_of
+
+        passing = filter_of(args)
+    except UsageError:
+        source.close()
+        raise
     from gputop.sources.marked import Marked
     from gputop.sources.process_control import ProcessControl
 

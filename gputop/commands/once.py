@@ -5,22 +5,21 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from typing import TYPE_CHECKING
 
-from gputop.commands.filtering import filter_of, filtered
 from gputop.config import Settings
-from gputop.model.snapshot import Snapshot
-from gputop.monitor import Monitor
-from gputop.output.data import gpu_csv, json_text, snapshot_data
-from gputop.paint.process_filter import Filter
 from gputop.sources.base import UsageError
 from gputop.sources.local import LocalSource
+
+if TYPE_CHECKING:
+    from gputop.model.snapshot import Snapshot
+    from gputop.paint.process_filter import Filter
 
 LONGEST_WAIT_S = 3.0
 """A driver that has not answered by then is reported as it is."""
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    passing = _passing(args)
     source = LocalSource(
         settings.interval,
         settings.gpus or None,
@@ -28,11 +27,19 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         settings.dcgm_url or None,
         dcgmi=settings.dcgmi,
     )
+    # SM activity takes two samples a quarter of a second apart: what the output needs is imported meanwhile.
+    source.open()
     try:
+        passing = _passing(args)
+        from gputop.output.data import gpu_csv, json_text, snapshot_data
+
         snapshot = source.read_once(LONGEST_WAIT_S)
     finally:
         source.close()
-    if passing:
+    if passing is not None:
+        from gputop.commands.filtering import filtered
+        from gputop.monitor import Monitor
+
         snapshot = filtered(Monitor(settings.interval).feed(snapshot), passing).snapshot
     if args.json:
         sys.stdout.write(json_text(snapshot_data(snapshot)))
@@ -44,20 +51,25 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-def _passing(args: argparse.Namespace) -> Filter:
-    """The filter, if one snapshot can answer it. Raises UsageError."""
+def _passing(args: argparse.Namespace) -> Filter | None:
+    """The filter that was asked for, if one snapshot can answer it. Raises UsageError."""
+    if getattr(args, "filter", None) is None:
+        return None
+    from gputop.commands.filtering import filter_of
+
     passing = filter_of(args)
     if any(term.field == "verdict" for term in passing.terms):
         raise UsageError("--filter: a verdict needs half a minute of watching: use `gputop diagnose`, or the screen")
     if passing and args.csv:
         raise UsageError("--filter selects processes, and --csv prints GPUs: use --json, or the table")
-    return passing
+    return passing or None
 
 
-def _table(snapshot: Snapshot, settings: Settings, passing: Filter) -> None:
+def _table(snapshot: Snapshot, settings: Settings, passing: Filter | None) -> None:
     import shutil
 
     from gputop.commands.live import first_view
+    from gputop.monitor import Monitor
     from gputop.output.ansi import ansi_text, plain_text
     from gputop.output.table import once_rows
     from gputop.paint.terminal import choose
