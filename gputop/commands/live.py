@@ -27,6 +27,11 @@ FIRST_WAIT_S = 0.25
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
+    passing = None
+    if getattr(args, "filter", None) is not None:
+        from gputop.commands.filtering import filter_of
+
+        passing = filter_of(args)
     terminal = screen_terminal(settings)
     from gputop.sources.local import LocalSource
 
@@ -39,13 +44,6 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     )
     # The driver is asked while the rest is imported.
     source.open()
-    try:
-        from gputop.commands.filtering import filter_of
-
-        passing = filter_of(args)
-    except UsageError:
-        source.close()
-        raise
     from gputop.sources.marked import Marked
     from gputop.sources.process_control import ProcessControl
 
