@@ -33,16 +33,16 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         snapshots = _live(seconds(args.duration, "--for"), settings)
     begin: float | None = None
     diagnoser: Diagnoser | None = None
-    diagnoses: tuple[GpuDiagnosis, ...] = ()
     last: Snapshot | None = None
     for snapshot in snapshots:
         if diagnoser is None or (last is not None and snapshot.t <= last.t):
             # A clock that stepped backwards folds time: what came before cannot be compared with what comes.
             diagnoser, begin = Diagnoser(snapshot.interval_s), snapshot.t
-        diagnoses = diagnoser.observe(snapshot)
+        diagnoser.take(snapshot)
         last = snapshot
-    if last is None or begin is None:
+    if last is None or begin is None or diagnoser is None:
         raise SourceError("nothing was measured: see `gputop doctor`")
+    diagnoses = diagnoser.diagnoses()
     if args.json:
         sys.stdout.write(json_text(as_json(last, diagnoses, begin)))
     else:

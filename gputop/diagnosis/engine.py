@@ -27,23 +27,33 @@ class Diagnoser:
         self._peers = Peers()
         self._ledger = Ledger()
         self._findings = Findings()
-        self._lanes: dict[str, Mapping[str, float | None]] = {}
+        self._seen: dict[str, tuple[GpuSample, HostTick | None]] = {}
+        self._read: list[tuple[GpuSample, GpuState, Signals | None]] = []
         self._last_t: float | None = None
 
     def observe(self, snapshot: Snapshot) -> tuple[GpuDiagnosis, ...]:
-        """Take one snapshot in. Its own interval counts; the constructor's serves snapshots that give none."""
+        """Take one snapshot in and tell the diagnosis of each of its GPUs."""
+        self.take(snapshot)
+        return self.diagnoses()
+
+    def take(self, snapshot: Snapshot) -> None:
+        """Take one snapshot in. Its own interval counts; the constructor's serves snapshots that give none.
+
+        Putting a diagnosis into words costs as much as reaching it: a whole day is taken in without, and told once.
+        """
         t = snapshot.t
         interval = snapshot.interval_s if snapshot.interval_s > 0.0 else self._interval_s
         dt = 0.0 if self._last_t is None else measured_span(t - self._last_t, interval)
         self._last_t = t
         ticks = self._reader.read(snapshot.processes, interval)
         read: list[tuple[GpuSample, GpuState, Signals | None]] = []
+        self._seen.clear()
         for gpu in snapshot.gpus:
             state = self._gpus.get(gpu.static.uuid)
             if state is None:
                 state = self._gpus[gpu.static.uuid] = GpuState(t)
             tick = ticks.get(gpu.static.index)
-            self._lanes[gpu.static.uuid] = _lanes(gpu, tick)
+            self._seen[gpu.static.uuid] = (gpu, tick)
             signals = None
             if gpu.lost_reason is None:
                 signals = state.track.observe(t, interval, gpu, tick, self._reader, snapshot.host, snapshot.events)
@@ -51,21 +61,27 @@ class Diagnoser:
                 state.track.skip(gpu, snapshot.events)
             read.append((gpu, state, signals))
         peers = self._peers.observe([s for _, _, s in read if s is not None], ticks)
-        shown: list[GpuDiagnosis] = []
+        if peers:
+            read = [(gpu, state, None if s is None else s._replace(peer=peers.get(s.gpu))) for gpu, state, s in read]
+        self._read = read
         for gpu, state, signals in read:
-            if signals is not None and peers:
-                signals = signals._replace(peer=peers.get(signals.gpu))
             state.observe(t, interval, gpu, signals)
             self._ledger.add(gpu.static.uuid, state.state, dt, state.track.util_now)
-            diagnosis = state.diagnosis(gpu, signals, self._ledger.seconds(gpu.static.uuid))
-            self._findings.note(t, diagnosis)
-            shown.append(diagnosis)
+            if state.has_changed():
+                self._findings.note(t, self._diagnosis(gpu, state, signals))
         self._ledger.close_tick(t, dt)
-        return tuple(shown)
+
+    def diagnoses(self) -> tuple[GpuDiagnosis, ...]:
+        """The diagnoses as they stand after the last snapshot, one for each of its GPUs, in their order."""
+        return tuple(self._diagnosis(gpu, state, signals) for gpu, state, signals in self._read)
+
+    def _diagnosis(self, gpu: GpuSample, state: GpuState, signals: Signals | None) -> GpuDiagnosis:
+        return state.diagnosis(gpu, signals, self._ledger.seconds(gpu.static.uuid))
 
     def lanes(self, uuid: str) -> Mapping[str, float | None]:
         """This tick's host lanes of one GPU, percent: means over its loaders, and its main thread."""
-        return self._lanes.get(uuid, NO_LANES)
+        seen = self._seen.get(uuid)
+        return NO_LANES if seen is None else _lanes(*seen)
 
     def findings(self) -> tuple[Finding, ...]:
         """Every change of a verdict or badge, newest last; bounded."""

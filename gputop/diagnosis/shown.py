@@ -42,6 +42,15 @@ class GpuState:
         self._offers: dict[str, _Offer] = {}
         self._timeline: list[tuple[float, str, Flag | None]] = [(t, COLLECTING.id, None)]
         self._changes = tuple(self._timeline)
+        self._noted: tuple[object, ...] | None = None
+
+    def has_changed(self) -> bool:
+        """Whether another verdict, flag or set of badges is shown than when this was asked before."""
+        now = (self._shown.rule.id, self._paint.shown[0], tuple(badge.id for badge in self._badges))
+        if now == self._noted:
+            return False
+        self._noted = now
+        return True
 
     @property
     def state(self) -> State:
