@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gputop.model.snapshot import Event
+from gputop.model.snapshot import Event, Machine, Snapshot
 from gputop.sources import marks
+from gputop.sources.marked import Marked
 from gputop.sources.marks import MOST_MARK, MarkListener, send_mark
 
 
@@ -109,3 +110,33 @@ def test_a_listener_that_does_not_look_never_holds_a_sender() -> None:
     assert reached[0] == 1 and reached[-1] == 0
     assert len(listener.drain()) == min(64, sum(reached))
     listener.close()
+
+
+class _Source:
+    interval_s = 1.0
+
+    def __init__(self) -> None:
+        self.t = 0.0
+
+    def start(self, notify: object) -> None: ...
+
+    def poll(self) -> Snapshot:
+        self.t += 1.0
+        return Snapshot(self.t, Machine("node"))
+
+    def close(self) -> None: ...
+
+
+def test_a_source_with_marks_hands_them_out_with_the_next_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    source = Marked(_Source())  # type: ignore[arg-type]
+    source.poll()
+    assert not any(tmp_path.iterdir()), "the first frame waits for no socket"
+    source.poll()
+    assert send_mark("epoch 3", 1.5) >= 1
+    snapshot = source.poll()
+    assert snapshot is not None
+    assert [event.text for event in snapshot.events] == ["epoch 3"]
+    source.close()

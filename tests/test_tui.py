@@ -336,3 +336,16 @@ async def test_a_broken_configuration_leaves_the_settings_in_force_and_says_why(
         await pilot.pause(0.1)
         assert app.view.columns == before
         assert "theme must be a text" in _rows(app)[1]
+
+
+async def test_what_is_recorded_is_what_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    app, source = _app()
+    snapshot = replace(_snapshots(1)[0], t=MOMENT + 1)
+    fine = replace(snapshot, gpus=tuple(replace(gpu, util_pct=79.99996) for gpu in snapshot.gpus))
+    async with app.run_test(size=(160, 48)) as pilot:
+        await pilot.press("R")
+        await _hand(app, source, pilot, [fine])
+        assert app.frame is not None
+        assert {gpu.util_pct for gpu in app.frame.snapshot.gpus} == {80.0}
+        await pilot.press("R")

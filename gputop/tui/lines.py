@@ -29,8 +29,8 @@ class Lines(Widget, can_focus=False):
     def __init__(self, theme: Theme, write: Callable[[str], None] | None = None, differ: Differ | None = None) -> None:
         """With ``write`` and ``differ`` changes go straight to the terminal, when nothing lies above this widget.
 
-        Textual's compositor would write whole segments, each with its colours set and reset: about three times the
-        bytes and twice the time. What it draws later, for whatever reason, comes from the same rows.
+        Textual's compositor would write whole segments, each with its colours set and reset. What it draws later, for
+        whatever reason, comes from the same rows.
         """
         super().__init__()
         self._theme = theme

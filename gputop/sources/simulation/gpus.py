@@ -259,10 +259,6 @@ def _read_counters(plan: GpuPlan, now: Load, util: float, t: float) -> _Counters
     return _Counters(age, sm, occ, tensor, dram, 0.0, fp32, fp16, util)
 
 
-def _between(rest: Load, busy: Load, share: float) -> Load:
-    return Load._make([r + (b - r) * share for b, r in zip(busy, rest, strict=True)])
-
-
 def _around(value: float, noise: float) -> float:
     """A percentage with noise of a size that fits it; what is not running stays at exactly 0."""
     if value < 1.0:

@@ -1,0 +1,22 @@
+"""GAP and WORK: what follows from one sample, and what does not."""
+
+from __future__ import annotations
+
+from gputop.model.derived import Work, gap_pct, work
+from gputop.model.snapshot import GpuSample, GpuStatic
+
+STATIC = GpuStatic(0, "GPU-0", "NVIDIA H100 80GB HBM3")
+
+
+def test_work_is_the_busier_of_the_pipes_and_the_memory() -> None:
+    assert work(GpuSample(STATIC, tensor_active_pct=45.0, fp32_active_pct=6.0, dram_active_pct=24.0)) == Work(45.0, "C")
+    assert work(GpuSample(STATIC, tensor_active_pct=12.0, dram_active_pct=60.0)) == Work(75.0, "M")
+    assert work(GpuSample(STATIC, dram_active_pct=95.0)) == Work(100.0, "M")
+    assert work(GpuSample(STATIC, fp64_active_pct=3.0)) == Work(3.0, "C")
+    assert work(GpuSample(STATIC)) is None
+
+
+def test_the_gap_is_never_below_zero_and_needs_both_numbers() -> None:
+    assert gap_pct(GpuSample(STATIC, util_pct=97.0, sm_active_pct=8.0)) == 89.0
+    assert gap_pct(GpuSample(STATIC, util_pct=50.0, sm_active_pct=60.0)) == 0.0
+    assert gap_pct(GpuSample(STATIC, util_pct=50.0)) is None

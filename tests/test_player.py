@@ -1,0 +1,37 @@
+"""Playing the past: after a jump the verdicts are those that stood live, at once and once all is read."""
+
+from __future__ import annotations
+
+from gputop.monitor import Monitor
+from gputop.recording.encode import rounded
+from gputop.recording.memory import Memory
+from gputop.sources.recorded import RecordedSource
+from gputop.sources.simulated import snapshot_at
+from gputop.tui.player import Player
+from tests.frames import MOMENT
+
+SECONDS = 400
+
+
+def test_after_a_jump_the_verdicts_are_those_that_stood_live() -> None:
+    memory, monitor, live = Memory(), Monitor(), {}
+    for second in range(SECONDS):
+        snapshot = rounded(snapshot_at(MOMENT + second, started=MOMENT))
+        memory.add(snapshot)
+        live[second] = [(d.verdict, d.busy_not_working) for d in monitor.feed(snapshot).diagnoses]
+    past = memory.past()
+    assert past is not None
+    player = Player(RecordedSource(past), own_past=True)
+    player.source.start(lambda: None)
+    player.stand_at_end()
+    for second in (SECONDS - 1, 350, 60):
+        player.seek(MOMENT + second)
+        assert player.take()
+        assert player.frame is not None
+        # A minute of past stands at once: it has every verdict that needs no more than the window.
+        assert [d.verdict for d in player.frame.diagnoses[:7]] == [verdict for verdict, _ in live[second][:7]]
+        while player.busy:
+            player.work()
+        assert player.frame.snapshot.t == MOMENT + second
+        assert [(d.verdict, d.busy_not_working) for d in player.frame.diagnoses] == live[second]
+    player.source.close()
