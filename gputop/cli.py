@@ -29,7 +29,8 @@ WITHOUT_STDOUT = ("live", "demo", "replay", "record", "run", "mark", "serve", "s
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit status is returned."""
     has_stdout = settle()
-    args = parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    args = parser(words).parse_args(words)
     name = args.command or "live"
     if not hasattr(args, "debug"):
         args.debug = False

@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 LEAST_INTERVAL_S = 0.25
 """NVML serialises inside the driver and GPM pairs need 0.1 s: nothing is asked more often than this."""
@@ -29,8 +31,7 @@ class ConfigError(Exception):
     """A setting is malformed or the file is unreadable. One line of text: what is wrong, how to mend it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """What the user chose."""
 
     interval: float = 1.0
@@ -86,7 +87,7 @@ def load(path: str | None, env: Mapping[str, str], flags: Mapping[str, Any]) -> 
     named = path or env.get("GPUTOP_CONFIG")
     values = read(Path(named), required=True) if named else read(default_path(), required=False)
     settings = apply(settings, values, f"{named or default_path()}" if values else "", warnings)
-    names = {f.name for f in fields(Settings)}
+    names = set(Settings.__struct_fields__)
     from_env = {
         key[7:].lower(): value
         for key, value in env.items()
@@ -129,7 +130,7 @@ def apply(settings: Settings, values: Mapping[str, Any], origin: str, warnings: 
     Raises ConfigError for a value that a setting cannot take; an unknown name is a warning with the nearest match.
     """
     changes: dict[str, Any] = {}
-    kinds = {f.name: type(getattr(Settings(), f.name)) for f in fields(Settings)}
+    kinds = {name: type(getattr(Settings(), name)) for name in Settings.__struct_fields__}
     for name, value in values.items():
         kind = kinds.get(name)
         if kind is None:

@@ -6,7 +6,9 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from gputop.config import ConfigError, Settings, apply, default_path, load, read
 
@@ -55,7 +57,7 @@ def _line_of(lines: list[str], table: str, name: str) -> int:
     return of_table
 
 
-class Reload(NamedTuple):
+class Reload(Struct, frozen=True):
     """What a changed file gives: new settings, or None where it cannot be used; and messages, one line each."""
 
     settings: Settings | None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.frame_events import FrameEvents
 from gputop.monitor import Monitor
@@ -17,8 +19,7 @@ _LOOK_S = 1.0
 """How often a stop and the end of the time are looked for while no frame comes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(Struct, frozen=True):
     """What was recorded: the last file, frames and bytes over all files, frames lost to a slow disk, and the error
     that ended it, if one did."""
 

@@ -11,7 +11,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.foreground import NOT_EXECUTABLE, NOT_FOUND, ForegroundJob
 from gputop.frame_events import FrameEvents
@@ -30,8 +32,7 @@ _WAKE_S = 0.25
 _MOST_ANCESTORS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class JobResult:
+class JobResult(Struct, frozen=True):
     """How a run ended. ``path`` is its recording, None when nothing was recorded."""
 
     exit_code: int

@@ -6,8 +6,9 @@ here reads a clock, a file or a device.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
@@ -35,8 +36,7 @@ GPU_SERIES = (
 HOST_SERIES = ("cpu_pct", "mem_used_bytes", "psi_cpu_pct", "psi_io_pct")
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Struct, frozen=True):
     """One snapshot, what it means, and read-only access to what came before. Every output is a view of frames."""
 
     snapshot: Snapshot

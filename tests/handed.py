@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from gputop.model.inspection import DeepLook, Environment, Identity, ProcessSight, SignalOutcome, Stack
 from gputop.model.snapshot import Snapshot

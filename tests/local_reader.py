@@ -6,13 +6,14 @@ A library is found by LD_LIBRARY_PATH only when a program starts, so these tests
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 import threading
 import time
 from collections.abc import Mapping
 from typing import Any
+
+from msgspec import Struct
 
 from gputop.model.snapshot import Snapshot
 from gputop.sources.base import SourceError, UsageError
@@ -21,9 +22,9 @@ from gputop.sources.local import LocalSource
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses, mappings and tuples as what JSON knows."""
-    if dataclasses.is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    """Records, mappings and tuples as what JSON knows."""
+    if isinstance(value, Struct):
+        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     return [plain(item) for item in value] if isinstance(value, tuple) else value

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import fields
 from typing import Any, get_args
+
+from msgspec import Struct
 
 from gputop.model.metric import Metric
 from gputop.model.metrics import GPU_METRICS, HOST_METRICS, PROCESS_METRICS
@@ -45,19 +46,19 @@ def number(draw: random.Random, metric: Metric) -> Any:
     return value if metric.is_valid(value) else low
 
 
-def _values(draw: random.Random, kind: type, metrics: dict[str, Metric]) -> dict[str, Any]:
+def _values(draw: random.Random, kind: type[Struct], metrics: dict[str, Metric]) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for one in fields(kind):
-        metric = metrics.get(one.name)
+    for name in kind.__struct_fields__:
+        metric = metrics.get(name)
         if metric is None or metric.unit == "text":
             continue
         value = number(draw, metric)
-        whole = "int" in str(one.type)
-        if value is not None and "bool" in str(one.type):
+        whole = "int" in kind.__annotations__[name]
+        if value is not None and "bool" in kind.__annotations__[name]:
             value = bool(value)
         elif value is not None and whole:
             value = int(min(value, 2**53))
-        values[one.name] = value
+        values[name] = value
     return values
 
 
@@ -106,7 +107,7 @@ def _process(draw: random.Random, gpus: int) -> ProcessSample:
         type=draw.choice((None, "C", "G", "M")),
         state=draw.choice((None, "R", "S", "D", "Z", "T")),
         waiting_on=draw.choice((None, "queue", "gpu", "other")),
-        static=ProcessStatic(*(_text(draw) for _ in fields(ProcessStatic))),
+        static=ProcessStatic(*(_text(draw) for _ in ProcessStatic.__struct_fields__)),
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
+
+from msgspec.structs import replace
 
 from gputop.model.snapshot import ProcessSample, Snapshot
 from gputop.monitor import Frame, Monitor

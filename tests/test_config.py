@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.config import ConfigError, Settings, load
@@ -114,7 +114,7 @@ def test_the_written_file_is_valid_with_every_comment_sign_taken_away(
     assert problems(path) == []
     settings = load(str(path), {}, {})[0]
     assert dict(settings.keys) == {"quit": "q,x", "pause": "p,ctrl+s"}
-    assert dataclasses.replace(settings, keys={}) == dataclasses.replace(Settings(), keys={})
+    assert replace(settings, keys={}) == replace(Settings(), keys={})
 
 
 def test_path_and_the_settings_in_force_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,7 +128,7 @@ def test_path_and_the_settings_in_force_are_printed(tmp_path: Path, capsys: pyte
 
 def test_every_setting_is_documented_where_it_is_declared() -> None:
     described = list(documented())
-    assert [name for name, _, _ in described] == [field.name for field in dataclasses.fields(Settings)]
+    assert [name for name, _, _ in described] == list(Settings.__struct_fields__)
     assert all(text[0].isalpha() and text.endswith(".") for _, _, text in described)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gputop.model.snapshot import Event, GpuSample, ProcessStatic, Snapshot
 from tests.scenes import GIB, HOST, T0, Watch, badges, gpu, snap, steady, train, workers

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.model.snapshot import GpuSample, HostSample, ProcessSample, Snapshot
 from gputop.monitor import Frame, Monitor
@@ -45,14 +46,14 @@ def looks(count: int) -> settings:
     )
 
 
-def same(kind: type, before: Any, after: Any) -> None:
+def same(kind: type[Struct], before: Any, after: Any) -> None:
     """All that is absent stays absent, whole numbers stay what they are, others keep three digits."""
-    for field in fields(kind):
-        a, b = getattr(before, field.name), getattr(after, field.name)
+    for name in kind.__struct_fields__:
+        a, b = getattr(before, name), getattr(after, name)
         if isinstance(a, float) and b is not None and not isinstance(b, str):
-            assert b == pytest.approx(a, rel=1e-3, abs=1e-3), field.name
+            assert b == pytest.approx(a, rel=1e-3, abs=1e-3), name
         elif isinstance(a, (int, float)) or a is None:
-            assert a == b, field.name
+            assert a == b, name
 
 
 @looks(60)

@@ -8,10 +8,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gputop.headless import record
 from gputop.job import JobResult, run_job

@@ -264,7 +264,7 @@ def test_an_xid_is_an_event_and_stays_as_the_last_one(nvml_scenario: MakeScenari
     scenario = nvml_scenario(2)
     scenario.gpus[1].xids = [63, 94]
     run = Run(scenario, "live", "0.6")
-    assert [(e["kind"], e["gpu"], e["text"]) for e in run.snapshots[0]["events"]] == [
+    assert [(e["kind"], e["gpu"], e["text"]) for e in run.snapshots[1]["events"]] == [
         ("xid", 1, "Xid 63"),
         ("xid", 1, "Xid 94"),
     ]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.monitor import Frame

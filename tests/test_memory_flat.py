@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from gputop.monitor import Monitor
 from gputop.paint.main_screen import Painter

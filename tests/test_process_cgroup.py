@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.sources.cgroup import Throttling, cgroup_folders, cgroup_text, cpu_quota, memory_limit
+from gputop.sources.cgroup import MemoryLimit, Throttling, cgroup_folders, cgroup_text, cpu_quota, memory_limit
 from tests.proc_trees.fake_proc import FakeProc
 
 _V2 = "0::/job/step\n"
@@ -58,7 +58,7 @@ def test_limits_are_found_on_any_ancestor(fake: FakeProc, text: str, write: obje
     write(fake, 0, 0)
     folders = cgroup_folders(text, str(fake.sys))
     assert cpu_quota(folders) == 1.5
-    assert memory_limit(folders) == (1000, 800)
+    assert memory_limit(folders) == MemoryLimit(1000, 800)
 
 
 @pytest.mark.parametrize(("text", "write"), [(_V2, _v2), (_V1, _v1)])

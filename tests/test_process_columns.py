@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from itertools import pairwise
 
 import pytest
@@ -17,9 +16,9 @@ from gputop.paint.text import cells
 HUGE = ProcessSample(
     4194304,
     **{
-        f.name: 9.99e14
-        for f in fields(ProcessSample)
-        if f.name in PROCESS_METRICS and PROCESS_METRICS[f.name].unit in ("bytes", "bytes/s", "s", "count")
+        name: 9.99e14
+        for name in ProcessSample.__struct_fields__
+        if name in PROCESS_METRICS and PROCESS_METRICS[name].unit in ("bytes", "bytes/s", "s", "count")
     },
     gpu=15,
     cpu_pct=25600.0,

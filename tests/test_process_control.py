@@ -65,9 +65,9 @@ def test_a_signal_is_sent_without_the_newer_system_calls(
 
 
 def test_a_pid_that_was_given_to_another_process_gets_no_signal(child: subprocess.Popen[bytes]) -> None:
-    pid, starttime = _identity(child.pid)
+    starttime = _identity(child.pid).starttime
     assert starttime is not None
-    outcome = ProcessControl().send(Identity(pid, starttime - 1), signal.SIGKILL)
+    outcome = ProcessControl().send(Identity(child.pid, starttime - 1), signal.SIGKILL)
     assert not outcome.sent
     assert "another process" in outcome.reason
     assert child.poll() is None
@@ -130,8 +130,8 @@ def test_an_environment_is_read_and_sorted(child: subprocess.Popen[bytes]) -> No
 
 def test_the_environment_of_another_or_ended_process_is_never_shown(child: subprocess.Popen[bytes]) -> None:
     control = ProcessControl()
-    pid, starttime = _identity(child.pid)
-    for identity in (Identity(pid, (starttime or 0) + 1), Identity(pid, None), _dead()):
+    starttime = _identity(child.pid).starttime
+    for identity in (Identity(child.pid, (starttime or 0) + 1), Identity(child.pid, None), _dead()):
         environment = control.environment(identity)
         assert environment.variables == ()
         assert environment.reason

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from textual.app import App, ComposeResult
 
 from gputop.model.inspection import Identity
@@ -298,7 +298,7 @@ async def test_the_screen_reads_threads_while_it_is_open() -> None:
         await pilot.pause()
         assert "reading them" in "\n".join(app.rows())
         (reader,) = app.readers
-        assert reader.identity == (p.pid, p.starttime) and reader.asked
+        assert reader.identity == Identity(p.pid, p.starttime) and reader.asked
         reader.latest = THREADS
         screen = app.screen
         assert isinstance(screen, ProcessDetailsScreen)

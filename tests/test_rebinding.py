@@ -48,7 +48,7 @@ def test_an_action_gets_the_users_keys_and_the_help_shows_them() -> None:
     keys, problems = rebound(SMALL, {"quit": "x, ctrl+q", "pause": "?"})
     assert not problems
     assert keys[0].keys == "x,ctrl+q"
-    assert keys[1][:3] == ("pause", "question_mark", "?")
+    assert (keys[1].id, keys[1].keys, keys[1].shown) == ("pause", "question_mark", "?")
     assert shown_key("left_square_bracket") == "["
     assert shown_key("ctrl+left_square_bracket") == "ctrl+["
 

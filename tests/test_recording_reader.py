@@ -7,10 +7,10 @@ import json
 import os
 import random
 import zlib
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gputop.recording.encode import Encoder, rounded
 from gputop.recording.format import RecordingError

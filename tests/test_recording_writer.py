@@ -8,10 +8,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gputop.model.snapshot import Event, Snapshot
 from gputop.recording import writer as writer_module

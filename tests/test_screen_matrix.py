@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import cache
 
 import pytest
+from msgspec.structs import replace
 
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import GpuSample, OwnCost

@@ -90,7 +90,7 @@ def test_what_a_viewer_does_not_get_are_actions_that_exist() -> None:
 
 
 def test_the_theme_that_was_asked_for_counts_in_the_browser_too() -> None:
-    assert browser(Settings())[:2] == ("truecolor", "dark")
+    assert (browser(Settings()).depth, browser(Settings()).theme) == ("truecolor", "dark")
     assert browser(Settings(theme="light")).theme == "light"
     assert browser(Settings(no_color=True)).glyphs.name == "mono"
     assert browser(Settings(ascii=True)).glyphs.name == "ascii"

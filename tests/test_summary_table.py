@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from gputop.model.snapshot import ProcessSample, ProcessStatic
 from gputop.monitor import Frame

@@ -74,7 +74,7 @@ def test_levels_keep_colours_of_their_own_in_fewer_colours(theme: Theme, depth: 
 def test_sixteen_colours_and_none_still_tell_levels_apart() -> None:
     ansi, mono = THEMES["ansi"], THEMES["mono"]
     assert len({sgr(ansi.look(style), ansi, "16") for style in LEVELS}) == len(LEVELS)
-    assert len({ansi.look(style)[:2] for style in AREAS}) == len(AREAS)
+    assert len({(ansi.look(style).fg, ansi.look(style).bg) for style in AREAS}) == len(AREAS)
     codes = {sgr(mono.look(style), mono, "none") for style in mono.looks}
     assert not any(part in code for code in codes for part in ("3", "4", "9"))
     assert mono.look("dim").faint

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Collection
 from typing import NoReturn
 
 from gputop import __version__
 from gputop.output.messages import say
 
 USAGE_ERROR = 2
+SHOW_ALL = frozenset({"-h", "--help", "--man"})
 
 
 class _Parser(argparse.ArgumentParser):
@@ -55,8 +57,136 @@ def _common() -> _Parser:
     return parser
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+def _filterable(command: argparse.ArgumentParser) -> None:
+    text = 'show these processes only: "gpu:3 user:ml mem>10G verdict:starved name~train !state:D"'
+    command.add_argument("--filter", metavar="TERMS", default=argparse.SUPPRESS, help=text)
+
+
+def _demo(command: argparse.ArgumentParser) -> None:
+    command.add_argument("scenario", nargs="?", help="one scenario instead of the whole node")
+    _filterable(command)
+    command.add_argument("--list", action="store_true", help="name the scenarios")
+    command.add_argument("--seed", type=int, default=0, help="another run of the same scenario")
+
+
+def _once(command: argparse.ArgumentParser) -> None:
+    _filterable(command)
+    form = command.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON object")
+    form.add_argument("--csv", action="store_true", help="one row a GPU")
+
+
+def _doctor(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def _diagnose(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", nargs="?", help="a recording; without it this machine is watched")
+    command.add_argument("--for", dest="duration", default="30s", metavar="TIME", help="watch so long (default 30s)")
+    command.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def _record(command: argparse.ArgumentParser) -> None:
+    command.add_argument("-o", "--output", default=".", metavar="FILE|DIR", help="where to (default: this directory)")
+    command.add_argument("--for", dest="duration", metavar="TIME", help="end after this time")
+    command.add_argument("--max-size", metavar="SIZE", help="keep at most so much in the directory")
+    command.add_argument("--redact", action="store_true", help="keep command lines and user names out of it")
+
+
+def _replay(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", help="a recording, or a directory of them")
+    _filterable(command)
+    command.add_argument("--at", metavar="TIME", help="begin there: 12:03, -10m, +1h, an ISO date")
+    command.add_argument("--speed", type=float, default=1.0, metavar="N", help="recorded seconds in one second")
+    command.add_argument("--loop", action="store_true", help="begin again at the end")
+
+
+def _run(command: argparse.ArgumentParser) -> None:
+    command.add_argument("-o", "--output", metavar="FILE", help="keep the recording")
+    command.add_argument("--report", metavar="FILE", help="write the report to FILE.md, .json or .txt as well")
+    command.add_argument("--redact", action="store_true", help="keep command lines and user names out of the recording")
+    command.add_argument("job", nargs=argparse.REMAINDER, metavar="-- COMMAND …", help="the job and its arguments")
+
+
+def _report(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", help="a recording")
+    report_form = command.add_mutually_exclusive_group()
+    report_form.add_argument("--json", action="store_true", help="one JSON object")
+    report_form.add_argument("--markdown", action="store_true", help="Markdown")
+
+
+def _compare(command: argparse.ArgumentParser) -> None:
+    command.add_argument("before", help="a recording")
+    command.add_argument("after", help="a recording")
+    command.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def _dump(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", help="a recording")
+    dump_form = command.add_mutually_exclusive_group()
+    dump_form.add_argument("--csv", action="store_true", help="one row a GPU and frame (the default)")
+    dump_form.add_argument("--json", action="store_true", help="one object a frame")
+    command.add_argument("--begin", metavar="TIME", help="12:03, -10m, an ISO date or Unix seconds")
+    command.add_argument("--end", metavar="TIME", help="likewise")
+    command.add_argument("--columns", metavar="KEYS", help="catalogue keys, separated by commas")
+
+
+def _mark(command: argparse.ArgumentParser) -> None:
+    command.add_argument("text", nargs="+", help="what happened")
+
+
+def _config(command: argparse.ArgumentParser) -> None:
+    config_form = command.add_mutually_exclusive_group()
+    config_form.add_argument("--path", action="store_true", help="where the configuration file is, or would be")
+    config_form.add_argument("--init", action="store_true", help="write one with every setting commented out")
+    config_form.add_argument("--check", action="store_true", help="say what is wrong with it, line by line")
+
+
+def _completion(command: argparse.ArgumentParser) -> None:
+    command.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh"), help="bash, zsh, fish or tcsh")
+
+
+def _serve(command: argparse.ArgumentParser) -> None:
+    command.add_argument("source", nargs="?", help="demo, or a recording; without it this machine is watched")
+    command.add_argument("scenario", nargs="?", help="with demo: one scenario instead of the whole node")
+    command.add_argument("--port", type=int, default=8000, metavar="N", help="port (default 8000; 0: any free one)")
+
+
+def _screenshot(command: argparse.ArgumentParser) -> None:
+    command.add_argument("source", help="demo, or a recording")
+    command.add_argument("scenario", nargs="?", help="with demo: one scenario instead of the whole node")
+    command.add_argument("-o", "--output", required=True, metavar="FILE", help="FILE.svg, .png, .txt or .ans")
+    command.add_argument("--at", metavar="TIME", help="of a recording: 12:03, -10m, an ISO date (default: its end)")
+    command.add_argument("--size", default="160x48", metavar="WxH", help="columns x rows (default 160x48)")
+    command.add_argument("--gpu", metavar="N", help="select this GPU")
+
+
+COMMANDS = {
+    "demo": ("a simulated node, on any machine", _demo),
+    "once": ("one measured snapshot, as a table or as data", _once),
+    "doctor": ("what can be measured here, why not, and how to mend it", _doctor),
+    "diagnose": ("verdicts in words, live or on a recording", _diagnose),
+    "record": ("record without a screen", _record),
+    "replay": ("the screen on a recording", _replay),
+    "run": ("run a job, watch its GPUs, report at its end", _run),
+    "report": ("where the GPU time of a recording went", _report),
+    "compare": ("what a change made better or worse", _compare),
+    "dump": ("a recording as data", _dump),
+    "mark": ("a mark for running recorders and screens", _mark),
+    "config": ("the settings in force, or the file that they come from", _config),
+    "completion": ("completion for your shell, to be sourced or installed", _completion),
+    "serve": ("the screen in a browser: read-only, on this machine's loopback", _serve),
+    "screenshot": ("a picture of the screen, without a terminal", _screenshot),
+}
+"""Each command: what it is for, and what adds its arguments to a parser."""
+
+
+def parser(words: Collection[str] | None = None) -> argparse.ArgumentParser:
+    """The whole command line; of these words, that of the commands that they name.
+
+    The parsers of the others are 5 ms of every start. Words that ask for help or name no command get them all, for the
+    texts that list them.
+    """
     common = _common()
     top = _Parser(
         prog="gputop",
@@ -67,97 +197,13 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"gputop {__version__}")
     top.add_argument("--man", action=_ManPage, nargs=0, help="print the manual page: gputop --man | man -l -")
+    top.set_defaults(command=None)
+    _filterable(top)
+    if words is not None and not words:
+        return top
+    named = [] if words is None or SHOW_ALL.intersection(words) else [name for name in COMMANDS if name in words]
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
-
-    def command(name: str, text: str) -> argparse.ArgumentParser:
-        return commands.add_parser(name, help=text, description=text, parents=[common])
-
-    def filterable(command: argparse.ArgumentParser) -> None:
-        text = 'show these processes only: "gpu:3 user:ml mem>10G verdict:starved name~train !state:D"'
-        command.add_argument("--filter", metavar="TERMS", default=argparse.SUPPRESS, help=text)
-
-    filterable(top)
-    demo = command("demo", "a simulated node, on any machine")
-    demo.add_argument("scenario", nargs="?", help="one scenario instead of the whole node")
-    filterable(demo)
-    demo.add_argument("--list", action="store_true", help="name the scenarios")
-    demo.add_argument("--seed", type=int, default=0, help="another run of the same scenario")
-
-    once = command("once", "one measured snapshot, as a table or as data")
-    filterable(once)
-    form = once.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="one JSON object")
-    form.add_argument("--csv", action="store_true", help="one row a GPU")
-
-    doctor = command("doctor", "what can be measured here, why not, and how to mend it")
-    doctor.add_argument("--json", action="store_true", help="one JSON object")
-
-    diagnose = command("diagnose", "verdicts in words, live or on a recording")
-    diagnose.add_argument("file", nargs="?", help="a recording; without it this machine is watched")
-    diagnose.add_argument("--for", dest="duration", default="30s", metavar="TIME", help="watch so long (default 30s)")
-    diagnose.add_argument("--json", action="store_true", help="one JSON object")
-
-    record = command("record", "record without a screen")
-    record.add_argument("-o", "--output", default=".", metavar="FILE|DIR", help="where to (default: this directory)")
-    record.add_argument("--for", dest="duration", metavar="TIME", help="end after this time")
-    record.add_argument("--max-size", metavar="SIZE", help="keep at most so much in the directory")
-    record.add_argument("--redact", action="store_true", help="keep command lines and user names out of it")
-
-    replay = command("replay", "the screen on a recording")
-    replay.add_argument("file", help="a recording, or a directory of them")
-    filterable(replay)
-    replay.add_argument("--at", metavar="TIME", help="begin there: 12:03, -10m, +1h, an ISO date")
-    replay.add_argument("--speed", type=float, default=1.0, metavar="N", help="recorded seconds in one second")
-    replay.add_argument("--loop", action="store_true", help="begin again at the end")
-
-    job = command("run", "run a job, watch its GPUs, report at its end")
-    job.add_argument("-o", "--output", metavar="FILE", help="keep the recording")
-    job.add_argument("--report", metavar="FILE", help="write the report to FILE.md, .json or .txt as well")
-    job.add_argument("--redact", action="store_true", help="keep command lines and user names out of the recording")
-    job.add_argument("job", nargs=argparse.REMAINDER, metavar="-- COMMAND …", help="the job and its arguments")
-
-    report = command("report", "where the GPU time of a recording went")
-    report.add_argument("file", help="a recording")
-    report_form = report.add_mutually_exclusive_group()
-    report_form.add_argument("--json", action="store_true", help="one JSON object")
-    report_form.add_argument("--markdown", action="store_true", help="Markdown")
-
-    compare = command("compare", "what a change made better or worse")
-    compare.add_argument("before", help="a recording")
-    compare.add_argument("after", help="a recording")
-    compare.add_argument("--json", action="store_true", help="one JSON object")
-
-    dump = command("dump", "a recording as data")
-    dump.add_argument("file", help="a recording")
-    dump_form = dump.add_mutually_exclusive_group()
-    dump_form.add_argument("--csv", action="store_true", help="one row a GPU and frame (the default)")
-    dump_form.add_argument("--json", action="store_true", help="one object a frame")
-    dump.add_argument("--begin", metavar="TIME", help="12:03, -10m, an ISO date or Unix seconds")
-    dump.add_argument("--end", metavar="TIME", help="likewise")
-    dump.add_argument("--columns", metavar="KEYS", help="catalogue keys, separated by commas")
-
-    mark = command("mark", "a mark for running recorders and screens")
-    mark.add_argument("text", nargs="+", help="what happened")
-
-    config = command("config", "the settings in force, or the file that they come from")
-    config_form = config.add_mutually_exclusive_group()
-    config_form.add_argument("--path", action="store_true", help="where the configuration file is, or would be")
-    config_form.add_argument("--init", action="store_true", help="write one with every setting commented out")
-    config_form.add_argument("--check", action="store_true", help="say what is wrong with it, line by line")
-
-    completion = command("completion", "completion for your shell, to be sourced or installed")
-    completion.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh"), help="bash, zsh, fish or tcsh")
-
-    serve = command("serve", "the screen in a browser: read-only, on this machine's loopback")
-    serve.add_argument("source", nargs="?", help="demo, or a recording; without it this machine is watched")
-    serve.add_argument("scenario", nargs="?", help="with demo: one scenario instead of the whole node")
-    serve.add_argument("--port", type=int, default=8000, metavar="N", help="port (default 8000; 0: any free one)")
-
-    shot = command("screenshot", "a picture of the screen, without a terminal")
-    shot.add_argument("source", help="demo, or a recording")
-    shot.add_argument("scenario", nargs="?", help="with demo: one scenario instead of the whole node")
-    shot.add_argument("-o", "--output", required=True, metavar="FILE", help="FILE.svg, .png, .txt or .ans")
-    shot.add_argument("--at", metavar="TIME", help="of a recording: 12:03, -10m, an ISO date (default: its end)")
-    shot.add_argument("--size", default="160x48", metavar="WxH", help="columns x rows (default 160x48)")
-    shot.add_argument("--gpu", metavar="N", help="select this GPU")
+    for name in named or COMMANDS:
+        text, add_arguments = COMMANDS[name]
+        add_arguments(commands.add_parser(name, help=text, description=text, parents=[common]))
     return top

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from gputop.monitor import Frame
 from gputop.paint.process_filter import NO_FILTER, Filter, FilterError, parse

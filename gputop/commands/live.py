@@ -8,8 +8,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from gputop.config import Settings
 from gputop.paint.terminal import Terminal, choose
@@ -45,9 +46,14 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     # The driver is asked while the rest is imported.
     source.open()
     from gputop.sources.marked import Marked
+
+    return show(args, Marked(source), settings, terminal, access=_access, passing=passing)
+
+
+def _access() -> ProcessAccess:
     from gputop.sources.process_control import ProcessControl
 
-    return show(args, Marked(source), settings, terminal, access=ProcessControl(), passing=passing)
+    return ProcessControl()
 
 
 def screen_terminal(settings: Settings) -> Terminal:
@@ -105,7 +111,7 @@ def show(
     *,
     monitor: Monitor | None = None,
     first: Frame | None = None,
-    access: ProcessAccess | None = None,
+    access: Callable[[], ProcessAccess] | None = None,
     passing: Filter | None = None,
     demo: bool = False,
 ) -> int:
@@ -124,13 +130,13 @@ def show(
     from gputop.tui.guard import TerminalGuard
 
     guard = TerminalGuard()
-    source.start(notify)
-    guard.watch_signals()
     drawn = app = None
     try:
         from gputop.commands import first_frame
         from gputop.monitor import Monitor
 
+        source.start(notify)
+        guard.watch_signals()
         monitor = monitor or Monitor(settings.interval)
         view = replace(first_view(settings, terminal, demo=demo, passing=passing), hint=first_hint(settings))
         if first is None and ready.wait(FIRST_WAIT_S) and (snapshot := source.poll()) is not None:
@@ -149,7 +155,7 @@ def show(
             monitor=monitor,
             first=first,
             replay_past=RecordedSource,
-            access=access,
+            access=access() if access else None,
             guard=guard,
             bell=settings.bell,
             keys=settings.keys,

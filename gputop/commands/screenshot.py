@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import re
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from gputop.commands.demo import PAST_S
 from gputop.config import Settings

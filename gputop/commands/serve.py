@@ -14,10 +14,11 @@ import secrets
 import shlex
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from msgspec.structs import asdict
 
 from gputop.config import Settings
 from gputop.output.messages import say
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 def viewer_command(args: argparse.Namespace, settings: Settings) -> str:
     """The shell command of one viewer's process."""
-    values = {field.name: getattr(settings, field.name) for field in fields(settings)}
+    values = asdict(settings)
     source = [part for part in (args.source, args.scenario) if part is not None]
     return shlex.join(
         ["exec", sys.executable, "-m", "gputop.commands.served", json.dumps(values, default=dict), *source]

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from gputop.commands.demo import PAST_S
 from gputop.commands.live import first_view

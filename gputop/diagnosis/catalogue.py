@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec import Struct
 
 from gputop.diagnosis.rules import BADGES, BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
 from gputop.diagnosis.rules.badges_gpu import LOST_CONDITION
 
 
-class VerdictRow(NamedTuple):
+class VerdictRow(Struct, frozen=True):
     """One verdict: when it is given, at which level, what helps."""
 
     id: str
@@ -19,7 +19,7 @@ class VerdictRow(NamedTuple):
     remedy: str
 
 
-class BadgeRow(NamedTuple):
+class BadgeRow(Struct, frozen=True):
     """One badge: when it is given and at which level."""
 
     id: str

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from msgspec.structs import replace
+
 from gputop.diagnosis.findings import Findings
 from gputop.diagnosis.host import HostReader, HostTick
 from gputop.diagnosis.peers import Peers
@@ -62,7 +64,7 @@ class Diagnoser:
             read.append((gpu, state, signals))
         peers = self._peers.observe([s for _, _, s in read if s is not None], ticks)
         if peers:
-            read = [(gpu, state, None if s is None else s._replace(peer=peers.get(s.gpu))) for gpu, state, s in read]
+            read = [(gpu, state, None if s is None else replace(s, peer=peers.get(s.gpu))) for gpu, state, s in read]
         self._read = read
         for gpu, state, signals in read:
             state.observe(t, interval, gpu, signals)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from statistics import median
 
 from gputop.diagnosis.signals import Leak
 from gputop.model.snapshot import ProcessSample
@@ -72,6 +71,9 @@ def growth(points: Points) -> tuple[float, float] | None:
     third = len(rises) / 3.0
     if any(sum(rises[round(i * third) : round((i + 1) * third)]) < LEAST_RISES for i in range(3)):
         return None
+    # Imported where a leak is suspected: the module brings fractions and decimals along.
+    from statistics import median
+
     slope = 60.0 * median((b[1] - a[1]) / (b[0] - a[0]) for i, a in enumerate(points) for b in list(points)[i + 1 :])
     r2 = _r2(points)
     return (slope, r2) if slope >= LEAST_SLOPE and r2 >= LEAST_R2 else None

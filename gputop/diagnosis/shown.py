@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec import Struct
 
 from gputop.diagnosis.attribution import IDLE_PCT, attribute
 from gputop.diagnosis.rules import STARVED, WORKS
@@ -22,7 +22,7 @@ FLAGGED_IDS = frozenset(rule.id for rule in WORKS)
 """Only these verdicts carry A or B; beside starvation the flag is a note."""
 
 
-class _Offer(NamedTuple):
+class _Offer(Struct, frozen=True):
     rule: Rule
     told: Told
     flag: Flag | None
@@ -80,7 +80,7 @@ class GpuState:
 
     def diagnosis(self, gpu: GpuSample, s: Signals | None, seconds: dict[State, float]) -> GpuDiagnosis:
         """The diagnosis as it stands."""
-        rule, told, _ = self._shown
+        rule, told = self._shown.rule, self._shown.told
         flag, level = self._paint.shown
         efficiency, reason = (None, told.evidence[0] if told.evidence else None) if s is None else _efficiency(s)
         notes = told.notes if s is None else _notes(s, told, rule)

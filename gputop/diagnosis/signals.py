@@ -6,7 +6,7 @@ host did is a share of the window (0–1), as in the bounds of ``attribution``. 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec import Struct
 
 from gputop.diagnosis.types import Flag
 
@@ -25,7 +25,7 @@ EFFICIENCY_UTIL = 10.0
 """Efficiency = SM / util × 100 means something from this util on (Packet.ai)."""
 
 
-class Pause(NamedTuple):
+class Pause(Struct, frozen=True):
     """A run of samples without any kernel: when it ended, how long it was, what the job's tree wrote meanwhile."""
 
     ended: float
@@ -33,7 +33,7 @@ class Pause(NamedTuple):
     write_bytes_per_s: float | None
 
 
-class Leak(NamedTuple):
+class Leak(Struct, frozen=True):
     """Device memory of one process that only ever grows."""
 
     pid: int
@@ -44,7 +44,7 @@ class Leak(NamedTuple):
     full_in_s: float | None
 
 
-class Peer(NamedTuple):
+class Peer(Struct, frozen=True):
     """One GPU of a job that does more than the others, which wait for it. ``measure`` is "SM" or "power"."""
 
     straggler: int
@@ -54,7 +54,7 @@ class Peer(NamedTuple):
     gpus: int
 
 
-class Signals(NamedTuple):
+class Signals(Struct, frozen=True):
     """One GPU over the window. Shares 0–1 unless the name or the comment says otherwise."""
 
     t: float

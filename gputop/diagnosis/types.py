@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 Level = Literal["green", "info", "yellow", "red", "grey", "grey-green"]
 Flag = Literal["A", "B"]
@@ -15,8 +16,7 @@ STATES: tuple[State, ...] = ("working", "busy_not_working", "starved", "idle_all
 NOT_WORK: tuple[State, ...] = ("busy_not_working", "starved", "idle_allocated", "idle")
 
 
-@dataclass(frozen=True, slots=True)
-class Badge:
+class Badge(Struct, frozen=True):
     """A remark beside the verdict. ``sticky`` badges stay until they are acknowledged."""
 
     id: str
@@ -27,8 +27,7 @@ class Badge:
     sticky: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Attribution:
+class Attribution(Struct, frozen=True):
     """What the host did while the GPU was idle, as shares of that idle time in percent; None is not known.
 
     ``idle_pct`` is the share of the window in which no kernel ran. ``loaders`` counts the workers.
@@ -48,8 +47,7 @@ class Attribution:
     correlation: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GpuDiagnosis:
+class GpuDiagnosis(Struct, frozen=True):
     """The verdict on one GPU as it stands, with what proves it and what to do.
 
     ``title`` is the verdict in words ("starved: dataloader, CPU-bound"); for a busy-not-working verdict it is the
@@ -82,8 +80,7 @@ class GpuDiagnosis:
     timeline: tuple[tuple[float, str, Flag | None], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """A change of a verdict or a badge: when, on which GPU, what, why and what to do."""
 
     t: float
@@ -99,8 +96,7 @@ class Finding:
     sticky: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Waste:
+class Waste(Struct, frozen=True):
     """Measured GPU time by state, over all GPUs, in seconds.
 
     ``recent_*`` cover at most the last ten minutes: of ``recent_gpus`` GPUs' time, ``recent_not_work_gpus`` was not

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from msgspec import Struct
 
 from gputop.model.snapshot import GpuSample
 
@@ -13,7 +15,7 @@ _HEAT, _BRAKE, _HARDWARE, _CAP = 0x60, 0x80, 0x08, 0x04
 """Bits of ``metrics.THROTTLE_REASONS``."""
 
 
-class Work(NamedTuple):
+class Work(Struct, frozen=True):
     """How hard the arithmetic pipes or the memory were driven, in percent, and which of the two it was."""
 
     pct: float

@@ -6,21 +6,21 @@ reason says why and what would help; nothing is guessed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from msgspec import Struct
 
 from gputop.model.threads import WatchedThreads
 
 
-class Identity(NamedTuple):
+class Identity(Struct, frozen=True):
     """A process that cannot be mistaken for a later one with the same pid. ``starttime`` as in ``ProcessSample``."""
 
     pid: int
     starttime: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class SignalOutcome:
+class SignalOutcome(Struct, frozen=True):
     """Whether a signal was sent; ``reason`` says why not, in one line with what would help."""
 
     identity: Identity
@@ -28,8 +28,7 @@ class SignalOutcome:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(Struct, frozen=True):
     """The environment that a process was started with, sorted by name; ``reason`` where it cannot be read."""
 
     identity: Identity
@@ -37,8 +36,7 @@ class Environment:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadSight:
+class ThreadSight(Struct, frozen=True):
     """One thread as the kernel shows it. ``channel`` is the kernel function that it sleeps in, where permitted."""
 
     tid: int
@@ -48,16 +46,14 @@ class ThreadSight:
     channel: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Stack:
+class Stack(Struct, frozen=True):
     """The Python stack of one thread at one moment, innermost frame first: (function, file, line)."""
 
     frames: tuple[tuple[str, str, int], ...]
     active: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessSight:
+class ProcessSight(Struct, frozen=True):
     """What was seen of one process: its threads, and its main thread's stack each time that it was looked at.
 
     ``reason`` says why there is no stack, ``help`` what would give one.
@@ -70,8 +66,7 @@ class ProcessSight:
     help: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DeepLook:
+class DeepLook(Struct, frozen=True):
     """A process and, where it has one, a loader of it. ``argv`` and ``folder`` are how it was started, if visible."""
 
     process: ProcessSight

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from msgspec import Struct
 
 Unit = Literal["pct", "bytes", "bytes/s", "W", "J", "C", "MHz", "s", "count", "flags", "bool", "text", "id"]
 Kind = Literal["gauge", "counter", "ratio", "fact"]
 
 
-class Metric(NamedTuple):
+class Metric(Struct, frozen=True):
     """One row of the catalogue. ``low`` and ``high`` bound a believable value; None means unbounded."""
 
     key: str

@@ -7,9 +7,10 @@ value that was not measured is None, and ``unavailable`` says why by key; it is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
+
+from msgspec import Struct, field
 
 Role = Literal["gpu", "loader", "helper", "orphan"]
 SmSource = Literal["gpm", "dcgm-exporter", "dcgmi", "bound", "none"]
@@ -28,8 +29,7 @@ def _nothing_late() -> Mapping[str, float]:
     return NOTHING_LATE
 
 
-@dataclass(frozen=True, slots=True)
-class GpuStatic:
+class GpuStatic(Struct, frozen=True):
     """Facts of one GPU that do not change while it is watched. Keys as in ``metrics.GPU_STATIC``."""
 
     index: int
@@ -45,8 +45,7 @@ class GpuStatic:
     mig_instance: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GpuSample:
+class GpuSample(Struct, frozen=True):
     """One GPU at one moment. Keys and units as in ``metrics.GPU_METRICS``, ``SM_PROVENANCE`` and ``GPU_STATE``."""
 
     static: GpuStatic
@@ -100,8 +99,7 @@ class GpuSample:
     unavailable: Mapping[str, str] = field(default_factory=nothing_missing)
 
 
-@dataclass(frozen=True, slots=True)
-class HostSample:
+class HostSample(Struct, frozen=True):
     """The machine around the GPUs. Keys and units as in ``metrics.HOST_METRICS``."""
 
     cpu_pct: float | None = None
@@ -120,8 +118,7 @@ class HostSample:
     unavailable: Mapping[str, str] = field(default_factory=nothing_missing)
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessStatic:
+class ProcessStatic(Struct, frozen=True):
     """Facts of one process that do not change while it lives. Keys as in ``metrics.PROCESS_STATIC``."""
 
     user: str | None = None
@@ -133,8 +130,7 @@ class ProcessStatic:
     why: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessSample:
+class ProcessSample(Struct, frozen=True):
     """One process on one GPU. A process with contexts on several GPUs has one sample for each of them.
 
     Keys and units as in ``metrics.PROCESS_METRICS``. ``starttime`` is None when /proc does not show the process
@@ -171,8 +167,7 @@ class ProcessSample:
     unavailable: Mapping[str, str] = field(default_factory=nothing_missing)
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """Where the numbers come from."""
 
     hostname: str
@@ -181,16 +176,14 @@ class Machine:
     source: Literal["local", "simulated", "recorded"] = "local"
 
 
-@dataclass(frozen=True, slots=True)
-class OwnCost:
+class OwnCost(Struct, frozen=True):
     """What gputop itself takes: CPU in percent of one core since the last snapshot, resident memory in bytes."""
 
     cpu_pct: float | None = None
     rss_bytes: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """Something that happened at a moment: a mark of the user, a lost GPU, an Xid. ``gpu`` is an index or None."""
 
     t: float
@@ -199,8 +192,7 @@ class Event:
     gpu: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """Everything measured at one moment.
 
     ``t`` is Unix time in seconds. ``interval_s`` is the distance that the source aims at. ``stale`` names each

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from msgspec import Struct
 
 
-class ThreadSample(NamedTuple):
+class ThreadSample(Struct, frozen=True):
     """One thread. ``run_pct`` and ``wait_pct`` are time on a core and queued for one, percent of one core.
 
     Both are None at the first reading and where the kernel keeps no scheduler times; ``waiting_on`` is one of
@@ -22,7 +24,7 @@ class ThreadSample(NamedTuple):
     wait_ns: int | None = None
 
 
-class ThreadList(NamedTuple):
+class ThreadList(Struct, frozen=True):
     """The threads that were read, and how many there are in all; ``reason`` says why there are none.
 
     ``t`` is seconds on the reader's clock.

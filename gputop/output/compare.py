@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from gputop.diagnosis.types import NOT_WORK, STATES, State
 from gputop.output.gpu_account import GpuReport
@@ -19,8 +20,7 @@ _SAME_RATIO = 0.02
 """Differences below one point, or below 2 % of a quantity without a scale, are called the same."""
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """One measure before and after. ``unit`` is ``%`` (compared in points) or a unit (compared in ratio)."""
 
     key: str
@@ -36,8 +36,7 @@ class Difference:
         return None if self.before is None or self.after is None else self.after - self.before
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """Every measure of two reports, and the findings that went and came."""
 
     before: JobReport

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from gputop.diagnosis.types import STATES, GpuDiagnosis, State
 from gputop.model.derived import work
@@ -16,8 +17,7 @@ LEAST_UTIL_PCT = 10.0
 _J_PER_KWH = 3.6e6
 
 
-@dataclass(frozen=True, slots=True)
-class GpuReport:
+class GpuReport(Struct, frozen=True):
     """One GPU over the whole time. Means are weighted by time; None where nothing was measured.
 
     ``energy_from`` says whether energy is the difference of the board's counter or the integral of its power.

@@ -6,8 +6,9 @@ Built frame by frame in constant memory. Money appears only at the reader's own 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from gputop.diagnosis.types import NOT_WORK, STATES, GpuDiagnosis, Level, State
 from gputop.model.history import GAP_INTERVALS
@@ -21,8 +22,7 @@ _MOST_MARKS = 256
 _TOLD: tuple[Level, ...] = ("red", "yellow", "info")
 
 
-@dataclass(frozen=True, slots=True)
-class FindingReport:
+class FindingReport(Struct, frozen=True):
     """A verdict or badge worth telling: how long in all, in how many spells, first when; evidence of the last one."""
 
     gpu: int
@@ -37,8 +37,7 @@ class FindingReport:
     remedy: str
 
 
-@dataclass(frozen=True, slots=True)
-class JobReport:
+class JobReport(Struct, frozen=True):
     """The whole report. ``price`` is per GPU-hour in the reader's currency; ``command`` and ``exit_code`` are a run's.
 
     ``top_remedy`` is what to do about the finding that took the most GPU time.

@@ -104,12 +104,12 @@ def report_data(report: JobReport) -> dict[str, Any]:
         "price_per_gpu_hour": report.price,
         "cost": None if report.price is None else {state: value * report.price for state, value in hours.items()},
         "gpus": [
-            {key: getattr(gpu, key) for key in GpuReport.__dataclass_fields__ if key != "seconds"}
+            {key: getattr(gpu, key) for key in GpuReport.__struct_fields__ if key != "seconds"}
             | {"seconds": dict(gpu.seconds)}
             for gpu in report.gpus
         ],
         "findings": [
-            {key: getattr(finding, key) for key in FindingReport.__dataclass_fields__} for finding in report.findings
+            {key: getattr(finding, key) for key in FindingReport.__struct_fields__} for finding in report.findings
         ],
         "top_remedy": report.top_remedy,
         "marks": [{"t": mark.t, "text": mark.text} for mark in report.marks],

@@ -6,8 +6,9 @@ The head and the foot stay; the blocks between them scroll. Only the blocks that
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.paint.glyphs import Glyphs, ascii_only
 from gputop.paint.line import Line, Row, Span
@@ -22,8 +23,7 @@ LEAST_CHART = 8
 FAR_COLUMNS = 10
 
 
-@dataclass(frozen=True, slots=True)
-class DetailsView:
+class DetailsView(Struct, frozen=True):
     """State of a detail screen. ``first`` is the first row shown of what scrolls; ``cursor_t`` is Unix time."""
 
     view: View
@@ -31,7 +31,7 @@ class DetailsView:
     cursor_t: float | None = None
 
 
-class DetailsPainted(NamedTuple):
+class DetailsPainted(Struct, frozen=True):
     """Rows in exactly the asked size, how far the middle can scroll, how many of its rows show, and the time axis."""
 
     rows: list[Row]
@@ -40,7 +40,7 @@ class DetailsPainted(NamedTuple):
     axis: TimeAxis
 
 
-class Block(NamedTuple):
+class Block(Struct, frozen=True):
     """So many rows of the part that scrolls, painted when they are seen."""
 
     rows: int

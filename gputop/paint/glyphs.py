@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Glyphs:
+class Glyphs(Struct, frozen=True):
     """One set. ``lower`` are the nine heights of a cell; with ``solid`` False a boundary cannot lie inside a cell."""
 
     name: str

@@ -6,8 +6,8 @@ Every series is read once a paint; the chart, the label beside it and the line o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from gputop.diagnosis.rows import pcie_capacity
 from gputop.model.snapshot import GpuSample
@@ -32,8 +32,7 @@ MARK_SERIES = (
 """Letter, style, series and legend of what slows a GPU down, the worst first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(Struct, frozen=True):
     """Columns of history of one GPU, each read once; ``at`` gives the value at the cursor, or the newest one."""
 
     frame: Frame
@@ -57,7 +56,7 @@ class Series:
         return value
 
 
-class Chart(NamedTuple):
+class Chart(Struct, frozen=True):
     """One area chart: series, label, style, the top of its scale with its label, and how a value is written."""
 
     name: str

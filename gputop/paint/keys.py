@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec import Struct
 
 
-class Key(NamedTuple):
+class Key(Struct, frozen=True):
     """A binding: id (stable, for remapping), keys in Textual's names, as shown, what it does, section of the help."""
 
     id: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec import Struct
 
 from gputop.paint.text import cells
 
@@ -10,7 +10,7 @@ Span = tuple[str, str]
 Row = tuple[Span, ...]
 
 
-class Target(NamedTuple):
+class Target(Struct, frozen=True):
     """What a click on a row means: ``kind`` is gpu, process, header or finding; ``key`` names which one.
 
     Where several stand side by side, ``beside`` has the column at which each ends, and its key.
@@ -27,7 +27,7 @@ class Target(NamedTuple):
         return next((Target(self.kind, key) for end, key in self.beside if column < end), None)
 
 
-class Painted(NamedTuple):
+class Painted(Struct, frozen=True):
     """A painted screen: rows of equal width, and for each row what it stands for (None: nothing)."""
 
     rows: list[Row]

@@ -6,8 +6,8 @@ processes; what is left makes panes taller. The result has exactly the asked siz
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import NamedTuple
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.monitor import Frame
 from gputop.paint import big_pane, gpu_list, header, hint, host, layout, panes, process_table
@@ -163,7 +163,7 @@ def _columns(width: int, gpus: int) -> int:
     return max(1, min(width // LEAST_PANE_WIDTH, 3, gpus)) if width >= 2 * LEAST_PANE_WIDTH + 8 else 1
 
 
-class _Block(NamedTuple):
+class _Block(Struct, frozen=True):
     position: int
     rows: int
 
@@ -195,7 +195,8 @@ def _panes(out: _Rows, frame: Frame, view: View, width: int, processes: int) -> 
 
 def _stack(out: _Rows, frame: Frame, view: View, width: int, blocks: list[_Block], selected: int) -> None:
     labels = max(len(gpu_label(gpu)) for gpu in frame.snapshot.gpus)
-    for position, rows in blocks:
+    for block in blocks:
+        position, rows = block.position, block.rows
         target = Target("gpu", frame.snapshot.gpus[position].static.uuid)
         if rows == 1:
             chart = round((width - panes.LABEL_WIDTH) * 0.3)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from gputop.model.snapshot import ProcessSample
 from gputop.monitor import Frame
@@ -29,8 +29,7 @@ LANES: tuple[tuple[str, str, str], ...] = (
 """Label, series of the process history, style."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessSeries:
+class ProcessSeries(Struct, frozen=True):
     """Columns of one process's history, each read once; ``now`` is its newest sample, None when it has ended."""
 
     frame: Frame
@@ -55,7 +54,7 @@ class ProcessSeries:
         return value
 
 
-class _Chart(NamedTuple):
+class _Chart(Struct, frozen=True):
     name: str
     label: str
     style: str

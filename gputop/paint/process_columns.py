@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.model.metric import Unit
 from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC
@@ -24,7 +26,7 @@ LEAST_COLUMNS = 3
 MOST_STATES = "RDSTZ?"
 
 
-class Column(NamedTuple):
+class Column(Struct, frozen=True):
     """A column: catalogue key, head, width in cells, sort letter, what it shows and sorts by, its rank in giving way.
 
     ``text`` columns stand on the left and sort from A to Z, the others on the right and from large to small.
@@ -44,7 +46,7 @@ class Column(NamedTuple):
     flexible: bool = False
 
 
-class Placed(NamedTuple):
+class Placed(Struct, frozen=True):
     """A column where it stands: first cell and width."""
 
     column: Column
@@ -149,7 +151,7 @@ def _shower(unit: Unit, width: int, value: Callable[[ProcessSample, Children], V
 
 def _columns() -> dict[str, Column]:
     totals = {
-        key: PROCESS_METRICS[source]._replace(key=key, label=head, definition=definition)
+        key: replace(PROCESS_METRICS[source], key=key, label=head, definition=definition)
         for key, (source, head, definition) in TREE_TOTALS.items()
     }
     catalogue = {**PROCESS_METRICS, **PROCESS_STATIC, **totals}

@@ -6,12 +6,12 @@ out. A number that was not measured satisfies neither a comparison nor its negat
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
+
+from msgspec import Struct
 
 from gputop.model.metric import Metric
 from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC
@@ -48,8 +48,7 @@ class FilterError(Exception):
         self.position = position
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(Struct, frozen=True):
     """One condition. ``field`` is a catalogue key, ``verdict``, ``name`` or empty (any text of the process).
 
     ``values`` are alternatives: lower-case texts, or numbers in the catalogue's unit.
@@ -72,8 +71,7 @@ class Term:
         return any(_COMPARE[self.operator](number, float(value)) for value in self.values) is not self.negated
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(Struct, frozen=True):
     """All terms must hold. Without terms everything matches."""
 
     text: str = ""
@@ -174,7 +172,9 @@ def _field(name: str, position: int) -> str:
     if field == "verdict" or field in COLUMNS:
         return field
     names = [*ALIASES, *COLUMNS, "verdict"]
-    near = difflib.get_close_matches(name, names, 1)
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, names, 1)
     hint = f"did you mean {near[0]}?" if near else "try gpu, user, mem, cpu, name, job, role, state or verdict"
     raise FilterError(f"there is no field {name}; {hint}", position)
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import ProcessSample
@@ -29,7 +30,7 @@ def key_of(process: ProcessSample) -> ProcessKey:
     return process.pid, process.starttime, process.gpu
 
 
-class Shown(NamedTuple):
+class Shown(Struct, frozen=True):
     """One row of the table: the process, its descendants, and the branch drawn before it."""
 
     process: ProcessSample
@@ -175,9 +176,10 @@ def title(frame: Frame, view: View, width: int, count: int) -> Row:
 
 def head(view: View, width: int) -> Row:
     line = Line()
-    for column, begin, wide in columns_for(width, view.columns):
+    for placed in columns_for(width, view.columns):
+        column, wide = placed.column, placed.width
         text = f"{column.head:>{wide}}" if column.right else f"{column.head:<{wide}}"
-        line.to(begin, "heading").add(text[:wide], "strong" if column.key == view.sort else "heading")
+        line.to(placed.begin, "heading").add(text[:wide], "strong" if column.key == view.sort else "heading")
     return line.row(width)
 
 
@@ -187,8 +189,9 @@ def row(shown: Shown, view: View, width: int, *, selected: bool) -> Row:
     style = "dim" if process.role in ("helper", "loader") else "level.yellow" if process.role == "orphan" else "text"
     line = Line()
     columns = columns_for(width, view.columns)
-    for column, begin, wide in columns:
-        line.to(begin, style)
+    for placed in columns:
+        column, wide = placed.column, placed.width
+        line.to(placed.begin, style)
         if shown.branch and column.key == "gpu":
             line.add(f"{shown.branch:>{wide}}", "dim")
         elif column.flexible:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from gputop.model.snapshot import ProcessSample
 from gputop.paint.glyphs import Glyphs
@@ -16,7 +17,7 @@ ROLE_WORDS = {"gpu": "GPU process", "loader": "loader", "helper": "helper", "orp
 STATE_WORDS = {"R": "runs", "S": "asleep", "D": "disk wait", "Z": "ended", "T": "stopped", "t": "traced", "I": "idle"}
 
 
-class Branch(NamedTuple):
+class Branch(Struct, frozen=True):
     """One process of the tree and how deep it stands."""
 
     process: ProcessSample

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 
-class Recipe(NamedTuple):
+class Recipe(Struct, frozen=True):
     """What a command is for, and its lines."""
 
     purpose: str

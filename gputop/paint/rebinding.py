@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from gputop.paint.keys import Key
 
@@ -101,6 +102,8 @@ def rebound(
         if key_id in elsewhere:
             continue
         if key_id not in ids:
+            from difflib import get_close_matches
+
             near = get_close_matches(key_id, [*ids, *elsewhere], 1)
             problems.append(f"no action {key_id!r} to bind" + (f"; did you mean {near[0]}?" if near else ""))
             continue
@@ -130,7 +133,7 @@ def _with(key: Key, names: list[str] | None, taken: Mapping[str, str], problems:
     if names is not None:
         if key.id == INTERRUPT and ALWAYS_QUITS not in names:
             names = [*names, ALWAYS_QUITS]
-        return key._replace(keys=",".join(names), shown=_joined(names))
+        return replace(key, keys=",".join(names), shown=_joined(names))
     own = key.keys.split(",")
     left = [name for name in own if taken.get(name, key.id) == key.id]
     if len(left) == len(own):
@@ -138,7 +141,7 @@ def _with(key: Key, names: list[str] | None, taken: Mapping[str, str], problems:
     if not left:
         lost = " and ".join(f"{shown_key(name)} is now {taken[name]}" for name in own)
         problems.append(f"{key.id} has no key left: {lost}; give it another one")
-    return key._replace(keys=",".join(left), shown=_joined(left))
+    return replace(key, keys=",".join(left), shown=_joined(left))
 
 
 def _joined(names: Iterable[str]) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from gputop.diagnosis.catalogue import verdict_rows
 from gputop.monitor import Frame
@@ -17,8 +18,7 @@ ORDER = ("grey", "grey-green", "green", "info", "yellow", "red")
 LEAST_HEIGHT_A_STRIP = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """From a time on, a GPU had a verdict."""
 
     t: float
@@ -27,8 +27,7 @@ class Change:
     flag: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
+class Replay(Struct, frozen=True):
     """Where a replay stands. ``own_past`` means the past of this very run; ``changes`` are in order of time."""
 
     begin: float

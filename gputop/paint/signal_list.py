@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from gputop.model.inspection import Identity, SignalOutcome
 from gputop.paint.glyphs import Glyphs
@@ -26,7 +27,7 @@ _MEANINGS = {
 """Those that are used, in that order, with what they do to a program that has not chosen otherwise (signal(7))."""
 
 
-class Addressee(NamedTuple):
+class Addressee(Struct, frozen=True):
     """A process that a signal is meant for, and how people know it."""
 
     identity: Identity
@@ -34,7 +35,7 @@ class Addressee(NamedTuple):
     command: str | None
 
 
-class SignalChoice(NamedTuple):
+class SignalChoice(Struct, frozen=True):
     """One signal of the list."""
 
     number: int

@@ -6,7 +6,9 @@ A process that holds contexts on several GPUs counts once as a process, and its 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from msgspec import Struct
 
 from gputop.diagnosis.types import NOT_WORK
 from gputop.model.snapshot import ProcessSample
@@ -22,7 +24,7 @@ NAME_WIDTH = 20
 GPU_WIDTH = 8
 
 
-class Group(NamedTuple):
+class Group(Struct, frozen=True):
     """The processes of one user or job. Sums are None where nothing of them was measured."""
 
     name: str

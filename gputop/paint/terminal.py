@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from msgspec import Struct
 
 from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs
 
 Depth = Literal["truecolor", "256", "16", "none"]
 
 
-class Terminal(NamedTuple):
+class Terminal(Struct, frozen=True):
     """The choice for one terminal: colour depth, theme name, character set."""
 
     depth: Depth

@@ -7,16 +7,17 @@ decides. A theme is a palette; the table of styles is the same for all of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
-from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.paint import palettes
 from gputop.paint.palettes import Palette
 
 
-class Look(NamedTuple):
+class Look(Struct, frozen=True):
     """How a span looks. Colours are ``#rrggbb`` or, in an ANSI theme, names of the sixteen; None is the default."""
 
     fg: str | None = None
@@ -27,15 +28,14 @@ class Look(NamedTuple):
     faint: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Theme:
+class Theme(Struct, frozen=True):
     """A named palette and the looks made of it."""
 
     name: str
     dark: bool
     background: str | None
     foreground: str | None
-    looks: Mapping[str, Look] = field(repr=False)
+    looks: Mapping[str, Look]
     colourless: bool = False
 
     def look(self, style: str) -> Look:
@@ -103,10 +103,10 @@ QUIET = ("dim", "rule", "heading", "level.grey", "gap.unknown", "lane.idle")
 
 def _terminal_looks(palette: Palette) -> dict[str, Look]:
     """The looks of a theme that leaves the ground, and what its palette leaves empty, to the terminal."""
-    looks = {name: look._replace(fg=look.fg or None, bg=look.bg or None) for name, look in _looks(palette).items()}
+    looks = {name: replace(look, fg=look.fg or None, bg=look.bg or None) for name, look in _looks(palette).items()}
     for name in QUIET:
-        looks[name] = looks[name]._replace(faint=True, bold=False)
-    looks["alarm.title"] = looks["alarm.title"]._replace(reverse=looks["alarm.title"].bg is None)
+        looks[name] = replace(looks[name], faint=True, bold=False)
+    looks["alarm.title"] = replace(looks["alarm.title"], reverse=looks["alarm.title"].bg is None)
     looks["alarm.row"] = Look(palette["red"] or None, bold=True)
     looks["bar"] = looks["select"] = Look(reverse=True)
     return looks
@@ -145,7 +145,8 @@ def _laid(look: Look, below: Look, *, area: bool) -> Look:
     """A look on another one. On reversed ground text leaves its colour, which would become a block of that colour."""
     if below.reverse:
         return look if area else Look(bold=look.bold or below.bold, reverse=True, underline=look.underline)
-    return look._replace(
+    return replace(
+        look,
         fg=look.fg or below.fg,
         bg=look.bg or below.bg,
         bold=look.bold or below.bold,

@@ -6,7 +6,8 @@ Columns begin at multiples of their width in Unix time, as those of ``History.co
 from __future__ import annotations
 
 from math import ceil, floor
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from gputop.paint.line import Span
 from gputop.paint.text import clock_time, span_words
@@ -17,7 +18,7 @@ LEAST_TICK_CELLS = 17
 CURSOR = "^"
 
 
-class TimeAxis(NamedTuple):
+class TimeAxis(Struct, frozen=True):
     """So many ``columns`` of ``width_s`` seconds each; the newest is number ``last`` since the Unix epoch."""
 
     last: int

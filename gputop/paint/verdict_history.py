@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from gputop.diagnosis.catalogue import verdict_rows
 from gputop.diagnosis.types import Finding, Flag, GpuDiagnosis, Level
@@ -19,7 +20,7 @@ LEAST_NAME = 6
 LEVELS: tuple[Level, ...] = ("grey-green", "green", "info", "yellow", "red", "grey")
 
 
-class Stretch(NamedTuple):
+class Stretch(Struct, frozen=True):
     """A verdict while it stood, in Unix time; ``end`` is None for the one that still stands."""
 
     begin: float

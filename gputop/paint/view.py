@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.monitor import Frame
 from gputop.paint.glyphs import COLOUR, Glyphs
@@ -23,8 +25,7 @@ SPANS_S = (60.0, 120.0, 300.0, 600.0, 1800.0, 7200.0, 86400.0)
 """Time spans that the charts can show, in seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """The state of the main screen. ``gpu`` is a UUID; None follows what needs attention most.
 
     ``columns`` are keys of ``process_columns.COLUMNS``; ``tagged`` processes are those that the next signal is for.

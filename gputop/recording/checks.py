@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from math import hypot
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from gputop.model.snapshot import NOTHING_MISSING
 from gputop.recording.format import Check, Column, clean_text
@@ -26,7 +28,7 @@ class Damage(Exception):
     """A line that does not follow the format. The reader counts it and goes on."""
 
 
-class Layout(NamedTuple):
+class Layout(Struct, frozen=True):
     """How rows of one kind map to a class: places of known columns by check, and what fills each field."""
 
     width: int

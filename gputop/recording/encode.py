@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from math import isfinite
 from operator import attrgetter
 from typing import Any
+
+from msgspec.structs import replace
 
 from gputop import __version__
 from gputop.model.snapshot import Event, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot

@@ -7,8 +7,9 @@ Nothing here opens a file.
 from __future__ import annotations
 
 import re
-from dataclasses import MISSING, fields
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
+
+from msgspec import Struct
 
 from gputop.model.metrics import GPU_METRICS, GPU_STATE, HOST_METRICS, PROCESS_METRICS, SM_PROVENANCE
 from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, ProcessSample, ProcessStatic
@@ -35,7 +36,7 @@ class RecordingError(Exception):
     """A recording cannot be read or written. One line of text: which file, what is wrong, how to mend it."""
 
 
-class Column(NamedTuple):
+class Column(Struct, frozen=True):
     """One column of a row: the snapshot's field, what its values must be, how floats are rounded, what absence is."""
 
     key: str
@@ -67,10 +68,12 @@ def _rounding(key: str) -> Rounding:
 
 def columns_of(kind: type[Any]) -> tuple[Column, ...]:
     """The recorded fields of a class of the snapshot, in the order in which it declares them."""
+    # Defaults belong to the last fields. Asking for the fields' types would resolve every annotation at each start.
+    defaults = dict(zip(reversed(kind.__struct_fields__), reversed(kind.__struct_defaults__), strict=False))
     return tuple(
-        Column(f.name, _CHECKS[str(f.type)], _rounding(f.name), None if f.default is MISSING else f.default)
-        for f in fields(kind)
-        if f.name not in ("static", "unavailable")
+        Column(name, _CHECKS[kind.__annotations__[name]], _rounding(name), defaults.get(name))
+        for name in kind.__struct_fields__
+        if name not in ("static", "unavailable")
     )
 
 

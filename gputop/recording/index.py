@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
+
+from msgspec import Struct
 
 from gputop.model.snapshot import Event, GpuStatic, Snapshot
 from gputop.recording.decode import Decoder
@@ -21,7 +23,7 @@ _CHUNK = 8 << 20
 _FRAME_TIME = re.compile(rb'\{"k": ?"frame", ?"t": ?([0-9.eE+]{1,32}),')
 
 
-class Part(NamedTuple):
+class Part(Struct, frozen=True):
     """A stretch of one file that begins with what its frames need: ``preamble`` are offsets of lines before it."""
 
     file: int

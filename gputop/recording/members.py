@@ -10,9 +10,10 @@ import os
 import stat
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from io import BytesIO
 from typing import BinaryIO, Literal
+
+from msgspec import Struct
 
 from gputop.recording.format import MOST_LINE_BYTES, RecordingError
 
@@ -27,8 +28,7 @@ _PEEK = 4096
 Fate = Literal["whole", "torn", "damaged"]
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(Struct):
     """How reading one member ended: ``end`` is the offset after it, or where the search for the next one begins."""
 
     fate: Fate = "torn"

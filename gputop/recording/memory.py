@@ -9,7 +9,8 @@ import zlib
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from gputop.model.snapshot import Event, GpuStatic, Snapshot
 from gputop.recording.decode import Decoder
@@ -22,7 +23,7 @@ BLOCK_FRAMES = 20
 _FASTEST = 1
 
 
-class _Block(NamedTuple):
+class _Block(Struct, frozen=True):
     first_t: float
     last_t: float
     data: bytes

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import BinaryIO
+
+from msgspec.structs import replace
 
 from gputop.model.snapshot import Snapshot
 from gputop.recording.decode import Decoder

@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from queue import Full, Queue
+
+from msgspec import Struct
 
 from gputop.model.snapshot import Event, Snapshot
 from gputop.recording.format import RecordingError
@@ -20,8 +21,7 @@ QUEUE_FRAMES = 120
 """Two minutes at 1 Hz: longer than a disk stalls while it flushes, and a few MB of memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
+class _Item(Struct, frozen=True):
     """A frame with what was derived from it, or an event by itself, or nothing to wake the thread."""
 
     snapshot: Snapshot | None = None

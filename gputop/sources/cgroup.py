@@ -5,7 +5,7 @@ Limits hold for all descendants, so each question is asked of the process's grou
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec import Struct
 
 from gputop.sources.procfs import read_file, read_small
 
@@ -13,14 +13,14 @@ from gputop.sources.procfs import read_file, read_small
 _UNLIMITED = 1 << 62
 
 
-class CgroupFolders(NamedTuple):
+class CgroupFolders(Struct, frozen=True):
     """The folders of one process's cgroups, the process's own first, the root last. Empty: not visible from here."""
 
     cpu: tuple[str, ...] = ()
     memory: tuple[str, ...] = ()
 
 
-class MemoryLimit(NamedTuple):
+class MemoryLimit(Struct, frozen=True):
     """Bytes that a cgroup may hold and holds, reclaimable file cache left out."""
 
     limit_bytes: int

@@ -6,13 +6,13 @@ Carries no /proc facts and no I/O.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from gputop.model.snapshot import nothing_missing
 
 
-@dataclass(frozen=True, slots=True)
-class GpuProcess:
+class GpuProcess(Struct, frozen=True):
     """One process holding a context on one GPU.
 
     ``gpu`` is the index of the GPU's sample. ``pid`` is a host pid: inside a container without the host PID namespace

@@ -7,7 +7,8 @@ None with its reason.
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from gputop.model.snapshot import HostSample
 from gputop.sources.cgroup import CgroupFolders, cgroup_folders, cgroup_text, cpu_quota, memory_limit
@@ -22,7 +23,7 @@ _PRESSURES = (("psi_cpu_pct", "cpu"), ("psi_io_pct", "io"), ("psi_mem_pct", "mem
 _NO_PRESSURE = "no pressure information (needs Linux 4.20 with CONFIG_PSI, on some systems psi=1 at boot)"
 
 
-class _Pair(NamedTuple):
+class _Pair(Struct, frozen=True):
     """Two counters (read and written, received and sent, busy and all) at a moment."""
 
     now: float
@@ -30,13 +31,13 @@ class _Pair(NamedTuple):
     second: float
 
 
-class _Rates(NamedTuple):
+class _Rates(Struct, frozen=True):
     first: float | None
     second: float | None
     reason: str | None
 
 
-class _Limits(NamedTuple):
+class _Limits(Struct, frozen=True):
     cpu_count: float
     memory_bytes: int | None
     memory_used_bytes: int | None

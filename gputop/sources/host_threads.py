@@ -7,7 +7,8 @@ only the few threads that are *not* in the pool are timed: the pool's time is th
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from gputop.sources.loaders import is_host_thread, is_nccl_thread, is_pin_memory_thread, thread_loader
 from gputop.sources.procfs import parse_schedstat, read_small
@@ -15,7 +16,7 @@ from gputop.sources.procfs import parse_schedstat, read_small
 _NS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
-class Threads(NamedTuple):
+class Threads(Struct, frozen=True):
     """What the threads of one process say. ``pool_run_pct`` is None until two scans, or without schedstat."""
 
     nccl: bool

@@ -6,7 +6,8 @@ Only the path is read: no environment (it may hold secrets, and other users' is 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+
+from msgspec import Struct
 
 _SHORT_ID = 12
 
@@ -25,7 +26,7 @@ _LXC = re.compile(r"/lxc(?:\.payload)?[./]([^/]+)")
 _ENGINES = {"docker": "docker", "libpod": "podman", "crio": "cri-o", "cri-containerd": "containerd"}
 
 
-class JobIdentity(NamedTuple):
+class JobIdentity(Struct, frozen=True):
     """``job`` such as ``slurm 8821``; ``container`` such as ``docker 0123456789ab``. None: neither was recognised."""
 
     job: str | None = None

@@ -6,7 +6,9 @@ Pure: no I/O. Each answer carries the rule that gave it, so that a wrong one can
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from msgspec import Struct
 
 # A descendant that no rule names counts as a loader only while it works or waits for a disk this much.
 BUSY_HELPER_SHARE = 0.3
@@ -22,7 +24,7 @@ _RAY = b"ray::"
 _RAY_IDLE = b"ray::IDLE"
 
 
-class Finding(NamedTuple):
+class Finding(Struct, frozen=True):
     """What a descendant of a GPU process is. ``may_feed``: a busy helper of this kind counts as a loader (R5)."""
 
     role: Literal["loader", "helper"]

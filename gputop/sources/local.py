@@ -9,9 +9,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from gputop.model.snapshot import NOTHING_LATE, GpuStatic, HostSample, Machine, ProcessSample, Snapshot
 from gputop.sources.activity.dcgm_exporter import DcgmExporter, Exporter
@@ -33,8 +34,7 @@ HUNG_ONCE_S = 0.8
 CLOSE_S = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class _HostReading:
+class _HostReading(Struct, frozen=True):
     host: HostSample
     processes: tuple[ProcessSample, ...]
     notices: tuple[str, ...]

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from threading import Lock
 from time import monotonic
 from typing import Protocol
 
 import pynvml
+from msgspec import Struct
 
 from gputop.model.snapshot import Event, GpuSample, GpuStatic
 from gputop.sources.activity.ladder import Rung
@@ -29,8 +29,7 @@ from gputop.sources.selection import choose
 XID_ON_PARENT = "reported on the whole GPU"
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """One pass over the chosen GPUs, at Unix time ``t``."""
 
     t: float
@@ -73,6 +72,7 @@ class NvmlSession:
         self._looked = 0
         self._chosen: tuple[Device, ...] | None = None
         self._xids = XidWatch()
+        self._read_before = False
         self._lost_since: dict[int, float] = {}
         self._lock = Lock()
         self._ticket = 0
@@ -119,16 +119,17 @@ class NvmlSession:
                 self.devices.append(child)
         if self._chosen is None:
             positions = choose([device.static for device in self.devices], self._spec, self._cuda_visible)
-            with self._turn(ticket, self._xids):
-                self._xids.open((d.static.uuid, d.calls.handle) for d in self.devices[: self._whole] if d.found)
             self._chosen = tuple(self.devices[i] for i in positions)
 
     def read(self, ticket: int, t: float) -> Reading:
         """Read all chosen GPUs. Raises Retired when another thread has taken over meanwhile."""
         events: list[Event] = []
         samples: list[GpuSample] = []
-        if not self._xids.stuck:
+        # Watching begins with the second read: the first picture can do without.
+        if self._read_before and not self._xids.stuck:
             with self._turn(ticket, self._xids):
+                if not self._xids.opened:
+                    self._xids.open((d.static.uuid, d.calls.handle) for d in self.devices[: self._whole] if d.found)
                 seen = self._xids.poll(monotonic())
             indices = {d.static.uuid: d.static.index for d in self.devices} if seen else {}
             events += [Event(t, "xid", f"Xid {xid}", indices.get(uuid)) for uuid, xid in seen]
@@ -146,6 +147,7 @@ class NvmlSession:
             elif index not in self._lost_since:
                 self._lost_since[index] = sample.lost_since or t
                 events.append(Event(t, "gpu_lost", sample.lost_reason, index))
+        self._read_before = True
         return Reading(t, tuple(samples), self._processes(), tuple(events), self._notices())
 
     def _processes(self) -> tuple[GpuProcess, ...]:

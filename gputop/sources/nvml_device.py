@@ -20,7 +20,7 @@ from gputop.sources.nvml_calls import Calls, LostGpu, Values
 from gputop.sources.nvml_errors import reason
 from gputop.sources.nvml_facts import facts, gpu_instance, is_vgpu, mig_facts
 from gputop.sources.nvml_fields import Fields
-from gputop.sources.nvml_processes import GpuProcesses
+from gputop.sources.nvml_processes import COLLECTING, GpuProcesses
 from gputop.sources.nvml_questions import EVERY_TICK, MEMORY_V1, MEMORY_V2, POWER_LIMIT, SELDOM, SM_CLOCK_MAX
 
 SELDOM_S = 5.0
@@ -28,7 +28,6 @@ PROCESSES_S = 2.0
 RETRY_LOST_S = 30.0
 UNIFIED_MEMORY = "no memory of its own, it shares the host's: see the host's memory"
 SPLIT = "split into MIG instances: see each instance"
-COLLECTING = "collecting: asked at the second read"
 NO_NVLINK = "no NVLink on this GPU"
 
 MoreRungs = Callable[[GpuStatic], list[Rung]]
@@ -189,8 +188,9 @@ class Device:
                 if key in missing:
                     missing[key] = SPLIT if self._split else "NVML gives no utilisation of a MIG instance"
         if now >= self._processes_at:
-            self._processes_at = now + PROCESSES_S * 0.95
-            self._list_processes(now, t, values.get("util_pct"))
+            first = self._processes_at < 0
+            self._processes_at = 0.0 if first else now + PROCESSES_S * 0.95
+            self._list_processes(now, t, values.get("util_pct"), brief=first)
         return self._sample(into, standing, now)
 
     def _put_memory(self, into: Values, now: float) -> None:
@@ -214,12 +214,12 @@ class Device:
         into.values.update(self._seldom.values)
         into.missing.update(self._seldom.missing)
 
-    def _list_processes(self, now: float, t: float, util_pct: float | None) -> None:
+    def _list_processes(self, now: float, t: float, util_pct: float | None, *, brief: bool) -> None:
         # A split GPU lists its instances' processes again: each instance lists its own.
         if self._split:
             self.processes = ()
         else:
-            self.processes = self._lister.read(now, t, util_pct)
+            self.processes = self._lister.read(now, t, util_pct, brief=brief)
 
     @property
     def process_trouble(self) -> str | None:

@@ -85,10 +85,7 @@ def _attribute_sm_count(calls: Calls) -> int | None:
 
 
 def _sm_count(calls: Calls) -> int | None:
-    """SMs of a whole GPU. The driver says so directly for MIG devices only, so cores / cores per SM elsewhere."""
-    direct = _attribute_sm_count(calls)
-    if direct is not None:
-        return direct
+    """SMs of a whole GPU: cores / cores per SM, because the driver says so directly for MIG devices only."""
     cores = calls.number("nvmlDeviceGetNumGpuCores")
     try:
         major, minor = calls.run("nvmlDeviceGetCudaComputeCapability")

@@ -26,6 +26,7 @@ _LISTS = (
 _SAMPLES = "nvmlDeviceGetProcessUtilization"
 _SAMPLES_INFO = "nvmlDeviceGetProcessesUtilizationInfo"
 _NO_MEMORY = {"gpu_mem_bytes": "the driver does not say how much memory this process holds"}
+COLLECTING = "collecting: asked at the second read"
 NO_SAMPLES = "no utilisation samples of this GPU's processes at present"
 
 
@@ -40,12 +41,15 @@ class GpuProcesses:
         self.reason: str | None = None
         """Why the last read has no process list at all, or None."""
 
-    def read(self, now: float, t: float, util_pct: float | None) -> tuple[GpuProcess, ...]:
-        """All processes with a context. ``now`` is monotonic, ``t`` Unix time. Raises LostGpu."""
+    def read(self, now: float, t: float, util_pct: float | None, *, brief: bool = False) -> tuple[GpuProcess, ...]:
+        """All processes with a context. ``now`` is monotonic, ``t`` Unix time. Raises LostGpu.
+
+        ``brief`` asks for those that compute and for no shares: one question of the driver where all are four.
+        """
         memory: dict[int, float | None] = {}
         types: dict[int, str] = {}
         self.reason = None
-        for kind, names in _LISTS:
+        for kind, names in _LISTS[:1] if brief else _LISTS:
             answer = self._calls.ask(names, (), now)
             if isinstance(answer, str):
                 if names is _LISTS[0][1]:
@@ -59,7 +63,9 @@ class GpuProcesses:
                 # A process in two lists is reported with the same memory in both: never add them up.
                 memory[pid] = float(used) if used is not None and used >= (known or 0.0) else known
                 types[pid] = kind if types.get(pid, kind) == kind else "X"
-        shares = self._shares(now, t, util_pct) if memory else {}
+        shares: dict[int, int] | str = COLLECTING if brief else {}
+        if memory and not brief:
+            shares = self._shares(now, t, util_pct)
         return tuple(self._process(pid, used, types[pid], shares) for pid, used in memory.items())
 
     def _process(self, pid: int, used: float | None, kind: str, shares: dict[int, int] | str) -> GpuProcess:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pynvml
+from msgspec import Struct
 
 from gputop.sources.nvml_calls import Calls, Values
 
 
-class Question(NamedTuple):
+class Question(Struct, frozen=True):
     """Equivalent calls, newest meaning first, their arguments, and the catalogue keys that the answer fills.
 
     ``core`` marks the calls that every working GPU answers: an unknown error from one means that the GPU is gone.

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import pwd
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from gputop.sources.cgroup import CgroupFolders, cgroup_folders, cgroup_text
 from gputop.sources.job_identity import JobIdentity, job_identity
@@ -17,7 +18,7 @@ COMMAND_LIMIT = 4096
 """Characters of a command line that are kept."""
 
 
-class Facts(NamedTuple):
+class Facts(Struct, frozen=True):
     """Facts of one process. ``folders`` is empty when its cgroup is not visible from here."""
 
     user: str | None

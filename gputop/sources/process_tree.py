@@ -6,7 +6,8 @@ Judges by the process table and by command lines that are handed in; opens no fi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from gputop.model.snapshot import Role
 from gputop.sources.loaders import Finding, identify, is_python, is_torch_worker, is_working_ray_task
@@ -18,7 +19,7 @@ _GPU_PROCESS = "holds a GPU context"
 _LEFT_BEHIND = "left behind by a job that died"
 
 
-class Place(NamedTuple):
+class Place(Struct, frozen=True):
     """A process's place. ``root`` is the pid of its nearest GPU ancestor (itself for a GPU process), or None."""
 
     stat: Stat

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 import resource
-from typing import NamedTuple
+
+from msgspec import Struct
 
 _CHUNK = 65536
 _SMALL = 4096
 _DESCRIPTOR_CEILING = 2048
 
 
-class Stat(NamedTuple):
+class Stat(Struct, frozen=True):
     """What is used of /proc/PID/stat. ``cpu_ticks`` is user plus system time of all threads, in clock ticks.
 
     ``starttime`` is in clock ticks since boot, ``rss_pages`` in pages.

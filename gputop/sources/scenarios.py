@@ -6,17 +6,17 @@ Adding a scenario is adding a builder and its row. Machines are built only when 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from gputop.sources.base import UsageError
 from gputop.sources.simulation import failures, node, single
 from gputop.sources.simulation.life import NodeLife
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
+class Expected(Struct, frozen=True):
     """The diagnosis that a GPU of a scenario must reach after ``after_s`` seconds, with at least these badges."""
 
     verdict: str
@@ -26,8 +26,7 @@ class Expected:
     after_s: float = 40.0
 
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
+class Scenario(Struct, frozen=True):
     """One row of ``gputop demo --list``. ``title`` is one line: what it shows."""
 
     name: str

@@ -9,9 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import floor
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.model.snapshot import Event, HostSample, Machine, ProcessSample, Snapshot
 from gputop.sources.own_cost import OwnCostMeter
@@ -34,8 +36,7 @@ _MB = 1e6
 _HOST_SERIES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
+class _Plan(Struct, frozen=True):
     machine: Machine
     host: HostLife
     gpus: tuple[GpuPlan, ...]

@@ -109,8 +109,10 @@ class Member:
             elif thread_loader:
                 why = f"{why}; {thread_loader} by their names"
             facts = self.facts
-            job, container = facts.identity
-            self._statics[key] = ProcessStatic(facts.user, facts.command, facts.name, job, container, loader, why)
+            own = facts.identity
+            self._statics[key] = ProcessStatic(
+                facts.user, facts.command, facts.name, own.job, own.container, loader, why
+            )
         return self._statics[key]
 
     def sample(self, reading: Reading, uptime: float | None, gpu_process: GpuProcess | None) -> ProcessSample:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from gputop.model.snapshot import NOTHING_MISSING
 from gputop.sources.procfs import Descriptors, ProcessFiles, Stat, parse_io, parse_schedstat, parse_stat
@@ -23,7 +24,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-class Reading(NamedTuple):
+class Reading(Struct, frozen=True):
     """One process at one moment, with its rates since the reading before. Keys and units as in the catalogue."""
 
     stat: Stat
@@ -40,7 +41,7 @@ class Reading(NamedTuple):
     unavailable: Mapping[str, str]
 
 
-class _Counters(NamedTuple):
+class _Counters(Struct, frozen=True):
     now: float
     cpu_ticks: int
     main: tuple[int, int] | None

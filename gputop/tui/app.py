@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 
+from msgspec.structs import replace
 from textual import events
 from textual.app import ComposeResult
 from textual.message import Message
@@ -280,7 +280,7 @@ class GputopApp(Commands):
             if event.chain == 2:
                 self._do_gpu_details()
         elif target.kind == "process":
-            self._see(replace(self.view, process=target.key))  # type: ignore[arg-type]
+            self._see(replace(self.view, process=target.key))
             if event.chain == 2:
                 self._open_process()
         elif target.kind == "header":

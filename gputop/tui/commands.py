@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from msgspec.structs import replace
 from textual import events
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType

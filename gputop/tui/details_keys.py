@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from gputop.paint.process_table import key_of
 from gputop.paint.view import View, selected_gpu

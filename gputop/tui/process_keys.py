@@ -6,8 +6,7 @@ only: without one (a demo, a recording) the keys that need it say so.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from textual.app import App
 
 from gputop.model.inspection import Identity, ProcessAccess

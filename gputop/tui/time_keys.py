@@ -6,7 +6,8 @@ The screens that they open are imported when they are opened.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from gputop.model.inspection import ProcessAccess
 from gputop.monitor import Monitor, Polled

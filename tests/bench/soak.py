@@ -15,9 +15,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from gputop.monitor import Monitor

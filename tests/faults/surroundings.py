@@ -18,7 +18,8 @@ Proof = Callable[[Row, World], None]
 AS_NOBODY = """
 import ctypes, os, pkgutil, sys
 from importlib import import_module
-import gputop, gputop.commands.once, http.client, urllib.request
+import difflib, http.client, platformdirs.unix, statistics, urllib.request
+import gputop, gputop.commands.once
 ctypes.CDLL("libnvidia-ml.so.1")
 for module in pkgutil.walk_packages(gputop.__path__, "gputop."):
     if not module.name.startswith(("gputop.tui", "gputop.__main__", "gputop.commands.serve")):

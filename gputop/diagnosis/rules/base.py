@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import Badge, Confidence, Level, State
 
 
-class Told(NamedTuple):
+class Told(Struct, frozen=True):
     """What a rule has to say. ``title`` and ``state`` replace the rule's own where they depend on the numbers."""
 
     level: Level
@@ -23,8 +23,7 @@ class Told(NamedTuple):
     state: State | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """One verdict.
 
     ``condition`` is the condition in words, ``levels`` the levels in words, ``remedy`` what helps in general: help and
@@ -42,8 +41,7 @@ class Rule:
     remedy: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class BadgeRule:
+class BadgeRule(Struct, frozen=True):
     """One badge: ``check`` gives it, or None, for the signals and the id of the verdict that they make.
 
     An ``alarm`` shows at once; the others need eight of ten ticks, as verdicts do.

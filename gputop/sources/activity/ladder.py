@@ -7,9 +7,10 @@ steps down after three and looks up again after a minute. It knows no rung's wor
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import Protocol
+
+from msgspec import Struct
 
 from gputop.model.snapshot import SmSource
 
@@ -28,8 +29,7 @@ ACTIVITY_KEYS = (
 """The catalogue keys that only a rung can fill."""
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(Struct, frozen=True):
     """What a rung measured: ``t`` is the monotonic time of the value, ``window_s`` what it is the mean over.
 
     Both are None where the rung cannot know them. ``values`` and ``missing`` are by catalogue key; ``values`` always
@@ -42,8 +42,7 @@ class Activity:
     t: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Struct, frozen=True):
     """Nothing yet, and nothing wrong: why. ``looking`` while it is not even known whether this rung exists here."""
 
     reason: str
@@ -73,8 +72,7 @@ class Rung(Protocol):
         """Free what the rung holds. Called on the thread that reads."""
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(Struct, frozen=True):
     """Where the ladder stands: the rung in use (None below all), its value or None, and why there is none."""
 
     source: SmSource | None
@@ -82,8 +80,7 @@ class Standing:
     reason: str | None = None
 
 
-@dataclass(slots=True)
-class _Step:
+class _Step(Struct):
     rung: Rung
     delivered: bool = False
     bad: int = 0

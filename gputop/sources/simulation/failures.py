@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from gputop.sources.simulation import node
 from gputop.sources.simulation.life import Counter, Cpu, GpuLife, HostLife, Job, Load, NodeLife, Workers

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import floor
 from types import MappingProxyType
-from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.snapshot import GpuSample, GpuStatic
@@ -46,7 +47,7 @@ _WHOLE = "the driver gives it for the whole GPU only"
 _NO_MARGIN = "this GPU reports a margin to its limit instead"
 
 
-class _Counters(NamedTuple):
+class _Counters(Struct, frozen=True):
     """What the profiling counters say; None is not measured."""
 
     age_s: float
@@ -62,8 +63,7 @@ class _Counters(NamedTuple):
     high: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GpuPlan:
+class GpuPlan(Struct, frozen=True):
     """What does not change while the machine is simulated. Series numbers keep the noise of GPUs apart."""
 
     static: GpuStatic
@@ -141,7 +141,7 @@ def sample_gpu(plan: GpuPlan, t: float, interval_s: float, started: float, share
     now = (
         life.busy
         if share == 1.0
-        else Load._make([r + (b - r) * share for b, r in zip(life.busy, life.rest, strict=True)])
+        else Load(*(r + (b - r) * share for b, r in zip(astuple(life.busy), astuple(life.rest), strict=True)))
     )
     wobble = drift(seed, series + _UTIL, t)
     util = float(round(_around(now.util, wobble)))

@@ -5,13 +5,12 @@ Numbers are in the units that people say (GiB, GB/s, percent); the samplers turn
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from msgspec import Struct
 
 from gputop.model.snapshot import Role, SmSource
 
 
-class Chip(NamedTuple):
+class Chip(Struct, frozen=True):
     """Facts of a product, from its data sheet. NVLink: one direction, all links."""
 
     name: str
@@ -32,7 +31,7 @@ A100 = Chip("NVIDIA A100-SXM4-80GB", "ampere", 108, 80.0, 400.0, 1410.0, 1593.0,
 RTX_4090 = Chip("NVIDIA GeForce RTX 4090", "ada", 128, 24.0, 450.0, 3105.0, 10501.0, 4, None, has_fan=True)
 
 
-class Load(NamedTuple):
+class Load(Struct, frozen=True):
     """What a GPU does in one phase. Percent; W; GB/s."""
 
     util: float = 0.0
@@ -51,7 +50,7 @@ class Load(NamedTuple):
 AT_REST = Load()
 
 
-class Cpu(NamedTuple):
+class Cpu(Struct, frozen=True):
     """What a process does in one phase.
 
     ``run`` is CPU time of all threads in percent of one core, ``main`` that of the main thread (None: the same, at
@@ -68,8 +67,7 @@ class Cpu(NamedTuple):
     write_mb: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Workers:
+class Workers(Struct, frozen=True):
     """Dataloader workers of one job, while the GPU is busy and while it rests."""
 
     count: int
@@ -85,8 +83,7 @@ class Workers:
     """All workers end and are started again so often, in step with the GPU's cycle."""
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True):
     """A process that holds a GPU context, with its children."""
 
     pid: int
@@ -108,7 +105,7 @@ class Job:
     """Whether /proc shows the process; False as in a container without the host's PID namespace."""
 
 
-class Counter(NamedTuple):
+class Counter(Struct, frozen=True):
     """How SM activity is obtained on a GPU."""
 
     source: SmSource = "gpm"
@@ -120,8 +117,7 @@ class Counter(NamedTuple):
 GPM = Counter()
 
 
-@dataclass(frozen=True, slots=True)
-class GpuLife:
+class GpuLife(Struct, frozen=True):
     """What one GPU lives through.
 
     It alternates between ``busy`` and ``rest`` when it has a period. Times named ``*_after_s`` count from the start
@@ -148,7 +144,7 @@ class GpuLife:
     mig_share: float = 1.0
 
 
-class HostLife(NamedTuple):
+class HostLife(Struct, frozen=True):
     """What the machine around the GPUs lives through. Percent; GiB; MB/s."""
 
     cpu: float = 34.0
@@ -166,8 +162,7 @@ class HostLife(NamedTuple):
 QUIET_HOST = HostLife()
 
 
-@dataclass(frozen=True, slots=True)
-class NodeLife:
+class NodeLife(Struct, frozen=True):
     """A machine: GPUs of one kind and the host around them."""
 
     gpus: tuple[GpuLife, ...]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from math import floor
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from gputop.model.snapshot import ProcessSample, ProcessStatic
 from gputop.sources.simulation.gpus import FULL_SHARE, GIB, UP_BEFORE_S, GpuPlan, grown_gib
@@ -35,8 +36,7 @@ _HIDDEN_KEYS = (
 _HIDDEN_MISSING: Mapping[str, str] = MappingProxyType(dict.fromkeys(_HIDDEN_KEYS, _HIDDEN))
 
 
-@dataclass(frozen=True, slots=True)
-class JobPlan:
+class JobPlan(Struct, frozen=True):
     """A job's facts that do not change, and the process ids of its workers."""
 
     job: Job

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from gputop.sources.simulation import node
 from gputop.sources.simulation.life import (
@@ -226,5 +226,5 @@ def idle_holding_memory() -> NodeLife:
 def one_gpu() -> NodeLife:
     life = node.dataloader_cpu()
     job = replace(life.jobs[0], memory_gib=43.6)
-    host = node.BUSY_HOST._replace(disk_read_mb=2)
+    host = replace(node.BUSY_HOST, disk_read_mb=2)
     return NodeLife((replace(life, used_gib=44.1, jobs=(job,)),), H200, host, "node-3")
