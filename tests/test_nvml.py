@@ -10,7 +10,6 @@ import pynvml
 import pytest
 
 from gputop.sources.nvml_calls import Calls, LostGpu, Values
-from gputop.sources.nvml_device import Device
 from gputop.sources.nvml_errors import cannot_start, printable
 from gputop.sources.nvml_fields import Fields, Rate
 from gputop.sources.nvml_processes import NO_SAMPLES, GpuProcesses
@@ -276,36 +275,3 @@ def test_a_lost_gpu_costs_the_others_their_xid_watch_for_a_minute_only(monkeypat
     assert len(registered.asked) == 4
     assert str(watch.state("GPU-a")).startswith("GPU is lost")
     assert watch.state("GPU-b") == 79
-
-
-def test_a_lost_gpu_is_tried_again_after_half_a_minute_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers: dict[str, Any] = {
-        "nvmlDeviceGetHandleByIndex": "handle",
-        "nvmlDeviceGetHandleByUUID": "new handle",
-        "nvmlDeviceGetUUID": "GPU-a",
-        "nvmlDeviceGetName": "H100",
-        "nvmlDeviceGetPowerUsage": 100_000,
-    }
-    asked: list[tuple[Any, ...]] = []
-
-    def run_bare(_: Calls, name: str, *arguments: Any) -> Any:
-        asked.append((name, *arguments))
-        answer = answers.get(name, pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED))
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    monkeypatch.setattr(Calls, "run_bare", run_bare)
-    device = Device(0, 1.0, "570", lambda _: [])
-    device.find(0.0, 1000.0)
-    assert device.read(0.0, 1000.0, "none").power_w == 100.0
-    answers["nvmlDeviceGetPowerUsage"] = pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
-    lost = device.read(1.0, 1001.0, 79)
-    assert (lost.power_w, lost.lost_since, lost.static.name, lost.xid) == (None, 1001.0, "H100", 79)
-    asked.clear()
-    assert device.read(30.9, 1030.9, 79).lost_since == 1001.0
-    assert asked == []
-    answers["nvmlDeviceGetPowerUsage"] = 90_000
-    back = device.read(31.1, 1031.1, "none")
-    assert ("nvmlDeviceGetHandleByUUID", "GPU-a") in asked
-    assert (back.lost_reason, back.lost_since, back.power_w) == (None, None, 90.0)

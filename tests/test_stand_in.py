@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.nvml.stand_in import GIB, Failure, Process, Scenario, split, uuid_of
+from tests.nvml.stand_in import GIB, Failure, Process, Scenario, make_gpu, split, uuid_of
 
 pytestmark = pytest.mark.nvml
 
@@ -262,6 +262,32 @@ def test_a_gpu_is_lost_and_comes_back_while_the_program_runs(nvml_scenario: Make
         time.sleep(0.03)
         assert other.ask("nvmlDeviceGetUtilizationRates(kept).gpu") == 5
         assert other.ask("nvmlDeviceGetPowerUsage(kept)") == error(999)
+
+
+def test_a_driver_that_is_reloaded_knows_only_who_begins_anew(nvml_scenario: MakeScenario) -> None:
+    scenario = nvml_scenario(gpus=2)
+    with program(scenario) as other:
+        for loads, answer in ((0, error(9)), (2, error(999))):
+            scenario.loads = loads
+            scenario.write()
+            time.sleep(0.03)
+            assert other.ask("nvmlDeviceGetCount()") == answer
+        assert other.ask("nvmlShutdown()") is None
+        other.ask("nvmlInit()")
+        assert other.ask("nvmlDeviceGetCount()") == 2
+
+
+def test_gpus_may_be_counted_at_init_only(nvml_scenario: MakeScenario) -> None:
+    scenario = nvml_scenario(gpus=1)
+    scenario.count_at_init = True
+    with program(scenario) as other:
+        scenario.gpus.append(make_gpu(1))
+        scenario.write()
+        time.sleep(0.03)
+        assert other.ask("nvmlDeviceGetCount()") == 1
+        assert other.ask("h(1)") == error(2)
+        other.ask("[nvmlShutdown(), nvmlInit()]")
+        assert other.ask("nvmlDeviceGetCount()") == 2
 
 
 def test_a_hang_blocks_only_the_call_that_meets_it(nvml_scenario: MakeScenario) -> None:

@@ -19,7 +19,8 @@ from gputop.sources.activity.dcgm_exporter import DcgmExporter, Exporter
 from gputop.sources.activity.ladder import Rung
 from gputop.sources.base import SourceError, UsageError
 from gputop.sources.host import HostCollector
-from gputop.sources.nvml import NvmlSession, Reading
+from gputop.sources.nvml import LOOK_S, NvmlSession, Reading
+from gputop.sources.nvml_roll import kernel_gpus
 from gputop.sources.own_cost import OwnCostMeter
 from gputop.sources.processes import ProcessCollector
 from gputop.sources.rota import HUNG_S, PAIR_S, Rota
@@ -54,11 +55,13 @@ class LocalSource:
         clock: Callable[[], float] = time.time,
         hung_s: float = HUNG_S,
         dcgmi: bool = False,
+        look_s: float = LOOK_S,
     ) -> None:
         """``gpus`` is the value of --gpus; ``visible`` honours CUDA_VISIBLE_DEVICES; ``clock`` gives Unix time.
 
         ``dcgm_url`` is where a dcgm-exporter answers; None takes GPUTOP_DCGM_URL, or looks once at the usual place.
         After ``hung_s`` a driver call counts as hung. ``dcgmi`` allows to run ``dcgmi dmon`` where all else fails.
+        Every ``look_s`` seconds is looked which GPUs there are.
         Raises UsageError for an address that is none.
         """
         self.interval_s = interval_s
@@ -71,7 +74,7 @@ class LocalSource:
 
             self._dmon = Dmon(interval_s)
         cuda_visible = environ.get("CUDA_VISIBLE_DEVICES") if visible else None
-        self._session = NvmlSession(interval_s, gpus, cuda_visible, self._more_rungs)
+        self._session = NvmlSession(interval_s, gpus, cuda_visible, self._more_rungs, lambda: kernel_gpus(proc), look_s)
         self._rota: Rota[_HostReading] = Rota(
             interval_s, self._session, self._read_nvml, self._read_proc, self._publish
         )
@@ -165,9 +168,7 @@ class LocalSource:
         session = self._session
         if not session.ready:
             try:
-                if not session.devices:
-                    session.open()
-                session.find(ticket, self._clock())
+                session.look(ticket, self._clock())
             except (SourceError, UsageError) as failure:
                 self._failure = failure
                 raise

@@ -10,22 +10,25 @@ from collections.abc import Callable
 from contextlib import suppress
 from threading import Lock
 from time import monotonic
-from typing import Protocol
 
 import pynvml
 from msgspec import Struct
 
 from gputop.model.snapshot import Event, GpuSample, GpuStatic
 from gputop.sources.activity.ladder import Rung
-from gputop.sources.base import SourceError
+from gputop.sources.base import SourceError, UsageError
 from gputop.sources.collector import Retired
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.nvml_calls import Calls
 from gputop.sources.nvml_device import Device, MoreRungs
-from gputop.sources.nvml_errors import DEMO, cannot_start, printable
+from gputop.sources.nvml_errors import DEMO, cannot_start, reason
+from gputop.sources.nvml_roll import Part, Roll, kernel_gpus
 from gputop.sources.nvml_xid import XidWatch
 from gputop.sources.selection import choose
 
+LOOK_S = 10.0
+"""How often is looked which GPUs there are: one call, and one more a GPU that could be split."""
+SOON_S = 1.0
+"""How soon it is looked after a GPU was lost."""
 XID_ON_PARENT = "reported on the whole GPU"
 
 
@@ -37,13 +40,6 @@ class Reading(Struct, frozen=True):
     processes: tuple[GpuProcess, ...]
     events: tuple[Event, ...] = ()
     notices: tuple[str, ...] = ()
-
-
-class _Part(Protocol):
-    """Something whose calls may hang."""
-
-    calls: Calls
-    stuck: bool
 
 
 def no_more_rungs(_gpu: GpuStatic) -> list[Rung]:
@@ -59,41 +55,38 @@ class NvmlSession:
         gpus: str | None = None,
         cuda_visible: str | None = None,
         more_rungs: MoreRungs = no_more_rungs,
+        shown: Callable[[], frozenset[str]] = kernel_gpus,
+        look_s: float = LOOK_S,
     ) -> None:
-        self.driver: str | None = None
-        self.nvml_version: str | None = None
-        self.devices: list[Device] = []
+        """``shown`` is what the kernel shows of GPUs; every ``look_s`` seconds is looked which there are."""
         self._interval_s = interval_s
         self._spec = gpus
         self._cuda_visible = cuda_visible
         self._more_rungs = more_rungs
-        self._open = False
-        self._whole = 0
-        self._looked = 0
+        self._look_s = look_s
+        self._look_at = float("-inf")
+        self._roll = Roll(self._device, self._turn, shown)
         self._chosen: tuple[Device, ...] | None = None
+        self._not_chosen: str | None = None
         self._xids = XidWatch()
-        self._read_before = False
+        self._xids_due = self._read_before = False
         self._lost_since: dict[int, float] = {}
         self._lock = Lock()
         self._ticket = 0
-        self._current: _Part | None = None
+        self._current: Part | None = None
 
-    def open(self) -> None:
-        """Start NVML and count the GPUs. Raises SourceError when there is nothing to measure."""
-        try:
-            if not self._open:
-                pynvml.nvmlInit()
-                self._open = True
-            self._whole = pynvml.nvmlDeviceGetCount()
-        except pynvml.NVMLError as error:
-            raise cannot_start(error.value) from error
-        self.driver = _version(pynvml.nvmlSystemGetDriverVersion)
-        self.nvml_version = _version(pynvml.nvmlSystemGetNVMLVersion)
-        if self._whole == 0:
-            raise SourceError(
-                f"the NVIDIA driver shows no GPU: see nvidia-smi -L, or the container's GPU options; {DEMO}"
-            )
-        self.devices = [Device(i, self._interval_s, self.driver, self._more_rungs) for i in range(self._whole)]
+    def _device(self, index: int, parent: Device | None, uuid: str | None) -> Device:
+        return Device(index, self._interval_s, self._more_rungs, parent, uuid)
+
+    @property
+    def driver(self) -> str | None:
+        """Version of the driver, once it is known."""
+        return self._roll.driver
+
+    @property
+    def nvml_version(self) -> str | None:
+        """Version of the NVML library, once it is open."""
+        return self._roll.nvml_version
 
     @property
     def ticket(self) -> int:
@@ -104,38 +97,79 @@ class NvmlSession:
         """Whether all GPUs were looked for and the choice is made."""
         return self._chosen is not None
 
-    def find(self, ticket: int, t: float) -> None:
-        """Find every GPU and its MIG devices, then choose. Raises UsageError, and Retired after a hang."""
-        while self._looked < self._whole:
-            device = self.devices[self._looked]
-            self._looked += 1
-            with self._turn(ticket, device):
-                device.find(monotonic(), t)
-                slots = device.mig_slots()
-            for slot in slots:
-                child = Device(len(self.devices), self._interval_s, self.driver, self._more_rungs, device, slot)
-                with self._turn(ticket, device):
-                    child.find(monotonic(), t)
-                self.devices.append(child)
-        if self._chosen is None:
-            positions = choose([device.static for device in self.devices], self._spec, self._cuda_visible)
-            self._chosen = tuple(self.devices[i] for i in positions)
+    def look(self, ticket: int, t: float) -> None:
+        """Find out which GPUs there are, and choose.
+
+        The first time SourceError says that there is nothing to measure, UsageError that the choice is wrong; later
+        both are states of the GPUs. Raises Retired after a hang.
+        """
+        roll, now = self._roll, monotonic()
+        if self.ready and self._must_start_again():
+            self._shut(ticket)
+        before = roll.handles()
+        try:
+            roll.take(ticket, now, t)
+        except pynvml.NVMLError as error:
+            if not self.ready:
+                raise cannot_start(error.value) from error
+            for device in roll.devices:
+                if device.stale and not device.stuck:
+                    device.lose(reason(error.value), t)
+        if not roll.devices:
+            raise SourceError(
+                f"the NVIDIA driver shows no GPU: see nvidia-smi -L, or the container's GPU options; {DEMO}"
+            )
+        if not self.ready or roll.handles() != before:
+            self._choose(ticket)
+        self._look_at = now + self._look_s
+
+    def _must_start_again(self) -> bool:
+        """Whether NVML is to be shut down and started anew: its GPUs are all lost, or not those of the kernel.
+
+        A driver that was reloaded knows us no more; and while we hold the old one it can be neither reloaded nor reset.
+        """
+        if not self._roll.is_open or self._hangs():
+            return False
+        chosen = self._chosen or ()
+        return self._roll.kernel_has_changed() or (bool(chosen) and all(d.lost is not None for d in chosen))
+
+    def _hangs(self) -> bool:
+        return self._roll.stuck or self._xids.stuck or any(device.stuck for device in self._roll.devices)
+
+    def _choose(self, ticket: int) -> None:
+        devices = self._roll.devices
+        self._not_chosen = None
+        try:
+            positions = choose([device.static for device in devices], self._spec, self._cuda_visible)
+        except UsageError as error:
+            if not self.ready:
+                raise
+            positions, self._not_chosen = (), str(error)
+        self._xids_due = True
+        self._chosen = tuple(devices[i] for i in positions)
 
     def read(self, ticket: int, t: float) -> Reading:
-        """Read all chosen GPUs. Raises Retired when another thread has taken over meanwhile."""
-        events: list[Event] = []
+        """Read all chosen GPUs, and now and then look which there are. Raises Retired when another thread took over."""
+        if monotonic() >= self._look_at and not self._roll.stuck:
+            self.look(ticket, t)
+        events = [Event(t, "gpu_lost", text, index) for index, text in self._roll.departed]
+        self._roll.departed.clear()
         samples: list[GpuSample] = []
         # Watching begins with the second read: the first picture can do without.
         if self._read_before and not self._xids.stuck:
             with self._turn(ticket, self._xids):
-                if not self._xids.opened:
-                    self._xids.open((d.static.uuid, d.calls.handle) for d in self.devices[: self._whole] if d.found)
+                if self._xids_due:
+                    self._xids_due = False
+                    self._xids.close()
+                    self._xids.open(
+                        (d.static.uuid, d.calls.handle) for d in self._roll.whole if d.found and not d.stale
+                    )
                 seen = self._xids.poll(monotonic())
-            indices = {d.static.uuid: d.static.index for d in self.devices} if seen else {}
+            indices = {d.static.uuid: d.static.index for d in self._roll.devices} if seen else {}
             events += [Event(t, "xid", f"Xid {xid}", indices.get(uuid)) for uuid, xid in seen]
         for device in self._chosen or ():
-            if device.stuck:
-                sample = self._hung_sample(device, t)
+            if device.stuck or (device.stale and self._roll.stuck):
+                sample = self._hung_sample(device if device.stuck else self._roll, device, t)
             else:
                 xid = self._xids.state(device.static.uuid) if device.static.mig_parent is None else XID_ON_PARENT
                 with self._turn(ticket, device):
@@ -146,6 +180,7 @@ class NvmlSession:
                 self._lost_since.pop(index, None)
             elif index not in self._lost_since:
                 self._lost_since[index] = sample.lost_since or t
+                self._look_at = min(self._look_at, monotonic() + SOON_S)
                 events.append(Event(t, "gpu_lost", sample.lost_reason, index))
         self._read_before = True
         return Reading(t, tuple(samples), self._processes(), tuple(events), self._notices())
@@ -159,15 +194,17 @@ class NvmlSession:
             if device.process_trouble is not None and device.lost is None:
                 troubled.setdefault(device.process_trouble, []).append(str(device.static.index))
         notices = [f"GPU {', '.join(on)}: no process list: {why}" for why, on in troubled.items()]
-        if not self._chosen and self.ready:
+        if self._not_chosen is not None:
+            notices.append(self._not_chosen)
+        elif not self._chosen and self.ready:
             notices.append(
                 f"CUDA_VISIBLE_DEVICES={self._cuda_visible} hides every GPU: leave out --visible to see them"
             )
         return tuple(notices)
 
-    def _hung_sample(self, device: Device, t: float) -> GpuSample:
-        age = max(0.0, monotonic() - device.calls.call_since)
-        why = f"NVML call {device.calls.call or 'of this GPU'} has not returned for {age:.0f} s"
+    def _hung_sample(self, part: Part, device: Device, t: float) -> GpuSample:
+        age = max(0.0, monotonic() - part.calls.call_since)
+        why = f"NVML call {part.calls.call or 'of this GPU'} has not returned for {age:.0f} s"
         return device.lost_sample(why, self._lost_since.get(device.static.index, t - age))
 
     def hung_s(self) -> float | None:
@@ -184,22 +221,25 @@ class NvmlSession:
             age, part = self.hung_s(), self._current
             if part is None or age is None or age < limit_s:
                 return None
+            if part is self._roll and not self._roll.devices:
+                # At the start there is nothing else to go on with.
+                return None
             part.stuck = True
             self._current = None
             self._ticket += 1
             return self._ticket
 
-    def _turn(self, ticket: int, part: _Part) -> _Turn:
+    def _turn(self, ticket: int, part: Part) -> _Turn:
         return _Turn(self, ticket, part)
 
-    def enter(self, ticket: int, part: _Part) -> None:
+    def enter(self, ticket: int, part: Part) -> None:
         """Begin calls on one part; Retired when this thread's time is over."""
         with self._lock:
             if ticket != self._ticket:
                 raise Retired
             self._current = part
 
-    def leave(self, ticket: int, part: _Part) -> None:
+    def leave(self, ticket: int, part: Part) -> None:
         """End calls on one part. A thread that was superseded hands its part back and stops."""
         with self._lock:
             if ticket != self._ticket:
@@ -209,15 +249,15 @@ class NvmlSession:
 
     def close(self) -> None:
         """Free all samples, then shut NVML down; on the reading thread. Left alone while any call hangs."""
-        if not self._open or any(device.stuck for device in self.devices) or self._xids.stuck:
-            return
-        self._open = False
-        self._xids.close()
-        for device in self.devices:
-            device.close()
+        if self._roll.is_open and not self._hangs():
+            self._shut(self._ticket)
+
+    def _shut(self, ticket: int) -> None:
+        with self._turn(ticket, self._xids):
+            self._xids.close()
         # Nothing is left to do for a driver that does not even let us go.
         with suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
+            self._roll.shut(ticket)
 
 
 class _Turn:
@@ -225,7 +265,7 @@ class _Turn:
 
     __slots__ = ("_part", "_session", "_ticket")
 
-    def __init__(self, session: NvmlSession, ticket: int, part: _Part) -> None:
+    def __init__(self, session: NvmlSession, ticket: int, part: Part) -> None:
         self._session, self._ticket, self._part = session, ticket, part
 
     def __enter__(self) -> None:
@@ -233,11 +273,3 @@ class _Turn:
 
     def __exit__(self, *_: object) -> None:
         self._session.leave(self._ticket, self._part)
-
-
-def _version(ask: Callable[[], str | bytes]) -> str | None:
-    """A version in words; None where the driver does not tell, which is no reason not to measure."""
-    try:
-        return printable(str(ask()))
-    except pynvml.NVMLError:
-        return None

@@ -17,17 +17,17 @@ from gputop.sources.activity.gpm import Gpm
 from gputop.sources.activity.ladder import ACTIVITY_KEYS, Activity, Ladder, Rung, Standing
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.nvml_calls import Calls, LostGpu, Values
-from gputop.sources.nvml_errors import reason
-from gputop.sources.nvml_facts import facts, gpu_instance, is_vgpu, mig_facts
+from gputop.sources.nvml_errors import printable, reason
+from gputop.sources.nvml_facts import facts, gpu_instance, is_vgpu, mig_facts, mig_slots
 from gputop.sources.nvml_fields import Fields
 from gputop.sources.nvml_processes import COLLECTING, GpuProcesses
 from gputop.sources.nvml_questions import EVERY_TICK, MEMORY_V1, MEMORY_V2, POWER_LIMIT, SELDOM, SM_CLOCK_MAX
 
 SELDOM_S = 5.0
 PROCESSES_S = 2.0
-RETRY_LOST_S = 30.0
 UNIFIED_MEMORY = "no memory of its own, it shares the host's: see the host's memory"
 SPLIT = "split into MIG instances: see each instance"
+NO_MIG = reason(pynvml.NVML_ERROR_NOT_SUPPORTED)
 NO_NVLINK = "no NVLink on this GPU"
 
 MoreRungs = Callable[[GpuStatic], list[Rung]]
@@ -41,61 +41,77 @@ class Device:
         self,
         index: int,
         interval_s: float,
-        driver: str | None,
         more_rungs: MoreRungs,
         parent: Device | None = None,
-        slot: int = 0,
+        uuid: str | None = None,
     ) -> None:
         self.calls = Calls(None)
         self.stuck = False
         """Set by the session while a call on this GPU does not return."""
-        self.static = GpuStatic(index, f"GPU-unknown-{index}", "unknown GPU", driver=driver)
+        self.static = GpuStatic(index, uuid or f"GPU-unknown-{index}", "unknown GPU")
+        self.parent = parent
         self.found = False
+        self.times_found = 0
+        """Grows with each new handle: what was made with an older one is of no use any more."""
+        self.stale = True
+        """Whether the handle is to be asked for again, because NVML may have forgotten it."""
         self.lost: str | None = None
         self.lost_since: float | None = None
         self.processes: tuple[GpuProcess, ...] = ()
         self.vgpu = False
-        self._parent = parent
-        self._slot = slot
+        self._parent_found = 0
+        self._mig_known = False
         self._interval_s = interval_s
         self._more_rungs = more_rungs
         self._ladder = Ladder(())
         self._fields = Fields(nvlink=False)
         self._lister = GpuProcesses(self.calls, index)
         self._seldom = Values()
-        self._seldom_at = self._processes_at = self._retry_at = float("-inf")
+        self._seldom_at = self._processes_at = float("-inf")
 
     @property
     def _split(self) -> bool:
         """Whether this is a GPU whose work all happens in its MIG instances."""
-        return self._parent is None and bool(self.static.mig_enabled)
+        return self.parent is None and bool(self.static.mig_enabled)
 
-    def find(self, now: float, t: float) -> None:
-        """Get the handle and the facts. A GPU that does not answer is lost, and tried again by ``read``."""
-        self._retry_at = now + RETRY_LOST_S
+    @property
+    def is_due(self) -> bool:
+        """Whether ``find`` has something to do: no handle yet, a lost GPU, or a handle that may be forgotten."""
+        outdated = self.parent is not None and self._parent_found != self.parent.times_found
+        return self.stale or outdated or not self.found or self.lost is not None
+
+    def find(self, slot: int, driver: str | None, t: float) -> str | None:
+        """Look at NVML's index ``slot``, or at that slot of the parent; the UUID there, None when nobody answers.
+
+        When it is this GPU, or nothing was known of this one, get handle and facts. Indices move when a GPU comes or
+        goes: a known GPU stays as it is when another one answers. One that does not answer is lost.
+        """
+        calls, parent = self.calls, self.parent
         try:
-            self._find()
+            if parent is not None:
+                handle = calls.run_bare("nvmlDeviceGetMigDeviceHandleByIndex", parent.calls.handle, slot)
+            else:
+                handle = calls.run_bare("nvmlDeviceGetHandleByIndex", slot)
+            uuid = printable(str(calls.run_bare("nvmlDeviceGetUUID", handle)))
+            if uuid == self.static.uuid or (not self.found and parent is None):
+                calls.handle = handle
+                if self.is_due:
+                    self._take_facts(uuid, driver)
         except pynvml.NVMLError as error:
-            self._lose(reason(error.value), now, t)
+            self.lose(reason(error.value), t)
+            return None
         except UnicodeDecodeError:
-            self._lose("the driver gives no readable identity", now, t)
-        else:
-            self.lost = self.lost_since = None
+            self.lose("the driver gives no readable identity", t)
+            return None
+        return uuid
 
-    def _find(self) -> None:
-        calls, parent = self.calls, self._parent
+    def _take_facts(self, uuid: str, driver: str | None) -> None:
+        calls, parent = self.calls, self.parent
         calls.forget()
         if parent is not None:
-            calls.handle = calls.run_bare("nvmlDeviceGetMigDeviceHandleByIndex", parent.calls.handle, self._slot)
-            static = mig_facts(calls, self.static.index, parent.static)
+            static = mig_facts(calls, self.static.index, uuid, parent.static)
         else:
-            # By UUID once it is known: indices move when a GPU falls off the bus.
-            known = self.static.uuid if self.found else None
-            if known is not None:
-                calls.handle = calls.run_bare("nvmlDeviceGetHandleByUUID", known)
-            else:
-                calls.handle = calls.run_bare("nvmlDeviceGetHandleByIndex", self.static.index)
-            static = facts(calls, self.static.index, self.static.driver)
+            static = facts(calls, self.static.index, uuid, driver)
         self.static = static
         self.vgpu = is_vgpu(calls)
         self._fields = Fields(static.nvlink_peak_bytes_per_s is not None)
@@ -103,10 +119,14 @@ class Device:
         self._ladder = Ladder(self._rungs())
         self._seldom_at = max(self._seldom_at, 0.0) if self.found else self._seldom_at
         self._processes_at = float("-inf")
-        self.found = True
+        self._parent_found = parent.times_found if parent is not None else 0
+        self.times_found += 1
+        self._mig_known = self.found = True
+        self.stale = False
+        self.lost = None
 
     def _rungs(self) -> list[Rung]:
-        static, parent = self.static, self._parent
+        static, parent = self.static, self.parent
         if self._split:
             return []
         mig: tuple[Any, int] | None = None
@@ -117,31 +137,46 @@ class Device:
             mig = (parent.calls.handle, instance)
         return [Gpm(self.calls, self._interval_s, static.architecture, mig), *self._more_rungs(static)]
 
-    def mig_slots(self) -> list[int]:
-        """Slots of this GPU's MIG devices; empty when it is not split."""
-        if self._parent is not None or not self.static.mig_enabled or self.lost is not None:
-            return []
-        return [slot for slot in range(self.calls.number("nvmlDeviceGetMaxMigDeviceCount") or 0) if self._has(slot)]
+    def mig_devices(self, now: float, t: float) -> dict[str, int] | None:
+        """Slots of this GPU's MIG devices by UUID, asked now; None when it cannot be told.
 
-    def _has(self, slot: int) -> bool:
+        When MIG was switched on or off meanwhile, the facts are taken again: most answers change with it.
+        """
+        if self.lost is not None or not self.found:
+            return None
         try:
-            self.calls.run("nvmlDeviceGetMigDeviceHandleByIndex", slot)
-        except pynvml.NVMLError:
-            return False
-        return True
+            if not self._mig_known and not self._follow_mig_mode(now):
+                return None
+            self._mig_known = False
+            if not self.static.mig_enabled:
+                return {}
+            return mig_slots(self.calls)
+        except LostGpu as gone:
+            self.lose(str(gone), t)
+        except (pynvml.NVMLError, UnicodeDecodeError):
+            # No answer is not the answer that there are none.
+            return None
+        return None
+
+    def _follow_mig_mode(self, now: float) -> bool:
+        """Ask for the MIG mode; False when it is not told."""
+        mode = self.calls.ask(("nvmlDeviceGetMigMode",), (), now)
+        on = False if mode == NO_MIG else None if mode.__class__ is str else bool(mode[0])
+        if on is not None and on != self.static.mig_enabled:
+            self._take_facts(self.static.uuid, self.static.driver)
+        return on is not None
 
     def read(self, now: float, t: float, xid: int | str) -> GpuSample:
         """One sample. ``now`` is monotonic, ``t`` Unix time, ``xid`` the last Xid or why there is none."""
         if self.lost is not None:
-            if now >= self._retry_at:
-                self.find(now, t)
-            if self.lost is not None:
-                return self.lost_sample(xid=xid)
-        try:
-            return self._read(now, t, xid)
-        except LostGpu as gone:
-            self._lose(str(gone), now, t)
             return self.lost_sample(xid=xid)
+        try:
+            sample = self._read(now, t, xid)
+        except LostGpu as gone:
+            self.lose(str(gone), t)
+            return self.lost_sample(xid=xid)
+        self.lost_since = None
+        return sample
 
     def lost_sample(self, why: str | None = None, since: float | None = None, xid: int | str = "") -> GpuSample:
         """The last facts, the last Xid, and the reason why there is nothing else."""
@@ -154,8 +189,8 @@ class Device:
             lost_since=since or self.lost_since,
         )
 
-    def _lose(self, why: str, now: float, t: float) -> None:
-        self._retry_at = now + RETRY_LOST_S
+    def lose(self, why: str, t: float) -> None:
+        """Take the GPU for lost from Unix time ``t`` on, until it is found again and read."""
         self.processes = ()
         self.lost = why
         if self.lost_since is None:
@@ -258,3 +293,4 @@ class Device:
     def close(self) -> None:
         """Free what NVML holds for this GPU. Before nvmlShutdown, on the reading thread."""
         self._ladder.close()
+        self.stale = True

@@ -49,8 +49,10 @@ _REASONS = {
     pynvml.NVML_ERROR_NOT_READY: "no data yet",
     pynvml.NVML_ERROR_IN_USE: "in use by another program",
     pynvml.NVML_ERROR_UNINITIALIZED: "NVML is not initialised",
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the driver was unloaded: load it, then restart gputop",
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the driver was upgraded under us: reboot or reload it, restart gputop",
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the driver was unloaded: sudo modprobe nvidia; gputop then goes on by itself",
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
+        "the driver was upgraded under us: reload the nvidia modules or reboot, then restart gputop"
+    ),
 }
 
 _START = {

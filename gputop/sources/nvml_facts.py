@@ -32,15 +32,16 @@ _LINK_COUNT = pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT
 _LINK_SPEED = pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON
 _LINK_SPEEDS = (84, 85, 86, 87, 88, 89, 132, 133, 134, 135, 136, 137)
 """Fields NVML_FI_DEV_NVLINK_SPEED_MBPS_L0 to L11, in megabytes per second."""
+_EMPTY_SLOT_CODES = frozenset({pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT})
 VGPU_GUEST = 2
 """NVML_GPU_VIRTUALIZATION_MODE_VGPU: a vGPU seen from inside its virtual machine."""
 
 
-def facts(calls: Calls, index: int, driver: str | None) -> GpuStatic:
-    """The facts of a whole GPU. Raises NVMLError when it does not even give its UUID."""
+def facts(calls: Calls, index: int, uuid: str, driver: str | None) -> GpuStatic:
+    """The facts of a whole GPU; what the driver does not tell is None."""
     return GpuStatic(
         index=index,
-        uuid=printable(str(calls.run("nvmlDeviceGetUUID"))),
+        uuid=uuid,
         name=calls.text("nvmlDeviceGetName") or "unnamed GPU",
         architecture=ARCHITECTURES.get(calls.number("nvmlDeviceGetArchitecture") or 0),
         sm_count=_sm_count(calls),
@@ -51,11 +52,11 @@ def facts(calls: Calls, index: int, driver: str | None) -> GpuStatic:
     )
 
 
-def mig_facts(calls: Calls, index: int, parent: GpuStatic) -> GpuStatic:
-    """The facts of one MIG device; ``calls`` holds its handle. Raises NVMLError when it does not give its UUID."""
+def mig_facts(calls: Calls, index: int, uuid: str, parent: GpuStatic) -> GpuStatic:
+    """The facts of one MIG device; ``calls`` holds its handle."""
     return GpuStatic(
         index=index,
-        uuid=printable(str(calls.run("nvmlDeviceGetUUID"))),
+        uuid=uuid,
         name=calls.text("nvmlDeviceGetName") or f"{parent.name} MIG",
         architecture=parent.architecture,
         sm_count=_attribute_sm_count(calls),
@@ -65,6 +66,20 @@ def mig_facts(calls: Calls, index: int, parent: GpuStatic) -> GpuStatic:
         mig_parent=parent.uuid,
         mig_instance=f"{gpu_instance(calls)}/{calls.number('nvmlDeviceGetComputeInstanceId')}",
     )
+
+
+def mig_slots(calls: Calls) -> dict[str, int]:
+    """Slots of a split GPU's MIG devices by UUID. Raises NVMLError, and UnicodeDecodeError for a broken UUID."""
+    found: dict[str, int] = {}
+    for slot in range(calls.run("nvmlDeviceGetMaxMigDeviceCount")):
+        try:
+            handle = calls.run("nvmlDeviceGetMigDeviceHandleByIndex", slot)
+        except pynvml.NVMLError as error:
+            if error.value in _EMPTY_SLOT_CODES:
+                continue
+            raise
+        found[printable(str(calls.run_bare("nvmlDeviceGetUUID", handle)))] = slot
+    return found
 
 
 def gpu_instance(calls: Calls) -> int | None:

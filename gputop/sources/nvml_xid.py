@@ -21,7 +21,6 @@ class XidWatch:
     def __init__(self) -> None:
         self.calls = Calls(None)
         self.stuck = False
-        self.opened = False
         self._set: Any = None
         self._last: dict[str, int] = {}
         self._why: dict[str, str] = {}
@@ -31,7 +30,6 @@ class XidWatch:
 
     def open(self, gpus: Iterable[tuple[str, Any]]) -> None:
         """Watch these GPUs (UUID, handle). Never raises: a refusal becomes the reason of ``state``."""
-        self.opened = True
         self._gpus = tuple(gpus)
         self._why.clear()
         try:

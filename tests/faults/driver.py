@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from typing import Any
 
-from gputop.model.metrics import GPU_METRICS
-from tests.faults.row import Row, Watcher, World, holds, is_healthy
-from tests.nvml.stand_in import GIB, Failure, Process, split
+from tests.faults.row import Row, Watcher, World, holds, is_explained, is_healthy
+from tests.nvml.stand_in import GIB, Failure, Process
 
 START_CODES = {
     1: ("NVML is not initialised", "UNINITIALIZED"),
@@ -66,12 +64,6 @@ def _start(code: int) -> Callable[[Row, World], None]:
     return proof
 
 
-def _is_explained(gpu: dict[str, Any]) -> bool:
-    """No value is missing without a reason."""
-    absent = {key for key in GPU_METRICS if gpu[key] is None}
-    return gpu["lost_reason"] is not None or all(gpu["unavailable"].get(key) for key in absent)
-
-
 def _one_call(code: int) -> Callable[[Row, World], None]:
     def proof(row: Row, world: World) -> None:
         scenario = world.make(1 + len(CALLS))
@@ -84,7 +76,7 @@ def _one_call(code: int) -> Callable[[Row, World], None]:
             gpus = watcher.until(lambda s: s["t"] > after)["gpus"]
         assert len(gpus) == 1 + len(CALLS)
         assert is_healthy(gpus[0])
-        assert all(_is_explained(gpu) for gpu in gpus)
+        assert all(is_explained(gpu) for gpu in gpus)
         struck = gpus[1 + CALLS.index("nvmlDeviceGetUtilizationRates")]
         told = f"{struck['lost_reason']} {struck['unavailable']}"
         assert row.sees in told
@@ -105,49 +97,11 @@ def _all(code: int) -> Callable[[Row, World], None]:
             struck = watcher.until(lambda s: len(s["gpus"]) == 2 and not any(map(is_healthy, s["gpus"])))
             after = struck["t"] + 0.5
             later = watcher.until(lambda s: s["t"] > after)
-        assert all(map(_is_explained, later["gpus"]))
+        assert all(map(is_explained, later["gpus"]))
         assert row.sees in json.dumps(later)
         assert later["host"]["cpu_pct"] is not None
 
     return proof
-
-
-def _hang(row: Row, world: World) -> None:
-    calls = EACH_TICK
-    scenario = world.make(1 + len(calls))
-    with Watcher(scenario, 30, hung_s=0.2) as watcher:
-        watcher.until(lambda s: bool(s["gpus"]) and all(map(is_healthy, s["gpus"])))
-        for gpu, call in enumerate(calls, 1):
-            scenario.hang(call, 30.0, gpu=gpu)
-        scenario.write()
-        hung = watcher.until(lambda s: all(gpu["lost_reason"] for gpu in s["gpus"][1:]), 100)
-        assert all(row.sees in gpu["lost_reason"] for gpu in hung["gpus"][1:])
-        scenario.gpus[0].set(power_w=123)
-        scenario.write()
-        watcher.until(lambda s: s["gpus"][0]["power_w"] == 123)
-
-
-def _mig_switched_on(row: Row, world: World) -> None:
-    scenario = world.make(2)
-    with Watcher(scenario, 10) as watcher:
-        watcher.until(lambda s: bool(s["gpus"]) and all(map(is_healthy, s["gpus"])))
-        split(scenario.gpus[1], 1, 2)
-        scenario.write()
-        seen = watcher.until(lambda s: s["gpus"][1]["util_pct"] is None)
-    assert is_healthy(seen["gpus"][0])
-    assert _is_explained(seen["gpus"][1])
-    assert row.sees in seen["gpus"][1]["unavailable"]["util_pct"]
-
-
-def _gpu_count_changes(row: Row, world: World) -> None:
-    scenario = world.make(2)
-    with Watcher(scenario, 10) as watcher:
-        watcher.until(lambda s: bool(s["gpus"]) and all(map(is_healthy, s["gpus"])))
-        scenario.gpus.pop()
-        scenario.write()
-        seen = watcher.until(lambda s: s["gpus"][1]["lost_reason"] is not None)
-    assert row.sees in seen["gpus"][1]["lost_reason"]
-    assert is_healthy(seen["gpus"][0])
 
 
 def _gpm(value: float | Failure, reason: str) -> Callable[[Row, World], None]:
@@ -245,18 +199,6 @@ def rows() -> list[Row]:
         Row("16 GPUs", "a node of sixteen", "15", "everything", 0, _sixteen),
         Row("a GPU that cannot be opened", "`GetHandleByIndex` fails on one GPU", "LOST: GPU is lost",
             "the other GPUs", 0, _one_cannot_be_opened),
-        Row("a hang of any call", "a driver call of one GPU does not return", "has not returned for",
-            "the other GPUs and the host; quitting takes < 2 s", None, _hang),
-        Row("a hang at the start", "`nvmlInit` does not return", "NVML has not answered", "host and processes", None,
-            here + "test_a_hung_start_is_told_and_not_waited_for"),
-        Row("a hung GPU comes back", "the call returns after all", "values again", "everything", None,
-            here + "test_a_hung_call_costs_one_gpu_and_gives_it_back"),
-        Row("a GPU is lost and comes back", "GPU_IS_LOST, then a reset", "values again within 30 s", "everything",
-            None, "tests/test_nvml.py::test_a_lost_gpu_is_tried_again_after_half_a_minute_by_its_uuid"),
-        Row("MIG switched on while running", "`nvidia-smi -mig 1` under us", "not supported by this GPU",
-            "the other GPUs; instances appear after a restart", None, _mig_switched_on),
-        Row("a GPU disappears", "hot-unplugged, or taken away from the container", "GPU is lost",
-            "the other GPUs; new ones appear after a restart", None, _gpu_count_changes),
         Row("no GPM", "a GPU before Hopper", "has no GPM counters", "everything; SM activity is bounded, not guessed",
             0, here + "test_without_gpm_utilisation_bounds_sm_activity"),
         Row("GPM: not a number", "SM activity is NaN", "GPM gives no number", "the other GPUs and values", 0,

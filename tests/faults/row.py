@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gputop.model.metrics import GPU_METRICS
 from tests.nvml.stand_in import Scenario
 from tests.pty_program import ROOT, PtyProgram
 
@@ -112,6 +113,12 @@ class Watcher:
 def is_healthy(gpu: Mapping[str, Any]) -> bool:
     """Whether a GPU has its values, SM activity with them."""
     return gpu["lost_reason"] is None and gpu["util_pct"] is not None and gpu["sm_active_pct"] is not None
+
+
+def is_explained(gpu: Mapping[str, Any]) -> bool:
+    """No value is missing without a reason."""
+    absent = {key for key in GPU_METRICS if gpu[key] is None}
+    return gpu["lost_reason"] is not None or all(gpu["unavailable"].get(key) for key in absent)
 
 
 def is_root() -> bool:

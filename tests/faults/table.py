@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tests.faults import driver, machine, surroundings, terminals
+from tests.faults import changes, driver, hangs, machine, surroundings, terminals
 from tests.faults.row import Row
 
 
 def rows() -> list[Row]:
     """Every row, in the order of the table."""
-    return [*driver.rows(), *machine.rows(), *surroundings.rows(), *terminals.rows()]
+    return [*driver.rows(), *hangs.rows(), *changes.rows(), *machine.rows(), *surroundings.rows(), *terminals.rows()]
 
 
 def markdown() -> str:

@@ -22,14 +22,14 @@ READ_TWO_UINTS(nvmlDeviceGetMigMode, mig, mig, 1)
 
 int nvmlDeviceGetCount_v2(unsigned *count) {
     ENTER(NO_DEVICE)
-    *count = (unsigned)world.gpus;
+    *count = (unsigned)counted_gpus();
     return leave(OK);
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, handle *out) {
     /* Rules and latency of the GPU hold for the search of its handle too: a lost GPU fails here. */
     ENTER(index < MAX_GPUS && gpu_at((int)index)->present ? gpu_at((int)index) : NO_DEVICE)
-    if (index >= (unsigned)world.gpus)
+    if (index >= (unsigned)counted_gpus())
         return leave(INVALID_ARGUMENT);
     *out = gpu_at((int)index);
     return leave(OK);

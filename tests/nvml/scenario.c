@@ -16,7 +16,7 @@ static const char key_moves[KEY_COUNT] = {DEVICE_NUMBERS(AS_MOVES)};
 static const double tau = 6.283185307179586;
 static const double check_every_s = 0.02;
 
-struct world world;
+struct world world = {.loads = 1};
 static struct world draft;
 static struct timespec read_stamp;
 static ino_t read_inode;
@@ -199,6 +199,10 @@ static struct device *parse_line(struct device *device, char *line) {
         snprintf(draft.branch, sizeof draft.branch, "%s", rest);
     else if (!strcmp(word, "cuda"))
         draft.cuda = atoi(rest);
+    else if (!strcmp(word, "loads"))
+        draft.loads = atoi(rest);
+    else if (!strcmp(word, "count_at_init"))
+        draft.count_at_init = atoi(rest);
     else if (!strcmp(word, "latency_us"))
         draft.latency_us = atof(rest);
     else if (!strcmp(word, "serial"))
@@ -253,6 +257,7 @@ void reload_scenario(int at_once) {
     for (int i = 0; i < MAX_DEVICES; i++)
         draft.devices[i].present = 0;
     memset(&draft, 0, offsetof(struct world, devices));
+    draft.loads = 1;
     while (fgets(line, sizeof line, file)) {
         line[strcspn(line, "\n")] = 0;
         device = parse_line(device, line);

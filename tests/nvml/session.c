@@ -23,7 +23,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t driver_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct count *counts;
 static int counts_fd = -1;
-static int users;
+static int users, begun_load, gpus_at_init;
 int open_samples, open_event_sets;
 
 static void sleep_s(double seconds) {
@@ -93,7 +93,7 @@ static int planned_trouble(const char *function, int gpu, double *hang_s) {
 
 /* OK leaves the lock held until leave(). */
 int enter(const char *function, int *slot, struct device *device, double extra_us) {
-    int starting = !strncmp(function, "nvmlInit", 8);
+    int starting = !strncmp(function, "nvmlInit", 8), ending = !strcmp(function, "nvmlShutdown");
     int status = OK, known = device == NO_DEVICE || is_device(device);
     double hang_s = 0, delay_us = extra_us;
     int gpu = device != NO_DEVICE && known ? (int)(device - world.devices) : -1;
@@ -109,6 +109,10 @@ int enter(const char *function, int *slot, struct device *device, double extra_u
     }
     if (!starting && users == 0)
         status = UNINITIALIZED;
+    else if (!world.loads && !ending)
+        status = DRIVER_NOT_LOADED;
+    else if (users > 0 && begun_load != world.loads && !ending)
+        status = UNKNOWN;
     else if (!known)
         status = INVALID_ARGUMENT;
     else
@@ -174,10 +178,15 @@ int copy_text(char *out, unsigned length, const char *text) {
 int nvmlInitWithFlags(unsigned flags) {
     ENTER(NO_DEVICE)
     (void)flags;
-    if (users++ == 0)
+    if (users++ == 0) {
+        begun_load = world.loads;
+        gpus_at_init = world.gpus;
         write_log("init");
+    }
     return leave(OK);
 }
+
+int counted_gpus(void) { return world.count_at_init && gpus_at_init < world.gpus ? gpus_at_init : world.gpus; }
 
 int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 

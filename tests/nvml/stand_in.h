@@ -26,9 +26,11 @@ enum {
     NO_PERMISSION = 4,
     NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7,
+    DRIVER_NOT_LOADED = 9,
     TIMEOUT = 10,
     GPU_IS_LOST = 15,
     VERSION_MISMATCH = 25,
+    UNKNOWN = 999,
 };
 
 /* Every number a device can have: X(name, moves with the wave). One that the scenario leaves out is NOT_SUPPORTED. */
@@ -91,6 +93,8 @@ struct rule {
 
 struct world {
     int gpus;
+    int loads;         /* how often the driver was loaded; 0 = it is not. Who began under another load is refused */
+    int count_at_init; /* GPUs that come later are only counted after the next init */
     char driver[80], nvml[80], branch[80];
     int cuda;
     double latency_us;
@@ -118,6 +122,7 @@ double area_at(const struct device *device, int key, double now);
 int enter(const char *function, int *slot, struct device *device, double extra_us);
 int leave(int status);
 extern int open_samples, open_event_sets;
+int counted_gpus(void);
 
 /* Every entry point starts with ENTER and ends with leave(): between them the scenario does not change. */
 #define ENTER_AFTER(target, delay_us)                                                                                  \

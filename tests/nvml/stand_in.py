@@ -174,6 +174,10 @@ class Scenario:
         self.cuda = 12080
         self.latency_us = 0.0
         self.serial = False
+        self.loads = 1
+        """How often the driver was loaded; 0: it is not. A program must shut down and init again after each load."""
+        self.count_at_init = False
+        """Whether a GPU that comes later is only counted after the next init."""
         self.wave_s = 0.0
         self.wave_depth = 0.5
         self._rules: list[str] = []
@@ -228,6 +232,8 @@ class Scenario:
         yield f"cuda {self.cuda}"
         yield f"latency_us {self.latency_us:g}"
         yield f"serial {int(self.serial)}"
+        yield f"loads {self.loads}"
+        yield f"count_at_init {int(self.count_at_init)}"
         yield f"wave {self.wave_s:g} {self.wave_depth:g}"
         yield from self._rules
         for index, gpu in enumerate(self.gpus):

@@ -1,0 +1,224 @@
+"""Faults that change which GPUs there are: hot-plug, removal, MIG, a driver that is reloaded or upgraded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.faults.row import Row, Watcher, World, is_explained, is_healthy
+from tests.nvml.stand_in import make_gpu, split, uuid_of
+
+LOOK_S = 0.3
+"""How often the program looks here; usually every ten seconds."""
+
+
+def _uuids(snapshot: dict[str, Any]) -> list[str]:
+    return [gpu["static"]["uuid"] for gpu in snapshot["gpus"]]
+
+
+def _gpu(snapshot: dict[str, Any], uuid: str) -> dict[str, Any]:
+    gpu: dict[str, Any] = next(gpu for gpu in snapshot["gpus"] if gpu["static"]["uuid"] == uuid)
+    return gpu
+
+
+def _all_well(snapshot: dict[str, Any]) -> bool:
+    return bool(snapshot["gpus"]) and all(map(is_healthy, snapshot["gpus"]))
+
+
+def _indices_are_unique(snapshot: dict[str, Any]) -> bool:
+    indices = [gpu["static"]["index"] for gpu in snapshot["gpus"]]
+    return len(set(indices)) == len(indices)
+
+
+def _appears(row: Row, world: World) -> None:
+    scenario = world.make(2)
+    with Watcher(scenario, 10, look_s=LOOK_S) as watcher:
+        watcher.until(_all_well)
+        scenario.gpus.append(make_gpu(2))
+        scenario.gpus[2].set(power_w=222)
+        scenario.write()
+        seen = watcher.until(lambda s: len(s["gpus"]) == 3 and _all_well(s))
+    assert _uuids(seen) == [uuid_of(0), uuid_of(1), uuid_of(2)]
+    assert seen["gpus"][2]["power_w"] == 222
+    assert row.sees in seen["gpus"][2]["static"]["name"]
+    assert _indices_are_unique(seen)
+
+
+def _appears_to_the_kernel(row: Row, world: World) -> None:
+    shown = world.directory / "proc" / "driver" / "nvidia" / "gpus"
+    (shown / "0000:1a:00.0").mkdir(parents=True)
+    scenario = world.make(1)
+    scenario.count_at_init = True
+    with Watcher(scenario, 10, look_s=LOOK_S, proc=str(world.directory / "proc")) as watcher:
+        watcher.until(_all_well)
+        scenario.gpus.append(make_gpu(1))
+        scenario.write()
+        (shown / "0000:1b:00.0").mkdir()
+        seen = watcher.until(lambda s: len(s["gpus"]) == 2 and _all_well(s))
+    assert _uuids(seen) == [uuid_of(0), uuid_of(1)]
+    assert row.sees in seen["gpus"][1]["static"]["name"]
+    assert scenario.calls()["nvmlInitWithFlags"] == 2
+
+
+def _appears_but_was_not_chosen(row: Row, world: World) -> None:
+    scenario = world.make(2)
+    with Watcher(scenario, 10, look_s=LOOK_S, gpus="1") as watcher:
+        watcher.until(_all_well)
+        scenario.gpus.append(make_gpu(2))
+        scenario.write()
+        after = watcher.last["t"] + 4 * LOOK_S
+        seen = watcher.until(lambda s: s["t"] > after)
+    assert _uuids(seen) == [uuid_of(1)]
+    assert scenario.calls()["nvmlDeviceGetCount_v2"] > 2
+    assert row.sees in seen["gpus"][0]["static"]["name"]
+
+
+def _disappears(row: Row, world: World) -> None:
+    scenario = world.make(2)
+    with Watcher(scenario, 10, look_s=LOOK_S) as watcher:
+        watcher.until(_all_well)
+        taken = scenario.gpus.pop()
+        scenario.write()
+        watcher.until(lambda s: not is_healthy(s["gpus"][1]))
+        seen = watcher.until(lambda s: row.sees in s["gpus"][1]["lost_reason"])
+        assert is_healthy(seen["gpus"][0])
+        assert seen["gpus"][1]["static"]["name"] == "NVIDIA H100 80GB HBM3"
+        scenario.gpus.append(taken)
+        scenario.write()
+        back = watcher.until(_all_well)
+    assert _uuids(back) == [uuid_of(0), uuid_of(1)]
+
+
+def _reloaded(row: Row, world: World) -> None:
+    scenario = world.make(2)
+    with Watcher(scenario, 10, look_s=LOOK_S) as watcher:
+        watcher.until(_all_well)
+        scenario.loads = 0
+        scenario.write()
+        seen = watcher.until(lambda s: all(row.sees in (gpu["lost_reason"] or "") for gpu in s["gpus"]))
+        assert seen["host"]["cpu_pct"] is not None
+        scenario.loads, scenario.driver = 2, "580.65.06"
+        scenario.gpus[1].set(power_w=111)
+        scenario.write()
+        back = watcher.until(_all_well)
+    assert _uuids(back) == [uuid_of(0), uuid_of(1)]
+    assert back["gpus"][1]["power_w"] == 111
+    assert back["machine"]["driver"] == back["gpus"][0]["static"]["driver"] == "580.65.06"
+
+
+def _reloaded_with_others(row: Row, world: World) -> None:
+    scenario = world.make(3)
+    for number, gpu in enumerate(scenario.gpus):
+        gpu.set(power_w=100 + number)
+    with Watcher(scenario, 10, look_s=LOOK_S) as watcher:
+        watcher.until(_all_well)
+        # NVML's index 0 is a GPU that was never seen, 1 is the one that was 2; the other two are gone.
+        scenario.gpus = [make_gpu(7), scenario.gpus[2]]
+        scenario.loads = 2
+        scenario.write()
+        seen = watcher.until(lambda s: len(s["gpus"]) == 4 and is_healthy(s["gpus"][2]) and is_healthy(s["gpus"][3]))
+        seen = watcher.until(lambda s: row.sees in (s["gpus"][0]["lost_reason"] or ""))
+    assert _uuids(seen) == [uuid_of(0), uuid_of(1), uuid_of(2), uuid_of(7)]
+    assert _gpu(seen, uuid_of(2))["power_w"] == 102
+    assert _gpu(seen, uuid_of(2))["static"]["index"] == 2
+    assert _gpu(seen, uuid_of(7))["power_w"] == 400
+    assert _indices_are_unique(seen)
+
+
+def _upgraded(row: Row, world: World) -> None:
+    scenario = world.make(1)
+    with Watcher(scenario, 10, look_s=LOOK_S) as watcher:
+        watcher.until(_all_well)
+        scenario.error("*", 18)
+        scenario.write()
+        struck = watcher.until(lambda s: not is_healthy(s["gpus"][0]))
+        after = struck["t"] + 4 * LOOK_S
+        seen = watcher.until(lambda s: s["t"] > after)
+        assert row.sees in seen["gpus"][0]["lost_reason"]
+        assert seen["gpus"][0]["lost_since"] == struck["gpus"][0]["lost_since"]
+        scenario.clear_trouble()
+        scenario.write()
+        watcher.until(_all_well)
+
+
+def _mig(row: Row, world: World) -> None:
+    scenario = world.make(2)
+    with Watcher(scenario, 10, look_s=LOOK_S) as watcher:
+        watcher.until(_all_well)
+        split(scenario.gpus[1], 1, 2)
+        scenario.write()
+        seen = watcher.until(lambda s: len(s["gpus"]) == 4 and s["gpus"][3]["sm_active_pct"] is not None)
+        whole, parent, *instances = seen["gpus"]
+        assert is_healthy(whole)
+        assert is_explained(parent)
+        assert row.sees in parent["unavailable"]["util_pct"]
+        assert parent["static"]["mig_enabled"]
+        assert [gpu["static"]["mig_parent"] for gpu in instances] == [uuid_of(1)] * 2
+        assert [gpu["static"]["mig_instance"] for gpu in instances] == ["7/0", "8/0"]
+        assert _indices_are_unique(seen)
+
+
+def _mig_changes(row: Row, world: World) -> None:
+    scenario = world.make(1)
+    split(scenario.gpus[0], 0, 2)
+    with Watcher(scenario, 15, look_s=LOOK_S) as watcher:
+        watcher.until(lambda s: len(s["gpus"]) == 3 and s["gpus"][2]["sm_active_pct"] is not None)
+        kept = _uuids(watcher.last)[1]
+        # One instance is destroyed, later another is created beside the one that stays.
+        destroyed = scenario.gpus[0].instances.pop()
+        scenario.write()
+        events: list[str] = []
+        watcher.until(lambda s: bool(events.extend(e["text"] for e in s["events"])) or len(s["gpus"]) == 2)
+        assert row.sees in events[-1]
+        assert _uuids(watcher.last) == [uuid_of(0), kept]
+        destroyed.uuid, destroyed.gi = "MIG-new", 9
+        scenario.gpus[0].instances.append(destroyed)
+        scenario.write()
+        seen = watcher.until(lambda s: len(s["gpus"]) == 3 and s["gpus"][2]["sm_active_pct"] is not None)
+        assert _uuids(seen) == [uuid_of(0), kept, "MIG-new"]
+        assert seen["gpus"][1]["sm_active_pct"] is not None
+        assert [gpu["static"]["index"] for gpu in seen["gpus"]] == [0, 1, 3]
+
+
+def _mig_off(row: Row, world: World) -> None:
+    scenario = world.make(1)
+    split(scenario.gpus[0], 0, 2)
+    with Watcher(scenario, 10, look_s=LOOK_S) as watcher:
+        watcher.until(lambda s: len(s["gpus"]) == 3)
+        scenario.gpus[0] = make_gpu(0)
+        scenario.write()
+        seen = watcher.until(lambda s: len(s["gpus"]) == 1 and _all_well(s))
+    assert seen["gpus"][0]["static"]["mig_enabled"] is False
+    assert (seen["gpus"][0]["util_pct"], seen["gpus"][0]["sm_source"]) == (90, "gpm")
+    assert row.sees in seen["gpus"][0]["static"]["name"]
+
+
+def rows() -> list[Row]:
+    """The part of the matrix about GPUs that come and go."""
+    return [
+        Row("a GPU appears", "hot-plugged, or given to the container, while running", "H100",
+            "everything; within 10 s it has its pane, and its history begins there", None, _appears),
+        Row("a GPU appears: NVML counts at its start only", "the kernel shows one more", "H100",
+            "the same: NVML is started anew", None, _appears_to_the_kernel),
+        Row("a GPU appears that was not asked for", "`--gpus 1`, and GPU 2 comes", "H100", "GPU 1 alone", None,
+            _appears_but_was_not_chosen),
+        Row("a GPU disappears, and comes back", "hot-unplugged, or taken away from the container",
+            "gone: the driver does not show this GPU any more",
+            "the other GPUs; its pane and history stay, values again within 10 s", None, _disappears),
+        Row("the driver is reloaded", "unloaded under us, loaded again in another version", "the driver was unloaded",
+            "host, processes, charts; values again within 10 s", None, _reloaded),
+        Row("the driver is reloaded with other GPUs", "one stays under another index, one is new, two are gone",
+            "gone: the driver does not show this GPU any more", "each GPU keeps its number and history: UUIDs count",
+            None, _reloaded_with_others),
+        Row("the driver is upgraded under us", "library and kernel module differ, until a reload",
+            "reload the nvidia modules or reboot", "host, processes, charts; values again within 10 s", None,
+            _upgraded),
+        Row("a GPU is lost and comes back", "GPU_IS_LOST, then a reset", "values again within 10 s", "everything",
+            None, "tests/test_nvml_device.py::test_a_lost_gpu_is_looked_for_again_by_its_uuid"),
+        Row("MIG switched on while running", "`nvidia-smi -mig 1` under us",
+            "split into MIG instances: see each instance",
+            "the other GPUs; the instances have their panes within 10 s", None, _mig),
+        Row("MIG instances change", "one is destroyed, another created", "MIG instance 8/0 is gone",
+            "the instances that stay; a new one has its pane within 10 s", None, _mig_changes),
+        Row("MIG switched off while running", "`nvidia-smi -mig 0` under us", "H100",
+            "the whole GPU has its values within 10 s", None, _mig_off),
+    ]  # fmt: skip

@@ -1,0 +1,144 @@
+"""Faults of a driver that does not answer: a call that takes 30 s, at each place where one is made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from tests.faults.changes import LOOK_S
+from tests.faults.driver import EACH_TICK
+from tests.faults.row import Row, Watcher, World, holds, is_healthy
+from tests.nvml.stand_in import GIB, Process, split, uuid_of
+
+HUNG_S = 0.2
+"""After what time a call counts as hung here; usually two seconds."""
+OF_ONE_GPU = (*EACH_TICK, "nvmlGpmMetricsGet", "nvmlDeviceGetPerformanceState")
+LISTS = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetProcessUtilization")
+AT_FIRST = ("nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlGpmQueryDeviceSupport")
+Proof = Callable[[Row, World], None]
+
+
+def _while_running(*calls: str) -> Proof:
+    """Each call hangs on a GPU of its own; the first GPU goes on, and nothing waits."""
+
+    def proof(row: Row, world: World) -> None:
+        scenario = world.make(1 + len(calls))
+        for gpu in scenario.gpus:
+            gpu.processes.append(Process(1, GIB))
+        with Watcher(scenario, 30, hung_s=HUNG_S) as watcher:
+            watcher.until(lambda s: bool(s["gpus"]) and all(map(is_healthy, s["gpus"])))
+            for gpu, call in enumerate(calls, 1):
+                scenario.hang(call, 30.0, gpu=gpu)
+            scenario.write()
+            hung = watcher.until(lambda s: all(gpu["lost_reason"] for gpu in s["gpus"][1:]), 100)
+            told = [gpu["lost_reason"] for gpu in hung["gpus"][1:]]
+            assert all(row.sees in reason for reason in told)
+            assert all(call in reason for call, reason in zip(calls, told, strict=True))
+            scenario.gpus[0].set(power_w=123)
+            scenario.write()
+            watcher.until(lambda s: s["gpus"][0]["power_w"] == 123)
+
+    return proof
+
+
+def _while_found(row: Row, world: World) -> None:
+    scenario = world.make(1 + len(AT_FIRST))
+    for gpu, call in enumerate(AT_FIRST, 1):
+        scenario.hang(call, 30.0, gpu=gpu)
+    with Watcher(scenario, 20, hung_s=HUNG_S) as watcher:
+        seen = watcher.until(lambda s: bool(s["gpus"]) and is_healthy(s["gpus"][0]), 100)
+    assert [gpu["static"]["index"] for gpu in seen["gpus"]] == list(range(1 + len(AT_FIRST)))
+    assert all(row.sees in gpu["lost_reason"] for gpu in seen["gpus"][1:])
+
+
+def _while_counted(row: Row, world: World) -> None:
+    scenario = world.make(1)
+    scenario.hang("nvmlDeviceGetCount", 30.0)
+    done = world.run(scenario, "once", "--json")
+    holds(row, done)
+    answer = json.loads(done.stdout)
+    assert answer["gpus"] == []
+    assert answer["host"]["mem_total_bytes"] > 0
+
+
+def _while_counted_again(row: Row, world: World) -> None:
+    scenario = world.make(2)
+    with Watcher(scenario, 20, hung_s=HUNG_S, look_s=LOOK_S) as watcher:
+        watcher.until(lambda s: bool(s["gpus"]) and all(map(is_healthy, s["gpus"])))
+        scenario.hang("nvmlDeviceGetCount", 30.0)
+        before = scenario.calls()["nvmlDeviceGetCount_v2"]
+        scenario.write()
+        watcher.until(lambda _: scenario.calls()["nvmlDeviceGetCount_v2"] > before)
+        scenario.gpus[1].set(power_w=321)
+        scenario.write()
+        seen = watcher.until(lambda s: s["gpus"][1]["power_w"] == 321)
+        assert all(map(is_healthy, seen["gpus"]))
+        assert row.sees in seen["gpus"][0]["static"]["name"]
+
+
+def _while_started_again(row: Row, world: World) -> None:
+    scenario = world.make(2)
+    with Watcher(scenario, 20, hung_s=HUNG_S, look_s=LOOK_S) as watcher:
+        watcher.until(lambda s: bool(s["gpus"]) and all(map(is_healthy, s["gpus"])))
+        scenario.hang("nvmlInitWithFlags", 2.0, times=1)
+        scenario.loads = 2
+        scenario.write()
+        watcher.until(lambda _: scenario.calls()["nvmlInitWithFlags"] == 2)
+        after = watcher.last["t"] + 3 * HUNG_S
+        hung = watcher.until(lambda s: s["t"] > after)
+        assert all(row.sees in gpu["lost_reason"] for gpu in hung["gpus"])
+        assert hung["host"]["cpu_pct"] is not None
+        watcher.until(lambda s: all(map(is_healthy, s["gpus"])))
+
+
+def _of_events(row: Row, world: World) -> None:
+    scenario = world.make(2)
+    with Watcher(scenario, 20, hung_s=HUNG_S) as watcher:
+        watcher.until(lambda s: bool(s["gpus"]) and all(map(is_healthy, s["gpus"])))
+        scenario.hang("nvmlEventSetWait", 30.0)
+        scenario.gpus[0].set(power_w=123)
+        scenario.write()
+        seen = watcher.until(lambda s: s["gpus"][0]["power_w"] == 123)
+    assert all(map(is_healthy, seen["gpus"]))
+    assert row.sees in seen["gpus"][0]["static"]["name"]
+
+
+def _of_instances(row: Row, world: World) -> None:
+    scenario = world.make(2)
+    split(scenario.gpus[1], 1, 1)
+    with Watcher(scenario, 20, hung_s=HUNG_S, look_s=LOOK_S) as watcher:
+        watcher.until(lambda s: len(s["gpus"]) == 3 and is_healthy(s["gpus"][0]))
+        scenario.hang("nvmlDeviceGetMigDeviceHandleByIndex", 30.0, gpu=1)
+        scenario.write()
+        seen = watcher.until(lambda s: s["gpus"][1]["lost_reason"] is not None)
+        assert row.sees in seen["gpus"][1]["lost_reason"]
+        assert is_healthy(seen["gpus"][0])
+        assert seen["gpus"][2]["static"]["mig_parent"] == uuid_of(1)
+
+
+def rows() -> list[Row]:
+    """The part of the matrix about calls that do not return."""
+    here = "tests/test_local.py::"
+    others = "the other GPUs and the host; quitting takes < 2 s"
+    return [
+        Row("a hang of any call", "a driver call of one GPU does not return", "has not returned for", others, None,
+            _while_running(*OF_ONE_GPU)),
+        Row("a hang of a process list", "the list, or the samples of who uses how much", "has not returned for", others,
+            None, _while_running(*LISTS)),
+        Row("a hang of the event set", "the poll for Xids does not return", "H100", "everything but Xids", None,
+            _of_events),
+        Row("a hang at the start", "`nvmlInit` does not return", "NVML has not answered", "host and processes", None,
+            here + "test_a_hung_start_is_told_and_not_waited_for"),
+        Row("a hang of the count", "`nvmlDeviceGetCount` does not return", "NVML has not answered",
+            "host and processes", 0, _while_counted),
+        Row("a hang while a GPU is found", "its handle, UUID, name or GPM support", "has not returned for", others,
+            None, _while_found),
+        Row("a hang while GPUs are looked for again", "`nvmlDeviceGetCount` does not return", "H100",
+            "everything; new GPUs are seen when it returns", None, _while_counted_again),
+        Row("a hang while MIG instances are looked for", "a handle of one GPU's instances", "has not returned for",
+            others, None, _of_instances),
+        Row("a hang after a reload", "`nvmlInit` takes long", "NVML call nvmlInit has not returned for",
+            "host, processes, charts; values again once it returns", None, _while_started_again),
+        Row("a hung GPU comes back", "the call returns after all", "values again", "everything", None,
+            here + "test_a_hung_call_costs_one_gpu_and_gives_it_back"),
+    ]  # fmt: skip

@@ -1,0 +1,88 @@
+"""How one GPU is found, lost, found again and split, with pynvml's calls replaced and time given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pynvml
+import pytest
+
+from gputop.sources.nvml_calls import Calls
+from gputop.sources.nvml_device import Device
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What NVML answers to a device's calls, by their names; whatever is not there is not supported."""
+    given: dict[str, Any] = {
+        "nvmlDeviceGetHandleByIndex": "handle",
+        "nvmlDeviceGetUUID": "GPU-a",
+        "nvmlDeviceGetName": "H100",
+        "nvmlDeviceGetPowerUsage": 100_000,
+    }
+
+    def run_bare(_: Calls, name: str, *arguments: Any) -> Any:
+        answer = given.get(name, pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED))
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(Calls, "run_bare", run_bare)
+    return given
+
+
+def test_a_lost_gpu_is_looked_for_again_by_its_uuid(answers: dict[str, Any]) -> None:
+    device = Device(0, 1.0, lambda _: [])
+    assert device.find(0, "570", 1000.0) == "GPU-a"
+    assert device.read(0.0, 1000.0, "none").power_w == 100.0
+    answers["nvmlDeviceGetPowerUsage"] = pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+    lost = device.read(1.0, 1001.0, 79)
+    assert (lost.power_w, lost.lost_since, lost.static.name, lost.xid) == (None, 1001.0, "H100", 79)
+    assert device.is_due
+    answers["nvmlDeviceGetPowerUsage"] = 90_000
+    answers["nvmlDeviceGetUUID"] = "GPU-b"
+    assert device.find(0, "570", 1010.0) == "GPU-b"
+    assert device.read(10.0, 1010.0, "none").lost_since == 1001.0
+    answers["nvmlDeviceGetUUID"] = "GPU-a"
+    assert device.find(1, "570", 1020.0) == "GPU-a"
+    back = device.read(20.0, 1020.0, "none")
+    assert (back.lost_reason, back.lost_since, back.power_w, back.static.index) == (None, None, 90.0, 0)
+
+
+def test_a_gpu_that_is_found_but_cannot_be_read_stays_lost_since_then(answers: dict[str, Any]) -> None:
+    device = Device(0, 1.0, lambda _: [])
+    device.find(0, "570", 1000.0)
+    answers["nvmlDeviceGetPowerUsage"] = pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
+    for t in (1001.0, 1011.0):
+        assert device.read(t, t, "none").lost_since == 1001.0
+        device.find(0, "570", t + 5.0)
+
+
+def test_a_gpu_in_good_order_is_not_asked_for_its_facts_again(answers: dict[str, Any]) -> None:
+    device = Device(0, 1.0, lambda _: [])
+    device.find(0, "570", 1000.0)
+    answers["nvmlDeviceGetName"] = "another name"
+    answers["nvmlDeviceGetHandleByIndex"] = "newer handle"
+    device.find(0, "570", 1001.0)
+    assert (device.static.name, device.calls.handle, device.times_found) == ("H100", "newer handle", 1)
+    device.stale = True
+    device.find(0, "580", 1002.0)
+    assert (device.static.name, device.static.driver, device.times_found) == ("another name", "580", 2)
+
+
+def test_instances_that_cannot_be_listed_are_not_taken_for_destroyed(answers: dict[str, Any]) -> None:
+    answers["nvmlDeviceGetMigMode"] = (1, 1)
+    answers["nvmlDeviceGetMaxMigDeviceCount"] = 1
+    answers["nvmlDeviceGetMigDeviceHandleByIndex"] = "instance"
+    device = Device(0, 1.0, lambda _: [])
+    device.find(0, "570", 1000.0)
+    assert device.mig_devices(0.0, 1000.0) == {"GPU-a": 0}
+    answers["nvmlDeviceGetMigDeviceHandleByIndex"] = pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
+    assert device.mig_devices(1.0, 1001.0) is None
+    answers["nvmlDeviceGetMigDeviceHandleByIndex"] = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+    assert device.mig_devices(2.0, 1002.0) == {}
+    answers["nvmlDeviceGetMigMode"] = pynvml.NVMLError(pynvml.NVML_ERROR_TIMEOUT)
+    assert device.mig_devices(3.0, 1003.0) is None
+    answers["nvmlDeviceGetMigMode"] = (0, 0)
+    assert device.mig_devices(100.0, 1100.0) == {}
+    assert device.static.mig_enabled is False
