@@ -79,9 +79,9 @@ def _stat(directory: Path) -> bytes:
         return b""
 
 
-def is_gone(group: int) -> bool:
-    """Whether no process of a group still runs, within a moment; zombies are their parent's business."""
-    for _ in range(100):
+def is_gone(group: int, tries: int = 100) -> bool:
+    """Whether no process of a session still runs, within a moment; zombies are their parent's business."""
+    for _ in range(tries):
         stats = [parse_stat(data) for data in map(_stat, Path("/proc").glob("[0-9]*"))]
         if not any(stat is not None and stat.session == group and stat.state not in "ZX" for stat in stats):
             return True
@@ -203,6 +203,41 @@ def test_dcgmi_is_only_run_when_asked_for_and_left_behind_by_nobody(host: Host, 
     assert [(gpu["sm_source"], gpu["sm_active_pct"]) for gpu in gpus] == [("dcgmi", 37.5), ("dcgmi", 88.8)]
     assert gpus[0]["sm_window_s"] == 1.0
     assert all(is_gone(pid) for pid in host.started("dmon"))
+
+
+WATCHING = """
+import sys, time
+from gputop.sources.activity.dcgmi import Dmon
+from tests.nvml.stand_in import uuid_of
+dmon = Dmon(0.25, sys.argv[1])
+dmon.activity(uuid_of(0), time.monotonic())
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("does", ["rows", "silent"])
+def test_a_dmon_does_not_outlive_a_program_that_is_killed(host: Host, does: str) -> None:
+    host.does(does)
+    with subprocess.Popen([sys.executable, "-c", WATCHING, str(TEXTS / "dcgmi")]) as program:
+        for _ in range(1000):
+            if host.started("dmon"):
+                break
+            time.sleep(0.01)
+        (pid,) = host.started("dmon")
+        assert not is_gone(pid, tries=5)
+        program.kill()
+        program.wait()
+        assert is_gone(pid)
+
+
+def test_a_program_that_cannot_be_executed_is_named(tmp_path: Path) -> None:
+    broken = tmp_path / "dcgmi"
+    broken.write_bytes(b"\x7fELF nonsense")
+    broken.chmod(0o755)
+    reader = Dmon(1.0, str(broken), restart_s=0.02)
+    failure = until(reader, lambda got: isinstance(got, RungFailed))
+    assert f"cannot run {broken}: Exec format error" in failure.reason
+    reader.stop()
 
 
 @pytest.mark.nvml

@@ -1,8 +1,8 @@
 """Rung 3: ``dcgmi dmon``, one process for all GPUs. Only where the user asked for it.
 
 Before Hopper its profiling fields take the GPU's one profiling unit away from ncu and nsys, so it is never started by
-itself. Read on a thread of its own; the process is killed on ``stop``, and when this program dies otherwise it ends at
-its next row, because nobody reads its pipe any more.
+itself. Read on a thread of its own; the process is killed on ``stop``, and by the kernel when this program dies
+otherwise.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Literal
 
 from gputop.model.metrics import GPU_METRICS
 from gputop.sources.activity.ladder import Activity, RungFailed, Waiting
+from gputop.sources.leash import leashed
 from gputop.sources.nvml_errors import printable
 
 FIELDS = {
@@ -198,7 +199,7 @@ class Dmon:
                 raise RungFailed("stopped")
             # A session of its own: a key in our terminal does not reach it, and one signal reaches all of it.
             self._process = subprocess.Popen(
-                [self._program, *arguments],
+                leashed(self._program, arguments),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
