@@ -133,13 +133,16 @@ def test_the_doctor_and_a_gpu_without_gpm_look_at_one_place_of_this_machine_only
 def test_what_was_asked_for_is_for_its_owner_alone(place: Place) -> None:
     place.run("record", "--for", "1s", "-o", "r.gputop.jsonl.gz")
     place.run("config", "--init")
+    pictures = [f"shot{suffix}" for suffix in (".svg", ".txt", ".ans")]
+    for picture in pictures:
+        place.run("screenshot", "r.gputop.jsonl.gz", "-o", picture)
+    place.run("run", "--report", "report.md", "--", "true")
     assert place.sockets() == []
-    assert place.written() - {"run/gputop", "config/gputop"} == {
-        "work/r.gputop.jsonl.gz",
-        "config/gputop/config.toml",
-    }
+    asked_for = {f"work/{name}" for name in ("r.gputop.jsonl.gz", "report.md", *pictures)}
+    written = place.written() - {"run/gputop", "config/gputop"}
+    assert written == asked_for | {"config/gputop/config.toml"}
     modes = {name: stat.S_IMODE(mode) for name, mode in place.files().items()}
-    assert modes["work/r.gputop.jsonl.gz"] == 0o600
+    assert {modes[name] for name in asked_for} == {0o600}
     assert modes["config/gputop/config.toml"] & 0o077 == 0
     assert modes["run/gputop"] == 0o700
 

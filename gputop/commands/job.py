@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gputop.config import Settings
 from gputop.job import run_job
+from gputop.output.private_file import write_private
 from gputop.output.report_text import report_as, report_text
 from gputop.sources.base import UsageError
 from gputop.sources.local import LocalSource
@@ -29,5 +30,5 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     result = run_job(command, source, target=args.output, price=settings.price or None, redact=args.redact)
     sys.stderr.write(report_text(result.report))
     if args.report is not None:
-        Path(args.report).write_text(report_as(result.report, args.report), encoding="utf-8")
+        write_private(args.report, report_as(result.report, args.report))
     return result.exit_code

@@ -13,6 +13,7 @@ from gputop.config import Settings
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import ansi_text, plain_text
 from gputop.output.png import PngError, png
+from gputop.output.private_file import write_private
 from gputop.output.svg import svg
 from gputop.paint.glyphs import ASCII, COLOUR
 from gputop.paint.main_screen import main_screen
@@ -41,18 +42,15 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     rows = main_screen(frame, view, width, height).rows
     theme = THEMES["dark" if settings.theme == "auto" else settings.theme]
     if path.suffix == ".ans":
-        path.write_text(ansi_text(rows, theme) + "\n", encoding="utf-8")
+        write_private(path, ansi_text(rows, theme) + "\n")
     elif path.suffix == ".txt":
-        path.write_text(plain_text(rows), encoding="utf-8")
+        write_private(path, plain_text(rows))
     else:
         text = svg(rows, theme, f"gputop on {frame.snapshot.machine.hostname}")
-        if path.suffix == ".svg":
-            path.write_text(text, encoding="utf-8")
-        else:
-            try:
-                path.write_bytes(png(text))
-            except PngError as error:
-                raise UsageError(str(error)) from error
+        try:
+            write_private(path, text if path.suffix == ".svg" else png(text))
+        except PngError as error:
+            raise UsageError(str(error)) from error
     return 0
 
 
