@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 LEAST_INTERVAL_S = 0.25
@@ -66,7 +66,7 @@ class Settings(Struct, frozen=True):
     """Columns of the process table by their keys, in this order. Empty: the usual ones."""
     hint: bool = True
     """Show the first keys at the foot of the screen when it opens: for half a minute, or until a key is pressed."""
-    keys: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    keys: Mapping[str, str] = MappingProxyType({})
     """Keys of your own: action = "key,key". The help (?) shows the actions; an empty text takes an action its keys."""
 
 

@@ -88,7 +88,7 @@ def test_two_samples_are_swapped_and_never_more_are_made(driver: Driver) -> None
     for tick in range(6):
         rung.read(float(tick))
     assert len(driver.held) == 2
-    assert [sample for _, sample in driver.taken[:4]] == [driver.held[i] for i in (1, 0, 1, 0)]
+    assert [sample for _, sample in driver.taken[:4]] == [driver.held[i] for i in (0, 1, 0, 1)]
     assert driver.pairs == 5
 
 

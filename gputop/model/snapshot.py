@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 Role = Literal["gpu", "loader", "helper", "orphan"]
 SmSource = Literal["gpm", "dcgm-exporter", "dcgmi", "bound", "none"]
@@ -18,15 +18,6 @@ EventKind = Literal["mark", "verdict", "gap", "gpu_lost", "ecc", "xid", "throttl
 
 NOTHING_MISSING: Mapping[str, str] = MappingProxyType({})
 NOTHING_LATE: Mapping[str, float] = MappingProxyType({})
-
-
-def nothing_missing() -> Mapping[str, str]:
-    """NOTHING_MISSING, as a factory: dataclasses of Python 3.11 refuse an unhashable default, and that type is one."""
-    return NOTHING_MISSING
-
-
-def _nothing_late() -> Mapping[str, float]:
-    return NOTHING_LATE
 
 
 class GpuStatic(Struct, frozen=True):
@@ -96,7 +87,7 @@ class GpuSample(Struct, frozen=True):
     sm_reason: str | None = None
     lost_reason: str | None = None
     lost_since: float | None = None
-    unavailable: Mapping[str, str] = field(default_factory=nothing_missing)
+    unavailable: Mapping[str, str] = NOTHING_MISSING
 
 
 class HostSample(Struct, frozen=True):
@@ -115,7 +106,7 @@ class HostSample(Struct, frozen=True):
     psi_cpu_pct: float | None = None
     psi_io_pct: float | None = None
     psi_mem_pct: float | None = None
-    unavailable: Mapping[str, str] = field(default_factory=nothing_missing)
+    unavailable: Mapping[str, str] = NOTHING_MISSING
 
 
 class ProcessStatic(Struct, frozen=True):
@@ -164,7 +155,7 @@ class ProcessSample(Struct, frozen=True):
     pool_threads: int | None = None
     pool_run_pct: float | None = None
     static: ProcessStatic = ProcessStatic()
-    unavailable: Mapping[str, str] = field(default_factory=nothing_missing)
+    unavailable: Mapping[str, str] = NOTHING_MISSING
 
 
 class Machine(Struct, frozen=True):
@@ -207,5 +198,5 @@ class Snapshot(Struct, frozen=True):
     interval_s: float = 1.0
     events: tuple[Event, ...] = ()
     own: OwnCost | None = None
-    stale: Mapping[str, float] = field(default_factory=_nothing_late)
+    stale: Mapping[str, float] = NOTHING_LATE
     notices: tuple[str, ...] = ()

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec import Struct, field
+from msgspec import Struct
 
-from gputop.model.snapshot import nothing_missing
+from gputop.model.snapshot import NOTHING_MISSING
 
 
 class GpuProcess(Struct, frozen=True):
@@ -26,4 +26,4 @@ class GpuProcess(Struct, frozen=True):
     gpu_mem_bytes: float | None = None
     type: str | None = None
     gpu_time_pct: float | None = None
-    unavailable: Mapping[str, str] = field(default_factory=nothing_missing)
+    unavailable: Mapping[str, str] = NOTHING_MISSING

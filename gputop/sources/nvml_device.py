@@ -18,7 +18,7 @@ from gputop.sources.activity.ladder import ACTIVITY_KEYS, Activity, Ladder, Rung
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.nvml_calls import Calls, LostGpu, Values
 from gputop.sources.nvml_errors import printable, reason
-from gputop.sources.nvml_facts import facts, gpu_instance, is_vgpu, mig_facts, mig_slots
+from gputop.sources.nvml_facts import facts, gpu_instance, is_vgpu, mig_facts, mig_slots, more_facts
 from gputop.sources.nvml_fields import Fields
 from gputop.sources.nvml_processes import COLLECTING, GpuProcesses
 from gputop.sources.nvml_questions import EVERY_TICK, MEMORY_V1, MEMORY_V2, POWER_LIMIT, SELDOM, SM_CLOCK_MAX
@@ -60,7 +60,7 @@ class Device:
         self.processes: tuple[GpuProcess, ...] = ()
         self.vgpu = False
         self._parent_found = 0
-        self._mig_known = False
+        self._mig_known = self._facts_due = False
         self._interval_s = interval_s
         self._more_rungs = more_rungs
         self._ladder = Ladder(())
@@ -112,8 +112,12 @@ class Device:
             static = mig_facts(calls, self.static.index, uuid, parent.static)
         else:
             static = facts(calls, self.static.index, uuid, driver)
+            if static.mig_enabled:
+                # Its instances take them over when they are found, at once.
+                static = more_facts(calls, static)
         self.static = static
         self.vgpu = is_vgpu(calls)
+        self._facts_due = not static.mig_enabled
         self._fields = Fields(static.nvlink_peak_bytes_per_s is not None)
         self._ladder.close()
         self._ladder = Ladder(self._rungs())
@@ -239,6 +243,9 @@ class Device:
     def _put_seldom(self, into: Values, now: float) -> None:
         if now >= self._seldom_at:
             first = self._seldom_at < 0
+            if self._facts_due and not first:
+                self._facts_due = False
+                self.static = more_facts(self.calls, self.static)
             fresh = Values()
             # The very first read leaves out what the first picture can do without; it follows at the second.
             for question in (POWER_LIMIT, SM_CLOCK_MAX) if first else SELDOM:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pynvml
+from msgspec.structs import replace
 
 from gputop.model.snapshot import GpuStatic
 from gputop.sources.nvml_calls import Calls
@@ -38,18 +39,21 @@ VGPU_GUEST = 2
 
 
 def facts(calls: Calls, index: int, uuid: str, driver: str | None) -> GpuStatic:
-    """The facts of a whole GPU; what the driver does not tell is None."""
+    """The facts of a whole GPU that its first picture needs; what the driver does not tell is None."""
     return GpuStatic(
         index=index,
         uuid=uuid,
         name=calls.text("nvmlDeviceGetName") or "unnamed GPU",
         architecture=ARCHITECTURES.get(calls.number("nvmlDeviceGetArchitecture") or 0),
-        sm_count=_sm_count(calls),
-        pci_bus_id=_pci(calls),
         driver=driver,
         nvlink_peak_bytes_per_s=_nvlink_peak(calls),
         mig_enabled=_mig_enabled(calls),
     )
+
+
+def more_facts(calls: Calls, static: GpuStatic) -> GpuStatic:
+    """The other facts of a whole GPU as well."""
+    return replace(static, sm_count=_sm_count(calls), pci_bus_id=_pci(calls))
 
 
 def mig_facts(calls: Calls, index: int, uuid: str, parent: GpuStatic) -> GpuStatic:

@@ -100,7 +100,7 @@ class Gpm:
         if not supported:
             arch = (self._architecture or "this GPU").capitalize()
             raise RungFailed(f"{arch} has no GPM counters (Hopper and newer have)", True, EXPORTER_FIX)
-        while len(self._samples) < 2:
+        if not self._samples:
             self._samples.append(self._calls.run_bare("nvmlGpmSampleAlloc"))
         pair = self._pair = pynvml.c_nvmlGpmMetricsGet_t()
         pair.version = pynvml.NVML_GPM_METRICS_GET_VERSION
@@ -112,7 +112,9 @@ class Gpm:
         self._supported = True
 
     def _measure(self, now: float) -> Activity | Waiting:
-        newer = self._samples[1]
+        if self._first_at is not None and len(self._samples) < 2:
+            self._samples.append(self._calls.run_bare("nvmlGpmSampleAlloc"))
+        newer = self._samples[-1]
         if self._mig is None:
             self._calls.run("nvmlGpmSampleGet", newer)
         else:
