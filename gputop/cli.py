@@ -7,6 +7,7 @@ cannot measure. Tracebacks appear only with ``--debug``.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import signal
 import sys
@@ -18,6 +19,8 @@ from gputop.output.messages import say
 from gputop.output.streams import settle
 
 INTERNAL_ERROR, CANNOT_MEASURE = 1, 3
+GARBAGE_THRESHOLD = 20_000
+"""New objects before cyclic garbage is looked for. Imports make a hundred thousand objects and none of them garbage."""
 MODULES = {"run": "job"}
 """Commands whose file is not named after them."""
 UNCONFIGURED = ("config", "completion")
@@ -28,6 +31,7 @@ WITHOUT_STDOUT = ("live", "demo", "replay", "record", "run", "mark", "serve", "s
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit status is returned."""
+    gc.set_threshold(GARBAGE_THRESHOLD)
     has_stdout = settle()
     words = sys.argv[1:] if arguments is None else arguments
     args = parser(words).parse_args(words)

@@ -31,7 +31,7 @@ def test_the_command_line_imports_the_standard_library_only() -> None:
         "ours = {name for name in sys.modules if name.startswith('gputop.')}\n"
         "ours -= {f'gputop.{name}' for name in ('cli', 'commands', 'commands.command_line', 'output')}\n"
         "ours -= {'gputop.output.messages', 'gputop.output.streams'}\n"
-        "foreign = {'psutil', 'pynvml', 'platformdirs', 'textual', 'rich'} & set(sys.modules)\n"
+        "foreign = {'msgspec', 'pynvml', 'platformdirs', 'textual', 'rich'} & set(sys.modules)\n"
         "assert not ours and not foreign, (ours, foreign)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)

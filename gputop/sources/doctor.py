@@ -23,7 +23,7 @@ from gputop.sources.local import LocalSource
 SCHEMA = 1
 INITIAL_PID_NAMESPACE = 4026531836
 """Inode of the first PID namespace (PROC_PID_INIT_INO in linux/proc_ns.h)."""
-DISTRIBUTIONS = ("gputop-tui", "textual", "nvidia-ml-py", "psutil", "platformdirs")
+DISTRIBUTIONS = ("gputop-tui", "textual", "nvidia-ml-py", "msgspec", "platformdirs")
 
 
 def examine(
