@@ -103,6 +103,20 @@ def first_hint(settings: Settings) -> Hint:
     return hint_of(rebound(KEYS, settings.keys)[0])
 
 
+def _import_asyncio_without_tls() -> None:
+    """asyncio takes OpenSSL along where it is: 4 MB of memory in a program that talks TLS over asyncio to nobody.
+
+    Without ``ssl`` asyncio works as on a Python built without it; whoever imports ``ssl`` later gets it.
+    """
+    if "ssl" in sys.modules or "asyncio" in sys.modules:
+        return
+    sys.modules["ssl"] = None  # type: ignore[assignment]
+    try:
+        import asyncio  # noqa: F401
+    finally:
+        del sys.modules["ssl"]
+
+
 def show(
     args: argparse.Namespace,
     source: Source,
@@ -144,6 +158,7 @@ def show(
         if first is not None:
             first_frame.draw(first, view, terminal)
             drawn = True
+        _import_asyncio_without_tls()
         from gputop.config_file import ConfigWatch
         from gputop.sources.recorded import RecordedSource
         from gputop.tui.app import GputopApp

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import socket
 import stat
 from contextlib import suppress
@@ -69,7 +68,7 @@ class MarkListener:
 
     def _bind(self, directory: str) -> None:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        path = os.path.join(directory, f"{os.getpid()}-{secrets.token_hex(4)}.sock")
+        path = os.path.join(directory, f"{os.getpid()}-{os.urandom(4).hex()}.sock")
         try:
             listener.bind(path)
             os.chmod(path, 0o600)
