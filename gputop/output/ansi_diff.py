@@ -37,9 +37,14 @@ class Differ:
         return "".join(parts)
 
     def _row(self, y: int, old: Row, new: Row, parts: list[str]) -> None:
-        was, becomes = _cells(old), _cells(new)
+        # What is equal at both ends need not be looked at cell by cell. Rows are equally wide, so ends meet.
+        most = min(len(old), len(new))
+        head = next((i for i in range(most) if old[i] != new[i]), most)
+        tail = next((i for i in range(most - head) if old[-1 - i] != new[-1 - i]), most - head)
+        left = sum(cells(text) for text, _ in new[:head]) + 1
+        was, becomes = _cells(old[head : len(old) - tail]), _cells(new[head : len(new) - tail])
         for begin, end in changed_runs(was, becomes):
-            parts.append(f"\x1b[{y + 1};{begin + 1}H")
+            parts.append(f"\x1b[{y + 1};{left + begin}H")
             style = ""
             for char, name in becomes[begin:end]:
                 if name != style:

@@ -64,6 +64,11 @@ class Painter:
         self._key: tuple[View, int, int, int] | None = None
         self._top = _Rows(0)
         self._targets: list[Target | None] = []
+        self._shown_for: Frame | None = None
+        self._shown_key: tuple[object, ...] = ()
+        self._shown: list[process_table.Shown] = []
+        self._drawn_key: tuple[object, ...] = ()
+        self._drawn: dict[tuple[int, bool], Row] = {}
         self.process_room = 1
         """Rows that the process table has on the screen painted last."""
         self.process_count = 0
@@ -74,7 +79,7 @@ class Painter:
         if width < LEAST_SIZE[0] or height < LEAST_SIZE[1]:
             rows = [Line().add("too small").row(width), *[Line().row(width)] * (height - 1)][:height]
             return Painted(rows, [None] * height)
-        shown = process_table.shown_rows(frame, view)
+        shown = self.shown_rows(frame, view)
         self.process_count = len(shown)
         bar = []
         if view.replay is not None:
@@ -91,7 +96,7 @@ class Painter:
         out = _Rows(height)
         out.rows, out.targets = list(self._top.rows), list(self._top.targets)
         self.process_room = max(1, out.left - 2)
-        _processes(out, frame, view, shown, width)
+        self._add_processes(out, frame, view, shown, width)
         empty = Line().row(width)
         while out.left > 0:
             out.add(empty)
@@ -101,6 +106,42 @@ class Painter:
             rows = [_refit(tuple((ascii_only(text), style) for text, style in row), width) for row in rows]
         self._targets = out.targets
         return Painted(rows, out.targets)
+
+    def shown_rows(self, frame: Frame, view: View) -> list[process_table.Shown]:
+        """As ``process_table.shown_rows``, made once for each frame and order: a key that is held asks often."""
+        key = (view.sort, view.inverted, view.tree, view.filter, view.glyphs)
+        if frame is not self._shown_for or key != self._shown_key:
+            self._shown = process_table.shown_rows(frame, view)
+            self._shown_for, self._shown_key = frame, key
+            self._drawn.clear()
+        return self._shown
+
+    def _add_processes(
+        self, out: _Rows, frame: Frame, view: View, shown: list[process_table.Shown], width: int
+    ) -> None:
+        if out.left < 3:
+            return
+        count = sum(not row.branch for row in shown)
+        out.add(process_table.title(frame, view, width, count), Target("processes", None))
+        out.add(process_table.head(view, width), Target("header", None))
+        if not shown:
+            reason = process_table.nothing_words(frame, view)
+            out.add(Line().to(2).add(shorten(sanitise(reason), width - 3), "dim").row(width))
+            return
+        at = process_table.cursor(shown, frame, view)
+        room = out.left
+        first = max(0, min(view.scroll, len(shown) - room))
+        if view.process is not None and at >= 0:
+            first = max(min(first, at), at - room + 1)
+        key, drawn = (view.columns, view.tagged, width), self._drawn
+        if key != self._drawn_key:
+            drawn.clear()
+            self._drawn_key = key
+        for i in range(first, min(first + room, len(shown))):
+            row = drawn.get((i, i == at))
+            if row is None:
+                row = drawn[i, i == at] = process_table.row(shown[i], view, width, selected=i == at)
+            out.add(row, Target("process", process_table.key_of(shown[i].process)))
 
     def target(self, row: int, column: int = 0) -> Target | None:
         """What a cell of the screen painted last stands for."""
@@ -261,23 +302,3 @@ def _list(out: _Rows, frame: Frame, view: View, width: int, processes: int) -> N
         out.add(Line().add(" ").add_all(spans).row(width))
     if out.left >= 5:
         out.add(host.load(frame, view, width, indent=1))
-
-
-def _processes(out: _Rows, frame: Frame, view: View, shown: list[process_table.Shown], width: int) -> None:
-    if out.left < 3:
-        return
-    count = sum(not row.branch for row in shown)
-    out.add(process_table.title(frame, view, width, count), Target("processes", None))
-    out.add(process_table.head(view, width), Target("header", None))
-    if not shown:
-        reason = process_table.nothing_words(frame, view)
-        out.add(Line().to(2).add(shorten(sanitise(reason), width - 3), "dim").row(width))
-        return
-    at = process_table.cursor(shown, frame, view)
-    room = out.left
-    first = max(0, min(view.scroll, len(shown) - room))
-    if view.process is not None and at >= 0:
-        first = max(min(first, at), at - room + 1)
-    for i in range(first, min(first + room, len(shown))):
-        row = process_table.row(shown[i], view, width, selected=i == at)
-        out.add(row, Target("process", process_table.key_of(shown[i].process)))

@@ -44,6 +44,10 @@ class SnapshotReady(Message):
         return isinstance(message, SnapshotReady)
 
 
+class PaintDue(Message):
+    """What came since the last painting is to be shown now."""
+
+
 class GputopApp(Commands):
     """Shows a live source, or plays a recording.
 
@@ -220,7 +224,12 @@ class GputopApp(Commands):
             self._paint()
         else:
             self._dirty = True
-            self.set_timer(wait, self._paint)
+            # Not one of Textual's timers: each is a task of its own.
+            asyncio.get_running_loop().call_later(wait, self.post_message, PaintDue())
+
+    def on_paint_due(self) -> None:
+        if self._dirty:
+            self._paint()
 
     def on_resize(self) -> None:
         self._paint_soon()

@@ -102,7 +102,8 @@ class Commands(TimeKeys):
         elif (handler := getattr(self, f"_do_{key_id}", None)) is not None:
             handler()
         elif self.frame is not None:
-            self._see(changed(self.view, key_id, self.frame, self._painter.process_room))
+            rows = self._painter.shown_rows(self.frame, self.view)
+            self._see(changed(self.view, key_id, self.frame, self._painter.process_room, rows))
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The command palette offers every key's command, and nothing else."""

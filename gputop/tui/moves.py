@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from gputop.monitor import Frame
 from gputop.paint import process_table
 from gputop.paint.process_filter import NO_FILTER
+from gputop.paint.process_table import Shown
 from gputop.paint.view import Layout, TreeMode, View, selected_gpu, zoomed
 
 TREES: tuple[TreeMode, ...] = ("auto", "all", "none")
@@ -14,13 +17,16 @@ LAYOUTS: tuple[Layout, ...] = ("auto", "panes", "list")
 FAR = 10**6
 
 
-def changed(view: View, key_id: str, frame: Frame, page: int) -> View:
-    """The view after a key, by its id in ``gputop.paint.keys``; ``page`` is the height of the process table."""
+def changed(view: View, key_id: str, frame: Frame, page: int, rows: Sequence[Shown]) -> View:
+    """The view after a key, by its id in ``gputop.paint.keys``.
+
+    ``page`` is the height of the process table, ``rows`` are all of its rows.
+    """
     moves = {"up": -1, "down": 1, "page_up": -page, "page_down": page, "first": -FAR, "last": FAR}
     if key_id in moves:
         if view.focus == "gpus":
             return other_gpu(view, frame, max(-1, min(1, moves[key_id])))
-        return _other_process(view, frame, moves[key_id])
+        return _other_process(view, frame, moves[key_id], rows)
     if key_id in ("previous_gpu", "next_gpu"):
         return other_gpu(view, frame, -1 if key_id == "previous_gpu" else 1)
     if key_id == "section":
@@ -53,8 +59,7 @@ def other_gpu(view: View, frame: Frame, step: int) -> View:
     return replace(view, gpu=gpus[at].static.uuid, process=None)
 
 
-def _other_process(view: View, frame: Frame, step: int) -> View:
-    rows = process_table.shown_rows(frame, view)
+def _other_process(view: View, frame: Frame, step: int, rows: Sequence[Shown]) -> View:
     if not rows:
         return view
     at = process_table.cursor(rows, frame, view)
