@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gputop.config import Settings
@@ -31,22 +32,12 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     source.open()
     try:
         passing = _passing(args)
-        from gputop.output.data import gpu_csv, json_text, snapshot_data
-
+        printed = _data if args.json or args.csv else _table
+        text_of = printed(args, settings, passing)
         snapshot = source.read_once(LONGEST_WAIT_S)
     finally:
         source.close()
-    if passing is not None:
-        from gputop.commands.filtering import filtered
-        from gputop.monitor import Monitor
-
-        snapshot = filtered(Monitor(settings.interval).feed(snapshot), passing).snapshot
-    if args.json:
-        sys.stdout.write(json_text(snapshot_data(snapshot)))
-    elif args.csv:
-        sys.stdout.write(gpu_csv(snapshot))
-    else:
-        _table(snapshot, settings, passing)
+    sys.stdout.write(text_of(snapshot))
     sys.stdout.flush()
     return 0
 
@@ -65,9 +56,24 @@ def _passing(args: argparse.Namespace) -> Filter | None:
     return passing or None
 
 
-def _table(snapshot: Snapshot, settings: Settings, passing: Filter | None) -> None:
+def _data(args: argparse.Namespace, settings: Settings, passing: Filter | None) -> Callable[[Snapshot], str]:
+    from gputop.output.data import gpu_csv, json_text, snapshot_data
+
+    if args.csv:
+        return gpu_csv
+    if passing is None:
+        return lambda snapshot: json_text(snapshot_data(snapshot))
+    from gputop.commands.filtering import filtered
+    from gputop.monitor import Monitor
+
+    monitor = Monitor(settings.interval)
+    return lambda snapshot: json_text(snapshot_data(filtered(monitor.feed(snapshot), passing).snapshot))
+
+
+def _table(_args: argparse.Namespace, settings: Settings, passing: Filter | None) -> Callable[[Snapshot], str]:
     import shutil
 
+    from gputop.commands.filtering import filtered
     from gputop.commands.live import first_view
     from gputop.monitor import Monitor
     from gputop.output.ansi import ansi_text, plain_text
@@ -83,8 +89,12 @@ def _table(snapshot: Snapshot, settings: Settings, passing: Filter | None) -> No
         no_color=settings.no_color,
     )
     width = max(60, shutil.get_terminal_size((120, 40)).columns)
-    rows = once_rows(Monitor(settings.interval).feed(snapshot), first_view(settings, terminal, passing=passing), width)
-    if sys.stdout.isatty() and terminal.depth != "none":
-        sys.stdout.write(ansi_text(rows, THEMES["ansi"], "16") + "\n")
-    else:
-        sys.stdout.write(plain_text(rows))
+    monitor, view = Monitor(settings.interval), first_view(settings, terminal, passing=passing)
+    coloured = sys.stdout.isatty() and terminal.depth != "none"
+
+    def text(snapshot: Snapshot) -> str:
+        frame = monitor.feed(snapshot)
+        rows = once_rows(frame if passing is None else filtered(frame, passing), view, width)
+        return ansi_text(rows, THEMES["ansi"], "16") + "\n" if coloured else plain_text(rows)
+
+    return text
