@@ -6,11 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.diagnosis.types import GpuDiagnosis
+from gputop.model.snapshot import GpuSample, GpuStatic
 from gputop.monitor import Frame
 from gputop.output.ansi import plain_text
 from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs
 from gputop.paint.line import Row
 from gputop.paint.main_screen import Painter, main_screen
+from gputop.paint.numbers import number_labels
 from gputop.paint.text import cells
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View, selected_gpu
@@ -187,3 +189,10 @@ def test_a_broken_counter_draws_no_gap() -> None:
     assert any(badge.id == "counter_fault" for badge in frame.diagnoses[0].badges)
     styles = {style for row in main_screen(frame, View(), 120, 36).rows for text, style in row if "█" in text}
     assert not styles & {"gap.gap", "gap.alarm", "gap.sm"}
+
+
+@pytest.mark.parametrize(("reason", "said"), [("collecting: needs two samples", "…"), ("GPM: time-out", "n/a")])
+def test_what_comes_with_the_next_sample_is_no_missing_value(reason: str, said: str) -> None:
+    gpu = GpuSample(GpuStatic(0, "GPU-0", "H100"), util_pct=60, sm_source="gpm", sm_reason=reason)
+    labels = number_labels(gpu, COLOUR, alarm=False)
+    assert [row[1][0].strip() for row in labels] == ["60", said, said, said]

@@ -7,7 +7,8 @@ from gputop.model.metrics import throttle_words
 from gputop.model.snapshot import GpuSample
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Span
-from gputop.paint.text import gb_per_s, gib, pct, whole
+from gputop.paint.text import NOT_MEASURED, gb_per_s, gib, pct, whole
+from gputop.paint.words import MEASURED
 
 Field = tuple[str, str]
 
@@ -18,7 +19,12 @@ def sm_text(gpu: GpuSample, glyphs: Glyphs) -> Span:
         return pct(gpu.sm_active_pct), "value.sm"
     if gpu.sm_source == "bound" and gpu.sm_high_pct is not None and gpu.sm_high_pct < 99.5:
         return f"{glyphs.at_most}{gpu.sm_high_pct:.0f}"[:4].rjust(3), "dim"
-    return "n/a", "dim"
+    return (glyphs.more if _is_coming(gpu) else NOT_MEASURED), "dim"
+
+
+def _is_coming(gpu: GpuSample) -> bool:
+    """Whether SM activity is measured and only waits for its second sample."""
+    return gpu.sm_source in MEASURED and gpu.sm_active_pct is None and (gpu.sm_reason or "").startswith("collecting")
 
 
 def number_labels(gpu: GpuSample, glyphs: Glyphs, *, alarm: bool) -> list[list[Span]]:
@@ -26,11 +32,15 @@ def number_labels(gpu: GpuSample, glyphs: Glyphs, *, alarm: bool) -> list[list[S
     sm, sm_style = sm_text(gpu, glyphs)
     gap, effort = gap_pct(gpu), work(gpu)
     gap_style = "dim" if gap is None else "value.alarm" if alarm else "value.gap" if gap >= 10 else "dim"
+    absent = glyphs.more if _is_coming(gpu) else NOT_MEASURED
     return [
         [("  UTIL ", "dim"), (pct(gpu.util_pct, 4), "strong")],
         [("  SM   ", "dim"), (f"{sm:>4}", sm_style)],
-        [("  GAP  ", "dim"), (pct(gap, 4), gap_style)],
-        [("  WORK ", "dim"), (f"{effort.pct:2.0f} {effort.kind}" if effort else " n/a", "strong" if effort else "dim")],
+        [("  GAP  ", "dim"), (f"{absent:>4}" if gap is None else pct(gap, 4), gap_style)],
+        [
+            ("  WORK ", "dim"),
+            (f"{effort.pct:2.0f} {effort.kind}" if effort else f"{absent:>4}", "strong" if effort else "dim"),
+        ],
     ]
 
 
