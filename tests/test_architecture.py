@@ -36,3 +36,17 @@ def test_the_command_line_imports_the_standard_library_only() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_screen_leaves_openssl_out_and_whoever_needs_it_gets_it() -> None:
+    code = (
+        "import sys, threading\n"
+        "from gputop.commands.live import _import_asyncio_without_tls\n"
+        "_import_asyncio_without_tls()\n"
+        "from gputop.tui.app import GputopApp\n"
+        "assert 'asyncio' in sys.modules and not {'ssl', '_ssl', '_hashlib'} & set(sys.modules)\n"
+        "from http.client import HTTPSConnection\n"
+        "assert 'ssl' in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -108,13 +108,23 @@ def _import_asyncio_without_tls() -> None:
 
     Without ``ssl`` asyncio works as on a Python built without it; whoever imports ``ssl`` later gets it.
     """
-    if "ssl" in sys.modules or "asyncio" in sys.modules:
-        return
-    sys.modules["ssl"] = None  # type: ignore[assignment]
+    without = _WithoutTls()
+    sys.meta_path.insert(0, without)
     try:
         import asyncio  # noqa: F401
     finally:
-        del sys.modules["ssl"]
+        sys.meta_path.remove(without)
+
+
+class _WithoutTls:
+    """Says on this thread alone that there is no ``ssl``: another may be importing it to ask an exporter over https."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+
+    def find_spec(self, name: str, _path: object = None, _target: object = None) -> None:
+        if name == "ssl" and threading.get_ident() == self._thread:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def show(
