@@ -12,7 +12,7 @@ import struct
 import sys
 import termios
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyte
@@ -25,10 +25,18 @@ def _known_modes(match: re.Match[str]) -> str:
 
 
 class PtyProgram:
-    """Runs ``python -m gputop ARGUMENTS`` in a terminal of ``columns`` × ``rows``."""
+    """Runs ``python -m gputop ARGUMENTS`` in a terminal of ``columns`` × ``rows``.
+
+    ``within`` is a command that executes the one which follows it, such as ``nice``.
+    """
 
     def __init__(
-        self, *arguments: str, columns: int = 160, rows: int = 48, env: Mapping[str, str] | None = None
+        self,
+        *arguments: str,
+        columns: int = 160,
+        rows: int = 48,
+        env: Mapping[str, str] | None = None,
+        within: Sequence[str] = (),
     ) -> None:
         self.written = b""
         self.status: int | None = None
@@ -37,7 +45,8 @@ class PtyProgram:
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-            os.execvpe(sys.executable, [sys.executable, "-m", "gputop", *arguments], environment)
+            command = [*within, sys.executable, "-m", "gputop", *arguments]
+            os.execvpe(command[0], command, environment)
         self.attributes = termios.tcgetattr(self.terminal)
 
     def __enter__(self) -> PtyProgram:

@@ -117,4 +117,4 @@ class Recorder:
                     break
             self._writer.close()
         except RecordingError as error:
-            self._error = f"recording stopped: {error}"
+            self._error = f"recording stopped: {error}; frames written: {self._writer.frames}"

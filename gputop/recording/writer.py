@@ -202,12 +202,14 @@ class RecordingWriter:
         return file
 
     def _failure(self, error: OSError, path: str) -> RecordingError:
-        """The error in words, with the file closed and cut to its last whole frame."""
+        """The error in words, with the file closed and cut to its last whole frame; without any frame it goes."""
         file, self._file = self._file, None
         if file is not None:
             self.bytes_before += file.size
             try:
                 file.abandon()
+                if file.size == 0:
+                    os.unlink(file.path)
             except OSError as second:
                 return RecordingError(f"{path}: {error.strerror or error}; then {second.strerror or second}")
         if isinstance(error, FileExistsError):

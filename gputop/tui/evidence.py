@@ -54,7 +54,7 @@ class Evidence:
         if self.recording is None or self.recording.error is None:
             return None
         recorder, self.recording = self.recording, None
-        return f"recording stopped: {recorder.error}"
+        return recorder.error
 
     def screenshot(self, frame: Frame, view: View, width: int, height: int) -> str:
         """Write the screen as an SVG; where it is, or why not."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,9 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from gputop.recording.reader import read_snapshots
 from tests.faults.row import Row, World, holds, is_root
 from tests.nvml.stand_in import LIBRARY, Scenario
 from tests.pty_program import ROOT
@@ -79,6 +83,68 @@ def _nobody(row: Row, world: World) -> None:
     holds(row, done)
 
 
+class _SmallDisk:
+    """A file system of 8 kB that only a program started ``within`` it sees, mounted over a folder of its own."""
+
+    def __init__(self) -> None:
+        self.folder = tempfile.mkdtemp()
+        mount = 'mount -t tmpfs -o size=8k none "$0" && cd "$0" && exec "$@"'
+        self.within = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, self.folder)
+        if subprocess.run([*self.within, "true"], capture_output=True, check=False).returncode != 0:
+            pytest.skip("this kernel lends no mount namespaces")
+
+    def frames(self, pid: int) -> list[float]:
+        """The times of the frames in the recording there, read through the eyes of a process that still runs."""
+        (path,) = Path(f"/proc/{pid}/root{self.folder}").iterdir()
+        return [snapshot.t for snapshot in read_snapshots(str(path))]
+
+
+def _written(words: str) -> int:
+    """How many frames a message owns up to."""
+    found = re.search(r"frames written: (\d+)", words)
+    assert found is not None, words
+    return int(found[1])
+
+
+def _full_disk_under_the_screen(row: Row, world: World) -> None:
+    disk, scenario = _SmallDisk(), world.make(8)
+    scenario.wave_s = 3.0
+    with world.screen(scenario, "--interval", "0.25", within=disk.within) as program:
+        program.read_until("\x1b[?2004h")
+        program.press("R")
+        program.read_until("recording to")
+        program.read_until(row.sees)
+        (told,) = [line for line in program.screen(160, 48) if "recording stopped" in line]
+        times = disk.frames(program.pid)
+        assert times == sorted(times)
+        assert 0 < len(times) == _written(told)
+        scenario.wave_s = 0.0
+        scenario.gpus[0].set(power_w=321)
+        scenario.write()
+        program.read_for(1.5)
+        assert any("321 / 700 W" in line for line in program.screen(160, 48))
+        program.press("q")
+        program.end()
+        assert program.status == row.status
+        assert program.is_restored()
+
+
+def _full_disk_without_a_screen(row: Row, world: World) -> None:
+    disk, scenario = _SmallDisk(), world.make(8)
+    scenario.wave_s = 3.0
+    keep = ("sh", "-c", '"$@"; status=$?; cp *.gz "$0"; exit $status', str(world.directory))
+    done = subprocess.run(
+        [*disk.within, *keep, sys.executable, "-m", "gputop", "record", "--interval", "0.25", "--for", "60s"],
+        env=world.environment(scenario), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == row.status
+    began, told = done.stderr.splitlines()
+    assert began.startswith("gputop: recording to ")
+    assert row.sees in told
+    (path,) = world.directory.glob("*.gz")
+    assert 0 < len(list(read_snapshots(str(path)))) == _written(told)
+
+
 def rows() -> list[Row]:
     """The part of the matrix about where the program runs."""
     plain = {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
@@ -126,9 +192,12 @@ def rows() -> list[Row]:
         Row("a disk that takes no more of a recording", "a size limit is reached while recording",
             "recording stopped", "the screen; what was written stays readable", 1,
             _shell("ulimit -f 1; gputop record -o r.jsonl.gz --for 60s --interval 0.25 --gpus 0 2>&1 | tail -1")),
-        Row("a full disk while recording", "ENOSPC", "recording stopped", "the screen; the recording stays readable",
-            None, "tests/test_recording_writer.py::"
-            "test_a_full_disk_ends_the_recording_with_a_reason_and_keeps_what_was_written"),
+        Row("a full disk while recording", "ENOSPC under `R`", "No space left on device",
+            "the screen; the frames that it owns up to can be read", 0, _full_disk_under_the_screen, terminal=True),
+        Row("a full disk under `record`", "ENOSPC", "No space left on device",
+            "the frames that it owns up to can be read", 1, _full_disk_without_a_screen),
+        Row("SIGKILL", "`kill -KILL` while `dcgmi dmon` runs", "–", "no process is left behind", 137,
+            "tests/test_dcgmi.py::test_a_dmon_does_not_outlive_a_program_that_is_killed"),
         Row("a disk that hangs while recording", "writes block", "frames lost to a slow disk", "the screen", None,
             "tests/test_recording_writer.py::test_a_hung_disk_costs_frames_but_never_holds_the_one_who_offers"),
         Row("a recording that cannot be written", "a file system that takes none", "No such file or directory", "–", 2,
