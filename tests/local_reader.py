@@ -1,7 +1,8 @@
 """Runs the local source and prints its snapshots as JSON lines: the other half of the tests against the stand-in.
 
 A library is found by LD_LIBRARY_PATH only when a program starts, so these tests need a program. Arguments: ``once``, or
-``live SECONDS``; then LocalSource's own as JSON.
+``live SECONDS``; then LocalSource's own as JSON, with ``clock_file`` for a file that says how far its clock is set off;
+then each snapshot has the ``history`` that a monitor makes of the first GPU's utilisation.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
 from gputop.model.snapshot import Snapshot
+from gputop.monitor import Monitor
 from gputop.sources.base import SourceError, UsageError
 from gputop.sources.doctor import examine
 from gputop.sources.local import LocalSource
@@ -30,18 +33,21 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value] if isinstance(value, tuple) else value
 
 
-def show(began: float, snapshot: Snapshot) -> None:
-    print(json.dumps({"after": time.monotonic() - began, **plain(snapshot)}, allow_nan=False), flush=True)
+def show(began: float, snapshot: Snapshot, **more: Any) -> None:
+    print(json.dumps({"after": time.monotonic() - began, **plain(snapshot), **more}, allow_nan=False), flush=True)
 
 
-def live(source: LocalSource, seconds: float) -> None:
-    began, news = time.monotonic(), threading.Event()
+def live(source: LocalSource, seconds: float, with_history: bool) -> None:
+    began, news, monitor = time.monotonic(), threading.Event(), Monitor(source.interval_s)
     source.start(news.set)
     while (left := began + seconds - time.monotonic()) > 0:
         news.wait(left)
         news.clear()
         snapshot = source.poll()
-        if snapshot is not None:
+        if snapshot is not None and with_history and snapshot.gpus:
+            uuid = snapshot.gpus[0].static.uuid
+            show(began, snapshot, history=monitor.feed(snapshot).history.recent(uuid, "util_pct", 1e6))
+        elif snapshot is not None:
             show(began, snapshot)
 
 
@@ -51,13 +57,16 @@ def main() -> int:
     if mode == "doctor":
         print(json.dumps(examine(**options), allow_nan=False))
         return 0
+    clock_file = options.pop("clock_file", None)
+    if clock_file is not None:
+        options["clock"] = lambda: time.time() + float(Path(clock_file).read_text())
     source = LocalSource(**options)
     began = time.monotonic()
     try:
         if mode == "once":
             show(began, source.read_once())
         else:
-            live(source, float(rest[0]))
+            live(source, float(rest[0]), clock_file is not None)
     except (SourceError, UsageError) as error:
         print(json.dumps({"error": type(error).__name__, "text": str(error), "after": time.monotonic() - began}))
     closing = time.monotonic()

@@ -230,6 +230,17 @@ def test_without_samples_gpu_time_is_unknown(listing: Listing) -> None:
     assert process.unavailable["gpu_time_pct"] == NO_SAMPLES
 
 
+def test_a_clock_that_is_set_back_does_not_hide_samples_until_it_catches_up(
+    listing: Listing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listing([row(1, 5)])
+    samples = Script(monkeypatch, "nvmlDeviceGetProcessUtilization", [sample(1, 30, 5_000_000_000)])
+    reader = GpuProcesses(Calls("h"), 0)
+    for now, t in ((0.0, 5000.0), (2.0, 5002.0), (4.0, 1404.0)):
+        reader.read(now, t, 50)
+    assert [since for _, since in samples.asked] == [4_998_000_000, 5_000_000_000, 1_402_000_000]
+
+
 def test_where_the_older_call_always_says_zero_the_newer_is_believed(listing: Listing) -> None:
     listing([row(1, 5)], samples=[sample(1, 0)], info=[sample(1, 77)])
     (process,) = GpuProcesses(Calls("h"), 0).read(0.0, 100.0, 80)

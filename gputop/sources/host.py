@@ -57,7 +57,7 @@ class HostCollector:
         self._folders: CgroupFolders | None = None
 
     def read(self, now: float) -> HostSample:
-        """The machine now. ``now`` is Unix seconds; rates are over the time since the last call."""
+        """The machine now. ``now`` is monotonic, in seconds; rates are over the time since the last call."""
         missing: dict[str, str] = {}
         if self._slow_at is None or not 0.0 <= now - self._slow_at < _SLOW_S:
             self._slow_at = now

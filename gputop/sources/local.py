@@ -183,8 +183,9 @@ class LocalSource:
         if self._collectors is None:
             self._collectors = HostCollector(self._proc), ProcessCollector(self._proc)
         host, processes = self._collectors
-        now = self._clock()
-        if abs(now - self._host_at) >= PAIR_S / 2:
+        # Not the clock of the snapshots: rates must not feel it when that one is set, or when the machine has slept.
+        now = time.monotonic()
+        if now - self._host_at >= PAIR_S / 2:
             self._host, self._host_at = host.read(now), now
         reading = self._rota.reading
         samples = processes.read(now, reading.processes if reading is not None else ())

@@ -96,6 +96,9 @@ class GpuProcesses:
         refused = self._calls.refusal(name, now)
         if refused is not None:
             return refused
+        if self._seen_us is not None and self._seen_us > (t + FIRST_LOOK_BACK_S) * 1e6:
+            # The clock was set back: samples that are newer than those are a long way off.
+            self._seen_us = None
         since = self._seen_us if self._seen_us is not None else max(0, int((t - FIRST_LOOK_BACK_S) * 1e6))
         try:
             samples: list[Any] = self._calls.run(name, since)

@@ -64,7 +64,7 @@ class ProcessCollector:
         self.notices: tuple[str, ...] = ()
 
     def read(self, now: float, gpu_processes: Sequence[GpuProcess]) -> tuple[ProcessSample, ...]:
-        """One sample for each process and GPU, then its descendants once each, then orphans. ``now``: Unix seconds."""
+        """One sample for each process and GPU, then its descendants once each, then orphans. ``now``: monotonic s."""
         uptime = self._uptime()
         pids = {process.pid for process in gpu_processes}
         if pids != self._listed.keys():

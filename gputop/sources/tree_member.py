@@ -74,7 +74,7 @@ class Member:
         return "loader" if self._feeds and self.place.may_feed else self.place.role
 
     def read(self, now: float) -> Reading | None:
-        """Measure; None when the process is gone. ``now`` is Unix seconds."""
+        """Measure; None when the process is gone. ``now`` is monotonic, in seconds."""
         reading = self.watched.read(now)
         if reading is not None and self.place.may_feed:
             self._weigh(now, reading)

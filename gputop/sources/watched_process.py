@@ -61,7 +61,7 @@ class WatchedProcess:
         self._io_reason: str | None = None
 
     def read(self, now: float) -> Reading | None:
-        """The process now, or None when it is gone or its pid belongs to another process. ``now`` is Unix seconds."""
+        """The process now, or None when it is gone or its pid belongs to another process. ``now``: monotonic s."""
         try:
             stat = parse_stat(self._files.read("stat"))
         except OSError:

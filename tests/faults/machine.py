@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import subprocess
+import sys
 from collections.abc import Callable
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -10,7 +14,8 @@ from gputop.monitor import Frame, Monitor
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
 from gputop.sources.simulated import snapshot_at
-from tests.faults.row import Row, World
+from tests.faults.row import Row, Watcher, World
+from tests.nvml.stand_in import GIB, Process
 
 BEGUN = 1_780_000_000.0
 HOUR = 3600.0
@@ -27,11 +32,90 @@ def _clock(step_s: float, kept: bool) -> Proof:
             frame = monitor.feed(replace(snapshot, t=snapshot.t + step_s))
         uuid = frame.snapshot.gpus[0].static.uuid
         columns = frame.history.columns(uuid, "util_pct", 60.0, 90)
-        assert (len([value for value in columns if value is not None]) > 1) is kept
+        drawn = [value is not None for value in columns]
+        assert (sum(drawn) > 2) is kept
+        # What is missing is a hole in the line, not a line across it.
+        assert drawn[-50:-2] == [False] * 48
         assert len(frame.diagnoses) == len(frame.snapshot.gpus)
         assert row.sees in main_text(frame)
 
     return proof
+
+
+class _SetClock:
+    """The local source of a busy GPU process, whose clock can be set; its snapshots are looked at one by one."""
+
+    def __init__(self, world: World) -> None:
+        self._file = world.directory / "clock"
+        self.set(0.0)
+        self._busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        scenario = world.make(1)
+        scenario.gpus[0].processes.append(Process(self._busy.pid, GIB, sm=66))
+        self._watcher = Watcher(scenario, 20, clock_file=str(self._file))
+
+    def __enter__(self) -> _SetClock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._busy.kill()
+        self._busy.wait()
+        self._watcher.__exit__()
+
+    def set(self, offset_s: float) -> None:
+        draft = self._file.with_suffix(".draft")
+        draft.write_text(str(offset_s))
+        draft.replace(self._file)
+
+    def follow(self, snapshots: int) -> list[dict[str, Any]]:
+        """So many snapshots with all rates, each of which is held to be possible."""
+        seen: list[dict[str, Any]] = []
+        while len(seen) < snapshots:
+            snapshot = self._watcher.until(lambda s: bool(s["processes"]) and s["processes"][0]["run_pct"] is not None)
+            _is_possible(snapshot)
+            seen.append(snapshot)
+        return seen
+
+
+def _is_possible(snapshot: dict[str, Any]) -> None:
+    (process,) = snapshot["processes"]
+    # A process that never sleeps runs or waits for a core all the time.
+    assert 50.0 < process["main_run_pct"] + process["main_wait_pct"] < 150.0
+    assert process["gpu_time_pct"] == 66.0
+    assert 0.0 <= process["age_s"] < 60.0
+    (gpu,) = snapshot["gpus"]
+    assert (gpu["util_pct"], gpu["lost_reason"]) == (90, None)
+    assert gpu["sm_active_pct"] == 25.0
+    assert 0.0 <= gpu["sm_age_s"] < 2.0
+    assert 0.0 < gpu["sm_window_s"] < 2.0
+    assert snapshot["stale"] == {}
+    rates = {key: value for key, value in snapshot["host"].items() if key.endswith("_per_s") or key == "cpu_pct"}
+    assert all(value is None or value >= 0.0 for value in rates.values())
+    assert 0.0 < rates["cpu_pct"] <= 100.0
+
+
+def _own_clock_back(row: Row, world: World) -> None:
+    with _SetClock(world) as clock:
+        before = clock.follow(3)[-1]
+        clock.set(-HOUR)
+        # The list of processes is read every two seconds: three of them stand on the clock as it is now.
+        after = clock.follow(24)
+    assert before["t"] - after[-1]["t"] > HOUR - 60.0
+    times = [t for t, _ in after[-1]["history"]]
+    assert times == sorted(times)
+    assert times[-1] - times[0] < 60.0
+    assert row.sees in after[-1]["gpus"][0]["static"]["name"]
+
+
+def _own_clock_on(row: Row, world: World) -> None:
+    with _SetClock(world) as clock:
+        clock.follow(3)
+        clock.set(HOUR)
+        after = clock.follow(6)[-1]
+    times = [t for t, _ in after["history"]]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert sum(gap > HOUR for gap in gaps) == 1
+    assert all(0.0 < gap < 2.0 or gap > HOUR for gap in gaps)
+    assert row.sees in after["gpus"][0]["static"]["name"]
 
 
 def main_text(frame: Frame) -> str:
@@ -74,6 +158,10 @@ def rows() -> list[Row]:
             None, _clock(-HOUR, kept=False)),
         Row("the clock steps forward, suspend", "an hour is missing", "GPU", "everything; the charts keep what was",
             None, _clock(HOUR, kept=True)),
+        Row("the clock steps back: what is measured", "the same on the way from the driver and /proc", "H100",
+            "every rate and age: they stand on another clock", None, _own_clock_back),
+        Row("the clock steps forward: what is measured", "an hour on, as after a suspend", "H100",
+            "every rate and age; the line has one hole of an hour", None, _own_clock_on),
         Row("a clock set back between two reads of /proc", "rates would be negative or huge", "one pair without rates",
             "everything", None, host + "test_a_clock_that_steps_back_costs_one_pair_and_gives_no_false_rate"),
     ]  # fmt: skip
