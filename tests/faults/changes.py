@@ -9,6 +9,7 @@ from tests.nvml.stand_in import make_gpu, split, uuid_of
 
 LOOK_S = 0.3
 """How often the program looks here; usually every ten seconds."""
+SNAPSHOTS_A_S = 4
 
 
 def _uuids(snapshot: dict[str, Any]) -> list[str]:
@@ -109,13 +110,15 @@ def _reloaded_with_others(row: Row, world: World) -> None:
     scenario = world.make(3)
     for number, gpu in enumerate(scenario.gpus):
         gpu.set(power_w=100 + number)
-    with Watcher(scenario, 10, look_s=LOOK_S) as watcher:
+    with Watcher(scenario, 10) as watcher:
         watcher.until(_all_well)
         # NVML's index 0 is a GPU that was never seen, 1 is the one that was 2; the other two are gone.
         scenario.gpus = [make_gpu(7), scenario.gpus[2]]
         scenario.loads = 2
         scenario.write()
-        seen = watcher.until(lambda s: len(s["gpus"]) == 4 and is_healthy(s["gpus"][2]) and is_healthy(s["gpus"][3]))
+        # Losing a GPU is reason enough to look: nobody waits for the ten seconds to be over.
+        few = 5 * SNAPSHOTS_A_S
+        watcher.until(lambda s: len(s["gpus"]) == 4 and is_healthy(s["gpus"][2]) and is_healthy(s["gpus"][3]), few)
         seen = watcher.until(lambda s: row.sees in (s["gpus"][0]["lost_reason"] or ""))
     assert _uuids(seen) == [uuid_of(0), uuid_of(1), uuid_of(2), uuid_of(7)]
     assert _gpu(seen, uuid_of(2))["power_w"] == 102
