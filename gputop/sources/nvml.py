@@ -104,6 +104,8 @@ class NvmlSession:
         both are states of the GPUs. Raises Retired after a hang.
         """
         roll, now = self._roll, monotonic()
+        if roll.stuck:
+            return
         if self.ready and self._must_start_again():
             self._shut(ticket)
         before = roll.handles()
@@ -150,10 +152,9 @@ class NvmlSession:
 
     def read(self, ticket: int, t: float) -> Reading:
         """Read all chosen GPUs, and now and then look which there are. Raises Retired when another thread took over."""
-        if monotonic() >= self._look_at and not self._roll.stuck:
+        if monotonic() >= self._look_at:
             self.look(ticket, t)
-        events = [Event(t, "gpu_lost", text, index) for index, text in self._roll.departed]
-        self._roll.departed.clear()
+        events: list[Event] = []
         samples: list[GpuSample] = []
         # Watching begins with the second read: the first picture can do without.
         if self._read_before and not self._xids.stuck:
@@ -167,23 +168,37 @@ class NvmlSession:
                 seen = self._xids.poll(monotonic())
             indices = {d.static.uuid: d.static.index for d in self._roll.devices} if seen else {}
             events += [Event(t, "xid", f"Xid {xid}", indices.get(uuid)) for uuid, xid in seen]
+        asked = False
         for device in self._chosen or ():
-            if device.stuck or (device.stale and self._roll.stuck):
-                sample = self._hung_sample(device if device.stuck else self._roll, device, t)
-            else:
-                xid = self._xids.state(device.static.uuid) if device.static.mig_parent is None else XID_ON_PARENT
-                with self._turn(ticket, device):
-                    sample = device.read(monotonic(), t, xid)
-            samples.append(sample)
+            if device not in (self._chosen or ()):
+                continue
             index = device.static.index
+            sample = self._sample(ticket, device, t)
+            is_news = sample.lost_reason is not None and index not in self._lost_since
+            if is_news and device.parent is not None and not asked:
+                # A MIG instance that was destroyed is not lost: that is asked for before anybody is alarmed.
+                asked = True
+                self.look(ticket, t)
+                if device not in (self._chosen or ()):
+                    continue
+            samples.append(sample)
             if sample.lost_reason is None:
                 self._lost_since.pop(index, None)
-            elif index not in self._lost_since:
+            elif is_news:
                 self._lost_since[index] = sample.lost_since or t
                 self._look_at = min(self._look_at, monotonic() + SOON_S)
                 events.append(Event(t, "gpu_lost", sample.lost_reason, index))
         self._read_before = True
+        events += [Event(t, "gpu_lost", text, index) for index, text in self._roll.departed]
+        self._roll.departed.clear()
         return Reading(t, tuple(samples), self._processes(), tuple(events), self._notices())
+
+    def _sample(self, ticket: int, device: Device, t: float) -> GpuSample:
+        if device.stuck or (device.stale and self._roll.stuck):
+            return self._hung_sample(device if device.stuck else self._roll, device, t)
+        xid = self._xids.state(device.static.uuid) if device.static.mig_parent is None else XID_ON_PARENT
+        with self._turn(ticket, device):
+            return device.read(monotonic(), t, xid)
 
     def _processes(self) -> tuple[GpuProcess, ...]:
         return tuple(p for device in self._chosen or () if not device.stuck for p in device.processes)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from gputop.monitor import Monitor
+from gputop.paint.details import DetailsView
+from gputop.paint.gpu_details import gpu_details
+from gputop.paint.main_screen import Painter
+from gputop.paint.view import View
+from gputop.sources.simulated import snapshot_at
 from tests.faults.row import Row, Watcher, World, is_explained, is_healthy
 from tests.nvml.stand_in import make_gpu, split, uuid_of
 
 LOOK_S = 0.3
 """How often the program looks here; usually every ten seconds."""
 SNAPSHOTS_A_S = 4
+BEGUN = 1_780_000_000.0
 
 
 def _uuids(snapshot: dict[str, Any]) -> list[str]:
@@ -163,15 +171,23 @@ def _mig(row: Row, world: World) -> None:
 def _mig_changes(row: Row, world: World) -> None:
     scenario = world.make(1)
     split(scenario.gpus[0], 0, 2)
-    with Watcher(scenario, 15, look_s=LOOK_S) as watcher:
+    with Watcher(scenario, 15, look_s=5 * LOOK_S) as watcher:
         watcher.until(lambda s: len(s["gpus"]) == 3 and s["gpus"][2]["sm_active_pct"] is not None)
         kept = _uuids(watcher.last)[1]
         # One instance is destroyed, later another is created beside the one that stays.
         destroyed = scenario.gpus[0].instances.pop()
         scenario.write()
         events: list[str] = []
-        watcher.until(lambda s: bool(events.extend(e["text"] for e in s["events"])) or len(s["gpus"]) == 2)
+        lost: list[str] = []
+
+        def is_gone(s: dict[str, Any]) -> bool:
+            events.extend(event["text"] for event in s["events"])
+            lost.extend(gpu["lost_reason"] for gpu in s["gpus"] if gpu["lost_reason"] is not None)
+            return len(s["gpus"]) == 2
+
+        watcher.until(is_gone)
         assert row.sees in events[-1]
+        assert lost == []
         assert _uuids(watcher.last) == [uuid_of(0), kept]
         destroyed.uuid, destroyed.gi = "MIG-new", 9
         scenario.gpus[0].instances.append(destroyed)
@@ -195,11 +211,35 @@ def _mig_off(row: Row, world: World) -> None:
     assert row.sees in seen["gpus"][0]["static"]["name"]
 
 
+def _on_the_screen(row: Row, world: World) -> None:
+    """Snapshots whose GPUs change, through monitor and painter: panes come and go, history begins with the GPU."""
+    monitor, painter = Monitor(), Painter()
+    chosen = View(gpu=None)
+    for second in range(60):
+        snapshot = snapshot_at(BEGUN + second, started=BEGUN)
+        most = 8 if second >= 20 else 7
+        frame = monitor.feed(replace(snapshot, gpus=snapshot.gpus[: 2 if second >= 40 else most]))
+        text = "\n".join("".join(piece for piece, _ in line) for line in painter.paint(frame, chosen, 160, 48).rows)
+        count = len(frame.snapshot.gpus)
+        assert len(frame.diagnoses) == count
+        assert f"{count} × H100" in text
+        newest = snapshot.gpus[7].static.uuid
+        if second == 30:
+            times = [t for t, _ in frame.history.recent(newest, "util_pct", 600.0)]
+            assert times == [BEGUN + s for s in range(20, 31)]
+            assert row.sees in text
+            chosen = View(gpu=newest)
+        details = gpu_details(frame, DetailsView(chosen), newest, 120, 40).rows
+        assert details
+
+
 def rows() -> list[Row]:
     """The part of the matrix about GPUs that come and go."""
     return [
         Row("a GPU appears", "hot-plugged, or given to the container, while running", "H100",
             "everything; within 10 s it has its pane, and its history begins there", None, _appears),
+        Row("GPUs come and go on the screen", "one more, then six fewer, while one of them is selected", " 7  H100",
+            "every pane; a screen of a GPU that is gone says so", None, _on_the_screen),
         Row("a GPU appears: NVML counts at its start only", "the kernel shows one more", "H100",
             "the same: NVML is started anew", None, _appears_to_the_kernel),
         Row("a GPU appears that was not asked for", "`--gpus 1`, and GPU 2 comes", "H100", "GPU 1 alone", None,
