@@ -6,6 +6,9 @@ import json
 import math
 from collections.abc import Callable
 
+import pynvml
+
+from gputop.sources.nvml_errors import CORE_LOST_CODES
 from tests.faults.row import Row, Watcher, World, holds, is_explained, is_healthy
 from tests.nvml.stand_in import GIB, Failure, Process
 
@@ -53,6 +56,15 @@ ASKED_ONCE = {"nvmlDeviceGetMigMode"}
 """Asked while the GPUs are looked for, where only their values decide whether they are gone."""
 
 
+_CODE_NAMES = [name for name in vars(pynvml) if name.startswith("NVML_ERROR_")]
+FACTS = (
+    "nvmlDeviceGetName", "nvmlDeviceGetArchitecture", "nvmlDeviceGetNumGpuCores", "nvmlDeviceGetPciInfo",
+    "nvmlDeviceGetCudaComputeCapability", "nvmlDeviceGetVirtualizationMode", "nvmlDeviceGetAttributes",
+    "nvmlGpmQueryDeviceSupport", "nvmlDeviceRegisterEvents",
+)  # fmt: skip
+"""Calls of one GPU that are made when it is found."""
+
+
 def _start(code: int) -> Callable[[Row, World], None]:
     def proof(row: Row, world: World) -> None:
         scenario = world.make(2)
@@ -85,6 +97,46 @@ def _one_call(code: int) -> Callable[[Row, World], None]:
             assert unstruck <= ASKED_ONCE
 
     return proof
+
+
+def _every_code(row: Row, world: World) -> None:
+    """Each code of NVML strikes a GPU of its own, in a call that every working GPU answers."""
+    codes = sorted({code for code in map(pynvml.__dict__.get, _CODE_NAMES) if isinstance(code, int)})
+    scenario = world.make(1 + len(codes))
+    for gpu, code in enumerate(codes, 1):
+        scenario.error("nvmlDeviceGetPowerUsage", code, gpu=gpu, after=2)
+    with Watcher(scenario, 10) as watcher:
+        watcher.until(lambda s: bool(s["gpus"]) and is_healthy(s["gpus"][0]))
+        gpus = watcher.until(lambda s: all(gpu["power_w"] is None for gpu in s["gpus"][1:]))["gpus"]
+    assert is_healthy(gpus[0])
+    assert all(is_explained(gpu) for gpu in gpus)
+    told = {
+        code: gpu["lost_reason"] or gpu["unavailable"]["power_w"] for code, gpu in zip(codes, gpus[1:], strict=True)
+    }
+    assert row.sees in told[14]
+    assert all(is_healthy(gpu) for code, gpu in zip(codes, gpus[1:], strict=True) if code not in CORE_LOST_CODES)
+
+
+def _facts(row: Row, world: World) -> None:
+    """Each fact that is asked once is refused by a GPU of its own, the last one does not even give its UUID."""
+    scenario = world.make(2 + len(FACTS))
+    for gpu, call in enumerate(FACTS, 1):
+        scenario.error(call, 999, gpu=gpu)
+    scenario.error("nvmlDeviceGetUUID", 999, gpu=1 + len(FACTS))
+    done = world.run(scenario, "once", "--json")
+    assert done.returncode == row.status
+    *gpus, nobody = json.loads(done.stdout)["gpus"]
+    assert row.sees in nobody["lost_reason"]
+    assert all(gpu["util_pct"] == 90 and gpu["lost_reason"] is None for gpu in gpus)
+    assert all(map(is_explained, gpus))
+
+
+def _uncounted(row: Row, world: World) -> None:
+    scenario = world.make(1)
+    scenario.error("nvmlDeviceGetCount", 999)
+    done = world.run(scenario, "once")
+    holds(row, done)
+    assert "gputop demo" in done.stderr
 
 
 def _all(code: int) -> Callable[[Row, World], None]:
@@ -192,6 +244,14 @@ def rows() -> list[Row]:
     here = "tests/test_local.py::"
     return [
         *rows,
+        Row("any other NVML error at the start", "`nvmlInit`: each of NVML's codes", "the NVIDIA driver does not start",
+            "–", 3, "tests/test_nvml.py::test_a_driver_that_does_not_start_is_one_line_with_the_fix"),
+        Row("NVML cannot count its GPUs", "`nvmlDeviceGetCount` fails at the start", "unknown error", "–", 3,
+            _uncounted),
+        Row("an NVML error while a GPU is found", "one of its facts is refused, or its UUID", "unknown error",
+            "its values without that fact; without a UUID the other GPUs", 0, _facts),
+        Row("any NVML error from a running GPU", "each of NVML's codes, 1 to 30 and 999", "infoROM",
+            "the other GPUs, and all other values unless the GPU is lost", None, _every_code),
         Row("no NVML library", "no NVIDIA driver at all", "gputop demo", "–", 3,
             "tests/test_cli.py::test_without_a_driver_the_fix_and_the_demo_are_named_with_exit_3"),
         Row("no GPU", "the driver shows no GPU", "the NVIDIA driver shows no GPU: see nvidia-smi -L", "–", 3,

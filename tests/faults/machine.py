@@ -14,7 +14,7 @@ from gputop.monitor import Frame, Monitor
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
 from gputop.sources.simulated import snapshot_at
-from tests.faults.row import Row, Watcher, World
+from tests.faults.row import Row, Watcher, World, is_healthy
 from tests.nvml.stand_in import GIB, Process
 
 BEGUN = 1_780_000_000.0
@@ -40,6 +40,32 @@ def _clock(step_s: float, kept: bool) -> Proof:
         assert row.sees in main_text(frame)
 
     return proof
+
+
+def _dead_and_zombie(row: Row, world: World) -> None:
+    sleeping = [sys.executable, "-c", "import time; time.sleep(60)"]
+    dead, zombie, alive = (subprocess.Popen(sleeping) for _ in range(3))
+    scenario = world.make(1)
+    scenario.gpus[0].processes = [Process(process.pid, GIB, sm=10) for process in (dead, zombie, alive)]
+    try:
+        with Watcher(scenario, 10) as watcher:
+            watcher.until(lambda s: len([p for p in s["processes"] if p["starttime"] is not None]) == 3)
+            for process in (dead, zombie):
+                process.kill()
+            dead.wait()
+            seen = watcher.until(lambda s: any(p["state"] == "Z" for p in s["processes"]))
+            seen = watcher.until(lambda s: all(p["pid"] != dead.pid or p["state"] is None for p in s["processes"]))
+    finally:
+        alive.kill()
+        zombie.wait()
+        alive.wait()
+    found = {process["pid"]: process for process in seen["processes"]}
+    assert found[alive.pid]["state"] == "S"
+    assert found[zombie.pid]["state"] == "Z"
+    assert found[zombie.pid]["unavailable"]["read_bytes_per_s"] == "the process has ended and waits for its parent"
+    assert row.sees in found[dead.pid]["unavailable"]["state"]
+    assert all(process["gpu_mem_bytes"] == GIB for process in found.values())
+    assert is_healthy(seen["gpus"][0])
 
 
 class _SetClock:
@@ -137,6 +163,8 @@ def rows() -> list[Row]:
             "everything else", None, processes + "test_refused_io_and_wait_channel_say_what_would_help"),
         Row("a process that dies", "it ends between two reads", "its row goes", "everything", None,
             processes + "test_a_worker_that_vanishes_is_gone_at_once_and_a_process_that_exits_keeps_its_name"),
+        Row("dead processes and zombies in the driver's list", "one has exited, one waits for its parent",
+            "the process has exited", "what the driver says of them; all other processes", None, _dead_and_zombie),
         Row("files that vanish while they are read", "a tree ends while it is searched", "the row goes", "everything",
             None, processes + "test_files_that_vanish_while_the_tree_is_found_are_left_out"),
         Row("a reused pid", "another process has the pid now", "a new row", "everything", None,

@@ -66,9 +66,11 @@ class World:
             check=False, **more,
         )  # fmt: skip
 
-    def screen(self, scenario: Scenario, *arguments: str, **more: Any) -> PtyProgram:
+    def screen(
+        self, scenario: Scenario, *arguments: str, env: Mapping[str, str] | None = None, **more: Any
+    ) -> PtyProgram:
         """The live screen in a terminal of its own."""
-        return PtyProgram(*arguments, env=self.environment(scenario), **more)
+        return PtyProgram(*arguments, env=self.environment(scenario, env), **more)
 
 
 def holds(row: Row, done: subprocess.CompletedProcess[str]) -> None:

@@ -83,12 +83,15 @@ def _nobody(row: Row, world: World) -> None:
     holds(row, done)
 
 
-class _SmallDisk:
-    """A file system of 8 kB that only a program started ``within`` it sees, mounted over a folder of its own."""
+FULL_AT_8_KB = "size=8k"
 
-    def __init__(self) -> None:
+
+class _Disk:
+    """A file system that only a program started ``within`` it sees, mounted over a folder of its own."""
+
+    def __init__(self, options: str) -> None:
         self.folder = tempfile.mkdtemp()
-        mount = 'mount -t tmpfs -o size=8k none "$0" && cd "$0" && exec "$@"'
+        mount = f'mount -t tmpfs -o {options} none "$0" && cd "$0" && exec "$@"'
         self.within = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, self.folder)
         if subprocess.run([*self.within, "true"], capture_output=True, check=False).returncode != 0:
             pytest.skip("this kernel lends no mount namespaces")
@@ -107,7 +110,7 @@ def _written(words: str) -> int:
 
 
 def _full_disk_under_the_screen(row: Row, world: World) -> None:
-    disk, scenario = _SmallDisk(), world.make(8)
+    disk, scenario = _Disk(FULL_AT_8_KB), world.make(8)
     scenario.wave_s = 3.0
     with world.screen(scenario, "--interval", "0.25", within=disk.within) as program:
         program.read_until("\x1b[?2004h")
@@ -130,7 +133,7 @@ def _full_disk_under_the_screen(row: Row, world: World) -> None:
 
 
 def _full_disk_without_a_screen(row: Row, world: World) -> None:
-    disk, scenario = _SmallDisk(), world.make(8)
+    disk, scenario = _Disk(FULL_AT_8_KB), world.make(8)
     scenario.wave_s = 3.0
     keep = ("sh", "-c", '"$@"; status=$?; cp *.gz "$0"; exit $status', str(world.directory))
     done = subprocess.run(
@@ -143,6 +146,20 @@ def _full_disk_without_a_screen(row: Row, world: World) -> None:
     assert row.sees in told
     (path,) = world.directory.glob("*.gz")
     assert 0 < len(list(read_snapshots(str(path)))) == _written(told)
+
+
+def _read_only(row: Row, world: World) -> None:
+    disk = _Disk("ro")
+    with world.screen(world.make(1), within=disk.within, env={"HOME": disk.folder}) as program:
+        program.read_until("\x1b[?2004h")
+        program.press("R")
+        program.read_until(row.sees)
+        program.press("\x1b[19~")
+        program.read_until("no screenshot")
+        program.press("q")
+        program.end()
+        assert program.status == row.status
+        assert program.is_restored()
 
 
 def rows() -> list[Row]:
@@ -175,6 +192,10 @@ def rows() -> list[Row]:
         Row("no HOME", "HOME is not set", "H100", "everything", 0, _environment("once", without=("HOME",))),
         Row("a home that cannot be written", "HOME is on a read-only file system", "H100", "everything", 0,
             _environment("once", HOME="/dev/null/home")),
+        Row("a read-only file system under everything", "HOME and the working directory take no file",
+            "Read-only file system", "the screen; `R` and F8 say why they cannot", 0, _read_only, terminal=True),
+        Row("root", "started by root, or by who is root in a namespace", "H100", "everything", 0,
+            _shell("unshare --user --map-root-user gputop once")),
         Row("not root", "a user without any rights", "H100", "own processes; why the rest is not seen", 0, _nobody),
         Row("no configuration there", "`--config` names nothing", "no configuration file at", "–", 2,
             _environment("once", "--config", "none.toml")),
