@@ -60,6 +60,17 @@ def test_rates_need_two_readings_and_are_over_the_time_between_them(fake: FakePr
     assert "run_pct" not in worker.unavailable
 
 
+def test_two_readings_at_once_give_no_rate_and_the_first_stays_the_base(fake: FakeProc) -> None:
+    collector = _collector(fake)
+    collector.read(_T, [_JOB])
+    fake.process(110, "pt_data_worker", ppid=100, cpu_ticks=1, run_ns=_S // 100)
+    soon = _by_pid(collector.read(_T + 0.02, [_JOB]))[110]
+    assert (soon.cpu_pct, soon.main_run_pct) == (None, None)
+    assert soon.unavailable["cpu_pct"] == "needs two readings"
+    fake.process(110, "pt_data_worker", ppid=100, cpu_ticks=20, run_ns=_S // 5)
+    assert _by_pid(collector.read(_T + 0.4, [_JOB]))[110].cpu_pct == pytest.approx(50.0)
+
+
 def test_run_counts_the_threads_of_a_worker_that_has_several(fake: FakeProc) -> None:
     collector = _collector(fake)
     threads = {111: "omp"}

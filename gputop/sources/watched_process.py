@@ -20,6 +20,8 @@ ZOMBIE = "the process has ended and waits for its parent"
 NO_CHANNEL = "the kernel names no wait channel"
 NO_IO = "the kernel keeps no I/O accounting (/proc/PID/io)"
 
+LEAST_WINDOW_S = 0.1
+"""A rate needs this time at least: CPU time is counted in steps of 10 ms, which over 20 ms mean nothing."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -76,11 +78,14 @@ class WatchedProcess:
         else:
             io = self._io(missing)
         waiting_on = self._waiting_on(missing) if stat.state in "SD" else None
-        last, self._last = self._last, _Counters(now, stat.cpu_ticks, main, io)
-        cpu = run = wait = main_run = main_wait = read = write = None
+        last = self._last
         elapsed = now - last.now if last else 0.0
-        if last is None or elapsed <= 0.0:
-            reason = NEEDS_TWO if last is None else CLOCK_STEPPED
+        too_soon = 0.0 < elapsed < LEAST_WINDOW_S
+        if not too_soon:
+            self._last = _Counters(now, stat.cpu_ticks, main, io)
+        cpu = run = wait = main_run = main_wait = read = write = None
+        if last is None or elapsed <= 0.0 or too_soon:
+            reason = NEEDS_TWO if last is None or too_soon else CLOCK_STEPPED
             for key in ("cpu_pct", "run_pct", "wait_pct", "main_run_pct", "main_wait_pct"):
                 missing.setdefault(key, reason)
             for key in ("read_bytes_per_s", "write_bytes_per_s"):
