@@ -10,13 +10,13 @@ from gputop.diagnosis.rules.badges_gpu import ecc_badge, lost_badge, xid_badge
 from gputop.diagnosis.rules.base import Rule, Told
 from gputop.diagnosis.rules.gates import COLLECTING
 from gputop.diagnosis.signals import EFFICIENCY_UTIL, WINDOW_S, Signals
+from gputop.diagnosis.timeline import Timeline
 from gputop.diagnosis.tracks import GpuTrack
 from gputop.diagnosis.types import Badge, Flag, GpuDiagnosis, Level, State
 from gputop.diagnosis.verdict import BadgeBoard, Chooser, candidate
 from gputop.diagnosis.words import pct
 from gputop.model.snapshot import GpuSample
 
-MOST_CHANGES = 10_000
 STARVED_IDS = frozenset(rule.id for rule in STARVED)
 FLAGGED_IDS = frozenset(rule.id for rule in WORKS)
 """Only these verdicts carry A or B; beside starvation the flag is a note."""
@@ -40,8 +40,8 @@ class GpuState:
         self._paint: Chooser[tuple[Flag | None, Level]] = Chooser((None, "grey"), t)
         self._shown = _Offer(COLLECTING, Told("grey", ()), None)
         self._offers: dict[str, _Offer] = {}
-        self._timeline: list[tuple[float, str, Flag | None]] = [(t, COLLECTING.id, None)]
-        self._changes = tuple(self._timeline)
+        self._timeline = Timeline([(t, COLLECTING.id, None)])
+        self._timed: tuple[str, Flag | None] = (COLLECTING.id, None)
         self._noted: tuple[object, ...] | None = None
 
     def has_changed(self) -> bool:
@@ -72,11 +72,9 @@ class GpuState:
             self._choose(t, interval_s, rule, s)
             self._badges = self._board.observe(s, rule.id, interval_s)
         now = (self._verdict.shown, self._paint.shown[0])
-        if now != self._timeline[-1][1:]:
-            if len(self._timeline) >= MOST_CHANGES:
-                del self._timeline[0]
-            self._timeline.append((t, *now))
-            self._changes = tuple(self._timeline)
+        if now != self._timed:
+            self._timed = now
+            self._timeline = self._timeline.then(t, *now)
 
     def diagnosis(self, gpu: GpuSample, s: Signals | None, seconds: dict[State, float]) -> GpuDiagnosis:
         """The diagnosis as it stands."""
@@ -90,7 +88,7 @@ class GpuState:
         return GpuDiagnosis(
             self.index, gpu.static.uuid, rule.id, level, told.title or rule.title, rule.short, flag, efficiency, reason,
             told.confidence, WINDOW_S, 0 if s is None else s.n, told.evidence, told.remedy, told.remedy_short, notes,
-            self._badges, attribution, self.state, self._verdict.since, seconds, self._changes,
+            self._badges, attribution, self.state, self._verdict.since, seconds, self._timeline,
         )  # fmt: skip
 
     def _choose(self, t: float, interval_s: float, rule: Rule, s: Signals) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -11,6 +11,9 @@ Level = Literal["green", "info", "yellow", "red", "grey", "grey-green"]
 Flag = Literal["A", "B"]
 Confidence = Literal["high", "medium", "low"]
 State = Literal["working", "busy_not_working", "starved", "idle_allocated", "idle", "unmeasured"]
+
+Change = tuple[float, str, Flag | None]
+"""Unix time at which a verdict was first shown, the verdict, and its flag."""
 
 STATES: tuple[State, ...] = ("working", "busy_not_working", "starved", "idle_allocated", "idle", "unmeasured")
 NOT_WORK: tuple[State, ...] = ("busy_not_working", "starved", "idle_allocated", "idle")
@@ -77,7 +80,7 @@ class GpuDiagnosis(Struct, frozen=True):
     state: State = "unmeasured"
     since: float | None = None
     seconds: Mapping[State, float] | None = None
-    timeline: tuple[tuple[float, str, Flag | None], ...] = ()
+    timeline: Sequence[Change] = ()
 
 
 class Finding(Struct, frozen=True):
