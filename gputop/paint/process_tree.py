@@ -9,7 +9,7 @@ from msgspec import Struct
 from gputop.model.snapshot import ProcessSample
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row
-from gputop.paint.text import fit, pct, sanitise, shorten, size
+from gputop.paint.text import fit, pct, shorten, size
 
 DEEPEST = 64
 """Ancestors looked at before a chain is taken for a loop."""
@@ -93,7 +93,7 @@ def tree_rows(branches: Sequence[Branch], chosen: ProcessSample, width: int, gly
         line.add(f"{STATE_WORDS.get(p.state or '', p.state or 'n/a'):<11}", "level.red" if p.state == "D" else style)
         line.add(f"{p.waiting_on or '–':<10}", style)
         line.add(f"{pct(p.cpu_pct, 5)} {size(p.rss_bytes, 9)}  ", style)
-        why = sanitise(p.static.why or p.unavailable.get("why") or p.static.command or p.static.name or "")
+        why = p.static.why or p.unavailable.get("why") or p.static.command or p.static.name or ""
         line.add(fit(why, max(1, width - line.width - 1), glyphs.more), style)
         rows.append(line.row(width, "select" if p.pid == chosen.pid else None))
     return rows

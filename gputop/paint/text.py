@@ -20,7 +20,7 @@ def is_safe(char: str) -> bool:
     return unicodedata.bidirectional(char) not in ("R", "AL", "AN", "RLE", "RLO", "RLI", "LRE", "LRO", "LRI")
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def sanitise(text: str) -> str:
     """Text from outside, made harmless: control, escape, combining and right-to-left characters become ``·``."""
     if text.isascii() and text.isprintable():
@@ -39,10 +39,15 @@ def cells(text: str) -> int:
     return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
 
 
-@lru_cache(maxsize=4096)
 def fit(text: str, width: int, ellipsis: str = "…") -> str:
     """Text from outside in exactly ``width`` cells: sanitised, cut with an ellipsis or padded with spaces."""
-    text = sanitise(text[: 4 * width + 64])
+    # Cut before it is remembered: command lines have up to 4096 characters, and every process that ever ran has one.
+    return _fitted(text[: 4 * width + 64], width, ellipsis)
+
+
+@lru_cache(maxsize=1024)
+def _fitted(text: str, width: int, ellipsis: str) -> str:
+    text = sanitise(text)
     missing = width - cells(text)
     if missing >= 0:
         return text + " " * missing
