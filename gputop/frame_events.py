@@ -8,7 +8,7 @@ from __future__ import annotations
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.metrics import throttle_words
 from gputop.model.snapshot import Event, EventKind, GpuSample
-from gputop.monitor import Frame
+from gputop.monitor import MOST_GPUS, Frame
 
 _SLOWED = 0x20 | 0x40 | 0x80
 """Thermal slowdown and power brake; a power cap is how a busy GPU normally runs."""
@@ -31,7 +31,16 @@ class FrameEvents:
         for gpu, diagnosis in zip(frame.snapshot.gpus, frame.diagnoses, strict=False):
             found += [(kind, gpu.static.index, text) for kind, text in self._health(gpu)]
             found += [("verdict", gpu.static.index, text) for text in self._verdict(diagnosis)]
+        if len(self._verdicts) > max(MOST_GPUS, len(frame.snapshot.gpus)):
+            self._forget_all_but({gpu.static.uuid for gpu in frame.snapshot.gpus})
         return [Event(t, kind, text, gpu) for kind, gpu, text in found if (kind, gpu) not in known]
+
+    def _forget_all_but(self, uuids: set[str]) -> None:
+        self._lost &= uuids
+        self._slowed &= uuids
+        for uuid in self._verdicts.keys() - uuids:
+            del self._verdicts[uuid]
+            self._errors.pop(uuid, None)
 
     def _verdict(self, diagnosis: GpuDiagnosis) -> list[str]:
         now = (diagnosis.verdict, diagnosis.busy_not_working)

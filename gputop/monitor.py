@@ -33,6 +33,8 @@ GPU_SERIES = (
     "nvlink_rx_bytes_per_s",
     "nvlink_tx_bytes_per_s",
 )
+MOST_GPUS = 64
+"""GPUs that are remembered; of more, those go that were not seen for the longest, never one that is there."""
 HOST_SERIES = ("cpu_pct", "mem_used_bytes", "psi_cpu_pct", "psi_io_pct")
 
 
@@ -91,6 +93,8 @@ class Monitor:
             values.update(self._diagnoser.lanes(uuid))
             history.add(t, uuid, values, interval_s)
             self._mark_switch(gpu, t)
+        while len(self._sm_sources) > max(MOST_GPUS, len(snapshot.gpus)):
+            self._forget(next(iter(self._sm_sources)))
         history.add(t, "host", _host_values(snapshot.host), interval_s)
         self._processes.observe(t, snapshot.processes, interval_s)
         for event in snapshot.events:
@@ -100,10 +104,17 @@ class Monitor:
         self.latest = Frame(snapshot, diagnoses, history, self._processes, findings, waste)
         return self.latest
 
+    def _forget(self, uuid: str) -> None:
+        """A MIG instance that was made again has another UUID: without an end of memory there would be ever more."""
+        del self._sm_sources[uuid]
+        self._history.forget(uuid)
+        self._diagnoser.forget(uuid)
+
     def _mark_switch(self, gpu: GpuSample, t: float) -> None:
         """Two rungs never mix in one series: the change of source is a mark in the chart."""
         uuid, now = gpu.static.uuid, gpu.sm_source
-        before = self._sm_sources.get(uuid)
+        # Taken out and put in again: the order is that of the last sight.
+        before = self._sm_sources.pop(uuid, None)
         self._sm_sources[uuid] = now
         if before is not None and before != now and gpu.lost_reason is None:
             self._history.mark(t, uuid, f"SM source: {before} → {now}")

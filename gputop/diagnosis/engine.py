@@ -80,6 +80,12 @@ class Diagnoser:
     def _diagnosis(self, gpu: GpuSample, state: GpuState, signals: Signals | None) -> GpuDiagnosis:
         return state.diagnosis(gpu, signals, self._ledger.seconds(gpu.static.uuid))
 
+    def forget(self, uuid: str) -> None:
+        """Drop what is remembered of one GPU; its time stays in the sums over all GPUs."""
+        self._gpus.pop(uuid, None)
+        self._ledger.forget(uuid)
+        self._findings.forget(uuid)
+
     def lanes(self, uuid: str) -> Mapping[str, float | None]:
         """This tick's host lanes of one GPU, percent: means over its loaders, and its main thread."""
         seen = self._seen.get(uuid)

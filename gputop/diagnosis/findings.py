@@ -52,6 +52,10 @@ class Findings:
                     )
                 )  # fmt: skip
 
+    def forget(self, uuid: str) -> None:
+        """A GPU that is gone ends nothing any more."""
+        self._open.pop(uuid, None)
+
     def _add(self, finding: Finding) -> int:
         self._findings[self._next] = finding
         self._next += 1

@@ -68,6 +68,10 @@ class Ledger:
         seconds = self._gpus.get(uuid)
         return dict.fromkeys(STATES, 0.0) if seconds is None else seconds.copy()
 
+    def forget(self, uuid: str) -> None:
+        """Drop one GPU's own seconds."""
+        self._gpus.pop(uuid, None)
+
     def waste(self) -> Waste:
         """The sums as they stand."""
         span = self._recent_s
