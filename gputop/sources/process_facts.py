@@ -17,6 +17,9 @@ from gputop.sources.procfs import read_file
 COMMAND_LIMIT = 4096
 """Characters of a command line that are kept."""
 
+MOST_USERS = 1024
+"""User names that are kept: containers bring user numbers of their own."""
+
 
 class Facts(Struct, frozen=True):
     """Facts of one process. ``folders`` is empty when its cgroup is not visible from here."""
@@ -59,6 +62,8 @@ class FactsReader:
         except OSError:
             return None
         if uid not in self._users:
+            if len(self._users) >= MOST_USERS:
+                self._users.clear()
             try:
                 self._users[uid] = printable(pwd.getpwuid(uid).pw_name)
             except KeyError:
