@@ -76,7 +76,7 @@ class LocalSource:
         cuda_visible = environ.get("CUDA_VISIBLE_DEVICES") if visible else None
         self._session = NvmlSession(interval_s, gpus, cuda_visible, self._more_rungs, lambda: kernel_gpus(proc), look_s)
         self._rota: Rota[_HostReading] = Rota(
-            interval_s, self._session, self._read_nvml, self._read_proc, self._publish
+            interval_s, self._session, self._read_nvml, self._read_proc, self._publish, self._close_proc
         )
         self._rota.hung_s = hung_s
         self._collectors: tuple[HostCollector, ProcessCollector] | None = None
@@ -190,6 +190,10 @@ class LocalSource:
         reading = self._rota.reading
         samples = processes.read(now, reading.processes if reading is not None else ())
         return _HostReading(self._host, samples, tuple(processes.notices))
+
+    def _close_proc(self) -> None:
+        if self._collectors is not None:
+            self._collectors[1].close()
 
     def _publish(self) -> None:
         snapshot = self._join()

@@ -44,6 +44,7 @@ class Rota(Generic[P]):
         read_nvml: Callable[[int], Reading],
         read_proc: Callable[[], P],
         publish: Callable[[], None],
+        close_proc: Callable[[], None] | None = None,
     ) -> None:
         self.hung_s = HUNG_S
         self.reading: Reading | None = None
@@ -56,7 +57,7 @@ class Rota(Generic[P]):
         self._stopping = False
         self._nvml = self._nvml_thread(session.ticket)
         self._nvml_reads = 0
-        self._proc: Collector[P] = Collector("proc", read_proc, self._wake.set)
+        self._proc: Collector[P] = Collector("proc", read_proc, self._wake.set, close_proc)
         self._proc_asked_at: float | None = None
         self._proc_due = False
         self._retry_at, self._retry_s = 0.0, FIRST_RETRY_S
