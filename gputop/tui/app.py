@@ -9,7 +9,9 @@ from functools import partial
 
 from msgspec.structs import replace
 from textual import events
+from textual._styles_cache import StylesCache
 from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.message import Message
 
 from gputop.config_file import Reload
@@ -131,6 +133,14 @@ class GputopApp(Commands):
         self._evidence.close()
         if self._player is not None:
             self._player.source.close()
+
+    def pop_screen(self) -> AwaitComplete:
+        """Close a screen, and let its drawn lines go.
+
+        Textual 8.2 keeps them: its cache of 1,024 pairs of colours holds the widget that asked first for each of them.
+        """
+        StylesCache.get_inner_outer.cache_clear()
+        return super().pop_screen()
 
     def _drop_hint(self) -> None:
         self._see(replace(self.view, hint=()))
