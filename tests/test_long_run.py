@@ -1,0 +1,168 @@
+"""A long run remembers neither every process, GPU, user and command that it ever saw, nor every tick."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from array import array
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gputop.diagnosis import timeline as timelines
+from gputop.diagnosis.timeline import Timeline
+from gputop.diagnosis.types import Change
+from gputop.frame_events import FrameEvents
+from gputop.model.snapshot import Event, GpuSample, ProcessSample, ProcessStatic, Snapshot
+from gputop.monitor import MOST_GPUS, Monitor
+from gputop.paint.main_screen import Painter
+from gputop.paint.text import fit, sanitise
+from gputop.paint.view import View
+from gputop.recording.memory import Memory
+from gputop.sources import process_facts
+from gputop.sources.gpu_process import GpuProcess
+from gputop.sources.process_facts import MOST_USERS, FactsReader
+from gputop.sources.processes import ProcessCollector
+from gputop.sources.simulated import snapshot_at
+from tests.frames import MOMENT
+from tests.proc_trees.fake_proc import FakeProc
+
+LIVES = 1500
+"""Processes and GPUs that come and go, one of each kind a tick."""
+MOST_HELD = 700
+"""Entries of any one container: ten minutes and a minute of ticks is what the longest of them holds meanwhile."""
+
+CONTAINERS = (dict, list, deque, set, array)
+
+
+def held(root: object) -> Iterator[tuple[int, str]]:
+    """(entries, where) of every container that gputop's objects below ``root`` hold; frozen values are not entered."""
+    seen: set[int] = set()
+    waiting: list[tuple[object, str]] = [(root, type(root).__name__)]
+    while waiting:
+        thing, where = waiting.pop()
+        if id(thing) in seen or isinstance(thing, type):
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, CONTAINERS):
+            yield len(thing), where
+        if isinstance(thing, dict):
+            waiting += [(value, f"{where}[…]") for value in thing.values()]
+        elif isinstance(thing, list | deque | tuple):
+            waiting += [(value, f"{where}[…]") for value in thing]
+        elif type(thing).__module__.startswith("gputop"):
+            names = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
+            names += getattr(thing, "__dict__", {})
+            waiting += [(getattr(thing, name), f"{where}.{name}") for name in names if hasattr(thing, name)]
+
+
+def too_large(*roots: object) -> list[tuple[int, str]]:
+    return sorted({pair for root in roots for pair in held(root) if pair[0] > MOST_HELD}, reverse=True)[:5]
+
+
+def _short_lived(ticks: int) -> Iterator[Snapshot]:
+    """One GPU and three processes a tick that were never seen before and are never seen again.
+
+    Beside them is a GPU that stays, lost in every other tick.
+    """
+    model = snapshot_at(MOMENT, started=MOMENT - 60.0)
+    stays, comes = model.gpus[0], model.gpus[1]
+    gone = GpuSample(stays.static, lost_reason="GPU is lost", unavailable={"util_pct": "lost"})
+    p = next(p for p in model.processes if p.role == "gpu")
+    for tick in range(ticks):
+        new = replace(comes, static=replace(comes.static, uuid=f"MIG-{tick}", index=1), ecc_uncorrected=tick)
+        processes: list[ProcessSample] = []
+        for number, role in enumerate(("gpu", "loader", "helper")):
+            static = ProcessStatic(f"user{tick}", f"python -m job{tick}.{number}", f"job{tick}", job=str(tick))
+            pid = 1000 + 3 * tick + number
+            processes.append(replace(p, pid=pid, starttime=tick, role=role, gpu=number % 2, static=static))  # type: ignore[arg-type]
+        events = (Event(MOMENT + tick, "mark", f"mark {tick}", None),)
+        yield replace(
+            model, t=MOMENT + tick, gpus=(gone if tick % 2 else stays, new), processes=tuple(processes), events=events
+        )
+
+
+def test_nothing_that_is_fed_grows_with_the_processes_and_gpus_that_ever_were() -> None:
+    monitor, events, memory, painter = Monitor(), FrameEvents(), Memory(), Painter()
+    for tick, snapshot in enumerate(_short_lived(LIVES)):
+        frame = monitor.feed(snapshot)
+        events.of(frame)
+        memory.add(snapshot)
+        if tick % 50 == 0:
+            painter.paint(frame, View(), 160, 48)
+    assert too_large(monitor, events, memory, painter) == []
+    # What is there stays known, and of what is gone the newest.
+    kept = frame.history.keys()
+    assert len(kept) == MOST_GPUS + 1
+    assert {frame.snapshot.gpus[0].static.uuid, f"MIG-{LIVES - 1}", f"MIG-{LIVES - 60}"} <= set(kept)
+    assert sum(frame.waste.seconds.values()) == pytest.approx(2 * (LIVES - 1))
+
+
+def test_the_reader_of_processes_forgets_those_that_ended(tmp_path: Path) -> None:
+    fake = FakeProc(tmp_path)
+    fake.process(1, "systemd", "/sbin/init", ppid=0)
+    collector = ProcessCollector(str(fake.proc), str(fake.sys))
+    for life in range(MOST_HELD + 50):
+        pid = 100 + 2 * life
+        fake.process(pid, command=f"python job{life}", starttime=life, threads={pid + 1: "pt_data_pin"})
+        samples = collector.read(MOMENT + 4.0 * life, [GpuProcess(0, pid, 1e9, "C", 5.0)])
+        assert [s.pid for s in samples if s.state is not None] == [pid]
+        fake.end(pid)
+    assert too_large(collector) == []
+    collector.close()
+    assert len(list((tmp_path / "proc").iterdir())) < 5
+
+
+def test_user_names_are_kept_for_so_many_users_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = FactsReader("/nowhere/proc", "/nowhere/sys")
+    with monkeypatch.context() as patched:
+        patched.setattr(process_facts.os, "stat", lambda path: SimpleNamespace(st_uid=3_000_000 + int(path[14:])))
+        users = [facts.read(pid, b"python", b"python").user for pid in range(MOST_USERS + 10)]
+    assert users[-1] == str(3_000_000 + MOST_USERS + 9)
+    assert max(size for size, _ in held(facts)) <= MOST_USERS
+
+
+def test_long_commands_of_processes_that_are_gone_are_not_remembered() -> None:
+    tracemalloc.start()
+    try:
+        for life in range(3000):
+            fit(f"python train.py --run {life} {'x' * 4000}", 60)
+            sanitise(f"evidence {life}")
+        assert tracemalloc.get_traced_memory()[0] < 1_500_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_timeline_never_changes_while_it_goes_on() -> None:
+    first = Timeline([(1.0, "collecting", None)])
+    second = first.then(2.0, "small_kernels", "A")
+    third = second.then(3.0, "collecting", None)
+    assert list(first) == [(1.0, "collecting", None)]
+    assert list(second) == [(1.0, "collecting", None), (2.0, "small_kernels", "A")]
+    assert second[-1] == (2.0, "small_kernels", "A") and third[1:] == ((2.0, "small_kernels", "A"), third[2])
+    # An older one goes its own way.
+    other = second.then(9.0, "healthy", "B")
+    assert (len(third), third[2], other[2]) == (3, (3.0, "collecting", None), (9.0, "healthy", "B"))
+    assert second == Timeline([(1.0, "collecting", None), (2.0, "small_kernels", "A")]) and second != third
+    with pytest.raises(IndexError):
+        first[1]
+
+
+def test_a_timeline_keeps_the_newest_changes_in_few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timelines, "MOST_CHANGES", 1000)
+    changes: list[Change] = [(float(n), f"verdict{n % 7}", None) for n in range(5000)]
+    tracemalloc.start()
+    try:
+        timeline = Timeline()
+        for change in changes:
+            timeline = timeline.then(*change)
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < 20_000
+    finally:
+        tracemalloc.stop()
+    assert 900 <= len(timeline) <= 1000
+    assert list(timeline) == changes[-len(timeline) :]
