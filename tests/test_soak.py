@@ -1,15 +1,49 @@
-"""The soak itself: what it measures with is right, and a short one passes through everything."""
+"""The soak itself: what it measures with is right, a short one passes through everything, and what leaks is told."""
 
 from __future__ import annotations
 
-import pytest
+import threading
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
 
-from tests.bench.soak import BEGUN, drawn, read, slope, started, ticks
+import pytest
+from textual.pilot import Pilot
+
+from gputop.monitor import Monitor
+from gputop.paint.view import View
+from gputop.recording.memory import Past
+from gputop.sources.process_control import ProcessControl
+from gputop.sources.recorded import RecordedSource
+from gputop.tui.app import GputopApp
+from tests.bench.soak.judge import faults
+from tests.bench.soak.machine import read, started
+from tests.bench.soak.measure import Growth, slope
+from tests.bench.soak.recorder import recorded
+from tests.bench.soak.screen import drawn
+from tests.bench.soak.snapshots import BEGUN, ticks
+from tests.bench.soak.viewer import counts
+from tests.frames import demo_frame
 
 
 def test_the_slope_is_bytes_a_tick() -> None:
     assert slope([(0, 100), (10, 150), (20, 200)]) == pytest.approx(5.0)
     assert slope([(0, 7), (5, 7), (9, 7)]) == 0.0
+
+
+def test_a_slope_is_taken_after_the_warm_up_and_again_after_a_day() -> None:
+    growth = Growth(200_000)
+    # 3 MB in the warm-up, a megabyte in the rest of the first day, nothing afterwards.
+    growth.points = [
+        (tick, 30_000_000 + 300 * min(tick, 10_000) + round(1e6 / 76_400 * max(0, min(tick, 86_400) - 10_000)))
+        for tick in range(0, 200_000, 1000)
+    ]
+    account = growth.account()
+    assert account["rss_slope_mb_a_day_after_a_day"] == 0.0
+    assert 0.3 < account["rss_slope_mb_a_day"] < 0.7  # type: ignore[operator]
+    short = Growth(20_000)
+    short.points = growth.points[:20]
+    assert short.account()["rss_slope_mb_a_day_after_a_day"] is None
 
 
 def test_processes_change_and_gpus_are_lost_and_found() -> None:
@@ -20,10 +54,106 @@ def test_processes_change_and_gpus_are_lost_and_found() -> None:
     assert any(not any(row) or row.count(True) < len(row) for row in lost)
     pids = [{p.pid for p in s.processes} for s in (seen[0], seen[-1])]
     assert not pids[0] & pids[1]
+    commands = [{p.static.command for p in s.processes} for s in (seen[0], seen[-1])]
+    assert not commands[0] & commands[1]
 
 
 def test_a_short_soak_leaves_no_thread_and_no_descriptor_behind() -> None:
-    assert drawn(20)["ticks"] == 20
-    first, last = read(20)["descriptors"]
-    assert last <= first
-    assert started(5)["left"] == 0
+    result = {"screen": drawn(60), "machine": read(20), "threads": started(5), "recorder": recorded(30)}
+    assert result["screen"]["ticks"] == 60
+    assert faults(result) == []
+
+
+GOOD: dict[str, Any] = {
+    "screen": {
+        "ticks": 200_000,
+        "growth": {"rss_mb": {}, "rss_slope_mb_a_day": 0.4, "rss_slope_mb_a_day_after_a_day": None},
+    },
+    "machine": {"descriptors": [6, 30, 6]},
+    "recorder": {"descriptors": [6, 7, 6], "threads_left": 0},
+    "threads": {"left": 0},
+    "source": {"threads": [[4, 5], [4, 5], [4, 5], [1, 5]], "descriptors": [[25, 45], [30, 45], [30, 44], [5, 45]]},
+    "program": {
+        gauge: {"second_quarter": [1, 20], "last_quarter": [1, 20]}
+        for gauge in ("threads", "descriptors", "tasks", "screens", "widgets", "timers", "objects")
+    },
+}
+
+
+def _set(*path: str | int) -> Callable[[dict[str, Any], Any], None]:
+    def change(result: dict[str, Any], value: Any) -> None:
+        for key in path[:-1]:
+            result = result[key]  # type: ignore[index]
+        result[path[-1]] = value  # type: ignore[index]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "value", "said"),
+    [
+        (_set("screen", "growth", "rss_slope_mb_a_day"), 1.0, "screen: rss_slope_mb_a_day is 1.0"),
+        (_set("screen", "growth", "rss_slope_mb_a_day_after_a_day"), 2.0, "after_a_day is 2.0"),
+        (_set("machine", "descriptors"), [6, 30, 7], "machine: descriptors went from 6 to 7"),
+        (_set("recorder", "threads_left"), 2, "recorder: 2 threads are left"),
+        (_set("threads", "left"), 3, "threads: 3 are left"),
+        (_set("source", "threads", 3), [1, 6], "source: threads went from 5 to 6"),
+        (_set("program", "descriptors", "last_quarter"), [1, 27], "program: descriptors went from 20 to 27"),
+        (_set("program", "objects", "last_quarter"), [30, 60], "program: objects went from 1 to 30"),
+    ],
+)
+def test_what_was_left_behind_is_told(change: Callable[[dict[str, Any], Any], None], value: Any, said: str) -> None:
+    assert faults(GOOD) == []
+    bad = deepcopy(GOOD)
+    change(bad, value)
+    found = faults(bad)
+    assert len(found) == 1 and said in found[0]
+
+
+VISITS = (
+    ("h", "escape"), ("D", "escape"), ("enter", "escape"), ("A", "escape"), ("f", "g", "escape"),
+    ("ctrl+p", "escape"), ("p", "p"),
+)  # fmt: skip
+ROUNDS = 2
+
+
+class Still:
+    """A source without anything new."""
+
+    interval_s = 1.0
+
+    def poll(self) -> None:
+        return None
+
+
+def _paused(past: Past) -> RecordedSource:
+    return RecordedSource(past)
+
+
+async def _round(pilot: Pilot[Any]) -> None:
+    for keys in VISITS:
+        await pilot.press(*keys)
+        await pilot.pause()
+        assert len(pilot.app.screen_stack) == 1, keys
+    for thread in threading.enumerate():
+        if thread.name.startswith("gputop-"):
+            thread.join(2.0)
+    # What is closed ends its tasks in the loop's next turns.
+    await pilot.pause(0.1)
+
+
+async def test_screens_that_were_closed_leave_nothing_behind() -> None:
+    frame = demo_frame()
+    app = GputopApp(
+        View(), "dark", source=Still(), monitor=Monitor(), first=frame, replay_past=_paused, access=ProcessControl()
+    )
+    app._memory.add(frame.snapshot)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await _round(pilot)
+        before = counts()
+        for _ in range(ROUNDS):
+            await _round(pilot)
+        after = counts()
+    grown = {gauge: after[gauge] - before[gauge] for gauge in before if gauge != "rss"}
+    assert grown.pop("objects") < 200 * ROUNDS, grown
+    assert max(grown.values()) == 0, grown

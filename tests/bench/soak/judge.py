@@ -1,0 +1,44 @@
+"""What a soak must not have left behind, in one line each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+MOST_MB_A_DAY = 1.0
+LEAST_JUDGED_TICKS = 40_000
+"""Below this a page more or less is a slope of megabytes a day."""
+OPEN = {"screens": 1, "widgets": 6, "tasks": 10, "timers": 6, "threads": 3, "descriptors": 6}
+"""By how much a look may differ from another by what happens to be open, in the whole program."""
+MOST_OBJECTS = 1.1
+
+
+def faults(result: dict[str, Any]) -> list[str]:
+    """What is wrong with the result of a soak, by its parts; nothing for parts that were left out."""
+    found: list[str] = []
+    screen, reader, threads = result.get("screen"), result.get("machine"), result.get("threads")
+    if screen is not None and screen["ticks"] >= LEAST_JUDGED_TICKS:
+        for name, value in screen["growth"].items():
+            if name.startswith("rss_slope") and value is not None and value >= MOST_MB_A_DAY:
+                found.append(f"screen: {name} is {value}, not below {MOST_MB_A_DAY}")
+    for name, part in (("machine", reader), ("recorder", result.get("recorder"))):
+        if part is not None and part["descriptors"][2] > part["descriptors"][0]:
+            found.append(f"{name}: descriptors went from {part['descriptors'][0]} to {part['descriptors'][2]}")
+    if threads is not None and threads["left"]:
+        found.append(f"threads: {threads['left']} are left")
+    if (recorder := result.get("recorder")) is not None and recorder["threads_left"]:
+        found.append(f"recorder: {recorder['threads_left']} threads are left")
+    if (source := result.get("source")) is not None:
+        for gauge in ("threads", "descriptors"):
+            early, late = (max(quarter[1] for quarter in source[gauge][i : i + 2]) for i in (0, 2))
+            if late > early:
+                found.append(f"source: {gauge} went from {early} to {late}")
+    if (program := result.get("program")) is not None:
+        for gauge, slack in OPEN.items():
+            early, late = program[gauge]["second_quarter"][1], program[gauge]["last_quarter"][1]
+            if late > early + slack:
+                found.append(f"program: {gauge} went from {early} to {late}")
+        # How many objects there are depends on the screen that is open; their least number must not rise.
+        early, late = program["objects"]["second_quarter"][0], program["objects"]["last_quarter"][0]
+        if late > MOST_OBJECTS * early:
+            found.append(f"program: objects went from {early} to {late}")
+    return found

@@ -1,0 +1,179 @@
+"""What reads a machine: /proc by itself, collecting threads, and the live source on stand-in GPUs that come and go."""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from gputop.sources import nvml_calls, nvml_device, nvml_xid
+from gputop.sources.collector import Collector
+from gputop.sources.host import HostCollector
+from gputop.sources.local import LocalSource
+from gputop.sources.processes import ProcessCollector
+from tests.bench.soak.measure import Growth, descriptors, resident_bytes
+from tests.nvml.stand_in import GIB, Process, Scenario, build
+
+GPUS = 4
+SLEEPERS = 8
+STEP_S = 0.1
+INTERVAL_S = 0.02
+HUNG_S = 0.1
+HANG_S = 0.5
+LOST = 15
+"""NVML's code for a lost GPU."""
+CYCLE, LOST_STEPS, HANGING_STEP = 30, 5, 18
+LOOK_TICKS = 25
+
+
+def read(count: int) -> dict[str, Any]:
+    """This machine's /proc, as often as it can be read, with a process on "its GPU" that is another one each time."""
+    host, processes = HostCollector("/proc"), ProcessCollector("/proc")
+    growth, before = Growth(count), descriptors()
+    most = before
+    for tick in range(count):
+        host.read(float(tick))
+        processes.read(float(tick), ())
+        growth.look(tick)
+        most = max(most, descriptors())
+    processes.close()
+    return {"ticks": count, "growth": growth.account(), "descriptors": [before, most, descriptors()]}
+
+
+def started(count: int) -> dict[str, Any]:
+    """Threads made and ended, as a hung driver makes them: how many are left."""
+    before = threading.active_count()
+    for _ in range(count):
+        done = threading.Event()
+        collector: Collector[int] = Collector("soak", int, done.set)
+        collector.start()
+        done.wait(5.0)
+        collector.stop()
+        collector.join(5.0)
+    return {"started": count, "left": threading.active_count() - before}
+
+
+def measured(seconds: float) -> dict[str, Any]:
+    """The live source at 50 Hz in a program of its own: GPUs are lost and found, processes change, calls hang.
+
+    Of threads and descriptors it gives the least and the most of each quarter of the run.
+    """
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        scenario = Scenario(directory, build(directory).parent, gpus=GPUS)
+        _list_processes(scenario, sleepers := [_sleeper() for _ in range(SLEEPERS)])
+        stack.callback(lambda: [_end(sleeper) for sleeper in sleepers])
+        scenario.write()
+        reader = subprocess.Popen(
+            [sys.executable, "-m", "tests.bench.soak.machine", str(seconds)],
+            env=scenario.environment(),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        step = 0
+        while reader.poll() is None:
+            _change(scenario, sleepers, step)
+            step += 1
+            time.sleep(STEP_S)
+        assert reader.stdout is not None
+        rows = [json.loads(line) for line in reader.stdout]
+        sessions = scenario.sessions()
+    if reader.returncode or not rows:
+        raise RuntimeError(f"the reader ended with {reader.returncode} after {len(rows)} looks")
+    return {**_account(rows), "processes_lived": SLEEPERS + step, "driver_sessions": sessions}
+
+
+def _account(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    quarters = [rows[i * len(rows) // 4 : (i + 1) * len(rows) // 4] for i in range(4)]
+    points = [(row["tick"], row["rss"]) for row in rows]
+    return {
+        "ticks": rows[-1]["tick"],
+        "rss_mb": [round(points[i * (len(points) - 1) // 8][1] / 1e6, 2) for i in range(9)],
+        "threads": [_range(quarter, "threads") for quarter in quarters],
+        "descriptors": [_range(quarter, "descriptors") for quarter in quarters],
+        "gpus_lost": rows[-1]["lost"],
+        "calls_hung": rows[-1]["hung"],
+        "closed": {key: rows[-1][key] for key in ("threads", "descriptors")},
+    }
+
+
+def _range(rows: list[dict[str, Any]], key: str) -> list[int]:
+    return [min(row[key] for row in rows), max(row[key] for row in rows)] if rows else []
+
+
+def _sleeper() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["sleep", "600"])
+
+
+def _end(sleeper: subprocess.Popen[bytes]) -> None:
+    sleeper.kill()
+    sleeper.wait()
+
+
+def _list_processes(scenario: Scenario, sleepers: list[subprocess.Popen[bytes]]) -> None:
+    for index, gpu in enumerate(scenario.gpus):
+        gpu.processes = [Process(sleeper.pid, GIB, sm=5) for sleeper in sleepers[index::GPUS]]
+
+
+def _change(scenario: Scenario, sleepers: list[subprocess.Popen[bytes]], step: int) -> None:
+    """Another process, and in turn another GPU that is lost, found, or that hangs."""
+    _end(sleepers.pop(0))
+    sleepers.append(_sleeper())
+    _list_processes(scenario, sleepers)
+    scenario.clear_trouble()
+    phase, turn = step % CYCLE, step // CYCLE
+    if phase < LOST_STEPS:
+        scenario.error("*", LOST, gpu=turn % GPUS)
+    if phase == HANGING_STEP:
+        scenario.hang("nvmlDeviceGetUtilizationRates", HANG_S, gpu=(turn + 1) % GPUS, times=1)
+    scenario.write()
+
+
+def main() -> int:
+    """The program that is measured: its source's threads, descriptors and memory as JSON lines, the last one closed."""
+    # A second is a tick here: what the driver is asked again after some seconds is asked after so many ticks.
+    for module in (nvml_calls, nvml_device, nvml_xid):
+        for name in ("RETRY_S", "RETRY_LOST_S", "PROCESSES_S", "SELDOM_S"):
+            if hasattr(module, name):
+                setattr(module, name, getattr(module, name) * INTERVAL_S)
+    begun = time.time()
+    source = LocalSource(INTERVAL_S, hung_s=HUNG_S, clock=lambda: begun + (time.time() - begun) / INTERVAL_S)
+    news = threading.Event()
+    until = time.monotonic() + float(sys.argv[1])
+    source.start(news.set)
+    tick = lost = hung = 0
+    was_lost: set[int] = set()
+
+    def look() -> None:
+        gc.collect()
+        row = {"tick": tick, "rss": resident_bytes(), "descriptors": descriptors(), "lost": lost, "hung": hung}
+        print(json.dumps({**row, "threads": threading.active_count()}), flush=True)
+
+    while time.monotonic() < until:
+        news.wait(1.0)
+        news.clear()
+        snapshot = source.poll()
+        if snapshot is None:
+            continue
+        tick += 1
+        now_lost = {gpu.static.index for gpu in snapshot.gpus if gpu.lost_reason is not None}
+        lost += len(now_lost - was_lost)
+        hung += sum("has not returned" in (snapshot.gpus[i].lost_reason or "") for i in now_lost - was_lost)
+        was_lost = now_lost
+        if tick % LOOK_TICKS == 0:
+            look()
+    source.close()
+    time.sleep(2 * HANG_S)
+    look()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
