@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from gputop.sources.process_control import ProcessControl
 from gputop.sources.recorded import RecordedSource
 from gputop.tui.app import GputopApp
 from tests.bench.soak.judge import faults
-from tests.bench.soak.machine import read, started
+from tests.bench.soak.machine import measured, read, started
 from tests.bench.soak.measure import Growth, slope
 from tests.bench.soak.recorder import recorded
 from tests.bench.soak.screen import drawn
@@ -64,6 +65,15 @@ def test_a_short_soak_leaves_no_thread_and_no_descriptor_behind() -> None:
     assert faults(result) == []
 
 
+@pytest.mark.nvml
+def test_the_live_source_leaves_no_thread_and_no_descriptor_behind(nvml_dir: Path) -> None:
+    source = measured(3.5, nvml_dir)
+    assert source["gpus_lost"] > 0 and source["calls_hung"] > 0 and source["processes_lived"] > 20
+    assert source["closed"]["descriptors"] < min(low for low, _ in source["descriptors"])
+    closed = {key: source[key] for key in ("before", "closed")}
+    assert faults({"source": {"threads": [[1, 1]] * 4, "descriptors": [[1, 1]] * 4, **closed}}) == []
+
+
 GOOD: dict[str, Any] = {
     "screen": {
         "ticks": 200_000,
@@ -72,7 +82,12 @@ GOOD: dict[str, Any] = {
     "machine": {"descriptors": [6, 30, 6]},
     "recorder": {"descriptors": [6, 7, 6], "threads_left": 0},
     "threads": {"left": 0},
-    "source": {"threads": [[4, 5], [4, 5], [4, 5], [1, 5]], "descriptors": [[25, 45], [30, 45], [30, 44], [5, 45]]},
+    "source": {
+        "threads": [[4, 5], [4, 5], [4, 5], [1, 5]],
+        "descriptors": [[25, 45], [30, 45], [30, 44], [5, 45]],
+        "before": {"threads": 1, "descriptors": 3},
+        "closed": {"threads": 1, "descriptors": 5},
+    },
     "program": {
         gauge: {"second_quarter": [1, 20], "last_quarter": [1, 20]}
         for gauge in ("threads", "descriptors", "tasks", "screens", "widgets", "timers", "objects")
@@ -98,6 +113,7 @@ def _set(*path: str | int) -> Callable[[dict[str, Any], Any], None]:
         (_set("recorder", "threads_left"), 2, "recorder: 2 threads are left"),
         (_set("threads", "left"), 3, "threads: 3 are left"),
         (_set("source", "threads", 3), [1, 6], "source: threads went from 5 to 6"),
+        (_set("source", "closed", "descriptors"), 9, "source: 9 descriptors after it was closed, 3 before"),
         (_set("program", "descriptors", "last_quarter"), [1, 27], "program: descriptors went from 20 to 27"),
         (_set("program", "objects", "last_quarter"), [30, 60], "program: objects went from 1 to 30"),
     ],

@@ -10,6 +10,8 @@ LEAST_JUDGED_TICKS = 40_000
 OPEN = {"screens": 1, "widgets": 6, "tasks": 10, "timers": 6, "threads": 3, "descriptors": 6}
 """By how much a look may differ from another by what happens to be open, in the whole program."""
 MOST_OBJECTS = 1.1
+LIBRARY = {"threads": 0, "descriptors": 2}
+"""What the driver's library itself keeps: the stand-in its log and its counts."""
 
 
 def faults(result: dict[str, Any]) -> list[str]:
@@ -32,6 +34,9 @@ def faults(result: dict[str, Any]) -> list[str]:
             early, late = (max(quarter[1] for quarter in source[gauge][i : i + 2]) for i in (0, 2))
             if late > early:
                 found.append(f"source: {gauge} went from {early} to {late}")
+            before, closed = source["before"][gauge], source["closed"][gauge]
+            if closed > before + LIBRARY[gauge]:
+                found.append(f"source: {closed} {gauge} after it was closed, {before} before it began")
     if (program := result.get("program")) is not None:
         for gauge, slack in OPEN.items():
             early, late = program[gauge]["second_quarter"][1], program[gauge]["last_quarter"][1]

@@ -60,14 +60,14 @@ def started(count: int) -> dict[str, Any]:
     return {"started": count, "left": threading.active_count() - before}
 
 
-def measured(seconds: float) -> dict[str, Any]:
+def measured(seconds: float, library: Path | None = None) -> dict[str, Any]:
     """The live source at 50 Hz in a program of its own: GPUs are lost and found, processes change, calls hang.
 
-    Of threads and descriptors it gives the least and the most of each quarter of the run.
+    ``library`` is the folder of the stand-in, where it is built already. Of threads and descriptors it gives the least and the most of each quarter of the run.
     """
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        scenario = Scenario(directory, build(directory).parent, gpus=GPUS)
+        scenario = Scenario(directory, library or build(directory).parent, gpus=GPUS)
         _list_processes(scenario, sleepers := [_sleeper() for _ in range(SLEEPERS)])
         stack.callback(lambda: [_end(sleeper) for sleeper in sleepers])
         scenario.write()
@@ -85,22 +85,24 @@ def measured(seconds: float) -> dict[str, Any]:
         assert reader.stdout is not None
         rows = [json.loads(line) for line in reader.stdout]
         sessions = scenario.sessions()
-    if reader.returncode or not rows:
+    if reader.returncode or len(rows) < 3:
         raise RuntimeError(f"the reader ended with {reader.returncode} after {len(rows)} looks")
     return {**_account(rows), "processes_lived": SLEEPERS + step, "driver_sessions": sessions}
 
 
 def _account(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    quarters = [rows[i * len(rows) // 4 : (i + 1) * len(rows) // 4] for i in range(4)]
-    points = [(row["tick"], row["rss"]) for row in rows]
+    first, *open_rows, last = rows
+    quarters = [open_rows[i * len(open_rows) // 4 : (i + 1) * len(open_rows) // 4] for i in range(4)]
+    points = [(row["tick"], row["rss"]) for row in open_rows]
     return {
-        "ticks": rows[-1]["tick"],
+        "ticks": last["tick"],
         "rss_mb": [round(points[i * (len(points) - 1) // 8][1] / 1e6, 2) for i in range(9)],
         "threads": [_range(quarter, "threads") for quarter in quarters],
         "descriptors": [_range(quarter, "descriptors") for quarter in quarters],
-        "gpus_lost": rows[-1]["lost"],
-        "calls_hung": rows[-1]["hung"],
-        "closed": {key: rows[-1][key] for key in ("threads", "descriptors")},
+        "gpus_lost": last["lost"],
+        "calls_hung": last["hung"],
+        "before": {key: first[key] for key in ("threads", "descriptors")},
+        "closed": {key: last[key] for key in ("threads", "descriptors")},
     }
 
 
@@ -137,7 +139,10 @@ def _change(scenario: Scenario, sleepers: list[subprocess.Popen[bytes]], step: i
 
 
 def main() -> int:
-    """The program that is measured: its source's threads, descriptors and memory as JSON lines, the last one closed."""
+    """The program that is measured: threads, descriptors and memory as JSON lines.
+
+    The first one before the source is started, the last one after it is closed.
+    """
     # A second is a tick here: what the driver is asked again after some seconds is asked after so many ticks.
     for module in (nvml_calls, nvml_device, nvml_xid):
         for name in ("RETRY_S", "RETRY_LOST_S", "PROCESSES_S", "SELDOM_S"):
@@ -147,7 +152,6 @@ def main() -> int:
     source = LocalSource(INTERVAL_S, hung_s=HUNG_S, clock=lambda: begun + (time.time() - begun) / INTERVAL_S)
     news = threading.Event()
     until = time.monotonic() + float(sys.argv[1])
-    source.start(news.set)
     tick = lost = hung = 0
     was_lost: set[int] = set()
 
@@ -156,6 +160,8 @@ def main() -> int:
         row = {"tick": tick, "rss": resident_bytes(), "descriptors": descriptors(), "lost": lost, "hung": hung}
         print(json.dumps({**row, "threads": threading.active_count()}), flush=True)
 
+    look()
+    source.start(news.set)
     while time.monotonic() < until:
         news.wait(1.0)
         news.clear()
