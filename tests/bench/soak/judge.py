@@ -37,11 +37,14 @@ def faults(result: dict[str, Any]) -> list[str]:
             before, closed = source["before"][gauge], source["closed"][gauge]
             if closed > before + LIBRARY[gauge]:
                 found.append(f"source: {closed} {gauge} after it was closed, {before} before it began")
-    if (program := result.get("program")) is not None:
+    for name in ("program", "live"):
+        part = result.get(name)
         for gauge, slack in OPEN.items():
-            early, late = program[gauge]["second_quarter"][1], program[gauge]["last_quarter"][1]
-            if late > early + slack:
-                found.append(f"program: {gauge} went from {early} to {late}")
+            if part is not None and gauge in part:
+                early, late = part[gauge]["second_quarter"][1], part[gauge]["last_quarter"][1]
+                if late > early + slack:
+                    found.append(f"{name}: {gauge} went from {early} to {late}")
+    if (program := result.get("program")) is not None:
         # How many objects there are depends on the screen that is open; their least number must not rise.
         early, late = program["objects"]["second_quarter"][0], program["objects"]["last_quarter"][0]
         if late > MOST_OBJECTS * early:

@@ -9,7 +9,6 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -60,34 +59,64 @@ def started(count: int) -> dict[str, Any]:
     return {"started": count, "left": threading.active_count() - before}
 
 
+class Machine:
+    """Stand-in GPUs with real processes, in force while it is entered; ``change`` makes the next thing happen."""
+
+    def __init__(self, directory: Path, library: Path | None = None) -> None:
+        self.scenario = Scenario(directory, library or build(directory).parent, gpus=GPUS)
+        self.steps = 0
+        self._sleepers: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Machine:
+        self._sleepers = [_sleeper() for _ in range(SLEEPERS)]
+        self._list_processes()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for sleeper in self._sleepers:
+            _end(sleeper)
+
+    def change(self) -> None:
+        """Another process, and in turn another GPU that is lost, found, or that hangs."""
+        _end(self._sleepers.pop(0))
+        self._sleepers.append(_sleeper())
+        self.scenario.clear_trouble()
+        phase, turn = self.steps % CYCLE, self.steps // CYCLE
+        if phase < LOST_STEPS:
+            self.scenario.error("*", LOST, gpu=turn % GPUS)
+        if phase == HANGING_STEP:
+            self.scenario.hang("nvmlDeviceGetUtilizationRates", HANG_S, gpu=(turn + 1) % GPUS, times=1)
+        self.steps += 1
+        self._list_processes()
+
+    def _list_processes(self) -> None:
+        for index, gpu in enumerate(self.scenario.gpus):
+            gpu.processes = [Process(sleeper.pid, GIB, sm=5) for sleeper in self._sleepers[index::GPUS]]
+        self.scenario.write()
+
+
 def measured(seconds: float, library: Path | None = None) -> dict[str, Any]:
     """The live source at 50 Hz in a program of its own: GPUs are lost and found, processes change, calls hang.
 
-    ``library`` is the folder of the stand-in, where it is built already. Of threads and descriptors it gives the least and the most of each quarter of the run.
+    ``library`` is the folder of the stand-in, where it is built already. Of threads and descriptors it gives the least
+    and the most of each quarter of the run.
     """
-    with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        scenario = Scenario(directory, library or build(directory).parent, gpus=GPUS)
-        _list_processes(scenario, sleepers := [_sleeper() for _ in range(SLEEPERS)])
-        stack.callback(lambda: [_end(sleeper) for sleeper in sleepers])
-        scenario.write()
+    with tempfile.TemporaryDirectory() as directory, Machine(Path(directory), library) as machine:
         reader = subprocess.Popen(
             [sys.executable, "-m", "tests.bench.soak.machine", str(seconds)],
-            env=scenario.environment(),
+            env=machine.scenario.environment(),
             stdout=subprocess.PIPE,
             text=True,
         )
-        step = 0
         while reader.poll() is None:
-            _change(scenario, sleepers, step)
-            step += 1
+            machine.change()
             time.sleep(STEP_S)
         assert reader.stdout is not None
         rows = [json.loads(line) for line in reader.stdout]
-        sessions = scenario.sessions()
+        sessions, steps = machine.scenario.sessions(), machine.steps
     if reader.returncode or len(rows) < 3:
         raise RuntimeError(f"the reader ended with {reader.returncode} after {len(rows)} looks")
-    return {**_account(rows), "processes_lived": SLEEPERS + step, "driver_sessions": sessions}
+    return {**_account(rows), "processes_lived": SLEEPERS + steps, "driver_sessions": sessions}
 
 
 def _account(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -117,25 +146,6 @@ def _sleeper() -> subprocess.Popen[bytes]:
 def _end(sleeper: subprocess.Popen[bytes]) -> None:
     sleeper.kill()
     sleeper.wait()
-
-
-def _list_processes(scenario: Scenario, sleepers: list[subprocess.Popen[bytes]]) -> None:
-    for index, gpu in enumerate(scenario.gpus):
-        gpu.processes = [Process(sleeper.pid, GIB, sm=5) for sleeper in sleepers[index::GPUS]]
-
-
-def _change(scenario: Scenario, sleepers: list[subprocess.Popen[bytes]], step: int) -> None:
-    """Another process, and in turn another GPU that is lost, found, or that hangs."""
-    _end(sleepers.pop(0))
-    sleepers.append(_sleeper())
-    _list_processes(scenario, sleepers)
-    scenario.clear_trouble()
-    phase, turn = step % CYCLE, step // CYCLE
-    if phase < LOST_STEPS:
-        scenario.error("*", LOST, gpu=turn % GPUS)
-    if phase == HANGING_STEP:
-        scenario.hang("nvmlDeviceGetUtilizationRates", HANG_S, gpu=(turn + 1) % GPUS, times=1)
-    scenario.write()
 
 
 def main() -> int:
