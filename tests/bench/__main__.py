@@ -1,70 +1,141 @@
-"""``python -m tests.bench``: gputop and its peers, measured on the same stand-in GPUs and the same processes."""
+"""``python -m tests.bench``: gputop and its peers, measured on the same stand-in GPUs and the same processes.
+
+By default the peers that can be had and gputop itself are installed into throw-away environments and compared under
+every load, 8x8, 1x2 and 16x32 (GPUs x processes of each), at 0 and 1 ms a call: one table for each, median (lowest–
+highest). ``--scaling`` and ``--stages`` measure gputop alone; ``--all`` does all three.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
+import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.bench import report, scaling
+from tests.bench import report, scaling, stage_report
+from tests.bench.environments import CannotInstall
 from tests.bench.measure import QUICK, Effort, measure
-from tests.bench.programs import PEERS, Program, gputop, peer
+from tests.bench.programs import PEERS, Program, gputop, peers
 from tests.bench.terminal import ProgramEnded
 from tests.bench.workload import Load, machine
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer starts and shorter runs: about 20 s a program")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures as JSON")
-    parser.add_argument("--peers", default="nvitop", help="comma-separated, of nvitop and gpustat; '' for none")
-    parser.add_argument("--without-gputop", action="store_true", help="measure the peers only")
-    parser.add_argument("--python", default=sys.executable, help="the interpreter that runs gputop")
+def arguments(words: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--quick", action="store_true", help="fewer and shorter runs: about 5 minutes for the comparison, not 25")
+    add("--scaling", action="store_true", help="how the cost grows with GPUs, processes and refresh rate")
+    add("--stages", action="store_true", help="what each stage of a tick costs")
+    add("--all", action="store_true", help="the comparison, the scaling and the stages")
+    add("--json", type=Path, metavar="FILE", help="also write all figures as JSON")
+    add("--load", default="8x8,1x2,16x32", type=sizes, metavar="GxP[,…]", help="GPUs x processes of each GPU")
+    add("--latency-ms", default="0,1", type=numbers, metavar="MS[,…]", help="added to every NVML call")
+    add("--interval", type=float, default=1.0, metavar="S", help="seconds between refreshes (default 1)")
+    add("--peers", default=",".join(PEERS), metavar="NAMES", help="of %(default)s (nvtop only where it is on PATH)")
+    add("--without-gputop", action="store_true", help="compare the peers only")
+    add("--python", metavar="PATH", help="run gputop from this checkout by an interpreter; else it is installed by pip")
     for name in PEERS:
-        parser.add_argument(f"--{name}", metavar="PATH", help=f"an installed {name}; else it is installed by pip")
-    parser.add_argument("--load", default="8x8", metavar="GPUSxPROCESSES", help="per GPU, such as 1x2 or 16x32")
-    parser.add_argument("--latency-ms", type=float, default=0.0, help="added to every NVML call")
-    parser.add_argument("--interval", type=float, default=1.0, help="seconds between refreshes")
-    parser.add_argument("--scaling", action="store_true", help="only gputop, under growing loads")
-    return parser.parse_args()
+        add(f"--{name}", metavar="PATH", help=f"an installed {name}")
+    return parser.parse_args(words)
 
 
-def programs(options: argparse.Namespace, directory: Path) -> list[Program]:
-    own = [] if options.without_gputop else [gputop(options.python)]
-    names = [name for name in options.peers.split(",") if name]
-    return own + [peer(name, getattr(options, name), directory) for name in names]
+def sizes(text: str) -> list[tuple[int, int]]:
+    pairs = [part.split("x") for part in text.split(",")]
+    return [(int(gpus), int(processes)) for gpus, processes in pairs]
 
 
-def compare(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
-    gpus, processes = (int(number) for number in options.load.split("x"))
-    load = Load(gpus, processes, options.latency_ms, options.interval)
-    effort = QUICK if options.quick else Effort()
-    with machine(load, directory / "machine") as scenario:
-        results = measure(programs(options, directory), scenario, load.interval_s, effort)
-    print(report.as_table(load, results))
-    return report.as_data(load, results)
+def numbers(text: str) -> list[float]:
+    return [float(part) for part in text.split(",")]
+
+
+def loads(options: argparse.Namespace) -> list[Load]:
+    """Every size at every latency."""
+    return [
+        Load(gpus, gpus * processes, latency_ms, options.interval)
+        for gpus, processes in options.load
+        for latency_ms in options.latency_ms
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """One run of the benchmark: how much, of which programs, where."""
+
+    options: argparse.Namespace
+    effort: Effort
+    directory: Path
+
+    def compare(self, programs: list[Program]) -> list[dict[str, Any]]:
+        """Print a table as soon as a load is measured."""
+        data = []
+        for load in loads(self.options):
+            with machine(load, self.directory / "machine") as scenario:
+                results = measure(programs, scenario, load.interval_s, self.effort)
+            print(report.as_table(load, results), end="\n\n", flush=True)
+            data.append(report.as_data(load, results))
+        return data
+
+    def scale(self, program: Program) -> dict[str, Any]:
+        costs = scaling.scale(program, self.directory / "machine", self.effort)
+        print(scaling.as_table(costs), end="\n\n", flush=True)
+        return scaling.as_data(costs)
+
+    def stages(self, program: Program) -> list[dict[str, Any]]:
+        known = {}
+        for load in loads(self.options):
+            with machine(load, self.directory / "machine") as scenario:
+                known[load] = stage_report.measure_stages(program, scenario, load, self.effort)
+        print(stage_report.as_table(known), end="\n\n", flush=True)
+        return stage_report.as_data(known)
+
+    def run(self) -> dict[str, Any]:
+        """Everything that was asked for. Raises CannotInstall, ProgramEnded and CalledProcessError."""
+        options = self.options
+        alone = options.scaling or options.stages
+        own = gputop(options.python, self.directory)
+        data: dict[str, Any] = {"machine": machine_data()}
+        if options.all or not alone:
+            wanted = {name: getattr(options, name) for name in PEERS if name in options.peers.split(",")}
+            programs = [] if options.without_gputop else [own]
+            programs += peers(wanted, self.directory)
+            data["versions"] = {program.name: program.version() for program in programs}
+            data["comparison"] = self.compare(programs)
+        if options.all or options.scaling:
+            data["scaling"] = self.scale(own)
+        if options.all or options.stages:
+            data["stages"] = self.stages(own)
+        return data
+
+
+def machine_data() -> dict[str, Any]:
+    load1 = os.getloadavg()[0]
+    return {"cpus": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version(), "load1": load1}
+
+
+def troubled(data: dict[str, Any]) -> bool:
+    """Whether a program failed in a comparison."""
+    return any(program["trouble"] for load in data.get("comparison", ()) for program in load["programs"].values())
 
 
 def main() -> int:
     options = arguments()
     with tempfile.TemporaryDirectory(prefix="gputop-bench-") as name:
-        directory = Path(name)
         try:
-            if options.scaling:
-                costs = scaling.scale(gputop(options.python), directory, 5.0 if options.quick else 15.0)
-                print(scaling.as_table(costs))
-                data = scaling.as_data(costs)
-            else:
-                data = compare(options, directory)
-        except ProgramEnded as ended:
-            print(f"a program ended before it was told to; its terminal showed:\n{ended}", file=sys.stderr)
+            data = Bench(options, QUICK if options.quick else Effort(), Path(name)).run()
+        except (CannotInstall, ProgramEnded, subprocess.CalledProcessError) as failure:
+            print(f"the benchmark ends: {failure}", file=sys.stderr)
             return 1
     if options.json:
         options.json.write_text(json.dumps(data, indent=2) + "\n")
-    return 0
+    return int(troubled(data))
 
 
 if __name__ == "__main__":

@@ -1,151 +1,165 @@
-"""The measurements of one program on one machine."""
+"""The measurements of some programs on one machine, taken in turns so that a disturbance meets all alike."""
 
 from __future__ import annotations
 
 import os
-import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 
 from tests.bench.programs import Program
-from tests.bench.terminal import Terminal
-from tests.bench.workload import LAST_GPU_PATTERN, set_in_motion
+from tests.bench.spread import Spread
+from tests.bench.terminal import ProgramEnded, Terminal
+from tests.bench.workload import LAST_GPU_BYTES, LAST_GPU_PATTERN, set_in_motion
 from tests.nvml.stand_in import Scenario
 
 ROWS, COLUMNS = 50, 160
 DOWN, UP = b"\x1b[B", b"\x1b[A"
 KEYS_PER_S = 30
-WARM_UP_S = 3.0
+
+Samples = Mapping[str, list[float]]
+
+
+class OnceFailed(Exception):
+    """Printing once ended with an error. The text names the command."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long to measure: repeated starts, seconds of each watch, seconds at rest, seconds of a held key."""
+    """How long to measure. ``starts`` and ``onces`` follow one that is thrown away, which warms the caches."""
 
     starts: int = 7
-    start_s: float = 2.5
-    rest_s: float = 20.0
-    held_s: float = 8.0
-    answers: int = 10
+    start_s: float = 4.0
+    """The longest wait for a first frame."""
+    rounds: int = 3
+    """Runs on a terminal; each has a time at rest, some answers to single keys and a time with a held key."""
+    warm_up_s: float = 3.0
+    rest_s: float = 12.0
+    """A multiple of 2 s: process lists are not read every second."""
+    answers: int = 5
+    held_s: float = 4.0
     onces: int = 7
 
 
-QUICK = Effort(starts=3, start_s=2.0, rest_s=5.0, held_s=3.0, answers=5, onces=3)
+QUICK = Effort(starts=3, rounds=2, warm_up_s=2.0, rest_s=4.0, answers=2, held_s=1.0, onces=3)
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """What was measured; None where the program has no such thing or never showed it."""
+@dataclass(slots=True)
+class Results:
+    """What was measured of one program, and the trouble that ended the measurements, if any did."""
 
-    first_frame_ms: float | None = None
-    first_frame_low_ms: float | None = None
-    first_frame_high_ms: float | None = None
-    cpu_rest_pct: float | None = None
-    cpu_key_pct: float | None = None
-    key_answer_ms: float | None = None
-    key_answer_worst_ms: float | None = None
-    bytes_per_s: float | None = None
-    peak_rss_mb: float | None = None
-    nvml_calls_per_s: float | None = None
-    once_ms: float | None = None
-    once_cpu_ms: float | None = None
+    samples: dict[str, list[float]] = field(default_factory=dict)
+    trouble: str | None = None
+
+    def figures(self) -> dict[str, Spread]:
+        """The figures that the program has: no key moves gpustat, and not every screen shows its last GPU."""
+        return {key: Spread.of(samples) for key, samples in self.samples.items()}
 
 
-def terminal_environment(scenario: Scenario) -> dict[str, str]:
-    """A usual colour terminal: programs must not decide by what the benchmark itself runs in."""
+def terminal_environment(program: Program, scenario: Scenario) -> dict[str, str]:
+    """A usual colour terminal and no settings of a user: programs must not decide by where the benchmark runs."""
     names = ("LINES", "COLUMNS", "NO_COLOR", "TMUX", "TERM_PROGRAM")
-    environment = {key: value for key, value in scenario.environment().items() if key not in names}
-    return {**environment, "TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
+    usual = {
+        key: value
+        for key, value in scenario.environment().items()
+        if key not in names and not key.startswith(("PYTHON", "GPUTOP_", "NVITOP_", "CUDA_"))
+    }
+    colours = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
+    nowhere = {"XDG_CONFIG_HOME": str(scenario.path.parent / "no-settings")}
+    return {**usual, **colours, **nowhere, **program.environment()}
 
 
 def open_terminal(program: Program, scenario: Scenario, interval_s: float) -> Terminal:
-    return Terminal(program.watch(interval_s), terminal_environment(scenario), ROWS, COLUMNS)
+    return Terminal(program.watch(interval_s), terminal_environment(program, scenario), ROWS, COLUMNS)
 
 
-def first_frame_ms(program: Program, scenario: Scenario, interval_s: float, effort: Effort) -> float | None:
-    """Milliseconds from exec to the first frame that shows the last GPU; None when none did."""
+def first_frame(program: Program, scenario: Scenario, interval_s: float, effort: Effort) -> Samples:
+    """Milliseconds from exec to the first frame that shows the last GPU; nothing when none did."""
     set_in_motion(scenario, False)
     terminal = open_terminal(program, scenario, interval_s)
     try:
-        terminal.drain(effort.start_s)
+        terminal.drain_until(LAST_GPU_BYTES, effort.start_s)
         shown = terminal.first_shown_s(LAST_GPU_PATTERN)
     finally:
-        terminal.close()
-    return None if shown is None else 1000 * shown
+        terminal.close(key=program.leave)
+    return {} if shown is None else {"first_frame_ms": [1000 * shown]}
 
 
-def _rate(window_s: float, terminal: Terminal, scenario: Scenario, drain: Callable[[], None]) -> tuple[float, ...]:
+def _rates(terminal: Terminal, scenario: Scenario, drain: Callable[[], None]) -> tuple[float, float, float]:
     """CPU in percent of a core, bytes/s and NVML calls/s while ``drain`` runs."""
     begin = (time.monotonic(), terminal.cpu_s(), terminal.bytes_written(), sum(scenario.calls().values()))
     drain()
     end = (time.monotonic(), terminal.cpu_s(), terminal.bytes_written(), sum(scenario.calls().values()))
-    elapsed, *amounts = (b - a for a, b in zip(begin, end, strict=True))
-    assert elapsed >= window_s
-    cpu, written, calls = (amount / elapsed for amount in amounts)
-    return 100 * cpu, written, calls
+    elapsed, cpu, written, calls = (b - a for a, b in zip(begin, end, strict=True))
+    return 100 * cpu / elapsed, written / elapsed, calls / elapsed
 
 
-def watch_figures(program: Program, scenario: Scenario, interval_s: float, effort: Effort) -> dict[str, float]:
-    """One long run: at rest, then a key now and then, then a key held down."""
+def watched(program: Program, scenario: Scenario, interval_s: float, effort: Effort) -> Samples:
+    """One run: at rest, then a key now and then, then a key held down."""
     set_in_motion(scenario, True)
     terminal = open_terminal(program, scenario, interval_s)
     try:
-        terminal.drain(WARM_UP_S)
-        rest = _rate(effort.rest_s, terminal, scenario, lambda: terminal.drain(effort.rest_s))
-        answers = []
-        for number in range(effort.answers):
-            answers.append(1000 * terminal.answer_s(UP if number % 2 else DOWN))
-            terminal.drain(0.3)
-        held = _rate(effort.held_s, terminal, scenario, lambda: terminal.drain(effort.held_s, DOWN, KEYS_PER_S))
-        peak = terminal.peak_rss_bytes()
+        terminal.drain(effort.warm_up_s)
+        cpu, written, calls = _rates(terminal, scenario, lambda: terminal.drain(effort.rest_s))
+        memory = {key: value for key, value in asdict(terminal.memory()).items() if key != "peak_mb"}
+        samples = {"cpu_rest_pct": [cpu], "bytes_per_s": [written], "nvml_calls_per_s": [calls]}
+        if program.keys:
+            samples["key_answer_ms"] = []
+            for number in range(effort.answers):
+                samples["key_answer_ms"].append(1000 * terminal.answer_s(UP if number % 2 else DOWN))
+                terminal.drain(0.3)
+            held, _, _ = _rates(terminal, scenario, lambda: terminal.drain(effort.held_s, DOWN, KEYS_PER_S))
+            samples["cpu_key_pct"] = [held]
+        memory["peak_mb"] = terminal.memory().peak_mb
     finally:
-        terminal.close()
-    return {
-        "cpu_rest_pct": rest[0],
-        "bytes_per_s": rest[1],
-        "nvml_calls_per_s": rest[2],
-        "cpu_key_pct": held[0],
-        "key_answer_ms": statistics.median(answers),
-        "key_answer_worst_ms": max(answers),
-        "peak_rss_mb": peak / 1e6,
-    }
+        terminal.close(key=program.leave)
+    return samples | {key: [value] for key, value in memory.items() if value is not None}
 
 
-def once_figures(program: Program, scenario: Scenario, effort: Effort) -> dict[str, float]:
-    """Wall and CPU time of printing once, medians; a first run warms the caches."""
+def printed_once(program: Program, scenario: Scenario) -> Samples:
+    """Wall and CPU time of printing once. Raises OnceFailed."""
     set_in_motion(scenario, False)
-    environment = terminal_environment(scenario)
-    rows = [_run_once(program.once(), environment) for _ in range(effort.onces + 1)][1:]
-    wall, cpu = (statistics.median(column) for column in zip(*rows, strict=True))
-    return {"once_ms": 1000 * wall, "once_cpu_ms": 1000 * cpu}
-
-
-def _run_once(command: list[str], environment: dict[str, str]) -> tuple[float, float]:
-    quiet = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
+    command = program.once()
+    quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in (1, 2)]
     begin = time.monotonic()
+    environment = terminal_environment(program, scenario)
     pid = os.posix_spawnp(command[0], command, environment, file_actions=quiet)
     _, status, usage = os.wait4(pid, 0)
     wall = time.monotonic() - begin
-    if os.waitstatus_to_exitcode(status):
-        raise RuntimeError(f"{' '.join(command)} ended with {os.waitstatus_to_exitcode(status)}")
-    return wall, usage.ru_utime + usage.ru_stime
+    if code := os.waitstatus_to_exitcode(status):
+        raise OnceFailed(f"{' '.join(command)} ended with {code}")
+    return {"once_ms": [1000 * wall], "once_cpu_ms": [1000 * (usage.ru_utime + usage.ru_stime)]}
 
 
-def measure(programs: list[Program], scenario: Scenario, interval_s: float, effort: Effort) -> dict[str, Figures]:
-    """Everything about each program. The starts take turns, so that a disturbance of the machine meets all alike.
+def turns(
+    results: Mapping[Program, Results], count: int, step: Callable[[Program], Samples], *, warm: bool = False
+) -> None:
+    """Let every program take its step, ``count`` times over; with ``warm`` once more before, for nothing.
 
-    Raises ProgramEnded when one leaves, RuntimeError when printing once fails.
+    A program that fails leaves the round with its trouble; the others go on.
     """
-    watchers = [program for program in programs if program.watches]
-    starts: dict[str, list[float | None]] = {program.name: [] for program in watchers}
-    for _ in range(effort.starts + 1):
-        for program in watchers:
-            starts[program.name].append(first_frame_ms(program, scenario, interval_s, effort))
-    results = {}
-    for program in programs:
-        shown = [moment for moment in starts.get(program.name, [])[1:] if moment is not None]
-        frames = (statistics.median(shown), min(shown), max(shown)) if len(shown) == effort.starts else (None,) * 3
-        watch = watch_figures(program, scenario, interval_s, effort) if program.watches else {}
-        results[program.name] = Figures(*frames, **watch, **once_figures(program, scenario, effort))
-    return results
+    for number in range(count + warm):
+        for program, result in results.items():
+            if result.trouble is not None:
+                continue
+            try:
+                samples = step(program)
+            except (ProgramEnded, OnceFailed) as failure:
+                result.trouble = str(failure)
+                continue
+            if number >= warm:
+                for key, values in samples.items():
+                    result.samples.setdefault(key, []).extend(values)
+
+
+def measure(programs: list[Program], scenario: Scenario, interval_s: float, effort: Effort) -> dict[str, Results]:
+    """Everything about each program, by name."""
+    results = {program: Results() for program in programs}
+    turns(results, effort.starts, lambda p: first_frame(p, scenario, interval_s, effort), warm=True)
+    for result in results.values():
+        # A median over only those starts that were fast enough would flatter.
+        if len(result.samples.get("first_frame_ms", ())) < effort.starts:
+            result.samples.pop("first_frame_ms", None)
+    turns(results, effort.rounds, lambda p: watched(p, scenario, interval_s, effort))
+    turns(results, effort.onces, lambda p: printed_once(p, scenario), warm=True)
+    return {program.name: result for program, result in results.items()}

@@ -1,52 +1,101 @@
-"""The programs that are compared: how each one starts, and where a peer comes from."""
+"""The programs that are compared: how each one starts, and where it comes from."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
-import venv
 from dataclasses import dataclass
 from pathlib import Path
 
-PEERS = {"nvitop": "nvitop==1.7.2", "gpustat": "gpustat==1.1.1"}
+from tests.bench.environments import CHECKOUT, CannotInstall, clean_environment, install
+
+PEERS = ("nvitop", "gpustat", "nvtop")
+PACKAGES = {"nvitop": "nvitop==1.7.2", "gpustat": "gpustat==1.1.1"}
+CTRL_C = b"\x03"
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """``watch`` runs until it is told to end and takes an interval; ``once`` prints and ends.
-
-    ``watches`` is false where watching cannot be measured on a terminal that answers nothing.
-    """
+    """``watch`` runs until it is told to end and takes an interval; ``once`` prints and ends."""
 
     name: str
     executable: tuple[str, ...]
+    watch_options: tuple[str, ...]
+    """The last one is followed by the interval."""
     once_options: tuple[str, ...]
-    watches: bool = True
+    interval_unit_s: float = 1.0
+    keys: bool = True
+    """Whether it answers to the arrow keys."""
+    leave: bytes = b"q"
+    """The key that ends it."""
+    source: Path | None = None
+    """The source tree that it runs from; None when it is installed."""
 
     def watch(self, interval_s: float) -> list[str]:
-        return [*self.executable, "--interval", f"{interval_s:g}"]
+        return [*self.executable, *self.watch_options, f"{interval_s / self.interval_unit_s:g}"]
 
     def once(self) -> list[str]:
         return [*self.executable, *self.once_options]
 
+    def environment(self) -> dict[str, str]:
+        """What its Python must know besides ``clean_environment``."""
+        return {} if self.source is None else {"PYTHONPATH": str(self.source)}
 
-def gputop(python: str) -> Program:
-    """This checkout's gputop, run by an interpreter. Its console script skips only the ``-m`` search."""
-    return Program("gputop", (python, "-m", "gputop"), ("once", "--json"))
+    def version(self) -> str | None:
+        """The last word of ``--version``; None where it tells none."""
+        environment = {**clean_environment(), **self.environment()}
+        command = [*self.executable, "--version"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        words = done.stdout.split()
+        return words[-1] if words and done.returncode == 0 else None
+
+
+def gputop(python: str | None, directory: Path) -> Program:
+    """This checkout's gputop: installed as a user gets it, or run from the source tree by a given interpreter.
+
+    Raises CannotInstall.
+    """
+    options = ("--interval",), ("once", "--json")
+    if python is not None:
+        return Program("gputop", (python, "-m", "gputop"), *options, source=CHECKOUT)
+    return Program("gputop", (str(install(str(CHECKOUT), directory / "venv-gputop") / "gputop"),), *options)
+
+
+def python_of(program: Program) -> str:
+    """The interpreter that runs gputop."""
+    if program.source is not None:
+        return program.executable[0]
+    return str(Path(program.executable[0]).parent / "python")
 
 
 def peer(name: str, path: str | None, directory: Path) -> Program:
-    """A peer at a given path, or freshly installed into a throw-away environment. Raises CalledProcessError."""
-    executable = path or _install(name, directory)
+    """A peer at a given path, from PATH (nvtop) or freshly installed. Raises CannotInstall."""
+    executable = (path or _found(name, directory),)
     if name == "nvitop":
-        return Program(name, (executable,), ("--once",))
-    # gpustat --interval first asks the terminal for its capabilities and waits for the answers.
-    return Program(name, (executable,), (), watches=False)
+        return Program(name, executable, ("--interval",), ("--once",))
+    if name == "nvtop":
+        # It counts its interval in tenths of a second.
+        return Program(name, executable, ("-d",), ("--snapshot",), interval_unit_s=0.1)
+    everything = "--show-all"
+    return Program(name, executable, (everything, "--interval"), (everything,), keys=False, leave=CTRL_C)
 
 
-def _install(name: str, directory: Path) -> str:
-    home = directory / f"venv-{name}"
-    venv.create(home, with_pip=True)
-    print(f"installing {PEERS[name]} …", file=sys.stderr)
-    subprocess.run([str(home / "bin/pip"), "install", "-q", PEERS[name]], check=True)
-    return str(home / "bin" / name)
+def _found(name: str, directory: Path) -> str:
+    if name in PACKAGES:
+        return str(install(PACKAGES[name], directory / f"venv-{name}") / name)
+    found = shutil.which(name)
+    if found is None:
+        raise CannotInstall("it is not on PATH, and the package index does not have it")
+    return found
+
+
+def peers(wanted: dict[str, str | None], directory: Path) -> list[Program]:
+    """The peers that there are, by name and path; the others are named on stderr and left out."""
+    found = []
+    for name, path in wanted.items():
+        try:
+            found.append(peer(name, path, directory))
+        except CannotInstall as reason:
+            print(f"without {name}: {reason}", file=sys.stderr)
+    return found

@@ -1,77 +1,130 @@
-"""How the cost grows: GPUs, processes, refresh rate. Only gputop; its CPU time a tick, from which the parts follow."""
+"""How gputop's cost grows with GPUs, with processes and with the refresh rate, and whether along straight lines."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from tests.bench.measure import WARM_UP_S, open_terminal
+from tests.bench.line_fit import Fit, fit
+from tests.bench.measure import Effort, Samples, open_terminal
 from tests.bench.programs import Program
+from tests.bench.spread import Spread
 from tests.bench.workload import Load, machine, set_in_motion
+from tests.nvml.stand_in import Scenario
 
-ONE_GPU = Load(gpus=1, processes_per_gpu=16)
-SPREAD = Load(gpus=16, processes_per_gpu=1)
-CROWDED = Load(gpus=16, processes_per_gpu=32)
-LOADS = (
-    Load(gpus=1, processes_per_gpu=8),
-    ONE_GPU,
-    Load(),
-    SPREAD,
-    CROWDED,
-    replace(Load(), interval_s=0.5),
-    replace(Load(), interval_s=0.25),
+MORE_GPUS = tuple(Load(gpus, 16) for gpus in (1, 2, 4, 8, 16))
+"""The same 16 processes on more and more GPUs."""
+MORE_PROCESSES = tuple(Load(16, processes) for processes in (8, 64, 256, 512, 1000))
+"""Up to 1,000 processes on the same 16 GPUs."""
+FASTER = tuple(replace(Load(), interval_s=interval_s) for interval_s in (1.0, 0.5, 0.25))
+LOADS = tuple(dict.fromkeys((*MORE_GPUS, *MORE_PROCESSES, *FASTER)))
+FIGURES = (
+    ("cpu_ms_per_tick", "CPU ms/tick", 2),
+    ("cpu_pct", "CPU %", 2),
+    ("rss_mb", "RSS MB", 1),
+    ("private_mb", "private MB", 1),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """The cost of one load. A tick is one interval."""
+class Line:
+    """One question: how a figure depends on ``x`` over some loads, in the order of ``x``."""
 
-    load: Load
-    cpu_ms_per_tick: float
-    cpu_pct: float
-    peak_rss_mb: float
-
-
-def scale(program: Program, directory: Path, seconds: float) -> list[Cost]:
-    """Run the program at rest under each load. Raises ProgramEnded when it leaves."""
-    costs = []
-    for number, load in enumerate(LOADS):
-        with machine(load, directory / f"scaling-{number}") as scenario:
-            set_in_motion(scenario, True)
-            terminal = open_terminal(program, scenario, load.interval_s)
-            try:
-                terminal.drain(WARM_UP_S)
-                before = terminal.cpu_s()
-                terminal.drain(seconds)
-                share = (terminal.cpu_s() - before) / seconds
-                costs.append(Cost(load, 1000 * share * load.interval_s, 100 * share, terminal.peak_rss_bytes() / 1e6))
-            finally:
-                terminal.close()
-    return costs
+    name: str
+    loads: tuple[Load, ...]
+    x: Callable[[Load], float]
+    x_unit: str
+    figure: str
+    unit: str
 
 
-def parts(costs: list[Cost]) -> dict[str, float]:
-    """Milliseconds of CPU a tick for one more GPU (same processes) and one more process (same GPUs)."""
-    by_load = {cost.load: cost.cpu_ms_per_tick for cost in costs}
-    processes = CROWDED.gpus * CROWDED.processes_per_gpu - SPREAD.gpus * SPREAD.processes_per_gpu
-    return {
-        "ms_per_gpu": (by_load[SPREAD] - by_load[ONE_GPU]) / (SPREAD.gpus - ONE_GPU.gpus),
-        "ms_per_process": (by_load[CROWDED] - by_load[SPREAD]) / processes,
-    }
+def _gpus(load: Load) -> float:
+    return load.gpus
 
 
-def as_table(costs: list[Cost]) -> str:
-    head = f"{'GPUs':>6}{'processes':>11}{'interval s':>12}{'ms/tick':>10}{'CPU %':>8}{'RSS MB':>8}"
-    rows = [
-        f"{c.load.gpus:>6}{c.load.gpus * c.load.processes_per_gpu:>11}{c.load.interval_s:>12g}"
-        f"{c.cpu_ms_per_tick:>10.2f}{c.cpu_pct:>8.2f}{c.peak_rss_mb:>8.1f}"
-        for c in costs
+def _processes(load: Load) -> float:
+    return load.processes
+
+
+def _per_s(load: Load) -> float:
+    return 1 / load.interval_s
+
+
+LINES = (
+    Line("one more GPU", MORE_GPUS, _gpus, "GPUs", "cpu_ms_per_tick", "ms/tick"),
+    Line("one more GPU", MORE_GPUS, _gpus, "GPUs", "private_mb", "MB"),
+    Line("one more process", MORE_PROCESSES, _processes, "processes", "cpu_ms_per_tick", "ms/tick"),
+    Line("one more process", MORE_PROCESSES, _processes, "processes", "private_mb", "MB"),
+    Line("one more tick a second", FASTER, _per_s, "ticks/s", "cpu_pct", "% of a core"),
+)
+
+
+def at_rest(program: Program, scenario: Scenario, interval_s: float, effort: Effort) -> Samples:
+    """One run at rest. A tick is one interval. Raises ProgramEnded when the program leaves."""
+    set_in_motion(scenario, True)
+    terminal = open_terminal(program, scenario, interval_s)
+    try:
+        terminal.drain(effort.warm_up_s)
+        before = terminal.cpu_s()
+        terminal.drain(effort.rest_s)
+        share = (terminal.cpu_s() - before) / effort.rest_s
+        memory = asdict(terminal.memory())
+    finally:
+        terminal.close(key=program.leave)
+    samples = {"cpu_ms_per_tick": [1000 * share * interval_s], "cpu_pct": [100 * share]}
+    return samples | {key: [value] for key, value in memory.items() if value is not None}
+
+
+def scale(program: Program, directory: Path, effort: Effort) -> dict[Load, dict[str, Spread]]:
+    """The figures of each load; the loads take turns. Raises ProgramEnded when the program leaves."""
+    samples: dict[Load, dict[str, list[float]]] = {load: {} for load in LOADS}
+    for _ in range(effort.rounds):
+        for load, known in samples.items():
+            with machine(load, directory) as scenario:
+                for key, values in at_rest(program, scenario, load.interval_s, effort).items():
+                    known.setdefault(key, []).extend(values)
+    return {load: {key: Spread.of(values) for key, values in known.items()} for load, known in samples.items()}
+
+
+def fits(costs: Mapping[Load, Mapping[str, Spread]]) -> list[tuple[Line, Fit]]:
+    """The lines whose figure is known for all their loads."""
+    found = []
+    for line in LINES:
+        if all(line.figure in costs[load] for load in line.loads):
+            spreads = [costs[load][line.figure] for load in line.loads]
+            points = [(line.x(load), spread.median) for load, spread in zip(line.loads, spreads, strict=True)]
+            found.append((line, fit(points, max((spread.high - spread.low) / 2 for spread in spreads))))
+    return found
+
+
+def as_table(costs: Mapping[Load, Mapping[str, Spread]]) -> str:
+    return "\n".join((*_rows(costs), *(f"{_cost(line, f)}  {f.words(line.x_unit)}" for line, f in fits(costs))))
+
+
+def _cost(line: Line, f: Fit) -> str:
+    return f"{line.name}: {f.slope:+.4g} {line.unit} (from {f.base:.4g})".ljust(60)
+
+
+def _rows(costs: Mapping[Load, Mapping[str, Spread]]) -> Iterable[str]:
+    yield f"{'GPUs':>5}{'processes':>11}{'interval s':>12}" + "".join(f"{label:>24}" for _, label, _ in FIGURES)
+    for load, figures in costs.items():
+        cells = (figures[key].text(decimals) if key in figures else "—" for key, _, decimals in FIGURES)
+        yield f"{load.gpus:>5}{load.processes:>11}{load.interval_s:>12g}" + "".join(f"{cell:>24}" for cell in cells)
+
+
+def as_data(costs: Mapping[Load, Mapping[str, Spread]]) -> dict[str, Any]:
+    loads = [{"load": asdict(load), "figures": {k: asdict(s) for k, s in f.items()}} for load, f in costs.items()]
+    lines = [
+        {
+            "per": line.name,
+            "figure": line.figure,
+            "unit": line.unit,
+            **asdict(f),
+            "straight": f.straight,
+            "words": f.words(line.x_unit),
+        }
+        for line, f in fits(costs)
     ]
-    each = parts(costs)
-    last = f"one more GPU {each['ms_per_gpu']:.3f} ms/tick, one more process {each['ms_per_process']:.4f} ms/tick"
-    return "\n".join([head, *rows, last])
-
-
-def as_data(costs: list[Cost]) -> dict[str, object]:
-    return {"scaling": [asdict(cost) for cost in costs], **parts(costs)}
+    return {"loads": loads, "lines": lines}

@@ -1,7 +1,8 @@
-"""A program on a pseudo terminal that is read all the time, answered never, and replayed afterwards.
+"""A program on a pseudo terminal that is read all the time, and replayed afterwards.
 
-Nothing is interpreted while the program runs: bytes are kept with the time of their arrival, so that measuring costs
-the measured program nothing on a machine with few cores.
+Nothing is interpreted while the program runs, so that measuring costs the measured program nothing on a machine with
+few cores: bytes are kept with the time of their arrival. One question is answered, as every terminal does: where the
+cursor is. A program that asks waits for it (gpustat: 5 s).
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ import struct
 import termios
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import pyte
+
+from tests.bench.memory import Memory, memory_of
+
+WHERE_IS_THE_CURSOR, AT_HOME = b"\x1b[6n", b"\x1b[1;1R"
 
 
 class ProgramEnded(Exception):
@@ -52,6 +56,16 @@ class Terminal:
                 next_key += 1 / keys_per_s
             self._read(min(end, next_key) - now)
 
+    def drain_until(self, text: bytes, seconds: float, settle_s: float = 0.2) -> None:
+        """Read until some bytes have come, and what follows them at once; at most so long. Raises ProgramEnded."""
+        end, seen = time.monotonic() + seconds, 0
+        while (now := time.monotonic()) < end:
+            self._read(end - now)
+            fresh, seen = self.chunks[max(0, seen - 1) :], len(self.chunks)
+            if text in b"".join(data for _, data in fresh):
+                self.drain(min(settle_s, max(0.0, end - time.monotonic())))
+                return
+
     def answer_s(self, key: bytes, patience_s: float = 1.0) -> float:
         """Seconds from a key to the next bytes on the terminal; ``patience_s`` when none come."""
         pressed = time.monotonic()
@@ -79,6 +93,8 @@ class Terminal:
         if not data:
             raise ProgramEnded("\n".join(line for line in self.screen() if line) or "it showed nothing")
         self.chunks.append((time.monotonic(), data))
+        if WHERE_IS_THE_CURSOR in data:
+            os.write(self._master, AT_HOME)
 
     def bytes_written(self) -> int:
         return sum(len(data) for _, data in self.chunks)
@@ -87,15 +103,13 @@ class Terminal:
         """CPU time of the process and all its threads so far: the kernel's own clock of it, in nanosecond steps."""
         return time.clock_gettime((~self.pid << 3) | 2)
 
-    def peak_rss_bytes(self) -> int:
-        """The most memory that the process had resident (VmHWM)."""
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        found = re.search(r"VmHWM:\s+(\d+) kB", status)
-        return int(found[1]) * 1024 if found else 0
+    def memory(self) -> Memory:
+        """What the process has in memory now."""
+        return memory_of(self.pid)
 
-    def close(self, patience_s: float = 1.0) -> None:
-        """Ask with ``q``, then with SIGTERM, then with SIGKILL, each after ``patience_s``."""
-        for ask in (lambda: os.write(self._master, b"q"), lambda: os.kill(self.pid, signal.SIGTERM)):
+    def close(self, patience_s: float = 1.0, key: bytes = b"q") -> None:
+        """Ask with a key, then with SIGTERM, then with SIGKILL, each after ``patience_s``."""
+        for ask in (lambda: os.write(self._master, key), lambda: os.kill(self.pid, signal.SIGTERM)):
             ask()
             if self._ended_within(patience_s):
                 break
