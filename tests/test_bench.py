@@ -120,6 +120,8 @@ if "--version" in sys.argv:
     sys.exit(print("nvtop version 3.2.0"))
 assert sys.argv[1:] == ["-d", "5"], sys.argv
 tty.setraw(0)
+print("PID 61300", flush=True)
+time.sleep(0.4)
 print("POW 613 / 700 W", end="", flush=True)
 while sys.stdin.read(1) != "q":
     print(".", end="", flush=True)
@@ -146,7 +148,8 @@ def test_nvtop_is_taken_from_path_and_measured_with_its_own_options(
     figures = measured.figures()
     assert {"first_frame_ms", "cpu_rest_pct", "cpu_key_pct", "key_answer_ms", "rss_mb", "once_ms"} <= figures.keys()
     assert figures["first_frame_ms"].count == 2
-    assert figures["bytes_per_s"].median == 0 == figures["nvml_calls_per_s"].median
+    assert figures["first_frame_ms"].low > 400
+    assert figures["nvml_calls_per_s"].median == 0
 
 
 @pytest.mark.nvml
@@ -155,7 +158,7 @@ def test_a_first_frame_that_did_not_always_come_has_no_figure(place: Path, tmp_p
     text = NVTOP.replace('"POW 613 / 700 W"', f"613 if ({starts}) < 3 else 163")
     path = executable(tmp_path / "nvtop", text)
     with machine(Load(1, 0), place) as scenario:
-        haste = replace(HASTE, start_s=0.5)
+        haste = replace(HASTE, start_s=0.8)
         measured = measure([peer("nvtop", str(path), tmp_path)], scenario, 0.5, haste)["nvtop"]
     assert measured.trouble is None and "once_ms" in measured.samples
     assert "first_frame_ms" not in measured.samples

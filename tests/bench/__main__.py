@@ -2,7 +2,7 @@
 
 By default the peers that can be had and gputop itself are installed into throw-away environments and compared under
 every load, 8x8, 1x2 and 16x32 (GPUs x processes of each), at 0 and 1 ms a call: one table for each, median (lowest–
-highest). ``--scaling`` and ``--stages`` measure gputop alone; ``--all`` does all three.
+highest). ``--scaling`` and ``--stages`` measure gputop alone; ``--all`` does all three. Needs pyte and a C compiler.
 """
 
 from __future__ import annotations

@@ -78,8 +78,11 @@ def first_frame(program: Program, scenario: Scenario, interval_s: float, effort:
     set_in_motion(scenario, False)
     terminal = open_terminal(program, scenario, interval_s)
     try:
-        terminal.drain_until(LAST_GPU_BYTES, effort.start_s)
-        shown = terminal.first_shown_s(LAST_GPU_PATTERN)
+        shown, end = None, time.monotonic() + effort.start_s
+        while shown is None and (left := end - time.monotonic()) > 0:
+            # The bytes may have been part of something else, such as a PID.
+            terminal.drain_until(LAST_GPU_BYTES, left)
+            shown = terminal.first_shown_s(LAST_GPU_PATTERN)
     finally:
         terminal.close(key=program.leave)
     return {} if shown is None else {"first_frame_ms": [1000 * shown]}

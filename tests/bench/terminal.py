@@ -57,11 +57,12 @@ class Terminal:
             self._read(min(end, next_key) - now)
 
     def drain_until(self, text: bytes, seconds: float, settle_s: float = 0.2) -> None:
-        """Read until some bytes have come, and what follows them at once; at most so long. Raises ProgramEnded."""
-        end, seen = time.monotonic() + seconds, 0
+        """Read until some bytes come anew, and what follows them at once; at most so long. Raises ProgramEnded."""
+        end, known = time.monotonic() + seconds, len(self.chunks)
+        seen = known
         while (now := time.monotonic()) < end:
             self._read(end - now)
-            fresh, seen = self.chunks[max(0, seen - 1) :], len(self.chunks)
+            fresh, seen = self.chunks[max(known, seen - 1) :], len(self.chunks)
             if text in b"".join(data for _, data in fresh):
                 self.drain(min(settle_s, max(0.0, end - time.monotonic())))
                 return
