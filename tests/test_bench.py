@@ -142,6 +142,7 @@ def test_nvtop_is_taken_from_path_and_measured_with_its_own_options(
     executable(tmp_path / "nvtop", NVTOP)
     program = peer("nvtop", None, tmp_path)
     assert program.version() == "3.2.0"
+    assert peer("nvtop", "/not/there", tmp_path).version() is None
     with machine(Load(1, 1), place) as scenario:
         measured = measure([program], scenario, 0.5, HASTE)["nvtop"]
     assert measured.trouble is None

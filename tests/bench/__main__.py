@@ -78,7 +78,7 @@ class Bench:
         data = []
         for load in loads(self.options):
             with machine(load, self.directory / "machine") as scenario:
-                results = measure(programs, scenario, load.interval_s, self.effort)
+                results = measure(programs, scenario, load.interval_s, self.effort, warm=not data)
             print(report.as_table(load, results), end="\n\n", flush=True)
             data.append(report.as_data(load, results))
         return data

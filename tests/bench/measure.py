@@ -26,7 +26,7 @@ class OnceFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long to measure. ``starts`` and ``onces`` follow one that is thrown away, which warms the caches."""
+    """How long to measure."""
 
     starts: int = 7
     start_s: float = 4.0
@@ -36,12 +36,14 @@ class Effort:
     warm_up_s: float = 3.0
     rest_s: float = 12.0
     """A multiple of 2 s: process lists are not read every second."""
+    alone_s: float = 12.0
+    """The time at rest where gputop alone is measured."""
     answers: int = 5
     held_s: float = 4.0
     onces: int = 7
 
 
-QUICK = Effort(starts=3, rounds=2, warm_up_s=2.0, rest_s=4.0, answers=2, held_s=1.0, onces=3)
+QUICK = Effort(starts=3, rounds=2, warm_up_s=2.0, rest_s=2.0, alone_s=4.0, answers=2, held_s=1.0, onces=3)
 
 
 @dataclass(slots=True)
@@ -155,14 +157,20 @@ def turns(
                     result.samples.setdefault(key, []).extend(values)
 
 
-def measure(programs: list[Program], scenario: Scenario, interval_s: float, effort: Effort) -> dict[str, Results]:
-    """Everything about each program, by name."""
+def measure(
+    programs: list[Program], scenario: Scenario, interval_s: float, effort: Effort, *, warm: bool = True
+) -> dict[str, Results]:
+    """Everything about each program, by name.
+
+    With ``warm`` the first start and the first print are thrown away: they fill the caches, and compile what runs
+    from a source tree.
+    """
     results = {program: Results() for program in programs}
-    turns(results, effort.starts, lambda p: first_frame(p, scenario, interval_s, effort), warm=True)
+    turns(results, effort.starts, lambda p: first_frame(p, scenario, interval_s, effort), warm=warm)
     for result in results.values():
         # A median over only those starts that were fast enough would flatter.
         if len(result.samples.get("first_frame_ms", ())) < effort.starts:
             result.samples.pop("first_frame_ms", None)
     turns(results, effort.rounds, lambda p: watched(p, scenario, interval_s, effort))
-    turns(results, effort.onces, lambda p: printed_once(p, scenario), warm=True)
+    turns(results, effort.onces, lambda p: printed_once(p, scenario), warm=warm)
     return {program.name: result for program, result in results.items()}

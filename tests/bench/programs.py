@@ -43,10 +43,13 @@ class Program:
         return {} if self.source is None else {"PYTHONPATH": str(self.source)}
 
     def version(self) -> str | None:
-        """The last word of ``--version``; None where it tells none."""
+        """The last word of ``--version``; None where it tells none or cannot be run."""
         environment = {**clean_environment(), **self.environment()}
         command = [*self.executable, "--version"]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        try:
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        except OSError:
+            return None
         words = done.stdout.split()
         return words[-1] if words and done.returncode == 0 else None
 

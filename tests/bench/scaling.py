@@ -68,8 +68,8 @@ def at_rest(program: Program, scenario: Scenario, interval_s: float, effort: Eff
     try:
         terminal.drain(effort.warm_up_s)
         before = terminal.cpu_s()
-        terminal.drain(effort.rest_s)
-        share = (terminal.cpu_s() - before) / effort.rest_s
+        terminal.drain(effort.alone_s)
+        share = (terminal.cpu_s() - before) / effort.alone_s
         memory = asdict(terminal.memory())
     finally:
         terminal.close(key=program.leave)

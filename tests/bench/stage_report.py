@@ -61,7 +61,7 @@ def measure_stages(program: Program, scenario: Scenario, load: Load, effort: Eff
 
     Raises ProgramEnded or CalledProcessError when either fails.
     """
-    result, ticks = Results(), round(effort.rest_s / load.interval_s)
+    result, ticks = Results(), round(effort.alone_s / load.interval_s)
     for _ in range(effort.rounds):
         stages = _stages(program, scenario, load.interval_s, ticks)
         whole: Samples = at_rest(program, scenario, load.interval_s, effort)

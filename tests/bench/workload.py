@@ -30,7 +30,7 @@ class Load:
 
     def title(self) -> str:
         return (
-            f"{self.gpus} GPUs, {self.processes} processes, every {self.interval_s:g} s, "
+            f"{self.gpus} GPU{'s' * (self.gpus != 1)}, {self.processes} processes, every {self.interval_s:g} s, "
             f"{self.latency_ms:g} ms added to each NVML call"
         )
 
