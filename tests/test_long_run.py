@@ -7,11 +7,11 @@ import tracemalloc
 from array import array
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from gputop.diagnosis import timeline as timelines
 from gputop.diagnosis.timeline import Timeline

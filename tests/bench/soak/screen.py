@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
-
-from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi_diff import Differ
 from gputop.paint.details import DetailsView

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from gputop.model.snapshot import GpuSample, ProcessSample, ProcessStatic, Snapshot
 from gputop.sources.simulated import snapshot_at
