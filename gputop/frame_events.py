@@ -1,6 +1,6 @@
-"""Frames to events worth a line in a recording: a verdict that changed, a GPU that was lost, slowed down or erred.
+"""Frames to events worth a line in a recording: what changed, was lost, slowed down or erred.
 
-Verdicts in a recording are marks to jump to, never truth: a replay computes them again. Pure.
+They are places in a recording to jump to, never truth: a replay concludes them again. Pure.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.metrics import throttle_words
 from gputop.model.snapshot import Event, EventKind, GpuSample
-from gputop.monitor import MOST_GPUS, Frame
+from gputop.monitor import MOST_GPUS, Frame, SmSources
 
 _SLOWED = 0x20 | 0x40 | 0x80
 """Thermal slowdown and power brake; a power cap is how a busy GPU normally runs."""
@@ -22,6 +22,7 @@ class FrameEvents:
         self._lost: set[str] = set()
         self._slowed: set[str] = set()
         self._errors: dict[str, int] = {}
+        self._sources = SmSources()
 
     def of(self, frame: Frame) -> list[Event]:
         """The events between the frame before and this one. Those that the source reported itself are not repeated."""
@@ -31,6 +32,8 @@ class FrameEvents:
         for gpu, diagnosis in zip(frame.snapshot.gpus, frame.diagnoses, strict=False):
             found += [(kind, gpu.static.index, text) for kind, text in self._health(gpu)]
             found += [("verdict", gpu.static.index, text) for text in self._verdict(diagnosis)]
+            if (switch := self._sources.switch(gpu)) is not None:
+                found.append(("mark", gpu.static.index, switch))
         if len(self._verdicts) > max(MOST_GPUS, len(frame.snapshot.gpus)):
             self._forget_all_but({gpu.static.uuid for gpu in frame.snapshot.gpus})
         return [Event(t, kind, text, gpu) for kind, gpu, text in found if (kind, gpu) not in known]
@@ -41,6 +44,7 @@ class FrameEvents:
         for uuid in self._verdicts.keys() - uuids:
             del self._verdicts[uuid]
             self._errors.pop(uuid, None)
+            self._sources.forget(uuid)
 
     def _verdict(self, diagnosis: GpuDiagnosis) -> list[str]:
         now = (diagnosis.verdict, diagnosis.busy_not_working)

@@ -35,6 +35,8 @@ GPU_SERIES = (
 )
 MOST_GPUS = 64
 """GPUs that are remembered; of more, those go that were not seen for the longest, never one that is there."""
+SM_SERIES = frozenset(("sm_active_pct", "sm_occupancy_pct", "tensor_active_pct", "dram_active_pct"))
+"""The series that come from the source of SM activity: two sources never mix in one of them."""
 HOST_SERIES = ("cpu_pct", "mem_used_bytes", "psi_cpu_pct", "psi_io_pct")
 
 
@@ -57,6 +59,25 @@ class Polled(Protocol):
     def poll(self) -> Snapshot | None: ...
 
 
+class SmSources:
+    """Where SM activity of each GPU came from last."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, str] = {}
+
+    def switch(self, gpu: GpuSample) -> str | None:
+        """What changed with this sample, in words; None when it goes on. A lost GPU says nothing about its source."""
+        if gpu.lost_reason is not None:
+            return None
+        before = self._last.get(gpu.static.uuid, gpu.sm_source)
+        self._last[gpu.static.uuid] = gpu.sm_source
+        return None if before == gpu.sm_source else f"SM source: {before} → {gpu.sm_source}"
+
+    def forget(self, uuid: str) -> None:
+        """Remember a GPU no more."""
+        self._last.pop(uuid, None)
+
+
 class Monitor:
     """Owns history and diagnosis."""
 
@@ -65,7 +86,8 @@ class Monitor:
         self._history = History(interval_s)
         self._processes = ProcessHistory(interval_s)
         self._diagnoser = Diagnoser(interval_s)
-        self._sm_sources: dict[str, str] = {}
+        self._sources = SmSources()
+        self._seen: dict[str, None] = {}
         self._last_t: float | None = None
         self.latest: Frame | None = None
 
@@ -82,7 +104,8 @@ class Monitor:
             self._history = History(self._interval_s)
             self._processes = ProcessHistory(self._interval_s)
             self._diagnoser = Diagnoser(self._interval_s)
-            self._sm_sources.clear()
+            self._sources = SmSources()
+            self._seen.clear()
         self._last_t = snapshot.t
         history, t, interval_s = self._history, snapshot.t, snapshot.interval_s
         diagnoses = self._diagnoser.observe(snapshot)
@@ -91,10 +114,15 @@ class Monitor:
             values = {name: getattr(gpu, name) for name in GPU_SERIES}
             values.update(slowed(gpu))
             values.update(self._diagnoser.lanes(uuid))
-            history.add(t, uuid, values, interval_s)
-            self._mark_switch(gpu, t)
-        while len(self._sm_sources) > max(MOST_GPUS, len(snapshot.gpus)):
-            self._forget(next(iter(self._sm_sources)))
+            switch = self._sources.switch(gpu)
+            history.add(t, uuid, values, interval_s, frozenset() if switch is None else SM_SERIES)
+            if switch is not None:
+                history.mark(t, uuid, switch)
+            # Taken out and put in again: the order is that of the last sight.
+            self._seen.pop(uuid, None)
+            self._seen[uuid] = None
+        while len(self._seen) > max(MOST_GPUS, len(snapshot.gpus)):
+            self._forget(next(iter(self._seen)))
         history.add(t, "host", _host_values(snapshot.host), interval_s)
         self._processes.observe(t, snapshot.processes, interval_s)
         for event in snapshot.events:
@@ -106,18 +134,10 @@ class Monitor:
 
     def _forget(self, uuid: str) -> None:
         """A MIG instance that was made again has another UUID: without an end of memory there would be ever more."""
-        del self._sm_sources[uuid]
+        del self._seen[uuid]
+        self._sources.forget(uuid)
         self._history.forget(uuid)
         self._diagnoser.forget(uuid)
-
-    def _mark_switch(self, gpu: GpuSample, t: float) -> None:
-        """Two rungs never mix in one series: the change of source is a mark in the chart."""
-        uuid, now = gpu.static.uuid, gpu.sm_source
-        # Taken out and put in again: the order is that of the last sight.
-        before = self._sm_sources.pop(uuid, None)
-        self._sm_sources[uuid] = now
-        if before is not None and before != now and gpu.lost_reason is None:
-            self._history.mark(t, uuid, f"SM source: {before} → {now}")
 
 
 def _host_values(host: HostSample) -> dict[str, float | None]:

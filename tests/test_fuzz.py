@@ -25,8 +25,8 @@ from gputop.paint.text import cells
 from gputop.paint.view import View
 from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder, rounded
-from gputop.sources.activity.dcgm_exporter import BLANK, NAMES
-from gputop.sources.activity.dcgm_exporter import parse as parse_exporter
+from gputop.sources.activity.dcgm_text import BLANK, NAMES
+from gputop.sources.activity.dcgm_text import parse as parse_exporter
 from gputop.sources.activity.dcgmi import FIELDS, parse_discovery, parse_row
 from gputop.sources.cgroup import cgroup_folders
 from gputop.sources.procfs import parse_io, parse_schedstat, parse_stat, parse_uptime
@@ -197,9 +197,10 @@ def test_no_text_of_an_exporter_gives_an_impossible_value(rows: list[Any], garba
         inside = ",".join(f'{label}="{text}"' for label, text in labels.items())
         lines.append(f"{name}{{{inside}}} {value}")
     found = parse_exporter("\n".join([garbage, *lines, garbage]))
-    for values in found.values():
+    for (uuid, _), values in found.rows.items():
+        assert uuid in found.uuids
         assert values.keys() <= set(NAMES.values())
-        assert all(0.0 <= value < BLANK for value in values.values())
+        assert all(value is None or 0.0 <= value < BLANK for value in values.values())
 
 
 @looks(150)

@@ -22,6 +22,7 @@ from gputop.diagnosis.signals import (
     busy_not_working,
 )
 from gputop.diagnosis.window import Window
+from gputop.model.derived import lacks_sm
 from gputop.model.snapshot import Event, GpuSample, HostSample
 
 LOUD_SHARE = 0.05
@@ -131,6 +132,8 @@ class GpuTrack:
             return "MIG: whole-GPU SM activity says nothing about an instance"
         if source not in MEASURED_SOURCES:
             return gpu.sm_reason or "no SM counter"
+        if lacks_sm(gpu) and self.window.mean(col.SM) is None:
+            return gpu.sm_reason
         sm = gpu.sm_active_pct
         if sm is not None and sm > 0.0:
             self._zeros = 0

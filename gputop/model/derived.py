@@ -38,6 +38,18 @@ def work(gpu: GpuSample) -> Work | None:
     return Work(compute, "C")
 
 
+def lacks_sm(gpu: GpuSample) -> bool:
+    """Whether the source in use measures other counters of this GPU, but not its SM activity."""
+    return (
+        gpu.sm_active_pct is None
+        and gpu.sm_reason is not None
+        and any(
+            value is not None
+            for value in (gpu.tensor_active_pct, gpu.dram_active_pct, gpu.sm_occupancy_pct, gpu.graphics_active_pct)
+        )
+    )
+
+
 def gap_pct(gpu: GpuSample) -> float | None:
     """UTIL − SM in points, never below 0: SM is weighted by cycles and may exceed UTIL when clocks swing."""
     if gpu.util_pct is None or gpu.sm_active_pct is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Iterator, Mapping
-from math import floor, isnan, nan
+from math import ceil, floor, isnan, nan
 
 FULL_RATE_S = 600.0
 MINUTE_S = 60.0
@@ -17,6 +17,8 @@ MINUTES_KEPT = 24 * 60
 MOST_CHARTS, BUSY_CHARTS, UNUSED_S = 256, 64, 30.0
 """Charts whose columns are kept up to date; from 64 on, only those that were asked for in the last half minute."""
 LEAST_COLUMNS = 64
+MOST_BREAKS = 64
+"""Breaks remembered for each key; a source that comes and goes more often than that has other troubles."""
 GAP_INTERVALS = 2.5
 """A sample stands for the time since the one before it, unless more than this many intervals lie between them."""
 
@@ -94,22 +96,29 @@ class _Columns:
 
 
 class _Track:
-    """Both rings of one GPU (or of the host) and the sum of the minute that is not over yet."""
+    """Both rings of one GPU (or of the host), the sum of the minute that is not over yet, and where lines break."""
 
-    __slots__ = ("fast", "minute", "minutes", "sums")
+    __slots__ = ("breaks", "broken", "fast", "minute", "minutes", "sums")
 
     def __init__(self, capacity: int) -> None:
         self.fast = _Ring(capacity)
         self.minutes = _Ring(MINUTES_KEPT)
         self.minute: int | None = None
         self.sums: dict[str, list[float]] = {}
+        self.breaks: deque[tuple[float, float, frozenset[str]]] = deque(maxlen=MOST_BREAKS)
+        """What the first sample after each break stands for, from and to, and which names it concerns."""
+        self.broken: frozenset[str] = frozenset()
+        """Names whose line broke within the minute that is not over yet: its mean would be of two things."""
 
-    def push(self, t: float, values: Mapping[str, float | None], interval_s: float) -> None:
+    def push(
+        self, t: float, values: Mapping[str, float | None], interval_s: float, broken: frozenset[str] = frozenset()
+    ) -> None:
         minute = floor(t / MINUTE_S)
         if self.minute is not None and minute != self.minute:
-            means = {name: total / n for name, (n, total) in self.sums.items()}
+            means = {name: total / n for name, (n, total) in self.sums.items() if name not in self.broken}
             self.minutes.push((self.minute + 1) * MINUTE_S, means, MINUTE_S)
             self.sums.clear()
+            self.broken = frozenset()
         self.minute = minute
         for name, value in values.items():
             if value is not None:
@@ -120,6 +129,9 @@ class _Track:
                     total[0] += 1.0
                     total[1] += value
         self.fast.push(t, values, interval_s)
+        if broken:
+            self.broken |= broken
+            self.breaks.append((t - self.fast.spans[(self.fast.count - 1) % self.fast.capacity], t, broken))
 
 
 class History:
@@ -134,16 +146,20 @@ class History:
         self.marks: deque[tuple[float, str | None, str]] = deque(maxlen=256)
         """Moments worth a line in a chart: time, key (None for all), text."""
 
-    def add(self, t: float, key: str, values: Mapping[str, float | None], interval_s: float | None = None) -> None:
+    def add(
+        self, t: float, key: str, values: Mapping[str, float | None], interval_s: float | None = None,
+        broken: frozenset[str] = frozenset(),
+    ) -> None:  # fmt: skip
         """Append one sample. Times must not run backwards within a key; the monitor starts afresh when they do.
 
         ``interval_s`` is the distance that its source aims at, where that is not the history's own: a recording and
-        the past of a scenario may be coarser.
+        the past of a scenario may be coarser. ``broken`` names the series that from this sample on are measured in
+        another way: the columns that it touches stay empty, so that no line runs on and no mean is of both.
         """
         track = self._tracks.get(key)
         if track is None:
             track = self._tracks[key] = _Track(self._capacity)
-        track.push(t, values, interval_s or self._interval_s)
+        track.push(t, values, interval_s or self._interval_s, broken)
         self.latest_t = t
 
     def mark(self, t: float, key: str | None, text: str) -> None:
@@ -200,11 +216,13 @@ class History:
         chart.used_t = self.latest_t
         self._cover_new(chart, track, name, oldest * width_s)
         chart.forget_before(oldest)
-        sums = chart.sums
-        return [
-            total[1] / total[0] if (total := sums.get(i)) is not None else None
-            for i in range(last - count + 1, last + 1)
-        ]
+        sums, first = chart.sums, last - count + 1
+        means = [total[1] / total[0] if (total := sums.get(i)) is not None else None for i in range(first, last + 1)]
+        for begin, end, names in track.breaks:
+            if name in names:
+                for i in range(max(first, floor(begin / width_s)), min(last, ceil(end / width_s) - 1) + 1):
+                    means[i - first] = None
+        return means
 
     def _make_room(self) -> None:
         """Before one more chart is kept: let go of those that nobody looks at any more."""

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, TextIO
 
 from gputop.model.metrics import GPU_METRICS, GPU_STATE, GPU_STATIC, HOST_METRICS, SM_PROVENANCE
-from gputop.model.snapshot import GpuSample, Snapshot
+from gputop.model.snapshot import Event, GpuSample, Snapshot
+from gputop.monitor import SmSources
 from gputop.output.data import SCHEMA, snapshot_data
 from gputop.recording.index import Recording
 
@@ -31,7 +32,7 @@ def dump(
     """Write the frames of a recording from ``begin`` to ``end`` (Unix seconds, included); how many frames it were.
 
     CSV has one row a GPU and frame. JSON has one object a line: without ``columns`` the whole snapshot as ``once``
-    gives it, else one object a GPU and frame. ``columns`` are catalogue keys of a GPU, and of the host after
+    gives it, with changes of the SM source among its events; else one object a GPU and frame. ``columns`` are catalogue keys of a GPU, and of the host after
     ``host.``; ``gpus`` are indices. Raises RecordingError, and ValueError for a column or GPU that does not exist.
     """
     chosen = None if columns is None else _known_columns(columns)
@@ -95,6 +96,7 @@ def _csv(frames: Iterator[tuple[Snapshot, list[GpuSample]]], out: TextIO, column
 
 def _json(frames: Iterator[tuple[Snapshot, list[GpuSample]]], out: TextIO, columns: Sequence[str] | None) -> int:
     readers = {column: _reader(column) for column in columns or ()}
+    sources = SmSources()
     count = 0
     for snapshot, gpus in frames:
         count += 1
@@ -107,9 +109,11 @@ def _json(frames: Iterator[tuple[Snapshot, list[GpuSample]]], out: TextIO, colum
         data["gpus"] = [given for given in data["gpus"] if given["index"] in indices]
         if len(gpus) < len(snapshot.gpus):
             data["processes"] = [given for given in data["processes"] if given["gpu"] in indices]
+        found = [(gpu.static.index, sources.switch(gpu)) for gpu in gpus]
+        switches = [Event(snapshot.t, "mark", text, index) for index, text in found if text is not None]
         data["events"] = [
             {"t": round(event.t, 3), "kind": event.kind, "gpu": event.gpu, "text": event.text}
-            for event in snapshot.events
+            for event in (*snapshot.events, *switches)
         ]
         out.write(_text({**data, "schema": SCHEMA}))
     return count

@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from gputop.diagnosis.types import STATES, GpuDiagnosis, State
-from gputop.model.derived import work
+from gputop.model.derived import lacks_sm, work
 from gputop.model.snapshot import GpuSample
 from gputop.output.rhythm import Rhythm, rhythm_s
 
@@ -82,6 +82,7 @@ class GpuAccount:
         if measured:
             self.sm.add(gpu.sm_active_pct, seconds)
             self.util_where_sm.add(gpu.util_pct, seconds)
+        if measured or lacks_sm(gpu):
             busy = work(gpu)
             self.work.add(None if busy is None else busy.pct, seconds)
         if gpu.lost_reason is None:

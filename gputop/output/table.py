@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from gputop.monitor import Frame
 from gputop.paint import host, process_table
 from gputop.paint.glyphs import ascii_only
@@ -29,7 +31,7 @@ def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
             continue
         if gpu.sm_active_pct is not None:
             sm = pct(gpu.sm_active_pct)
-        elif gpu.sm_source == "bound" and gpu.sm_high_pct is not None:
+        elif gpu.sm_high_pct is not None:
             sm = f"{view.glyphs.at_most} {gpu.sm_high_pct:.0f} (not measured)"
         else:
             sm = "n/a"
@@ -39,9 +41,8 @@ def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
         second = Line().to(18).add_all(fields(board(gpu, view.glyphs) + buses(gpu, view.glyphs), width - 18))
         rows.append(second.row(width))
         if gpu.sm_active_pct is None and gpu.sm_reason:
-            rows.append(
-                Line().to(18).add(f"SM not measured: {sanitise(gpu.sm_reason)}"[: width - 18], "dim").row(width)
-            )
+            why = textwrap.wrap(f"SM not measured: {sanitise(gpu.sm_reason)}", max(20, width - 18))
+            rows.extend(Line().to(18).add(text, "dim").row(width) for text in why)
     rows.append(host.load(frame, view, width, indent=0))
     shown = process_table.shown_rows(frame, view)
     if shown:

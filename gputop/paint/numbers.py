@@ -17,7 +17,7 @@ def sm_text(gpu: GpuSample, glyphs: Glyphs) -> Span:
     """The SM number: measured, a bound, or n/a; never one under another's name."""
     if gpu.sm_active_pct is not None:
         return pct(gpu.sm_active_pct), "value.sm"
-    if gpu.sm_source == "bound" and gpu.sm_high_pct is not None and gpu.sm_high_pct < 99.5:
+    if gpu.sm_high_pct is not None and gpu.sm_high_pct < 99.5:
         return f"{glyphs.at_most}{gpu.sm_high_pct:.0f}"[:4].rjust(3), "dim"
     return (glyphs.more if _is_coming(gpu) else NOT_MEASURED), "dim"
 

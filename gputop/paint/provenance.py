@@ -103,6 +103,6 @@ def _missing(key: str, gpu: GpuSample) -> str:
     if reason is None and key in ACTIVITY:
         reason = gpu.sm_reason
     reason = sanitise(reason or gpu.lost_reason or "this GPU or driver does not report it")
-    if key == "sm_active_pct" and gpu.sm_source == "bound" and gpu.sm_high_pct is not None:
+    if key == "sm_active_pct" and gpu.sm_high_pct is not None:
         return f"bound from UTIL: between {gpu.sm_low_pct or 0:.1f} and {gpu.sm_high_pct:.0f} %; {reason}"
     return reason

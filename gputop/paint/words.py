@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from gputop.diagnosis.types import GpuDiagnosis
+from gputop.model.derived import lacks_sm
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.text import sanitise
@@ -53,13 +54,25 @@ def is_measured(gpu: GpuSample) -> bool:
 def sm_provenance(gpus: Sequence[GpuSample]) -> tuple[str, str]:
     """(words, style) for the header: where SM activity comes from, over all GPUs."""
     live = [gpu for gpu in gpus if gpu.lost_reason is None]
-    sources = [gpu.sm_source for gpu in live if gpu.sm_source in MEASURED]
-    if not live or not sources:
-        return "SM not measured", "level.yellow"
-    names = " + ".join(dict.fromkeys(SOURCE_WORDS[source] for source in sources))
-    if len(sources) == len(live):
+    measured = [gpu for gpu in live if gpu.sm_source in MEASURED and not lacks_sm(gpu)]
+    if not measured:
+        partly = next((SOURCE_WORDS[gpu.sm_source] for gpu in live if lacks_sm(gpu)), None)
+        return "SM not measured" if partly is None else f"SM not measured · {partly} lacks SM_ACTIVE", "level.yellow"
+    names = " + ".join(_source_words(source, measured) for source in dict.fromkeys(gpu.sm_source for gpu in measured))
+    if len(measured) == len(live):
         return f"SM measured · {names}", "level.green"
-    return f"SM measured · {names} on {len(sources)} of {len(live)}", "level.yellow"
+    return f"SM measured · {names} on {len(measured)} of {len(live)}", "level.yellow"
+
+
+def _source_words(source: str, gpus: Sequence[GpuSample]) -> str:
+    """A source's name, and of an exporter, which is slow, over what time its values are means and how old they are."""
+    words = SOURCE_WORDS[source]
+    if source != "dcgm-exporter":
+        return words
+    windows = [gpu.sm_window_s for gpu in gpus if gpu.sm_source == source and gpu.sm_window_s is not None]
+    ages = [gpu.sm_age_s for gpu in gpus if gpu.sm_source == source and gpu.sm_age_s is not None]
+    words += f", {max(windows):.0f} s avg" if windows else ""
+    return words + (f", {max(ages):.0f} s old" if ages else "")
 
 
 def headline(d: GpuDiagnosis, glyphs: Glyphs) -> tuple[str, str]:

@@ -13,9 +13,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from gputop.model.metrics import GPU_METRICS
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.sources.activity.dcgm_exporter import FIX as EXPORTER_FIX
-from gputop.sources.activity.dcgm_exporter import Exporter
+from gputop.sources.activity.dcgm_exporter import Exporter, entity_of
 from gputop.sources.activity.ladder import Activity, RungFailed
 from gputop.sources.base import SourceError
 from gputop.sources.local import LocalSource
@@ -114,17 +115,22 @@ def _gpm(gpu: GpuSample) -> dict[str, Any]:
 
 
 def _exporter(gpu: GpuSample, exporter: Exporter) -> dict[str, Any]:
-    if gpu.static.mig_parent is not None:
-        return _rung("dcgm-exporter", False, "its rows are of whole GPUs", "use GPM")
+    entity = entity_of(gpu.static)
+    if entity is None:
+        return _rung("dcgm-exporter", False, "the driver does not number this MIG instance", "use GPM")
     try:
-        got = exporter.newest(gpu.static.uuid, 0.0)
+        got = exporter.newest(entity, 0.0)
     except RungFailed as failure:
         return _rung(
             "dcgm-exporter", False, failure.reason, failure.fix or f"start dcgm-exporter, then: {EXPORTER_FIX}"
         )
-    if isinstance(got, Activity):
-        return _rung("dcgm-exporter", True, "exports SM activity of this GPU")
-    return _rung("dcgm-exporter", False, got.reason, EXPORTER_FIX)
+    whose = "this GPU" if entity[1] is None else "this MIG instance"
+    if not isinstance(got, Activity):
+        return _rung("dcgm-exporter", False, got.reason, EXPORTER_FIX)
+    if "sm_active_pct" in got.values:
+        return _rung("dcgm-exporter", True, f"exports SM activity of {whose}")
+    others = ", ".join(GPU_METRICS[key].label for key in got.values)
+    return _rung("dcgm-exporter", False, f"{got.missing['sm_active_pct']}; of {whose} only {others}", got.fix or None)
 
 
 def _known_to_dcgmi(asked: bool) -> Collection[str] | RungFailed:
@@ -147,8 +153,10 @@ def _known_to_dcgmi(asked: bool) -> Collection[str] | RungFailed:
 
 
 def _dcgmi(gpu: GpuSample, known: Collection[str] | RungFailed) -> dict[str, Any]:
+    from gputop.sources.activity.dcgmi import INSTANCE
+
     if gpu.static.mig_parent is not None:
-        return _rung("dcgmi", False, "its rows are of whole GPUs", "use GPM")
+        return _rung("dcgmi", False, INSTANCE, "use GPM or dcgm-exporter")
     if isinstance(known, RungFailed):
         return _rung("dcgmi", False, known.reason, known.fix)
     if gpu.static.uuid not in known:

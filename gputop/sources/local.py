@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from gputop.model.snapshot import NOTHING_LATE, GpuStatic, HostSample, Machine, ProcessSample, Snapshot
-from gputop.sources.activity.dcgm_exporter import DcgmExporter, Exporter
+from gputop.sources.activity.dcgm_exporter import DcgmExporter, Exporter, entity_of
 from gputop.sources.activity.ladder import Rung
 from gputop.sources.base import SourceError, UsageError
 from gputop.sources.host import HostCollector
@@ -122,7 +122,7 @@ class LocalSource:
         deadline = time.monotonic() + timeout_s
         self._rota.hung_s = min(self._rota.hung_s, HUNG_ONCE_S)
         self.open()
-        while (self._published < 2 or self._dcgmi_begins()) and (left := deadline - time.monotonic()) > 0.0:
+        while (self._published < 2 or self._a_rung_begins()) and (left := deadline - time.monotonic()) > 0.0:
             self._fresh.wait(left)
             self._fresh.clear()
             self._raise_failure()
@@ -139,19 +139,20 @@ class LocalSource:
 
     def _more_rungs(self, gpu: GpuStatic) -> list[Rung]:
         """What may measure a GPU without GPM."""
-        if gpu.mig_parent is not None:
-            return []
-        rungs: list[Rung] = [DcgmExporter(self._exporter, gpu.uuid)]
+        entity = entity_of(gpu)
+        rungs: list[Rung] = [] if entity is None else [DcgmExporter(self._exporter, entity)]
         if self._dmon is not None:
             from gputop.sources.activity.dcgmi import Dcgmi
 
-            rungs.append(Dcgmi(self._dmon, gpu.uuid))
+            rungs.append(Dcgmi(self._dmon, gpu))
         return rungs
 
-    def _dcgmi_begins(self) -> bool:
-        """Whether a GPU waits for its first value of dcgmi, which takes a second or two."""
+    def _a_rung_begins(self) -> bool:
+        """Whether a GPU waits for the first answer of an exporter, or for its first value of dcgmi."""
         with self._lock:
             gpus = self._slot.gpus if self._slot is not None else ()
+        if self._exporter.asking:
+            return True
         return any(gpu.sm_source == "dcgmi" and gpu.sm_active_pct is None for gpu in gpus)
 
     @property

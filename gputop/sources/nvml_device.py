@@ -211,6 +211,8 @@ class Device:
         if standing.activity is not None:
             into.values.update(standing.activity.values)
             into.missing.update(standing.activity.missing)
+            if standing.reason is not None:
+                into.missing["sm_active_pct"] = standing.reason
             measured = frozenset(standing.activity.values)
         else:
             into.miss(ACTIVITY_KEYS, SPLIT if self._split else standing.reason or COLLECTING)
@@ -271,18 +273,22 @@ class Device:
     def _sample(self, into: Values, standing: Standing, now: float) -> GpuSample:
         values, missing = into.values, into.missing
         activity: Activity | None = standing.activity
+        low, high = (None, None) if self._no_bound() else bound(values.get("util_pct"), self.static.sm_count)
         if standing.source is not None:
+            # A rung that has only missed a tick leaves a gap; one that has no SM counter leaves the bound.
+            lasting = activity is not None and standing.reason is not None
             return GpuSample(
                 self.static,
                 sm_source=standing.source,
                 sm_window_s=activity.window_s if activity else None,
                 sm_age_s=max(0.0, now - activity.t) if activity and activity.t is not None else None,
-                sm_reason=None if activity else standing.reason,
+                sm_low_pct=low if lasting else None,
+                sm_high_pct=high if lasting else None,
+                sm_reason=standing.reason,
                 unavailable=missing,
                 **values,
             )
         why = SPLIT if self._split else standing.reason
-        low, high = (None, None) if self._no_bound() else bound(values.get("util_pct"), self.static.sm_count)
         return GpuSample(
             self.static,
             sm_source="none" if high is None else "bound",

@@ -5,36 +5,56 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+TEXTS = Path(__file__).parent
+
+
+def row(name: str, value: float, uuid: str, **labels: str) -> str:
+    """One sample as an exporter prints it."""
+    more = "".join(f',{label}="{text}"' for label, text in labels.items())
+    return f'DCGM_FI_{name}{{gpu="0",UUID="{uuid}",device="nvidia0",Hostname="n"{more}}} {value:.6f}\n'
 
 
 class SmallExporter:
-    """``text`` is the body of the next answer; ``asked`` counts the answers."""
+    """``text`` is the body of the next answer, ``status`` its status; ``asked`` counts the answers.
+
+    Each answer has an energy of its own, as from an exporter that measures anew for every scrape, unless ``frozen``.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
+        self.status = 200
+        self.frozen = False
         self.asked = 0
         self.url = ""
 
+    def body(self) -> bytes:
+        energy = "" if self.frozen else row("DEV_TOTAL_ENERGY_CONSUMPTION", self.asked, "GPU-elsewhere")
+        return f"{self.text}{energy}".encode()
+
 
 @contextmanager
-def exporting(text: str) -> Iterator[SmallExporter]:
-    """An exporter on a free port of the loopback."""
+def exporting(text: str, port: int = 0) -> Iterator[SmallExporter]:
+    """An exporter on a port of the loopback, any free one unless it is given."""
     exporter = SmallExporter(text)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             exporter.asked += 1
-            self.send_response(200)
+            self.send_response(exporter.status)
             self.end_headers()
-            self.wfile.write(f"{exporter.text}# {exporter.asked}\n".encode())
+            self.wfile.write(exporter.body())
 
         def log_message(self, format: str, *args: object) -> None:
             """Keep the test's output clean."""
 
-    with HTTPServer(("127.0.0.1", 0), Handler) as http:
+    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as http:
         exporter.url = f"http://127.0.0.1:{http.server_port}/metrics"
         thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
-        yield exporter
-        http.shutdown()
+        try:
+            yield exporter
+        finally:
+            http.shutdown()

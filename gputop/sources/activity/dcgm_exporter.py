@@ -1,149 +1,115 @@
 """Rung 2: a dcgm-exporter that already runs, scraped passively. For data-centre GPUs without GPM.
 
 Fetched on a thread of its own, so that a slow exporter delays nobody. Joins on the UUID, never on an index: indices of
-an exporter are those of its container.
+an exporter are those of its container. A MIG instance is joined on its GPU's UUID and NVML's id of the GPU instance,
+which is what the exporter prints as GPU_I_ID; its values cover that instance alone, as GPM's do.
 """
 
 from __future__ import annotations
 
-import re
 import threading
-from collections.abc import Callable, Mapping
-from math import isfinite
+from collections.abc import Callable
 from time import monotonic
 from typing import Literal
 
 from gputop.model.metrics import GPU_METRICS
+from gputop.model.snapshot import GpuStatic
+from gputop.sources.activity.dcgm_text import NAMES, Entity, Exported, parse
+from gputop.sources.activity.http_get import checked, get, trouble, without_password
 from gputop.sources.activity.ladder import Activity, RungFailed, Waiting
-from gputop.sources.base import UsageError
+from gputop.sources.activity.pace import Pace
 
 DEFAULT_URL = "http://localhost:9400/metrics"
 PROBE_TIMEOUT_S = 0.3
 TIMEOUT_S = 1.0
-MOST_BYTES = 4 << 20
 CLOSEST_S, FARTHEST_S = 1.0, 10.0
-"""Limits of the distance of two scrapes: a third of the exporter's own interval, once that is known."""
-TOO_OLD_S = 300.0
-BLANK = 1e15
-"""DCGM's blank values, which mean that there is none, lie above this."""
-PERCENT_ABOVE = 1.5
-"""Ratios are 0 to 1, but some builds print percent: a value above this gives such a build away."""
+"""Limits of the distance of two scrapes. A scrape reads what the exporter has cached and makes it measure nothing."""
+LONGEST_BACK_OFF_S = 60.0
+USUAL_PERIOD_S = 30.0
+"""How often an exporter measures unless it is told otherwise (its --collect-interval)."""
+LEARNING_S = 4 * USUAL_PERIOD_S
+"""For how long it is asked closely while its period is not known."""
+MISSED_PERIODS = 1.5
+"""An exporter that does not answer any more is believed for so long after its last new values [judged]."""
+REPEATED_PERIODS = 3.0
+"""One that answers, but with the same values, is believed for so long [judged]."""
+LEAST_PATIENCE_S = 5.0
+IDLE_PATIENCE_S = 300.0
+"""Where only ratios are exported: those of an idle machine do not change for long [judged]."""
 FIX = "uncomment DCGM_FI_PROF_SM_ACTIVE in the counters file of dcgm-exporter and restart it"
-
-NAMES = {
-    "DCGM_FI_PROF_SM_ACTIVE": "sm_active_pct",
-    "DCGM_FI_PROF_SM_UTIL_RATIO": "sm_active_pct",
-    "DCGM_FI_PROF_SM_OCCUPANCY": "sm_occupancy_pct",
-    "DCGM_FI_PROF_SM_OCCUPANCY_RATIO": "sm_occupancy_pct",
-    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": "tensor_active_pct",
-    "DCGM_FI_PROF_TENSOR_UTIL_RATIO": "tensor_active_pct",
-    "DCGM_FI_PROF_DRAM_ACTIVE": "dram_active_pct",
-    "DCGM_FI_PROF_DRAM_UTIL_RATIO": "dram_active_pct",
-    "DCGM_FI_PROF_PIPE_FP64_ACTIVE": "fp64_active_pct",
-    "DCGM_FI_PROF_PIPE_FP32_ACTIVE": "fp32_active_pct",
-    "DCGM_FI_PROF_PIPE_FP16_ACTIVE": "fp16_active_pct",
-    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": "graphics_active_pct",
-}
-"""Exporter names of both generations → catalogue key."""
-
-_ROW = re.compile(r'^(DCGM_FI_PROF_\w+)\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\}[ \t]+(\S+)', re.MULTILINE)
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+NOT_SEEN_FIX = "give dcgm-exporter all GPUs"
+INSTANCE_FIX = "let dcgm-exporter export MIG instances (its option -d f)"
+KEYS = tuple(dict.fromkeys(NAMES.values()))
 
 Fetch = Callable[[str, float], str]
-
-
-def parse(text: str) -> dict[str, dict[str, float]]:
-    """Ratios as exported, by UUID of whole GPUs and catalogue key. Rows of MIG instances and blanks are left out."""
-    rows: dict[str, dict[str, float]] = {}
-    for name, labels, number in _ROW.findall(text):
-        key = NAMES.get(name)
-        if key is None:
-            continue
-        label = {k.lower(): v for k, v in _LABEL.findall(labels)}
-        uuid = label.get("uuid")
-        try:
-            value = float(number)
-        except ValueError:
-            continue
-        if uuid is None or label.get("gpu_i_id") or not isfinite(value) or not 0.0 <= value < BLANK:
-            continue
-        rows.setdefault(uuid, {})[key] = value
-    return rows
-
-
-def fetch(url: str, timeout_s: float) -> str:
-    """The body of one GET, at most 4 MiB. Raises OSError, and ValueError for what cannot be metrics."""
-    # Imported here: they cost more than everything else in this file, and most machines never get so far.
-    from http.client import HTTPException
-    from urllib.request import ProxyHandler, build_opener
-
-    try:
-        with build_opener(ProxyHandler({})).open(url, timeout=timeout_s) as response:
-            body: bytes = response.read(MOST_BYTES + 1)
-    except HTTPException as error:
-        raise ValueError(f"does not speak HTTP ({type(error).__name__})") from error
-    if len(body) > MOST_BYTES:
-        raise ValueError(f"answers with more than {MOST_BYTES >> 20} MiB")
-    return body.decode(errors="replace")
 
 
 class Exporter:
     """One exporter, shared by all GPUs of the machine. Nothing happens before the first ``activity``."""
 
-    def __init__(self, url: str | None = None, fetch: Fetch = fetch) -> None:
-        """``url`` as the user gave it; None looks once at the usual place. Raises UsageError for another scheme."""
-        if url is not None and not url.startswith(("http://", "https://")):
-            raise UsageError(f"--dcgm-url {url}: give an address like {DEFAULT_URL}")
-        self._url = url or DEFAULT_URL
+    def __init__(self, url: str | None = None, fetch: Fetch = get) -> None:
+        """``url`` as the user gave it; None looks once at the usual place. Raises UsageError for what is no address."""
+        self._url = DEFAULT_URL if url is None else checked(url)
         self._given = url is not None
+        self._called = f"dcgm-exporter at {without_password(self._url)}" if self._given else "dcgm-exporter"
         self._fetch = fetch
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
-        self._rows: Mapping[str, Mapping[str, float]] | None = None
+        self._exported: Exported | None = None
         self._trouble: str | None = None
+        self._failures = 0
         self._absent = False
         self._percent = False
-        self._body: int | None = None
-        self._first_at = 0.0
-        self._changed_at: float | None = None
-        self._period_s: float | None = None
+        self._profiling, self._others = Pace(), Pace()
+        self._first_at = self._answered_at = 0.0
 
-    def activity(self, uuid: str, now: float) -> Activity | Waiting:
+    @property
+    def asking(self) -> bool:
+        """Whether the first answer is still to come."""
+        return self._thread is not None and self._exported is None and self._trouble is None
+
+    def activity(self, entity: Entity, now: float) -> Activity | Waiting:
         """As ``newest``, with a thread that keeps fetching from the first call on."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="gputop-dcgm-exporter", daemon=True)
             self._thread.start()
-        return self.newest(uuid, now)
+        return self.newest(entity, now)
 
-    def newest(self, uuid: str, now: float) -> Activity | Waiting:
-        """The newest value of a GPU; its time is None until a change of the values was seen. Raises RungFailed."""
-        rows, trouble = self._rows, self._trouble
+    def newest(self, entity: Entity, now: float) -> Activity | Waiting:
+        """The newest values of a GPU or MIG instance; their time is None until a change was seen. Raises RungFailed.
+
+        Without SM activity, but with other counters, it is these, and why and what to do under ``missing`` and ``fix``.
+        """
+        exported = self._exported
         if self._absent:
             raise RungFailed(f"no dcgm-exporter at {self._url}", forever=True)
-        if trouble is not None:
-            raise RungFailed(f"dcgm-exporter at {self._url}: {trouble}")
-        if rows is None:
-            return Waiting(f"asking dcgm-exporter at {self._url}", looking=True)
-        row = rows.get(uuid)
-        if row is None or "sm_active_pct" not in row:
-            what = "does not know this GPU" if row is None else "exports no SM activity"
-            raise RungFailed(f"dcgm-exporter at {self._url} {what}", fix=FIX)
-        age = now - (self._changed_at or self._first_at)
-        if age > TOO_OLD_S:
-            raise RungFailed(f"dcgm-exporter at {self._url} has repeated itself for {age:.0f} s")
+        if exported is None:
+            if self._trouble is not None:
+                raise RungFailed(f"{self._called}: {self._trouble}")
+            return Waiting(f"asking {self._called}", looking=True)
+        pace = self._pace(now)
+        self._doubt(pace, exported, now)
+        row = exported.rows.get(entity)
+        if row is None:
+            raise self._no_row(entity, exported)
         scale = 1.0 if self._percent else 100.0
         values, missing = {}, {}
-        for key in set(NAMES.values()):
+        for key in KEYS:
             value = row.get(key)
-            if value is None:
+            if key not in row:
                 missing[key] = "not exported by dcgm-exporter"
+            elif value is None:
+                missing[key] = "dcgm-exporter gives no number"
             elif GPU_METRICS[key].is_valid(value * scale):
                 values[key] = value * scale
             else:
                 missing[key] = f"dcgm-exporter gives an impossible value ({value:g})"
-        if "sm_active_pct" not in values:
-            raise RungFailed(f"SM activity: {missing['sm_active_pct']}")
-        return Activity(values, missing, self._period_s, self._changed_at)
+        fix = ""
+        if "sm_active_pct" not in row:
+            missing["sm_active_pct"], fix = f"{self._called} exports no SM activity", FIX
+        if not values:
+            raise RungFailed(missing["sm_active_pct"], fix=fix)
+        return Activity(values, missing, pace.period_s, pace.changed_at, fix)
 
     def stop(self) -> None:
         """End the thread, if there is one, after the fetch in hand. Returns at once."""
@@ -151,47 +117,93 @@ class Exporter:
 
     def scrape(self, now: float) -> None:
         """One fetch, on whichever thread calls."""
-        first = self._rows is None and self._trouble is None
+        first = self._exported is None and self._trouble is None
         try:
             body = self._fetch(self._url, PROBE_TIMEOUT_S if first and not self._given else TIMEOUT_S)
         except (OSError, ValueError) as error:
             self._absent = first and not self._given
-            self._trouble = str(getattr(error, "reason", error)) or type(error).__name__
+            self._failures += 1
+            self._trouble = trouble(error)
             return
-        self._trouble = None
-        # The exporter stamps nothing: a body that differs anywhere (energy always does) is a new collection.
-        mark, before = hash(body), self._body
-        self._body = mark
-        if before is None:
+        exported = parse(body)
+        if self._exported is None:
             self._first_at = now
-        elif mark != before:
-            if self._changed_at is not None:
-                self._period_s = now - self._changed_at
-            self._changed_at = now
-        rows = parse(body)
-        if any(value > PERCENT_ABOVE for row in rows.values() for value in row.values()):
-            self._percent = True
-        self._rows = rows
+        self._answered_at, self._failures = now, 0
+        self._profiling.see(exported.profiling, now)
+        self._others.see(exported.others, now)
+        self._percent = self._percent or exported.prints_percent()
+        self._exported, self._trouble = exported, None
+
+    def wait_s(self, now: float) -> float:
+        """How long to wait before the next scrape: until new values are due, closely while that is not known."""
+        if self._failures:
+            return float(min(LONGEST_BACK_OFF_S, CLOSEST_S * 2 ** min(self._failures - 1, 6)))
+        pace = self._pace(now)
+        if pace.changed_at is None or pace.period_s is None:
+            return CLOSEST_S if now - self._first_at < LEARNING_S else FARTHEST_S
+        overdue = now - pace.changed_at - pace.period_s
+        return FARTHEST_S if overdue > pace.period_s else min(FARTHEST_S, max(CLOSEST_S, -overdue))
+
+    def _pace(self, now: float) -> Pace:
+        """Of the ratios themselves. While they rest, as those of idle GPUs do, of whatever else is measured.
+
+        The two may differ: an exporter can watch groups of fields at distances of their own.
+        """
+        own = self._profiling
+        if own.changed_at is not None and own.period_s is not None and now - own.changed_at <= 2 * own.period_s:
+            return own
+        return max((self._others, own), key=lambda pace: pace.changed_at or 0.0)
+
+    def _doubt(self, pace: Pace, exported: Exported, now: float) -> None:
+        """Raise RungFailed for values that are too old to be shown as of now."""
+        seen_at = self._first_at if pace.changed_at is None else pace.changed_at
+        age, period_s = now - seen_at, pace.period_s or USUAL_PERIOD_S
+        why = self._trouble
+        # Of values that were never seen to change, nobody knows how old they were.
+        if why is not None and (pace.changed_at is None or age > max(LEAST_PATIENCE_S, MISSED_PERIODS * period_s)):
+            raise RungFailed(f"{self._called}: {why}")
+        patience = max(LEAST_PATIENCE_S, REPEATED_PERIODS * period_s)
+        if age > (patience if exported.others is not None else max(patience, IDLE_PATIENCE_S)):
+            silent = now - self._answered_at
+            if silent > FARTHEST_S + TIMEOUT_S:
+                raise RungFailed(f"{self._called} has not answered for {silent:.0f} s")
+            raise RungFailed(f"{self._called} has repeated itself for {age:.0f} s")
+
+    def _no_row(self, entity: Entity, exported: Exported) -> RungFailed:
+        uuid, instance = entity
+        if uuid not in exported.uuids:
+            return RungFailed(f"{self._called} does not know this GPU", fix=NOT_SEEN_FIX)
+        if instance is not None and any(known[0] == uuid for known in exported.rows):
+            return RungFailed(f"{self._called} has no counters of this MIG instance", fix=INSTANCE_FIX)
+        return RungFailed(f"{self._called} exports no SM activity", fix=FIX)
 
     def _run(self) -> None:
         while not self._stop.is_set() and not self._absent:
             self.scrape(monotonic())
-            self._stop.wait(min(FARTHEST_S, max(CLOSEST_S, (self._period_s or 0.0) / 3)))
+            self._stop.wait(self.wait_s(monotonic()))
+
+
+def entity_of(gpu: GpuStatic) -> Entity | None:
+    """As whom an exporter knows a GPU; None for a MIG device whose GPU instance is not known."""
+    if gpu.mig_parent is None:
+        return gpu.uuid, None
+    instance = (gpu.mig_instance or "").partition("/")[0]
+    return (gpu.mig_parent, int(instance)) if instance.isdigit() else None
 
 
 class DcgmExporter:
-    """The rung of one whole GPU."""
+    """The rung of one GPU, or of one MIG device: then the values cover its whole GPU instance."""
 
-    def __init__(self, exporter: Exporter, uuid: str) -> None:
+    def __init__(self, exporter: Exporter, entity: Entity) -> None:
         self._exporter = exporter
-        self._uuid = uuid
+        self._entity = entity
 
     @property
     def name(self) -> Literal["dcgm-exporter"]:
         return "dcgm-exporter"
 
     def read(self, now: float) -> Activity | Waiting:
-        return self._exporter.activity(self._uuid, now)
+        return self._exporter.activity(self._entity, now)
 
     def close(self) -> None:
         """Nothing of this GPU is held: the exporter is shared, and stopped by who made it."""

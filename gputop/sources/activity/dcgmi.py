@@ -12,12 +12,13 @@ import re
 import signal
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from time import monotonic
 from typing import Literal
 
 from gputop.model.metrics import GPU_METRICS
+from gputop.model.snapshot import GpuStatic
 from gputop.sources.activity.ladder import Activity, RungFailed, Waiting
 from gputop.sources.leash import leashed
 from gputop.sources.nvml_errors import printable
@@ -40,6 +41,19 @@ LONGEST_LINE = 4096
 KILL_AFTER_S = 0.1
 FIX = "start the host engine (sudo systemctl start nvidia-dcgm), or use dcgm-exporter"
 NOT_INSTALLED = "dcgmi is not installed"
+INSTANCE = "dcgmi dmon watches whole GPUs, and numbers MIG instances in a way of its own"
+ALONE_FIX = "end what else profiles: ncu, nsys, or a dcgm-exporter with a host engine of its own"
+NO_COUNTERS_FIX = "none here: DCGM counts on data-centre GPUs from Volta on"
+FIXES = (
+    ("running as root", "run the host engine (nv-hostengine) as root"),
+    ("running as non", "run the host engine (nv-hostengine) as root"),
+    ("Profiling module returned", ALONE_FIX),
+    ("resource is in use", ALONE_FIX),
+    ("not supported for this group", NO_COUNTERS_FIX),
+    ("not currently loaded", NO_COUNTERS_FIX),
+    ("N/A", "dcgmi profile --resume, if profiling is paused"),
+)
+"""What dcgmi says (errorString in dcgm_structs.c, DeviceMonitor.cpp) → what would help, where it is not FIX."""
 
 _ID = re.compile(r"^\|\s*(\d+)\s*\|")
 _UUID = re.compile(r"Device UUID:\s*(GPU-[0-9A-Fa-f-]+)")
@@ -73,6 +87,17 @@ def parse_row(line: str) -> tuple[int, dict[str, float]] | None:
     return int(words[1]), values
 
 
+def fix_for(trouble: str) -> str:
+    """What would help against a trouble of dcgmi, in its own words."""
+    return next((fix for words, fix in FIXES if words in trouble), FIX)
+
+
+def _said(lines: Iterable[str]) -> str:
+    """What a program that failed had to say: its last error, or else its first line."""
+    spoken = [words[:200] for line in lines if (words := printable(line))]
+    return next((words for words in reversed(spoken) if words.startswith("Error")), spoken[0] if spoken else "nothing")
+
+
 class Dmon:
     """One ``dcgmi dmon``, shared by all GPUs of the machine. Nothing is started before the first ``activity``."""
 
@@ -88,6 +113,7 @@ class Dmon:
         self._process: subprocess.Popen[bytes] | None = None
         self._uuids: Mapping[int, str] = {}
         self._rows: dict[str, tuple[float, dict[str, float]]] = {}
+        self._blank: set[str] = set()
         self._began: float | None = None
         self._trouble: str | None = None
         self._given_up = False
@@ -103,9 +129,9 @@ class Dmon:
     def newest(self, uuid: str, now: float) -> Activity | Waiting:
         """As ``activity``, without starting anything."""
         if self._given_up:
-            raise RungFailed(f"dcgmi: {self._trouble}", True, FIX)
+            raise RungFailed(f"dcgmi: {self._trouble}", True, fix_for(self._trouble or ""))
         if self._trouble is not None:
-            raise RungFailed(f"dcgmi: {self._trouble}", False, FIX)
+            raise RungFailed(f"dcgmi: {self._trouble}", False, fix_for(self._trouble))
         if self._uuids and uuid not in self._uuids.values():
             raise RungFailed("dcgmi does not know this GPU", False, FIX)
         row = self._rows.get(uuid)
@@ -113,7 +139,8 @@ class Dmon:
             # The first rows are N/A, before DCGM has two samples.
             if self._began is None or now - self._began <= DISCOVERY_S + self._silent_s:
                 return Waiting("waiting for the first value of dcgmi")
-            raise RungFailed(f"dcgmi has given no value for {now - self._began:.0f} s", False, FIX)
+            why = "only N/A" if uuid in self._blank else "no value"
+            raise RungFailed(f"dcgmi has given {why} for {now - self._began:.0f} s", False, fix_for(why))
         t, ratios = row
         if now - t > self._silent_s:
             raise RungFailed(f"dcgmi has said nothing for {now - t:.0f} s", False, FIX)
@@ -128,7 +155,8 @@ class Dmon:
             else:
                 missing[key] = f"dcgmi gives an impossible value ({value:g})"
         if "sm_active_pct" not in values:
-            raise RungFailed(f"SM activity: {missing['sm_active_pct']}", False, FIX)
+            why = f"SM activity: {missing['sm_active_pct']}"
+            raise RungFailed(why, False, fix_for(why))
         return Activity(values, missing, self._delay_ms / 1000, t)
 
     def discover(self) -> Mapping[int, str]:
@@ -142,8 +170,8 @@ class Dmon:
             self._end()
         uuids = parse_discovery(output)
         if not uuids:
-            said = next((printable(line) for line in output.splitlines() if line.strip()), "nothing")
-            raise RungFailed(f"`dcgmi discovery -l` names no GPU: {said[:200]}", False, FIX)
+            said = _said(output.splitlines())
+            raise RungFailed(f"`dcgmi discovery -l` names no GPU: {said}", False, fix_for(said))
         return uuids
 
     def stop(self) -> None:
@@ -161,7 +189,8 @@ class Dmon:
     def _watch(self) -> None:
         """One run of dmon, to its end; why it ended is ``_trouble``."""
         try:
-            self._uuids = self._uuids or self.discover()
+            # Asked each time: DCGM's numbers hold for as long as its host engine lives.
+            self._uuids = self.discover()
             process = self._start(["dmon", "-e", ",".join(FIELDS), "-d", str(self._delay_ms)])
         except FileNotFoundError:
             self._trouble, self._given_up = NOT_INSTALLED, True
@@ -191,6 +220,8 @@ class Dmon:
                 self._trouble = None
                 if "sm_active_pct" in row[1] or uuid in self._rows:
                     self._rows[uuid] = monotonic(), row[1]
+                else:
+                    self._blank.add(uuid)
         return said
 
     def _start(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
@@ -224,18 +255,20 @@ class Dmon:
 
 
 class Dcgmi:
-    """The rung of one whole GPU."""
+    """The rung of one whole GPU; of a MIG instance it only says why there is nothing."""
 
-    def __init__(self, dmon: Dmon, uuid: str) -> None:
+    def __init__(self, dmon: Dmon, gpu: GpuStatic) -> None:
         self._dmon = dmon
-        self._uuid = uuid
+        self._gpu = gpu
 
     @property
     def name(self) -> Literal["dcgmi"]:
         return "dcgmi"
 
     def read(self, now: float) -> Activity | Waiting:
-        return self._dmon.activity(self._uuid, now)
+        if self._gpu.mig_parent is not None:
+            raise RungFailed(INSTANCE, forever=True)
+        return self._dmon.activity(self._gpu.uuid, now)
 
     def close(self) -> None:
         """Nothing of this GPU is held: the process is shared, and stopped by who made it."""

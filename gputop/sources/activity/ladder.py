@@ -1,7 +1,8 @@
 """Chooses, for one GPU, the best source of SM activity that works now.
 
 A rung says what it measured, that it is still collecting, or that it failed and why. The ladder counts failures,
-steps down after three and looks up again after a minute. It knows no rung's workings and never blends two of them.
+steps down after three and looks up again after a minute, while the rung below goes on: only a value leads up again.
+It knows no rung's workings and never blends two of them.
 """
 
 from __future__ import annotations
@@ -32,14 +33,15 @@ ACTIVITY_KEYS = (
 class Activity(Struct, frozen=True):
     """What a rung measured: ``t`` is the monotonic time of the value, ``window_s`` what it is the mean over.
 
-    Both are None where the rung cannot know them. ``values`` and ``missing`` are by catalogue key; ``values`` always
-    holds ``sm_active_pct``.
+    Both are None where the rung cannot know them. ``values`` and ``missing`` are by catalogue key. A rung that measures
+    other counters but not ``sm_active_pct`` says why under ``missing``; ``fix`` is what would help.
     """
 
     values: Mapping[str, float]
     missing: Mapping[str, str]
     window_s: float | None
     t: float | None
+    fix: str = ""
 
 
 class Waiting(Struct, frozen=True):
@@ -73,7 +75,7 @@ class Rung(Protocol):
 
 
 class Standing(Struct, frozen=True):
-    """Where the ladder stands: the rung in use (None below all), its value or None, and why there is none."""
+    """Where the ladder stands: the rung in use (None below all), its values or None, and why SM is not among them."""
 
     source: SmSource | None
     activity: Activity | None = None
@@ -83,6 +85,8 @@ class Standing(Struct, frozen=True):
 class _Step(Struct):
     rung: Rung
     delivered: bool = False
+    fallen: bool = False
+    """Whether it was left after failures; it is then not waited for before it gives a value again."""
     bad: int = 0
     retry_at: float = -inf
     reason: str = ""
@@ -96,7 +100,11 @@ class Ladder:
         self._steps = [_Step(rung) for rung in rungs]
 
     def read(self, now: float) -> Standing:
-        """Ask the rungs from the top and stop at the first that stands."""
+        """Ask the rungs from the top and stop at the first that measures SM activity, or may do so in a moment.
+
+        Counters without SM activity are what is left when no rung below has it either.
+        """
+        partly: tuple[SmSource, Activity] | None = None
         for step in self._steps:
             if now < step.retry_at:
                 continue
@@ -111,14 +119,22 @@ class Ladder:
                     continue
                 return Standing(step.rung.name, None, failure.reason)
             if isinstance(got, Activity):
-                step.delivered, step.bad, step.reason, step.fix = True, 0, "", ""
-                return Standing(step.rung.name, got)
+                step.delivered, step.fallen, step.bad = True, False, 0
+                step.reason, step.fix = got.missing.get("sm_active_pct", ""), got.fix
+                if not step.reason:
+                    return Standing(step.rung.name, got)
+                partly = partly or (step.rung.name, got)
+                continue
             if got.looking:
                 continue
             # After a failure a rung that only collects is still bad: it has dropped its pair and given no value.
-            if step.bad and self._still_bad(step, now):
+            if (step.bad or step.fallen) and self._still_bad(step, now):
                 continue
-            return Standing(step.rung.name, None, step.reason or got.reason)
+            if partly is None or step.delivered:
+                return Standing(step.rung.name, None, step.reason or got.reason)
+        if partly is not None:
+            name, activity = partly
+            return Standing(name, activity, "; ".join(filter(None, (activity.missing["sm_active_pct"], activity.fix))))
         return Standing(None, None, self._why())
 
     def close(self) -> None:
@@ -126,11 +142,12 @@ class Ladder:
             step.rung.close()
 
     def _still_bad(self, step: _Step, now: float) -> bool:
-        """Count a tick without a value; whether to look further down now. A rung that never stood is not waited for."""
+        """Count a tick without a value; whether to look further down now. Who does not stand is not waited for."""
         step.bad += 1
         if step.bad < BAD_TICKS:
-            return not step.delivered
+            return step.fallen or not step.delivered
         step.bad, step.retry_at = 0, now + PROBE_AGAIN_S
+        step.fallen = step.delivered
         return True
 
     def _why(self) -> str:

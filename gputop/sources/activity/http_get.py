@@ -1,0 +1,97 @@
+"""One GET of a small text, with every bound set: time, size, no redirects, no proxies, no compression."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+from gputop.sources.base import UsageError
+from gputop.sources.nvml_errors import printable
+
+MOST_BYTES = 4 << 20
+LONGEST_S = 3.0
+"""An answer that drips in for longer is given up, even if no single wait was too long."""
+_PIECE = 1 << 16
+_LONGEST_WORDS = 120
+
+
+def get(url: str, timeout_s: float) -> str:
+    """The body of one GET, at most 4 MiB; ``timeout_s`` bounds each wait, ``LONGEST_S`` the whole body.
+
+    Goes to the host of the address and to no other: the environment's proxies are not asked and redirects not followed.
+    A user and password in the address are sent as basic authentication. Raises OSError, and ValueError for what cannot
+    be metrics; their texts are printable and hold nothing of the body.
+    """
+    # Imported here: they cost more than everything else of this rung, and most machines never get so far.
+    from http.client import HTTPConnection, HTTPException, HTTPSConnection
+    from urllib.parse import unquote, urlsplit
+
+    parts = urlsplit(url)
+    kind, port = (HTTPSConnection, 443) if parts.scheme == "https" else (HTTPConnection, 80)
+    headers = {"Accept": "text/plain", "Accept-Encoding": "identity", "Connection": "close"}
+    if parts.username is not None:
+        headers["Authorization"] = _basic(unquote(parts.username), unquote(parts.password or ""))
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    connection = kind(parts.hostname or "", parts.port or port, timeout=timeout_s)
+    try:
+        connection.request("GET", target, headers=headers)
+        response = connection.getresponse()
+        if response.status != 200:
+            redirect = ", and redirects are not followed" if 300 <= response.status < 400 else ""
+            raise ValueError(f"answers {response.status} {_words(response.reason)}".rstrip() + redirect)
+        encoding = response.getheader("Content-Encoding", "identity")
+        if encoding.strip().lower() != "identity":
+            raise ValueError(f"answers in {_words(encoding)}, which was not asked for")
+        declared = response.length
+        body = bytearray()
+        deadline = monotonic() + LONGEST_S
+        while (declared is None or len(body) < declared) and (piece := response.read1(_PIECE)):
+            body += piece
+            if len(body) > MOST_BYTES:
+                raise ValueError(f"answers with more than {MOST_BYTES >> 20} MiB")
+            if monotonic() > deadline:
+                raise ValueError(f"takes more than {LONGEST_S:.0f} s for one answer")
+    except HTTPException as error:
+        raise ValueError(f"does not speak HTTP ({type(error).__name__})") from error
+    finally:
+        connection.close()
+    if declared is not None and len(body) < declared:
+        raise ValueError("breaks off in the middle of its answer")
+    return body.decode(errors="replace")
+
+
+def checked(url: str) -> str:
+    """The address, if it is one. Raises UsageError, which says what an address looks like."""
+    from urllib.parse import urlsplit
+
+    shown = without_password(url)
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        good = False
+    if not good or not url.isascii() or not url.isprintable() or " " in url:
+        raise UsageError(f"--dcgm-url {shown}: give an address like http://localhost:9400/metrics")
+    return url
+
+
+def without_password(url: str) -> str:
+    """The address as it may be shown and recorded."""
+    scheme, separator, rest = printable(url).partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
+
+
+def trouble(error: OSError | ValueError) -> str:
+    """What went wrong, in words fit for the screen."""
+    words = error.strerror if isinstance(error, OSError) else None
+    return _words(words or str(error)) or type(error).__name__
+
+
+def _words(text: str) -> str:
+    return printable(text)[:_LONGEST_WORDS]
+
+
+def _basic(user: str, password: str) -> str:
+    from base64 import b64encode
+
+    return "Basic " + b64encode(f"{user}:{password}".encode()).decode()
