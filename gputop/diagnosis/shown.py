@@ -150,7 +150,9 @@ def _notes(s: Signals, told: Told, rule: Rule) -> tuple[str, ...]:
     if s.flag is not None and rule.id in STARVED_IDS:
         notes = (*notes, f"also busy but not working ({s.flag}): util {pct(s.u)}, SM {pct(s.sm)}")
     if s.sm_off is not None:
-        notes = (*notes, f"A/B n/a: {s.sm_off}")
+        # Where the evidence says it with the remedy, the note need not repeat that.
+        said = any(s.sm_off in line for line in told.evidence)
+        notes = (*notes, f"A/B n/a: {s.sm_off.partition('; ')[0] if said else s.sm_off}")
     if not s.util_known:
         return (*notes, "util is not measured on a MIG instance: A/B and starvation are not judged")
     if s.idle < IDLE_PCT or s.quiet or s.n < s.least:

@@ -32,8 +32,9 @@ def dump(
     """Write the frames of a recording from ``begin`` to ``end`` (Unix seconds, included); how many frames it were.
 
     CSV has one row a GPU and frame. JSON has one object a line: without ``columns`` the whole snapshot as ``once``
-    gives it, with changes of the SM source among its events; else one object a GPU and frame. ``columns`` are catalogue keys of a GPU, and of the host after
-    ``host.``; ``gpus`` are indices. Raises RecordingError, and ValueError for a column or GPU that does not exist.
+    gives it, with changes of the SM source among its events; else one object a GPU and frame. ``columns`` are catalogue
+    keys of a GPU, and of the host after ``host.``; ``gpus`` are indices. Raises RecordingError, and ValueError for a
+    column or GPU that does not exist.
     """
     chosen = None if columns is None else _known_columns(columns)
     recording = Recording(path)

@@ -28,7 +28,7 @@ def header(frame: Frame, view: View, width: int) -> Row:
     if view.demo:
         parts.append((-1, "SIMULATED", "level.info|bar"))
     if not wide:
-        words = words.replace("measured · ", "").replace("SM not measured", "SM n/a").replace(" s avg", " s")
+        words = words.replace("SM not measured", "SM n/a").replace("measured · ", "").replace(" s avg", " s")
     parts.append((1, words, f"{style}|bar"))
     if width >= 120:
         parts.append((5, f"every {snapshot.interval_s:.1f} s", "dim|bar"))

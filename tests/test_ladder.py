@@ -1,0 +1,113 @@
+"""Which source of SM activity is used when several could be: one at a time, the best that works, never two blended."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import pytest
+
+from gputop.sources.activity.ladder import PROBE_AGAIN_S, Activity, Ladder, RungFailed, Standing, Waiting
+
+Answer = Activity | Waiting | RungFailed
+
+COLLECTING = Waiting("collecting")
+LOOKING = Waiting("asking", looking=True)
+
+
+def sm(value: float) -> Activity:
+    return Activity({"sm_active_pct": value}, {}, 1.0, 0.0)
+
+
+def partly(dram: float = 20.0) -> Activity:
+    return Activity({"dram_active_pct": dram}, {"sm_active_pct": "no SM here"}, 30.0, 0.0, "switch it on")
+
+
+class Rung:
+    """Answers from a list, the last one for ever."""
+
+    def __init__(self, name: str, *answers: Answer) -> None:
+        self._name = name
+        self._answers = list(answers)
+        self.asked: list[float] = []
+
+    @property
+    def name(self) -> Any:
+        return self._name
+
+    def read(self, now: float) -> Activity | Waiting:
+        self.asked.append(now)
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, RungFailed):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        self._answers.clear()
+
+
+def seen(ladder: Ladder, *times: float) -> list[tuple[str | None, float | None]]:
+    """Source and SM activity at each time."""
+    found = []
+    for now in times:
+        standing = ladder.read(now)
+        values = {} if standing.activity is None else standing.activity.values
+        found.append((standing.source, values.get("sm_active_pct")))
+    return found
+
+
+def test_a_rung_that_only_looks_leaves_the_choice_to_the_next() -> None:
+    ladder = Ladder([Rung("dcgm-exporter", LOOKING, RungFailed("absent", True)), Rung("dcgmi", sm(5.0))])
+    assert seen(ladder, 1.0, 2.0) == [("dcgmi", 5.0)] * 2
+
+
+def test_a_rung_below_is_not_touched_while_the_one_above_collects_for_the_first_time() -> None:
+    below = Rung("dcgm-exporter", sm(5.0))
+    assert seen(Ladder([Rung("gpm", COLLECTING, sm(1.0)), below]), 0.0, 1.0) == [("gpm", None), ("gpm", 1.0)]
+    assert below.asked == []
+
+
+def test_the_rung_below_goes_on_while_the_one_above_is_tried_again() -> None:
+    """GPM needs two samples before it has a value again: no hole and no switch to and fro each minute."""
+    failed = RungFailed("GPM: timed out")
+    above = Rung("gpm", sm(1.0), failed, failed, failed, COLLECTING, failed, failed, COLLECTING, sm(2.0))
+    ladder = Ladder([above, Rung("dcgm-exporter", sm(5.0))])
+    assert seen(ladder, 0, 1, 2, 3, 4) == [
+        ("gpm", 1.0), ("gpm", None), ("gpm", None), ("dcgm-exporter", 5.0), ("dcgm-exporter", 5.0),
+    ]  # fmt: skip
+    assert len(above.asked) == 4
+    first = 3 + PROBE_AGAIN_S
+    assert seen(ladder, first, first + 1, first + 2, first + 3) == [("dcgm-exporter", 5.0)] * 4
+    assert len(above.asked) == 7
+    second = first + 2 + PROBE_AGAIN_S
+    assert seen(ladder, second, second + 1) == [("dcgm-exporter", 5.0), ("gpm", 2.0)]
+
+
+@pytest.mark.parametrize("below", [COLLECTING, LOOKING, RungFailed("refused"), RungFailed("absent", True)])
+def test_counters_without_sm_activity_are_used_where_nothing_below_measures_it(below: Answer) -> None:
+    ladder = Ladder([Rung("gpm", RungFailed("no GPM", True)), Rung("dcgm-exporter", partly()), Rung("dcgmi", below)])
+    assert ladder.read(0.0) == Standing("dcgm-exporter", partly(), "no SM here; switch it on")
+
+
+def test_sm_activity_from_below_goes_before_counters_without_it_from_above() -> None:
+    ladder = Ladder([Rung("dcgm-exporter", partly()), Rung("dcgmi", COLLECTING, sm(5.0), COLLECTING, sm(6.0))])
+    assert seen(ladder, 0, 1, 2, 3) == [("dcgm-exporter", None), ("dcgmi", 5.0), ("dcgmi", None), ("dcgmi", 6.0)]
+    assert ladder.read(4.0).activity == sm(6.0)
+
+
+def test_an_exporter_whose_sm_activity_was_switched_on_is_used_at_once() -> None:
+    ladder = Ladder([Rung("dcgm-exporter", partly(), sm(5.0))])
+    assert seen(ladder, 0, 1) == [("dcgm-exporter", None), ("dcgm-exporter", 5.0)]
+    assert ladder.read(2.0).reason is None
+
+
+def test_all_reasons_are_told_with_the_most_specific_remedy() -> None:
+    ladder = Ladder(
+        [
+            Rung("gpm", RungFailed("no GPM", True, "use DCGM")),
+            Rung("dcgm-exporter", RungFailed("no exporter", True)),
+            Rung("dcgmi", RungFailed("refused", True, "start it")),
+        ]
+    )
+    assert ladder.read(0.0).reason == "no GPM, no exporter, refused; start it"
+    assert ladder.read(inf).source is None
