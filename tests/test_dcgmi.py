@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from gputop.sources.activity.dcgmi import Dmon, parse_discovery, parse_row
+from gputop.model.snapshot import GpuStatic
+from gputop.sources.activity.dcgmi import Dcgmi, Dmon, parse_discovery, parse_row
 from gputop.sources.activity.ladder import Activity, RungFailed, Waiting
 from gputop.sources.procfs import parse_stat
 from tests.dcgm.exporter import exporting
@@ -101,7 +102,16 @@ def test_gpus_are_found_by_uuid_because_dcgm_counts_them_otherwise() -> None:
         ("GPU 0     nan          inf          N/A          0.5", (0, (None, None, None, 0.5))),
         ("#Entity   SMACT        SMOCC        TENSO        DRAMA", None),
         ("ID", None),
+        ("# Entity  SMACT  SMOCC  TENSO  DRAMA", None),
+        ("      Id", None),
+        ("   GPU 1  0.375  0.120  0.050  0.250", (1, (0.375, 0.12, 0.05, 0.25))),
+        ("GPU 0     140737488355328.000 0.1 0.1 0.1", (0, (140737488355328.0, 0.1, 0.1, 0.1))),
         ("GPU-I 0   0.1 0.1 0.1 0.1", None),
+        (" GPU-I 0  0.1 0.1 0.1 0.1", None),
+        ("GPU-CI 0  0.1 0.1 0.1 0.1", None),
+        ("vGPU 0    0.1 0.1 0.1 0.1", None),
+        ("Switch 0  0.1 0.1 0.1 0.1", None),
+        ("Error setting watches. Result: 0.1 0.1", None),
         ("GPU x     0.1 0.1 0.1 0.1", None),
         ("GPU ²     0.1 0.1 0.1 0.1", None),
         ("GPU 0     0.1 0.1", None),
@@ -147,11 +157,52 @@ def test_a_dmon_that_ends_is_started_three_times_again_and_no_more(host: Host, d
     assert len(host.started("discovery")) == 4
 
 
-def test_a_host_engine_that_does_not_run_is_named_with_the_fix(host: Host, dmon: Dmon) -> None:
-    host.does("refuses")
+def test_columns_as_dcgm_2_prints_them_are_read_and_its_instances_are_nobodys(host: Host, dmon: Dmon) -> None:
+    host.does("old")
+    assert until(dmon, lambda got: isinstance(got, Activity)).values["sm_active_pct"] == 37.5
+    other = dmon.newest(uuid_of(1), time.monotonic())
+    assert isinstance(other, Activity)
+    assert other.values["sm_active_pct"] == pytest.approx(88.8)
+
+
+@pytest.mark.parametrize(
+    ("does", "said", "fix"),
+    [
+        ("alone", "Host engine connection invalid/disconnected", "nvidia-dcgm"),
+        ("refuses: Unable to watch one or more of the requested fields because doing so requires the host engine to be "
+         "running as root.", "running as root", "as root"),
+        ("refuses: The third-party Profiling module returned an unrecoverable error", "third-party", "end what else"),
+        ("refuses: -35: The requested operation could not be completed because the affected resource is in use",
+         "resource is in use", "end what else"),
+        ("refuses: -33: This request is serviced by a module of DCGM that is not currently loaded", "-33", "Volta"),
+        ("refuses: Profiling is not supported for this group of GPUs or GPU", "not supported", "Volta"),
+        ("refuses: [2Jgone", "Result: [2Jgone", "nvidia-dcgm"),
+    ],
+)  # fmt: skip
+def test_what_dcgmi_says_is_told_with_what_would_help(
+    host: Host, dmon: Dmon, does: str, said: str, fix: str
+) -> None:
+    host.does(does)
     failure = until(dmon, lambda got: isinstance(got, RungFailed))
-    assert "Host engine is not running" in failure.reason
-    assert "nvidia-dcgm" in failure.fix
+    assert said in failure.reason
+    assert fix in failure.fix
+    assert failure.reason.isprintable()
+
+
+def test_profiling_that_is_paused_gives_only_na_and_is_said_to(host: Host, dmon: Dmon) -> None:
+    host.does("paused")
+    until(dmon, lambda _: uuid_of(0) in dmon.blank)
+    with pytest.raises(RungFailed, match="has given only N/A for") as failure:
+        dmon.newest(uuid_of(0), time.monotonic() + 60.0)
+    assert "dcgmi profile --resume" in failure.value.fix
+
+
+def test_a_mig_instance_is_told_why_dcgmi_has_nothing_of_it(host: Host, dmon: Dmon) -> None:
+    instance = GpuStatic(1, "MIG-1", "A100 MIG 1g.10gb", mig_parent=uuid_of(0), mig_instance="7/0")
+    with pytest.raises(RungFailed, match="numbers MIG instances in a way of its own") as failure:
+        Dcgmi(dmon, instance).read(0.0)
+    assert failure.value.forever
+    assert host.started("discovery") == []
 
 
 def test_a_hung_dmon_is_not_waited_for_and_killed_with_its_children(host: Host, dmon: Dmon) -> None:

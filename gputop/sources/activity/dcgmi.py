@@ -113,7 +113,8 @@ class Dmon:
         self._process: subprocess.Popen[bytes] | None = None
         self._uuids: Mapping[int, str] = {}
         self._rows: dict[str, tuple[float, dict[str, float]]] = {}
-        self._blank: set[str] = set()
+        self.blank: set[str] = set()
+        """UUIDs of GPUs that have rows, but never had a value."""
         self._began: float | None = None
         self._trouble: str | None = None
         self._given_up = False
@@ -139,7 +140,7 @@ class Dmon:
             # The first rows are N/A, before DCGM has two samples.
             if self._began is None or now - self._began <= DISCOVERY_S + self._silent_s:
                 return Waiting("waiting for the first value of dcgmi")
-            why = "only N/A" if uuid in self._blank else "no value"
+            why = "only N/A" if uuid in self.blank else "no value"
             raise RungFailed(f"dcgmi has given {why} for {now - self._began:.0f} s", False, fix_for(why))
         t, ratios = row
         if now - t > self._silent_s:
@@ -221,7 +222,7 @@ class Dmon:
                 if "sm_active_pct" in row[1] or uuid in self._rows:
                     self._rows[uuid] = monotonic(), row[1]
                 else:
-                    self._blank.add(uuid)
+                    self.blank.add(uuid)
         return said
 
     def _start(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
