@@ -204,12 +204,13 @@ def test_an_exporter_that_died_is_believed_until_new_values_were_due() -> None:
         source.newest(WHOLE, 106.0)
 
 
-def test_values_of_unknown_age_are_not_kept_when_the_exporter_dies() -> None:
-    source = exporter(body(0.1), TimeoutError("timed out"))
-    source.scrape(0.0)
-    source.scrape(1.0)
+@pytest.mark.parametrize("answers", [[body(0.1)], [body(0.1), body(0.2)]])
+def test_values_that_hold_for_an_unknown_time_are_not_kept_when_the_exporter_dies(answers: list[str]) -> None:
+    source = exporter(*answers, TimeoutError("timed out"))
+    for now in range(len(answers) + 1):
+        source.scrape(float(now))
     with pytest.raises(RungFailed, match="timed out"):
-        source.newest(WHOLE, 1.0)
+        source.newest(WHOLE, 2.0)
 
 
 def test_a_fetch_that_never_returns_makes_its_values_old_too() -> None:

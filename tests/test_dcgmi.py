@@ -179,9 +179,7 @@ def test_columns_as_dcgm_2_prints_them_are_read_and_its_instances_are_nobodys(ho
         ("refuses: [2Jgone", "Result: [2Jgone", "nvidia-dcgm"),
     ],
 )  # fmt: skip
-def test_what_dcgmi_says_is_told_with_what_would_help(
-    host: Host, dmon: Dmon, does: str, said: str, fix: str
-) -> None:
+def test_what_dcgmi_says_is_told_with_what_would_help(host: Host, dmon: Dmon, does: str, said: str, fix: str) -> None:
     host.does(does)
     failure = until(dmon, lambda got: isinstance(got, RungFailed))
     assert said in failure.reason
@@ -220,6 +218,17 @@ def test_values_that_are_no_longer_renewed_are_not_believed(host: Host, dmon: Dm
     got = until(dmon, lambda got: isinstance(got, Activity))
     with pytest.raises(RungFailed, match="has said nothing for 60 s"):
         dmon.newest(uuid_of(0), got.t + 60.4)
+
+
+def test_a_dmon_that_nobody_asks_any_more_lets_the_profiling_unit_go(
+    host: Host, dmon: Dmon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gputop.sources.activity.dcgmi.UNUSED_S", 0.3)
+    until(dmon, lambda got: isinstance(got, Activity))
+    (first,) = host.started("dmon")
+    assert is_gone(first)
+    assert until(dmon, lambda got: isinstance(got, Activity)).values["sm_active_pct"] == 37.5
+    assert len(host.started("dmon")) == 2
 
 
 def test_without_the_program_it_is_given_up_at_once() -> None:

@@ -56,9 +56,12 @@ def seen(ladder: Ladder, *times: float) -> list[tuple[str | None, float | None]]
     return found
 
 
-def test_a_rung_that_only_looks_leaves_the_choice_to_the_next() -> None:
-    ladder = Ladder([Rung("dcgm-exporter", LOOKING, RungFailed("absent", True)), Rung("dcgmi", sm(5.0))])
-    assert seen(ladder, 1.0, 2.0) == [("dcgmi", 5.0)] * 2
+def test_nothing_below_is_begun_while_it_is_looked_whether_a_rung_exists() -> None:
+    below = Rung("dcgmi", sm(5.0))
+    ladder = Ladder([Rung("dcgm-exporter", LOOKING, RungFailed("absent", True)), below])
+    assert seen(ladder, 1.0) == [(None, None)]
+    assert below.asked == []
+    assert seen(ladder, 2.0) == [("dcgmi", 5.0)]
 
 
 def test_a_rung_below_is_not_touched_while_the_one_above_collects_for_the_first_time() -> None:

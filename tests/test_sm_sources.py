@@ -1,4 +1,4 @@
-"""A change of the source of SM activity: the line breaks and the place is marked, live, recorded, replayed and dumped."""
+"""A change of the source of SM activity: the line breaks, and the place is marked, recorded, replayed and dumped."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def sample(kind: str, sm: float) -> GpuSample:
         given: dict[str, Any] = {"sm": None, "sm_source": "dcgm-exporter", "sm_window_s": 30.0, "sm_age_s": 12.0}
         return gpu(util=97.0, sm_reason=f"dcgm-exporter exports no SM activity; {FIX}", **given)
     if kind in ("bound", "none"):
-        nothing = dict.fromkeys(("sm", "tensor_active_pct", "dram"))
+        nothing: dict[str, Any] = dict.fromkeys(("sm", "tensor_active_pct", "dram"))
         high = 97.0 if kind == "bound" else None
         return gpu(util=97.0, sm_source=kind, sm_high_pct=high, sm_reason="no counter", sm_window_s=None, **nothing)
     return gpu(util=97.0, sm=sm, sm_source=kind, sm_window_s=30.0 if kind == "dcgm-exporter" else 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,7 +19,7 @@ def row(name: str, value: float, uuid: str, **labels: str) -> str:
 
 
 class SmallExporter:
-    """``text`` is the body of the next answer, ``status`` its status; ``asked`` counts the answers.
+    """``text`` is the body of the next answer, ``status`` its status, given after ``delay_s``; ``asked`` counts them.
 
     Each answer has an energy of its own, as from an exporter that measures anew for every scrape, unless ``frozen``.
     """
@@ -26,12 +27,15 @@ class SmallExporter:
     def __init__(self, text: str) -> None:
         self.text = text
         self.status = 200
+        self.delay_s = 0.0
         self.frozen = False
         self.asked = 0
         self.url = ""
 
     def body(self) -> bytes:
-        energy = "" if self.frozen else row("DEV_TOTAL_ENERGY_CONSUMPTION", self.asked, "GPU-elsewhere")
+        if self.frozen:
+            return self.text.encode()
+        energy = row("DEV_TOTAL_ENERGY_CONSUMPTION", self.asked, "GPU-elsewhere")
         return f"{self.text}{energy}".encode()
 
 
@@ -43,6 +47,7 @@ def exporting(text: str, port: int = 0) -> Iterator[SmallExporter]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             exporter.asked += 1
+            time.sleep(exporter.delay_s)
             self.send_response(exporter.status)
             self.end_headers()
             self.wfile.write(exporter.body())

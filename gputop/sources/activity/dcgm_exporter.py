@@ -159,8 +159,8 @@ class Exporter:
         seen_at = self._first_at if pace.changed_at is None else pace.changed_at
         age, period_s = now - seen_at, pace.period_s or USUAL_PERIOD_S
         why = self._trouble
-        # Of values that were never seen to change, nobody knows how old they were.
-        if why is not None and (pace.changed_at is None or age > max(LEAST_PATIENCE_S, MISSED_PERIODS * period_s)):
+        # Before it is known how often values are renewed, nobody can tell for how long the last ones hold.
+        if why is not None and (pace.period_s is None or age > max(LEAST_PATIENCE_S, MISSED_PERIODS * period_s)):
             raise RungFailed(f"{self._called}: {why}")
         patience = max(LEAST_PATIENCE_S, REPEATED_PERIODS * period_s)
         if age > (patience if exported.others is not None else max(patience, IDLE_PATIENCE_S)):

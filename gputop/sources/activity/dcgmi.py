@@ -37,6 +37,8 @@ DISCOVERY_S = 5.0
 """How long ``dcgmi discovery`` may take."""
 SILENT_S = 5.0
 """A dmon that has printed no row of a GPU for so long, and for ten intervals, is not believed any more."""
+UNUSED_S = 10.0
+"""A dmon that no GPU has asked for so long, because a better rung is back, is ended: it holds the profiling unit."""
 LONGEST_LINE = 4096
 KILL_AFTER_S = 0.1
 FIX = "start the host engine (sudo systemctl start nvidia-dcgm), or use dcgm-exporter"
@@ -116,15 +118,18 @@ class Dmon:
         self.blank: set[str] = set()
         """UUIDs of GPUs that have rows, but never had a value."""
         self._began: float | None = None
+        self._asked_at = 0.0
         self._trouble: str | None = None
         self._given_up = False
 
     def activity(self, uuid: str, now: float) -> Activity | Waiting:
         """The newest value of a GPU, with a thread that keeps reading from the first call on. Raises RungFailed."""
-        if self._thread is None:
-            self._began = now
-            self._thread = threading.Thread(target=self._run, name="gputop-dcgmi", daemon=True)
-            self._thread.start()
+        self._asked_at = monotonic()
+        with self._lock:
+            if self._thread is None:
+                self._began = now
+                self._thread = threading.Thread(target=self._run, name="gputop-dcgmi", daemon=True)
+                self._thread.start()
         return self.newest(uuid, now)
 
     def newest(self, uuid: str, now: float) -> Activity | Waiting:
@@ -183,9 +188,22 @@ class Dmon:
     def _run(self) -> None:
         for _ in range(1 + MOST_RESTARTS):
             self._watch()
-            if self._stop.wait(self._restart_s) or self._given_up:
+            if self._rests() or self._stop.wait(self._restart_s) or self._given_up:
                 return
         self._given_up = True
+
+    @property
+    def _unused(self) -> bool:
+        return monotonic() - self._asked_at > UNUSED_S
+
+    def _rests(self) -> bool:
+        """Whether nobody asks any more; then all is as before the first ``activity``."""
+        with self._lock:
+            if not self._unused:
+                return False
+            self._thread = self._trouble = None
+            self._rows.clear()
+            return True
 
     def _watch(self) -> None:
         """One run of dmon, to its end; why it ended is ``_trouble``."""
@@ -211,7 +229,7 @@ class Dmon:
         """Take rows until there are no more; the last line that was none."""
         assert process.stdout is not None
         said = ""
-        while line := process.stdout.readline(LONGEST_LINE):
+        while not self._unused and (line := process.stdout.readline(LONGEST_LINE)):
             text = line.decode(errors="replace")
             row = parse_row(text)
             if row is None:

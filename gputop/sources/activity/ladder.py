@@ -45,7 +45,7 @@ class Activity(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True):
-    """Nothing yet, and nothing wrong: why. ``looking`` while it is not even known whether this rung exists here."""
+    """Nothing yet, and nothing wrong: why. ``looking`` for a moment, while it is not known whether this rung exists."""
 
     reason: str
     looking: bool = False
@@ -126,7 +126,8 @@ class Ladder:
                 partly = partly or (step.rung.name, got)
                 continue
             if got.looking:
-                continue
+                # Answered in a moment, one way or the other: nothing below is begun for that, dcgmi least of all.
+                break
             # After a failure a rung that only collects is still bad: it has dropped its pair and given no value.
             if (step.bad or step.fallen) and self._still_bad(step, now):
                 continue
