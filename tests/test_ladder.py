@@ -64,6 +64,19 @@ def test_nothing_below_is_begun_while_it_is_looked_whether_a_rung_exists() -> No
     assert seen(ladder, 2.0) == [("dcgmi", 5.0)]
 
 
+def test_from_one_rung_to_the_next_is_one_step_although_the_next_must_first_be_found() -> None:
+    failed = RungFailed("GPM: timed out")
+    ladder = Ladder([Rung("gpm", sm(1.0), failed), Rung("dcgm-exporter", LOOKING, sm(5.0))])
+    assert seen(ladder, 0, 1, 2, 3, 4) == [("gpm", 1.0), *[("gpm", None)] * 3, ("dcgm-exporter", 5.0)]
+
+
+def test_a_rung_that_served_once_is_not_waited_for_when_it_is_needed_again() -> None:
+    failed = RungFailed("failed")
+    above = Rung("gpm", failed, sm(1.0), failed)
+    ladder = Ladder([above, Rung("dcgm-exporter", sm(5.0), failed)])
+    assert seen(ladder, 0, 1, 2, 3, 4) == [("dcgm-exporter", 5.0), ("gpm", 1.0), *[("gpm", None)] * 2, (None, None)]
+
+
 def test_a_rung_below_is_not_touched_while_the_one_above_collects_for_the_first_time() -> None:
     below = Rung("dcgm-exporter", sm(5.0))
     assert seen(Ladder([Rung("gpm", COLLECTING, sm(1.0)), below]), 0.0, 1.0) == [("gpm", None), ("gpm", 1.0)]

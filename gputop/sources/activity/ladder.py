@@ -84,9 +84,10 @@ class Standing(Struct, frozen=True):
 
 class _Step(Struct):
     rung: Rung
-    delivered: bool = False
-    fallen: bool = False
-    """Whether it was left after failures; it is then not waited for before it gives a value again."""
+    stands: bool = False
+    """Whether it is the one in use, and has given a value as such: only then a failure is waited out."""
+    failed: bool = False
+    """Whether it has failed since its last value: only before that it is waited for while it collects."""
     bad: int = 0
     retry_at: float = -inf
     reason: str = ""
@@ -98,12 +99,20 @@ class Ladder:
 
     def __init__(self, rungs: Sequence[Rung]) -> None:
         self._steps = [_Step(rung) for rung in rungs]
+        self._stood: SmSource | None = None
 
     def read(self, now: float) -> Standing:
         """Ask the rungs from the top and stop at the first that measures SM activity, or may do so in a moment.
 
         Counters without SM activity are what is left when no rung below has it either.
         """
+        standing = self._look(now)
+        self._stood = standing.source
+        for step in self._steps:
+            step.stands = step.stands and step.rung.name == standing.source
+        return standing
+
+    def _look(self, now: float) -> Standing:
         partly: tuple[SmSource, Activity] | None = None
         for step in self._steps:
             if now < step.retry_at:
@@ -111,7 +120,7 @@ class Ladder:
             try:
                 got = step.rung.read(now)
             except RungFailed as failure:
-                step.reason, step.fix = failure.reason, failure.fix
+                step.failed, step.reason, step.fix = True, failure.reason, failure.fix
                 if failure.forever:
                     step.retry_at = inf
                     continue
@@ -119,19 +128,22 @@ class Ladder:
                     continue
                 return Standing(step.rung.name, None, failure.reason)
             if isinstance(got, Activity):
-                step.delivered, step.fallen, step.bad = True, False, 0
+                step.stands, step.failed, step.bad = True, False, 0
                 step.reason, step.fix = got.missing.get("sm_active_pct", ""), got.fix
                 if not step.reason:
                     return Standing(step.rung.name, got)
                 partly = partly or (step.rung.name, got)
                 continue
             if got.looking:
-                # Answered in a moment, one way or the other: nothing below is begun for that, dcgmi least of all.
-                break
+                # Answered in a moment, one way or the other: nothing below is begun for that, dcgmi least of all, and
+                # what stood before is not left for the bound in between.
+                if partly is not None:
+                    break
+                return Standing(self._stood, None, self._why())
             # After a failure a rung that only collects is still bad: it has dropped its pair and given no value.
-            if (step.bad or step.fallen) and self._still_bad(step, now):
+            if step.failed and self._still_bad(step, now):
                 continue
-            if partly is None or step.delivered:
+            if partly is None or step.stands:
                 return Standing(step.rung.name, None, step.reason or got.reason)
         if partly is not None:
             name, activity = partly
@@ -146,9 +158,8 @@ class Ladder:
         """Count a tick without a value; whether to look further down now. Who does not stand is not waited for."""
         step.bad += 1
         if step.bad < BAD_TICKS:
-            return step.fallen or not step.delivered
+            return not step.stands
         step.bad, step.retry_at = 0, now + PROBE_AGAIN_S
-        step.fallen = step.delivered
         return True
 
     def _why(self) -> str:
