@@ -63,15 +63,21 @@ class SmSources:
     """Where SM activity of each GPU came from last."""
 
     def __init__(self) -> None:
-        self._last: dict[str, str] = {}
+        self._last: dict[str, str | None] = {}
 
     def switch(self, gpu: GpuSample) -> str | None:
-        """What changed with this sample, in words; None when it goes on. A lost GPU says nothing about its source."""
+        """What changed with this sample, in words; None when it goes on.
+
+        A lost GPU says nothing about its source, nor does a first sample before slower sources have answered.
+        """
         if gpu.lost_reason is not None:
             return None
-        before = self._last.get(gpu.static.uuid, gpu.sm_source)
-        self._last[gpu.static.uuid] = gpu.sm_source
-        return None if before == gpu.sm_source else f"SM source: {before} → {gpu.sm_source}"
+        uuid, now = gpu.static.uuid, gpu.sm_source
+        if uuid not in self._last:
+            self._last[uuid] = None if now in ("bound", "none") else now
+            return None
+        before, self._last[uuid] = self._last[uuid], now
+        return None if before is None or before == now else f"SM source: {before} → {now}"
 
     def forget(self, uuid: str) -> None:
         """Remember a GPU no more."""

@@ -200,7 +200,7 @@ def test_an_exporter_that_died_is_believed_until_new_values_were_due() -> None:
         source.scrape(now)
     got = measured(source.newest(WHOLE, 104.0))
     assert got.t == 60.0
-    with pytest.raises(RungFailed, match="at http://node:9400/metrics: Connection refused"):
+    with pytest.raises(RungFailed, match="at node:9400: Connection refused"):
         source.newest(WHOLE, 106.0)
 
 
@@ -324,7 +324,7 @@ def test_only_http_addresses_are_taken(url: str) -> None:
 def test_a_password_in_the_address_is_never_shown() -> None:
     source = exporter(OSError("refused"), url="http://me:secret@node:9400/metrics")
     source.scrape(0.0)
-    with pytest.raises(RungFailed, match="at http://node:9400/metrics: refused") as failure:
+    with pytest.raises(RungFailed, match="at node:9400: refused") as failure:
         source.newest(WHOLE, 0.0)
     assert "secret" not in failure.value.reason
     with pytest.raises(UsageError) as refusal:

@@ -271,6 +271,15 @@ def test_marks_of_the_user_stand_at_their_time() -> None:
     assert row.index("lr dropped") == LABEL_WIDTH + axis.column_of(T0 + 60.0) + 2
 
 
+def test_the_words_of_a_mark_close_to_now_stand_before_it() -> None:
+    monitor = Monitor()
+    for tick in range(120):
+        frame = monitor.feed(snap(tick, gpu(sm_source="gpm" if tick < 115 else "dcgm-exporter"), [train()]))
+    row = next(row for row in _text(frame, 100, 60).splitlines() if row.startswith("  marks"))
+    place = LABEL_WIDTH + axis_for(T0 + 119, 120.0, chart_width(100)).column_of(T0 + 115.0)
+    assert row[: place + 1].endswith(f" SM source: gpm → dcgm-exporter {COLOUR.sorted_up}")
+
+
 class Host(App[None]):
     """The screen alone, on one frame."""
 

@@ -165,7 +165,7 @@ def test_an_exporter_without_sm_active_gives_the_rest_and_the_line_that_mends_it
         data = json.loads(command(nvml_scenario(1, A100), exporter, "once", "--json"))["gpus"][0]
     assert (gpu["sm_source"], gpu["sm_active_pct"]) == ("dcgm-exporter", None)
     assert (gpu["tensor_active_pct"], gpu["dram_active_pct"], gpu["graphics_active_pct"]) == (30.0, 40.0, 90.0)
-    assert gpu["sm_reason"] == f"dcgm-exporter at {exporter.url} exports no SM activity; {FIX}"
+    assert gpu["sm_reason"] == f"dcgm-exporter at {exporter.place} exports no SM activity; {FIX}"
     assert gpu["unavailable"]["sm_active_pct"] == gpu["sm_reason"]
     assert (gpu["sm_low_pct"], gpu["sm_high_pct"]) == (pytest.approx(90 / 108), 90.0)
     assert {key: data[key] for key in ("sm_source", "sm_reason", "sm_active_pct", "dram_active_pct")} == {

@@ -108,6 +108,14 @@ def test_a_gpu_that_was_lost_and_came_back_has_not_changed_its_source() -> None:
     assert marks(frame) == [(4.0, "SM source: gpm → bound")]
 
 
+def test_a_source_that_answers_after_the_first_sample_has_not_changed() -> None:
+    begun = [sample("bound", 0.0), sample("dcgm-exporter", 50.0), sample("bound", 0.0), sample("gpm", 50.0)]
+    monitor = Monitor()
+    for tick, each in enumerate(begun):
+        frame = monitor.feed(snap(tick, each))
+    assert marks(frame) == [(2.0, "SM source: dcgm-exporter → bound"), (3.0, "SM source: bound → gpm")]
+
+
 @pytest.mark.parametrize(("first", "second"), [("gpm", "dcgm-exporter"), ("dcgm-exporter", "bound"), ("bound", "gpm")])
 def test_a_recording_keeps_the_change_and_a_replay_marks_it_once(tmp_path: Path, first: str, second: str) -> None:
     path = str(tmp_path / "r.jsonl.gz")
@@ -166,7 +174,8 @@ def test_counters_without_sm_activity_are_shown_with_the_remedy(width: int, heig
     screen = plain_text(main_screen(frame, View(), width, height).rows)
     assert "50 M" in screen  # WORK: DRAM over its practical peak
     assert "DRAM  40" in screen or width < 100
-    assert FIX in " ".join(screen.replace("│", " ").split())
+    assert f"for SM activity {FIX}" in screen.splitlines()[1]
+    assert FIX in " ".join(" ".join(screen.splitlines()[2:]).split())
     table = plain_text(once_rows(frame, View(), width))
     assert "SM n/a" in table and "DRAM  40" in table
     assert FIX in " ".join(table.split())

@@ -181,8 +181,11 @@ def _marks_row(series: Series, state: DetailsView, seen: list[tuple[float, str]]
         if at < len(text):
             continue
         room = following - at - 1
-        text = (
-            text.ljust(at) + shorten(f"{glyphs.sorted_up} {sanitise(words)}", max(1, room), glyphs.more)[: max(1, room)]
-        )
+        told = sanitise(words)
+        if room < len(told) + 2 <= at - len(text):
+            # Of a mark close to the next one, or to now, the words stand before it.
+            text = text.ljust(at - len(told) - 1) + f"{told} {glyphs.sorted_up}"
+            continue
+        text = text.ljust(at) + shorten(f"{glyphs.sorted_up} {told}", max(1, room), glyphs.more)[: max(1, room)]
     spans = with_cursor([(text[: axis.columns].ljust(axis.columns), "value")], series.cursor, glyphs, over_text=False)
     return Line().add("  marks", "dim").to(LABEL_WIDTH).add_all(spans).row(width)

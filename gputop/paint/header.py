@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from gputop.model.derived import lacks_sm
+from gputop.model.snapshot import GpuSample
 from gputop.monitor import Frame
 from gputop.paint.line import Line, Row
 from gputop.paint.text import clock_time, duration, sanitise, shorten, span_words
@@ -28,7 +32,7 @@ def header(frame: Frame, view: View, width: int) -> Row:
     if view.demo:
         parts.append((-1, "SIMULATED", "level.info|bar"))
     if not wide:
-        words = words.replace("SM not measured", "SM n/a").replace("measured · ", "").replace(" s avg", " s")
+        words = words.replace("SM not measured", "SM n/a").replace("measured · ", "")
     parts.append((1, words, f"{style}|bar"))
     if width >= 120:
         parts.append((5, f"every {snapshot.interval_s:.1f} s", "dim|bar"))
@@ -72,6 +76,12 @@ def _counted(names: list[str], times: str) -> str:
     return " + ".join(f"{names.count(kind)} {times} {kind}" for kind in kinds)
 
 
+def _sm_fixes(gpus: Sequence[GpuSample]) -> list[str]:
+    """What would bring SM activity where a source measures all but that: panes often have no room to say it."""
+    fixes = dict.fromkeys((gpu.sm_reason or "").partition("; ")[2] for gpu in gpus if lacks_sm(gpu))
+    return [f"for SM activity {fix}" for fix in fixes if fix]
+
+
 def summary(frame: Frame, view: View, width: int) -> Row:
     """Counts by state, and how much of the GPUs' time was not work."""
     line = Line().add(" ")
@@ -90,7 +100,7 @@ def summary(frame: Frame, view: View, width: int) -> Row:
         text = f"last {span_words(waste.recent_s)}: {count} was not work"
         if line.width + 5 + len(text) <= width:
             line.add("     ").add(text, "text")
-    for notice in frame.snapshot.notices:
+    for notice in (*frame.snapshot.notices, *_sm_fixes(frame.snapshot.gpus)):
         text = sanitise(notice)
         if line.width + 4 + 20 <= width:
             line.add("   ").add(shorten(text, width - line.width - 1), "level.yellow")

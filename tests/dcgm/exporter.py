@@ -32,6 +32,10 @@ class SmallExporter:
         self.asked = 0
         self.url = ""
 
+    @property
+    def place(self) -> str:
+        return self.url.removeprefix("http://").removesuffix("/metrics")
+
     def body(self) -> bytes:
         if self.frozen:
             return self.text.encode()

@@ -15,7 +15,7 @@ from typing import Literal
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.snapshot import GpuStatic
 from gputop.sources.activity.dcgm_text import NAMES, Entity, Exported, parse
-from gputop.sources.activity.http_get import checked, get, trouble, without_password
+from gputop.sources.activity.http_get import checked, get, place_of, trouble
 from gputop.sources.activity.ladder import Activity, RungFailed, Waiting
 from gputop.sources.activity.pace import Pace
 
@@ -51,7 +51,7 @@ class Exporter:
         """``url`` as the user gave it; None looks once at the usual place. Raises UsageError for what is no address."""
         self._url = DEFAULT_URL if url is None else checked(url)
         self._given = url is not None
-        self._called = f"dcgm-exporter at {without_password(self._url)}" if self._given else "dcgm-exporter"
+        self._called = f"dcgm-exporter at {place_of(self._url)}" if self._given else "dcgm-exporter"
         self._fetch = fetch
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()

@@ -63,7 +63,7 @@ def checked(url: str) -> str:
     """The address, if it is one. Raises UsageError, which says what an address looks like."""
     from urllib.parse import urlsplit
 
-    shown = without_password(url)
+    shown = _without_password(url)
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -74,8 +74,12 @@ def checked(url: str) -> str:
     return url
 
 
-def without_password(url: str) -> str:
-    """The address as it may be shown and recorded."""
+def place_of(url: str) -> str:
+    """Host and port of an address, which may be shown and recorded; a user and password may not."""
+    return printable(url).partition("://")[2].partition("/")[0].rpartition("@")[2]
+
+
+def _without_password(url: str) -> str:
     scheme, separator, rest = printable(url).partition("://")
     host, slash, path = rest.partition("/")
     return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
