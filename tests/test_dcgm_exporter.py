@@ -286,6 +286,16 @@ def test_what_is_not_there_is_told_apart(text: str, entity: tuple[str, int | Non
     assert fix in failure.value.fix
 
 
+def test_counters_that_were_there_and_went_are_not_called_commented_out() -> None:
+    source = exporter(body(0.5), body(None))
+    source.scrape(0.0)
+    measured(source.newest(WHOLE, 0.0))
+    source.scrape(1.0)
+    with pytest.raises(RungFailed, match="gives no counters any more") as failure:
+        source.newest(WHOLE, 1.0)
+    assert "ncu" in failure.value.fix
+
+
 def test_an_instance_is_known_by_its_gpu_and_the_number_of_its_gpu_instance() -> None:
     whole = GpuStatic(0, UUID, "A100")
     assert entity_of(whole) == WHOLE

@@ -235,6 +235,15 @@ def test_an_answer_that_takes_a_moment_is_waited_for_once(nvml_scenario: MakeSce
     assert (gpu["sm_source"], gpu["sm_active_pct"]) == ("dcgm-exporter", SCRAPED)
 
 
+def test_an_exporter_that_does_not_answer_holds_nobody_up(nvml_scenario: MakeScenario) -> None:
+    with exporting(sm_active(SCRAPED)) as exporter:
+        exporter.delay_s = 2.0
+        snapshot = read(nvml_scenario(1, A100), "once", dcgm_url=exporter.url)
+    assert snapshot["after"] < 2.3
+    assert snapshot["gpus"][0]["sm_source"] == "bound"
+    assert "timed out" in snapshot["gpus"][0]["sm_reason"]
+
+
 def test_nothing_that_an_exporter_says_reaches_the_terminal_as_it_is(nvml_scenario: MakeScenario) -> None:
     hostile = sm_active(SCRAPED).replace('Hostname="n"', 'Hostname="\x1b]0;owned\x07\x1b[2J"')
     with exporting(hostile + "\x1b[2J\n") as exporter:

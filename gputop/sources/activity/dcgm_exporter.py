@@ -38,6 +38,7 @@ IDLE_PATIENCE_S = 300.0
 """Where only ratios are exported: those of an idle machine do not change for long [judged]."""
 FIX = "uncomment DCGM_FI_PROF_SM_ACTIVE in the counters file of dcgm-exporter and restart it"
 NOT_SEEN_FIX = "give dcgm-exporter all GPUs"
+LOST_FIX = "end what else profiles (ncu, nsys), or restart dcgm-exporter"
 INSTANCE_FIX = "let dcgm-exporter export MIG instances (its option -d f)"
 KEYS = tuple(dict.fromkeys(NAMES.values()))
 
@@ -62,6 +63,7 @@ class Exporter:
         self._percent = False
         self._profiling, self._others = Pace(), Pace()
         self._first_at = self._answered_at = 0.0
+        self._served: set[Entity] = set()
 
     @property
     def asking(self) -> bool:
@@ -107,6 +109,8 @@ class Exporter:
         fix = ""
         if "sm_active_pct" not in row:
             missing["sm_active_pct"], fix = f"{self._called} exports no SM activity", FIX
+        else:
+            self._served.add(entity)
         if not values:
             raise RungFailed(missing["sm_active_pct"], fix=fix)
         return Activity(values, missing, pace.period_s, pace.changed_at, fix)
@@ -175,6 +179,9 @@ class Exporter:
             return RungFailed(f"{self._called} does not know this GPU", fix=NOT_SEEN_FIX)
         if instance is not None and any(known[0] == uuid for known in exported.rows):
             return RungFailed(f"{self._called} has no counters of this MIG instance", fix=INSTANCE_FIX)
+        if entity in self._served:
+            # Its counters are switched on, but DCGM gives none: something else profiles, or the watch was lost.
+            return RungFailed(f"{self._called} gives no counters any more", fix=LOST_FIX)
         return RungFailed(f"{self._called} exports no SM activity", fix=FIX)
 
     def _run(self) -> None:

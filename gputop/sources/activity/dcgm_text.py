@@ -41,6 +41,7 @@ Entity = tuple[str, int | None]
 """UUID of a physical GPU, and NVML's id of the GPU instance where it is one of a MIG GPU."""
 
 _ROW = re.compile(r'(DCGM_FI_\w+)\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\}[ \t]+(\S+)(?:[ \t]+-?\d+)?[ \t\r]*')
+_UUID = re.compile(r'[{,](?:UUID|uuid)="([^"\\]+)"')
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
@@ -70,7 +71,15 @@ def parse(text: str) -> Exported:
     profiling: set[str] = set()
     others: set[str] = set()
     for line in text[: text.rfind("\n") + 1].split("\n"):
-        if not line.startswith("DCGM_FI_") or len(line) > LONGEST_LINE or (found := _ROW.fullmatch(line)) is None:
+        if not line.startswith("DCGM_FI_") or len(line) > LONGEST_LINE:
+            continue
+        if not line.startswith("DCGM_FI_PROF_"):
+            # Most rows are these, and of them only that they differ, and whose they are, is of use.
+            if (owner := _UUID.search(line)) is not None:
+                uuids.add(owner[1])
+                others.add(line)
+            continue
+        if (found := _ROW.fullmatch(line)) is None:
             continue
         name, labels, number = found.groups()
         label = {key.lower(): value for key, value in _LABEL.findall(labels)}
@@ -78,7 +87,7 @@ def parse(text: str) -> Exported:
         if not uuid:
             continue
         uuids.add(uuid)
-        (profiling if name.startswith("DCGM_FI_PROF_") else others).add(line)
+        profiling.add(line)
         key, entity = NAMES.get(name), _entity(uuid, label)
         if key is not None and entity is not None:
             rows.setdefault(entity, {})[key] = _number(number)
