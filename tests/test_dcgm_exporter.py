@@ -312,6 +312,27 @@ def test_only_a_guessed_address_is_given_up_at_the_first_failure() -> None:
         assert failure.value.forever is forever
 
 
+@pytest.mark.parametrize(
+    ("url", "asked"),
+    [
+        (None, [("http://localhost:9400/metrics", 0.3), ("http://localhost:9400/metrics", 1.0)]),
+        ("http://node:1/m", [("http://node:1/m", 1.0), ("http://node:1/m", 1.0)]),
+    ],
+)
+def test_the_usual_place_is_looked_at_with_little_patience(url: str | None, asked: list[tuple[str, float]]) -> None:
+    fetched = []
+
+    def fetch(address: str, timeout_s: float) -> str:
+        fetched.append((address, timeout_s))
+        return NEW
+
+    source = Exporter(url, fetch)
+    assert fetched == [], "nothing is asked before it is needed"
+    source.scrape(0.0)
+    source.scrape(1.0)
+    assert fetched == asked
+
+
 def test_before_the_first_answer_it_is_only_being_looked_for() -> None:
     got = exporter("").newest(WHOLE, 0.0)
     assert isinstance(got, Waiting)

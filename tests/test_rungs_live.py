@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ GPM, SCRAPED, DMON = 25.0, 60.0, 37.5
 """The SM activity of each source, so that a value tells where it is from."""
 LIMITS = {"PROBE_AGAIN_S": 1.0, "CLOSEST_S": 0.1, "LEAST_PATIENCE_S": 0.3, "FARTHEST_S": 0.3, "LONGEST_BACK_OFF_S": 0.2}
 FIX = "uncomment DCGM_FI_PROF_SM_ACTIVE in the counters file of dcgm-exporter and restart it"
+NOBODY = "http://127.0.0.1:1/metrics"
 MakeScenario = Callable[..., Scenario]
 
 
@@ -142,6 +142,29 @@ def test_dcgmi_takes_over_from_an_exporter_and_back(
     assert_one_line_each(last, DMON, SCRAPED)
 
 
+def test_dcgmi_takes_over_from_gpm_and_leaves_the_bound(
+    nvml_scenario: MakeScenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DCGMI_LOG", str(tmp_path / "log"))
+    monkeypatch.setenv("DCGMI_DOES", "brief")
+    scenario = nvml_scenario(1)
+    with running(scenario, dcgm_url=NOBODY, dcgmi=True) as program:
+        program.until("gpm", GPM)
+        scenario.error("nvmlGpmSampleGet", TIMED_OUT)
+        scenario.write()
+        program.until("dcgmi", DMON)
+        assert "dmon ended" in program.until("bound", None)["reason"]
+        scenario.clear_trouble()
+        scenario.write()
+        program.until("gpm", GPM)
+        last = program.until("gpm", GPM)
+    steps = [text.removeprefix("SM source: ") for text in last["marks"]]
+    assert steps[:2] == ["gpm → dcgmi", "dcgmi → bound"]
+    assert steps[-1] in ("bound → gpm", "dcgmi → gpm")
+    assert last["marked"]
+    assert_one_line_each(last, GPM, DMON)
+
+
 def read(scenario: Scenario, mode: str, **options: Any) -> Any:
     scenario.write()
     done = subprocess.run(
@@ -216,16 +239,6 @@ def test_rows_of_the_whole_gpu_are_not_an_instances(nvml_scenario: MakeScenario)
         parent, instance = read(scenario, "once", dcgm_url=exporter.url)["gpus"]
     assert parent["sm_active_pct"] is None and instance["sm_active_pct"] is None
     assert "let dcgm-exporter export MIG instances" in instance["sm_reason"]
-
-
-def test_an_exporter_at_its_usual_place_is_found_by_itself(nvml_scenario: MakeScenario) -> None:
-    with socket.socket() as probe:
-        if probe.connect_ex(("127.0.0.1", 9400)) == 0:
-            pytest.skip("something listens on port 9400 here")
-    with exporting(sm_active(SCRAPED), 9400) as exporter:
-        (gpu,) = read(nvml_scenario(1, A100), "once")["gpus"]
-        assert exporter.asked >= 1
-    assert (gpu["sm_source"], gpu["sm_active_pct"]) == ("dcgm-exporter", SCRAPED)
 
 
 def test_an_answer_that_takes_a_moment_is_waited_for_once(nvml_scenario: MakeScenario) -> None:

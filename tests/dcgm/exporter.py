@@ -44,8 +44,8 @@ class SmallExporter:
 
 
 @contextmanager
-def exporting(text: str, port: int = 0) -> Iterator[SmallExporter]:
-    """An exporter on a port of the loopback, any free one unless it is given."""
+def exporting(text: str) -> Iterator[SmallExporter]:
+    """An exporter on a free port of the loopback."""
     exporter = SmallExporter(text)
 
     class Handler(BaseHTTPRequestHandler):
@@ -59,7 +59,7 @@ def exporting(text: str, port: int = 0) -> Iterator[SmallExporter]:
         def log_message(self, format: str, *args: object) -> None:
             """Keep the test's output clean."""
 
-    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as http:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
         exporter.url = f"http://127.0.0.1:{http.server_port}/metrics"
         thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
