@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 import itertools
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gputop.frame_events import FrameEvents
 from gputop.model.history import History

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import isfinite
+
+from msgspec import Struct
 
 BLANK = 2.0**47
 """DCGM's blank values, which mean that there is none, begin here (DCGM_FP64_BLANK in dcgm_structs.h)."""
@@ -45,8 +46,7 @@ _UUID = re.compile(r'[{,](?:UUID|uuid)="([^"\\]+)"')
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
+class Exported(Struct, frozen=True):
     """One answer of an exporter. ``rows`` are ratios as printed, by entity and catalogue key; a blank is None.
 
     ``uuids`` are all GPUs that any row names. ``profiling`` and ``others`` differ from those of another answer when a
