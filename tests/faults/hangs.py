@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 
 from tests.faults.changes import LOOK_S
@@ -91,6 +92,16 @@ def _while_started_again(row: Row, world: World) -> None:
         watcher.until(lambda s: all(map(is_healthy, s["gpus"])))
 
 
+def _at_the_end(row: Row, world: World) -> None:
+    scenario = world.make(1)
+    for call in ("nvmlShutdown", "nvmlGpmSampleFree", "nvmlEventSetFree"):
+        scenario.clear_trouble()
+        scenario.hang(call, 30.0)
+        begun = time.monotonic()
+        holds(row, world.run(scenario, "once"))
+        assert time.monotonic() - begun < 5.0
+
+
 def _of_events(row: Row, world: World) -> None:
     scenario = world.make(2)
     with Watcher(scenario, 20, hung_s=HUNG_S) as watcher:
@@ -139,6 +150,8 @@ def rows() -> list[Row]:
             others, None, _of_instances),
         Row("a hang after a reload", "`nvmlInit` takes long", "NVML call nvmlInit has not returned for",
             "host, processes, charts; values again once it returns", None, _while_started_again),
+        Row("a hang at the end", "`nvmlShutdown`, or what is freed before it, does not return", "H100",
+            "everything; it is not waited for", 0, _at_the_end),
         Row("a hung GPU comes back", "the call returns after all", "values again", "everything", None,
             here + "test_a_hung_call_costs_one_gpu_and_gives_it_back"),
     ]  # fmt: skip
