@@ -72,6 +72,7 @@ class Roll:
         self._count = -1
         self._slots: dict[int, Device] = {}
         self._indices: set[int] = set()
+        self._left: dict[str, int] = {}
 
     @property
     def whole(self) -> list[Device]:
@@ -183,11 +184,16 @@ class Roll:
                 with self._turn(ticket, device):
                     device.close()
                 self.devices.remove(device)
+                self._left[device.static.uuid] = device.static.index
                 self.departed.append((parent.static.index, f"MIG instance {device.static.mig_instance} is gone"))
 
     def _add(self, wanted: int | None, parent: Device | None = None, uuid: str | None = None) -> Device:
-        """A new device, with the index that is wanted if no other has or had it, else with the next free one."""
-        index = wanted if wanted is not None and wanted not in self._indices else max(self._indices, default=-1) + 1
+        """A new device, with the index that it had, else the one wanted if no other has or had it, else the next."""
+        index = self._left.pop(uuid, None) if uuid is not None else None
+        if index is None and wanted not in self._indices:
+            index = wanted
+        if index is None:
+            index = max(self._indices, default=-1) + 1
         self._indices.add(index)
         device = self._make(index, parent, uuid)
         self.devices.append(device)

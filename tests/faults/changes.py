@@ -190,6 +190,7 @@ def _mig_changes(row: Row, world: World) -> None:
         assert row.sees in events[-1]
         assert lost == []
         assert _uuids(watcher.last) == [uuid_of(0), kept]
+        old = destroyed.uuid
         destroyed.uuid, destroyed.gi = "MIG-new", 9
         scenario.gpus[0].instances.append(destroyed)
         scenario.write()
@@ -197,6 +198,11 @@ def _mig_changes(row: Row, world: World) -> None:
         assert _uuids(seen) == [uuid_of(0), kept, "MIG-new"]
         assert seen["gpus"][1]["sm_active_pct"] is not None
         assert [gpu["static"]["index"] for gpu in seen["gpus"]] == [0, 1, 3]
+        # The one of before comes back in its place.
+        destroyed.uuid = old
+        scenario.write()
+        seen = watcher.until(lambda s: _uuids(s) == [uuid_of(0), kept, old])
+        assert [gpu["static"]["index"] for gpu in seen["gpus"]] == [0, 1, 2]
 
 
 def _mig_off(row: Row, world: World) -> None:
