@@ -14,7 +14,7 @@ from msgspec import Struct
 
 _CHUNK = 65536
 _SMALL = 4096
-_DESCRIPTOR_CEILING = 2048
+_DESCRIPTOR_CEILING = 4096
 
 
 class Stat(Struct, frozen=True):
@@ -99,7 +99,7 @@ def parse_uptime(data: bytes) -> float | None:
 
 
 class Descriptors:
-    """A bound on the files that stay open: half of what the process may open, and at most 2048."""
+    """A bound on the files that stay open: half of what the process may open, at most 4096 (a thousand processes)."""
 
     def __init__(self, ceiling: int | None = None) -> None:
         if ceiling is None:
