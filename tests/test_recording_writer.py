@@ -163,6 +163,14 @@ def test_a_recorder_takes_frames_and_events_and_ends_in_order(tmp_path: Path) ->
     recording.close()
 
 
+def test_a_clock_that_is_set_back_does_not_lengthen_a_recording(tmp_path: Path) -> None:
+    recorder = Recorder(str(tmp_path / "r.jsonl.gz"))
+    for k in (5000, 5001, 5002, 1402, 1403, 1404):
+        recorder.offer(frame(k))
+    recorder.close()
+    assert recorder.seconds == 4.0
+
+
 def test_a_hung_disk_costs_frames_but_never_holds_the_one_who_offers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,8 +40,9 @@ class Recorder:
         self._writer = RecordingWriter(target, redact=redact, most_bytes=most_bytes)
         self._queue: Queue[_Item] = Queue(QUEUE_FRAMES)
         self._ending = threading.Event()
-        self._first_t: float | None = None
         self._last_t: float | None = None
+        self.seconds = 0.0
+        """Time from the first offered frame to the last; a clock that is set back takes none away and adds none."""
         self._error: str | None = None
         self.dropped = 0
         """Frames that were not recorded because the disk was too slow."""
@@ -68,17 +69,12 @@ class Recorder:
         """Bytes written, over all files of this recorder."""
         return self._writer.bytes_written
 
-    @property
-    def seconds(self) -> float:
-        """Time from the first offered frame to the last."""
-        return 0.0 if self._first_t is None or self._last_t is None else max(0.0, self._last_t - self._first_t)
-
     def offer(self, snapshot: Snapshot, derived: Iterable[Event] = ()) -> None:
         """Queue one frame, and events derived from it. Never waits; drops the frame when the queue is full."""
         if self._error is not None or self._ending.is_set():
             return
-        if self._first_t is None:
-            self._first_t = snapshot.t
+        if self._last_t is not None:
+            self.seconds += max(0.0, snapshot.t - self._last_t)
         self._last_t = snapshot.t
         try:
             self._queue.put_nowait(_Item(snapshot, tuple(derived)))
