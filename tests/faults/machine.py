@@ -192,7 +192,7 @@ def rows() -> list[Row]:
             "every rate and age: they stand on another clock", None, _own_clock_back),
         Row("the clock steps forward: what is measured", "an hour on, as after a suspend", "H100",
             "every rate and age; the line has one hole of an hour", None, _own_clock_on),
-        Row("a clock set back while recording", "`record --for 60s`, an hour back", "a new file",
+        Row("a clock set back while recording", "`record --for 60s`, an hour back", "where it was set back",
             "the recording, for as long as was asked", None,
             "tests/test_recording_writer.py::test_a_clock_that_is_set_back_does_not_lengthen_a_recording"),
         Row("a clock set back between two reads of /proc", "rates would be negative or huge", "one pair without rates",
