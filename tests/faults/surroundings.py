@@ -101,13 +101,17 @@ def _root(row: Row, world: World) -> None:
 
 
 FULL_AT_8_KB = "size=8k"
+WIDE = 300
+"""Columns for a message with a whole path in it."""
 
 
 class _Disk:
     """A file system that only a program started ``within`` it sees, mounted over a folder of its own."""
 
-    def __init__(self, options: str) -> None:
-        self.folder = tempfile.mkdtemp()
+    def __init__(self, world: World, options: str) -> None:
+        folder = world.directory / "disk"
+        folder.mkdir()
+        self.folder = str(folder)
         mount = f'mount -t tmpfs -o {options} none "$0" && cd "$0" && exec "$@"'
         self.within = _lent("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, self.folder)
 
@@ -125,14 +129,14 @@ def _written(words: str) -> int:
 
 
 def _full_disk_under_the_screen(row: Row, world: World) -> None:
-    disk, scenario = _Disk(FULL_AT_8_KB), world.make(8)
+    disk, scenario = _Disk(world, FULL_AT_8_KB), world.make(8)
     scenario.wave_s = 3.0
-    with world.screen(scenario, "--interval", "0.25", within=disk.within) as program:
+    with world.screen(scenario, "--interval", "0.25", within=disk.within, columns=WIDE) as program:
         program.read_until("\x1b[?2004h")
         program.press("R")
         program.read_until("recording to")
         program.read_until(row.sees)
-        (told,) = [line for line in program.screen(160, 48) if "recording stopped" in line]
+        (told,) = [line for line in program.screen(WIDE, 48) if "recording stopped" in line]
         times = disk.frames(program.pid)
         assert times == sorted(times)
         assert 0 < len(times) == _written(told)
@@ -140,7 +144,7 @@ def _full_disk_under_the_screen(row: Row, world: World) -> None:
         scenario.gpus[0].set(power_w=321)
         scenario.write()
         program.read_for(1.5)
-        assert any("321 / 700 W" in line for line in program.screen(160, 48))
+        assert any("321 / 700 W" in line for line in program.screen(WIDE, 48))
         program.press("q")
         program.end()
         assert program.status == row.status
@@ -148,7 +152,7 @@ def _full_disk_under_the_screen(row: Row, world: World) -> None:
 
 
 def _full_disk_without_a_screen(row: Row, world: World) -> None:
-    disk, scenario = _Disk(FULL_AT_8_KB), world.make(8)
+    disk, scenario = _Disk(world, FULL_AT_8_KB), world.make(8)
     scenario.wave_s = 3.0
     keep = ("sh", "-c", '"$@"; status=$?; cp *.gz "$0"; exit $status', str(world.directory))
     done = subprocess.run(
@@ -164,8 +168,8 @@ def _full_disk_without_a_screen(row: Row, world: World) -> None:
 
 
 def _read_only(row: Row, world: World) -> None:
-    disk = _Disk("ro")
-    with world.screen(world.make(1), within=disk.within, env={"HOME": disk.folder}) as program:
+    disk = _Disk(world, "ro")
+    with world.screen(world.make(1), within=disk.within, columns=WIDE, env={"HOME": disk.folder}) as program:
         program.read_until("\x1b[?2004h")
         program.press("R")
         program.read_until(row.sees)
