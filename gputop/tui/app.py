@@ -140,7 +140,8 @@ class GputopApp(Commands):
         Textual 8.2 keeps them: its cache of 1,024 pairs of colours holds the widget that asked first for each of them.
         """
         StylesCache.get_inner_outer.cache_clear()
-        return super().pop_screen()
+        # The command palette may be told twice to close, see ``closing``.
+        return super().pop_screen() if len(self.screen_stack) > 1 else AwaitComplete()
 
     def _drop_hint(self) -> None:
         self._see(replace(self.view, hint=()))

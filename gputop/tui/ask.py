@@ -10,8 +10,10 @@ from textual.containers import Horizontal
 from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
+from gputop.tui.closing import ClosesOnce
 
-class Ask(ModalScreen[str | None]):
+
+class Ask(ModalScreen[str | None], ClosesOnce[str | None]):
     """Gives the text on enter and None on escape."""
 
     CSS = """

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
 
 from gputop.monitor import Frame
 from gputop.paint.details import LABEL_WIDTH, DetailsPainted, DetailsView, changed
 from gputop.paint.theme import Theme
 from gputop.paint.view import View
+from gputop.tui.closing import ClosesOnce
 from gputop.tui.lines import Lines
 
 LOOK_S = 0.25
@@ -25,7 +25,7 @@ LOOK_S = 0.25
 WHEEL_ROWS = 3
 
 
-class DetailsScreen(Screen[None]):
+class DetailsScreen(ClosesOnce[None]):
     """Painted rows on a time axis. ``frame`` and ``view`` give what is newest; ``see`` takes a changed view."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

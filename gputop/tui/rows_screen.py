@@ -6,17 +6,17 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
 
 from gputop.paint.glyphs import Glyphs, ascii_only
 from gputop.paint.line import Line, Row
 from gputop.paint.theme import Theme
+from gputop.tui.closing import ClosesOnce
 from gputop.tui.lines import Lines
 
 FAR = 10**6
 
 
-class RowsScreen(Screen[None]):
+class RowsScreen(ClosesOnce[None]):
     """Shows ``rows`` from some row on, and a line of keys below."""
 
     KEYS = ""

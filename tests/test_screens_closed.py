@@ -1,0 +1,99 @@
+"""Screens that are closed at once, as a fast typist or a pasted text closes them."""
+
+from __future__ import annotations
+
+import pytest
+from textual.events import Key
+from textual.pilot import Pilot
+
+from gputop.monitor import Monitor
+from gputop.paint.view import View
+from gputop.sources.process_control import ProcessControl
+from gputop.tui.app import GputopApp
+from gputop.tui.ask import Ask
+from gputop.tui.help_screen import HelpScreen
+from tests.frames import demo_frame
+
+
+class Still:
+    """A source without anything new."""
+
+    interval_s = 1.0
+
+    def poll(self) -> None:
+        return None
+
+
+def _app() -> GputopApp:
+    return GputopApp(View(), "dark", source=Still(), monitor=Monitor(), first=demo_frame(), access=ProcessControl())
+
+
+async def _usable(pilot: Pilot[object], app: GputopApp) -> bool:
+    await pilot.pause(0.05)
+    if len(app.screen_stack) > 1:
+        # A key more than the screen took opens another one.
+        await pilot.press("escape")
+    before = app.view.gpu
+    await pilot.press("]")
+    return len(app.screen_stack) == 1 and app.view.gpu != before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "help", "gpu_details", "details", "findings", "users", "columns", "environment", "stacks", "signal", "filter",
+        "search",
+    ],
+)  # fmt: skip
+async def test_a_screen_that_is_closed_before_it_is_composed_does_no_harm(command: str) -> None:
+    app = _app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await pilot.press("j")
+        await app.action_act(command)
+        assert len(app.screen_stack) == 2
+        # Textual marks a screen so as soon as it is to go, and then mounts it without what it is composed of.
+        app.screen._pruning = True
+        app.screen.dismiss()
+        assert await _usable(pilot, app)
+
+
+@pytest.mark.parametrize(
+    ("command", "burst"),
+    [
+        ("filter", ["enter", "escape"]), ("filter", ["enter", "enter"]), ("search", ["enter", "escape", "enter"]),
+        ("users", ["enter", "enter"]), ("columns", ["enter", "enter"]), ("palette", ["escape", "escape", "enter"]),
+    ],
+)  # fmt: skip
+async def test_a_burst_of_keys_that_close_does_no_harm(command: str, burst: list[str]) -> None:
+    app = _app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await pilot.press("ctrl+p") if command == "palette" else await app.action_act(command)
+        await pilot.pause()
+        assert len(app.screen_stack) == 2
+        for key in burst:
+            app.post_message(Key(key, None))
+        assert await _usable(pilot, app)
+
+
+async def test_a_burst_of_keys_leaves_the_screen_below_open() -> None:
+    app = _app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await app.action_act("help")
+        await pilot.pause()
+        app.push_screen(Ask("jump to:"))
+        await pilot.pause()
+        app.post_message(Key("enter", None))
+        app.post_message(Key("enter", None))
+        await pilot.pause(0.05)
+        assert isinstance(app.screen, HelpScreen)
+
+
+async def test_the_palette_may_close_twice() -> None:
+    app = _app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await pilot.press("ctrl+p")
+        await pilot.pause()
+        palette = app.screen
+        palette.dismiss()
+        palette.dismiss()
+        assert await _usable(pilot, app)
