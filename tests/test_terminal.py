@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import time
@@ -32,6 +33,20 @@ def test_quitting_by_key_restores_the_terminal(key: str) -> None:
         program.press(key)
         assert program.end() < 2.0
         assert program.status == 0
+        assert program.is_restored()
+
+
+@pytest.mark.parametrize(
+    "noise", [b"\xff\xfe", b"\x1b[:u", b"\x1b[99999999999999999999u"], ids=["bytes", "key", "number"]
+)
+def test_noise_on_the_line_is_dropped_and_keys_go_on(noise: bytes) -> None:
+    with _started("demo") as program:
+        os.write(program.terminal, noise)
+        program.read_for(0.3)
+        program.press("q")
+        assert program.end() < 2.0
+        assert program.status == 0
+        assert b"Traceback" not in program.written
         assert program.is_restored()
 
 

@@ -1,4 +1,4 @@
-"""Textual's driver, except that quitting by key works while the terminal takes no output."""
+"""Textual's driver, except that quitting by key works while the terminal takes no output, and that noise is no end."""
 
 from __future__ import annotations
 
@@ -36,6 +36,15 @@ def guarded_driver(guard: TerminalGuard, outlet: Outlet) -> type[Driver]:
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             outlet.driver = self
+
+        def run_input_thread(self) -> None:
+            while not self.exit_event.is_set():
+                try:
+                    super().run_input_thread()
+                except (ValueError, OverflowError):
+                    # Bytes that are not UTF-8 or no key, as from noise on a line or a pasted file. Textual would end
+                    # the program; they are dropped with what came beside them, and its reader begins afresh.
+                    continue
 
         def process_message(self, message: Message) -> None:
             if isinstance(message, Key) and message.key in ("ctrl+c", "q"):
