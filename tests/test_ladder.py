@@ -70,6 +70,11 @@ def test_from_one_rung_to_the_next_is_one_step_although_the_next_must_first_be_f
     assert seen(ladder, 0, 1, 2, 3, 4) == [("gpm", 1.0), *[("gpm", None)] * 3, ("dcgm-exporter", 5.0)]
 
 
+def test_a_rung_that_never_gave_a_value_is_left_even_for_one_that_must_first_be_found() -> None:
+    ladder = Ladder([Rung("gpm", COLLECTING, RungFailed("no number")), Rung("dcgm-exporter", LOOKING, sm(5.0))])
+    assert seen(ladder, 0, 1, 2) == [("gpm", None), (None, None), ("dcgm-exporter", 5.0)]
+
+
 def test_a_rung_that_served_once_is_not_waited_for_when_it_is_needed_again() -> None:
     failed = RungFailed("failed")
     above = Rung("gpm", failed, sm(1.0), failed)

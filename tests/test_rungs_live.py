@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.dcgm.exporter import TEXTS, SmallExporter, exporting, row
-from tests.nvml.stand_in import Scenario, split, uuid_of
+from tests.nvml.stand_in import Failure, Scenario, split, uuid_of
 
 pytestmark = pytest.mark.nvml
 
@@ -245,6 +245,15 @@ def test_an_answer_that_takes_a_moment_is_waited_for_once(nvml_scenario: MakeSce
     with exporting(sm_active(SCRAPED)) as exporter:
         exporter.delay_s = 0.6
         (gpu,) = read(nvml_scenario(1, A100), "once", dcgm_url=exporter.url)["gpus"]
+    assert (gpu["sm_source"], gpu["sm_active_pct"]) == ("dcgm-exporter", SCRAPED)
+
+
+def test_an_answer_that_comes_after_the_last_read_is_waited_for_once(nvml_scenario: MakeScenario) -> None:
+    """GPM that claims support but gives no number is known at the second read only: the exporter is asked then."""
+    scenario = nvml_scenario(1)
+    scenario.gpus[0].gpm[2] = Failure(3)
+    with exporting(sm_active(SCRAPED)) as exporter:
+        (gpu,) = read(scenario, "once", dcgm_url=exporter.url)["gpus"]
     assert (gpu["sm_source"], gpu["sm_active_pct"]) == ("dcgm-exporter", SCRAPED)
 
 

@@ -151,7 +151,7 @@ class LocalSource:
         """Whether a GPU waits for the first answer of an exporter, or for its first value of dcgmi."""
         with self._lock:
             gpus = self._slot.gpus if self._slot is not None else ()
-        if self._exporter.asking:
+        if self._exporter.kept_waiting:
             return True
         return any(gpu.sm_source == "dcgmi" and gpu.sm_active_pct is None for gpu in gpus)
 

@@ -64,11 +64,8 @@ class Exporter:
         self._profiling, self._others = Pace(), Pace()
         self._first_at = self._answered_at = 0.0
         self._served: set[Entity] = set()
-
-    @property
-    def asking(self) -> bool:
-        """Whether the first answer is still to come."""
-        return self._thread is not None and self._exported is None and self._trouble is None
+        self.kept_waiting = False
+        """Whether who asked last was told to wait for the first answer, which may have come since."""
 
     def activity(self, entity: Entity, now: float) -> Activity | Waiting:
         """As ``newest``, with a thread that keeps fetching from the first call on."""
@@ -83,11 +80,13 @@ class Exporter:
         Without SM activity, but with other counters, it is these, and why and what to do under ``missing`` and ``fix``.
         """
         exported = self._exported
+        self.kept_waiting = False
         if self._absent:
             raise RungFailed(f"no dcgm-exporter at {self._url}", forever=True)
         if exported is None:
             if self._trouble is not None:
                 raise RungFailed(f"{self._called}: {self._trouble}")
+            self.kept_waiting = True
             return Waiting(f"asking {self._called}", looking=True)
         pace = self._pace(now)
         self._doubt(pace, exported, now)

@@ -99,7 +99,6 @@ class Ladder:
 
     def __init__(self, rungs: Sequence[Rung]) -> None:
         self._steps = [_Step(rung) for rung in rungs]
-        self._stood: SmSource | None = None
 
     def read(self, now: float) -> Standing:
         """Ask the rungs from the top and stop at the first that measures SM activity, or may do so in a moment.
@@ -107,7 +106,6 @@ class Ladder:
         Counters without SM activity are what is left when no rung below has it either.
         """
         standing = self._look(now)
-        self._stood = standing.source
         for step in self._steps:
             step.stands = step.stands and step.rung.name == standing.source
         return standing
@@ -139,7 +137,8 @@ class Ladder:
                 # what stood before is not left for the bound in between.
                 if partly is not None:
                     break
-                return Standing(self._stood, None, self._why())
+                stood = next((other.rung.name for other in self._steps if other.stands), None)
+                return Standing(stood, None, self._why())
             # After a failure a rung that only collects is still bad: it has dropped its pair and given no value.
             if step.failed and self._still_bad(step, now):
                 continue
