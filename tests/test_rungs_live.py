@@ -194,7 +194,8 @@ def test_an_exporter_without_sm_active_gives_the_rest_and_the_line_that_mends_it
     assert {key: data[key] for key in ("sm_source", "sm_reason", "sm_active_pct", "dram_active_pct")} == {
         key: gpu[key] for key in ("sm_source", "sm_reason", "sm_active_pct", "dram_active_pct")
     }
-    (rung,) = (each for each in report["gpus"][0]["rungs"] if each["rung"] == "dcgm-exporter")
+    gpm, rung, *_ = report["gpus"][0]["rungs"]
+    assert gpm["reason"] == "it gave nothing, so another source is in use"
     assert (rung["ok"], rung["fix"]) == (False, FIX)
     assert "only TENSOR, DRAM, GR" in rung["reason"]
     assert "not measured · DCGM lacks SM_ACTIVE" in printed
@@ -226,6 +227,8 @@ def test_mig_instances_are_served_by_their_numbers_and_never_by_the_whole_gpu(nv
         "9/0": ("none", None),
     }
     assert "has no counters of this MIG instance" in told["9/0"]["sm_reason"]
+    parent = {rung["rung"]: rung["reason"] for rung in report[0]["rungs"]}
+    assert parent["gpm"] == parent["dcgm-exporter"] == parent["dcgmi"] == "split into MIG instances: see each instance"
     instance = next(gpu for gpu in report if gpu["sm_active_pct"] == 87.0)
     rungs = {rung["rung"]: rung for rung in instance["rungs"]}
     assert rungs["dcgm-exporter"]["ok"]

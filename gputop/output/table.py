@@ -25,7 +25,12 @@ def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
         top.add(f"   driver {sanitise(snapshot.machine.driver)}", "dim")
     rows = [top.add(f"   {words}", style).row(width)]
     for gpu in snapshot.gpus:
-        line = Line().add(f"{gpu_label(gpu):>2}  {product(gpu.static.name, gpu.mem_total_bytes)}", "strong").to(18)
+        line = (
+            Line()
+            .add(f"{gpu_label(gpu):>2}  {product(gpu.static.name, gpu.mem_total_bytes)}", "strong")
+            .add(" ")
+            .to(18)
+        )
         if gpu.lost_reason is not None:
             rows.append(line.add(f"LOST: {sanitise(gpu.lost_reason)}", "level.red").row(width))
             continue

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 from collections.abc import Collection, Mapping
 from importlib import metadata
@@ -20,10 +21,12 @@ from gputop.sources.activity.dcgm_exporter import Exporter, entity_of
 from gputop.sources.activity.ladder import Activity, RungFailed
 from gputop.sources.base import SourceError
 from gputop.sources.local import LocalSource
+from gputop.sources.nvml_device import SPLIT
 
 SCHEMA = 1
 INITIAL_PID_NAMESPACE = 4026531836
 """Inode of the first PID namespace (PROC_PID_INIT_INO in linux/proc_ns.h)."""
+EACH_FIX = "look at the MIG instances, each has its own"
 DISTRIBUTIONS = ("gputop-tui", "textual", "nvidia-ml-py", "msgspec", "platformdirs")
 
 
@@ -97,6 +100,11 @@ def _gpu(gpu: GpuSample, exporter: Exporter, known: Collection[str] | RungFailed
     }
 
 
+def _split(gpu: GpuSample) -> bool:
+    """Whether all work of this GPU happens in its MIG instances."""
+    return bool(gpu.static.mig_enabled) and gpu.static.mig_parent is None
+
+
 def _rung(name: str, ok: bool, reason: str, fix: str | None = None) -> dict[str, Any]:
     return {"rung": name, "ok": ok, "reason": reason, "fix": None if ok else fix}
 
@@ -104,18 +112,22 @@ def _rung(name: str, ok: bool, reason: str, fix: str | None = None) -> dict[str,
 def _gpm(gpu: GpuSample) -> dict[str, Any]:
     if gpu.sm_source == "gpm" and gpu.sm_active_pct is not None:
         return _rung("gpm", True, f"measured over {gpu.sm_window_s or 0.0:.2f} s")
-    why = gpu.lost_reason or gpu.sm_reason or "another source is in use"
-    if gpu.static.mig_enabled and gpu.static.mig_parent is None:
-        fix = "look at the MIG instances, each has its own"
+    in_use = None if gpu.sm_source in ("gpm", "bound", "none") else "it gave nothing, so another source is in use"
+    why = gpu.lost_reason or in_use or gpu.sm_reason or "another source is in use"
+    if _split(gpu):
+        fix = EACH_FIX
     elif gpu.lost_reason is not None:
         fix = "mend the GPU first"
     else:
         fix = "none on this GPU: GPM needs Hopper or newer on bare metal; use dcgm-exporter"
-    return _rung("gpm", False, why.split(";")[0], fix)
+    # The reasons of all rungs, from the top.
+    return _rung("gpm", False, re.split(r"; |, (?=(?:no )?dcgm)", why)[0], fix)
 
 
 def _exporter(gpu: GpuSample, exporter: Exporter) -> dict[str, Any]:
     entity = entity_of(gpu.static)
+    if _split(gpu):
+        return _rung("dcgm-exporter", False, SPLIT, EACH_FIX)
     if entity is None:
         return _rung("dcgm-exporter", False, "the driver does not number this MIG instance", "use GPM")
     try:
@@ -155,6 +167,8 @@ def _known_to_dcgmi(asked: bool) -> Collection[str] | RungFailed:
 def _dcgmi(gpu: GpuSample, known: Collection[str] | RungFailed) -> dict[str, Any]:
     from gputop.sources.activity.dcgmi import INSTANCE
 
+    if _split(gpu):
+        return _rung("dcgmi", False, SPLIT, EACH_FIX)
     if gpu.static.mig_parent is not None:
         return _rung("dcgmi", False, INSTANCE, "use GPM or dcgm-exporter")
     if isinstance(known, RungFailed):
@@ -179,7 +193,7 @@ def _gpu_problems(snapshot: Snapshot) -> list[str]:
         name = f"GPU {gpu.static.index}"
         if gpu.lost_reason is not None:
             problems.append(f"{name}: {gpu.lost_reason}")
-        elif gpu.sm_active_pct is None and not (gpu.static.mig_enabled and gpu.static.mig_parent is None):
+        elif gpu.sm_active_pct is None and not _split(gpu):
             problems.append(f"{name}: SM activity is not measured: {gpu.sm_reason}")
     return problems
 
