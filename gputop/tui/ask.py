@@ -29,17 +29,17 @@ class Ask(ModalScreen[str | None], ClosesOnce[str | None]):
     def __init__(self, question: str, text: str = "") -> None:
         super().__init__()
         self._question = question
-        self._text = text
+        # Kept here, because a screen that is closed before it is composed is mounted without it.
+        self._answer = Input(text, select_on_focus=False)
+        self._answer.cursor_blink = False
 
     def compose(self) -> ComposeResult:
         with Horizontal():
             yield Label(self._question, markup=False)
-            answer = Input(self._text, select_on_focus=False)
-            answer.cursor_blink = False
-            yield answer
+            yield self._answer
 
     def on_mount(self) -> None:
-        self.query_one(Input).focus()
+        self._answer.focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self.dismiss(event.value)

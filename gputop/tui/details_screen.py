@@ -52,20 +52,21 @@ class DetailsScreen(ClosesOnce[None]):
         see: Callable[[View], None],
     ) -> None:
         super().__init__()
-        self._theme = theme
         self.newest = frame
         self.view = view
         self.see = see
         self.state = DetailsView(view())
         self._shown: Frame | None = None
         self._painted: DetailsPainted | None = None
+        # Kept here, because a screen that is closed before it is composed is mounted without it.
+        self._lines = Lines(theme)
 
     def details(self, frame: Frame, width: int, height: int) -> DetailsPainted:
         """The screen's rows for its state."""
         raise NotImplementedError
 
     def compose(self) -> ComposeResult:
-        yield Lines(self._theme)
+        yield self._lines
 
     def on_mount(self) -> None:
         self.set_interval(LOOK_S, self._look)
@@ -85,7 +86,7 @@ class DetailsScreen(ClosesOnce[None]):
         self.state = replace(self.state, view=self.view())
         if frame is not None and width and height:
             self._painted = self.details(frame, width, height)
-            self.query_one(Lines).set_rows(self._painted.rows)
+            self._lines.set_rows(self._painted.rows)
 
     def action_close(self) -> None:
         self.dismiss()

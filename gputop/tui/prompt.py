@@ -36,20 +36,18 @@ class Prompt(Ask):
         self._history = (*history, text)
         self._at = len(history)
         self._check = check or (lambda _: None)
+        self._mistake = Label("", id="mistake", markup=False)
 
     def compose(self) -> ComposeResult:
         with Horizontal():
             yield Label(self._question, markup=False)
-            answer = Input(self._text, select_on_focus=False)
-            answer.cursor_blink = False
-            yield answer
-            yield Label("", id="mistake", markup=False)
+            yield self._answer
+            yield self._mistake
 
     def on_input_changed(self, event: Input.Changed) -> None:
         mistake = self._check(event.value)
-        label = self.query_one("#mistake", Label)
-        label.update(mistake or "")
-        label.display = bool(mistake)
+        self._mistake.update(mistake or "")
+        self._mistake.display = bool(mistake)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         # The handler of the class above is called as well, unless that is prevented.
@@ -61,6 +59,5 @@ class Prompt(Ask):
     def action_walk(self, step: int) -> None:
         """Put the next older (-1) or newer (1) text of the history into the line."""
         self._at = max(0, min(len(self._history) - 1, self._at + step))
-        answer = self.query_one(Input)
-        answer.value = self._history[self._at]
-        answer.cursor_position = len(answer.value)
+        self._answer.value = self._history[self._at]
+        self._answer.cursor_position = len(self._answer.value)

@@ -32,16 +32,17 @@ class RowsScreen(ClosesOnce[None]):
 
     def __init__(self, theme: Theme, glyphs: Glyphs) -> None:
         super().__init__()
-        self._theme = theme
         self._glyphs = glyphs
         self._first = 0
+        # Kept here, because a screen that is closed before it is composed is mounted without it.
+        self._lines = Lines(theme)
 
     def rows(self, width: int) -> list[Row]:
         """All rows at a width."""
         raise NotImplementedError
 
     def compose(self) -> ComposeResult:
-        yield Lines(self._theme)
+        yield self._lines
 
     def on_mount(self) -> None:
         self.paint()
@@ -79,4 +80,4 @@ class RowsScreen(ClosesOnce[None]):
         shown.append(Line().add(text, "dim").row(width, "bar"))
         if glyphs.name == "ascii":
             shown = [Line().add_all([(ascii_only(text), style) for text, style in row]).row(width) for row in shown]
-        self.query_one(Lines).set_rows(shown)
+        self._lines.set_rows(shown)
