@@ -333,6 +333,15 @@ def test_the_usual_place_is_looked_at_with_little_patience(url: str | None, aske
     assert fetched == asked
 
 
+def test_one_that_was_found_at_the_usual_place_is_not_given_up() -> None:
+    source = exporter(NEW, OSError("connection refused"), url=None)
+    source.scrape(0.0)
+    source.scrape(1.0)
+    with pytest.raises(RungFailed, match=r"^dcgm-exporter: connection refused") as failure:
+        source.newest(WHOLE, 1.0)
+    assert not failure.value.forever
+
+
 def test_before_the_first_answer_it_is_only_being_looked_for() -> None:
     got = exporter("").newest(WHOLE, 0.0)
     assert isinstance(got, Waiting)

@@ -7,6 +7,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from gputop.sources.activity.dcgm_exporter import Exporter
+from gputop.sources.activity.ladder import Waiting
 from tests.dcgm.exporter import TEXTS, SmallExporter, exporting, row
 from tests.nvml.stand_in import Failure, Scenario, split, uuid_of
 
@@ -23,7 +27,7 @@ A100 = "NVIDIA A100-SXM4-80GB"
 TIMED_OUT = 10
 GPM, SCRAPED, DMON = 25.0, 60.0, 37.5
 """The SM activity of each source, so that a value tells where it is from."""
-LIMITS = {"PROBE_AGAIN_S": 1.0, "CLOSEST_S": 0.1, "LEAST_PATIENCE_S": 0.3, "FARTHEST_S": 0.3, "LONGEST_BACK_OFF_S": 0.2}
+LIMITS = {"PROBE_AGAIN_S": 1.0, "CLOSEST_S": 0.1, "LEAST_PATIENCE_S": 1.0, "FARTHEST_S": 0.3, "LONGEST_BACK_OFF_S": 0.2}
 FIX = "uncomment DCGM_FI_PROF_SM_ACTIVE in the counters file of dcgm-exporter and restart it"
 NOBODY = "http://127.0.0.1:1/metrics"
 MakeScenario = Callable[..., Scenario]
@@ -267,6 +271,22 @@ def test_an_exporter_that_does_not_answer_holds_nobody_up(nvml_scenario: MakeSce
     assert snapshot["after"] < 2.3
     assert snapshot["gpus"][0]["sm_source"] == "bound"
     assert "timed out" in snapshot["gpus"][0]["sm_reason"]
+
+
+def test_an_exporter_that_nobody_needs_any_more_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gputop.sources.activity.dcgm_exporter.UNUSED_S", 0.1)
+    monkeypatch.setattr("gputop.sources.activity.dcgm_exporter.CLOSEST_S", 0.05)
+    with exporting(sm_active(SCRAPED)) as small:
+        exporter = Exporter(small.url)
+        for _ in range(2):
+            while isinstance(got := exporter.activity((uuid_of(0), None), time.monotonic()), Waiting):
+                time.sleep(0.01)
+            assert got.values["sm_active_pct"] == SCRAPED
+            deadline = time.monotonic() + 5.0
+            while any(thread.name == "gputop-dcgm-exporter" for thread in threading.enumerate()):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        exporter.stop()
 
 
 def test_nothing_that_an_exporter_says_reaches_the_terminal_as_it_is(nvml_scenario: MakeScenario) -> None:

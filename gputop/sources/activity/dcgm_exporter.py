@@ -40,6 +40,8 @@ FIX = "uncomment DCGM_FI_PROF_SM_ACTIVE in the counters file of dcgm-exporter an
 NOT_SEEN_FIX = "give dcgm-exporter all GPUs"
 LOST_FIX = "end what else profiles (ncu, nsys), or restart dcgm-exporter"
 INSTANCE_FIX = "let dcgm-exporter export MIG instances (its option -d f)"
+UNUSED_S = 150.0
+"""After so long without a question it is not scraped any more: twice as long as a ladder rests before it asks again."""
 KEYS = tuple(dict.fromkeys(NAMES.values()))
 
 Fetch = Callable[[str, float], str]
@@ -56,10 +58,12 @@ class Exporter:
         self._fetch = fetch
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._asked_at = 0.0
         self._exported: Exported | None = None
         self._trouble: str | None = None
         self._failures = 0
-        self._absent = False
+        self._absent = self._found = False
         self._percent = False
         self._profiling, self._others = Pace(), Pace()
         self._first_at = self._answered_at = 0.0
@@ -69,9 +73,11 @@ class Exporter:
 
     def activity(self, entity: Entity, now: float) -> Activity | Waiting:
         """As ``newest``, with a thread that keeps fetching from the first call on."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="gputop-dcgm-exporter", daemon=True)
-            self._thread.start()
+        with self._lock:
+            self._asked_at = monotonic()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="gputop-dcgm-exporter", daemon=True)
+                self._thread.start()
         return self.newest(entity, now)
 
     def newest(self, entity: Entity, now: float) -> Activity | Waiting:
@@ -120,11 +126,11 @@ class Exporter:
 
     def scrape(self, now: float) -> None:
         """One fetch, on whichever thread calls."""
-        first = self._exported is None and self._trouble is None
+        guessed = not self._given and not self._found
         try:
-            body = self._fetch(self._url, PROBE_TIMEOUT_S if first and not self._given else TIMEOUT_S)
+            body = self._fetch(self._url, PROBE_TIMEOUT_S if guessed else TIMEOUT_S)
         except (OSError, ValueError) as error:
-            self._absent = first and not self._given
+            self._absent = guessed
             self._failures += 1
             self._trouble = trouble(error)
             return
@@ -135,7 +141,7 @@ class Exporter:
         self._profiling.see(exported.profiling, now)
         self._others.see(exported.others, now)
         self._percent = self._percent or exported.prints_percent()
-        self._exported, self._trouble = exported, None
+        self._exported, self._trouble, self._found = exported, None, True
 
     def wait_s(self, now: float) -> float:
         """How long to wait before the next scrape: until new values are due, closely while that is not known."""
@@ -184,9 +190,19 @@ class Exporter:
         return RungFailed(f"{self._called} exports no SM activity", fix=FIX)
 
     def _run(self) -> None:
-        while not self._stop.is_set() and not self._absent:
+        while not self._stop.is_set() and not self._absent and not self._rests():
             self.scrape(monotonic())
             self._stop.wait(self.wait_s(monotonic()))
+
+    def _rests(self) -> bool:
+        """Whether no GPU needs it any more; then all is as before the first ``activity``, but that it exists."""
+        with self._lock:
+            if monotonic() - self._asked_at <= UNUSED_S:
+                return False
+            self._thread = self._exported = self._trouble = None
+            self._failures = 0
+            self._profiling, self._others = Pace(), Pace()
+            return True
 
 
 def entity_of(gpu: GpuStatic) -> Entity | None:
