@@ -200,8 +200,9 @@ def test_an_exporter_that_died_is_believed_until_new_values_were_due() -> None:
         source.scrape(now)
     got = measured(source.newest(WHOLE, 104.0))
     assert got.t == 60.0
-    with pytest.raises(RungFailed, match="at node:9400: Connection refused"):
+    with pytest.raises(RungFailed, match="at node:9400: Connection refused") as failure:
         source.newest(WHOLE, 106.0)
+    assert "restart it" in failure.value.fix
 
 
 @pytest.mark.parametrize("answers", [[body(0.1)], [body(0.1), body(0.2)]])

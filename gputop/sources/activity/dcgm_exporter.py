@@ -38,6 +38,7 @@ IDLE_PATIENCE_S = 300.0
 """Where only ratios are exported: those of an idle machine do not change for long [judged]."""
 FIX = "uncomment DCGM_FI_PROF_SM_ACTIVE in the counters file of dcgm-exporter and restart it"
 NOT_SEEN_FIX = "give dcgm-exporter all GPUs"
+WELL_FIX = "see in its log what dcgm-exporter lacks, or restart it"
 LOST_FIX = "end what else profiles (ncu, nsys), or restart dcgm-exporter"
 INSTANCE_FIX = "let dcgm-exporter export MIG instances (its option -d f)"
 UNUSED_S = 150.0
@@ -170,13 +171,13 @@ class Exporter:
         why = self._trouble
         # Before it is known how often values are renewed, nobody can tell for how long the last ones hold.
         if why is not None and (pace.period_s is None or age > max(LEAST_PATIENCE_S, MISSED_PERIODS * period_s)):
-            raise RungFailed(f"{self._called}: {why}")
+            raise RungFailed(f"{self._called}: {why}", fix=WELL_FIX)
         patience = max(LEAST_PATIENCE_S, REPEATED_PERIODS * period_s)
         if age > (patience if exported.others is not None else max(patience, IDLE_PATIENCE_S)):
             silent = now - self._answered_at
             if silent > FARTHEST_S + TIMEOUT_S:
-                raise RungFailed(f"{self._called} has not answered for {silent:.0f} s")
-            raise RungFailed(f"{self._called} has repeated itself for {age:.0f} s")
+                raise RungFailed(f"{self._called} has not answered for {silent:.0f} s", fix=WELL_FIX)
+            raise RungFailed(f"{self._called} has repeated itself for {age:.0f} s", fix=WELL_FIX)
 
     def _no_row(self, entity: Entity, exported: Exported) -> RungFailed:
         uuid, instance = entity
