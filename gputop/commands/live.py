@@ -98,6 +98,9 @@ def first_hint(settings: Settings) -> Hint:
         return ()
     from gputop.paint.hint import hint_of
     from gputop.paint.keys import KEYS
+
+    if not settings.keys:
+        return hint_of(KEYS)
     from gputop.paint.rebinding import rebound
 
     return hint_of(rebound(KEYS, settings.keys)[0])
