@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from textual.command import CommandList
 from textual.events import Key
 from textual.pilot import Pilot
 
@@ -38,13 +39,27 @@ async def _usable(pilot: Pilot[object], app: GputopApp) -> bool:
     return len(app.screen_stack) == 1 and app.view.gpu != before
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "help", "gpu_details", "details", "findings", "users", "columns", "environment", "stacks", "signal", "filter",
-        "search",
-    ],
+COMMANDS = (
+    "help", "gpu_details", "details", "findings", "users", "columns", "environment", "stacks", "signal", "filter",
+    "search",
 )  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+async def test_every_screen_lives_through_a_terminal_of_one_cell(command: str) -> None:
+    app = _app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await pilot.press("j")
+        await app.action_act(command)
+        await pilot.pause()
+        for size in ((1, 1), (4, 3), (12, 200), (100, 30)):
+            await pilot.resize_terminal(*size)
+            await pilot.press("down", "end")
+        await pilot.press("escape")
+        assert await _usable(pilot, app)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 async def test_a_screen_that_is_closed_before_it_is_composed_does_no_harm(command: str) -> None:
     app = _app()
     async with app.run_test(size=(100, 30)) as pilot:
@@ -86,6 +101,17 @@ async def test_a_burst_of_keys_leaves_the_screen_below_open() -> None:
         app.post_message(Key("enter", None))
         await pilot.pause(0.05)
         assert isinstance(app.screen, HelpScreen)
+
+
+async def test_the_palette_may_be_paged_before_it_is_drawn() -> None:
+    app = _app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await pilot.press("ctrl+p")
+        await pilot.pause()
+        app.screen.query_one(CommandList)._index_to_line.clear()
+        await pilot.press("pagedown", "pageup")
+        await pilot.press("escape")
+        assert await _usable(pilot, app)
 
 
 async def test_the_palette_may_close_twice() -> None:

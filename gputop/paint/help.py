@@ -35,7 +35,7 @@ def help_rows(glyphs: Glyphs, width: int, keys: Sequence[Key] = (*KEYS, *REPLAY_
     rows = [Line().add(" gputop: how to read it, and its keys", "title").row(width), Line().row(width)]
     rows += _section("the three numbers", width, glyphs)
     for text, style in THREE_NUMBERS:
-        rows += [Line().to(2).add(line, style).row(width) for line in textwrap.wrap(text, width - 4)]
+        rows += [Line().to(2).add(line, style).row(width) for line in textwrap.wrap(text, max(10, width - 4))]
     rows.append(
         Line().to(2).add(glyphs.sm * 4, "gap.sm").add(" SM active   ", "dim").add(glyphs.gap * 4, "gap.gap")
         .add(" busy, but no SM at work   ", "dim").add(glyphs.gap * 4, "gap.alarm").add(" busy, not working", "dim")

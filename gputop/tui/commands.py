@@ -105,6 +105,12 @@ class Commands(TimeKeys):
             rows = self._painter.shown_rows(self.frame, self.view)
             self._see(changed(self.view, key_id, self.frame, self._painter.process_room, rows))
 
+    def action_command_palette(self) -> None:
+        from gputop.tui.palette import Palette
+
+        if not isinstance(self.screen, Palette):
+            self.push_screen(Palette())
+
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The command palette offers every key's command, and nothing else."""
         for key in self._keys:
