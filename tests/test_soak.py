@@ -88,6 +88,7 @@ GOOD: dict[str, Any] = {
         "before": {"threads": 1, "descriptors": 3},
         "closed": {"threads": 1, "descriptors": 5},
     },
+    "typist": {"bursts": 900, "ended": None},
     "live": {gauge: {"second_quarter": [4, 5], "last_quarter": [4, 5]} for gauge in ("threads", "descriptors")},
     "program": {
         gauge: {"second_quarter": [1, 20], "last_quarter": [1, 20]}
@@ -117,6 +118,7 @@ def _set(*path: str | int) -> Callable[[dict[str, Any], Any], None]:
         (_set("source", "closed", "descriptors"), 9, "source: 9 descriptors after it was closed, 3 before"),
         (_set("program", "descriptors", "last_quarter"), [1, 27], "program: descriptors went from 20 to 27"),
         (_set("live", "threads", "last_quarter"), [5, 9], "live: threads went from 5 to 9"),
+        (_set("typist", "ended"), "KeyError", "typist: the program ended after 900 bursts"),
         (_set("program", "objects", "last_quarter"), [30, 60], "program: objects went from 1 to 30"),
     ],
 )

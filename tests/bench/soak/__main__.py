@@ -18,10 +18,12 @@ from tests.bench.soak.machine import measured, read, started
 from tests.bench.soak.program import used, watched
 from tests.bench.soak.recorder import recorded
 from tests.bench.soak.screen import drawn
+from tests.bench.soak.typist import typed
 
 PARTS: dict[str, tuple[Callable[[int], dict[str, Any]], int, str]] = {
     "screen": (drawn, 200_000, "ticks of monitor, memory of the past and painted screens"),
     "program": (used, 100, "rounds through all screens of the whole program in a terminal"),
+    "typist": (typed, 60, "seconds of keys in any order, in bursts, into the whole program"),
     "live": (watched, 50, "rounds through all screens of gputop on stand-in GPUs"),
     "source": (measured, 120, "seconds of the live source on stand-in GPUs, 50 ticks each"),
     "machine": (read, 3_000, "readings of this machine's /proc"),

@@ -37,6 +37,8 @@ def faults(result: dict[str, Any]) -> list[str]:
             before, closed = source["before"][gauge], source["closed"][gauge]
             if closed > before + LIBRARY[gauge]:
                 found.append(f"source: {closed} {gauge} after it was closed, {before} before it began")
+    if (typist := result.get("typist")) is not None and typist["ended"] is not None:
+        found.append(f"typist: the program ended after {typist['bursts']} bursts")
     for name in ("program", "live"):
         part = result.get(name)
         for gauge, slack in OPEN.items():

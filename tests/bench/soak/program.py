@@ -48,7 +48,7 @@ def used(cycles: int, pace_ms: float = 10.0, look_ticks: int = 200) -> dict[str,
     with tempfile.TemporaryDirectory() as directory:
         report = Path(directory, "report.jsonl")
         command = [sys.executable, "-m", "tests.bench.soak.viewer", str(report), str(pace_ms), str(look_ticks)]
-        terminal = Terminal(command, _environment(directory), *SIZES[0])
+        terminal = Terminal(command, environment(directory), *SIZES[0])
         try:
             terminal.drain(START_S)
             for cycle in range(cycles):
@@ -70,9 +70,9 @@ def watched(cycles: int) -> dict[str, Any]:
     with ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory())
         machine = stack.enter_context(Machine(Path(directory)))
-        environment = {**machine.scenario.environment(), **_environment(directory)}
+        surroundings = {**machine.scenario.environment(), **environment(directory)}
         command = [sys.executable, "-m", "gputop", "--interval", "0.25"]
-        terminal = Terminal(command, environment, *SIZES[0])
+        terminal = Terminal(command, surroundings, *SIZES[0])
         try:
             terminal.drain(START_S)
             for cycle in range(cycles):
@@ -94,7 +94,8 @@ def watched(cycles: int) -> dict[str, Any]:
     }
 
 
-def _environment(directory: str) -> dict[str, str]:
+def environment(directory: str) -> dict[str, str]:
+    """A usual colour terminal and an empty home."""
     return {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", "HOME": directory}
 
 
