@@ -19,12 +19,12 @@ SIZES = ((50, 160), (24, 80), (10, 40), (1, 1), (60, 220))
 """Rows and columns."""
 ESCAPE, ENTER, TAB, DOWN, UP = "\x1b", "\r", "\t", "\x1b[B", "\x1b[A"
 VISITS: tuple[tuple[str, ...], ...] = (
-    ("?", DOWN, "q"),
-    ("D", "+", DOWN, "-", "q"),
+    ("?", DOWN, ESCAPE),
+    ("D", "+", DOWN, "-", ESCAPE),
     (DOWN, ENTER, DOWN, "+", "-", ESCAPE),
-    ("A", DOWN, "q"),
-    ("u", "q"),
-    ("C", "q"),
+    ("A", DOWN, ESCAPE),
+    ("u", ESCAPE),
+    ("C", ESCAPE),
     ("e", ESCAPE),
     ("d", ESCAPE),
     ("K", ESCAPE),
@@ -32,12 +32,12 @@ VISITS: tuple[tuple[str, ...], ...] = (
     ("f", "mem>1G", ESCAPE),
     ("/", "train", ENTER),
     ("p", "n", "N", " ", ".", "p"),
-    ("p", "D", "q", "p"),
+    ("p", "D", ESCAPE, "p"),
     ("R", "]", "[", "R"),
     (TAB, DOWN, UP, TAB, "t", "c", "o", "c", "I", "+", "-"),
     ("\x10", ESCAPE),
 )
-"""What a user does one after the other; ctrl+p is the command palette."""
+"""What a user does one after the other; ctrl+p is the command palette. Never q: where a screen is not open, it quits."""
 START_S, KEY_S, ESCAPE_S, RESIZE_S = 1.5, 0.03, 0.15, 0.05
 """What follows an escape at once would be read as a key with alt."""
 GAUGES = ("threads", "descriptors", "tasks", "screens", "widgets", "timers", "objects")
