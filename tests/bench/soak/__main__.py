@@ -35,7 +35,6 @@ PARTS: dict[str, tuple[Callable[[int], dict[str, Any]], int, str]] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.soak", description=__doc__)
-    parser.add_argument("--ticks", type=int, dest="screen", help=argparse.SUPPRESS)
     for name, (_, default, unit) in PARTS.items():
         parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{unit} (default {default})")
     options = vars(parser.parse_args())

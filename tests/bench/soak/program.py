@@ -37,7 +37,7 @@ VISITS: tuple[tuple[str, ...], ...] = (
     (TAB, DOWN, UP, TAB, "t", "c", "o", "c", "I", "+", "-"),
     ("\x10", ESCAPE),
 )
-"""What a user does one after the other; ctrl+p is the command palette. Never q: where a screen is not open, it quits."""
+"""What a user does one after the other; ctrl+p is the command palette. Never q, which also quits."""
 START_S, KEY_S, ESCAPE_S, RESIZE_S = 1.5, 0.03, 0.15, 0.05
 """What follows an escape at once would be read as a key with alt."""
 GAUGES = ("threads", "descriptors", "tasks", "screens", "widgets", "timers", "objects")
