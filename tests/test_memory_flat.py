@@ -16,8 +16,8 @@ from tests.frames import MOMENT
 
 RECORDED = 60
 ROUNDS = 18
-MOST_GROWTH_BYTES = 400_000
-"""Minute rings and findings still fill up within the test; a leak of one snapshot a tick would be 60 MB."""
+MOST_GROWTH_BYTES = 100_000
+"""Minute rings and findings still fill up within the test; at present 31 kB. A leak of 300 bytes a tick is more."""
 
 
 def test_a_thousand_snapshots_as_fast_as_possible_leave_memory_flat_after_warm_up() -> None:
