@@ -59,8 +59,9 @@ class Timeline(Sequence[Change]):
 
     def __iter__(self) -> Iterator[Change]:
         names = list(self._names)
-        for place in range(self._count):
-            yield self._times[place], *names[self._kinds[place]]
+        for t, kind in zip(self._times[: self._count], self._kinds, strict=False):
+            verdict, flag = names[kind]
+            yield t, verdict, flag
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)

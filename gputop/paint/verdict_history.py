@@ -46,7 +46,7 @@ def stretches(frame: Frame, d: GpuDiagnosis) -> list[Stretch]:
         (f.t, f.id, f.busy_not_working): f for f in frame.findings if f.kind == "verdict" and f.gpu == d.index
     }
     listed: list[Stretch] = []
-    changes = d.timeline
+    changes = tuple(d.timeline)
     for i, change in enumerate(changes):
         t, verdict, flag = change
         if i == len(changes) - 1:
