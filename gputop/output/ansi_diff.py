@@ -37,6 +37,12 @@ class Differ:
         return "".join(parts)
 
     def _row(self, y: int, old: Row, new: Row, parts: list[str]) -> None:
+        if {style for _, style in old}.isdisjoint(style for _, style in new):
+            # Every cell differs, as in a row that the cursor has come to or left.
+            parts.append(f"\x1b[{y + 1};1H")
+            for text, style in new:
+                parts += (self._code(style), text)
+            return
         # What is equal at both ends need not be looked at cell by cell. Rows are equally wide, so ends meet.
         most = min(len(old), len(new))
         head = next((i for i in range(most) if old[i] != new[i]), most)
