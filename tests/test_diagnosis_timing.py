@@ -122,3 +122,13 @@ def test_memory_is_bounded() -> None:
 
 def test_an_hour_of_healthy_noise_raises_no_alarm() -> None:
     assert false_alarms(hours=1.0, seed=7, gpus=4) == []
+
+
+def test_while_a_verdict_is_still_to_hold_the_words_say_so() -> None:
+    watch = Watch()
+    sample, processes = HEALTHY
+    watch.feed(snap(tick, sample, processes) for tick in range(30))
+    said = {tick: now.evidence for tick, (_, now) in enumerate(watch.said) if now.verdict == "collecting"}
+    assert said[4] == ("5 of 10 samples",)
+    assert said[12] == ("13 samples: a verdict shows once it has held for 8 of 10 s",)
+    assert max(said) < 20

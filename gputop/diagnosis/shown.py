@@ -13,7 +13,7 @@ from gputop.diagnosis.signals import EFFICIENCY_UTIL, WINDOW_S, Signals
 from gputop.diagnosis.timeline import Timeline
 from gputop.diagnosis.tracks import GpuTrack
 from gputop.diagnosis.types import Badge, Flag, GpuDiagnosis, Level, State
-from gputop.diagnosis.verdict import BadgeBoard, Chooser, candidate
+from gputop.diagnosis.verdict import VOTE_S, VOTES_NEEDED, BadgeBoard, Chooser, candidate
 from gputop.diagnosis.words import pct
 from gputop.model.snapshot import GpuSample
 
@@ -103,6 +103,9 @@ class GpuState:
         elif rule.id == shown:
             self._shown = _Offer(rule, told, flag)
             self._paint.vote(t, (flag, told.level), interval_s)
+        elif shown == COLLECTING.id:
+            line = f"{s.n} samples: a verdict shows once it has held for {VOTES_NEEDED * VOTE_S:.0f} of {VOTE_S:.0f} s"
+            self._shown = _Offer(COLLECTING, Told("grey", (line,), confidence="low"), None)
         if rule.id != shown:
             self._offers[rule.id] = _Offer(rule, told, flag)
 
