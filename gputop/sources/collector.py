@@ -21,12 +21,18 @@ class Retired(Exception):
 class Collector(Generic[T]):
     """Calls ``read`` on its own thread each time that it is asked to.
 
-    ``done`` is called there after each read, ``close`` once at the end. ``latest`` is the newest value and ``reads``
+    ``done`` is called there after each read, then ``after`` for what can wait until the value is handed over, and
+    ``close`` once at the end. ``latest`` is the newest value and ``reads``
     how many there were; ``error`` is what the newest read raised instead, or None.
     """
 
     def __init__(
-        self, name: str, read: Callable[[], T], done: Callable[[], None], close: Callable[[], None] | None = None
+        self,
+        name: str,
+        read: Callable[[], T],
+        done: Callable[[], None],
+        close: Callable[[], None] | None = None,
+        after: Callable[[], None] | None = None,
     ) -> None:
         self.latest: T | None = None
         self.latest_at = 0.0
@@ -36,6 +42,7 @@ class Collector(Generic[T]):
         self._read = read
         self._done = done
         self._close = close
+        self._after = after
         self._asked = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"gputop-{name}", daemon=True)
@@ -82,5 +89,13 @@ class Collector(Generic[T]):
             self.reads += 1
             self.busy_since = None
             self._done()
+            if self._after is None or self._stopping:
+                continue
+            try:
+                self._after()
+            except Retired:
+                return
+            except Exception as error:  # noqa: BLE001 — likewise
+                self.error = error
         if self._close is not None:
             self._close()

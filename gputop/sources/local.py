@@ -76,7 +76,13 @@ class LocalSource:
         cuda_visible = environ.get("CUDA_VISIBLE_DEVICES") if visible else None
         self._session = NvmlSession(interval_s, gpus, cuda_visible, self._more_rungs, lambda: kernel_gpus(proc), look_s)
         self._rota: Rota[_HostReading] = Rota(
-            interval_s, self._session, self._read_nvml, self._read_proc, self._publish, self._close_proc
+            interval_s,
+            self._session,
+            self._read_nvml,
+            self._after_nvml,
+            self._read_proc,
+            self._publish,
+            self._close_proc,
         )
         self._rota.hung_s = hung_s
         self._collectors: tuple[HostCollector, ProcessCollector] | None = None
@@ -178,6 +184,9 @@ class LocalSource:
                 self._fresh.set()
             self._failure = None
         return session.read(ticket, self._clock())
+
+    def _after_nvml(self, ticket: int) -> None:
+        self._session.ask_seldom(ticket, self._clock())
 
     def _read_proc(self) -> _HostReading:
         """Host and processes. The very first read comes before the GPUs are known: it is the base of the rates."""

@@ -193,6 +193,13 @@ class NvmlSession:
         self._roll.departed.clear()
         return Reading(t, tuple(samples), self._processes(), tuple(events), self._notices())
 
+    def ask_seldom(self, ticket: int, t: float) -> None:
+        """Ask what no picture has to wait for, once a reading is handed over. Raises Retired as ``read`` does."""
+        for device in self._chosen or ():
+            if not (device.stuck or (device.stale and self._roll.stuck)):
+                with self._turn(ticket, device):
+                    device.ask_seldom(monotonic(), t)
+
     def _sample(self, ticket: int, device: Device, t: float) -> GpuSample:
         if device.stuck or (device.stale and self._roll.stuck):
             return self._hung_sample(device if device.stuck else self._roll, device, t)

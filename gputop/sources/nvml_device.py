@@ -121,7 +121,7 @@ class Device:
         self._fields = Fields(static.nvlink_peak_bytes_per_s is not None)
         self._ladder.close()
         self._ladder = Ladder(self._rungs())
-        self._seldom_at = max(self._seldom_at, 0.0) if self.found else self._seldom_at
+        self._seldom, self._seldom_at = Values(), float("-inf")
         self._processes_at = float("-inf")
         self._parent_found = parent.times_found if parent is not None else 0
         self.times_found += 1
@@ -205,7 +205,12 @@ class Device:
         for question in EVERY_TICK:
             question.put(calls, into, now)
         self._put_memory(into, now)
-        self._put_seldom(into, now)
+        if not self._seldom.values and not self._seldom.missing:
+            # The first picture needs these two; all others are asked after it.
+            for question in (POWER_LIMIT, SM_CLOCK_MAX):
+                question.put(calls, self._seldom, now)
+        into.values.update(self._seldom.values)
+        into.missing.update(self._seldom.missing)
         standing = self._ladder.read(now)
         measured: frozenset[str] = frozenset()
         if standing.activity is not None:
@@ -242,21 +247,23 @@ class Device:
         if not MEMORY_V1.put(self.calls, into, now) and refused == reason(pynvml.NVML_ERROR_NOT_SUPPORTED):
             into.miss(MEMORY_V1.keys, UNIFIED_MEMORY)
 
-    def _put_seldom(self, into: Values, now: float) -> None:
-        if now >= self._seldom_at:
-            first = self._seldom_at < 0
-            if self._facts_due and not first:
+    def ask_seldom(self, now: float, t: float) -> None:
+        """Ask what need not be new in each sample, and what the first one did without. Times as for ``read``."""
+        if self.lost is not None or not self.found or now < self._seldom_at:
+            return
+        fresh = Values()
+        try:
+            if self._facts_due:
                 self._facts_due = False
                 self.static = more_facts(self.calls, self.static)
-            fresh = Values()
-            # The very first read leaves out what the first picture can do without; it follows at the second.
-            for question in (POWER_LIMIT, SM_CLOCK_MAX) if first else SELDOM:
+            for question in SELDOM:
                 question.put(self.calls, fresh, now)
-            self._seldom = fresh
-            # GPUs take turns, so that the slow questions of all of them do not fall into one tick.
-            self._seldom_at = 0.0 if first else now + SELDOM_S * (0.8 + 0.05 * (self.static.index % 8))
-        into.values.update(self._seldom.values)
-        into.missing.update(self._seldom.missing)
+        except LostGpu as gone:
+            self.lose(str(gone), t)
+            return
+        self._seldom = fresh
+        # GPUs take turns, so that the slow questions of all of them do not fall into one tick.
+        self._seldom_at = now + SELDOM_S * (0.8 + 0.05 * (self.static.index % 8))
 
     def _list_processes(self, now: float, t: float, util_pct: float | None, *, brief: bool) -> None:
         # A split GPU lists its instances' processes again: each instance lists its own.

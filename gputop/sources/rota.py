@@ -42,6 +42,7 @@ class Rota(Generic[P]):
         interval_s: float,
         session: NvmlSession,
         read_nvml: Callable[[int], Reading],
+        after_nvml: Callable[[int], None],
         read_proc: Callable[[], P],
         publish: Callable[[], None],
         close_proc: Callable[[], None] | None = None,
@@ -52,6 +53,7 @@ class Rota(Generic[P]):
         self._interval_s = interval_s
         self._session = session
         self._read_nvml = read_nvml
+        self._after_nvml = after_nvml
         self._publish = publish
         self._wake = threading.Event()
         self._stopping = False
@@ -117,7 +119,13 @@ class Rota(Generic[P]):
         return busy_since is not None and now - busy_since > self._late_s
 
     def _nvml_thread(self, ticket: int) -> Collector[Reading]:
-        return Collector("nvml", lambda: self._read_nvml(ticket), self._wake.set, self._session.close)
+        return Collector(
+            "nvml",
+            lambda: self._read_nvml(ticket),
+            self._wake.set,
+            self._session.close,
+            lambda: self._after_nvml(ticket),
+        )
 
     def _run(self) -> None:
         due = monotonic() + self._interval_s
