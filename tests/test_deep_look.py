@@ -17,7 +17,7 @@ from gputop.paint.glyphs import ASCII, COLOUR
 from gputop.paint.profile_commands import recipes
 from gputop.paint.stacks import look_rows
 from gputop.paint.text import cells
-from gputop.sources.deep_look import INSTALL, DeepLooker, find_py_spy, main_stack, permission_help
+from gputop.sources.processes.deep_look import INSTALL, DeepLooker, find_py_spy, main_stack, permission_help
 from gputop.sources.procfs import parse_stat, read_small
 from tests.proc_trees.fake_proc import FakeProc
 

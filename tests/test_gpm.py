@@ -14,7 +14,7 @@ import pytest
 from gputop.sources.activity.bound import bound
 from gputop.sources.activity.gpm import METRICS, Gpm
 from gputop.sources.activity.ladder import Activity, Ladder, RungFailed, Waiting
-from gputop.sources.nvml_calls import Calls, LostGpu
+from gputop.sources.nvml.calls import Calls, LostGpu
 
 
 @dataclass

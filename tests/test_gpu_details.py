@@ -19,7 +19,7 @@ from gputop.paint.theme import THEMES
 from gputop.paint.time_axis import TimeAxis, axis_for, axis_spans, stepped
 from gputop.paint.verdict_history import Stretch, standing, stretches, strip
 from gputop.paint.view import View
-from gputop.sources.nvml_questions import SELDOM as ASKED_SELDOM
+from gputop.sources.nvml.questions import SELDOM as ASKED_SELDOM
 from gputop.tui.gpu_details_screen import GpuDetailsScreen
 from gputop.tui.lines import Lines
 from tests.frames import MOMENT, demo_frame

@@ -23,10 +23,9 @@ from gputop.paint.main_screen import Painter
 from gputop.paint.text import fit, sanitise
 from gputop.paint.view import View
 from gputop.recording.memory import Memory
-from gputop.sources import process_facts
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.process_facts import MOST_USERS, FactsReader
-from gputop.sources.processes import ProcessCollector
+from gputop.sources.processes.collector import ProcessCollector
+from gputop.sources.processes.facts import MOST_USERS, FactsReader
 from gputop.sources.simulated import snapshot_at
 from tests.frames import MOMENT
 from tests.proc_trees.fake_proc import FakeProc
@@ -120,7 +119,9 @@ def test_the_reader_of_processes_forgets_those_that_ended(tmp_path: Path) -> Non
 def test_user_names_are_kept_for_so_many_users_only(monkeypatch: pytest.MonkeyPatch) -> None:
     facts = FactsReader("/nowhere/proc", "/nowhere/sys")
     with monkeypatch.context() as patched:
-        patched.setattr(process_facts.os, "stat", lambda path: SimpleNamespace(st_uid=3_000_000 + int(path[14:])))
+        patched.setattr(
+            "gputop.sources.processes.facts.os.stat", lambda path: SimpleNamespace(st_uid=3_000_000 + int(path[14:]))
+        )
         users = [facts.read(pid, b"python", b"python").user for pid in range(MOST_USERS + 10)]
     assert users[-1] == str(3_000_000 + MOST_USERS + 9)
     assert max(size for size, _ in held(facts)) <= MOST_USERS

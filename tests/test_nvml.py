@@ -9,12 +9,12 @@ from typing import Any
 import pynvml
 import pytest
 
-from gputop.sources.nvml_calls import Calls, LostGpu, Values
-from gputop.sources.nvml_errors import cannot_start, printable
-from gputop.sources.nvml_fields import Fields, Rate
-from gputop.sources.nvml_processes import NO_SAMPLES, GpuProcesses
-from gputop.sources.nvml_questions import EVERY_TICK, MEMORY_V2, SELDOM, Question
-from gputop.sources.nvml_xid import NONE_SEEN, XidWatch
+from gputop.sources.nvml.calls import Calls, LostGpu, Values
+from gputop.sources.nvml.errors import cannot_start, printable
+from gputop.sources.nvml.fields import Fields, Rate
+from gputop.sources.nvml.processes import NO_SAMPLES, GpuProcesses
+from gputop.sources.nvml.questions import EVERY_TICK, MEMORY_V2, SELDOM, Question
+from gputop.sources.nvml.xid import NONE_SEEN, XidWatch
 
 
 class Script:

@@ -7,8 +7,8 @@ from typing import Any
 import pynvml
 import pytest
 
-from gputop.sources.nvml_calls import Calls
-from gputop.sources.nvml_device import Device
+from gputop.sources.nvml.calls import Calls
+from gputop.sources.nvml.device import Device
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from typing import Any
 import pynvml
 import pytest
 
-from gputop.sources.nvml_calls import Calls
-from gputop.sources.nvml_device import Device
-from gputop.sources.nvml_roll import GONE, Roll, kernel_gpus
+from gputop.sources.nvml.calls import Calls
+from gputop.sources.nvml.device import Device
+from gputop.sources.nvml.roll import GONE, Roll, kernel_gpus
 
 
 class Driver:

@@ -9,7 +9,7 @@ import pytest
 
 from gputop.model.snapshot import ProcessSample
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.processes import HIDDEN, OTHER_NAMESPACE, YOUNGER, ProcessCollector
+from gputop.sources.processes.collector import HIDDEN, OTHER_NAMESPACE, YOUNGER, ProcessCollector
 from tests.proc_trees.fake_proc import FakeProc
 
 _T = 1_780_000_000.0

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gputop.model.inspection import Identity
-from gputop.sources.process_control import ProcessControl
+from gputop.sources.processes.control import ProcessControl
 from gputop.sources.procfs import parse_stat, read_small
 from tests.proc_trees.fake_proc import FakeProc
 
@@ -157,7 +157,7 @@ def test_a_process_that_is_replaced_while_it_is_read_gives_nothing(
     fake.process(4711, starttime=5000)
     fake.write("proc/4711/environ", "A=1\0")
     checked: list[str | None] = [None, "it has ended and its pid belongs to another process now"]
-    monkeypatch.setattr("gputop.sources.process_control.identity_problem", lambda proc, identity: checked.pop(0))
+    monkeypatch.setattr("gputop.sources.processes.control.identity_problem", lambda proc, identity: checked.pop(0))
     environment = ProcessControl(str(fake.proc)).environment(Identity(4711, 5000))
     assert environment.variables == ()
     assert "another process" in environment.reason

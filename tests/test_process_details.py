@@ -22,7 +22,7 @@ from gputop.paint.process_tree import family
 from gputop.paint.text import cells
 from gputop.paint.theme import THEMES
 from gputop.paint.view import ProcessKey, View
-from gputop.sources.thread_list import GONE, MOST_THREADS, ThreadWatch, read_threads
+from gputop.sources.processes.thread_list import GONE, MOST_THREADS, ThreadWatch, read_threads
 from gputop.tui.app import GputopApp
 from gputop.tui.gpu_details_screen import GpuDetailsScreen
 from gputop.tui.lines import Lines

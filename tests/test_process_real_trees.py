@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.sources.processes import ProcessCollector
+from gputop.sources.processes.collector import ProcessCollector
 from tests.proc_trees.running import Samples, loaders, running, watch
 
 

@@ -21,7 +21,7 @@ from gputop.paint.process_filter import parse
 from gputop.paint.terminal import choose
 from gputop.paint.text import cells
 from gputop.paint.view import View
-from gputop.sources.process_control import ProcessControl
+from gputop.sources.processes.control import ProcessControl
 from gputop.sources.procfs import parse_stat, read_small
 from gputop.tui.columns_screen import ColumnsScreen
 from gputop.tui.environment_screen import EnvironmentScreen

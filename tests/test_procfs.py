@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from gputop.sources.processes.wait_channel import wait_class
 from gputop.sources.procfs import (
     Descriptors,
     ProcessFiles,
@@ -17,7 +18,6 @@ from gputop.sources.procfs import (
     parse_uptime,
     read_file,
 )
-from gputop.sources.wait_channel import wait_class
 
 _AFTER_NAME = b" S 7 70 77 0 -1 4194304 1 0 2 0 120 34 0 0 20 0 9 0 424242 8192 512 18446744073709551615 1 1\n"
 

@@ -9,7 +9,7 @@ from textual.pilot import Pilot
 
 from gputop.monitor import Monitor
 from gputop.paint.view import View
-from gputop.sources.process_control import ProcessControl
+from gputop.sources.processes.control import ProcessControl
 from gputop.tui.app import GputopApp
 from gputop.tui.ask import Ask
 from gputop.tui.help_screen import HelpScreen

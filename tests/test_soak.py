@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 from gputop.monitor import Monitor
 from gputop.paint.view import View
 from gputop.recording.memory import Past
-from gputop.sources.process_control import ProcessControl
+from gputop.sources.processes.control import ProcessControl
 from gputop.sources.recorded import RecordedSource
 from gputop.tui.app import GputopApp
 from tests.bench.soak.judge import faults

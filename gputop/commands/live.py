@@ -51,7 +51,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _access() -> ProcessAccess:
-    from gputop.sources.process_control import ProcessControl
+    from gputop.sources.processes.control import ProcessControl
 
     return ProcessControl()
 

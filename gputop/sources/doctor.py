@@ -21,7 +21,7 @@ from gputop.sources.activity.dcgm_exporter import Exporter, entity_of
 from gputop.sources.activity.ladder import Activity, RungFailed
 from gputop.sources.base import SourceError
 from gputop.sources.local import LocalSource
-from gputop.sources.nvml_device import SPLIT
+from gputop.sources.nvml.device import SPLIT
 
 SCHEMA = 1
 INITIAL_PID_NAMESPACE = 4026531836

@@ -19,10 +19,10 @@ from gputop.sources.activity.dcgm_exporter import DcgmExporter, Exporter, entity
 from gputop.sources.activity.ladder import Rung
 from gputop.sources.base import SourceError, UsageError
 from gputop.sources.host import HostCollector
-from gputop.sources.nvml import LOOK_S, NvmlSession, Reading
-from gputop.sources.nvml_roll import kernel_gpus
+from gputop.sources.nvml.roll import kernel_gpus
+from gputop.sources.nvml.session import LOOK_S, NvmlSession, Reading
 from gputop.sources.own_cost import OwnCostMeter
-from gputop.sources.processes import ProcessCollector
+from gputop.sources.processes.collector import ProcessCollector
 from gputop.sources.rota import HUNG_S, PAIR_S, Rota
 
 if TYPE_CHECKING:

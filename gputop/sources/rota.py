@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from gputop.sources.base import SourceError, UsageError
 from gputop.sources.collector import Collector
-from gputop.sources.nvml import NvmlSession, Reading
+from gputop.sources.nvml.session import NvmlSession, Reading
 
 PAIR_S = 0.25
 """Distance of the first two reads: GPM and all rates need two, and the first picture should not wait a whole tick."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gputop.model.snapshot import ProcessSample
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.processes import ProcessCollector
+from gputop.sources.processes.collector import ProcessCollector
 
 _TREE = Path(__file__).with_name("tree.py")
 _TIMEOUT_S = 30.0

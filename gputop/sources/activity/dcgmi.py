@@ -21,7 +21,7 @@ from gputop.model.metrics import GPU_METRICS
 from gputop.model.snapshot import GpuStatic
 from gputop.sources.activity.ladder import Activity, RungFailed, Waiting
 from gputop.sources.leash import leashed
-from gputop.sources.nvml_errors import printable
+from gputop.sources.nvml.errors import printable
 
 FIELDS = {
     "1002": "sm_active_pct",

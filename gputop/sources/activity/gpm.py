@@ -13,8 +13,8 @@ import pynvml
 
 from gputop.model.metrics import GPU_METRICS
 from gputop.sources.activity.ladder import Activity, RungFailed, Waiting
-from gputop.sources.nvml_calls import Calls, LostGpu
-from gputop.sources.nvml_errors import LOST_CODES, NEVER_CODES, reason
+from gputop.sources.nvml.calls import Calls, LostGpu
+from gputop.sources.nvml.errors import LOST_CODES, NEVER_CODES, reason
 
 CLOSEST_PAIR_S = 0.2
 """Pairs closer than about 100 ms give NaN; twice that leaves room for a late thread."""

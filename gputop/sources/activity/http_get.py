@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import monotonic
 
 from gputop.sources.base import UsageError
-from gputop.sources.nvml_errors import printable
+from gputop.sources.nvml.errors import printable
 
 MOST_BYTES = 4 << 20
 LONGEST_S = 3.0

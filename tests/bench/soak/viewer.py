@@ -23,7 +23,7 @@ from textual.widget import Widget
 from gputop.commands.live import screen_terminal, show
 from gputop.config import Settings
 from gputop.model.snapshot import Snapshot
-from gputop.sources.process_control import ProcessControl
+from gputop.sources.processes.control import ProcessControl
 from tests.bench.soak.measure import descriptors, resident_bytes
 from tests.bench.soak.snapshots import ticks
 

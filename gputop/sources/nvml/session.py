@@ -19,10 +19,10 @@ from gputop.sources.activity.ladder import Rung
 from gputop.sources.base import SourceError, UsageError
 from gputop.sources.collector import Retired
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.nvml_device import Device, MoreRungs
-from gputop.sources.nvml_errors import DEMO, cannot_start, reason
-from gputop.sources.nvml_roll import Part, Roll, kernel_gpus
-from gputop.sources.nvml_xid import XidWatch
+from gputop.sources.nvml.device import Device, MoreRungs
+from gputop.sources.nvml.errors import DEMO, cannot_start, reason
+from gputop.sources.nvml.roll import Part, Roll, kernel_gpus
+from gputop.sources.nvml.xid import XidWatch
 from gputop.sources.selection import choose
 
 LOOK_S = 10.0

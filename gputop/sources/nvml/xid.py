@@ -8,8 +8,8 @@ from typing import Any
 
 import pynvml
 
-from gputop.sources.nvml_calls import RETRY_S, Calls
-from gputop.sources.nvml_errors import printable, reason
+from gputop.sources.nvml.calls import RETRY_S, Calls
+from gputop.sources.nvml.errors import printable, reason
 
 MOST_EVENTS_A_POLL = 32
 NONE_SEEN = "none seen while watching"

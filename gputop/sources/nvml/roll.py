@@ -14,9 +14,9 @@ from typing import Protocol
 
 import pynvml
 
-from gputop.sources.nvml_calls import Calls
-from gputop.sources.nvml_device import Device
-from gputop.sources.nvml_errors import printable
+from gputop.sources.nvml.calls import Calls
+from gputop.sources.nvml.device import Device
+from gputop.sources.nvml.errors import printable
 
 GONE = "gone: the driver does not show this GPU any more (unplugged, or taken from this container)"
 _NODE = re.compile(r"nvidia\d+")

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from gputop.model.snapshot import NOTHING_MISSING
+from gputop.sources.processes.wait_channel import wait_class
 from gputop.sources.procfs import Descriptors, ProcessFiles, Stat, parse_io, parse_schedstat, parse_stat
-from gputop.sources.wait_channel import wait_class
 
 NEEDS_TWO = "needs two readings"
 CLOCK_STEPPED = "the clock stepped back"

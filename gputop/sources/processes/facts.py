@@ -11,7 +11,7 @@ import pwd
 from msgspec import Struct
 
 from gputop.sources.cgroup import CgroupFolders, cgroup_folders, cgroup_text
-from gputop.sources.job_identity import JobIdentity, job_identity
+from gputop.sources.processes.job import JobIdentity, job_identity
 from gputop.sources.procfs import read_file
 
 COMMAND_LIMIT = 4096

@@ -10,8 +10,8 @@ from typing import Any
 import pynvml
 
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.nvml_calls import RETRY_S, Calls, LostGpu
-from gputop.sources.nvml_errors import LOST_CODES, NEVER_CODES, reason
+from gputop.sources.nvml.calls import RETRY_S, Calls, LostGpu
+from gputop.sources.nvml.errors import LOST_CODES, NEVER_CODES, reason
 
 FIRST_LOOK_BACK_S = 2.0
 """How far back the first question for utilisation samples reaches: as long as the lists are apart."""

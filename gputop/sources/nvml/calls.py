@@ -1,6 +1,6 @@
 """One GPU's calls into NVML: each failure becomes a reason, remembered for as long as asking again is pointless.
 
-Knows how to ask, not what: the questions stand in ``nvml_questions.py``.
+Knows how to ask, not what: the questions stand in ``questions.py``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import pynvml
 
 from gputop.model.metrics import GPU_METRICS
-from gputop.sources.nvml_errors import CORE_LOST_CODES, LOST_CODES, NEVER_CODES, printable, reason
+from gputop.sources.nvml.errors import CORE_LOST_CODES, LOST_CODES, NEVER_CODES, printable, reason
 
 RETRY_S = 60.0
 """How long a refusal that may end (no permission, a time-out) is believed."""

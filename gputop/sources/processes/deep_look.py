@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from gputop.model.inspection import DeepLook, Identity, ProcessSight, Stack, ThreadSight
-from gputop.sources.process_identity import GONE, identity_problem
+from gputop.sources.processes.identity import GONE, identity_problem
+from gputop.sources.processes.wait_channel import wait_class
 from gputop.sources.procfs import parse_stat, read_file, read_small
-from gputop.sources.wait_channel import wait_class
 
 LOOKS_AT_S = (0.0, 0.75, 1.5)
 """Moments of the looks, from the first one on: a stack that stays for 1.5 s is where the time goes."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import pynvml
 
-from gputop.sources.nvml_calls import Calls, Values
-from gputop.sources.nvml_errors import reason
-from gputop.sources.nvml_questions import ENERGY
+from gputop.sources.nvml.calls import Calls, Values
+from gputop.sources.nvml.errors import reason
+from gputop.sources.nvml.questions import ENERGY
 
 ALL_LINKS = 0xFFFFFFFF
 """Scope of an NVLink field: the sum over all links."""

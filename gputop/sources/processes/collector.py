@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from gputop.model.snapshot import ProcessSample, ProcessStatic
 from gputop.sources.cgroup import Throttling
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.host_threads import HostThreads
-from gputop.sources.process_facts import FactsReader
-from gputop.sources.process_table import ProcessTable
-from gputop.sources.process_tree import CommandOf, Place, find_orphans, find_ray_tasks, find_trees
+from gputop.sources.processes.facts import FactsReader
+from gputop.sources.processes.member import TICKS_PER_S, Member
+from gputop.sources.processes.table import ProcessTable
+from gputop.sources.processes.threads import HostThreads
+from gputop.sources.processes.tree import CommandOf, Place, find_orphans, find_ray_tasks, find_trees
+from gputop.sources.processes.watched import DENIED_IO, Reading, WatchedProcess
 from gputop.sources.procfs import Descriptors, Stat, parse_uptime, read_file, read_small
-from gputop.sources.tree_member import TICKS_PER_S, Member
-from gputop.sources.watched_process import DENIED_IO, Reading, WatchedProcess
 
 OTHER_NAMESPACE = (
     "not visible in /proc (another PID namespace: run gputop on the host, or in a container with its PIDs)"

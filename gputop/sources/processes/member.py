@@ -8,11 +8,11 @@ import os
 from gputop.model.snapshot import ProcessSample, ProcessStatic, Role
 from gputop.sources.cgroup import Throttling
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.host_threads import HostThreads, Threads
-from gputop.sources.loaders import BUSY_HELPER_SHARE, busy_helper
-from gputop.sources.process_facts import Facts
-from gputop.sources.process_tree import Place
-from gputop.sources.watched_process import NEEDS_TWO, NO_SCHEDSTAT, Reading, WatchedProcess
+from gputop.sources.processes.facts import Facts
+from gputop.sources.processes.loaders import BUSY_HELPER_SHARE, busy_helper
+from gputop.sources.processes.threads import HostThreads, Threads
+from gputop.sources.processes.tree import Place
+from gputop.sources.processes.watched import NEEDS_TWO, NO_SCHEDSTAT, Reading, WatchedProcess
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 

@@ -16,12 +16,12 @@ from gputop.sources.activity.bound import bound
 from gputop.sources.activity.gpm import Gpm
 from gputop.sources.activity.ladder import ACTIVITY_KEYS, Activity, Ladder, Rung, Standing
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.nvml_calls import Calls, LostGpu, Values
-from gputop.sources.nvml_errors import printable, reason
-from gputop.sources.nvml_facts import facts, gpu_instance, is_vgpu, mig_facts, mig_slots, more_facts
-from gputop.sources.nvml_fields import Fields
-from gputop.sources.nvml_processes import COLLECTING, GpuProcesses
-from gputop.sources.nvml_questions import EVERY_TICK, MEMORY_V1, MEMORY_V2, POWER_LIMIT, SELDOM, SM_CLOCK_MAX
+from gputop.sources.nvml.calls import Calls, LostGpu, Values
+from gputop.sources.nvml.errors import printable, reason
+from gputop.sources.nvml.facts import facts, gpu_instance, is_vgpu, mig_facts, mig_slots, more_facts
+from gputop.sources.nvml.fields import Fields
+from gputop.sources.nvml.processes import COLLECTING, GpuProcesses
+from gputop.sources.nvml.questions import EVERY_TICK, MEMORY_V1, MEMORY_V2, POWER_LIMIT, SELDOM, SM_CLOCK_MAX
 
 SELDOM_S = 5.0
 PROCESSES_S = 2.0

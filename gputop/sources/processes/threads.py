@@ -10,7 +10,7 @@ import os
 
 from msgspec import Struct
 
-from gputop.sources.loaders import is_host_thread, is_nccl_thread, is_pin_memory_thread, thread_loader
+from gputop.sources.processes.loaders import is_host_thread, is_nccl_thread, is_pin_memory_thread, thread_loader
 from gputop.sources.procfs import parse_schedstat, read_small
 
 _NS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")

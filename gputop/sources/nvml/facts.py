@@ -8,9 +8,9 @@ import pynvml
 from msgspec.structs import replace
 
 from gputop.model.snapshot import GpuStatic
-from gputop.sources.nvml_calls import Calls
-from gputop.sources.nvml_errors import printable
-from gputop.sources.nvml_fields import field_value
+from gputop.sources.nvml.calls import Calls
+from gputop.sources.nvml.errors import printable
+from gputop.sources.nvml.fields import field_value
 
 ARCHITECTURES = {
     pynvml.NVML_DEVICE_ARCH_KEPLER: "kepler",

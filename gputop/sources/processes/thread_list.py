@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 
 from gputop.model.threads import ThreadList, ThreadSample
+from gputop.sources.processes.wait_channel import wait_class
 from gputop.sources.procfs import parse_schedstat, parse_stat, read_small
-from gputop.sources.wait_channel import wait_class
 
 MOST_THREADS = 512
 """A process has hundreds of threads, each three small files: 512 take about 15 ms."""

@@ -1,4 +1,4 @@
-"""What a GPU is asked and how its answers become catalogue values: the tables behind ``nvml_device.py``."""
+"""What a GPU is asked and how its answers become catalogue values: the tables behind ``device.py``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pynvml
 from msgspec import Struct
 
-from gputop.sources.nvml_calls import Calls, Values
+from gputop.sources.nvml.calls import Calls, Values
 
 
 class Question(Struct, frozen=True):

@@ -14,9 +14,9 @@ import signal
 from contextlib import suppress
 
 from gputop.model.inspection import DeepLook, Environment, Identity, SignalOutcome
-from gputop.sources.deep_look import DeepLooker
-from gputop.sources.process_identity import GONE, identity_problem
-from gputop.sources.thread_list import ThreadWatch
+from gputop.sources.processes.deep_look import DeepLooker
+from gputop.sources.processes.identity import GONE, identity_problem
+from gputop.sources.processes.thread_list import ThreadWatch
 
 LARGEST_ENVIRONMENT = 1 << 20
 """Bytes of an environment that are read."""

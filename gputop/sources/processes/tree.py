@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from gputop.model.snapshot import Role
-from gputop.sources.loaders import Finding, identify, is_python, is_torch_worker, is_working_ray_task
-from gputop.sources.process_table import ProcessTable
+from gputop.sources.processes.loaders import Finding, identify, is_python, is_torch_worker, is_working_ray_task
+from gputop.sources.processes.table import ProcessTable
 from gputop.sources.procfs import Stat
 
 CommandOf = Callable[[int, Stat], bytes]

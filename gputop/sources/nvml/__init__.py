@@ -1,0 +1,1 @@
+"""NVIDIA's management library: one session, read into samples of each GPU."""
