@@ -15,7 +15,7 @@ from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.model.derived import slowed
 from gputop.model.history import History
 from gputop.model.process_history import ProcessHistory
-from gputop.model.snapshot import GpuSample, HostSample, Snapshot
+from gputop.model.snapshot import GpuSample, Snapshot
 
 GPU_SERIES = (
     "util_pct",
@@ -26,7 +26,6 @@ GPU_SERIES = (
     "mem_used_bytes",
     "power_w",
     "temp_c",
-    "mem_temp_c",
     "sm_clock_mhz",
     "pcie_rx_bytes_per_s",
     "pcie_tx_bytes_per_s",
@@ -37,7 +36,6 @@ MOST_GPUS = 64
 """GPUs that are remembered; of more, those go that were not seen for the longest, never one that is there."""
 SM_SERIES = frozenset(("sm_active_pct", "sm_occupancy_pct", "tensor_active_pct", "dram_active_pct"))
 """The series that come from the source of SM activity: two sources never mix in one of them."""
-HOST_SERIES = ("cpu_pct", "mem_used_bytes", "psi_cpu_pct", "psi_io_pct")
 
 
 class Frame(Struct, frozen=True):
@@ -129,7 +127,6 @@ class Monitor:
             self._seen[uuid] = None
         while len(self._seen) > max(MOST_GPUS, len(snapshot.gpus)):
             self._forget(next(iter(self._seen)))
-        history.add(t, "host", _host_values(snapshot.host), interval_s)
         self._processes.observe(t, snapshot.processes, interval_s)
         for event in snapshot.events:
             key = next((g.static.uuid for g in snapshot.gpus if g.static.index == event.gpu), None)
@@ -144,7 +141,3 @@ class Monitor:
         self._sources.forget(uuid)
         self._history.forget(uuid)
         self._diagnoser.forget(uuid)
-
-
-def _host_values(host: HostSample) -> dict[str, float | None]:
-    return {name: getattr(host, name) for name in HOST_SERIES}

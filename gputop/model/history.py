@@ -135,7 +135,7 @@ class _Track:
 
 
 class History:
-    """Series by key (a GPU's UUID, or ``"host"``) and name (a catalogue key or a lane of the diagnosis)."""
+    """Series by key (a GPU's UUID) and name (a catalogue key or a lane of the diagnosis)."""
 
     def __init__(self, interval_s: float = 1.0) -> None:
         self._interval_s = interval_s

@@ -15,6 +15,9 @@ from gputop.tui.guard import TerminalGuard
 WEDGED_S = 1.0
 """A loop that has not answered for this long is taken to be blocked by a terminal that nobody drains."""
 
+NOISE_PAUSE_S = 0.01
+"""So that a terminal that gives nothing but noise costs next to nothing."""
+
 
 class Outlet:
     """Where text goes to the terminal, past the compositor but in order with what it writes."""
@@ -44,7 +47,7 @@ def guarded_driver(guard: TerminalGuard, outlet: Outlet) -> type[Driver]:
                 except (ValueError, OverflowError):
                     # Bytes that are not UTF-8 or no key, as from noise on a line or a pasted file. Textual would end
                     # the program; they are dropped with what came beside them, and its reader begins afresh.
-                    continue
+                    self.exit_event.wait(NOISE_PAUSE_S)
 
         def process_message(self, message: Message) -> None:
             if isinstance(message, Key) and message.key in ("ctrl+c", "q"):

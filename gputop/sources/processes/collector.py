@@ -106,8 +106,13 @@ class ProcessCollector:
         self._changed.clear()
         self._facts.forget()
 
+        asked: set[int] = set()
+
         def command_of(pid: int, stat: Stat) -> bytes:
             known = self._commands.get(pid)
+            if known and pid in asked:
+                return known[1]
+            asked.add(pid)
             settled = uptime is None or uptime - stat.starttime / TICKS_PER_S >= _SETTLED_AGE_S
             if known and known[2] and known[0].starttime == stat.starttime and known[0].comm == stat.comm:
                 return known[1]
