@@ -22,6 +22,9 @@ from gputop.paint.words import gpu_label, headline, is_measured, model_name
 LABEL_WIDTH = 12
 LEAST_HELD = 0.05 * 2**30
 """Memory below this would read as 0.0 GiB."""
+LAST_SEEN_S = 10.0
+MOST_LOOKED_BACK_S = 600.0
+"""How far before and after its loss the last values of a GPU are looked for; full rate is kept for ten minutes."""
 LEAST_EVIDENCE = 0.6
 """In a row shared with the remedy at least this share of the evidence must stay readable."""
 
@@ -158,10 +161,30 @@ def _tall_info(
         fields(counters(gpu) + buses(gpu, glyphs), width),
         fields(board(gpu, glyphs), width),
     ]
+    if gpu.lost_reason is not None:
+        metrics = [fields(last_seen(frame, gpu, glyphs), width, "  ")]
     said, remedy, extra = words_for(gpu, d, glyphs, width)
     # The words matter more than the third row of numbers; the first row of numbers always stays.
     kept = metrics[: max(1, rows - len(said) - len(remedy))]
     return first_rows(kept + spoken(d, glyphs, said, remedy, width, rows - len(kept)) + extra, rows, width, glyphs)
+
+
+def last_seen(frame: Frame, gpu: GpuSample, glyphs: Glyphs) -> list[Field]:
+    """What a lost GPU showed before, in words that nobody takes for now; what is too long ago is left out."""
+    ago = LAST_SEEN_S if gpu.lost_since is None else frame.snapshot.t - gpu.lost_since + LAST_SEEN_S
+    found: list[Field] = []
+    for name, form, unit in (
+        ("util_pct", "UTIL {:.0f}", 1.0),
+        ("sm_active_pct", "SM {:.0f}", 1.0),
+        ("mem_used_bytes", "{:.1f} GiB", 2.0**30),
+        ("power_w", "{:.0f} W", 1.0),
+        ("temp_c", f"{{:.0f}} {glyphs.degree}", 1.0),
+    ):
+        seen = frame.history.recent(gpu.static.uuid, name, min(ago, MOST_LOOKED_BACK_S))
+        last = next((value for _, value in reversed(seen) if value is not None), None)
+        if last is not None:
+            found.append((form.format(last / unit), "dim"))
+    return [("before it was lost:", "dim"), *found] if found else []
 
 
 def first_rows(lines: list[list[Span]], rows: int, width: int, glyphs: Glyphs) -> list[list[Span]]:
@@ -194,7 +217,8 @@ def words_for(
     remedy = _wrapped(glyphs.remedy, d.remedy, "", width, "remedy")
     extra: list[list[Span]] = []
     for badge in d.badges:
-        extra += _wrapped(glyphs.level(badge.level), badge.evidence, "", width, "text")
+        if badge.evidence != evidence:
+            extra += _wrapped(glyphs.level(badge.level), badge.evidence, "", width, "text")
         extra += _wrapped(glyphs.remedy, badge.remedy, "", width, "remedy")
     for note in d.notes:
         if note != evidence:
@@ -225,6 +249,8 @@ def _short_info(
         (f"{whole(gpu.temp_c, 2)} {glyphs.degree}", "text"),
         *busiest_bus(gpu, glyphs),
     ]
+    if gpu.lost_reason is not None:
+        numbers = last_seen(frame, gpu, glyphs)
     evidence, style = _because(d, gpu)
     second: list[Span] = []
     if evidence:
