@@ -96,7 +96,7 @@ def test_nothing_that_is_fed_grows_with_the_processes_and_gpus_that_ever_were() 
     assert too_large(monitor, events, memory, painter) == []
     # What is there stays known, and of what is gone the newest.
     kept = frame.history.keys()
-    assert len(kept) == MOST_GPUS + 1
+    assert len(kept) == MOST_GPUS
     assert {frame.snapshot.gpus[0].static.uuid, f"MIG-{LIVES - 1}", f"MIG-{LIVES - 60}"} <= set(kept)
     assert sum(frame.waste.seconds.values()) == pytest.approx(2 * (LIVES - 1))
 
