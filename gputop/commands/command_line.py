@@ -11,9 +11,8 @@ from collections.abc import Collection
 from typing import NoReturn
 
 from gputop import __version__
-from gputop.output.messages import say
+from gputop.output.messages import USAGE_ERROR, say
 
-USAGE_ERROR = 2
 SHOW_ALL = frozenset({"-h", "--help", "--man"})
 
 
@@ -199,8 +198,6 @@ def parser(words: Collection[str] | None = None) -> argparse.ArgumentParser:
     top.add_argument("--man", action=_ManPage, nargs=0, help="print the manual page: gputop --man | man -l -")
     top.set_defaults(command=None)
     _filterable(top)
-    if words is not None and not words:
-        return top
     named = [] if words is None or SHOW_ALL.intersection(words) else [name for name in COMMANDS if name in words]
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     for name in named or COMMANDS:

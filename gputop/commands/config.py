@@ -12,9 +12,8 @@ from typing import Any
 
 from gputop.config import ConfigError, Settings, default_path, load
 from gputop.config_file import documented, problems
-from gputop.output.messages import say
+from gputop.output.messages import USAGE_ERROR, say
 
-USAGE_ERROR = 2
 HEAD = """\
 # Settings of gputop. A line such as "#theme = ..." is a setting with its default: take the "#" away to change it.
 # Environment variables (GPUTOP_INTERVAL=2) and flags (--interval 2) win over this file. `gputop config --check` says

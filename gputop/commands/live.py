@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import threading
@@ -17,6 +16,8 @@ from gputop.paint.terminal import Terminal, choose
 from gputop.sources.base import Source, UsageError
 
 if TYPE_CHECKING:
+    import argparse
+
     from gputop.model.inspection import ProcessAccess
     from gputop.monitor import Frame, Monitor
     from gputop.paint.hint import Hint

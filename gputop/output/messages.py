@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 
+USAGE_ERROR = 2
+"""Exit status of a wrong command line or configuration."""
+
 
 def one_line(text: object) -> str:
     """A message that a terminal can be trusted with: one line, nothing but printable characters."""
