@@ -19,7 +19,7 @@ from gputop.recording.memory import Past
 from gputop.recording.reader import read_snapshots
 from gputop.sources.recorded import RecordedSource
 from gputop.sources.simulated import snapshot_at
-from gputop.tui.app import GputopApp, SnapshotReady, newly_red
+from gputop.tui.app import GputopApp, PaintDue, SnapshotReady, newly_red
 from gputop.tui.findings_screen import FindingsScreen
 from gputop.tui.help_screen import HelpScreen
 from gputop.tui.lines import Lines
@@ -76,6 +76,18 @@ async def test_every_theme_draws(theme: str, monkeypatch: pytest.MonkeyPatch) ->
     async with app.run_test(size=(160, 48)) as pilot:
         await pilot.pause()
         assert "BUSY, NOT WORKING" in "\n".join(_rows(app))
+
+
+async def test_a_painting_that_falls_into_the_way_out_is_dropped() -> None:
+    app, _ = _app()
+    async with app.run_test(size=(160, 48)) as pilot:
+        await pilot.pause()
+        app._paint_soon()
+        app._paint_soon()
+        await app.query_one(Lines).remove()
+        app.post_message(PaintDue())
+        await pilot.pause(0.2)
+        assert app.crash is None
 
 
 async def test_a_resize_storm_ends_in_the_last_size() -> None:

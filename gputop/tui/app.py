@@ -104,18 +104,21 @@ class GputopApp(Commands):
         self._dirty = self._sorting = False
         self._painted = 0.0
         self._error: Exception | None = None
+        self._lines: Lines | None = None
 
     # -- life -------------------------------------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
-        yield Lines(self._look, None if self._outlet is None else self._outlet.write, self._differ())
+        self._lines = Lines(self._look, None if self._outlet is None else self._outlet.write, self._differ())
+        yield self._lines
 
     def _differ(self) -> Differ:
         return Differ(self._look, self._depth)
 
     def _wear(self, theme: Theme) -> None:
         self._look = theme
-        self.screen_stack[0].query_one(Lines).set_theme(theme, self._differ())
+        if self._lines is not None:
+            self._lines.set_theme(theme, self._differ())
 
     def on_mount(self) -> None:
         if self._guard is not None:
@@ -221,10 +224,11 @@ class GputopApp(Commands):
         self._dirty = False
         self._painted = self._clock()
         width, height = self.size
-        if not self.screen_stack or self.frame is None or not width or not height:
+        # A message that asks for this may come before the widget is there, or while the program leaves.
+        if self._lines is None or not self._lines.is_attached or self.frame is None or not width or not height:
             return
         rows = self._painter.paint(self.frame, self._shown_view(), width, height).rows
-        self.screen_stack[0].query_one(Lines).set_rows(rows)
+        self._lines.set_rows(rows)
 
     def _paint_soon(self) -> None:
         """Paint at once, or together with what comes within the next moment."""
