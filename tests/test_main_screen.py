@@ -13,6 +13,8 @@ from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs
 from gputop.paint.line import Row
 from gputop.paint.main_screen import Painter, main_screen
 from gputop.paint.numbers import number_labels
+from gputop.paint.process_filter import parse
+from gputop.paint.process_table import key_of, shown_rows
 from gputop.paint.text import cells
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View, selected_gpu
@@ -208,3 +210,19 @@ def test_what_comes_with_the_next_sample_is_no_missing_value(reason: str, said: 
     gpu = GpuSample(GpuStatic(0, "GPU-0", "H100"), util_pct=60, sm_source="gpm", sm_reason=reason)
     labels = number_labels(gpu, COLOUR, alarm=False)
     assert [row[1][0].strip() for row in labels] == ["60", said, said, said]
+
+
+def test_one_painter_shows_after_any_change_of_view_what_a_new_one_shows() -> None:
+    frame, later = demo_frame(), demo_frame(later_s=5)
+    first, second = (key_of(shown.process) for shown in shown_rows(frame, View())[:2])
+    views = [
+        View(), View(process=first), View(process=second), View(process=second, tagged=frozenset({first})), View(),
+        View(sort="pid"), View(sort="pid", inverted=True), View(tree="all"), View(tree="none"),
+        View(), View(columns=("gpu", "pid", "command")), View(), View(filter=parse("user:rl")),
+        View(glyphs=ASCII), View(),
+    ]  # fmt: skip
+    painter = Painter()
+    # Views change within a frame, and frames and widths under a view.
+    for seen, width in ((frame, 160), (later, 160), (later, 120)):
+        for view in views:
+            assert painter.paint(seen, view, width, 48).rows == Painter().paint(seen, view, width, 48).rows
