@@ -243,7 +243,7 @@ def local(scenario: Scenario, mode: str, **options: Any) -> dict[str, Any]:
     scenario.write()
     environment = {**scenario.environment(), "PATH": f"{TEXTS}:{os.environ['PATH']}"}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.local_reader", mode, json.dumps(options)],
+        [sys.executable, "-m", "tests.support.local_reader", mode, json.dumps(options)],
         env=environment, capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[0])
@@ -319,7 +319,7 @@ def test_a_running_exporter_measures_what_gpm_cannot(nvml_scenario: MakeScenario
         scenario = nvml_scenario(2, A100)
         scenario.write()
         done = subprocess.run(
-            [sys.executable, "-m", "tests.local_reader", "live", "1.6", json.dumps({"dcgm_url": exporter.url})],
+            [sys.executable, "-m", "tests.support.local_reader", "live", "1.6", json.dumps({"dcgm_url": exporter.url})],
             env=scenario.environment(), capture_output=True, text=True, timeout=60, check=True,
         )  # fmt: skip
     *_, last, _end = [json.loads(line) for line in done.stdout.splitlines()]

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.model.snapshot import Event, GpuSample, ProcessStatic, Snapshot
-from tests.scenes import GIB, HOST, T0, Watch, badges, gpu, snap, steady, train, workers
+from tests.support.scenes import GIB, HOST, T0, Watch, badges, gpu, snap, steady, train, workers
 
 
 def after(seconds: int, sample: Callable[[int], GpuSample]) -> dict[str, str]:

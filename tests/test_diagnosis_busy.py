@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gputop.model.snapshot import ProcessStatic, Snapshot
-from tests.scenes import GIB, Watch, gpu, snap, steady, train
+from tests.support.scenes import GIB, Watch, gpu, snap, steady, train
 
 
 def verdict(seconds: int = 45, nccl: bool = False, **changes: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from tests.scenes import Watch, badges, gpu, snap, steady, train, workers
+from tests.support.scenes import Watch, badges, gpu, snap, steady, train, workers
 
 
 @pytest.mark.parametrize(

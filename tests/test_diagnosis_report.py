@@ -14,7 +14,7 @@ from gputop.diagnosis.catalogue import badge_rows, verdict_rows
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.report import as_json
 from gputop.diagnosis.types import STATES
-from tests.scenes import T0, Watch, gpu, snap, steady, train, workers
+from tests.support.scenes import T0, Watch, gpu, snap, steady, train, workers
 
 STARVED = (gpu(util=40.0, sm=35.0), [train(main=2.0), *workers(4, 90.0, 10.0)])
 HEALTHY = (gpu(), [train(main=30.0)])

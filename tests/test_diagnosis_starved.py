@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.model.snapshot import ProcessStatic, Snapshot
-from tests.scenes import HOST, Watch, gpu, snap, steady, train, workers
+from tests.support.scenes import HOST, Watch, gpu, snap, steady, train, workers
 
 
 def verdict(util: float, *processes: Any, **changes: Any) -> str:

@@ -13,7 +13,7 @@ from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from tests.bench.diagnosis_cost import cost_ms, growth_bytes
 from tests.bench.noise import false_alarms
-from tests.scenes import Watch, gpu, snap, train, workers
+from tests.support.scenes import Watch, gpu, snap, train, workers
 
 Scene = tuple[GpuSample, list[ProcessSample]]
 

@@ -19,7 +19,7 @@ NO_EXPORTER = "http://127.0.0.1:1/metrics"
 def doctor(scenario: Scenario) -> dict[str, Any]:
     scenario.write()
     done = subprocess.run(
-        [sys.executable, "-m", "tests.local_reader", "doctor", json.dumps({"dcgm_url": NO_EXPORTER})],
+        [sys.executable, "-m", "tests.support.local_reader", "doctor", json.dumps({"dcgm_url": NO_EXPORTER})],
         env=scenario.environment(),
         capture_output=True,
         text=True,

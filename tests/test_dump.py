@@ -15,7 +15,7 @@ from gputop.output.data import snapshot_data
 from gputop.output.dump import dump
 from gputop.recording.format import RecordingError
 from gputop.recording.reader import read_snapshots
-from tests.recording_frames import T0, written
+from tests.support.recording_frames import T0, written
 
 
 @pytest.fixture(scope="module")

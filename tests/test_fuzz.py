@@ -30,7 +30,7 @@ from gputop.sources.activity.dcgm_text import parse as parse_exporter
 from gputop.sources.activity.dcgmi import FIELDS, parse_discovery, parse_row
 from gputop.sources.cgroup import cgroup_folders
 from gputop.sources.procfs import parse_io, parse_schedstat, parse_stat, parse_uptime
-from tests.random_frames import T0, random_snapshot
+from tests.support.random_frames import T0, random_snapshot
 
 LONGER = 200 if os.environ.get("GPUTOP_FUZZ") == "long" else 1
 SEEDS = st.integers(0, 2**32 - 1)

@@ -10,21 +10,21 @@ from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, ProcessSampl
 from gputop.paint.glyphs import COLOUR
 from gputop.paint.help import help_rows
 from gputop.paint.keys import KEYS
-from tests.readme import README, with_tables
-from tests.screenshots import FOLDER, pictures, write
+from tests.tools.readme import README, with_tables
+from tests.tools.screenshots import FOLDER, pictures, write
 
 
 def test_the_readme_lists_the_verdicts_and_faults_of_today() -> None:
     text = README.read_text(encoding="utf-8")
-    assert with_tables(text) == text, "run `python -m tests.readme`"
+    assert with_tables(text) == text, "run `python -m tests.tools.readme`"
 
 
 def test_the_screenshots_show_the_screen_of_today(tmp_path: Path) -> None:
     write(tmp_path)
     names = set(pictures())
-    assert {path.name for path in FOLDER.glob("*.svg")} == names, "run `python -m tests.screenshots`"
+    assert {path.name for path in FOLDER.glob("*.svg")} == names, "run `python -m tests.tools.screenshots`"
     old = [name for name in names if (FOLDER / name).read_text() != (tmp_path / name).read_text()]
-    assert not old, "run `python -m tests.screenshots`"
+    assert not old, "run `python -m tests.tools.screenshots`"
 
 
 def test_every_picture_of_the_readme_exists() -> None:

@@ -22,8 +22,8 @@ from gputop.paint.view import View
 from gputop.sources.nvml.questions import SELDOM as ASKED_SELDOM
 from gputop.tui.gpu_details_screen import GpuDetailsScreen
 from gputop.tui.lines import Lines
-from tests.frames import MOMENT, demo_frame
-from tests.scenes import GIB, T0, gpu, snap, train
+from tests.support.frames import MOMENT, demo_frame
+from tests.support.scenes import GIB, T0, gpu, snap, train
 
 SIZES = [(40, 10), (80, 24), (100, 30), (120, 36), (160, 48), (200, 60), (300, 100), (20, 5), (5, 3), (1, 1)]
 

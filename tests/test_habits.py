@@ -15,8 +15,8 @@ from gputop.paint.process_table import shown_rows
 from gputop.paint.view import View
 from gputop.tui.app import GputopApp, SnapshotReady
 from gputop.tui.help_screen import HelpScreen
-from tests.frames import demo_frame
-from tests.handed import Asked, app_on, later, screen_text
+from tests.support.fake_app import Asked, app_on, later, screen_text
+from tests.support.frames import demo_frame
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from gputop.paint.main_screen import main_screen
 from gputop.paint.text import cells
 from gputop.paint.view import View
 from gputop.tui.app import GputopApp
-from tests.frames import demo_frame
+from tests.support.frames import demo_frame
 
 
 def test_the_hint_can_be_turned_off() -> None:

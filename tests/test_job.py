@@ -20,7 +20,7 @@ from gputop.output.report_text import report_text
 from gputop.recording.format import RecordingError
 from gputop.recording.reader import read_snapshots
 from gputop.sources.base import SourceError
-from tests.recording_frames import T0, frame
+from tests.support.recording_frames import T0, frame
 
 JOB = """
 import os, sys, time

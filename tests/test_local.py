@@ -27,7 +27,7 @@ class Run:
         scenario.write()
         environment = {**scenario.environment(), **options.pop("environ", {})}
         done = subprocess.run(
-            [sys.executable, "-m", "tests.local_reader", *arguments, json.dumps(options)],
+            [sys.executable, "-m", "tests.support.local_reader", *arguments, json.dumps(options)],
             env=environment,
             capture_output=True,
             text=True,

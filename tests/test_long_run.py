@@ -27,8 +27,8 @@ from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
 from gputop.sources.processes.facts import MOST_USERS, FactsReader
 from gputop.sources.simulated import snapshot_at
-from tests.frames import MOMENT
 from tests.proc_trees.fake_proc import FakeProc
+from tests.support.frames import MOMENT
 
 LIVES = 1500
 """Processes and GPUs that come and go, one of each kind a tick."""

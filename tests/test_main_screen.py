@@ -18,7 +18,7 @@ from gputop.paint.process_table import key_of, shown_rows
 from gputop.paint.text import cells
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View, selected_gpu
-from tests.frames import demo_frame
+from tests.support.frames import demo_frame
 
 SIZES = [(40, 10), (60, 15), (80, 24), (100, 30), (120, 36), (160, 48), (200, 60), (300, 100), (20, 5), (5, 3), (1, 1)]
 

@@ -12,7 +12,7 @@ from gputop.paint.main_screen import Painter
 from gputop.paint.view import View
 from gputop.recording.memory import Memory
 from gputop.sources.simulated import snapshot_at
-from tests.frames import MOMENT
+from tests.support.frames import MOMENT
 
 RECORDED = 60
 ROUNDS = 18

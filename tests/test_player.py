@@ -8,7 +8,7 @@ from gputop.recording.memory import Memory
 from gputop.sources.recorded import RecordedSource
 from gputop.sources.simulated import snapshot_at
 from gputop.tui.player import Player
-from tests.frames import MOMENT
+from tests.support.frames import MOMENT
 
 SECONDS = 400
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.nvml.stand_in import Process, Scenario
-from tests.pty_program import ROOT, PtyProgram
+from tests.support.pty_program import ROOT, PtyProgram
 
 MakeScenario = Callable[..., Scenario]
 

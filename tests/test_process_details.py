@@ -27,8 +27,8 @@ from gputop.tui.app import GputopApp
 from gputop.tui.gpu_details_screen import GpuDetailsScreen
 from gputop.tui.lines import Lines
 from gputop.tui.process_details_screen import ProcessDetailsScreen
-from tests.frames import MOMENT, demo_frame
-from tests.scenes import gpu, snap, train, workers
+from tests.support.frames import MOMENT, demo_frame
+from tests.support.scenes import gpu, snap, train, workers
 
 SIZES = [(40, 10), (80, 24), (120, 36), (160, 48), (300, 100), (20, 5), (5, 3), (1, 1)]
 THREADS = ThreadList(

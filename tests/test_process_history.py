@@ -9,8 +9,8 @@ from gputop.model.history import History
 from gputop.model.process_history import KEPT_AFTER_END_S, MOST_PROCESSES, ProcessHistory
 from gputop.model.snapshot import ProcessSample
 from gputop.monitor import Monitor
-from tests.frames import MOMENT
-from tests.scenes import T0, gpu, snap, train
+from tests.support.frames import MOMENT
+from tests.support.scenes import T0, gpu, snap, train
 
 
 def _process(pid: int = 1, role: str = "gpu", **changes: object) -> ProcessSample:

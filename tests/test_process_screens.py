@@ -29,8 +29,8 @@ from gputop.tui.prompt import Prompt
 from gputop.tui.signal_screen import SignalScreen
 from gputop.tui.stacks_screen import StacksScreen
 from gputop.tui.users_screen import UsersScreen
-from tests.frames import demo_frame
-from tests.handed import Asked, app_on, screen_text
+from tests.support.fake_app import Asked, app_on, screen_text
+from tests.support.frames import demo_frame
 
 SIZE = (160, 48)
 

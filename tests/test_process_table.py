@@ -17,7 +17,7 @@ from gputop.paint.process_filter import parse
 from gputop.paint.process_table import next_match, shown_rows
 from gputop.paint.text import cells
 from gputop.paint.view import View
-from tests.frames import demo_frame
+from tests.support.frames import demo_frame
 
 
 def _text(row: Row) -> str:

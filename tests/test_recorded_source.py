@@ -15,7 +15,7 @@ from gputop.recording.index import Recording
 from gputop.recording.moments import moment
 from gputop.recording.writer import RecordingWriter
 from gputop.sources.recorded import RecordedSource
-from tests.recording_frames import T0, frame, frames, written
+from tests.support.recording_frames import T0, frame, frames, written
 
 
 class Clock:

@@ -25,7 +25,7 @@ from gputop.model.snapshot import (
 from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder, rounded
 from gputop.recording.format import GPU_COLUMNS, HOST_COLUMNS, PROCESS_COLUMNS, RecordingError, clean_text
-from tests.recording_frames import T0, frame, frames
+from tests.support.recording_frames import T0, frame, frames
 
 
 def read_back(snapshots: list[Snapshot], redact: bool = False) -> list[Snapshot]:

@@ -14,7 +14,7 @@ from gputop.model.snapshot import Snapshot
 from gputop.recording.format import RecordingError
 from gputop.recording.index import Recording
 from gputop.recording.reader import read_snapshots
-from tests.recording_frames import T0, times, written
+from tests.support.recording_frames import T0, times, written
 
 
 def _cut(data: bytes, draw: random.Random) -> bytes:
@@ -102,7 +102,7 @@ from gputop.recording.encode import Encoder
 from gputop.recording.index import Recording
 from gputop.recording.reader import read_snapshots
 from gputop.recording.format import RecordingError
-from tests.recording_frames import frame
+from tests.support.recording_frames import frame
 folder = Path(sys.argv[1])
 
 def packed(name, pieces):
@@ -163,7 +163,7 @@ def test_bombs_take_less_than_200_mb(tmp_path: Path) -> None:
 WRITE_FOR_EVER = """
 import sys
 from gputop.recording.writer import RecordingWriter
-from tests.recording_frames import frame
+from tests.support.recording_frames import frame
 writer = RecordingWriter(sys.argv[1])
 k = 0
 while True:

@@ -17,7 +17,7 @@ from gputop.recording.format import RecordingError
 from gputop.recording.index import Recording
 from gputop.recording.reader import read_snapshots
 from gputop.recording.writer import RecordingWriter
-from tests.recording_frames import T0, frame, frames, times, written
+from tests.support.recording_frames import T0, frame, frames, times, written
 
 GOLDEN = Path(__file__).parent / "golden"
 

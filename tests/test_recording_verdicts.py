@@ -19,7 +19,7 @@ from gputop.recording.index import Recording
 from gputop.recording.reader import read_snapshots
 from gputop.recording.writer import RecordingWriter
 from gputop.sources.simulated import snapshot_at
-from tests.recording_frames import T0
+from tests.support.recording_frames import T0
 
 
 def shown(frame: Frame) -> object:

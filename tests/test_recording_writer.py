@@ -20,7 +20,7 @@ from gputop.recording.index import Recording
 from gputop.recording.reader import read_snapshots
 from gputop.recording.recorder import QUEUE_FRAMES, Recorder
 from gputop.recording.writer import RecordingWriter, file_name
-from tests.recording_frames import T0, frame, frames, times, written
+from tests.support.recording_frames import T0, frame, frames, times, written
 
 
 def names(folder: Path) -> list[str]:
@@ -124,7 +124,7 @@ def test_a_change_of_gpus_begins_a_new_member_and_both_sides_are_read(tmp_path: 
 FULL_DISK = """
 import resource, signal, sys
 from gputop.recording.recorder import Recorder
-from tests.recording_frames import frame
+from tests.support.recording_frames import frame
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
 recorder = Recorder(sys.argv[1])

@@ -17,7 +17,7 @@ from gputop.output.job_report import JobReport, ReportBuilder, report_recording
 from gputop.output.report_text import report_as, report_data, report_json, report_markdown, report_text
 from gputop.output.rhythm import Rhythm, rhythm_s
 from gputop.recording.writer import RecordingWriter
-from tests.recording_frames import T0
+from tests.support.recording_frames import T0
 
 STATIC = GpuStatic(0, "GPU-0", "NVIDIA H100 80GB HBM3", "hopper", 132)
 TRAINING = ProcessSample(

@@ -57,7 +57,7 @@ def running(scenario: Scenario, **options: Any) -> Iterator[Running]:
     scenario.write()
     environment = {**scenario.environment(), "PATH": f"{TEXTS}:{os.environ['PATH']}"}
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.rungs_reader", json.dumps({**options, "limits": LIMITS})],
+        [sys.executable, "-m", "tests.support.rungs_reader", json.dumps({**options, "limits": LIMITS})],
         env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as program:  # fmt: skip
         yield Running(program)
@@ -172,7 +172,7 @@ def test_dcgmi_takes_over_from_gpm_and_leaves_the_bound(
 def read(scenario: Scenario, mode: str, **options: Any) -> Any:
     scenario.write()
     done = subprocess.run(
-        [sys.executable, "-m", "tests.local_reader", mode, json.dumps(options)],
+        [sys.executable, "-m", "tests.support.local_reader", mode, json.dumps(options)],
         env=scenario.environment(), capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     assert done.stderr == ""

@@ -18,7 +18,7 @@ from gputop.paint.panes import first_rows
 from gputop.paint.text import cells
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
-from tests.screen_matrix import GPUS, PROCESSES, SIZES, matrix_frame
+from tests.support.screen_matrix import GPUS, PROCESSES, SIZES, matrix_frame
 
 SETS = (COLOUR, MONO, ASCII)
 MATRIX = [(size, gpus, processes) for size in SIZES for gpus in GPUS for processes in PROCESSES]

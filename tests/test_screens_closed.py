@@ -13,7 +13,7 @@ from gputop.sources.processes.control import ProcessControl
 from gputop.tui.app import GputopApp
 from gputop.tui.ask import Ask
 from gputop.tui.help_screen import HelpScreen
-from tests.frames import demo_frame
+from tests.support.frames import demo_frame
 
 
 class Still:

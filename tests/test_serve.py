@@ -24,8 +24,8 @@ from gputop.monitor import Monitor
 from gputop.paint.keys import KEYS
 from gputop.paint.view import View
 from gputop.tui.served_app import WITHHELD, ServedApp
-from tests.browser import CHROMIUM, Browser
-from tests.frames import demo_frame
+from tests.support.browser import CHROMIUM, Browser
+from tests.support.frames import demo_frame
 
 ROOT = Path(__file__).parent.parent
 served = pytest.mark.skipif(

@@ -26,7 +26,7 @@ from gputop.recording.encode import rounded
 from gputop.recording.index import Recording
 from gputop.recording.reader import read_snapshots
 from gputop.recording.writer import RecordingWriter
-from tests.scenes import T0, gpu, snap
+from tests.support.scenes import T0, gpu, snap
 
 FIX = "uncomment DCGM_FI_PROF_SM_ACTIVE"
 KINDS = ("gpm", "dcgm-exporter", "dcgmi", "bound", "none", "partly")

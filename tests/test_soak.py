@@ -24,7 +24,7 @@ from tests.bench.soak.recorder import recorded
 from tests.bench.soak.screen import drawn
 from tests.bench.soak.snapshots import BEGUN, ticks
 from tests.bench.soak.viewer import counts
-from tests.frames import demo_frame
+from tests.support.frames import demo_frame
 
 
 def test_the_slope_is_bytes_a_tick() -> None:

@@ -9,7 +9,7 @@ from gputop.monitor import Frame
 from gputop.paint.glyphs import COLOUR
 from gputop.paint.summary_table import groups, summary_head, summary_row
 from gputop.paint.text import cells
-from tests.frames import demo_frame
+from tests.support.frames import demo_frame
 
 GIB = 2.0**30
 ML, OPS = ProcessStatic(user="ml", job="slurm 1"), ProcessStatic(user="ops")

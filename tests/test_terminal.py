@@ -14,7 +14,7 @@ from gputop.output.ansi import plain_text
 from gputop.paint.glyphs import COLOUR
 from gputop.paint.help import help_rows
 from tests.nvml.stand_in import Process, Scenario
-from tests.pty_program import PtyProgram
+from tests.support.pty_program import PtyProgram
 
 READY = "NOT WORKING"
 SCREEN_TAKEN = "\x1b[?2004h"

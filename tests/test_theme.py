@@ -10,7 +10,7 @@ from gputop.config import THEMES as NAMES
 from gputop.output.ansi import sgr
 from gputop.paint.terminal import choose
 from gputop.paint.theme import THEMES, Look, Theme
-from tests.colour import contrast, difference, linear, without_green_cones
+from tests.support.colour import contrast, difference, linear, without_green_cones
 
 COLOURED = [theme for theme in THEMES.values() if theme.background]
 LEVELS = ("level.green", "level.info", "level.yellow", "level.red", "level.grey")

@@ -23,7 +23,7 @@ from gputop.tui.app import GputopApp, PaintDue, SnapshotReady, newly_red
 from gputop.tui.findings_screen import FindingsScreen
 from gputop.tui.help_screen import HelpScreen
 from gputop.tui.lines import Lines
-from tests.frames import MOMENT, demo_frame
+from tests.support.frames import MOMENT, demo_frame
 
 
 class Handed:

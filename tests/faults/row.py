@@ -13,7 +13,7 @@ from typing import Any
 
 from gputop.model.metrics import GPU_METRICS
 from tests.nvml.stand_in import Scenario
-from tests.pty_program import ROOT, PtyProgram
+from tests.support.pty_program import ROOT, PtyProgram
 
 NOTHING = "–"
 
@@ -88,7 +88,7 @@ class Watcher:
         scenario.write()
         arguments = ["live", str(seconds), json.dumps({"interval_s": 0.25, **options})]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.local_reader", *arguments],
+            [sys.executable, "-m", "tests.support.local_reader", *arguments],
             env=scenario.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
         )  # fmt: skip
         self.last: dict[str, Any] = {}

@@ -15,7 +15,7 @@ import pytest
 from gputop.recording.reader import read_snapshots
 from tests.faults.row import Row, World, holds, is_root
 from tests.nvml.stand_in import LIBRARY, Scenario
-from tests.pty_program import ROOT
+from tests.support.pty_program import ROOT
 
 Proof = Callable[[Row, World], None]
 

@@ -1,4 +1,4 @@
-"""Pictures of the screen matrix, to be looked at: ``python -m tests.contact_sheet FOLDER [SIZE …]`` (needs Pillow).
+"""Pictures of the screen matrix, to be looked at with Pillow: ``python -m tests.tools.contact_sheet FOLDER [SIZE …]``.
 
 One sheet a terminal size: a row a theme (and one in ASCII), a column a number of GPUs; the number of processes goes
 round. Cells are drawn as in ``gputop.output.svg``: blocks as rectangles, the rest in DejaVu Sans Mono.
@@ -18,7 +18,7 @@ from gputop.paint.main_screen import main_screen
 from gputop.paint.text import cells
 from gputop.paint.theme import THEMES, Theme
 from gputop.paint.view import View
-from tests.screen_matrix import GPUS, PROCESSES, SIZES, matrix_frame
+from tests.support.screen_matrix import GPUS, PROCESSES, SIZES, matrix_frame
 
 CELL_WIDTH, CELL_HEIGHT, FONT_SIZE, GAP = 7, 14, 11, 12
 LOWER, LEFT = "▁▂▃▄▅▆▇█", "▏▎▍▌▋▊▉█"

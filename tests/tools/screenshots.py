@@ -1,4 +1,4 @@
-"""The pictures of the README: ``python -m tests.screenshots`` makes them anew, a test says when they are old."""
+"""The pictures of the README: ``python -m tests.tools.screenshots`` makes them anew, a test says when they are old."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from gputop.cli import main
 from gputop.sources.scenarios import SCENARIOS
 
-FOLDER = Path(__file__).parent.parent / "screenshots"
+FOLDER = Path(__file__).parents[2] / "screenshots"
 SIZES = {"main": (None, "160x48"), "small": (None, "80x24"), "one_gpu": ("one_gpu", "120x36")}
 
 

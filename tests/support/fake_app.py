@@ -12,7 +12,7 @@ from gputop.paint.view import View
 from gputop.sources.recorded import RecordedSource
 from gputop.tui.app import GputopApp
 from gputop.tui.lines import Lines
-from tests.frames import demo_frame
+from tests.support.frames import demo_frame
 
 
 class Handed:

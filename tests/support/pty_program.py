@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyte
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def _known_modes(match: re.Match[str]) -> str:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from gputop.model.snapshot import ProcessSample, Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.sources.simulated import SimulatedSource
-from tests.frames import MOMENT
+from tests.support.frames import MOMENT
 
 SIZES = ((40, 10), (80, 24), (100, 30), (160, 48), (200, 60), (300, 100))
 GPUS = (1, 2, 4, 8, 16)

@@ -1,0 +1,1 @@
+"""What tests are written with: frames, scenes, screens, programs in a terminal. Nothing here is a test."""

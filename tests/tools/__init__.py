@@ -1,0 +1,1 @@
+"""Programs that make what the repository keeps: ``python -m tests.tools.NAME``."""
