@@ -118,7 +118,7 @@ def test_the_parts_of_the_cost_come_back_from_a_known_one() -> None:
     assert len(scaling.as_data(costs)["lines"]) == 3
 
 
-STAGES = {"nvml": 1, "proc": 2, "host": 0.5, "rota": 0.1, "feed": 1.5, "diagnose": 0.6}
+STAGES = {"nvml": 1, "proc": 2, "host": 0.5, "schedule": 0.1, "feed": 1.5, "diagnose": 0.6}
 STAGES |= {"remember": 0.4, "paint": 1.2, "diff": 0.7, "write": 0.1}
 
 

@@ -14,7 +14,7 @@ import pytest
 from gputop.sources.activity.bound import bound
 from gputop.sources.activity.gpm import METRICS, Gpm
 from gputop.sources.activity.ladder import Activity, Ladder, RungFailed, Waiting
-from gputop.sources.nvml.calls import Calls, LostGpu
+from gputop.sources.nvml.handle import Handle, LostGpu
 
 
 @dataclass
@@ -62,7 +62,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
 
 
 def gpm(interval_s: float = 1.0, mig: tuple[Any, int] | None = None) -> Gpm:
-    return Gpm(Calls("handle"), interval_s, "hopper", mig)
+    return Gpm(Handle("handle"), interval_s, "hopper", mig)
 
 
 def measured(value: object) -> Activity:

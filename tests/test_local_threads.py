@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gputop.sources.collector import Collector, Retired
+from gputop.sources.reader_thread import ReaderThread, Retired
 
 PATIENCE_S = 5.0
 
@@ -14,7 +14,7 @@ PATIENCE_S = 5.0
 @contextmanager
 def collecting(
     answers: list[object], close: threading.Event | None = None
-) -> Iterator[tuple[Collector[object], threading.Event]]:
+) -> Iterator[tuple[ReaderThread[object], threading.Event]]:
     done = threading.Event()
 
     def read() -> object:
@@ -25,14 +25,14 @@ def collecting(
             answer.wait(PATIENCE_S)
         return answer
 
-    collector: Collector[object] = Collector("test", read, done.set, close.set if close else None)
+    collector: ReaderThread[object] = ReaderThread("test", read, done.set, close.set if close else None)
     try:
         yield collector, done
     finally:
         collector.stop()
 
 
-def finish(collector: Collector[object], done: threading.Event) -> None:
+def finish(collector: ReaderThread[object], done: threading.Event) -> None:
     assert done.wait(PATIENCE_S)
     done.clear()
     assert collector.busy_since is None

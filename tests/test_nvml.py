@@ -9,9 +9,9 @@ from typing import Any
 import pynvml
 import pytest
 
-from gputop.sources.nvml.calls import Calls, LostGpu, Values
 from gputop.sources.nvml.errors import cannot_start, printable
 from gputop.sources.nvml.fields import Fields, Rate
+from gputop.sources.nvml.handle import Answers, Handle, LostGpu
 from gputop.sources.nvml.processes import NO_SAMPLES, GpuProcesses
 from gputop.sources.nvml.questions import EVERY_TICK, MEMORY_V2, SELDOM, Question
 from gputop.sources.nvml.xid import NONE_SEEN, XidWatch
@@ -37,41 +37,41 @@ def question(key: str) -> Question:
     return next(q for q in (*EVERY_TICK, *SELDOM, MEMORY_V2) if key in q.keys)
 
 
-def ask(calls: Calls, key: str, now: float = 0.0) -> Any:
+def ask(handle: Handle, key: str, now: float = 0.0) -> Any:
     """The value of a key, or the reason for its absence."""
-    into = Values()
-    question(key).put(calls, into, now)
+    into = Answers()
+    question(key).ask_into(handle, into, now)
     return into.values.get(key, into.missing.get(key))
 
 
 def test_not_supported_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     fan = Script(monkeypatch, "nvmlDeviceGetFanSpeed", pynvml.NVML_ERROR_NOT_SUPPORTED)
-    calls = Calls("handle")
-    assert [ask(calls, "fan_pct", now) for now in (0.0, 1.0, 1e6)] == ["not supported by this GPU"] * 3
+    handle = Handle("handle")
+    assert [ask(handle, "fan_pct", now) for now in (0.0, 1.0, 1e6)] == ["not supported by this GPU"] * 3
     assert len(fan.asked) == 1
 
 
 def test_no_permission_is_asked_again_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     fan = Script(monkeypatch, "nvmlDeviceGetFanSpeed", pynvml.NVML_ERROR_NO_PERMISSION)
-    calls = Calls("handle")
-    assert str(ask(calls, "fan_pct", 0.0)).startswith("no permission")
-    ask(calls, "fan_pct", 59.9)
+    handle = Handle("handle")
+    assert str(ask(handle, "fan_pct", 0.0)).startswith("no permission")
+    ask(handle, "fan_pct", 59.9)
     assert len(fan.asked) == 1
-    ask(calls, "fan_pct", 60.1)
+    ask(handle, "fan_pct", 60.1)
     assert len(fan.asked) == 2
 
 
 def test_a_call_that_an_old_driver_lacks_falls_back_to_its_older_name(monkeypatch: pytest.MonkeyPatch) -> None:
     Script(monkeypatch, "nvmlDeviceGetCurrentClocksEventReasons", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCurrentClocksThrottleReasons", lambda _: 0x24)
-    assert ask(Calls("handle"), "throttle_reasons") == 0x24
+    assert ask(Handle("handle"), "throttle_reasons") == 0x24
 
 
 @pytest.mark.parametrize("code", [pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED])
 def test_any_call_can_tell_that_the_gpu_is_lost(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     Script(monkeypatch, "nvmlDeviceGetFanSpeed", code)
     with pytest.raises(LostGpu):
-        ask(Calls("handle"), "fan_pct")
+        ask(Handle("handle"), "fan_pct")
 
 
 @pytest.mark.parametrize(("code", "words"), [(999, "unknown error"), (18, "upgraded under us"), (9, "unloaded")])
@@ -80,9 +80,9 @@ def test_some_errors_mean_a_lost_gpu_only_from_a_core_call(
 ) -> None:
     Script(monkeypatch, "nvmlDeviceGetFanSpeed", code)
     Script(monkeypatch, "nvmlDeviceGetPowerUsage", code)
-    assert words in ask(Calls("handle"), "fan_pct")
+    assert words in ask(Handle("handle"), "fan_pct")
     with pytest.raises(LostGpu, match=words):
-        ask(Calls("handle"), "power_w")
+        ask(Handle("handle"), "power_w")
 
 
 def test_values_keep_their_exact_units(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,10 +91,10 @@ def test_values_keep_their_exact_units(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         pynvml, "nvmlDeviceGetMemoryInfo", lambda *_: SimpleNamespace(used=2**40 + 1, total=2**41, free=0)
     )
-    calls = Calls("handle")
-    assert ask(calls, "power_w") == 412.345
-    assert (ask(calls, "util_pct"), ask(calls, "mem_util_pct")) == (97, 12)
-    assert (ask(calls, "mem_used_bytes"), ask(calls, "mem_total_bytes")) == (2.0**40 + 1, 2.0**41)
+    handle = Handle("handle")
+    assert ask(handle, "power_w") == 412.345
+    assert (ask(handle, "util_pct"), ask(handle, "mem_util_pct")) == (97, 12)
+    assert (ask(handle, "mem_used_bytes"), ask(handle, "mem_total_bytes")) == (2.0**40 + 1, 2.0**41)
 
 
 @pytest.mark.parametrize(
@@ -111,19 +111,19 @@ def test_garbage_and_sentinels_are_absent_with_a_reason(
     monkeypatch: pytest.MonkeyPatch, key: str, name: str, answer: Any
 ) -> None:
     monkeypatch.setattr(pynvml, name, lambda _: answer)
-    into = Values()
-    question(key).put(Calls("handle"), into, 0.0)
+    into = Answers()
+    question(key).ask_into(Handle("handle"), into, 0.0)
     assert key not in into.values
     assert into.missing[key].startswith("the driver gives")
 
 
 def test_the_call_in_flight_is_visible_to_a_watchdog(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = Calls("handle")
+    handle = Handle("handle")
     seen: list[str | None] = []
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetFanSpeed", lambda _: seen.append(calls.call) or 30)
-    assert ask(calls, "fan_pct") == 30
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetFanSpeed", lambda _: seen.append(handle.call) or 30)
+    assert ask(handle, "fan_pct") == 30
     assert seen == ["nvmlDeviceGetFanSpeed"]
-    assert calls.call is None
+    assert handle.call is None
 
 
 def test_rates_need_two_counts_and_a_counter_that_rises() -> None:
@@ -148,10 +148,10 @@ def test_fields_become_values_and_rates(monkeypatch: pytest.MonkeyPatch) -> None
     first = [_field(82, 71), _field(83, 5_000_500), _field(197, 1000), _field(198, 0, pynvml.NVML_ERROR_NOT_SUPPORTED)]
     second = [_field(82, 72), _field(83, 5_001_000), _field(197, 4000), _field(198, 0, pynvml.NVML_ERROR_NOT_SUPPORTED)]
     Script(monkeypatch, "nvmlDeviceGetFieldValues", first, second)
-    fields, calls = Fields(nvlink=False), Calls("handle")
-    fields.put(calls, Values(), 10.0, frozenset())
-    into = Values()
-    fields.put(calls, into, 12.0, frozenset())
+    fields, handle = Fields(nvlink=False), Handle("handle")
+    fields.ask_into(handle, Answers(), 10.0, frozenset())
+    into = Answers()
+    fields.ask_into(handle, into, 12.0, frozenset())
     assert into.values == {"mem_temp_c": 72, "energy_j": 5001.0, "pcie_tx_bytes_per_s": 1500.0}
     assert into.missing == {"pcie_rx_bytes_per_s": "not supported by this GPU"}
 
@@ -159,15 +159,17 @@ def test_fields_become_values_and_rates(monkeypatch: pytest.MonkeyPatch) -> None
 def test_counters_are_not_asked_for_what_gpm_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     """They cost the driver ten times as much as anything else in the batch."""
     asked = Script(monkeypatch, "nvmlDeviceGetFieldValues", [])
-    Fields(nvlink=False).put(Calls("h"), Values(), 1.0, frozenset({"pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"}))
+    Fields(nvlink=False).ask_into(
+        Handle("h"), Answers(), 1.0, frozenset({"pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"})
+    )
     assert asked.asked == [("h", (82, 83))]
 
 
 def test_energy_falls_back_to_its_own_call(monkeypatch: pytest.MonkeyPatch) -> None:
     Script(monkeypatch, "nvmlDeviceGetFieldValues", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetTotalEnergyConsumption", lambda _: 1500)
-    into = Values()
-    Fields(nvlink=False).put(Calls("handle"), into, 0.0, frozenset())
+    into = Answers()
+    Fields(nvlink=False).ask_into(Handle("handle"), into, 0.0, frozenset())
     assert into.values == {"energy_j": 1.5}
     assert into.missing["mem_temp_c"] == "not offered by this driver"
 
@@ -199,33 +201,33 @@ def sample(pid: int, share: int, t: int = 1) -> Any:
 
 def test_a_process_in_both_lists_is_one_process(listing: Listing) -> None:
     listing([row(7, 100), row(8, 50)], [row(7, 100), row(9, 10)])
-    found = {p.pid: (p.gpu_mem_bytes, p.type) for p in GpuProcesses(Calls("h"), 3).read(0.0, 100.0, 50)}
+    found = {p.pid: (p.gpu_mem_bytes, p.type) for p in GpuProcesses(Handle("h"), 3).read(0.0, 100.0, 50)}
     assert found == {7: (100.0, "X"), 8: (50.0, "C"), 9: (10.0, "G")}
 
 
 def test_unknown_memory_is_absent_with_a_reason(listing: Listing) -> None:
     listing([row(7, None)])
-    (process,) = GpuProcesses(Calls("h"), 0).read(0.0, 100.0, 50)
+    (process,) = GpuProcesses(Handle("h"), 0).read(0.0, 100.0, 50)
     assert process.gpu_mem_bytes is None
     assert "gpu_mem_bytes" in process.unavailable
 
 
 def test_rows_of_garbage_are_dropped(listing: Listing) -> None:
     listing([row(0, 1), row(4294967295, 1), row(12, 5)], samples=[sample(12, 255), sample(4294967295, 3)])
-    (process,) = GpuProcesses(Calls("h"), 0).read(0.0, 100.0, 50)
+    (process,) = GpuProcesses(Handle("h"), 0).read(0.0, 100.0, 50)
     assert process.pid == 12
     assert process.gpu_time_pct is None
 
 
 def test_gpu_time_is_each_ones_newest_sample_and_nothing_for_the_idle(listing: Listing) -> None:
     listing([row(1, 5), row(2, 5)], samples=[sample(1, 30, 2000), sample(1, 90, 1000)])
-    reader = GpuProcesses(Calls("h"), 0)
+    reader = GpuProcesses(Handle("h"), 0)
     assert {p.pid: p.gpu_time_pct for p in reader.read(0.0, 100.0, 50)} == {1: 30.0, 2: 0.0}
 
 
 def test_without_samples_gpu_time_is_unknown(listing: Listing) -> None:
     listing([row(1, 5)])
-    (process,) = GpuProcesses(Calls("h"), 0).read(0.0, 100.0, 50)
+    (process,) = GpuProcesses(Handle("h"), 0).read(0.0, 100.0, 50)
     assert process.gpu_time_pct is None
     assert process.unavailable["gpu_time_pct"] == NO_SAMPLES
 
@@ -235,7 +237,7 @@ def test_a_clock_that_is_set_back_does_not_hide_samples_until_it_catches_up(
 ) -> None:
     listing([row(1, 5)])
     samples = Script(monkeypatch, "nvmlDeviceGetProcessUtilization", [sample(1, 30, 5_000_000_000)])
-    reader = GpuProcesses(Calls("h"), 0)
+    reader = GpuProcesses(Handle("h"), 0)
     for now, t in ((0.0, 5000.0), (2.0, 5002.0), (4.0, 1404.0)):
         reader.read(now, t, 50)
     assert [since for _, since in samples.asked] == [4_998_000_000, 5_000_000_000, 1_402_000_000]
@@ -243,13 +245,13 @@ def test_a_clock_that_is_set_back_does_not_hide_samples_until_it_catches_up(
 
 def test_where_the_older_call_always_says_zero_the_newer_is_believed(listing: Listing) -> None:
     listing([row(1, 5)], samples=[sample(1, 0)], info=[sample(1, 77)])
-    (process,) = GpuProcesses(Calls("h"), 0).read(0.0, 100.0, 80)
+    (process,) = GpuProcesses(Handle("h"), 0).read(0.0, 100.0, 80)
     assert process.gpu_time_pct == 77.0
 
 
 def test_a_refused_list_gives_its_reason(listing: Listing) -> None:
     listing(pynvml.NVML_ERROR_NO_PERMISSION)
-    reader = GpuProcesses(Calls("h"), 0)
+    reader = GpuProcesses(Handle("h"), 0)
     assert reader.read(0.0, 100.0, 50) == ()
     assert reader.reason is not None
     assert reader.reason.startswith("no permission")

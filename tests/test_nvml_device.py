@@ -7,8 +7,8 @@ from typing import Any
 import pynvml
 import pytest
 
-from gputop.sources.nvml.calls import Calls
 from gputop.sources.nvml.device import Device
+from gputop.sources.nvml.handle import Handle
 
 
 @pytest.fixture
@@ -21,13 +21,13 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "nvmlDeviceGetPowerUsage": 100_000,
     }
 
-    def run_bare(_: Calls, name: str, *arguments: Any) -> Any:
+    def run_bare(_: Handle, name: str, *arguments: Any) -> Any:
         answer = given.get(name, pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED))
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    monkeypatch.setattr(Calls, "run_bare", run_bare)
+    monkeypatch.setattr(Handle, "run_bare", run_bare)
     return given
 
 
@@ -64,7 +64,7 @@ def test_a_gpu_in_good_order_is_not_asked_for_its_facts_again(answers: dict[str,
     answers["nvmlDeviceGetName"] = "another name"
     answers["nvmlDeviceGetHandleByIndex"] = "newer handle"
     device.find(0, "570", 1001.0)
-    assert (device.static.name, device.calls.handle, device.times_found) == ("H100", "newer handle", 1)
+    assert (device.static.name, device.handle.raw, device.times_found) == ("H100", "newer handle", 1)
     device.stale = True
     device.find(0, "580", 1002.0)
     assert (device.static.name, device.static.driver, device.times_found) == ("another name", "580", 2)

@@ -8,9 +8,9 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from gputop.diagnosis.findings import Findings
+from gputop.diagnosis.gpu_state import GpuState
 from gputop.diagnosis.host import HostReader, HostTick
 from gputop.diagnosis.peers import Peers
-from gputop.diagnosis.shown import GpuState
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.diagnosis.waste import Ledger, measured_span

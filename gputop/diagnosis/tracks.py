@@ -11,9 +11,8 @@ from gputop.diagnosis import window as col
 from gputop.diagnosis.correlation import Correlation
 from gputop.diagnosis.health import Health
 from gputop.diagnosis.host import NOBODY, HostReader, HostTick
+from gputop.diagnosis.idle_runs import Alternations, Births, ZeroRuns
 from gputop.diagnosis.memory_trend import MemoryTrend
-from gputop.diagnosis.rows import degraded_link, pcie_capacity, ratio, row_of, swapping, why_dark
-from gputop.diagnosis.runs import Alternations, Births, ZeroRuns
 from gputop.diagnosis.signals import (
     LEAST_SAMPLES,
     MEASURED_SOURCES,
@@ -22,6 +21,7 @@ from gputop.diagnosis.signals import (
     busy_not_working,
 )
 from gputop.diagnosis.window import Window
+from gputop.diagnosis.window_row import degraded_link, pcie_capacity, ratio, row_of, swapping, why_dark
 from gputop.model.derived import lacks_sm
 from gputop.model.snapshot import Event, GpuSample, HostSample
 

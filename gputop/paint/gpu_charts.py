@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct, field
 
-from gputop.diagnosis.rows import pcie_capacity
+from gputop.diagnosis.window_row import pcie_capacity
 from gputop.model.snapshot import GpuSample
 from gputop.monitor import Frame
 from gputop.paint.big_pane import LANES

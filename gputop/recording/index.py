@@ -16,7 +16,7 @@ from msgspec import Struct
 from gputop.model.snapshot import Event, GpuStatic, Snapshot
 from gputop.recording.decode import Decoder
 from gputop.recording.format import MEMBER_FRAMES, MOST_LINE_BYTES, RecordingError
-from gputop.recording.members import MAGIC, first_lines, is_gzip, open_recording, plain_lines
+from gputop.recording.gzip_members import MAGIC, first_lines, is_gzip, open_recording, plain_lines
 from gputop.recording.reader import frames, lines_of, recording_files
 
 _CHUNK = 8 << 20

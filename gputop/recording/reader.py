@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from gputop.model.snapshot import Snapshot
 from gputop.recording.decode import Decoder
 from gputop.recording.format import SUFFIXES, RecordingError
-from gputop.recording.members import Outcome, gzip_lines, is_gzip, next_member, open_recording, plain_lines
+from gputop.recording.gzip_members import Outcome, gzip_lines, is_gzip, next_member, open_recording, plain_lines
 
 _MOST_BAD_LINES = 1000
 """After so many bad lines without a good frame a file is given up: it is no recording."""

@@ -19,11 +19,11 @@ from gputop.sources.activity.dcgm_exporter import DcgmExporter, Exporter, entity
 from gputop.sources.activity.ladder import Rung
 from gputop.sources.base import SourceError, UsageError
 from gputop.sources.host import HostCollector
-from gputop.sources.nvml.roll import kernel_gpus
+from gputop.sources.nvml.inventory import kernel_gpus
 from gputop.sources.nvml.session import LOOK_S, NvmlSession, Reading
 from gputop.sources.own_cost import OwnCostMeter
 from gputop.sources.processes.collector import ProcessCollector
-from gputop.sources.rota import HUNG_S, PAIR_S, Rota
+from gputop.sources.schedule import HUNG_S, PAIR_S, Schedule
 
 if TYPE_CHECKING:
     from gputop.sources.activity.dcgmi import Dmon
@@ -75,7 +75,7 @@ class LocalSource:
             self._dmon = Dmon(interval_s)
         cuda_visible = environ.get("CUDA_VISIBLE_DEVICES") if visible else None
         self._session = NvmlSession(interval_s, gpus, cuda_visible, self._more_rungs, lambda: kernel_gpus(proc), look_s)
-        self._rota: Rota[_HostReading] = Rota(
+        self._schedule: Schedule[_HostReading] = Schedule(
             interval_s,
             self._session,
             self._read_nvml,
@@ -84,7 +84,7 @@ class LocalSource:
             self._publish,
             self._close_proc,
         )
-        self._rota.hung_s = hung_s
+        self._schedule.hung_s = hung_s
         self._collectors: tuple[HostCollector, ProcessCollector] | None = None
         self._host, self._host_at = HostSample(), float("-inf")
         self._own = OwnCostMeter()
@@ -103,7 +103,7 @@ class LocalSource:
         """Start all threads and return at once. What cannot work is told by ``start`` and ``read_once``."""
         if not self._opened:
             self._opened = True
-            self._rota.start()
+            self._schedule.start()
 
     def start(self, notify: Callable[[], None]) -> None:
         """As ``Source.start``. When the driver does not answer within a second, snapshots begin without its GPUs."""
@@ -126,7 +126,7 @@ class LocalSource:
         When ``timeout_s`` is over, what there is, with reasons. Raises SourceError and UsageError. Close it after.
         """
         deadline = time.monotonic() + timeout_s
-        self._rota.hung_s = min(self._rota.hung_s, HUNG_ONCE_S)
+        self._schedule.hung_s = min(self._schedule.hung_s, HUNG_ONCE_S)
         self.open()
         while (self._published < 2 or self._a_rung_begins()) and (left := deadline - time.monotonic()) > 0.0:
             self._fresh.wait(left)
@@ -141,7 +141,7 @@ class LocalSource:
             self._exporter.stop()
             if self._dmon is not None:
                 self._dmon.stop()
-            self._rota.stop(CLOSE_S)
+            self._schedule.stop(CLOSE_S)
 
     def _more_rungs(self, gpu: GpuStatic) -> list[Rung]:
         """What may measure a GPU without GPM."""
@@ -197,7 +197,7 @@ class LocalSource:
         now = time.monotonic()
         if now - self._host_at >= PAIR_S / 2:
             self._host, self._host_at = host.read(now), now
-        reading = self._rota.reading
+        reading = self._schedule.reading
         samples = processes.read(now, reading.processes if reading is not None else ())
         return _HostReading(self._host, samples, tuple(processes.notices))
 
@@ -216,11 +216,11 @@ class LocalSource:
 
     def _join(self) -> Snapshot:
         """The newest values of both threads as one snapshot. Times only ever rise, unless the clock is set back."""
-        reading, around = self._rota.reading, self._rota.proc
+        reading, around = self._schedule.reading, self._schedule.proc
         new = reading is not None and reading is not self._last_reading
         t = reading.t if reading is not None and new and reading.t > self._last_t else self._clock()
         self._last_t, self._last_reading = t, reading
-        notices = [*self._rota.troubles()]
+        notices = [*self._schedule.troubles()]
         if reading is not None:
             notices += reading.notices
         if around is not None:
@@ -234,7 +234,7 @@ class LocalSource:
             self.interval_s,
             reading.events if reading is not None and new else (),
             self._own.read(),
-            self._rota.stale() or NOTHING_LATE,
+            self._schedule.stale() or NOTHING_LATE,
             tuple(notices),
         )
 

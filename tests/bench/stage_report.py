@@ -20,7 +20,7 @@ ROWS = (
     ("nvml", "collect: the NVML thread"),
     ("proc", "collect: the /proc thread"),
     ("host", "  of it the host, measured apart"),
-    ("rota", "collect: timekeeping and joining"),
+    ("schedule", "collect: timekeeping and joining"),
     ("diagnose", "diagnose"),
     ("derive", "derive and keep history"),
     ("remember", "remember for going back in time"),
@@ -31,7 +31,7 @@ ROWS = (
     ("whole", "the program on a terminal"),
     ("rest", "event loop, timers, terminal thread"),
 )
-PARTS = ("nvml", "proc", "rota", "diagnose", "derive", "remember", "paint", "diff", "write")
+PARTS = ("nvml", "proc", "schedule", "diagnose", "derive", "remember", "paint", "diff", "write")
 LABEL, CELL = 38, 28
 
 

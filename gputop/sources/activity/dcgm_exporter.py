@@ -17,7 +17,7 @@ from gputop.model.snapshot import GpuStatic
 from gputop.sources.activity.dcgm_text import NAMES, Entity, Exported, parse
 from gputop.sources.activity.http_get import checked, get, place_of, trouble
 from gputop.sources.activity.ladder import Activity, RungFailed, Waiting
-from gputop.sources.activity.pace import Pace
+from gputop.sources.activity.update_interval import UpdateInterval
 
 DEFAULT_URL = "http://localhost:9400/metrics"
 PROBE_TIMEOUT_S = 0.3
@@ -66,7 +66,7 @@ class Exporter:
         self._failures = 0
         self._absent = self._found = False
         self._percent = False
-        self._profiling, self._others = Pace(), Pace()
+        self._profiling, self._others = UpdateInterval(), UpdateInterval()
         self._first_at = self._answered_at = 0.0
         self._served: set[Entity] = set()
         self.kept_waiting = False
@@ -95,8 +95,8 @@ class Exporter:
                 raise RungFailed(f"{self._called}: {self._trouble}")
             self.kept_waiting = True
             return Waiting(f"asking {self._called}", looking=True)
-        pace = self._pace(now)
-        self._doubt(pace, exported, now)
+        updates = self._updates(now)
+        self._doubt(updates, exported, now)
         row = exported.rows.get(entity)
         if row is None:
             raise self._no_row(entity, exported)
@@ -119,7 +119,7 @@ class Exporter:
             self._served.add(entity)
         if not values:
             raise RungFailed(missing["sm_active_pct"], fix=fix)
-        return Activity(values, missing, pace.period_s, pace.changed_at, fix)
+        return Activity(values, missing, updates.period_s, updates.changed_at, fix)
 
     def stop(self) -> None:
         """End the thread, if there is one, after the fetch in hand. Returns at once."""
@@ -148,13 +148,13 @@ class Exporter:
         """How long to wait before the next scrape: until new values are due, closely while that is not known."""
         if self._failures:
             return float(min(LONGEST_BACK_OFF_S, CLOSEST_S * 2 ** min(self._failures - 1, 6)))
-        pace = self._pace(now)
-        if pace.changed_at is None or pace.period_s is None:
+        updates = self._updates(now)
+        if updates.changed_at is None or updates.period_s is None:
             return CLOSEST_S if now - self._first_at < LEARNING_S else FARTHEST_S
-        overdue = now - pace.changed_at - pace.period_s
-        return FARTHEST_S if overdue > pace.period_s else min(FARTHEST_S, max(CLOSEST_S, -overdue))
+        overdue = now - updates.changed_at - updates.period_s
+        return FARTHEST_S if overdue > updates.period_s else min(FARTHEST_S, max(CLOSEST_S, -overdue))
 
-    def _pace(self, now: float) -> Pace:
+    def _updates(self, now: float) -> UpdateInterval:
         """Of the ratios themselves. While they rest, as those of idle GPUs do, of whatever else is measured.
 
         The two may differ: an exporter can watch groups of fields at distances of their own.
@@ -162,15 +162,15 @@ class Exporter:
         own = self._profiling
         if own.changed_at is not None and own.period_s is not None and now - own.changed_at <= 2 * own.period_s:
             return own
-        return max((self._others, own), key=lambda pace: pace.changed_at or 0.0)
+        return max((self._others, own), key=lambda updates: updates.changed_at or 0.0)
 
-    def _doubt(self, pace: Pace, exported: Exported, now: float) -> None:
+    def _doubt(self, updates: UpdateInterval, exported: Exported, now: float) -> None:
         """Raise RungFailed for values that are too old to be shown as of now."""
-        seen_at = self._first_at if pace.changed_at is None else pace.changed_at
-        age, period_s = now - seen_at, pace.period_s or USUAL_PERIOD_S
+        seen_at = self._first_at if updates.changed_at is None else updates.changed_at
+        age, period_s = now - seen_at, updates.period_s or USUAL_PERIOD_S
         why = self._trouble
         # Before it is known how often values are renewed, nobody can tell for how long the last ones hold.
-        if why is not None and (pace.period_s is None or age > max(LEAST_PATIENCE_S, MISSED_PERIODS * period_s)):
+        if why is not None and (updates.period_s is None or age > max(LEAST_PATIENCE_S, MISSED_PERIODS * period_s)):
             raise RungFailed(f"{self._called}: {why}", fix=WELL_FIX)
         patience = max(LEAST_PATIENCE_S, REPEATED_PERIODS * period_s)
         if age > (patience if exported.others is not None else max(patience, IDLE_PATIENCE_S)):
@@ -202,7 +202,7 @@ class Exporter:
                 return False
             self._thread = self._exported = self._trouble = None
             self._failures = 0
-            self._profiling, self._others = Pace(), Pace()
+            self._profiling, self._others = UpdateInterval(), UpdateInterval()
             return True
 
 

@@ -20,7 +20,7 @@ from typing import Literal
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.snapshot import GpuStatic
 from gputop.sources.activity.ladder import Activity, RungFailed, Waiting
-from gputop.sources.leash import leashed
+from gputop.sources.die_with_parent import dying_with_parent
 from gputop.sources.nvml.errors import printable
 
 FIELDS = {
@@ -249,7 +249,7 @@ class Dmon:
                 raise RungFailed("stopped")
             # A session of its own: a key in our terminal does not reach it, and one signal reaches all of it.
             self._process = subprocess.Popen(
-                leashed(self._program, arguments),
+                dying_with_parent(self._program, arguments),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

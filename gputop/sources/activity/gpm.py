@@ -13,8 +13,8 @@ import pynvml
 
 from gputop.model.metrics import GPU_METRICS
 from gputop.sources.activity.ladder import Activity, RungFailed, Waiting
-from gputop.sources.nvml.calls import Calls, LostGpu
 from gputop.sources.nvml.errors import LOST_CODES, NEVER_CODES, reason
+from gputop.sources.nvml.handle import Handle, LostGpu
 
 CLOSEST_PAIR_S = 0.2
 """Pairs closer than about 100 ms give NaN; twice that leaves room for a late thread."""
@@ -47,9 +47,9 @@ class Gpm:
     """GPM on one GPU, or on one GPU instance of a MIG parent (then the value covers that whole instance)."""
 
     def __init__(
-        self, calls: Calls, interval_s: float, architecture: str | None, mig: tuple[Any, int] | None = None
+        self, handle: Handle, interval_s: float, architecture: str | None, mig: tuple[Any, int] | None = None
     ) -> None:
-        self._calls = calls
+        self._handle = handle
         self._oldest_s = OLDEST_PAIR_INTERVALS * interval_s
         self._architecture = architecture
         self._mig = mig
@@ -85,14 +85,14 @@ class Gpm:
         self._supported = False
         for sample in samples:
             try:
-                self._calls.run_bare("nvmlGpmSampleFree", sample)
+                self._handle.run_bare("nvmlGpmSampleFree", sample)
             except pynvml.NVMLError:
                 continue
 
     def _prepare(self) -> None:
-        handle = self._calls.handle if self._mig is None else self._mig[0]
+        raw = self._handle.raw if self._mig is None else self._mig[0]
         try:
-            supported = self._calls.run_bare("nvmlGpmQueryDeviceSupport", handle).isSupportedDevice
+            supported = self._handle.run_bare("nvmlGpmQueryDeviceSupport", raw).isSupportedDevice
         except pynvml.NVMLError as error:
             if error.value not in NEVER_CODES:
                 raise
@@ -101,7 +101,7 @@ class Gpm:
             arch = (self._architecture or "this GPU").capitalize()
             raise RungFailed(f"{arch} has no GPM counters (Hopper and newer have)", True, EXPORTER_FIX)
         if not self._samples:
-            self._samples.append(self._calls.run_bare("nvmlGpmSampleAlloc"))
+            self._samples.append(self._handle.run_bare("nvmlGpmSampleAlloc"))
         pair = self._pair = pynvml.c_nvmlGpmMetricsGet_t()
         pair.version = pynvml.NVML_GPM_METRICS_GET_VERSION
         pair.numMetrics = len(METRICS)
@@ -113,18 +113,18 @@ class Gpm:
 
     def _measure(self, now: float) -> Activity | Waiting:
         if self._first_at is not None and len(self._samples) < 2:
-            self._samples.append(self._calls.run_bare("nvmlGpmSampleAlloc"))
+            self._samples.append(self._handle.run_bare("nvmlGpmSampleAlloc"))
         newer = self._samples[-1]
         if self._mig is None:
-            self._calls.run("nvmlGpmSampleGet", newer)
+            self._handle.run("nvmlGpmSampleGet", newer)
         else:
-            self._calls.run_bare("nvmlGpmMigSampleGet", self._mig[0], self._mig[1], newer)
+            self._handle.run_bare("nvmlGpmMigSampleGet", self._mig[0], self._mig[1], newer)
         before, self._first_at = self._first_at, now
         self._samples.reverse()
         if before is None or now - before > self._oldest_s:
             return Waiting(COLLECTING)
         self._pair.sample1, self._pair.sample2 = self._samples[1], self._samples[0]
-        self._calls.run_bare("nvmlGpmMetricsGet", self._pair)
+        self._handle.run_bare("nvmlGpmMetricsGet", self._pair)
         values: dict[str, float] = {}
         missing: dict[str, str] = {}
         for metric, key, factor in self._metrics:

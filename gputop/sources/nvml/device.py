@@ -16,10 +16,10 @@ from gputop.sources.activity.bound import bound
 from gputop.sources.activity.gpm import Gpm
 from gputop.sources.activity.ladder import ACTIVITY_KEYS, Activity, Ladder, Rung, Standing
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.nvml.calls import Calls, LostGpu, Values
 from gputop.sources.nvml.errors import printable, reason
 from gputop.sources.nvml.facts import facts, gpu_instance, is_vgpu, mig_facts, mig_slots, more_facts
 from gputop.sources.nvml.fields import Fields
+from gputop.sources.nvml.handle import Answers, Handle, LostGpu
 from gputop.sources.nvml.processes import COLLECTING, GpuProcesses
 from gputop.sources.nvml.questions import EVERY_TICK, MEMORY_V1, MEMORY_V2, POWER_LIMIT, SELDOM, SM_CLOCK_MAX
 
@@ -45,7 +45,7 @@ class Device:
         parent: Device | None = None,
         uuid: str | None = None,
     ) -> None:
-        self.calls = Calls(None)
+        self.handle = Handle(None)
         self.stuck = False
         """Set by the session while a call on this GPU does not return."""
         self.static = GpuStatic(index, uuid or f"GPU-unknown-{index}", "unknown GPU")
@@ -65,8 +65,8 @@ class Device:
         self._more_rungs = more_rungs
         self._ladder = Ladder(())
         self._fields = Fields(nvlink=False)
-        self._lister = GpuProcesses(self.calls, index)
-        self._seldom = Values()
+        self._lister = GpuProcesses(self.handle, index)
+        self._seldom = Answers()
         self._seldom_at = self._processes_at = float("-inf")
 
     @property
@@ -86,15 +86,15 @@ class Device:
         When it is this GPU, or nothing was known of this one, get handle and facts. Indices move when a GPU comes or
         goes: a known GPU stays as it is when another one answers. One that does not answer is lost.
         """
-        calls, parent = self.calls, self.parent
+        handle, parent = self.handle, self.parent
         try:
             if parent is not None:
-                handle = calls.run_bare("nvmlDeviceGetMigDeviceHandleByIndex", parent.calls.handle, slot)
+                raw = handle.run_bare("nvmlDeviceGetMigDeviceHandleByIndex", parent.handle.raw, slot)
             else:
-                handle = calls.run_bare("nvmlDeviceGetHandleByIndex", slot)
-            uuid = printable(str(calls.run_bare("nvmlDeviceGetUUID", handle)))
+                raw = handle.run_bare("nvmlDeviceGetHandleByIndex", slot)
+            uuid = printable(str(handle.run_bare("nvmlDeviceGetUUID", raw)))
             if uuid == self.static.uuid or (not self.found and parent is None):
-                calls.handle = handle
+                handle.raw = raw
                 if self.is_due:
                     self._take_facts(uuid, driver)
         except pynvml.NVMLError as error:
@@ -106,22 +106,22 @@ class Device:
         return uuid
 
     def _take_facts(self, uuid: str, driver: str | None) -> None:
-        calls, parent = self.calls, self.parent
-        calls.forget()
+        handle, parent = self.handle, self.parent
+        handle.forget()
         if parent is not None:
-            static = mig_facts(calls, self.static.index, uuid, parent.static)
+            static = mig_facts(handle, self.static.index, uuid, parent.static)
         else:
-            static = facts(calls, self.static.index, uuid, driver)
+            static = facts(handle, self.static.index, uuid, driver)
             if static.mig_enabled:
                 # Its instances take them over when they are found, at once.
-                static = more_facts(calls, static)
+                static = more_facts(handle, static)
         self.static = static
-        self.vgpu = is_vgpu(calls)
+        self.vgpu = is_vgpu(handle)
         self._facts_due = not static.mig_enabled
         self._fields = Fields(static.nvlink_peak_bytes_per_s is not None)
         self._ladder.close()
         self._ladder = Ladder(self._rungs())
-        self._seldom, self._seldom_at = Values(), float("-inf")
+        self._seldom, self._seldom_at = Answers(), float("-inf")
         self._processes_at = float("-inf")
         self._parent_found = parent.times_found if parent is not None else 0
         self.times_found += 1
@@ -135,11 +135,11 @@ class Device:
             return []
         mig: tuple[Any, int] | None = None
         if parent is not None:
-            instance = gpu_instance(self.calls)
+            instance = gpu_instance(self.handle)
             if instance is None:
                 return []
-            mig = (parent.calls.handle, instance)
-        return [Gpm(self.calls, self._interval_s, static.architecture, mig), *self._more_rungs(static)]
+            mig = (parent.handle.raw, instance)
+        return [Gpm(self.handle, self._interval_s, static.architecture, mig), *self._more_rungs(static)]
 
     def mig_devices(self, now: float, t: float) -> dict[str, int] | None:
         """Slots of this GPU's MIG devices by UUID, asked now; None when it cannot be told.
@@ -154,7 +154,7 @@ class Device:
             self._mig_known = False
             if not self.static.mig_enabled:
                 return {}
-            return mig_slots(self.calls)
+            return mig_slots(self.handle)
         except LostGpu as gone:
             self.lose(str(gone), t)
         except (pynvml.NVMLError, UnicodeDecodeError):
@@ -164,7 +164,7 @@ class Device:
 
     def _follow_mig_mode(self, now: float) -> bool:
         """Ask for the MIG mode; False when it is not told."""
-        mode = self.calls.ask(("nvmlDeviceGetMigMode",), (), now)
+        mode = self.handle.ask(("nvmlDeviceGetMigMode",), (), now)
         on = False if mode == NO_MIG else None if mode.__class__ is str else bool(mode[0])
         if on is not None and on != self.static.mig_enabled:
             self._take_facts(self.static.uuid, self.static.driver)
@@ -201,14 +201,14 @@ class Device:
             self.lost_since = t
 
     def _read(self, now: float, t: float, xid: int | str) -> GpuSample:
-        calls, into = self.calls, Values()
+        handle, into = self.handle, Answers()
         for question in EVERY_TICK:
-            question.put(calls, into, now)
+            question.ask_into(handle, into, now)
         self._put_memory(into, now)
         if not self._seldom.values and not self._seldom.missing:
             # The first picture needs these two; all others are asked after it.
             for question in (POWER_LIMIT, SM_CLOCK_MAX):
-                question.put(calls, self._seldom, now)
+                question.ask_into(handle, self._seldom, now)
         into.values.update(self._seldom.values)
         into.missing.update(self._seldom.missing)
         standing = self._ladder.read(now)
@@ -221,7 +221,7 @@ class Device:
             measured = frozenset(standing.activity.values)
         else:
             into.miss(ACTIVITY_KEYS, SPLIT if self._split else standing.reason or COLLECTING)
-        self._fields.put(calls, into, now, measured)
+        self._fields.ask_into(handle, into, now, measured)
         values, missing = into.values, into.missing
         if isinstance(xid, int):
             values["xid"] = xid
@@ -239,25 +239,25 @@ class Device:
             self._list_processes(now, t, values.get("util_pct"), brief=first)
         return self._sample(into, standing, now)
 
-    def _put_memory(self, into: Values, now: float) -> None:
-        if MEMORY_V2.put(self.calls, into, now):
+    def _put_memory(self, into: Answers, now: float) -> None:
+        if MEMORY_V2.ask_into(self.handle, into, now):
             return
         for key in MEMORY_V1.keys:
             refused = into.missing.pop(key)
-        if not MEMORY_V1.put(self.calls, into, now) and refused == reason(pynvml.NVML_ERROR_NOT_SUPPORTED):
+        if not MEMORY_V1.ask_into(self.handle, into, now) and refused == reason(pynvml.NVML_ERROR_NOT_SUPPORTED):
             into.miss(MEMORY_V1.keys, UNIFIED_MEMORY)
 
     def ask_seldom(self, now: float, t: float) -> None:
         """Ask what need not be new in each sample, and what the first one did without. Times as for ``read``."""
         if self.lost is not None or not self.found or now < self._seldom_at:
             return
-        fresh = Values()
+        fresh = Answers()
         try:
             if self._facts_due:
                 self._facts_due = False
-                self.static = more_facts(self.calls, self.static)
+                self.static = more_facts(self.handle, self.static)
             for question in SELDOM:
-                question.put(self.calls, fresh, now)
+                question.ask_into(self.handle, fresh, now)
         except LostGpu as gone:
             self.lose(str(gone), t)
             return
@@ -277,7 +277,7 @@ class Device:
         """Why the process list could not be had, or None."""
         return self._lister.reason
 
-    def _sample(self, into: Values, standing: Standing, now: float) -> GpuSample:
+    def _sample(self, into: Answers, standing: Standing, now: float) -> GpuSample:
         values, missing = into.values, into.missing
         activity: Activity | None = standing.activity
         low, high = (None, None) if self._no_bound() else bound(values.get("util_pct"), self.static.sm_count)

@@ -8,9 +8,9 @@ import pynvml
 from msgspec.structs import replace
 
 from gputop.model.snapshot import GpuStatic
-from gputop.sources.nvml.calls import Calls
 from gputop.sources.nvml.errors import printable
 from gputop.sources.nvml.fields import field_value
+from gputop.sources.nvml.handle import Handle
 
 ARCHITECTURES = {
     pynvml.NVML_DEVICE_ARCH_KEPLER: "kepler",
@@ -38,76 +38,76 @@ VGPU_GUEST = 2
 """NVML_GPU_VIRTUALIZATION_MODE_VGPU: a vGPU seen from inside its virtual machine."""
 
 
-def facts(calls: Calls, index: int, uuid: str, driver: str | None) -> GpuStatic:
+def facts(handle: Handle, index: int, uuid: str, driver: str | None) -> GpuStatic:
     """The facts of a whole GPU that its first picture needs; what the driver does not tell is None."""
     return GpuStatic(
         index=index,
         uuid=uuid,
-        name=calls.text("nvmlDeviceGetName") or "unnamed GPU",
-        architecture=ARCHITECTURES.get(calls.number("nvmlDeviceGetArchitecture") or 0),
+        name=handle.text("nvmlDeviceGetName") or "unnamed GPU",
+        architecture=ARCHITECTURES.get(handle.number("nvmlDeviceGetArchitecture") or 0),
         driver=driver,
-        nvlink_peak_bytes_per_s=_nvlink_peak(calls),
-        mig_enabled=_mig_enabled(calls),
+        nvlink_peak_bytes_per_s=_nvlink_peak(handle),
+        mig_enabled=_mig_enabled(handle),
     )
 
 
-def more_facts(calls: Calls, static: GpuStatic) -> GpuStatic:
+def more_facts(handle: Handle, static: GpuStatic) -> GpuStatic:
     """The other facts of a whole GPU as well."""
-    return replace(static, sm_count=_sm_count(calls), pci_bus_id=_pci(calls))
+    return replace(static, sm_count=_sm_count(handle), pci_bus_id=_pci(handle))
 
 
-def mig_facts(calls: Calls, index: int, uuid: str, parent: GpuStatic) -> GpuStatic:
-    """The facts of one MIG device; ``calls`` holds its handle."""
+def mig_facts(handle: Handle, index: int, uuid: str, parent: GpuStatic) -> GpuStatic:
+    """The facts of one MIG device; ``handle`` is its own."""
     return GpuStatic(
         index=index,
         uuid=uuid,
-        name=calls.text("nvmlDeviceGetName") or f"{parent.name} MIG",
+        name=handle.text("nvmlDeviceGetName") or f"{parent.name} MIG",
         architecture=parent.architecture,
-        sm_count=_attribute_sm_count(calls),
+        sm_count=_attribute_sm_count(handle),
         pci_bus_id=parent.pci_bus_id,
         driver=parent.driver,
         mig_enabled=True,
         mig_parent=parent.uuid,
-        mig_instance=f"{gpu_instance(calls)}/{calls.number('nvmlDeviceGetComputeInstanceId')}",
+        mig_instance=f"{gpu_instance(handle)}/{handle.number('nvmlDeviceGetComputeInstanceId')}",
     )
 
 
-def mig_slots(calls: Calls) -> dict[str, int]:
+def mig_slots(handle: Handle) -> dict[str, int]:
     """Slots of a split GPU's MIG devices by UUID. Raises NVMLError, and UnicodeDecodeError for a broken UUID."""
     found: dict[str, int] = {}
-    for slot in range(calls.run("nvmlDeviceGetMaxMigDeviceCount")):
+    for slot in range(handle.run("nvmlDeviceGetMaxMigDeviceCount")):
         try:
-            handle = calls.run("nvmlDeviceGetMigDeviceHandleByIndex", slot)
+            raw = handle.run("nvmlDeviceGetMigDeviceHandleByIndex", slot)
         except pynvml.NVMLError as error:
             if error.value in _EMPTY_SLOT_CODES:
                 continue
             raise
-        found[printable(str(calls.run_bare("nvmlDeviceGetUUID", handle)))] = slot
+        found[printable(str(handle.run_bare("nvmlDeviceGetUUID", raw)))] = slot
     return found
 
 
-def gpu_instance(calls: Calls) -> int | None:
+def gpu_instance(handle: Handle) -> int | None:
     """The id of the GPU instance that a MIG device lies in."""
-    return calls.number("nvmlDeviceGetGpuInstanceId")
+    return handle.number("nvmlDeviceGetGpuInstanceId")
 
 
-def is_vgpu(calls: Calls) -> bool:
+def is_vgpu(handle: Handle) -> bool:
     """Whether this is a virtual GPU: its utilisation and counters need not be its own."""
-    return calls.number("nvmlDeviceGetVirtualizationMode") == VGPU_GUEST
+    return handle.number("nvmlDeviceGetVirtualizationMode") == VGPU_GUEST
 
 
-def _attribute_sm_count(calls: Calls) -> int | None:
+def _attribute_sm_count(handle: Handle) -> int | None:
     try:
-        return int(calls.run("nvmlDeviceGetAttributes_v2").multiprocessorCount) or None
+        return int(handle.run("nvmlDeviceGetAttributes_v2").multiprocessorCount) or None
     except pynvml.NVMLError:
         return None
 
 
-def _sm_count(calls: Calls) -> int | None:
+def _sm_count(handle: Handle) -> int | None:
     """SMs of a whole GPU: cores / cores per SM, because the driver says so directly for MIG devices only."""
-    cores = calls.number("nvmlDeviceGetNumGpuCores")
+    cores = handle.number("nvmlDeviceGetNumGpuCores")
     try:
-        major, minor = calls.run("nvmlDeviceGetCudaComputeCapability")
+        major, minor = handle.run("nvmlDeviceGetCudaComputeCapability")
     except pynvml.NVMLError:
         return None
     per_sm = _CORES_PER_SM_EXACT.get((major, minor)) or _CORES_PER_SM.get(major)
@@ -116,25 +116,25 @@ def _sm_count(calls: Calls) -> int | None:
     return cores // per_sm
 
 
-def _pci(calls: Calls) -> str | None:
+def _pci(handle: Handle) -> str | None:
     try:
-        bus_id: Any = calls.run("nvmlDeviceGetPciInfo").busId
+        bus_id: Any = handle.run("nvmlDeviceGetPciInfo").busId
     except (pynvml.NVMLError, UnicodeDecodeError):
         return None
     return printable(bus_id.decode(errors="replace") if isinstance(bus_id, bytes) else str(bus_id)) or None
 
 
-def _mig_enabled(calls: Calls) -> bool | None:
+def _mig_enabled(handle: Handle) -> bool | None:
     try:
-        return bool(calls.run("nvmlDeviceGetMigMode")[0])
+        return bool(handle.run("nvmlDeviceGetMigMode")[0])
     except pynvml.NVMLError:
         return False
 
 
-def _nvlink_peak(calls: Calls) -> float | None:
+def _nvlink_peak(handle: Handle) -> float | None:
     """Bytes per second over all links, one direction; None without NVLink."""
     try:
-        count, speed, *each = calls.run("nvmlDeviceGetFieldValues", (_LINK_COUNT, _LINK_SPEED, *_LINK_SPEEDS))
+        count, speed, *each = handle.run("nvmlDeviceGetFieldValues", (_LINK_COUNT, _LINK_SPEED, *_LINK_SPEEDS))
     except pynvml.NVMLError:
         return None
     if count.nvmlReturn == speed.nvmlReturn == pynvml.NVML_SUCCESS:

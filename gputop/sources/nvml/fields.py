@@ -6,8 +6,8 @@ from typing import Any
 
 import pynvml
 
-from gputop.sources.nvml.calls import Calls, Values
 from gputop.sources.nvml.errors import reason
+from gputop.sources.nvml.handle import Answers, Handle
 from gputop.sources.nvml.questions import ENERGY
 
 ALL_LINKS = 0xFFFFFFFF
@@ -79,26 +79,26 @@ class Fields:
             self._wanted += [(_NVLINK_TX, ALL_LINKS), (_NVLINK_RX, ALL_LINKS)]
         self._rates = {field: Rate() for field in _COUNTERS}
 
-    def put(self, calls: Calls, into: Values, now: float, measured: frozenset[str]) -> None:
+    def ask_into(self, handle: Handle, into: Answers, now: float, measured: frozenset[str]) -> None:
         """Ask for all fields whose keys are not ``measured`` by better means. Raises LostGpu."""
         wanted = [f for f in self._wanted if _key(f) not in measured]
         if len(wanted) < len(self._wanted):
             for field, (key, _) in _COUNTERS.items():
                 if key in measured:
                     self._rates[field].forget()
-        answer = calls.ask(("nvmlDeviceGetFieldValues",), (tuple(wanted),), now)
+        answer = handle.ask(("nvmlDeviceGetFieldValues",), (tuple(wanted),), now)
         if answer.__class__ is str:
             for field in wanted:
                 into.missing.setdefault(_key(field), answer)
-            ENERGY.put(calls, into, now)
+            ENERGY.ask_into(handle, into, now)
             return
         for field in answer:
             self._keep(field, into, now)
         if "energy_j" in into.missing:
             del into.missing["energy_j"]
-            ENERGY.put(calls, into, now)
+            ENERGY.ask_into(handle, into, now)
 
-    def _keep(self, field: Any, into: Values, now: float) -> None:
+    def _keep(self, field: Any, into: Answers, now: float) -> None:
         name = field.fieldId
         key = _key(name)
         value = field_value(field) if field.nvmlReturn == pynvml.NVML_SUCCESS else None

@@ -10,8 +10,8 @@ from typing import Any
 import pynvml
 
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.nvml.calls import RETRY_S, Calls, LostGpu
 from gputop.sources.nvml.errors import LOST_CODES, NEVER_CODES, reason
+from gputop.sources.nvml.handle import RETRY_S, Handle, LostGpu
 
 FIRST_LOOK_BACK_S = 2.0
 """How far back the first question for utilisation samples reaches: as long as the lists are apart."""
@@ -33,8 +33,8 @@ NO_SAMPLES = "no utilisation samples of this GPU's processes at present"
 class GpuProcesses:
     """Lists one GPU's processes. Remembers the newest utilisation sample between reads."""
 
-    def __init__(self, calls: Calls, gpu: int) -> None:
-        self._calls = calls
+    def __init__(self, handle: Handle, gpu: int) -> None:
+        self._handle = handle
         self._gpu = gpu
         self._seen_us: int | None = None
         self._use_info = False
@@ -50,7 +50,7 @@ class GpuProcesses:
         types: dict[int, str] = {}
         self.reason = None
         for kind, names in _LISTS[:1] if brief else _LISTS:
-            answer = self._calls.ask(names, (), now)
+            answer = self._handle.ask(names, (), now)
             if isinstance(answer, str):
                 if names is _LISTS[0][1]:
                     self.reason = answer
@@ -93,7 +93,7 @@ class GpuProcesses:
         return shares
 
     def _ask(self, name: str, now: float, t: float) -> dict[int, int] | str:
-        refused = self._calls.refusal(name, now)
+        refused = self._handle.refusal(name, now)
         if refused is not None:
             return refused
         if self._seen_us is not None and self._seen_us > (t + FIRST_LOOK_BACK_S) * 1e6:
@@ -101,7 +101,7 @@ class GpuProcesses:
             self._seen_us = None
         since = self._seen_us if self._seen_us is not None else max(0, int((t - FIRST_LOOK_BACK_S) * 1e6))
         try:
-            samples: list[Any] = self._calls.run(name, since)
+            samples: list[Any] = self._handle.run(name, since)
         except pynvml.NVMLError as error:
             why = reason(error.value)
             if error.value in (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND):
@@ -110,7 +110,7 @@ class GpuProcesses:
                 raise LostGpu(why) from error
             # The list may grow between asking for its size and reading it: that is over at the next read.
             if error.value != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
-                self._calls.refuse(name, why, float("inf") if error.value in NEVER_CODES else now + RETRY_S)
+                self._handle.refuse(name, why, float("inf") if error.value in NEVER_CODES else now + RETRY_S)
             return why
         newest: dict[int, tuple[int, int]] = {}
         for sample in samples:

@@ -8,7 +8,7 @@ from typing import Any
 import pynvml
 from msgspec import Struct
 
-from gputop.sources.nvml.calls import Calls, Values
+from gputop.sources.nvml.handle import Answers, Handle
 
 
 class Question(Struct, frozen=True):
@@ -23,9 +23,9 @@ class Question(Struct, frozen=True):
     convert: Callable[[Any], tuple[Any, ...]]
     core: bool = False
 
-    def put(self, calls: Calls, into: Values, now: float) -> bool:
+    def ask_into(self, handle: Handle, into: Answers, now: float) -> bool:
         """Ask, and keep what comes. True when the GPU answered. Raises LostGpu."""
-        answer = calls.ask(self.names, self.arguments, now, self.core)
+        answer = handle.ask(self.names, self.arguments, now, self.core)
         if answer.__class__ is str:
             into.miss(self.keys, answer)
             return False

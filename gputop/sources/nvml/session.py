@@ -17,12 +17,12 @@ from msgspec import Struct
 from gputop.model.snapshot import Event, GpuSample, GpuStatic
 from gputop.sources.activity.ladder import Rung
 from gputop.sources.base import SourceError, UsageError
-from gputop.sources.collector import Retired
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.nvml.device import Device, MoreRungs
 from gputop.sources.nvml.errors import DEMO, cannot_start, reason
-from gputop.sources.nvml.roll import Part, Roll, kernel_gpus
+from gputop.sources.nvml.inventory import Inventory, Part, kernel_gpus
 from gputop.sources.nvml.xid import XidWatch
+from gputop.sources.reader_thread import Retired
 from gputop.sources.selection import choose
 
 LOOK_S = 10.0
@@ -65,7 +65,7 @@ class NvmlSession:
         self._more_rungs = more_rungs
         self._look_s = look_s
         self._look_at = float("-inf")
-        self._roll = Roll(self._device, self._turn, shown)
+        self._inventory = Inventory(self._device, self._turn, shown)
         self._chosen: tuple[Device, ...] | None = None
         self._not_chosen: str | None = None
         self._xids = XidWatch()
@@ -81,12 +81,12 @@ class NvmlSession:
     @property
     def driver(self) -> str | None:
         """Version of the driver, once it is known."""
-        return self._roll.driver
+        return self._inventory.driver
 
     @property
     def nvml_version(self) -> str | None:
         """Version of the NVML library, once it is open."""
-        return self._roll.nvml_version
+        return self._inventory.nvml_version
 
     @property
     def ticket(self) -> int:
@@ -103,25 +103,25 @@ class NvmlSession:
         The first time SourceError says that there is nothing to measure, UsageError that the choice is wrong; later
         both are states of the GPUs. Raises Retired after a hang.
         """
-        roll, now = self._roll, monotonic()
-        if roll.stuck:
+        inventory, now = self._inventory, monotonic()
+        if inventory.stuck:
             return
         if self.ready and self._must_start_again():
             self._shut(ticket)
-        before = roll.handles()
+        before = inventory.handles()
         try:
-            roll.take(ticket, now, t)
+            inventory.take(ticket, now, t)
         except pynvml.NVMLError as error:
             if not self.ready:
                 raise cannot_start(error.value) from error
-            for device in roll.devices:
+            for device in inventory.devices:
                 if device.stale and not device.stuck:
                     device.lose(reason(error.value), t)
-        if not roll.devices:
+        if not inventory.devices:
             raise SourceError(
                 f"the NVIDIA driver shows no GPU: see nvidia-smi -L, or the container's GPU options; {DEMO}"
             )
-        if not self.ready or roll.handles() != before:
+        if not self.ready or inventory.handles() != before:
             self._choose(ticket)
         self._look_at = now + self._look_s
 
@@ -130,16 +130,16 @@ class NvmlSession:
 
         A driver that was reloaded knows us no more; and while we hold the old one it can be neither reloaded nor reset.
         """
-        if not self._roll.is_open or self._hangs():
+        if not self._inventory.is_open or self._hangs():
             return False
         chosen = self._chosen or ()
-        return self._roll.kernel_has_changed() or (bool(chosen) and all(d.lost is not None for d in chosen))
+        return self._inventory.kernel_has_changed() or (bool(chosen) and all(d.lost is not None for d in chosen))
 
     def _hangs(self) -> bool:
-        return self._roll.stuck or self._xids.stuck or any(device.stuck for device in self._roll.devices)
+        return self._inventory.stuck or self._xids.stuck or any(device.stuck for device in self._inventory.devices)
 
     def _choose(self, ticket: int) -> None:
-        devices = self._roll.devices
+        devices = self._inventory.devices
         self._not_chosen = None
         try:
             positions = choose([device.static for device in devices], self._spec, self._cuda_visible)
@@ -163,10 +163,10 @@ class NvmlSession:
                     self._xids_due = False
                     self._xids.close()
                     self._xids.open(
-                        (d.static.uuid, d.calls.handle) for d in self._roll.whole if d.found and not d.stale
+                        (d.static.uuid, d.handle.raw) for d in self._inventory.whole if d.found and not d.stale
                     )
                 seen = self._xids.poll(monotonic())
-            indices = {d.static.uuid: d.static.index for d in self._roll.devices} if seen else {}
+            indices = {d.static.uuid: d.static.index for d in self._inventory.devices} if seen else {}
             events += [Event(t, "xid", f"Xid {xid}", indices.get(uuid)) for uuid, xid in seen]
         asked = False
         for device in self._chosen or ():
@@ -189,20 +189,20 @@ class NvmlSession:
                 self._look_at = min(self._look_at, monotonic() + SOON_S)
                 events.append(Event(t, "gpu_lost", sample.lost_reason, index))
         self._read_before = True
-        events += [Event(t, "gpu_lost", text, index) for index, text in self._roll.departed]
-        self._roll.departed.clear()
+        events += [Event(t, "gpu_lost", text, index) for index, text in self._inventory.departed]
+        self._inventory.departed.clear()
         return Reading(t, tuple(samples), self._processes(), tuple(events), self._notices())
 
     def ask_seldom(self, ticket: int, t: float) -> None:
         """Ask what no picture has to wait for, once a reading is handed over. Raises Retired as ``read`` does."""
         for device in self._chosen or ():
-            if not (device.stuck or (device.stale and self._roll.stuck)):
+            if not (device.stuck or (device.stale and self._inventory.stuck)):
                 with self._turn(ticket, device):
                     device.ask_seldom(monotonic(), t)
 
     def _sample(self, ticket: int, device: Device, t: float) -> GpuSample:
-        if device.stuck or (device.stale and self._roll.stuck):
-            return self._hung_sample(device if device.stuck else self._roll, device, t)
+        if device.stuck or (device.stale and self._inventory.stuck):
+            return self._hung_sample(device if device.stuck else self._inventory, device, t)
         xid = self._xids.state(device.static.uuid) if device.static.mig_parent is None else XID_ON_PARENT
         with self._turn(ticket, device):
             return device.read(monotonic(), t, xid)
@@ -225,14 +225,14 @@ class NvmlSession:
         return tuple(notices)
 
     def _hung_sample(self, part: Part, device: Device, t: float) -> GpuSample:
-        age = max(0.0, monotonic() - part.calls.call_since)
-        why = f"NVML call {part.calls.call or 'of this GPU'} has not returned for {age:.0f} s"
+        age = max(0.0, monotonic() - part.handle.call_since)
+        why = f"NVML call {part.handle.call or 'of this GPU'} has not returned for {age:.0f} s"
         return device.lost_sample(why, self._lost_since.get(device.static.index, t - age))
 
     def hung_s(self) -> float | None:
         """For how long the call in flight has not returned, in seconds; None when none is in flight."""
         part = self._current
-        return None if part is None or part.calls.call is None else monotonic() - part.calls.call_since
+        return None if part is None or part.handle.call is None else monotonic() - part.handle.call_since
 
     def supersede(self, limit_s: float) -> int | None:
         """Set the part aside whose call hangs for longer than ``limit_s``; the ticket for the thread that goes on.
@@ -243,7 +243,7 @@ class NvmlSession:
             age, part = self.hung_s(), self._current
             if part is None or age is None or age < limit_s:
                 return None
-            if part is self._roll and not self._roll.devices:
+            if part is self._inventory and not self._inventory.devices:
                 # At the start there is nothing else to go on with.
                 return None
             part.stuck = True
@@ -271,7 +271,7 @@ class NvmlSession:
 
     def close(self) -> None:
         """Free all samples, then shut NVML down; on the reading thread. Left alone while any call hangs."""
-        if self._roll.is_open and not self._hangs():
+        if self._inventory.is_open and not self._hangs():
             self._shut(self._ticket)
 
     def _shut(self, ticket: int) -> None:
@@ -279,7 +279,7 @@ class NvmlSession:
             self._xids.close()
         # Nothing is left to do for a driver that does not even let us go.
         with suppress(pynvml.NVMLError):
-            self._roll.shut(ticket)
+            self._inventory.shut(ticket)
 
 
 class _Turn:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pynvml
 
-from gputop.sources.nvml.calls import RETRY_S, Calls
 from gputop.sources.nvml.errors import printable, reason
+from gputop.sources.nvml.handle import RETRY_S, Handle
 
 MOST_EVENTS_A_POLL = 32
 NONE_SEEN = "none seen while watching"
@@ -19,7 +19,7 @@ class XidWatch:
     """Last Xid by UUID, and why a GPU is not watched. ``stuck`` is set by the session while the poll hangs."""
 
     def __init__(self) -> None:
-        self.calls = Calls(None)
+        self.handle = Handle(None)
         self.stuck = False
         self._set: Any = None
         self._last: dict[str, int] = {}
@@ -33,14 +33,14 @@ class XidWatch:
         self._gpus = tuple(gpus)
         self._why.clear()
         try:
-            self._set = self.calls.run_bare("nvmlEventSetCreate")
+            self._set = self.handle.run_bare("nvmlEventSetCreate")
         except pynvml.NVMLError as error:
             self._dead, self._retry_at = reason(error.value), inf
             return
         self._dead = None
-        for uuid, handle in self._gpus:
+        for uuid, raw in self._gpus:
             try:
-                self.calls.run_bare("nvmlDeviceRegisterEvents", handle, pynvml.nvmlEventTypeXidCriticalError, self._set)
+                self.handle.run_bare("nvmlDeviceRegisterEvents", raw, pynvml.nvmlEventTypeXidCriticalError, self._set)
             except pynvml.NVMLError as error:
                 self._why[uuid] = reason(error.value)
 
@@ -54,8 +54,8 @@ class XidWatch:
             return found
         for _ in range(MOST_EVENTS_A_POLL):
             try:
-                event = self.calls.run_bare("nvmlEventSetWait_v2", self._set, 0)
-                uuid = printable(str(self.calls.run_bare("nvmlDeviceGetUUID", event.device)))
+                event = self.handle.run_bare("nvmlEventSetWait_v2", self._set, 0)
+                uuid = printable(str(self.handle.run_bare("nvmlDeviceGetUUID", event.device)))
             except pynvml.NVMLError as error:
                 if error.value == pynvml.NVML_ERROR_TIMEOUT:
                     break
@@ -78,6 +78,6 @@ class XidWatch:
         held, self._set, self._dead, self._retry_at = self._set, None, "closed", inf
         if held is not None:
             try:
-                self.calls.run_bare("nvmlEventSetFree", held)
+                self.handle.run_bare("nvmlEventSetFree", held)
             except pynvml.NVMLError as error:
                 self._dead = reason(error.value)

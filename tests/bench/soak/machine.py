@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gputop.sources.collector import Collector
 from gputop.sources.host import HostCollector
 from gputop.sources.local import LocalSource
-from gputop.sources.nvml import calls, device, xid
+from gputop.sources.nvml import device, handle, xid
 from gputop.sources.processes.collector import ProcessCollector
+from gputop.sources.reader_thread import ReaderThread
 from tests.bench.soak.measure import Growth, descriptors, resident_bytes
 from tests.nvml.stand_in import GIB, Process, Scenario, build
 
@@ -51,7 +51,7 @@ def started(count: int) -> dict[str, Any]:
     before = threading.active_count()
     for _ in range(count):
         done = threading.Event()
-        collector: Collector[int] = Collector("soak", int, done.set)
+        collector: ReaderThread[int] = ReaderThread("soak", int, done.set)
         collector.start()
         done.wait(5.0)
         collector.stop()
@@ -154,7 +154,7 @@ def main() -> int:
     The first one before the source is started, the last one after it is closed.
     """
     # A second is a tick here: what the driver is asked again after some seconds is asked after so many ticks.
-    for module in (calls, device, xid):
+    for module in (device, handle, xid):
         for name in ("RETRY_S", "RETRY_LOST_S", "PROCESSES_S", "SELDOM_S"):
             if hasattr(module, name):
                 setattr(module, name, getattr(module, name) * INTERVAL_S)

@@ -14,9 +14,9 @@ from typing import Protocol
 
 import pynvml
 
-from gputop.sources.nvml.calls import Calls
 from gputop.sources.nvml.device import Device
 from gputop.sources.nvml.errors import printable
+from gputop.sources.nvml.handle import Handle
 
 GONE = "gone: the driver does not show this GPU any more (unplugged, or taken from this container)"
 _NODE = re.compile(r"nvidia\d+")
@@ -25,7 +25,7 @@ _NODE = re.compile(r"nvidia\d+")
 class Part(Protocol):
     """Something whose calls may hang."""
 
-    calls: Calls
+    handle: Handle
     stuck: bool
 
 
@@ -48,7 +48,7 @@ def _names(folder: str) -> list[str]:
         return []
 
 
-class Roll:
+class Inventory:
     """The GPUs that NVML has shown so far, and NVML itself: started, counted, shut down.
 
     Every call into NVML is made in a turn (``turn(ticket, part)``), so that one that hangs costs its GPU alone; a call
@@ -56,7 +56,7 @@ class Roll:
     """
 
     def __init__(self, make: MakeDevice, turn: Turn, shown: Callable[[], frozenset[str]]) -> None:
-        self.calls = Calls(None)
+        self.handle = Handle(None)
         self.stuck = False
         """Set by the session while a call on the driver as a whole does not return."""
         self.is_open = False
@@ -95,7 +95,7 @@ class Roll:
         with self._turn(ticket, self):
             self._open()
         with self._turn(ticket, self):
-            count = self.calls.run_bare("nvmlDeviceGetCount")
+            count = self.handle.run_bare("nvmlDeviceGetCount")
         whole = self.whole
         if count != self._count:
             # A GPU that comes or goes may cost all others their handles (NVML's text on nvmlDeviceDiscoverGpus).
@@ -115,12 +115,12 @@ class Roll:
         with self._turn(ticket, self):
             self.is_open = False
             self._count = -1
-            self.calls.run_bare("nvmlShutdown")
+            self.handle.run_bare("nvmlShutdown")
 
     def _open(self) -> None:
         if self.is_open:
             return
-        self.calls.run_bare("nvmlInit")
+        self.handle.run_bare("nvmlInit")
         self.is_open = True
         self._seen_shown = self._shown()
         self.driver = self._version("nvmlSystemGetDriverVersion")
@@ -129,7 +129,7 @@ class Roll:
     def _version(self, name: str) -> str | None:
         """A version in words; None where the driver does not tell, which is no reason not to measure."""
         try:
-            return printable(str(self.calls.run_bare(name)))
+            return printable(str(self.handle.run_bare(name)))
         except pynvml.NVMLError:
             return None
 

@@ -11,8 +11,8 @@ from time import monotonic
 from typing import Generic, TypeVar
 
 from gputop.sources.base import SourceError, UsageError
-from gputop.sources.collector import Collector
 from gputop.sources.nvml.session import NvmlSession, Reading
+from gputop.sources.reader_thread import ReaderThread
 
 PAIR_S = 0.25
 """Distance of the first two reads: GPM and all rates need two, and the first picture should not wait a whole tick."""
@@ -30,7 +30,7 @@ FIRST_RETRY_S, LAST_RETRY_S = 5.0, 60.0
 P = TypeVar("P")
 
 
-class Rota(Generic[P]):
+class Schedule(Generic[P]):
     """The NVML thread, the /proc thread and the thread that keeps their time.
 
     ``publish`` is called on that last thread when a tick is complete, and once an interval while NVML is late.
@@ -59,11 +59,11 @@ class Rota(Generic[P]):
         self._stopping = False
         self._nvml = self._nvml_thread(session.ticket)
         self._nvml_reads = 0
-        self._proc: Collector[P] = Collector("proc", read_proc, self._wake.set, close_proc)
+        self._proc: ReaderThread[P] = ReaderThread("proc", read_proc, self._wake.set, close_proc)
         self._proc_asked_at: float | None = None
         self._proc_due = False
         self._retry_at, self._retry_s = 0.0, FIRST_RETRY_S
-        self._thread = threading.Thread(target=self._run, name="gputop-rota", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="gputop-schedule", daemon=True)
 
     @property
     def proc(self) -> P | None:
@@ -85,8 +85,8 @@ class Rota(Generic[P]):
         if self._thread.is_alive():
             self._thread.join(timeout_s)
         self._nvml.stop()
-        for collector in (self._nvml, self._proc):
-            collector.join(deadline - monotonic())
+        for reader in (self._nvml, self._proc):
+            reader.join(deadline - monotonic())
 
     def stale(self) -> dict[str, float]:
         """Age in seconds of the data of each collector that is late."""
@@ -118,8 +118,8 @@ class Rota(Generic[P]):
     def _is_late(self, busy_since: float | None, now: float) -> bool:
         return busy_since is not None and now - busy_since > self._late_s
 
-    def _nvml_thread(self, ticket: int) -> Collector[Reading]:
-        return Collector(
+    def _nvml_thread(self, ticket: int) -> ReaderThread[Reading]:
+        return ReaderThread(
             "nvml",
             lambda: self._read_nvml(ticket),
             self._wake.set,

@@ -9,9 +9,9 @@ from typing import Any
 import pynvml
 import pytest
 
-from gputop.sources.nvml.calls import Calls
 from gputop.sources.nvml.device import Device
-from gputop.sources.nvml.roll import GONE, Roll, kernel_gpus
+from gputop.sources.nvml.handle import Handle
+from gputop.sources.nvml.inventory import GONE, Inventory, kernel_gpus
 
 
 class Driver:
@@ -22,8 +22,8 @@ class Driver:
         self.failing: dict[str, int] = {}
         self.asked: list[str] = []
         self.shown = frozenset({"a"})
-        monkeypatch.setattr(Calls, "run_bare", lambda _, name, *arguments: self._answer(name, *arguments))
-        self.roll = Roll(
+        monkeypatch.setattr(Handle, "run_bare", lambda _, name, *arguments: self._answer(name, *arguments))
+        self.inventory = Inventory(
             lambda index, parent, uuid: Device(index, 1.0, lambda _: [], parent, uuid),
             lambda _ticket, _part: nullcontext(),
             lambda: self.shown,
@@ -48,19 +48,19 @@ class Driver:
     def take(self, t: float = 1000.0) -> list[tuple[int, str, str | None]]:
         """Look round; index, UUID and reason of absence of each GPU."""
         self.asked.clear()
-        self.roll.take(0, t, t)
-        return [(d.static.index, d.static.uuid, d.lost) for d in self.roll.devices]
+        self.inventory.take(0, t, t)
+        return [(d.static.index, d.static.uuid, d.lost) for d in self.inventory.devices]
 
 
 def test_nothing_new_costs_one_call_and_one_a_gpu_that_could_be_split(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Driver(monkeypatch, "A", "B")
     assert driver.take() == [(0, "A", None), (1, "B", None)]
-    handles = driver.roll.handles()
+    handles = driver.inventory.handles()
     driver.take()
     assert driver.asked == ["nvmlDeviceGetCount", "nvmlDeviceGetMigMode", "nvmlDeviceGetMigMode"]
     driver.take()
     assert driver.asked == ["nvmlDeviceGetCount"]
-    assert driver.roll.handles() == handles
+    assert driver.inventory.handles() == handles
 
 
 def test_a_gpu_that_comes_first_takes_nobody_s_place_and_every_handle_is_renewed(
@@ -70,8 +70,8 @@ def test_a_gpu_that_comes_first_takes_nobody_s_place_and_every_handle_is_renewed
     driver.take()
     driver.uuids.insert(0, "N")
     assert driver.take() == [(0, "A", None), (1, "B", None), (2, "N", None)]
-    assert [device.calls.handle[0] for device in driver.roll.devices] == ["A", "B", "N"]
-    assert [device.times_found for device in driver.roll.devices] == [2, 2, 1]
+    assert [device.handle.raw[0] for device in driver.inventory.devices] == ["A", "B", "N"]
+    assert [device.times_found for device in driver.inventory.devices] == [2, 2, 1]
 
 
 def test_a_gpu_that_goes_keeps_its_entry_and_number_until_it_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +81,7 @@ def test_a_gpu_that_goes_keeps_its_entry_and_number_until_it_comes_back(monkeypa
     assert driver.take() == [(0, "A", GONE), (1, "B", None), (2, "C", None)]
     driver.uuids = ["C", "B", "A"]
     assert driver.take() == [(0, "A", None), (1, "B", None), (2, "C", None)]
-    assert [device.calls.handle[0] for device in driver.roll.devices] == ["A", "B", "C"]
+    assert [device.handle.raw[0] for device in driver.inventory.devices] == ["A", "B", "C"]
 
 
 def test_a_gpu_of_which_nothing_is_known_is_forgotten_when_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,22 +107,22 @@ def test_a_call_that_was_left_behind_is_made_again(monkeypatch: pytest.MonkeyPat
     driver.failing.clear()
     assert driver.take() == [(0, "A", None), (1, "B", None)]
     assert "nvmlInit" not in driver.asked
-    driver.roll.devices[1].stuck = True
-    driver.roll.shut(0)
-    driver.roll.take(0, 0.0, 0.0)
-    assert [device.stale for device in driver.roll.devices] == [False, True]
+    driver.inventory.devices[1].stuck = True
+    driver.inventory.shut(0)
+    driver.inventory.take(0, 0.0, 0.0)
+    assert [device.stale for device in driver.inventory.devices] == [False, True]
 
 
 def test_what_the_kernel_shows_is_compared_with_when_nvml_was_started(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Driver(monkeypatch, "A")
     driver.take()
-    assert not driver.roll.kernel_has_changed()
+    assert not driver.inventory.kernel_has_changed()
     driver.shown = frozenset({"a", "b"})
-    assert driver.roll.kernel_has_changed()
-    driver.roll.shut(0)
+    assert driver.inventory.kernel_has_changed()
+    driver.inventory.shut(0)
     driver.take()
     assert driver.asked[0] == "nvmlInit"
-    assert not driver.roll.kernel_has_changed()
+    assert not driver.inventory.kernel_has_changed()
 
 
 def test_the_kernel_shows_gpus_by_address_and_by_device_node(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ _KEPT = 5
 """Distances remembered: their median outlives an idle spell without a change, and follows a new setting soon."""
 
 
-class Pace:
+class UpdateInterval:
     """Told what was seen and when. Times are monotonic seconds."""
 
     def __init__(self) -> None:

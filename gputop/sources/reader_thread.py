@@ -18,7 +18,7 @@ class Retired(Exception):
     """Raised by a read whose thread is no longer wanted: it ends without closing what another now uses."""
 
 
-class Collector(Generic[T]):
+class ReaderThread(Generic[T]):
     """Calls ``read`` on its own thread each time that it is asked to.
 
     ``done`` is called there after each read, then ``after`` for what can wait until the value is handed over, and

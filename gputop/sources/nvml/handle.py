@@ -1,4 +1,4 @@
-"""One GPU's calls into NVML: each failure becomes a reason, remembered for as long as asking again is pointless.
+"""A handle of NVML that is asked: each failure becomes a reason, remembered for as long as asking again is pointless.
 
 Knows how to ask, not what: the questions stand in ``questions.py``.
 """
@@ -25,13 +25,16 @@ class LostGpu(Exception):
     """The GPU itself does not answer any more; the text says why."""
 
 
-class Calls:
-    """Asks one handle. ``call`` and ``call_since`` (monotonic seconds) tell a watchdog what is in flight."""
+class Handle:
+    """Asks about one device, which NVML knows as ``raw``.
 
-    __slots__ = ("_refused", "call", "call_since", "handle")
+    ``call`` and ``call_since`` (monotonic seconds) tell a watchdog what is in flight.
+    """
 
-    def __init__(self, handle: Any) -> None:
-        self.handle = handle
+    __slots__ = ("_refused", "call", "call_since", "raw")
+
+    def __init__(self, raw: Any) -> None:
+        self.raw = raw
         self.call: str | None = None
         self.call_since = 0.0
         self._refused: dict[object, tuple[str, float]] = {}
@@ -55,7 +58,7 @@ class Calls:
 
     def run(self, name: str, *arguments: Any) -> Any:
         """One call of pynvml by name on this handle; NVMLError goes through."""
-        return self.run_bare(name, self.handle, *arguments)
+        return self.run_bare(name, self.raw, *arguments)
 
     def run_bare(self, name: str, *arguments: Any) -> Any:
         """As ``run``, for a call that does not take the handle first."""
@@ -110,7 +113,7 @@ class Calls:
         return int(value) if value != NO_VALUE else None
 
 
-class Values:
+class Answers:
     """The metrics of one read: valid values by catalogue key, and why each other one is missing."""
 
     __slots__ = ("missing", "values")

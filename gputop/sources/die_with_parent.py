@@ -25,7 +25,7 @@ sys.exit(126)
 """Whoever died before the request was made is found out by the parent's pid."""
 
 
-def leashed(program: str, arguments: Sequence[str]) -> list[str]:
+def dying_with_parent(program: str, arguments: Sequence[str]) -> list[str]:
     """The command that runs ``program``, looked for in PATH, until the calling thread or this process ends.
 
     Raises FileNotFoundError when there is no such program.
