@@ -70,6 +70,13 @@ class Settings(Struct, frozen=True):
     """Keys of your own: action = "key,key". The help (?) shows the actions; an empty text takes an action its keys."""
 
 
+class Reload(Struct, frozen=True):
+    """What a changed file gives: new settings, or None where it cannot be used; and messages, one line each."""
+
+    settings: Settings | None
+    messages: list[str]
+
+
 def default_path() -> Path:
     """Where the configuration file lives for this user."""
     from platformdirs import user_config_path

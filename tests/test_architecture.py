@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-HEADLESS = ["model", "sources.local", "sources.simulated", "sources.recorded", "diagnosis.engine", "monitor"]
+HEADLESS = ["model", "sources.local", "sources.simulation.simulated", "sources.recorded", "diagnosis.engine", "monitor"]
 HEADLESS += ["recording.reader", "recording.writer", "paint.main_screen", "paint.help", "output.svg", "output.table"]
 HEADLESS += ["output.data", "commands.once", "commands.screenshot", "commands.doctor", "commands.diagnose", "config"]
 

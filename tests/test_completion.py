@@ -15,7 +15,7 @@ from gputop.cli import main
 from gputop.commands.command_line import parser
 from gputop.config import THEMES
 from gputop.output.man_page import man_page
-from gputop.sources.scenarios import SCENARIOS
+from gputop.sources.simulation.scenarios import SCENARIOS
 
 needs_shtab = pytest.mark.skipif(
     importlib.util.find_spec("shtab") is None, reason="needs the extra `completion` (shtab)"

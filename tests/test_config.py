@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.cli import main
+from gputop.commands.config_file import ConfigWatch, documented, key_problems, problems
 from gputop.config import ConfigError, Settings, load
-from gputop.config_file import ConfigWatch, documented, key_problems, problems
 
 
 def _file(folder: Path, text: str) -> Path:

@@ -20,8 +20,8 @@ from gputop.paint.time_axis import TimeAxis, axis_for, axis_spans, stepped
 from gputop.paint.verdict_history import Stretch, standing, stretches, strip
 from gputop.paint.view import View
 from gputop.sources.nvml.questions import SELDOM as ASKED_SELDOM
-from gputop.tui.gpu_details_screen import GpuDetailsScreen
-from gputop.tui.lines import Lines
+from gputop.tui.screens.gpu_details import GpuDetailsScreen
+from gputop.tui.terminal.lines import Lines
 from tests.support.frames import MOMENT, demo_frame
 from tests.support.scenes import GIB, T0, gpu, snap, train
 

@@ -14,7 +14,7 @@ from gputop.paint import process_table
 from gputop.paint.process_table import shown_rows
 from gputop.paint.view import View
 from gputop.tui.app import GputopApp, SnapshotReady
-from gputop.tui.help_screen import HelpScreen
+from gputop.tui.screens.help import HelpScreen
 from tests.support.fake_app import Asked, app_on, later, screen_text
 from tests.support.frames import demo_frame
 

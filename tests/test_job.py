@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gputop.headless import record
-from gputop.job import JobResult, run_job
 from gputop.model.snapshot import Snapshot
 from gputop.output.report_text import report_text
 from gputop.recording.format import RecordingError
 from gputop.recording.reader import read_snapshots
+from gputop.session.job import JobResult, run_job
+from gputop.session.record import record
 from gputop.sources.base import SourceError
 from tests.support.recording_frames import T0, frame
 
@@ -163,7 +163,7 @@ sys.exit(7)
 RUNNER = """
 import sys
 from pathlib import Path
-from gputop.job import run_job
+from gputop.session.job import run_job
 from tests.test_job import COUNTING, ScriptedSource
 print("code", run_job([sys.executable, "-c", COUNTING], ScriptedSource(Path(sys.argv[1]))).exit_code, flush=True)
 """

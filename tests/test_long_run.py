@@ -16,17 +16,17 @@ from msgspec.structs import replace
 from gputop.diagnosis import timeline as timelines
 from gputop.diagnosis.timeline import Timeline
 from gputop.diagnosis.types import Change
-from gputop.frame_events import FrameEvents
 from gputop.model.snapshot import Event, GpuSample, ProcessSample, ProcessStatic, Snapshot
 from gputop.monitor import MOST_GPUS, Monitor
 from gputop.paint.main_screen import Painter
 from gputop.paint.text import fit, sanitise
 from gputop.paint.view import View
 from gputop.recording.memory import Memory
+from gputop.session.events import FrameEvents
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
 from gputop.sources.processes.facts import MOST_USERS, FactsReader
-from gputop.sources.simulated import snapshot_at
+from gputop.sources.simulation.simulated import snapshot_at
 from tests.proc_trees.fake_proc import FakeProc
 from tests.support.frames import MOMENT
 

@@ -11,7 +11,7 @@ from gputop.monitor import Monitor
 from gputop.paint.main_screen import Painter
 from gputop.paint.view import View
 from gputop.recording.memory import Memory
-from gputop.sources.simulated import snapshot_at
+from gputop.sources.simulation.simulated import snapshot_at
 from tests.support.frames import MOMENT
 
 RECORDED = 60

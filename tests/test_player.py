@@ -5,9 +5,9 @@ from __future__ import annotations
 from gputop.monitor import Monitor
 from gputop.recording.encode import rounded
 from gputop.recording.memory import Memory
+from gputop.session.player import Player
 from gputop.sources.recorded import RecordedSource
-from gputop.sources.simulated import snapshot_at
-from gputop.tui.player import Player
+from gputop.sources.simulation.simulated import snapshot_at
 from tests.support.frames import MOMENT
 
 SECONDS = 400

@@ -24,9 +24,9 @@ from gputop.paint.theme import THEMES
 from gputop.paint.view import ProcessKey, View
 from gputop.sources.processes.thread_list import GONE, MOST_THREADS, ThreadWatch, read_threads
 from gputop.tui.app import GputopApp
-from gputop.tui.gpu_details_screen import GpuDetailsScreen
-from gputop.tui.lines import Lines
-from gputop.tui.process_details_screen import ProcessDetailsScreen
+from gputop.tui.screens.gpu_details import GpuDetailsScreen
+from gputop.tui.screens.process_details import ProcessDetailsScreen
+from gputop.tui.terminal.lines import Lines
 from tests.support.frames import MOMENT, demo_frame
 from tests.support.scenes import gpu, snap, train, workers
 

@@ -23,12 +23,12 @@ from gputop.paint.text import cells
 from gputop.paint.view import View
 from gputop.sources.processes.control import ProcessControl
 from gputop.sources.procfs import parse_stat, read_small
-from gputop.tui.columns_screen import ColumnsScreen
-from gputop.tui.environment_screen import EnvironmentScreen
-from gputop.tui.prompt import Prompt
-from gputop.tui.signal_screen import SignalScreen
-from gputop.tui.stacks_screen import StacksScreen
-from gputop.tui.users_screen import UsersScreen
+from gputop.tui.screens.columns import ColumnsScreen
+from gputop.tui.screens.environment import EnvironmentScreen
+from gputop.tui.screens.prompt import Prompt
+from gputop.tui.screens.signal import SignalScreen
+from gputop.tui.screens.stacks import StacksScreen
+from gputop.tui.screens.users import UsersScreen
 from tests.support.fake_app import Asked, app_on, screen_text
 from tests.support.frames import demo_frame
 

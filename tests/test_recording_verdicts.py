@@ -11,14 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gputop.frame_events import FrameEvents
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.recording.encode import rounded
 from gputop.recording.index import Recording
 from gputop.recording.reader import read_snapshots
 from gputop.recording.writer import RecordingWriter
-from gputop.sources.simulated import snapshot_at
+from gputop.session.events import FrameEvents
+from gputop.sources.simulation.simulated import snapshot_at
 from tests.support.recording_frames import T0
 
 

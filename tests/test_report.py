@@ -13,10 +13,10 @@ from gputop.diagnosis.types import STATES
 from gputop.model.snapshot import Event, GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.monitor import Monitor
 from gputop.output.compare import compare, compare_data, compare_json, compare_text
-from gputop.output.job_report import JobReport, ReportBuilder, report_recording
 from gputop.output.report_text import report_as, report_data, report_json, report_markdown, report_text
-from gputop.output.rhythm import Rhythm, rhythm_s
 from gputop.recording.writer import RecordingWriter
+from gputop.report.job_report import JobReport, ReportBuilder, report_recording
+from gputop.report.rhythm import Rhythm, rhythm_s
 from tests.support.recording_frames import T0
 
 STATIC = GpuStatic(0, "GPU-0", "NVIDIA H100 80GB HBM3", "hopper", 132)

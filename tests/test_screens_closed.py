@@ -11,8 +11,8 @@ from gputop.monitor import Monitor
 from gputop.paint.view import View
 from gputop.sources.processes.control import ProcessControl
 from gputop.tui.app import GputopApp
-from gputop.tui.ask import Ask
-from gputop.tui.help_screen import HelpScreen
+from gputop.tui.screens.ask import Ask
+from gputop.tui.screens.help import HelpScreen
 from tests.support.frames import demo_frame
 
 

@@ -12,9 +12,9 @@ from gputop.model.metric import Metric
 from gputop.model.metrics import GPU_METRICS, HOST_METRICS, PROCESS_METRICS
 from gputop.model.snapshot import Snapshot
 from gputop.sources.base import UsageError
-from gputop.sources.scenarios import SCENARIOS, find
-from gputop.sources.simulated import SimulatedSource, snapshot_at
 from gputop.sources.simulation.noise import busy_share, drift
+from gputop.sources.simulation.scenarios import SCENARIOS, find
+from gputop.sources.simulation.simulated import SimulatedSource, snapshot_at
 
 STARTED = 1_780_000_000.0
 NAMES = tuple(SCENARIOS)

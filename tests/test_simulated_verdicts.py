@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gputop.monitor import Frame, Monitor
-from gputop.sources.scenarios import SCENARIOS, Scenario
-from gputop.sources.simulated import SimulatedSource
+from gputop.sources.simulation.scenarios import SCENARIOS, Scenario
+from gputop.sources.simulation.simulated import SimulatedSource
 
 STARTED = 1_780_000_000.0
 PAST_S = 700.0

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gputop.frame_events import FrameEvents
 from gputop.model.history import History
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.monitor import Frame, Monitor
@@ -26,6 +25,7 @@ from gputop.recording.encode import rounded
 from gputop.recording.index import Recording
 from gputop.recording.reader import read_snapshots
 from gputop.recording.writer import RecordingWriter
+from gputop.session.events import FrameEvents
 from tests.support.scenes import T0, gpu, snap
 
 FIX = "uncomment DCGM_FI_PROF_SM_ACTIVE"

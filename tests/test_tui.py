@@ -10,19 +10,18 @@ import pytest
 from msgspec.structs import replace
 from textual.pilot import Pilot
 
-from gputop.config import Settings
-from gputop.config_file import Reload
+from gputop.config import Reload, Settings
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Monitor
 from gputop.paint.view import View
 from gputop.recording.memory import Past
 from gputop.recording.reader import read_snapshots
 from gputop.sources.recorded import RecordedSource
-from gputop.sources.simulated import snapshot_at
+from gputop.sources.simulation.simulated import snapshot_at
 from gputop.tui.app import GputopApp, PaintDue, SnapshotReady, newly_red
-from gputop.tui.findings_screen import FindingsScreen
-from gputop.tui.help_screen import HelpScreen
-from gputop.tui.lines import Lines
+from gputop.tui.screens.findings import FindingsScreen
+from gputop.tui.screens.help import HelpScreen
+from gputop.tui.terminal.lines import Lines
 from tests.support.frames import MOMENT, demo_frame
 
 

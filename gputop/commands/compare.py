@@ -7,7 +7,7 @@ import sys
 
 from gputop.config import Settings
 from gputop.output.compare import compare, compare_json, compare_text
-from gputop.output.job_report import report_recording
+from gputop.report.job_report import report_recording
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

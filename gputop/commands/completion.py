@@ -29,7 +29,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 def _say_values(parser: argparse.ArgumentParser, files: Any) -> None:
     """Tell the arguments what values they take. Left out of the command line's own parser, which says it better."""
-    from gputop.sources.scenarios import SCENARIOS
+    from gputop.sources.simulation.scenarios import SCENARIOS
 
     for action in _actions(parser):
         if action.dest == "theme":

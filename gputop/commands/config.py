@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gputop.commands.config_file import documented, problems
 from gputop.config import ConfigError, Settings, default_path, load
-from gputop.config_file import documented, problems
 from gputop.output.messages import USAGE_ERROR, say
 
 HEAD = """\

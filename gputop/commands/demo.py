@@ -15,8 +15,8 @@ PAST_S = 700.0
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gputop.sources.scenarios import SCENARIOS
-    from gputop.sources.simulated import SimulatedSource
+    from gputop.sources.simulation.scenarios import SCENARIOS
+    from gputop.sources.simulation.simulated import SimulatedSource
 
     if args.list:
         width = max(map(len, SCENARIOS))

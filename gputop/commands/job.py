@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 from gputop.config import Settings
-from gputop.job import run_job
 from gputop.output.private_file import write_private
 from gputop.output.report_text import report_as, report_text
+from gputop.session.job import run_job
 from gputop.sources.base import UsageError
 from gputop.sources.local import LocalSource
 

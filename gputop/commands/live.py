@@ -155,7 +155,7 @@ def show(
         for call in wake:
             call()
 
-    from gputop.tui.guard import TerminalGuard
+    from gputop.tui.terminal.guard import TerminalGuard
 
     guard = TerminalGuard()
     drawn = app = None
@@ -173,7 +173,7 @@ def show(
             first_frame.draw(first, view, terminal)
             drawn = True
         _import_asyncio_without_tls()
-        from gputop.config_file import ConfigWatch
+        from gputop.commands.config_file import ConfigWatch
         from gputop.sources.recorded import RecordedSource
         from gputop.tui.app import GputopApp
 

@@ -8,8 +8,8 @@ import threading
 
 from gputop.commands.amounts import seconds, size_bytes
 from gputop.config import Settings
-from gputop.headless import record
 from gputop.output.messages import say
+from gputop.session.record import record
 from gputop.sources.local import LocalSource
 
 

@@ -12,7 +12,7 @@ from gputop.recording.index import Recording
 from gputop.recording.moments import moment
 from gputop.sources.base import UsageError
 from gputop.sources.recorded import RecordedSource
-from gputop.tui.guard import TerminalGuard
+from gputop.tui.terminal.guard import TerminalGuard
 
 SPEEDS = (0.1, 600.0)
 
@@ -26,9 +26,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     terminal = screen_terminal(settings)
     guard = TerminalGuard()
     guard.watch_signals()
-    from gputop.config_file import ConfigWatch
+    from gputop.commands.config_file import ConfigWatch
+    from gputop.session.player import Player
     from gputop.tui.app import GputopApp
-    from gputop.tui.player import Player
 
     source = RecordedSource(recording, at=at, speed=args.speed, loop=args.loop)
     app = GputopApp(

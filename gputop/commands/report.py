@@ -6,8 +6,8 @@ import argparse
 import sys
 
 from gputop.config import Settings
-from gputop.output.job_report import report_recording
 from gputop.output.report_text import report_json, report_markdown, report_text
+from gputop.report.job_report import report_recording
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

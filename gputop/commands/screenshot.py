@@ -63,7 +63,7 @@ def _size(text: str) -> tuple[int, int]:
 
 
 def _demo_frame(scenario: str | None) -> Frame:
-    from gputop.sources.simulated import SimulatedSource
+    from gputop.sources.simulation.simulated import SimulatedSource
 
     source = SimulatedSource(scenario, clock=lambda: STARTED)
     monitor = Monitor()

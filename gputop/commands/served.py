@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _show(settings: Settings, source_name: str | None = None, scenario: str | None = None) -> int:
-    from gputop.tui.player import Player
+    from gputop.session.player import Player
     from gputop.tui.served_app import ServedApp
 
     terminal = browser(settings)
@@ -68,7 +68,7 @@ def _show(settings: Settings, source_name: str | None = None, scenario: str | No
 def _source(settings: Settings, name: str | None, scenario: str | None) -> tuple[Source, Monitor]:
     monitor = Monitor(settings.interval)
     if name == "demo":
-        from gputop.sources.simulated import SimulatedSource
+        from gputop.sources.simulation.simulated import SimulatedSource
 
         simulated = SimulatedSource(scenario, interval_s=settings.interval)
         for snapshot in simulated.past(PAST_S):

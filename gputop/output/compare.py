@@ -9,9 +9,9 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from gputop.diagnosis.types import NOT_WORK, STATES, State
-from gputop.output.gpu_account import GpuReport
-from gputop.output.job_report import JobReport
 from gputop.output.report_text import STATE_WORDS, length_words, sanitised_lines
+from gputop.report.gpu_account import GpuReport
+from gputop.report.job_report import JobReport
 
 SCHEMA = 1
 Direction = Literal["better", "worse", "same", "changed", "unknown"]

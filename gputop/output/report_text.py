@@ -8,9 +8,9 @@ from datetime import datetime, timezone
 from typing import Any
 
 from gputop.diagnosis.types import State
-from gputop.output.gpu_account import GpuReport
-from gputop.output.job_report import FindingReport, JobReport
 from gputop.paint.text import sanitise, shorten
+from gputop.report.gpu_account import GpuReport
+from gputop.report.job_report import FindingReport, JobReport
 
 SCHEMA = 1
 STATE_WORDS: dict[State, str] = {

@@ -14,7 +14,7 @@ from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
 from textual.message import Message
 
-from gputop.config_file import Reload
+from gputop.config import Reload
 from gputop.model.inspection import ProcessAccess
 from gputop.monitor import Frame, Monitor, Polled
 from gputop.output.ansi_diff import Differ
@@ -25,11 +25,11 @@ from gputop.paint.theme import THEMES, Theme
 from gputop.paint.view import View
 from gputop.recording.encode import rounded
 from gputop.recording.memory import Past
+from gputop.session.player import Playable, Player
 from gputop.tui.commands import NO_KEYS, Commands
-from gputop.tui.driver import Outlet, guarded_driver
-from gputop.tui.guard import TerminalGuard
-from gputop.tui.lines import Lines
-from gputop.tui.player import Playable, Player
+from gputop.tui.terminal.driver import Outlet, guarded_driver
+from gputop.tui.terminal.guard import TerminalGuard
+from gputop.tui.terminal.lines import Lines
 
 HINT_S = 30.0
 """How long the first keys are shown."""
@@ -262,7 +262,7 @@ class GputopApp(Commands):
         self.action_suspend_process()
 
     def _do_help(self) -> None:
-        from gputop.tui.help_screen import HelpScreen
+        from gputop.tui.screens.help import HelpScreen
 
         self.push_screen(HelpScreen(self._look, self.view.glyphs, self._keys))
 

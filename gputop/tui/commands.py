@@ -13,15 +13,15 @@ from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
-from gputop.config_file import Reload
+from gputop.config import Reload
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
 from gputop.paint.layout import density
 from gputop.paint.main_screen import Painter
 from gputop.paint.process_columns import SORTABLE, known
 from gputop.paint.rebinding import rebound
 from gputop.paint.theme import THEMES, Theme
-from gputop.tui.moves import changed
-from gputop.tui.time_keys import TimeKeys
+from gputop.paint.view_changes import changed
+from gputop.tui.keys.time import TimeKeys
 
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
 PRIORITY = ("interrupt", "suspend", "section", "palette")

@@ -11,7 +11,7 @@ from gputop.paint.details import DetailsView
 from gputop.paint.gpu_details import gpu_details
 from gputop.paint.main_screen import Painter
 from gputop.paint.view import View
-from gputop.sources.simulated import snapshot_at
+from gputop.sources.simulation.simulated import snapshot_at
 from tests.faults.row import Row, Watcher, World, is_explained, is_healthy
 from tests.nvml.stand_in import make_gpu, split, uuid_of
 

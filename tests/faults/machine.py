@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from gputop.monitor import Frame, Monitor
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
-from gputop.sources.simulated import snapshot_at
+from gputop.sources.simulation.simulated import snapshot_at
 from tests.faults.row import Row, Watcher, World, is_healthy
 from tests.nvml.stand_in import GIB, Process
 

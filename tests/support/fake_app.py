@@ -11,7 +11,7 @@ from gputop.monitor import Frame, Monitor
 from gputop.paint.view import View
 from gputop.sources.recorded import RecordedSource
 from gputop.tui.app import GputopApp
-from gputop.tui.lines import Lines
+from gputop.tui.terminal.lines import Lines
 from tests.support.frames import demo_frame
 
 

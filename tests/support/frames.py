@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from gputop.monitor import Frame, Monitor
-from gputop.sources.simulated import SimulatedSource, snapshot_at
+from gputop.sources.simulation.simulated import SimulatedSource, snapshot_at
 
 MOMENT = 1_780_000_000.0
 

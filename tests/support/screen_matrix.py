@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gputop.model.snapshot import ProcessSample, Snapshot
 from gputop.monitor import Frame, Monitor
-from gputop.sources.simulated import SimulatedSource
+from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.frames import MOMENT
 
 SIZES = ((40, 10), (80, 24), (100, 30), (160, 48), (200, 60), (300, 100))

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from gputop.cli import main
-from gputop.sources.scenarios import SCENARIOS
+from gputop.sources.simulation.scenarios import SCENARIOS
 
 FOLDER = Path(__file__).parents[2] / "screenshots"
 SIZES = {"main": (None, "160x48"), "small": (None, "80x24"), "one_gpu": ("one_gpu", "120x36")}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from gputop.model.snapshot import GpuSample, ProcessSample, ProcessStatic, Snapshot
-from gputop.sources.simulated import snapshot_at
+from gputop.sources.simulation.simulated import snapshot_at
 
 BEGUN = 1_780_000_000.0
 RECORDED = 240

@@ -15,7 +15,7 @@ from gputop.paint.line import Row
 from gputop.paint.profile_commands import recipes
 from gputop.paint.stacks import look_rows, waiting_rows
 from gputop.paint.theme import Theme
-from gputop.tui.rows_screen import RowsScreen
+from gputop.tui.screens.rows import RowsScreen
 
 
 class Looked(Message):

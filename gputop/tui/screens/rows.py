@@ -10,8 +10,8 @@ from textual.binding import Binding, BindingType
 from gputop.paint.glyphs import Glyphs, ascii_only
 from gputop.paint.line import Line, Row
 from gputop.paint.theme import Theme
-from gputop.tui.closing import ClosesOnce
-from gputop.tui.lines import Lines
+from gputop.tui.terminal.closing import ClosesOnce
+from gputop.tui.terminal.lines import Lines
 
 FAR = 10**6
 

@@ -12,7 +12,7 @@ from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row
 from gputop.paint.summary_table import NO_JOB, UNKNOWN, Grouping, groups, summary_head, summary_row
 from gputop.paint.theme import Theme
-from gputop.tui.list_screen import ListScreen
+from gputop.tui.screens.list import ListScreen
 
 REPAINT_S = 1.0
 

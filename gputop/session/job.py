@@ -15,14 +15,14 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.foreground import NOT_EXECUTABLE, NOT_FOUND, ForegroundJob
-from gputop.frame_events import FrameEvents
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from gputop.monitor import Monitor
-from gputop.output.job_report import JobReport, ReportBuilder
 from gputop.recording.encode import rounded
 from gputop.recording.format import RecordingError
 from gputop.recording.recorder import Recorder
+from gputop.report.job_report import JobReport, ReportBuilder
+from gputop.session.events import FrameEvents
+from gputop.session.foreground import NOT_EXECUTABLE, NOT_FOUND, ForegroundJob
 from gputop.sources.base import Source, SourceError, UsageError
 from gputop.sources.marks import MarkListener
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.theme import Theme
-from gputop.tui.rows_screen import FAR, RowsScreen
+from gputop.tui.screens.rows import FAR, RowsScreen
 
 
 class ListScreen(RowsScreen):

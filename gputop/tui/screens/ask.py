@@ -10,7 +10,7 @@ from textual.containers import Horizontal
 from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
-from gputop.tui.closing import ClosesOnce
+from gputop.tui.terminal.closing import ClosesOnce
 
 
 class Ask(ModalScreen[str | None], ClosesOnce[str | None]):

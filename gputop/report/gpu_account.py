@@ -10,7 +10,7 @@ from msgspec import Struct
 from gputop.diagnosis.types import STATES, GpuDiagnosis, State
 from gputop.model.derived import lacks_sm, work
 from gputop.model.snapshot import GpuSample
-from gputop.output.rhythm import Rhythm, rhythm_s
+from gputop.report.rhythm import Rhythm, rhythm_s
 
 LEAST_UTIL_PCT = 10.0
 """Below it SM/util is noise; the same bound as in the diagnosis."""

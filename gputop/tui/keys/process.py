@@ -46,7 +46,7 @@ class ProcessKeys(App[int]):
     # -- filter and search ------------------------------------------------------------------------------------------
 
     def _do_filter(self) -> None:
-        from gputop.tui.prompt import Prompt
+        from gputop.tui.screens.prompt import Prompt
 
         before = self.view.filter
 
@@ -70,7 +70,7 @@ class ProcessKeys(App[int]):
         return None
 
     def _do_search(self) -> None:
-        from gputop.tui.prompt import Prompt
+        from gputop.tui.screens.prompt import Prompt
 
         before = self.view
 
@@ -134,7 +134,7 @@ class ProcessKeys(App[int]):
         self._see(replace(self.view, tagged=frozenset()))
 
     def _do_columns(self) -> None:
-        from gputop.tui.columns_screen import ColumnsScreen
+        from gputop.tui.screens.columns import ColumnsScreen
 
         def chosen(columns: tuple[str, ...]) -> None:
             self._see(replace(self.view, columns=columns))
@@ -142,7 +142,7 @@ class ProcessKeys(App[int]):
         self.push_screen(ColumnsScreen(self._look, self.view.glyphs, self.view.columns, chosen))
 
     def _do_users(self) -> None:
-        from gputop.tui.users_screen import UsersScreen
+        from gputop.tui.screens.users import UsersScreen
 
         def chosen(text: str) -> None:
             self._past_filters = remembered(self._past_filters, text)
@@ -170,7 +170,7 @@ class ProcessKeys(App[int]):
             self._say("no process to send a signal to: those that were tagged have ended" if self.view.tagged else NONE)
         else:
             from gputop.paint.signal_list import Addressee
-            from gputop.tui.signal_screen import SignalScreen
+            from gputop.tui.screens.signal import SignalScreen
 
             addressees = [Addressee(_identity(p), p.static.user, p.static.command or p.static.name) for p in who]
             self.push_screen(SignalScreen(self._look, self.view.glyphs, addressees, self._access.send, self._signalled))
@@ -182,7 +182,7 @@ class ProcessKeys(App[int]):
     def _do_environment(self) -> None:
         process = self._reachable()
         if process is not None and self._access is not None:
-            from gputop.tui.environment_screen import EnvironmentScreen
+            from gputop.tui.screens.environment import EnvironmentScreen
 
             environment = self._access.environment(_identity(process))
             command = process.static.command or process.static.name or ""
@@ -192,7 +192,7 @@ class ProcessKeys(App[int]):
         process, access, frame = self._reachable(), self._access, self.frame
         if process is None or access is None or frame is None:
             return
-        from gputop.tui.stacks_screen import StacksScreen
+        from gputop.tui.screens.stacks import StacksScreen
 
         shown = process_table.shown_rows(frame, self.view)
         children = next((r.children for r in shown if r.process is process), ())

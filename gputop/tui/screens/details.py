@@ -17,8 +17,8 @@ from gputop.monitor import Frame
 from gputop.paint.details import LABEL_WIDTH, DetailsPainted, DetailsView, changed
 from gputop.paint.theme import Theme
 from gputop.paint.view import View
-from gputop.tui.closing import ClosesOnce
-from gputop.tui.lines import Lines
+from gputop.tui.terminal.closing import ClosesOnce
+from gputop.tui.terminal.lines import Lines
 
 LOOK_S = 0.25
 """How often the screen looks whether there is a new frame. Looking costs nothing; only a new frame is painted."""

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.frame_events import FrameEvents
 from gputop.monitor import Monitor
 from gputop.recording.encode import rounded
 from gputop.recording.recorder import Recorder
+from gputop.session.events import FrameEvents
 from gputop.sources.base import Source
 from gputop.sources.marks import MarkListener
 

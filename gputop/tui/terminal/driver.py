@@ -10,7 +10,7 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Key
 from textual.message import Message
 
-from gputop.tui.guard import TerminalGuard
+from gputop.tui.terminal.guard import TerminalGuard
 
 WEDGED_S = 1.0
 """A loop that has not answered for this long is taken to be blocked by a terminal that nobody drains."""

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from gputop.paint.process_table import key_of
 from gputop.paint.view import View, selected_gpu
-from gputop.tui.process_keys import ProcessKeys
+from gputop.tui.keys.process import ProcessKeys
 
 
 class DetailsKeys(ProcessKeys):
@@ -31,7 +31,7 @@ class DetailsKeys(ProcessKeys):
         frame = self.frame
         if frame is None or not frame.snapshot.gpus:
             return
-        from gputop.tui.gpu_details_screen import GpuDetailsScreen
+        from gputop.tui.screens.gpu_details import GpuDetailsScreen
 
         uuid = frame.snapshot.gpus[selected_gpu(frame, self.view)].static.uuid
         self.push_screen(GpuDetailsScreen(self._look, lambda: self.frame, self._shown_view, self._see_details, uuid))
@@ -40,7 +40,7 @@ class DetailsKeys(ProcessKeys):
         process = self._selected()
         if process is None:
             return
-        from gputop.tui.process_details_screen import ProcessDetailsScreen
+        from gputop.tui.screens.process_details import ProcessDetailsScreen
 
         # The threads are those of now: beside the past they would tell another story.
         watch = None if self._access is None or self._shows_past() else self._access.watch_threads

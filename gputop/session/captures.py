@@ -6,7 +6,6 @@ import os
 import time
 from pathlib import Path
 
-from gputop.frame_events import FrameEvents
 from gputop.monitor import Frame
 from gputop.output.svg import svg
 from gputop.paint.main_screen import main_screen
@@ -15,6 +14,7 @@ from gputop.paint.theme import Theme
 from gputop.paint.view import View
 from gputop.recording.format import RecordingError
 from gputop.recording.recorder import Recorder
+from gputop.session.events import FrameEvents
 
 
 class Evidence:

@@ -13,7 +13,7 @@ from gputop.paint.findings import finding_blocks
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row
 from gputop.paint.theme import Theme
-from gputop.tui.rows_screen import FAR, RowsScreen
+from gputop.tui.screens.rows import FAR, RowsScreen
 
 
 class FindingsScreen(RowsScreen):

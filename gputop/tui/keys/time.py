@@ -14,9 +14,9 @@ from gputop.monitor import Monitor, Polled
 from gputop.paint.theme import Theme
 from gputop.paint.view import View
 from gputop.recording.memory import Memory, Past
-from gputop.tui.details_keys import DetailsKeys
-from gputop.tui.evidence import Evidence
-from gputop.tui.player import Playable, Player
+from gputop.session.captures import Evidence
+from gputop.session.player import Playable, Player
+from gputop.tui.keys.details import DetailsKeys
 
 SLICE_S = 0.01
 """How long keys and frames have the loop for themselves between two turns of the player's waiting work."""
@@ -83,7 +83,7 @@ class TimeKeys(DetailsKeys):
             self._work_later()
 
     def _do_findings(self) -> None:
-        from gputop.tui.findings_screen import FindingsScreen
+        from gputop.tui.screens.findings import FindingsScreen
 
         offset = self.view.utc_offset_s
         self.push_screen(
@@ -123,7 +123,7 @@ class TimeKeys(DetailsKeys):
 
     def _play(self, player: Player, key_id: str) -> None:
         if key_id == "jump":
-            from gputop.tui.ask import Ask
+            from gputop.tui.screens.ask import Ask
 
             self.push_screen(Ask("jump to (12:03, -10m, +1h, an ISO date):"), self._jump)
             return

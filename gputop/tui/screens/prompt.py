@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widgets import Input, Label
 
-from gputop.tui.ask import Ask
+from gputop.tui.screens.ask import Ask
 
 
 class Prompt(Ask):

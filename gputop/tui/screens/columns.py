@@ -12,7 +12,7 @@ from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Row
 from gputop.paint.process_columns import DEFAULT
 from gputop.paint.theme import Theme
-from gputop.tui.list_screen import ListScreen
+from gputop.tui.screens.list import ListScreen
 
 
 class ColumnsScreen(ListScreen):

@@ -17,12 +17,12 @@ from msgspec.structs import replace
 
 from gputop.model.snapshot import Event, HostSample, Machine, ProcessSample, Snapshot
 from gputop.sources.own_cost import OwnCostMeter
-from gputop.sources.scenarios import find
 from gputop.sources.simulation.gpus import DRIVER, GIB, LOST_REASON, XID_CONTAINED_ECC, GpuPlan, plan_gpu, sample_gpu
 from gputop.sources.simulation.life import HostLife, NodeLife
 from gputop.sources.simulation.node import node
 from gputop.sources.simulation.noise import drift, ripple
 from gputop.sources.simulation.processes import JobPlan, plan_job, sample_job
+from gputop.sources.simulation.scenarios import find
 
 FULL_RATE_PAST_S, NEAR_PAST_S = 130.0, 700.0
 NEAR_STEP_S, NEAR_STEP_SMALL_S, FAR_STEP_S = 5.0, 1.0, 25.0

@@ -13,8 +13,8 @@ from gputop.paint.details import DetailsPainted
 from gputop.paint.gpu_details import gpu_details
 from gputop.paint.theme import Theme
 from gputop.paint.view import View
-from gputop.tui.details_screen import DetailsScreen
-from gputop.tui.moves import other_gpu
+from gputop.paint.view_changes import other_gpu
+from gputop.tui.screens.details import DetailsScreen
 
 
 class GpuDetailsScreen(DetailsScreen):

@@ -12,7 +12,7 @@ from gputop.paint.help import help_rows
 from gputop.paint.keys import Key
 from gputop.paint.line import Row
 from gputop.paint.theme import Theme
-from gputop.tui.rows_screen import RowsScreen
+from gputop.tui.screens.rows import RowsScreen
 
 
 class HelpScreen(RowsScreen):

@@ -11,8 +11,8 @@ from gputop.paint.environment import environment_rows
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Row
 from gputop.paint.theme import Theme
-from gputop.tui.prompt import Prompt
-from gputop.tui.rows_screen import RowsScreen
+from gputop.tui.screens.prompt import Prompt
+from gputop.tui.screens.rows import RowsScreen
 
 
 class EnvironmentScreen(RowsScreen):

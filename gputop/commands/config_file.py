@@ -8,9 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-
-from gputop.config import ConfigError, Settings, apply, default_path, load, read
+from gputop.config import ConfigError, Reload, Settings, apply, default_path, load, read
 
 
 def problems(path: Path) -> list[str]:
@@ -55,13 +53,6 @@ def _line_of(lines: list[str], table: str, name: str) -> int:
         elif here == table and re.match(rf"\s*[\"']?{re.escape(name)}[\"']?\s*[=.]", line):
             return number
     return of_table
-
-
-class Reload(Struct, frozen=True):
-    """What a changed file gives: new settings, or None where it cannot be used; and messages, one line each."""
-
-    settings: Settings | None
-    messages: list[str]
 
 
 class ConfigWatch:

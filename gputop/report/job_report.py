@@ -14,8 +14,8 @@ from gputop.diagnosis.types import NOT_WORK, STATES, GpuDiagnosis, Level, State
 from gputop.model.history import GAP_INTERVALS
 from gputop.model.snapshot import Event, Snapshot
 from gputop.monitor import Frame, Monitor
-from gputop.output.gpu_account import GpuAccount, GpuReport
 from gputop.recording.index import Recording
+from gputop.report.gpu_account import GpuAccount, GpuReport
 
 _MOST_FINDINGS = 1000
 _MOST_MARKS = 256

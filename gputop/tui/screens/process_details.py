@@ -12,7 +12,7 @@ from gputop.paint.details import DetailsPainted
 from gputop.paint.process_details import find, process_details
 from gputop.paint.theme import Theme
 from gputop.paint.view import ProcessKey, View
-from gputop.tui.details_screen import DetailsScreen
+from gputop.tui.screens.details import DetailsScreen
 
 READING = ThreadList(0.0, reason="reading them")
 

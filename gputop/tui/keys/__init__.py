@@ -1,0 +1,1 @@
+"""What the keys do, by subject."""

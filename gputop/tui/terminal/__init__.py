@@ -1,0 +1,1 @@
+"""The terminal itself: taking it, writing to it, giving it back."""
