@@ -13,7 +13,7 @@ from gputop.diagnosis.types import STATES
 from gputop.model.snapshot import Event, GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.monitor import Monitor
 from gputop.output.compare import compare, compare_data, compare_json, compare_text
-from gputop.output.report_text import report_as, report_data, report_json, report_markdown, report_text
+from gputop.output.report_text import NO_TIME, report_as, report_data, report_json, report_markdown, report_text
 from gputop.recording.writer import RecordingWriter
 from gputop.report.job_report import JobReport, ReportBuilder, report_recording
 from gputop.report.rhythm import Rhythm, rhythm_s
@@ -56,6 +56,32 @@ def test_states_add_up_to_the_time_that_was_watched() -> None:
 def test_a_clock_set_back_does_not_lose_the_time_before() -> None:
     report = report_of([moment(k) for k in range(100)] + [moment(k) for k in range(50, 150)])
     assert sum(report.gpus[0].seconds.values()) == pytest.approx(199.0, abs=4.0)
+
+
+@pytest.mark.parametrize("seconds", [[5], [5, 5], [5, 5, 5, 5], [5, 4], [5, 4, 3, 2, 1], [5, 5, 4, 4]])
+def test_frames_between_which_no_time_passes_are_reported(seconds: list[int], tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl.gz"
+    writer = RecordingWriter(str(path))
+    for k in seconds:
+        writer.write(moment(k))
+    writer.close()
+    report = report_recording(str(path))
+    (gpu,) = report.gpus
+    assert (report.frames, report.duration_s) == (len(seconds), 0.0)
+    assert (gpu.util_pct, gpu.sm_pct, gpu.power_w) == (90.0, 85.0, 360.0)
+    assert NO_TIME in report_text(report) and NO_TIME in report_markdown(report)
+    assert "nan" not in report_text(report).lower()
+    assert json.loads(report_json(report))["duration_s"] == 0.0
+    compared = compare(report, report)
+    assert compare_text(compared) and json.loads(compare_json(compared))
+
+
+def test_what_happened_after_a_clock_was_set_back_is_told_by_the_time_that_had_passed() -> None:
+    report = report_of([moment(k) for k in range(3600, 3700)] + [moment(k, 95.0, 5.0) for k in range(100)])
+    finding = next(f for f in report.findings if f.id.endswith(" A"))
+    assert report.duration_s == 198.0
+    assert 99.0 <= finding.first_after_s < 130.0
+    assert "first after 1 min" in report_text(report)
 
 
 def test_energy_is_the_difference_of_the_counter_else_the_integral_of_power() -> None:

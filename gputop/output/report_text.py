@@ -24,6 +24,7 @@ STATE_WORDS: dict[State, str] = {
 _WASTE: tuple[State, ...] = ("busy_not_working", "starved", "idle_allocated", "idle")
 _MOST_FINDINGS = 12
 _NONE = "n/a"
+NO_TIME = "No time passed between the frames, so there is no GPU time to account for."
 
 
 def number(value: float | None, decimals: int = 0) -> str:
@@ -52,7 +53,8 @@ def report_text(report: JobReport, width: int = 100) -> str:
     if not report.gpus:
         lines += [f"  {note}" for note in report.notes] or ["  no GPU was used"]
         return "\n".join(sanitise(line) for line in lines) + "\n"
-    lines += ["", *_aligned([_STATE_HEAD, *_state_rows(report)], "<>>>"), ""]
+    states = _state_rows(report)
+    lines += ["", *(_aligned([_STATE_HEAD, *states], "<>>>") if states else [f"  {NO_TIME}"]), ""]
     lines += _aligned([_GPU_HEAD, *map(_gpu_row, report.gpus)], "<<" + ">" * 8)
     lines += ["", *_finding_lines(report, width)]
     if report.top_remedy is not None:
@@ -65,17 +67,16 @@ def report_markdown(report: JobReport) -> str:
     """The report as Markdown."""
     lines = [f"# gputop report: {_escaped(report.command or report.host)}", "", _escaped(_head(report)), ""]
     if report.gpus:
+        states = _state_rows(report)
         lines += [
-            *_table(_STATE_HEAD, _state_rows(report)),
+            *(_table(_STATE_HEAD, states) if states else [NO_TIME]),
             "",
             *_table(_GPU_HEAD, [_gpu_row(gpu) for gpu in report.gpus]),
             "",
         ]
         lines += ["## Findings", ""]
         for finding in report.findings:
-            lines.append(
-                f"- **GPU {finding.gpu}: {_escaped(finding.text)}** ({finding.level}), {_when(finding, report)}"
-            )
+            lines.append(f"- **GPU {finding.gpu}: {_escaped(finding.text)}** ({finding.level}), {_when(finding)}")
             lines += [f"  - {_escaped(finding.evidence)}"] if finding.evidence else []
             lines += [f"  - → {_escaped(finding.remedy)}"] if finding.remedy else []
         if not report.findings:
@@ -178,9 +179,9 @@ def _gpu_row(gpu: GpuReport) -> tuple[str, ...]:
     )
 
 
-def _when(finding: FindingReport, report: JobReport) -> str:
+def _when(finding: FindingReport) -> str:
     spells = "" if finding.spells == 1 else f" in {finding.spells} spells"
-    return f"for {length_words(finding.seconds)}{spells}, first after {length_words(finding.first_t - report.begin)}"
+    return f"for {length_words(finding.seconds)}{spells}, first after {length_words(finding.first_after_s)}"
 
 
 def _finding_lines(report: JobReport, width: int) -> list[str]:
@@ -188,7 +189,7 @@ def _finding_lines(report: JobReport, width: int) -> list[str]:
         return ["Findings: nothing wrong was seen."]
     lines = ["Findings"]
     for finding in report.findings[:_MOST_FINDINGS]:
-        lines.append(f"  GPU {finding.gpu}  {finding.level:<6}  {finding.text}: {_when(finding, report)}")
+        lines.append(f"  GPU {finding.gpu}  {finding.level:<6}  {finding.text}: {_when(finding)}")
         if finding.evidence:
             lines.append(f"    ↳ {shorten(finding.evidence, width - 6)}")
         if finding.remedy:
@@ -213,7 +214,8 @@ def _notes(report: JobReport) -> list[str]:
 
 def _aligned(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
     """Rows in columns as wide as their widest cell; empty columns are left out."""
-    widths = [max(len(row[i]) for row in rows[1:]) and max(len(row[i]) for row in rows) for i in range(len(sides))]
+    filled = [any(row[i] for row in rows[1:]) for i in range(len(sides))]
+    widths = [max(len(row[i]) for row in rows) if filled[i] else 0 for i in range(len(sides))]
     return [
         "  " + "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True) if width)
         for row in rows

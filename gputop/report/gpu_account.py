@@ -42,20 +42,25 @@ class GpuReport(Struct, frozen=True):
 
 
 class _Mean:
-    """A mean over time."""
+    """A mean over time. Where no time has passed, as with a single frame, the mean of the values."""
 
-    __slots__ = ("seconds", "total")
+    __slots__ = ("count", "plain", "seconds", "total")
 
     def __init__(self) -> None:
-        self.seconds = self.total = 0.0
+        self.seconds = self.total = self.plain = 0.0
+        self.count = 0
 
     def add(self, value: float | None, seconds: float) -> None:
         if value is not None:
             self.seconds += seconds
             self.total += value * seconds
+            self.plain += value
+            self.count += 1
 
     def value(self) -> float | None:
-        return self.total / self.seconds if self.seconds > 0.0 else None
+        if self.seconds > 0.0:
+            return self.total / self.seconds
+        return self.plain / self.count if self.count else None
 
 
 class GpuAccount:

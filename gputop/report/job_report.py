@@ -23,7 +23,10 @@ _TOLD: tuple[Level, ...] = ("red", "yellow", "info")
 
 
 class FindingReport(Struct, frozen=True):
-    """A verdict or badge worth telling: how long in all, in how many spells, first when; evidence of the last one."""
+    """A verdict or badge worth telling: how long in all, in how many spells, first when; evidence of the last one.
+
+    ``first_after_s`` is the time that had passed since the beginning, which a clock that is set back does not change.
+    """
 
     gpu: int
     kind: Literal["verdict", "badge"]
@@ -31,6 +34,7 @@ class FindingReport(Struct, frozen=True):
     level: Level
     text: str
     first_t: float
+    first_after_s: float
     seconds: float
     spells: int
     evidence: str
@@ -72,8 +76,8 @@ class JobReport(Struct, frozen=True):
 class _Spell:
     """One kind of finding on one GPU."""
 
-    def __init__(self, t: float) -> None:
-        self.first_t = t
+    def __init__(self, t: float, after_s: float) -> None:
+        self.first_t, self.after_s = t, after_s
         self.seconds = 0.0
         self.spells = 0
         self.last_frame = -1
@@ -91,16 +95,15 @@ class ReportBuilder:
         self._gaps = 0
         self._frames = 0
         self._begin = self._end = 0.0
+        self._segment_begin = self._before_s = 0.0
+        """Where the clock was set back last, and the time that had passed by then."""
         self._host = ""
 
     def add(self, frame: Frame) -> None:
         snapshot = frame.snapshot
         seconds = self._span(snapshot)
         for event in snapshot.events:
-            if event.kind == "gap":
-                self._gaps += 1
-            elif event.kind == "mark" and len(self._marks) < _MOST_MARKS:
-                self._marks.append(event)
+            self.add_event(event)
         for gpu, diagnosis in zip(snapshot.gpus, frame.diagnoses, strict=False):
             known = self._gpus.get(gpu.static.uuid)
             if known is None:
@@ -109,15 +112,30 @@ class ReportBuilder:
             self._add_findings(diagnosis, snapshot.t, seconds)
         self._frames += 1
 
+    def add_event(self, event: Event) -> None:
+        """Count a gap, keep a mark."""
+        if event.kind == "gap":
+            self._gaps += 1
+        elif event.kind == "mark" and len(self._marks) < _MOST_MARKS:
+            self._marks.append(event)
+
     def _span(self, snapshot: Snapshot) -> float:
         """The time that a frame stands for: since the frame before, unless a gap lies between."""
         if self._frames == 0:
-            self._begin, self._host = snapshot.t, snapshot.machine.hostname
-            self._end = snapshot.t
+            self._begin = self._segment_begin = self._end = snapshot.t
+            self._host = snapshot.machine.hostname
             return 0.0
         span = snapshot.t - self._end
+        if span < 0.0:
+            self._before_s = self._passed_s
+            self._segment_begin = snapshot.t
         self._end = snapshot.t
-        return span if 0.0 < span <= GAP_INTERVALS * snapshot.interval_s else snapshot.interval_s
+        return span if 0.0 <= span <= GAP_INTERVALS * snapshot.interval_s else snapshot.interval_s
+
+    @property
+    def _passed_s(self) -> float:
+        """From the first frame to the last; a clock that is set back takes none away and adds none."""
+        return self._before_s + (self._end - self._segment_begin)
 
     def _add_findings(self, d: GpuDiagnosis, t: float, seconds: float) -> None:
         if d.level in _TOLD:
@@ -138,7 +156,7 @@ class ReportBuilder:
         if spell is None:
             if len(self._spells) >= _MOST_FINDINGS:
                 return None
-            spell = self._spells[(gpu, kind, name)] = _Spell(t)
+            spell = self._spells[(gpu, kind, name)] = _Spell(t, self._passed_s)
         if spell.last_frame != self._frames - 1:
             spell.spells += 1
         spell.last_frame = self._frames
@@ -158,8 +176,8 @@ class ReportBuilder:
         order = {level: rank for rank, level in enumerate(_TOLD)}
         findings = [
             FindingReport(
-                gpu, "verdict" if kind == "verdict" else "badge", name, s.level, s.text, s.first_t, s.seconds, s.spells,
-                s.evidence, s.remedy,
+                gpu, "verdict" if kind == "verdict" else "badge", name, s.level, s.text, s.first_t, s.after_s,
+                s.seconds, s.spells, s.evidence, s.remedy,
             )
             for (gpu, kind, name), s in self._spells.items()
         ]  # fmt: skip
@@ -177,7 +195,7 @@ class ReportBuilder:
             price=price,
             command=command,
             exit_code=exit_code,
-            duration_s=max(0.0, self._end - self._begin) if duration_s is None else duration_s,
+            duration_s=self._passed_s if duration_s is None else duration_s,
             notes=tuple(notes),
         )
 
