@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from gputop.recording.reader import read_snapshots
 from gputop.session.job import JobResult, run_job
 from gputop.session.record import record
 from gputop.sources.base import SourceError
+from gputop.sources.marks import Sent, send_mark
 from tests.support.recording_frames import T0, frame
 
 JOB = """
@@ -235,3 +237,16 @@ def test_a_headless_recording_ends_when_it_is_asked_to(tmp_path: Path) -> None:
     done = record(source, f"{tmp_path}/d/", stop=stop, started=lambda path: stop.set())
     assert done.error is None and done.frames > 0
     assert done.path is not None and done.path.startswith(f"{tmp_path}/d/node-17-2026")
+
+
+def test_a_mark_that_comes_after_the_last_frame_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    source = EndlessSource(tmp_path)
+    source.interval_s = 0.01
+    monkeypatch.setattr(source, "close", lambda: sent.append(send_mark("the end", time.time())))
+    sent: list[Sent] = []
+    done = record(source, str(tmp_path / "r.jsonl.gz"), stop=threading.Event(), seconds=3.0)
+    assert sent[0].reached >= 1
+    assert done.path is not None
+    events = [event.text for snapshot in read_snapshots(done.path) for event in snapshot.events]
+    assert events == ["the end"]

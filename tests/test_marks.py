@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from pathlib import Path
 
 import pytest
 
+from gputop import cli
 from gputop.model.snapshot import Event, Machine, Snapshot
 from gputop.sources import marks
 from gputop.sources.marked import Marked
-from gputop.sources.marks import MOST_MARK, MarkListener, send_mark
+from gputop.sources.marks import MOST_MARK, MOST_OFF_S, MarkListener, Sent, send_mark
+
+NOW = 1_780_000_000.0
+
+
+def listening(**given: float) -> MarkListener:
+    return MarkListener(lambda: NOW, **given)
 
 
 @pytest.fixture(autouse=True)
@@ -22,23 +30,23 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_mark_reaches_every_listener_in_order() -> None:
-    listeners = [MarkListener(), MarkListener()]
-    assert send_mark("epoch 1", 10.0) == 2
-    assert send_mark("epoch 2", 11.0) == 2
+    listeners = [listening(), listening()]
+    assert send_mark("epoch 1", NOW) == Sent(2)
+    assert send_mark("epoch 2", NOW + 1) == Sent(2)
     for listener in listeners:
-        assert listener.drain() == [Event(10.0, "mark", "epoch 1"), Event(11.0, "mark", "epoch 2")]
+        assert listener.drain() == [Event(NOW, "mark", "epoch 1"), Event(NOW + 1, "mark", "epoch 2")]
         assert listener.drain() == []
         listener.close()
-    assert send_mark("epoch 3", 12.0) == 0
+    assert send_mark("epoch 3", NOW) == Sent(0)
 
 
 def test_without_a_listener_nobody_is_reached(places: list[str]) -> None:
-    assert send_mark("x", 1.0) == 0
+    assert send_mark("x", NOW) == Sent(0)
     assert not Path(places[0]).exists()
 
 
 def test_only_the_user_can_enter(places: list[str]) -> None:
-    listener = MarkListener()
+    listener = listening()
     assert os.stat(places[0]).st_mode & 0o777 == 0o700
     (entry,) = Path(places[0]).iterdir()
     assert entry.stat().st_mode & 0o777 == 0o600
@@ -57,9 +65,9 @@ def test_a_directory_that_is_not_the_users_own_is_passed_over(places: list[str],
         first.symlink_to(tmp_path / "elsewhere")
     else:
         first.write_text("")
-    listener = MarkListener()
+    listener = listening()
     assert listener.reason is None
-    assert send_mark("x", 1.0) == 1
+    assert send_mark("x", NOW) == Sent(1)
     assert len(listener.drain()) == 1
     listener.close()
 
@@ -67,25 +75,25 @@ def test_a_directory_that_is_not_the_users_own_is_passed_over(places: list[str],
 def test_when_no_place_is_safe_the_listener_says_why(places: list[str]) -> None:
     for place in places:
         Path(place).write_text("")
-    listener = MarkListener()
+    listener = listening()
     assert listener.reason is not None and places[0] in listener.reason
     assert listener.drain() == []
     listener.close()
 
 
 def test_the_socket_of_a_dead_listener_is_removed(places: list[str]) -> None:
-    living = MarkListener()
+    living = listening()
     dead = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     dead.bind(f"{places[0]}/1-dead.sock")
     dead.close()
-    assert send_mark("x", 1.0) == 1
+    assert send_mark("x", NOW) == Sent(1)
     assert not Path(places[0], "1-dead.sock").exists()
     living.close()
 
 
 def test_what_is_sent_is_cleaned_and_cut() -> None:
-    listener = MarkListener()
-    send_mark("\x1b[2J" + "x" * 5000, 1.0)
+    listener = listening()
+    send_mark("\x1b[2J" + "x" * 5000, NOW)
     (event,) = listener.drain()
     assert event.text.startswith("?[2J") and len(event.text) == MOST_MARK
     listener.close()
@@ -95,20 +103,54 @@ def test_what_is_sent_is_cleaned_and_cut() -> None:
     "data", [b"", b"x", b"[]", b'{"t":1}', b'{"t":"x","text":"a"}', b'{"t":NaN,"text":"a"}', b"[" * 8000]
 )
 def test_what_is_no_mark_is_ignored(places: list[str], data: bytes) -> None:
-    listener = MarkListener()
+    listener = listening()
     (path,) = Path(places[0]).iterdir()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.sendto(data, str(path))
-    send_mark("good", 1.0)
+    send_mark("good", NOW)
     assert [event.text for event in listener.drain()] == ["good"]
     listener.close()
 
 
 def test_a_listener_that_does_not_look_never_holds_a_sender() -> None:
-    listener = MarkListener()
-    reached = [send_mark(str(n), 1.0) for n in range(2000)]
-    assert reached[0] == 1 and reached[-1] == 0
-    assert len(listener.drain()) == min(64, sum(reached))
+    listener = listening()
+    sent = [send_mark(str(n), NOW) for n in range(2000)]
+    assert sent[0] == Sent(1)
+    assert sent[-1] == Sent(0, (f"process {os.getpid()} has too many marks waiting",))
+    assert len(listener.drain()) == min(64, sum(each.reached for each in sent))
+    listener.close()
+
+
+def test_a_mark_that_one_of_two_listeners_lost_is_an_error_and_says_whose(
+    places: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = listening()
+    while not send_mark("x", NOW).lost:
+        pass
+    looks = listening()
+    assert cli.main(["mark", "epoch", "3"]) == 1
+    told = capsys.readouterr().err
+    assert told == f"gputop: the mark is lost to 1 of 2 listeners: process {os.getpid()} has too many marks waiting\n"
+    full.drain()
+    assert cli.main(["mark", "epoch", "4"]) == 0
+    full.close()
+    looks.close()
+
+
+@pytest.mark.parametrize("off", [-1e9, -3600.0, -MOST_OFF_S - 1, MOST_OFF_S + 1, 86400.0, 1e10])
+def test_a_mark_of_another_time_is_not_taken(off: float) -> None:
+    listener = listening()
+    send_mark("long ago, or not yet", NOW + off)
+    send_mark("now", NOW - MOST_OFF_S)
+    assert [event.text for event in listener.drain()] == ["now"]
+    listener.close()
+
+
+def test_a_mark_from_the_time_of_the_job_is_taken() -> None:
+    listener = listening(job_began=NOW - 3600)
+    for t in (NOW - 3600 - MOST_OFF_S - 1, NOW - 3600 - MOST_OFF_S, NOW - 1800, NOW + MOST_OFF_S + 1):
+        send_mark(f"{t - NOW:g}", t)
+    assert [event.text for event in listener.drain()] == ["-3660", "-1800"]
     listener.close()
 
 
@@ -135,7 +177,7 @@ def test_a_source_with_marks_hands_them_out_with_the_next_snapshot(
     source.poll()
     assert not any(tmp_path.iterdir()), "the first frame waits for no socket"
     source.poll()
-    assert send_mark("epoch 3", 1.5) >= 1
+    assert send_mark("epoch 3", time.time()).reached >= 1
     snapshot = source.poll()
     assert snapshot is not None
     assert [event.text for event in snapshot.events] == ["epoch 3"]

@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -190,6 +191,34 @@ def test_a_hung_disk_costs_frames_but_never_holds_the_one_who_offers(
     recorder.close(timeout_s=0.05)
     assert recorder.error is not None and "does not answer" in recorder.error
     hold.set()
+
+
+def test_a_mark_outlives_the_frame_that_a_slow_disk_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, entered = threading.Event(), threading.Event()
+    recorder = Recorder(str(tmp_path / "r.jsonl.gz"))
+    write = recorder._writer.write
+
+    def later(snapshot: Snapshot, derived: Iterable[Event] = ()) -> None:
+        entered.set()
+        slow.wait()
+        write(snapshot, derived)
+
+    monkeypatch.setattr(recorder._writer, "write", later)
+    recorder.offer(frame(0))
+    entered.wait()
+    for k in range(1, QUEUE_FRAMES + 1):
+        recorder.offer(frame(k))
+    recorder.offer(replace(frame(500), events=(Event(T0 + 500, "mark", "epoch 5"),)))
+    recorder.event(Event(T0 + 501, "mark", "epoch 6"))
+    assert recorder.dropped == 1
+    slow.set()
+    while recorder.frames <= QUEUE_FRAMES:
+        time.sleep(0.001)
+    recorder.offer(frame(502))
+    recorder.close()
+    assert recorder.path is not None
+    last = list(read_snapshots(recorder.path))[-1]
+    assert [event.text for event in last.events if event.kind == "mark"] == ["epoch 5", "epoch 6"]
 
 
 def test_a_target_that_cannot_be_written_is_told_at_once(tmp_path: Path) -> None:

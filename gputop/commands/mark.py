@@ -11,8 +11,13 @@ from gputop.sources.marks import send_mark
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    reached = send_mark(" ".join(args.text), time.time())
-    if not reached:
+    sent = send_mark(" ".join(args.text), time.time())
+    if sent.lost:
+        say(
+            f"the mark is lost to {len(sent.lost)} of {sent.reached + len(sent.lost)} listeners: {'; '.join(sent.lost)}"
+        )
+        return 1
+    if not sent.reached:
         say("no recorder and no screen of this user is running; the mark is lost")
         return 1
     return 0

@@ -12,6 +12,7 @@ from contextlib import suppress
 from queue import Full, Queue
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.model.snapshot import Event, Snapshot
 from gputop.recording.format import RecordingError
@@ -19,6 +20,8 @@ from gputop.recording.writer import RecordingWriter
 
 QUEUE_FRAMES = 120
 """Two minutes at 1 Hz: longer than a disk stalls while it flushes, and a few MB of memory."""
+MOST_OWED = 256
+"""Events of dropped frames that are kept for the next frame."""
 
 
 class _Item(Struct, frozen=True):
@@ -45,7 +48,8 @@ class Recorder:
         """Time from the first offered frame to the last; a clock that is set back takes none away and adds none."""
         self._error: str | None = None
         self.dropped = 0
-        """Frames that were not recorded because the disk was too slow."""
+        """Frames that were not recorded because the disk was too slow. Their events come with the next frame."""
+        self._owed: tuple[Event, ...] = ()
         self._thread = threading.Thread(target=self._run, name="gputop-recorder", daemon=True)
         self._thread.start()
 
@@ -76,9 +80,13 @@ class Recorder:
         if self._last_t is not None:
             self.seconds += max(0.0, snapshot.t - self._last_t)
         self._last_t = snapshot.t
+        if self._owed:
+            snapshot = replace(snapshot, events=(*self._owed, *snapshot.events))
         try:
             self._queue.put_nowait(_Item(snapshot, tuple(derived)))
+            self._owed = ()
         except Full:
+            self._owed = snapshot.events[:MOST_OWED]
             self.dropped += 1
 
     def event(self, event: Event) -> None:
@@ -88,7 +96,7 @@ class Recorder:
         try:
             self._queue.put_nowait(_Item(event=event))
         except Full:
-            self.dropped += 1
+            self._owed = (*self._owed, event)[:MOST_OWED]
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Write what is queued and end the file. Waits at most ``timeout_s``: a hung disk is left to the thread."""
@@ -96,6 +104,8 @@ class Recorder:
             self._ending.set()
             # Wakes the thread; a full queue keeps it awake anyway.
             with suppress(Full):
+                for event in self._owed:
+                    self._queue.put_nowait(_Item(event=event))
                 self._queue.put_nowait(_Item())
         self._thread.join(timeout_s)
         if self._thread.is_alive() and self._error is None:

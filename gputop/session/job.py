@@ -109,7 +109,7 @@ class _Watch:
         self._recorder: Recorder | None = None
         self._monitor: Monitor | None = None
         self._events = FrameEvents()
-        self._marks = MarkListener()
+        self._marks = MarkListener(job_began=time.time())
         self._problems: list[str] = []
         self._foreign = 0
         self._interval_s = 1.0
@@ -128,6 +128,11 @@ class _Watch:
             self._take(snapshot)
 
     def close(self) -> None:
+        # Those that came after the last frame have reached us: their sender was told so.
+        for mark in self._marks.drain():
+            self.builder.add_event(mark)
+            if self._recorder is not None:
+                self._recorder.event(mark)
         self._marks.close()
         if self._recorder is not None:
             self._recorder.close()

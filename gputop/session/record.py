@@ -69,6 +69,9 @@ def record(
                 break
     finally:
         source.close()
+        # Those that came after the last frame have reached us: their sender was told so.
+        for mark in marks.drain():
+            recorder.event(mark)
         marks.close()
         recorder.close()
     return Recorded(

@@ -10,22 +10,39 @@ import json
 import os
 import socket
 import stat
+import time
+from collections.abc import Callable
 from contextlib import suppress
+
+from msgspec import Struct
 
 from gputop.model.snapshot import Event
 from gputop.recording.format import clean_text
 
 MOST_MARK = 1000
 """Characters of a mark."""
+MOST_OFF_S = 60.0
+"""A mark says when it was made. One that is further from now, or from the time of the job, is not taken: it would
+stand in a time that nobody watched."""
 _MOST_DATAGRAM = 8192
 _MOST_DRAINED = 64
+
+
+class Sent(Struct, frozen=True):
+    """What became of a mark: how many listeners have it, and why each other one that was addressed has not."""
+
+    reached: int
+    lost: tuple[str, ...] = ()
 
 
 class MarkListener:
     """Receives marks. ``reason`` says why it cannot, when it cannot; it then simply never gets any."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time, job_began: float | None = None) -> None:
+        """``clock`` gives Unix time. ``job_began`` is when the job began whose marks are awaited, if there is one."""
         self.reason: str | None = None
+        self._clock = clock
+        self._job_began = job_began
         self._socket: socket.socket | None = None
         self._path: str | None = None
         reasons = []
@@ -53,9 +70,14 @@ class MarkListener:
                 self.close()
                 break
             event = _event(data)
-            if event is not None:
+            if event is not None and self._is_timely(event.t):
                 events.append(event)
         return events
+
+    def _is_timely(self, t: float) -> bool:
+        now = self._clock()
+        earliest = now if self._job_began is None else min(now, self._job_began)
+        return earliest - MOST_OFF_S <= t <= now + MOST_OFF_S
 
     def close(self) -> None:
         if self._socket is not None:
@@ -78,10 +100,10 @@ class MarkListener:
         self._socket, self._path = listener, path
 
 
-def send_mark(text: str, t: float) -> int:
-    """Send a mark made at ``t`` (Unix seconds) to every listener of this user; how many it has reached."""
+def send_mark(text: str, t: float) -> Sent:
+    """Send a mark made at ``t`` (Unix seconds) to every listener of this user. Never waits for a listener."""
     data = json.dumps({"t": round(t, 3), "text": clean_text(text)[:MOST_MARK]}).encode("ascii")
-    reached = 0
+    reached, lost = 0, []
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC) as sender:
         for directory in mark_directories():
             for path in _listeners(directory):
@@ -92,10 +114,20 @@ def send_mark(text: str, t: float) -> int:
                     # Its listener has died without cleaning up.
                     with suppress(OSError):
                         os.unlink(path)
-                except OSError:
-                    # Gone in this moment, or its queue is full.
+                except FileNotFoundError:
+                    # It has ended in this moment.
                     continue
-    return reached
+                except BlockingIOError:
+                    lost.append(f"{_owner(path)} has too many marks waiting")
+                except OSError as error:
+                    lost.append(f"{_owner(path)}: {error.strerror or error}")
+    return Sent(reached, tuple(lost))
+
+
+def _owner(path: str) -> str:
+    """The listener behind a socket, whose name begins with its pid."""
+    pid = os.path.basename(path).split("-")[0]
+    return f"process {pid}" if pid.isdecimal() else "a listener"
 
 
 def mark_directories() -> list[str]:
