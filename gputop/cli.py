@@ -58,9 +58,9 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace:
     """What the command line says. Without a word it says nothing, and argparse is not even imported: 10 ms a start."""
     if not words:
         return cast("argparse.Namespace", SimpleNamespace(command=None))
-    from gputop.commands.command_line import parser
+    from gputop.commands.command_line import parse
 
-    return parser(words).parse_args(words)
+    return parse(words)
 
 
 def _run(name: str, args: argparse.Namespace) -> int:

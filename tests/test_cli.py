@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gputop.cli import main
+from gputop.commands.command_line import parse
+from gputop.commands.filtering import filter_of
+from gputop.paint.process_filter import parse as parse_filter
 from tests.nvml.stand_in import Process
 
 ROOT = Path(__file__).parent.parent
@@ -39,7 +45,25 @@ def _one_line(text: str) -> bool:
     ("arguments", "says"),
     [
         (("--nonsense",), "--nonsense"),
-        (("nonsense",), "nonsense"),
+        (("nonsense",), "unknown command 'nonsense'"),
+        (("recrod",), "did you mean record"),
+        (("--nonsense", "root"), "unknown option --nonsense"),
+        (("--thme", "dark", "demo"), r"unknown option --thme; did you mean --theme\?"),
+        (("once", "-x"), "unknown option -x"),
+        (("once", "--jsn"), r"unknown option --jsn; did you mean --json\?"),
+        (("--at", "-10m"), "--at; it belongs to `gputop replay` and `gputop screenshot`"),
+        (("once", "nonsense"), "unexpected argument 'nonsense'"),
+        (("-o", "0", "1"), "with commas: -o 0,1;"),
+        (("once", "--only", "0", "1", "GPU-3f"), "with commas: --only 0,1,GPU-3f;"),
+        (("-p", "12", "13"), "with commas: -p 12,13;"),
+        (("-u", "root", "ml"), "with commas: -u root,ml;"),
+        (("once", "-u", "a b"), "-u must name users"),
+        (("once", "-p", "train"), "-p must be process ids"),
+        (("once", "-p", "1" * 401), "400 characters"),
+        (("once", "-u", "--csv"), "--csv prints GPUs"),
+        (("demo", "-1", "-o", "9"), "no such GPU"),
+        (("replay", "/nonexistent/file", "--at", "-10m"), "No such file"),
+        (("once", "-i", "-1"), "from 0.25"),
         (("once", "--interval", "0.1"), "at least|from 0.25"),
         (("once", "--interval", "soon"), "must be a number"),
         (("once", "--interval", "nan"), "must be a number"),
@@ -55,12 +79,18 @@ def _one_line(text: str) -> bool:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_a_mistake_gets_one_clear_line_and_exit_2(arguments: tuple[str, ...], says: str) -> None:
-    done = gputop(*arguments)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert _one_line(done.stderr)
-    assert re.search(says, done.stderr)
+def test_a_mistake_gets_one_clear_line_and_exit_2(
+    arguments: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        status = main(arguments)
+    except SystemExit as ended:
+        status = ended.code
+    said = capsys.readouterr()
+    assert status == 2
+    assert said.out == ""
+    assert _one_line(said.err)
+    assert re.search(says, said.err)
 
 
 def test_without_a_driver_the_fix_and_the_demo_are_named_with_exit_3(tmp_path: Path) -> None:
@@ -97,8 +127,68 @@ def test_an_unknown_setting_is_a_warning_with_the_nearest_match(tmp_path: Path) 
     assert "healthy" in done.stdout
 
 
+def _table(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[set[str], set[str]]:
+    """The GPUs and the users of the processes that the demo prints once."""
+    assert main(["demo", "-1", *arguments]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    gpus, processes = said.out.split(" GPU      PID")
+    numbers = re.findall(r"^ +(\d+)  H100", gpus, re.MULTILINE)
+    return set(numbers), {line.split()[2] for line in processes.splitlines()[1:] if line.strip()[:1].isdigit()}
+
+
+def test_the_demo_prints_once_and_shows_the_gpus_and_users_that_were_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    gpus, users = _table(capsys)
+    assert len(gpus) == 8 and len(users) > 1
+    assert _table(capsys, "-o", "0,2")[0] == _table(capsys, "--only", "0", "--gpus", "2")[0] == {"0", "2"}
+    user = sorted(users)[0]
+    assert _table(capsys, "-u", user)[1] == {user}
+    both = sorted(users)[:2]
+    assert _table(capsys, "-u", ",".join(both))[1] == _table(capsys, "-u", both[0], "-u", both[1])[1] == set(both)
+
+
+def test_a_user_alone_is_oneself_and_joins_the_other_terms() -> None:
+    me = pwd.getpwuid(os.getuid()).pw_name
+    for words in (["-u"], ["-u", me], ["-u", str(os.getuid())]):
+        assert filter_of(parse(words)) == parse_filter(f"user:{me}")
+    words = ["replay", "f", "--filter", "gpu:3", "-p", "1", "-p", "2,3", "-u", "ml"]
+    asked = filter_of(parse(words))
+    assert asked is not None
+    assert asked.terms == parse_filter("gpu:3 user:ml pid:1,2,3").terms
+    assert filter_of(parse([])) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["-1"], {"command": "once", "json": False, "csv": False}),
+        (["-1", "-u", "root", "-o", "1"], {"command": "once", "user": "root", "gpus": "1"}),
+        (["-d", "2"], {"interval": "2", "command": None}),
+        (["-i2", "demo"], {"interval": "2", "command": "demo"}),
+        (["--gpus", "0", "once", "-o", "1"], {"gpus": "1"}),
+        (["replay", "f", "--at", "-10m"], {"at": "-10m", "file": "f"}),
+        (["dump", "--begin", "-1h", "--end", "-10m", "f"], {"begin": "-1h", "end": "-10m", "file": "f"}),
+        (["demo", "--seed", "-3", "healthy"], {"seed": -3, "scenario": "healthy", "once": False}),
+        (["run", "-o", "x", "job", "--no", "-o", "0", "1"], {"output": "x", "job": ["job", "--no", "-o", "0", "1"]}),
+        (["run", "--", "job", "--at", "-10m"], {"job": ["job", "--at", "-10m"]}),
+        (["run", "--", "job", "--", "-1"], {"job": ["job", "--", "-1"]}),
+        (["mark", "-5", "degrees"], {"text": ["-5", "degrees"]}),
+        (["--", "demo"], {"command": "demo"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_the_words_that_fingers_know_mean_what_they_mean_elsewhere(words: list[str], expected: dict[str, Any]) -> None:
+    found = vars(parse(words))
+    if "job" in found:
+        found["job"] = found["job"][1:] if found["job"][:1] == ["--"] else found["job"]
+    assert {key: found[key] for key in expected} == expected
+
+
 def test_version_and_help() -> None:
-    assert re.fullmatch(r"gputop \d+\.\d+\.\d+\n", gputop("--version").stdout)
+    for words in (["--version"], ["-V"], ["once", "-V"]):
+        assert re.fullmatch(r"gputop \d+\.\d+\.\d+\n", gputop(*words).stdout)
     assert "demo" in gputop("--help").stdout
 
 

@@ -6,22 +6,13 @@ The shell completions and the manual page are made of the same parser.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Collection
+from collections.abc import Sequence
 from typing import NoReturn
 
 from gputop import __version__
-from gputop.output.messages import USAGE_ERROR, say
-
-SHOW_ALL = frozenset({"-h", "--help", "--man"})
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong; argparse would print its usage as well."""
-
-    def error(self, message: str) -> NoReturn:
-        say(f"{message}; see `{self.prog} --help`")
-        self.exit(USAGE_ERROR)
+from gputop.commands.argument_parser import ListAction, Parser
 
 
 class _ManPage(argparse.Action):
@@ -34,13 +25,14 @@ class _ManPage(argparse.Action):
         parser.exit()
 
 
-def _common() -> _Parser:
+def _common() -> Parser:
     """Options that every command takes, before or after its name. Absent ones leave no trace."""
-    parser = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
+    parser = Parser(add_help=False, argument_default=argparse.SUPPRESS)
     group = parser.add_argument_group("options of every command")
     add = group.add_argument
-    add("--interval", metavar="SECONDS", help="time between measurements, at least 0.25 (default 1)")
-    add("--gpus", metavar="LIST", help="indices or UUIDs of the GPUs to watch, separated by commas")
+    seconds = "time between measurements, at least 0.25 (default 1)"
+    add("-i", "-d", "--interval", metavar="SECONDS", help=seconds)
+    add("--gpus", action=ListAction, metavar="LIST", help="indices or UUIDs of the GPUs to watch, separated by commas")
     add("--visible", action="store_true", help="watch the GPUs that CUDA_VISIBLE_DEVICES names")
     add("--theme", metavar="NAME", help="auto, dark, light, high-contrast, colour-blind, ansi or mono")
     add("--ascii", action="store_true", help="draw with ASCII characters only")
@@ -53,22 +45,41 @@ def _common() -> _Parser:
     add("--price", metavar="P", help="your price of a GPU-hour; without it no money is shown")
     add("--config", metavar="FILE", help="read this configuration file")
     add("--debug", action="store_true", help="show tracebacks")
+    add("-V", "--version", action="version", version=f"gputop {__version__}")
     return parser
 
 
 def _filterable(command: argparse.ArgumentParser) -> None:
+    add, absent = command.add_argument, argparse.SUPPRESS
     text = 'show these processes only: "gpu:3 user:ml mem>10G verdict:starved name~train !state:D"'
-    command.add_argument("--filter", metavar="TERMS", default=argparse.SUPPRESS, help=text)
+    add("--filter", metavar="TERMS", default=absent, help=text)
+    me = str(os.getuid())
+    text = "show the processes of these users only, separated by commas; without a name: yours"
+    add("-u", "--user", action=ListAction, nargs="?", const=me, default=absent, metavar="NAMES", help=text)
+    text = "show the processes with these ids only, separated by commas"
+    add("-p", "--pid", action=ListAction, default=absent, metavar="PIDS", help=text)
+
+
+def _selectable(command: argparse.ArgumentParser) -> None:
+    text, absent = "the same as --gpus", argparse.SUPPRESS
+    command.add_argument("-o", "--only", action=ListAction, dest="gpus", default=absent, metavar="LIST", help=text)
+
+
+def _printable(command: argparse.ArgumentParser) -> None:
+    command.add_argument("-1", "--once", action="store_true", help="print one snapshot and end, as `gputop once` does")
 
 
 def _demo(command: argparse.ArgumentParser) -> None:
     command.add_argument("scenario", nargs="?", help="one scenario instead of the whole node")
+    _printable(command)
+    _selectable(command)
     _filterable(command)
     command.add_argument("--list", action="store_true", help="name the scenarios")
     command.add_argument("--seed", type=int, default=0, help="another run of the same scenario")
 
 
 def _once(command: argparse.ArgumentParser) -> None:
+    _selectable(command)
     _filterable(command)
     form = command.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object")
@@ -76,10 +87,12 @@ def _once(command: argparse.ArgumentParser) -> None:
 
 
 def _doctor(command: argparse.ArgumentParser) -> None:
+    _selectable(command)
     command.add_argument("--json", action="store_true", help="one JSON object")
 
 
 def _diagnose(command: argparse.ArgumentParser) -> None:
+    _selectable(command)
     command.add_argument("file", nargs="?", help="a recording; without it this machine is watched")
     command.add_argument("--for", dest="duration", default="30s", metavar="TIME", help="watch so long (default 30s)")
     command.add_argument("--json", action="store_true", help="one JSON object")
@@ -180,27 +193,64 @@ COMMANDS = {
 """Each command: what it is for, and what adds its arguments to a parser."""
 
 
-def parser(words: Collection[str] | None = None) -> argparse.ArgumentParser:
-    """The whole command line; of these words, that of the commands that they name.
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """What the words say; ``command`` is None for the live screen. Ends the program where they say nothing.
 
-    The parsers of the others are 5 ms of every start. Words that ask for help or name no command get them all, for the
-    texts that list them.
+    Of the commands only the one that is named gets a parser: those of the others are 5 ms of every start.
     """
-    common = _common()
-    top = _Parser(
+    top = _top()
+    top.homes = _homes
+    own, rest = top.split(words)
+    if {"-h", "--help", "--man"}.intersection(own):
+        top = parser()
+    args = top.parse_args(own)
+    if rest:
+        name = rest[0]
+        if name not in COMMANDS:
+            top.refuse_command(own, name, COMMANDS)
+        given = _command(name).parse_args(rest[1:])
+        vars(args).update(vars(given), command=name)
+    elif args.once:
+        args = _command("once").parse_args([], args)
+        args.command = "once"
+    return args
+
+
+def _top() -> Parser:
+    """The parser of the options before the command."""
+    top = Parser(
         prog="gputop",
         description="top for GPUs: utilisation against real SM activity, and why the rest is not work",
         epilog="Without a command: the live screen. Try `gputop demo` on a machine without a GPU.",
-        parents=[common],
+        parents=[_common()],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    top.add_argument("--version", action="version", version=f"gputop {__version__}")
     top.add_argument("--man", action=_ManPage, nargs=0, help="print the manual page: gputop --man | man -l -")
     top.set_defaults(command=None)
+    _printable(top)
+    _selectable(top)
     _filterable(top)
-    named = [] if words is None or SHOW_ALL.intersection(words) else [name for name in COMMANDS if name in words]
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
-    for name in named or COMMANDS:
-        text, add_arguments = COMMANDS[name]
+    return top
+
+
+def _command(name: str) -> Parser:
+    """The parser of one command's own words."""
+    text, add_arguments = COMMANDS[name]
+    command = Parser(prog=f"gputop {name}", description=text, parents=[_common()])
+    add_arguments(command)
+    command.homes = _homes
+    return command
+
+
+def _homes(option: str) -> list[str]:
+    """The commands that know an option."""
+    return [f"`gputop {name}`" for name in COMMANDS if option in _command(name)._option_string_actions]
+
+
+def parser() -> Parser:
+    """The whole command line, for the texts that are made of it: help, manual page, shells' completions."""
+    top, common = _top(), _common()
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    for name, (text, add_arguments) in COMMANDS.items():
         add_arguments(commands.add_parser(name, help=text, description=text, parents=[common]))
     return top

@@ -22,8 +22,15 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         width = max(map(len, SCENARIOS))
         sys.stdout.writelines(f"{name:<{width}}  {scenario.title}\n" for name, scenario in SCENARIOS.items())
         return 0
+    source = SimulatedSource(args.scenario, interval_s=settings.interval, seed=args.seed, only=settings.gpus or None)
+    if args.once:
+        from gputop.commands.once import table
+
+        snapshot = source.poll()
+        assert snapshot is not None, "a source that is asked for the first time has a snapshot"
+        sys.stdout.write(table(args, settings, snapshot))
+        return 0
     passing = filter_of(args)
-    source = SimulatedSource(args.scenario, interval_s=settings.interval, seed=args.seed)
     terminal = screen_terminal(settings)
     monitor, frame = Monitor(settings.interval), None
     for snapshot in source.past(PAST_S):

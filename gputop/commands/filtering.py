@@ -1,28 +1,72 @@
-"""``--filter`` of the command line: the same language as the screen's filter."""
+"""``--filter``, ``-u`` and ``-p`` of the command line: terms of the same language as the screen's filter."""
 
 from __future__ import annotations
 
-import argparse
+import pwd
+import re
+from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
-from gputop.monitor import Frame
-from gputop.paint.process_filter import NO_FILTER, Filter, FilterError, parse
-from gputop.paint.process_table import shown_rows
-from gputop.paint.view import View
 from gputop.sources.base import UsageError
 
+if TYPE_CHECKING:
+    import argparse
 
-def filter_of(args: argparse.Namespace) -> Filter:
-    """The filter that was asked for. Raises UsageError with the place of a mistake."""
+    from gputop.monitor import Frame
+    from gputop.paint.process_filter import Filter
+
+
+def filter_of(args: argparse.Namespace) -> Filter | None:
+    """What ``--filter``, ``-u`` and ``-p`` ask for together, None where they ask for nothing. Raises UsageError."""
+    terms = getattr(args, "filter", None) or ""
+    more = _users(getattr(args, "user", None)) + _pids(getattr(args, "pid", None))
+    if not terms and not more:
+        return None
+    from gputop.paint.process_filter import FilterError, parse
+
     try:
-        return parse(args.filter) if getattr(args, "filter", None) else NO_FILTER
+        # By itself first: the place of a mistake is counted in what was typed.
+        asked = parse(terms)
+        return parse(" ".join((terms, *more))) if more else asked
     except FilterError as error:
         raise UsageError(f"--filter: {error}") from error
 
 
+def _users(names: str | None) -> list[str]:
+    if names is None:
+        return []
+    wanted = [_user(name.strip()) for name in names.split(",")]
+    return [f"user:{','.join(wanted)}"]
+
+
+def _user(name: str) -> str:
+    """A user's name; a number is that user's name where the machine knows it."""
+    if not re.fullmatch(r"[^\s,\"']+", name):
+        raise UsageError(f"-u must name users, separated by commas, or stand alone for yours, not {name!r}")
+    if name.isascii() and name.isdigit():
+        try:
+            return pwd.getpwuid(int(name)).pw_name
+        except (KeyError, OverflowError):
+            return name
+    return name
+
+
+def _pids(numbers: str | None) -> list[str]:
+    if numbers is None:
+        return []
+    wanted = [number.strip() for number in numbers.split(",")]
+    for number in wanted:
+        if not (number.isascii() and number.isdigit()):
+            raise UsageError(f"-p must be process ids, separated by commas, not {number!r}")
+    return [f"pid:{','.join(wanted)}"]
+
+
 def filtered(frame: Frame, wanted: Filter) -> Frame:
     """The frame with those processes only that pass, or whose GPU process does."""
+    from msgspec.structs import replace
+
+    from gputop.paint.process_table import shown_rows
+    from gputop.paint.view import View
+
     kept = {id(shown.process) for shown in shown_rows(frame, View(tree="all", filter=wanted))}
     processes = tuple(p for p in frame.snapshot.processes if id(p) in kept)
     return replace(frame, snapshot=replace(frame.snapshot, processes=processes))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from gputop.commands.filtering import filter_of
 from gputop.config import Settings
 from gputop.paint.terminal import Terminal, choose
 from gputop.sources.base import Source, UsageError
@@ -29,11 +30,7 @@ FIRST_WAIT_S = 0.25
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    passing = None
-    if getattr(args, "filter", None) is not None:
-        from gputop.commands.filtering import filter_of
-
-        passing = filter_of(args)
+    passing = filter_of(args)
     terminal = screen_terminal(settings)
     from gputop.sources.local import LocalSource
 

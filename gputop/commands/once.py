@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from gputop.commands.filtering import filter_of
 from gputop.config import Settings
 from gputop.sources.base import UsageError
 from gputop.sources.local import LocalSource
@@ -42,17 +43,21 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
+def table(args: argparse.Namespace, settings: Settings, snapshot: Snapshot) -> str:
+    """A snapshot as ``gputop once`` prints it. Raises UsageError for a filter that one snapshot cannot answer."""
+    args.csv = False
+    return _table(args, settings, _passing(args))(snapshot)
+
+
 def _passing(args: argparse.Namespace) -> Filter | None:
     """The filter that was asked for, if one snapshot can answer it. Raises UsageError."""
-    if getattr(args, "filter", None) is None:
-        return None
-    from gputop.commands.filtering import filter_of
-
     passing = filter_of(args)
+    if passing is None:
+        return None
     if any(term.field == "verdict" for term in passing.terms):
         raise UsageError("--filter: a verdict needs half a minute of watching: use `gputop diagnose`, or the screen")
     if passing and args.csv:
-        raise UsageError("--filter selects processes, and --csv prints GPUs: use --json, or the table")
+        raise UsageError("--filter, -u and -p select processes, and --csv prints GPUs: use --json, or the table")
     return passing or None
 
 

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from gputop.model.snapshot import Event, HostSample, Machine, ProcessSample, Snapshot
 from gputop.sources.own_cost import OwnCostMeter
+from gputop.sources.selection import choose
 from gputop.sources.simulation.gpus import DRIVER, GIB, LOST_REASON, XID_CONTAINED_ECC, GpuPlan, plan_gpu, sample_gpu
 from gputop.sources.simulation.life import HostLife, NodeLife
 from gputop.sources.simulation.node import node
@@ -138,6 +139,16 @@ def _events(plan: _Plan, after: float, t: float, started: float) -> tuple[Event,
     return tuple(events)
 
 
+def _with_gpus(snapshot: Snapshot, indices: frozenset[int]) -> Snapshot:
+    """The snapshot with these GPUs only, their processes and their events."""
+    return replace(
+        snapshot,
+        gpus=tuple(gpu for gpu in snapshot.gpus if gpu.static.index in indices),
+        processes=tuple(p for p in snapshot.processes if p.gpu is None or p.gpu in indices),
+        events=tuple(e for e in snapshot.events if e.gpu is None or e.gpu in indices),
+    )
+
+
 class SimulatedSource:
     """A machine that does not exist, as a source. Its snapshots lie on whole intervals from the start on."""
 
@@ -148,13 +159,18 @@ class SimulatedSource:
         interval_s: float = 1.0,
         seed: int = 0,
         gpus: int = 8,
+        only: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Raises UsageError for a scenario that does not exist."""
+        """``only`` names the GPUs to watch, as ``--gpus`` does. Raises UsageError for what does not exist."""
         self.interval_s = interval_s
         self._scenario = find(scenario).name
         self._seed = seed
         self._gpus = gpus
+        self._only: frozenset[int] | None = None
+        if only is not None:
+            statics = [plan.static for plan in _plan(self._scenario, seed, gpus).gpus]
+            self._only = frozenset(statics[i].index for i in choose(statics, only, None))
         self._clock = clock
         self._started = clock()
         self._last_tick = -1
@@ -196,7 +212,7 @@ class SimulatedSource:
         self._stopped.set()
 
     def _at(self, t: float, interval_s: float) -> Snapshot:
-        return snapshot_at(
+        snapshot = snapshot_at(
             t,
             scenario=self._scenario,
             seed=self._seed,
@@ -204,6 +220,7 @@ class SimulatedSource:
             started=self._started,
             interval_s=interval_s,
         )
+        return snapshot if self._only is None else _with_gpus(snapshot, self._only)
 
     def _run(self, notify: Callable[[], None]) -> None:
         notify()

@@ -1,0 +1,160 @@
+"""An argparse parser that answers a mistake in one line and names the word that is wrong. Standard library only."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import takewhile
+from typing import Any, NamedTuple, NoReturn
+
+from gputop.output.messages import USAGE_ERROR, say
+
+_NEGATIVE = re.compile(r"-\d")
+_NUMBER_OR_UUID = re.compile(r"\d+|(?:GPU|MIG)-.*", re.IGNORECASE)
+_TAKES_ONE = (None, "?")
+"""argparse's ``nargs`` of options whose next word may be their value."""
+
+
+class ListAction(argparse.Action):
+    """A list, by commas or by repeating the option: ``-o 0 -o 1`` is ``-o 0,1``. Kept as one text with commas."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        before = getattr(namespace, self.dest, None)
+        setattr(namespace, self.dest, values if before is None else f"{before},{values}")
+
+
+class _Word(NamedTuple):
+    """A word that names an option. ``action`` is None for one that the parser does not know."""
+
+    position: int
+    text: str
+    action: argparse.Action | None
+    value: int | None
+    """Position of the word that is its value, None without one."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Ends with one line on stderr where argparse prints its usage and may blame the word after the wrong one."""
+
+    homes: Callable[[str], Sequence[str]] = staticmethod(lambda option: ())
+    """The commands that know an option which this parser does not."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """What the words say. Ends the program where one of them is unknown, so the rest is always empty."""
+        words = list(args or ())
+        for option in self._options(words):
+            self._refuse_unknown(option)
+            self._refuse_loose_list(option, words)
+        found, unknown = super().parse_known_args(self._for_argparse(words), namespace)
+        if unknown:
+            self.error(f"unexpected argument {unknown[0]!r}")
+        return found, []
+
+    def error(self, message: str) -> NoReturn:
+        say(f"{message}; see `{self.prog} --help`")
+        self.exit(USAGE_ERROR)
+
+    def split(self, words: Sequence[str]) -> tuple[list[str], list[str]]:
+        """The options that stand before the first other word, and the words from that one on."""
+        end = 0
+        for option in self._options(words):
+            if option.position > end:
+                break
+            self._refuse_loose_list(option, words)
+            end = (option.position if option.value is None else option.value) + 1
+        rest = end + (words[end : end + 1] == ["--"])
+        return list(words[:end]), list(words[rest:])
+
+    def refuse_command(self, own: Sequence[str], word: str, known: Iterable[str]) -> NoReturn:
+        """End because a word is no command: what was meant, after these own options."""
+        for option in self._options(own):
+            if isinstance(option.action, ListAction) and option.value == len(own) - 1:
+                self.error(f"{word!r} is no command; a list is written with commas: {option.text} {own[-1]},{word}")
+        self.error(f"unknown command {word!r}{nearest(word, known)}")
+
+    @property
+    def _has_job(self) -> bool:
+        """Whether another program's command line follows the own options."""
+        return any(action.nargs == argparse.REMAINDER for action in self._actions)
+
+    def _options(self, words: Sequence[str]) -> Iterator[_Word]:
+        """The options among these words; what follows ``--``, or the beginning of another command line, is none."""
+        position = 0
+        while position < len(words) and words[position] != "--":
+            text = words[position]
+            if not self._is_option(text):
+                if self._has_job:
+                    return
+                position += 1
+                continue
+            action, complete = self._named_by(text)
+            value = None
+            if action is not None and not complete and action.nargs in _TAKES_ONE and position + 1 < len(words):
+                after = words[position + 1]
+                if not after.startswith("-") or after == "-" or (action.nargs is None and _NEGATIVE.match(after)):
+                    value = position + 1
+            yield _Word(position, text, action, value)
+            position += 1 if value is None else 2
+
+    def _is_option(self, text: str) -> bool:
+        """Whether argparse takes the word for an option; a negative number is one where digits are options."""
+        if len(text) < 2 or not text.startswith("-") or " " in text.partition("=")[0]:
+            return False
+        return not _NEGATIVE.match(text) or text[:2] in self._option_string_actions
+
+    def _named_by(self, text: str) -> tuple[argparse.Action | None, bool]:
+        """The option that a word names, and whether its value, or another option, is in the same word."""
+        name, equals, _ = text.partition("=")
+        known = self._option_string_actions
+        if name in known:
+            return known[name], bool(equals)
+        if name.startswith("--"):
+            beginning = [action for option, action in known.items() if option.startswith(name)]
+            return (beginning[0] if beginning else None), bool(equals)
+        return known.get(text[:2]), True
+
+    def _refuse_unknown(self, option: _Word) -> None:
+        if option.action is None:
+            name = option.text.partition("=")[0]
+            homes = self.homes(name)
+            where = f"; it belongs to {' and '.join(homes)}" if homes else nearest(name, self._option_string_actions)
+            self.error(f"unknown option {name}{where}")
+
+    def _refuse_loose_list(self, option: _Word, words: Sequence[str]) -> None:
+        """``-o 0 1`` is what other tools take; here the second number would be another argument."""
+        if isinstance(option.action, ListAction) and option.value is not None:
+            more = list(takewhile(_NUMBER_OR_UUID.fullmatch, words[option.value + 1 :]))
+            if more:
+                wanted = ",".join((words[option.value], *more))
+                self.error(f"a list is written with commas: {option.text} {wanted}")
+
+    def _for_argparse(self, words: Sequence[str]) -> list[str]:
+        """The words so that argparse understands them.
+
+        It takes -10m for an option: ``--at -10m`` becomes ``--at=-10m``. And it complains of options of a job that
+        look like beginnings of ours, unless ``--`` stands before the job.
+        """
+        ready = list(words)
+        own, _ = self.split(words)
+        if self._has_job and len(own) < len(words) and words[len(own)] != "--":
+            ready.insert(len(own), "--")
+        for option in reversed(list(self._options(words))):
+            if option.value is not None and _NEGATIVE.match(words[option.value]):
+                equals = "=" if option.text.startswith("--") else ""
+                ready[option.position : option.value + 1] = [f"{option.text}{equals}{words[option.value]}"]
+        return ready
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """``; did you mean X?`` for the known word that is most like this one, or nothing."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, list(known), 1)
+    return f"; did you mean {near[0]}?" if near else ""
