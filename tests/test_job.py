@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,12 @@ from gputop.model.snapshot import Snapshot
 from gputop.output.report_text import report_text
 from gputop.recording.format import RecordingError
 from gputop.recording.reader import read_snapshots
-from gputop.session.job import JobResult, run_job
+from gputop.session.job import JobResult, ParentAndGroup, run_job
 from gputop.session.record import record
 from gputop.sources.base import SourceError
+from gputop.sources.marked import Marked
 from gputop.sources.marks import Sent, send_mark
+from gputop.sources.procfs import parent_and_group
 from tests.support.recording_frames import T0, frame
 
 JOB = """
@@ -72,7 +75,18 @@ class ScriptedSource:
 
 
 def run(tmp_path: Path, source: ScriptedSource, code: int = 0, target: str | None = None) -> JobResult:
-    return run_job([sys.executable, "-c", JOB, str(tmp_path), str(code)], source, target=target)
+    return watched([sys.executable, "-c", JOB, str(tmp_path), str(code)], source, target=target)
+
+
+def watched(
+    command: list[str],
+    source: ScriptedSource,
+    *,
+    target: str | None = None,
+    relatives: ParentAndGroup = parent_and_group,
+) -> JobResult:
+    """A job watched as ``gputop run`` watches it, on a scripted source."""
+    return run_job(command, Marked(source, at_once=True), parent_and_group=relatives, target=target)
 
 
 def test_only_the_gpus_of_the_job_are_recorded_from_its_start_on(tmp_path: Path) -> None:
@@ -101,7 +115,7 @@ def test_a_descendant_of_the_job_counts_and_nobody_else(tmp_path: Path) -> None:
         return 900002
 
     command = [sys.executable, "-c", JOB, str(tmp_path), "0"]
-    result = run_job(command, ScriptedSource(tmp_path, grandchild), proc=str(proc))
+    result = watched(command, ScriptedSource(tmp_path, grandchild), relatives=partial(parent_and_group, proc=str(proc)))
     assert [gpu.index for gpu in result.report.gpus] == [1]
 
 
@@ -133,7 +147,7 @@ def test_the_exit_code_is_as_a_shell_gives_it(tmp_path: Path) -> None:
         ([str(tmp_path / "none")], 127),
         ([str(tmp_path)], 126),
     ):
-        assert run_job(command, ScriptedSource(tmp_path)).exit_code == code
+        assert watched(command, ScriptedSource(tmp_path)).exit_code == code
 
 
 def test_a_recording_that_cannot_be_written_is_told_before_the_job_starts(tmp_path: Path) -> None:
@@ -165,9 +179,8 @@ sys.exit(7)
 RUNNER = """
 import sys
 from pathlib import Path
-from gputop.session.job import run_job
-from tests.test_job import COUNTING, ScriptedSource
-print("code", run_job([sys.executable, "-c", COUNTING], ScriptedSource(Path(sys.argv[1]))).exit_code, flush=True)
+from tests.test_job import COUNTING, ScriptedSource, watched
+print("code", watched([sys.executable, "-c", COUNTING], ScriptedSource(Path(sys.argv[1]))).exit_code, flush=True)
 """
 AT_A_TERMINAL = "import pty, sys; pty.spawn(sys.argv[1:])"
 
@@ -221,7 +234,7 @@ def test_a_headless_recording_ends_after_its_time_and_says_where_it_is(tmp_path:
     source = EndlessSource(tmp_path)
     source.interval_s = 0.01
     path = str(tmp_path / "r.jsonl.gz")
-    done = record(source, path, stop=threading.Event(), seconds=30.0, started=told.append)
+    done = record(Marked(source, at_once=True), path, stop=threading.Event(), seconds=30.0, started=told.append)
     assert source.closed
     assert told in ([], [path])
     assert (done.path, done.error, done.dropped) == (path, None, 0)
@@ -234,7 +247,7 @@ def test_a_headless_recording_ends_when_it_is_asked_to(tmp_path: Path) -> None:
     stop = threading.Event()
     source = EndlessSource(tmp_path)
     source.interval_s = 0.01
-    done = record(source, f"{tmp_path}/d/", stop=stop, started=lambda path: stop.set())
+    done = record(Marked(source, at_once=True), f"{tmp_path}/d/", stop=stop, started=lambda path: stop.set())
     assert done.error is None and done.frames > 0
     assert done.path is not None and done.path.startswith(f"{tmp_path}/d/node-17-2026")
 
@@ -245,7 +258,7 @@ def test_a_mark_that_comes_after_the_last_frame_is_recorded(tmp_path: Path, monk
     source.interval_s = 0.01
     monkeypatch.setattr(source, "close", lambda: sent.append(send_mark("the end", time.time())))
     sent: list[Sent] = []
-    done = record(source, str(tmp_path / "r.jsonl.gz"), stop=threading.Event(), seconds=3.0)
+    done = record(Marked(source, at_once=True), str(tmp_path / "r.jsonl.gz"), stop=threading.Event(), seconds=3.0)
     assert sent[0].reached >= 1
     assert done.path is not None
     events = [event.text for snapshot in read_snapshots(done.path) for event in snapshot.events]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from pathlib import Path
 
 from gputop.config import Settings
@@ -12,6 +13,8 @@ from gputop.output.report_text import report_as, report_text
 from gputop.session.job import run_job
 from gputop.sources.base import UsageError
 from gputop.sources.local import LocalSource
+from gputop.sources.marked import Marked
+from gputop.sources.procfs import parent_and_group
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
@@ -27,7 +30,14 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         settings.dcgm_url or None,
         dcgmi=settings.dcgmi,
     )
-    result = run_job(command, source, target=args.output, price=settings.price or None, redact=args.redact)
+    result = run_job(
+        command,
+        Marked(source, at_once=True, job_began=time.time()),
+        parent_and_group=parent_and_group,
+        target=args.output,
+        price=settings.price or None,
+        redact=args.redact,
+    )
     sys.stderr.write(report_text(result.report))
     if args.report is not None:
         write_private(args.report, report_as(result.report, args.report))

@@ -11,6 +11,7 @@ from gputop.config import Settings
 from gputop.output.messages import say
 from gputop.session.record import record
 from gputop.sources.local import LocalSource
+from gputop.sources.marked import Marked
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
@@ -25,7 +26,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         dcgmi=settings.dcgmi,
     )
     done = record(
-        source,
+        Marked(source, at_once=True),
         args.output,
         stop=stop,
         seconds=None if args.duration is None else seconds(args.duration, "--for"),

@@ -10,26 +10,26 @@ import shlex
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
+from gputop.model.snapshot import Event, GpuSample, ProcessSample, Snapshot
 from gputop.monitor import Monitor
-from gputop.recording.encode import rounded
 from gputop.recording.format import RecordingError
 from gputop.recording.recorder import Recorder
 from gputop.report.job_report import JobReport, ReportBuilder
-from gputop.session.events import FrameEvents
 from gputop.session.foreground import NOT_EXECUTABLE, NOT_FOUND, ForegroundJob
-from gputop.sources.base import Source, SourceError, UsageError
-from gputop.sources.marks import MarkListener
+from gputop.session.session import MarkedSource, Session
+from gputop.sources.base import SourceError, UsageError
 
 _HELD_FRAMES = 100
 """Frames kept until the job first uses a GPU, so that its start-up on that GPU is in the recording."""
 _WAKE_S = 0.25
 _MOST_ANCESTORS = 64
+ParentAndGroup = Callable[[int], tuple[int | None, int | None]]
+"""The parent and the process group of a pid."""
 
 
 class JobResult(Struct, frozen=True):
@@ -42,14 +42,16 @@ class JobResult(Struct, frozen=True):
 
 def run_job(
     command: Sequence[str],
-    source: Source,
+    source: MarkedSource,
     *,
+    parent_and_group: ParentAndGroup,
     target: str | None = None,
     price: float | None = None,
     redact: bool = False,
-    proc: str = "/proc",
 ) -> JobResult:
     """Run a command to its end; record the GPUs that its processes use to ``target``, if given, and report on them.
+
+    ``parent_and_group`` tells whose child a process is, and in which process group; None and None once it has ended.
 
     Call it from the main thread, before any other thread is started. The exit code is the command's, 128 + N after
     signal N, 127 when there is no such command, 126 when it cannot be executed. Raises RecordingError, before the
@@ -67,7 +69,7 @@ def run_job(
         code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
         note = f"{command[0]}: {error.strerror or error}"
         return JobResult(code, ReportBuilder().report(command=shown, exit_code=code, notes=[note]), None)
-    watch = _Watch(job.pid, target, redact, proc)
+    watch = _Watch(job.pid, target, redact, parent_and_group)
     try:
         watch.start(source, wake)
         while not job.take_changes():
@@ -78,7 +80,7 @@ def run_job(
     finally:
         job.finish()
         source.close()
-        watch.close()
+        watch.close(source.late)
     code = job.exit_code if job.exit_code is not None else NOT_EXECUTABLE
     report = watch.builder.report(
         price=price, command=shown, exit_code=code, duration_s=time.monotonic() - begun, notes=watch.notes()
@@ -99,23 +101,21 @@ def _check_target(target: str) -> str | None:
 class _Watch:
     """Cuts each snapshot down to the GPUs of one job, then records and reports what is left."""
 
-    def __init__(self, root: int, target: str | None, redact: bool, proc: str) -> None:
+    def __init__(self, root: int, target: str | None, redact: bool, parent_and_group: ParentAndGroup) -> None:
         self._root = root
         self._target, self._redact = target, redact
-        self._proc = proc
+        self._parent_and_group = parent_and_group
         self._members: set[int] = {root}
         self._uuids: set[str] = set()
         self._held: deque[Snapshot] = deque(maxlen=_HELD_FRAMES)
         self._recorder: Recorder | None = None
-        self._monitor: Monitor | None = None
-        self._events = FrameEvents()
-        self._marks = MarkListener(job_began=time.time())
+        self._session: Session | None = None
         self._problems: list[str] = []
         self._foreign = 0
         self._interval_s = 1.0
         self.builder = ReportBuilder()
 
-    def start(self, source: Source, wake: threading.Event) -> None:
+    def start(self, source: MarkedSource, wake: threading.Event) -> None:
         """Begin to measure. A source that cannot becomes a note."""
         self._interval_s = source.interval_s
         try:
@@ -123,17 +123,16 @@ class _Watch:
         except (SourceError, UsageError) as error:
             self._problems.append(f"nothing was measured: {error}")
 
-    def take_frames(self, source: Source) -> None:
+    def take_frames(self, source: MarkedSource) -> None:
         while (snapshot := source.poll()) is not None:
             self._take(snapshot)
 
-    def close(self) -> None:
-        # Those that came after the last frame have reached us: their sender was told so.
-        for mark in self._marks.drain():
+    def close(self, late: Iterable[Event]) -> None:
+        """End the recording. ``late`` are the marks that came after the last frame."""
+        for mark in late:
             self.builder.add_event(mark)
-            if self._recorder is not None:
-                self._recorder.event(mark)
-        self._marks.close()
+            if self._session is not None:
+                self._session.note(mark)
         if self._recorder is not None:
             self._recorder.close()
 
@@ -153,7 +152,6 @@ class _Watch:
         return notes
 
     def _take(self, snapshot: Snapshot) -> None:
-        snapshot = replace(snapshot, events=(*snapshot.events, *self._marks.drain()))
         used = {process.gpu for process in snapshot.processes if process.role == "gpu" and self._is_member(process)}
         first = not self._uuids
         self._uuids.update(gpu.static.uuid for gpu in snapshot.gpus if gpu.static.index in used)
@@ -167,19 +165,15 @@ class _Watch:
         self._feed(self._cut(snapshot))
 
     def _feed(self, snapshot: Snapshot) -> None:
-        snapshot = rounded(snapshot)
-        if self._monitor is None:
-            self._monitor = Monitor(self._interval_s)
+        if self._session is None:
+            self._session = Session(Monitor(self._interval_s))
             if self._target is not None:
                 try:
                     self._recorder = Recorder(self._target, redact=self._redact)
+                    self._session.record(self._recorder)
                 except RecordingError as error:
                     self._problems.append(f"nothing was recorded: {error}")
-        frame = self._monitor.feed(snapshot)
-        self.builder.add(frame)
-        derived = self._events.of(frame)
-        if self._recorder is not None:
-            self._recorder.offer(snapshot, derived)
+        self.builder.add(self._session.take(snapshot))
 
     def _cut(self, snapshot: Snapshot) -> Snapshot:
         gpus: tuple[GpuSample, ...] = tuple(gpu for gpu in snapshot.gpus if gpu.static.uuid in self._uuids)
@@ -209,11 +203,3 @@ class _Watch:
                 return False
             pid = parent
         return False
-
-    def _parent_and_group(self, pid: int) -> tuple[int | None, int | None]:
-        try:
-            with open(f"{self._proc}/{pid}/stat", "rb") as file:
-                after_name = file.read(4096).rpartition(b") ")[2].split()
-            return int(after_name[1]), int(after_name[2])
-        except (OSError, IndexError, ValueError):
-            return None, None

@@ -6,14 +6,10 @@ import threading
 from collections.abc import Callable
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from gputop.monitor import Monitor
-from gputop.recording.encode import rounded
 from gputop.recording.recorder import Recorder
-from gputop.session.events import FrameEvents
-from gputop.sources.base import Source
-from gputop.sources.marks import MarkListener
+from gputop.session.session import MarkedSource, Session
 
 _LOOK_S = 1.0
 """How often a stop and the end of the time are looked for while no frame comes."""
@@ -32,7 +28,7 @@ class Recorded(Struct, frozen=True):
 
 
 def record(
-    source: Source,
+    source: MarkedSource,
     target: str,
     *,
     stop: threading.Event,
@@ -48,19 +44,18 @@ def record(
     ``source.start`` raises.
     """
     recorder = Recorder(target, redact=redact, most_bytes=most_bytes)
-    marks = MarkListener()
+    session = Session(Monitor(source.interval_s))
+    session.record(recorder)
     fresh = threading.Event()
     try:
         source.start(fresh.set)
-        monitor, events = Monitor(source.interval_s), FrameEvents()
         told = False
         while not stop.is_set() and recorder.error is None:
             # A short wait, because a signal handler sets only ``stop``.
             fresh.wait(min(_LOOK_S, source.interval_s))
             fresh.clear()
             while (snapshot := source.poll()) is not None:
-                snapshot = rounded(replace(snapshot, events=(*snapshot.events, *marks.drain())))
-                recorder.offer(snapshot, events.of(monitor.feed(snapshot)))
+                session.take(snapshot)
             if not told and recorder.path is not None and recorder.frames:
                 told = True
                 if started is not None:
@@ -69,10 +64,8 @@ def record(
                 break
     finally:
         source.close()
-        # Those that came after the last frame have reached us: their sender was told so.
-        for mark in marks.drain():
-            recorder.event(mark)
-        marks.close()
+        for mark in source.late:
+            session.note(mark)
         recorder.close()
     return Recorded(
         recorder.path, recorder.frames, recorder.bytes_written, recorder.seconds, recorder.dropped, recorder.error

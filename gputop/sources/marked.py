@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gputop.model.snapshot import Snapshot
+from gputop.model.snapshot import Event, Snapshot
 from gputop.sources.base import Source
 
 if TYPE_CHECKING:
@@ -15,15 +15,25 @@ if TYPE_CHECKING:
 
 
 class Marked:
-    """Listens from the second snapshot on: the first frame does not wait for a socket."""
+    """Listens from the second snapshot on, so that the first frame does not wait for a socket.
 
-    def __init__(self, source: Source) -> None:
+    With ``at_once`` it listens before the source is started, for a job that marks its first lines. ``job_began`` (Unix
+    time) is when the job began whose marks are awaited, if there is one.
+    """
+
+    def __init__(self, source: Source, *, at_once: bool = False, job_began: float | None = None) -> None:
         self._source = source
+        self._at_once = at_once
+        self._job_began = job_began
         self._listener: MarkListener | None = None
+        self.late: tuple[Event, ...] = ()
+        """Marks that came after the last snapshot; known once the source is closed."""
         self._begun = False
         self.interval_s = source.interval_s
 
     def start(self, notify: Callable[[], None]) -> None:
+        if self._at_once:
+            self._listen()
         self._source.start(notify)
 
     def poll(self) -> Snapshot | None:
@@ -32,15 +42,20 @@ class Marked:
             return None
         if self._listener is None:
             if self._begun:
-                from gputop.sources.marks import MarkListener
-
-                self._listener = MarkListener()
+                self._listen()
             self._begun = True
             return snapshot
         marks = self._listener.drain()
         return replace(snapshot, events=(*snapshot.events, *marks)) if marks else snapshot
 
     def close(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
         self._source.close()
+        if self._listener is not None:
+            # They have reached us, and their sender was told so.
+            self.late = tuple(self._listener.drain())
+            self._listener.close()
+
+    def _listen(self) -> None:
+        from gputop.sources.marks import MarkListener
+
+        self._listener = MarkListener(job_began=self._job_began)

@@ -73,6 +73,15 @@ def parse_stat(data: bytes) -> Stat | None:
     )
 
 
+def parent_and_group(pid: int, proc: str = "/proc") -> tuple[int | None, int | None]:
+    """The parent and the process group of a process; None and None once it has ended."""
+    try:
+        after_name = read_small(f"{proc}/{pid}/stat").rpartition(b") ")[2].split()
+        return int(after_name[1]), int(after_name[2])
+    except (OSError, IndexError, ValueError):
+        return None, None
+
+
 def parse_schedstat(data: bytes) -> tuple[int, int] | None:
     """Nanoseconds on a core and nanoseconds queued for one, of the one thread whose file this is.
 

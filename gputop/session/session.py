@@ -1,0 +1,89 @@
+"""A run being watched, one snapshot after the other: the same steps for the screen, a recording and a job.
+
+Knows no source: it is handed what was measured. Imports what recording and remembering need only when they begin, so
+that the first frame does not wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from gputop.model.snapshot import Event, Snapshot
+from gputop.monitor import Frame, Monitor
+
+if TYPE_CHECKING:
+    from gputop.recording.memory import Memory, Past
+    from gputop.recording.recorder import Recorder
+    from gputop.session.events import FrameEvents
+
+
+class MarkedSource(Protocol):
+    """A started and closed source whose snapshots carry the marks of a job, see ``sources.marked``."""
+
+    interval_s: float
+    late: tuple[Event, ...]
+
+    def start(self, notify: Callable[[], None]) -> None: ...
+    def poll(self) -> Snapshot | None: ...
+    def close(self) -> None: ...
+
+
+class Session:
+    """Gives a frame for each snapshot, and keeps what was asked for: the last minutes, a recording, or both."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        self.monitor = monitor
+        self._memory: Memory | None = None
+        self._recorder: Recorder | None = None
+        self._events: FrameEvents | None = None
+
+    def take(self, snapshot: Snapshot) -> Frame:
+        """The frame of one more snapshot. Never waits for a disk.
+
+        While a recording is under way the values are rounded as the file holds them: a verdict at the edge of a
+        threshold must be the same in the replay.
+        """
+        if self._recorder is not None:
+            from gputop.recording.encode import rounded
+
+            snapshot = rounded(snapshot)
+        frame = self.monitor.feed(snapshot)
+        if self._memory is not None:
+            self._memory.add(snapshot)
+        if self._recorder is not None and self._events is not None:
+            self._recorder.offer(snapshot, self._events.of(frame))
+        return frame
+
+    def note(self, event: Event) -> None:
+        """An event that no snapshot carries, such as a mark after the last one."""
+        if self._recorder is not None:
+            self._recorder.event(event)
+
+    def remember(self) -> None:
+        """Keep the last minutes from now on, the newest snapshot included."""
+        from gputop.recording.memory import Memory
+
+        self._memory = Memory()
+        if self.monitor.latest is not None:
+            self._memory.add(self.monitor.latest.snapshot)
+
+    def past(self) -> Past | None:
+        """The last minutes, frozen; None where nothing is remembered."""
+        return None if self._memory is None else self._memory.past()
+
+    def record(self, recorder: Recorder) -> None:
+        """Record what comes from now on. One recording at a time: the one before is no longer offered anything."""
+        from gputop.session.events import FrameEvents
+
+        self._recorder, self._events = recorder, FrameEvents()
+
+    def stop_recording(self) -> Recorder | None:
+        """End the recording, if one is under way. The recorder is the caller's again, to close and to ask."""
+        recorder, self._recorder, self._events = self._recorder, None, None
+        return recorder
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """The recording under way."""
+        return self._recorder

@@ -1,0 +1,65 @@
+"""A session: one way from a snapshot to its frame, the last minutes and a recording."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from gputop.model.snapshot import Event, Snapshot
+from gputop.monitor import Monitor
+from gputop.recording.encode import rounded
+from gputop.recording.index import Recording
+from gputop.recording.reader import read_snapshots
+from gputop.recording.recorder import Recorder
+from gputop.session.session import Session
+from tests.support.recording_frames import T0, frame
+
+
+def fine(k: int) -> Snapshot:
+    """A snapshot with more digits than a recording keeps."""
+    snapshot = frame(k)
+    return replace(snapshot, gpus=tuple(replace(gpu, power_w=312.34567) for gpu in snapshot.gpus))
+
+
+def test_what_is_shown_while_recording_is_what_the_file_holds(tmp_path: Path) -> None:
+    session = Session(Monitor())
+    assert session.take(fine(0)).snapshot == fine(0)
+    recorder = Recorder(str(tmp_path / "r.jsonl.gz"))
+    session.record(recorder)
+    shown = [session.take(fine(k)).snapshot for k in range(1, 6)]
+    assert session.stop_recording() is recorder and session.recorder is None
+    recorder.close()
+    assert shown == [rounded(fine(k)) for k in range(1, 6)] != [fine(k) for k in range(1, 6)]
+    found = list(read_snapshots(str(tmp_path / "r.jsonl.gz")))
+    assert [snapshot.gpus for snapshot in found] == [snapshot.gpus for snapshot in shown]
+    assert session.take(fine(6)).snapshot == fine(6)
+
+
+def test_each_recording_begins_with_the_verdicts_that_stand_and_holds_what_came_with_no_snapshot(
+    tmp_path: Path,
+) -> None:
+    session = Session(Monitor())
+    for name in ("a.jsonl.gz", "b.jsonl.gz"):
+        recorder = Recorder(str(tmp_path / name))
+        session.record(recorder)
+        session.take(frame(ord(name[0])))
+        session.note(Event(T0 + 200, "mark", "the end"))
+        session.stop_recording()
+        session.note(Event(T0 + 201, "mark", "after it"))
+        recorder.close()
+        events = list(Recording(str(tmp_path / name)).events())
+        assert [event.kind for event in events] == ["verdict"] * (len(events) - 1) + ["mark"]
+        assert len(events) > 1 and events[-1].text == "the end"
+
+
+def test_nothing_is_remembered_unless_it_is_asked_for_and_then_from_the_newest_snapshot_on() -> None:
+    session = Session(Monitor())
+    session.take(frame(0))
+    session.take(frame(1))
+    assert session.past() is None
+    session.remember()
+    session.take(frame(2))
+    past = session.past()
+    assert past is not None
+    assert [snapshot.t for snapshot in past.snapshots()] == [T0 + 1, T0 + 2]
