@@ -65,8 +65,8 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace:
 
 def _run(name: str, args: argparse.Namespace) -> int:
     from gputop.config import ConfigError, Settings, load
+    from gputop.model.source import SourceError, UsageError
     from gputop.recording.format import RecordingError
-    from gputop.sources.base import SourceError, UsageError
 
     try:
         settings = Settings()

@@ -6,8 +6,6 @@ here reads a clock, a file or a device.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from msgspec import Struct
 
 from gputop.diagnosis.engine import Diagnoser
@@ -15,6 +13,7 @@ from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.model.derived import slowed
 from gputop.model.history import History
 from gputop.model.process_history import ProcessHistory
+from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, Snapshot
 
 GPU_SERIES = (
@@ -49,14 +48,6 @@ class Frame(Struct, frozen=True):
     waste: Waste
 
 
-class Polled(Protocol):
-    """What a screen needs of a source: the newest snapshot that was not handed out yet, without ever blocking."""
-
-    interval_s: float
-
-    def poll(self) -> Snapshot | None: ...
-
-
 class SmSources:
     """Where SM activity of each GPU came from last."""
 
@@ -72,7 +63,7 @@ class SmSources:
             return None
         uuid, now = gpu.static.uuid, gpu.sm_source
         if uuid not in self._last:
-            self._last[uuid] = None if now in ("bound", "none") else now
+            self._last[uuid] = now if now in MEASURED else None
             return None
         before, self._last[uuid] = self._last[uuid], now
         return None if before is None or before == now else f"SM source: {before} → {now}"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gputop.model.snapshot import GpuStatic
+from gputop.model.source import UsageError
 from gputop.sources.activity.dcgm_exporter import FARTHEST_S, LONGEST_BACK_OFF_S, Exporter, entity_of
 from gputop.sources.activity.dcgm_text import BLANK
 from gputop.sources.activity.ladder import Activity, RungFailed, Waiting
-from gputop.sources.base import UsageError
 from tests.dcgm.exporter import row
 
 UUID = "GPU-1"

@@ -16,12 +16,12 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.model.snapshot import Snapshot
+from gputop.model.source import SourceError
 from gputop.output.report_text import report_text
 from gputop.recording.format import RecordingError
 from gputop.recording.reader import read_snapshots
 from gputop.session.job import JobResult, ParentAndGroup, run_job
 from gputop.session.record import record
-from gputop.sources.base import SourceError
 from gputop.sources.marked import Marked
 from gputop.sources.marks import Sent, send_mark
 from gputop.sources.procfs import parent_and_group

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gputop.model.snapshot import GpuStatic
-from gputop.sources.base import UsageError
+from gputop.model.source import UsageError
 from gputop.sources.selection import choose
 
 GPUS = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gputop.sources.base import UsageError
+from gputop.model.source import UsageError
 
 _TIME = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}

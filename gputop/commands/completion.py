@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gputop.config import THEMES, Settings
-from gputop.sources.base import UsageError
+from gputop.model.source import UsageError
 
 FILES = ("after", "before", "config", "file", "output", "report")
 """Arguments that name a file."""

@@ -15,11 +15,11 @@ from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.report import as_json
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import Snapshot
+from gputop.model.source import SourceError
 from gputop.output.data import json_text
 from gputop.output.diagnosis_text import diagnosis_text
 from gputop.paint.terminal import choose
 from gputop.recording.reader import read_snapshots
-from gputop.sources.base import SourceError
 
 LEAST_SAMPLES = 12
 """A short look measures more often, so that there are enough samples for a verdict (the diagnosis needs 10)."""

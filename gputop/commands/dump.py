@@ -6,10 +6,10 @@ import argparse
 import sys
 
 from gputop.config import Settings
+from gputop.model.source import UsageError
 from gputop.output.dump import dump
 from gputop.recording.index import Recording
 from gputop.recording.moments import moment
-from gputop.sources.base import UsageError
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

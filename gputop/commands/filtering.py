@@ -6,7 +6,7 @@ import pwd
 import re
 from typing import TYPE_CHECKING
 
-from gputop.sources.base import UsageError
+from gputop.model.source import UsageError
 
 if TYPE_CHECKING:
     import argparse

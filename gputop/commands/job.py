@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 
 from gputop.config import Settings
+from gputop.model.source import UsageError
 from gputop.output.private_file import write_private
 from gputop.output.report_text import report_as, report_text
 from gputop.session.job import run_job
-from gputop.sources.base import UsageError
 from gputop.sources.local import LocalSource
 from gputop.sources.marked import Marked
 from gputop.sources.procfs import parent_and_group

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from gputop.commands.filtering import filter_of
 from gputop.config import Settings
+from gputop.model.source import Source, UsageError
 from gputop.paint.terminal import Terminal, choose
-from gputop.sources.base import Source, UsageError
 
 if TYPE_CHECKING:
     import argparse

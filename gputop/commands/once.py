@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gputop.commands.filtering import filter_of
 from gputop.config import Settings
-from gputop.sources.base import UsageError
+from gputop.model.source import UsageError
 from gputop.sources.local import LocalSource
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import os
 from gputop.commands.filtering import filter_of
 from gputop.commands.live import first_view, screen_terminal
 from gputop.config import Settings
+from gputop.model.source import UsageError
 from gputop.recording.index import Recording
 from gputop.recording.moments import moment
-from gputop.sources.base import UsageError
 from gputop.sources.recorded import RecordedSource
 from gputop.tui.terminal.guard import TerminalGuard
 

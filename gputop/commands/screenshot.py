@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from gputop.commands.demo import PAST_S
 from gputop.config import Settings
+from gputop.model.source import UsageError
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import ansi_text, plain_text
 from gputop.output.png import PngError, png
@@ -19,7 +20,6 @@ from gputop.paint.glyphs import ASCII, COLOUR
 from gputop.paint.main_screen import main_screen
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
-from gputop.sources.base import UsageError
 
 STARTED = 1_780_000_000.0
 """A fixed moment, so that a picture of the demo is the same whenever it is made."""

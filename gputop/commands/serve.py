@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 from msgspec.structs import asdict
 
 from gputop.config import Settings
+from gputop.model.source import UsageError
 from gputop.output.messages import say
-from gputop.sources.base import UsageError
 
 HOST = "127.0.0.1"
 LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")

@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from gputop.commands.demo import PAST_S
 from gputop.commands.live import first_view
 from gputop.config import ConfigError, Settings, apply
+from gputop.model.source import Source, SourceError, UsageError
 from gputop.monitor import Monitor
 from gputop.output.messages import say
 from gputop.paint.glyphs import ASCII, COLOUR, MONO
 from gputop.paint.terminal import Terminal
 from gputop.recording.format import RecordingError
-from gputop.sources.base import Source, SourceError, UsageError
 from gputop.sources.recorded import RecordedSource
 
 

@@ -14,8 +14,6 @@ WINDOW_S = 30.0
 """W: rules are evaluated on the means over so many seconds, whatever the interval."""
 LEAST_SAMPLES = 10
 """Below this many samples nothing is said (fewer where W holds fewer samples than this)."""
-MEASURED_SOURCES = frozenset(("gpm", "dcgm-exporter", "dcgmi"))
-"""Where an SM activity comes from that was measured, not bounded."""
 
 FLAG_A_UTIL, FLAG_A_SM = 80.0, 30.0
 """A, busy but not working: util at least this, SM below that (Packet.ai)."""

@@ -15,7 +15,6 @@ from gputop.diagnosis.idle_runs import Alternations, Births, ZeroRuns
 from gputop.diagnosis.memory_trend import MemoryTrend
 from gputop.diagnosis.signals import (
     LEAST_SAMPLES,
-    MEASURED_SOURCES,
     WINDOW_S,
     Signals,
     busy_not_working,
@@ -23,13 +22,13 @@ from gputop.diagnosis.signals import (
 from gputop.diagnosis.window import Window
 from gputop.diagnosis.window_row import degraded_link, pcie_capacity, ratio, row_of, swapping, why_dark
 from gputop.model.derived import lacks_sm
-from gputop.model.snapshot import Event, GpuSample, HostSample
+from gputop.model.sm import MEASURED
+from gputop.model.snapshot import GAP_INTERVALS, Event, GpuSample, HostSample
 
 LOUD_SHARE = 0.05
 RESTART_AFTER_ZERO_S = 60.0
 JOB_GONE_S = 3.0
 """A job is over once its processes have been gone this long: process lists may miss a beat."""
-GAP_INTERVALS = 3.0
 FAULT_SAMPLES, FAULT_UTIL, FAULT_POWER = 3, 50.0, 0.25
 """A counter is broken when it reads 0 so often while util and power (share of the limit [judged]) say otherwise."""
 NO_TENSOR, SOME_FP32, SOME_FP64, MANY_SM = 1.0, 20.0, 1.0, 50.0
@@ -124,13 +123,13 @@ class GpuTrack:
         """Why SM activity does not count now; keeps two sources apart and notices a broken counter."""
         source = gpu.sm_source
         if source != self._sm_source:
-            if self._sm_source in MEASURED_SOURCES:
+            if self._sm_source in MEASURED:
                 self.window.forget(col.SM, col.OCC, col.TENSOR, col.FP32, col.FP64, col.DRAM)
             self._sm_source = source
             self._zeros = 0
         if gpu.static.mig_enabled and (gpu.static.mig_parent is None or util is not None):
             return "MIG: whole-GPU SM activity says nothing about an instance"
-        if source not in MEASURED_SOURCES:
+        if source not in MEASURED:
             return gpu.sm_reason or "no SM counter"
         if lacks_sm(gpu) and self.window.mean(col.SM) is None:
             return gpu.sm_reason

@@ -11,9 +11,8 @@ from collections import deque
 from types import MappingProxyType
 
 from gputop.diagnosis.types import NOT_WORK, STATES, State, Waste
+from gputop.model.snapshot import GAP_INTERVALS
 
-MOST_INTERVALS = 2.5
-"""A sample stands for the time since the one before it, unless more than this many intervals lie between them."""
 RECENT_S = 600.0
 SPLIT: frozenset[State] = frozenset(("starved", "idle_allocated", "idle"))
 
@@ -89,4 +88,4 @@ def measured_span(since_last_s: float, interval_s: float) -> float:
     """The time that a sample stands for: never the whole of a gap."""
     if since_last_s <= 0.0:
         return 0.0
-    return since_last_s if since_last_s <= MOST_INTERVALS * interval_s else interval_s
+    return since_last_s if since_last_s <= GAP_INTERVALS * interval_s else interval_s

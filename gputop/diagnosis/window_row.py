@@ -6,12 +6,12 @@ from gputop.diagnosis import window as col
 from gputop.diagnosis.host import HostTick
 from gputop.diagnosis.window import scaled
 from gputop.model.snapshot import GpuSample, HostSample, ProcessSample
+from gputop.model.throttle import POWER_BRAKE, POWER_CAP, THERMAL
 
 LOUD_UTIL = 5.0
 """p95 of util below this is the idle family; a sample at or above it is loud."""
 PCIE_LANE_BYTES = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.97e9, 5: 3.94e9, 6: 7.56e9}
 PCIE_USABLE = 0.8
-THERMAL_BITS, BRAKE_BITS, CAP_BITS = 0x60, 0x80, 0x04
 MOST_SHARE = 100.0
 """A hundred times its limit is no share of it: the limit is wrong."""
 SWAP_PSI = 10.0
@@ -40,8 +40,8 @@ def row_of(
         _scaled_share(gpu.pcie_rx_bytes_per_s, capacity), _scaled_share(gpu.pcie_tx_bytes_per_s, capacity),
         _scaled_share(nvlink, peak), _scaled_share(gpu.power_w, gpu.power_limit_w),
         _scaled_share(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz),
-        one if util is not None and util >= LOUD_UTIL else None, one if reasons & THERMAL_BITS else None,
-        one if reasons & BRAKE_BITS else None, one if reasons & CAP_BITS else None,
+        one if util is not None and util >= LOUD_UTIL else None, one if reasons & THERMAL else None,
+        one if reasons & POWER_BRAKE else None, one if reasons & POWER_CAP else None,
     )  # fmt: skip
     return gpu_side + (_NO_HOST if tick is None else _host_side(tick))
 

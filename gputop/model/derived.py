@@ -7,12 +7,10 @@ from typing import Literal
 from msgspec import Struct
 
 from gputop.model.snapshot import GpuSample
+from gputop.model.throttle import HARDWARE_SLOWDOWN, POWER_BRAKE, POWER_CAP, THERMAL
 
 DRAM_PRACTICAL_PEAK = 0.8
 """About 80 % of the theoretical DRAM bandwidth is the most that kernels reach (NVIDIA's DCGM documentation)."""
-
-_HEAT, _BRAKE, _HARDWARE, _CAP = 0x60, 0x80, 0x08, 0x04
-"""Bits of ``metrics.THROTTLE_REASONS``."""
 
 
 class Work(Struct, frozen=True):
@@ -67,9 +65,9 @@ def slowed(gpu: GpuSample) -> dict[str, float | None]:
     if mask is None:
         return {"slowed_heat_pct": None, "slowed_brake_pct": None, "slowed_cap_pct": None}
     # The driver sets the hardware bit together with the one that says why.
-    brake = mask & _BRAKE or (mask & _HARDWARE and not mask & _HEAT)
+    brake = mask & POWER_BRAKE or (mask & HARDWARE_SLOWDOWN and not mask & THERMAL)
     return {
-        "slowed_heat_pct": 100.0 if mask & _HEAT else 0.0,
+        "slowed_heat_pct": 100.0 if mask & THERMAL else 0.0,
         "slowed_brake_pct": 100.0 if brake else 0.0,
-        "slowed_cap_pct": 100.0 if mask & _CAP else 0.0,
+        "slowed_cap_pct": 100.0 if mask & POWER_CAP else 0.0,
     }

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from math import ceil, floor, isnan, nan
 
+from gputop.model.snapshot import GAP_INTERVALS
+
 FULL_RATE_S = 600.0
 MINUTE_S = 60.0
 MINUTES_KEPT = 24 * 60
@@ -19,8 +21,6 @@ MOST_CHARTS, BUSY_CHARTS, UNUSED_S = 256, 64, 30.0
 LEAST_COLUMNS = 64
 MOST_BREAKS = 64
 """Breaks remembered for each key; a source that comes and goes more often than that has other troubles."""
-GAP_INTERVALS = 2.5
-"""A sample stands for the time since the one before it, unless more than this many intervals lie between them."""
 
 
 class _Ring:

@@ -8,6 +8,7 @@ measures or draws.
 from __future__ import annotations
 
 from gputop.model.metric import Metric, count, fact, gauge, pct, table
+from gputop.model.sm import SM_SOURCES
 
 GPU_STATIC = table(
     fact("index", "id", "GPU", "NVML index of the GPU", "nvmlDeviceGetIndex"),
@@ -243,7 +244,7 @@ GPU_METRICS = table(
 )
 
 SM_PROVENANCE = table(
-    fact("sm_source", "text", "SM SOURCE", "where SM activity comes from: gpm, dcgm-exporter, dcgmi, bound, none"),
+    fact("sm_source", "text", "SM SOURCE", f"where SM activity comes from: {', '.join(SM_SOURCES)}"),
     fact("sm_window_s", "s", "SM WINDOW", "time over which SM activity is the mean"),
     fact("sm_age_s", "s", "SM AGE", "age of the SM activity value"),
     fact("sm_low_pct", "pct", "SM LOW", "lower bound of SM activity where it is not measured"),
@@ -321,21 +322,3 @@ PROCESS_STATIC = table(
     fact("loader", "text", "LOADER", "kind of dataloader worker"),
     fact("why", "text", "WHY", "the rule by which the role was given"),
 )
-
-THROTTLE_REASONS: dict[int, str] = {
-    0x1: "idle",
-    0x2: "application clocks",
-    0x4: "power cap",
-    0x8: "hardware slowdown",
-    0x10: "sync boost",
-    0x20: "software thermal",
-    0x40: "hardware thermal",
-    0x80: "power brake",
-    0x100: "display clocks",
-}
-"""NVML's nvmlClocksEventReason* bits in words."""
-
-
-def throttle_words(mask: int) -> list[str]:
-    """The reasons set in a mask that really slow a GPU down: idle and chosen application clocks are not throttling."""
-    return [word for bit, word in THROTTLE_REASONS.items() if mask & bit and bit not in (0x1, 0x2, 0x100)]

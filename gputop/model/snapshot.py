@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, get_args
 
 from msgspec import Struct
 
+from gputop.model.sm import SmSource
+
 Role = Literal["gpu", "loader", "helper", "orphan"]
-SmSource = Literal["gpm", "dcgm-exporter", "dcgmi", "bound", "none"]
 EventKind = Literal["mark", "verdict", "gap", "gpu_lost", "ecc", "xid", "throttle"]
+ROLES: frozenset[str] = frozenset(get_args(Role))
+EVENT_KINDS: frozenset[str] = frozenset(get_args(EventKind))
+
+GAP_INTERVALS = 3.0
+"""A sample stands for the time since the one before it, unless more than so many intervals lie between (a gap)."""
 
 NOTHING_MISSING: Mapping[str, str] = MappingProxyType({})
 NOTHING_LATE: Mapping[str, float] = MappingProxyType({})

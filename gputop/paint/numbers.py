@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from gputop.model.derived import gap_pct, work
-from gputop.model.metrics import throttle_words
+from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample
+from gputop.model.throttle import throttle_words
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Span
 from gputop.paint.text import NOT_MEASURED, gb_per_s, gib, pct, whole
-from gputop.paint.words import MEASURED
 
 Field = tuple[str, str]
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from gputop.model.metric import Metric
-from gputop.model.metrics import GPU_METRICS, throttle_words
+from gputop.model.metrics import GPU_METRICS
+from gputop.model.sm import MEASURED, SM_SOURCES
 from gputop.model.snapshot import GpuSample, Snapshot
+from gputop.model.throttle import throttle_words
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row
 from gputop.paint.text import NOT_MEASURED, fit, gib, pct, rate, sanitise, shorten, whole
-from gputop.paint.words import MEASURED
 
 ACTIVITY = frozenset(
     key
@@ -90,7 +91,7 @@ def _source(key: str, metric: Metric, gpu: GpuSample) -> str:
     origin = metric.origin or ""
     if key not in ACTIVITY:
         return origin
-    if gpu.sm_source in ("dcgm-exporter", "dcgmi"):
+    if SM_SOURCES[gpu.sm_source].dcgm:
         origin = f"{gpu.sm_source}: {metric.dcgm or ''}"
     window = "" if gpu.sm_window_s is None else f", mean of {gpu.sm_window_s:.1f} s"
     return origin + window

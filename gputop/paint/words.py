@@ -8,12 +8,10 @@ from functools import lru_cache
 
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.derived import lacks_sm
+from gputop.model.sm import MEASURED, SM_SOURCES, SmSource
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.text import sanitise
-
-MEASURED = ("gpm", "dcgm-exporter", "dcgmi")
-SOURCE_WORDS = {"gpm": "GPM", "dcgm-exporter": "DCGM", "dcgmi": "dcgmi", "bound": "bound", "none": "none"}
 
 
 @lru_cache(maxsize=64)
@@ -56,7 +54,7 @@ def sm_provenance(gpus: Sequence[GpuSample]) -> tuple[str, str]:
     live = [gpu for gpu in gpus if gpu.lost_reason is None]
     measured = [gpu for gpu in live if gpu.sm_source in MEASURED and not lacks_sm(gpu)]
     if not measured:
-        partly = next((SOURCE_WORDS[gpu.sm_source] for gpu in live if lacks_sm(gpu)), None)
+        partly = next((SM_SOURCES[gpu.sm_source].label for gpu in live if lacks_sm(gpu)), None)
         return "SM not measured" if partly is None else f"SM not measured · {partly} lacks SM_ACTIVE", "level.yellow"
     names = " + ".join(_source_words(source, measured) for source in dict.fromkeys(gpu.sm_source for gpu in measured))
     if len(measured) == len(live):
@@ -64,10 +62,10 @@ def sm_provenance(gpus: Sequence[GpuSample]) -> tuple[str, str]:
     return f"SM measured · {names} on {len(measured)} of {len(live)}", "level.yellow"
 
 
-def _source_words(source: str, gpus: Sequence[GpuSample]) -> str:
-    """A source's name, and of an exporter, which is slow, over what time its values are means and how old they are."""
-    words = SOURCE_WORDS[source]
-    if source != "dcgm-exporter":
+def _source_words(source: SmSource, gpus: Sequence[GpuSample]) -> str:
+    """A source's name, and of a slow one also over what time its values are means and how old they are."""
+    words = SM_SOURCES[source].label
+    if not SM_SOURCES[source].slow:
         return words
     windows = [gpu.sm_window_s for gpu in gpus if gpu.sm_source == source and gpu.sm_window_s is not None]
     ages = [gpu.sm_age_s for gpu in gpus if gpu.sm_source == source and gpu.sm_age_s is not None]

@@ -10,8 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, cast
 
+from gputop.model.sm import SM_SOURCES
 from gputop.model.snapshot import (
+    EVENT_KINDS,
+    GAP_INTERVALS,
     NOTHING_MISSING,
+    ROLES,
     Event,
     GpuSample,
     GpuStatic,
@@ -23,8 +27,6 @@ from gputop.model.snapshot import (
 )
 from gputop.recording.checks import Damage, Layout, Table, checked, facts_of, layout_of, number, parse_line, words_of
 from gputop.recording.format import (
-    EVENT_KINDS,
-    GAP_INTERVALS,
     GPU_COLUMNS,
     GPU_FACTS,
     HOST_COLUMNS,
@@ -32,8 +34,6 @@ from gputop.recording.format import (
     MOST_PROCESSES,
     PROCESS_COLUMNS,
     PROCESS_FACTS,
-    ROLES,
-    SM_SOURCES,
     VERSION,
     RecordingError,
     clean_text,

@@ -22,11 +22,7 @@ MOST_LINE_BYTES = 2 << 20
 MOST_TEXT = 4096
 MOST_GPUS = 256
 MOST_PROCESSES = 4096
-GAP_INTERVALS = 3.0
 SUFFIXES = (".jsonl.gz", ".jsonl")
-EVENT_KINDS = frozenset({"mark", "verdict", "gap", "gpu_lost", "ecc", "xid", "throttle"})
-ROLES = frozenset({"gpu", "loader", "helper", "orphan"})
-SM_SOURCES = frozenset({"gpm", "dcgm-exporter", "dcgmi", "bound", "none"})
 
 Rounding = Literal["digits", "whole", "fine"]
 Check = Literal["number", "whole", "flag", "text"]

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from gputop.diagnosis.types import STATES, GpuDiagnosis, State
 from gputop.model.derived import lacks_sm, work
+from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample
 from gputop.report.rhythm import Rhythm, rhythm_s
 
@@ -83,7 +84,7 @@ class GpuAccount:
     def add(self, gpu: GpuSample, diagnosis: GpuDiagnosis, t: float, seconds: float) -> None:
         self.util.add(gpu.util_pct, seconds)
         self.rhythm.add(t, gpu.util_pct)
-        measured = gpu.sm_source in ("gpm", "dcgm-exporter", "dcgmi") and gpu.sm_active_pct is not None
+        measured = gpu.sm_source in MEASURED and gpu.sm_active_pct is not None
         if measured:
             self.sm.add(gpu.sm_active_pct, seconds)
             self.util_where_sm.add(gpu.util_pct, seconds)

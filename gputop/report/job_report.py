@@ -11,8 +11,7 @@ from typing import Literal
 from msgspec import Struct
 
 from gputop.diagnosis.types import NOT_WORK, STATES, GpuDiagnosis, Level, State
-from gputop.model.history import GAP_INTERVALS
-from gputop.model.snapshot import Event, Snapshot
+from gputop.model.snapshot import GAP_INTERVALS, Event, Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.recording.index import Recording
 from gputop.report.gpu_account import GpuAccount, GpuReport

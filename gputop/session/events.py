@@ -6,11 +6,11 @@ They are places in a recording to jump to, never truth: a replay concludes them 
 from __future__ import annotations
 
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.model.metrics import throttle_words
 from gputop.model.snapshot import Event, EventKind, GpuSample
+from gputop.model.throttle import POWER_BRAKE, THERMAL, throttle_words
 from gputop.monitor import MOST_GPUS, Frame, SmSources
 
-_SLOWED = 0x20 | 0x40 | 0x80
+_SLOWED = THERMAL | POWER_BRAKE
 """Thermal slowdown and power brake; a power cap is how a busy GPU normally runs."""
 
 

@@ -16,13 +16,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.snapshot import Event, GpuSample, ProcessSample, Snapshot
+from gputop.model.source import MarkedSource, SourceError, UsageError
 from gputop.monitor import Monitor
 from gputop.recording.format import RecordingError
 from gputop.recording.recorder import Recorder
 from gputop.report.job_report import JobReport, ReportBuilder
 from gputop.session.foreground import NOT_EXECUTABLE, NOT_FOUND, ForegroundJob
-from gputop.session.session import MarkedSource, Session
-from gputop.sources.base import SourceError, UsageError
+from gputop.session.session import Session
 
 _HELD_FRAMES = 100
 """Frames kept until the job first uses a GPU, so that its start-up on that GPU is in the recording."""

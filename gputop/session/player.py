@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 from gputop.diagnosis.engine import Diagnoser
 from gputop.model.snapshot import Event, Snapshot
+from gputop.model.source import PlayedSource
 from gputop.monitor import Frame, Monitor
 from gputop.paint.replay_bar import Change, Replay
 from gputop.recording.moments import moment
@@ -23,39 +23,11 @@ WHOLE_S = 660.0
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0)
 
 
-class Playable(Protocol):
-    """What the player needs of a played source; times are Unix seconds."""
-
-    interval_s: float
-    begin: float
-    end: float
-
-    @property
-    def position(self) -> float: ...
-    @property
-    def playing(self) -> bool: ...
-    @property
-    def speed(self) -> float: ...
-    @property
-    def events(self) -> tuple[Event, ...]: ...
-    @property
-    def events_complete(self) -> bool: ...
-    def start(self, notify: Callable[[], None]) -> None: ...
-    def poll(self) -> Snapshot | None: ...
-    def play(self) -> None: ...
-    def pause(self) -> None: ...
-    def set_speed(self, speed: float) -> None: ...
-    def seek(self, t: float) -> None: ...
-    def step(self, frames: int) -> bool: ...
-    def snapshots_between(self, begin: float, end: float) -> Iterator[Snapshot]: ...
-    def close(self) -> None: ...
-
-
 class Player:
     """Drives one played source and keeps the monitor that belongs to its position."""
 
     def __init__(
-        self, source: Playable, *, own_past: bool = False, clock: Callable[[], float] = time.perf_counter
+        self, source: PlayedSource, *, own_past: bool = False, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         self.source = source
         self.frame: Frame | None = None

@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from gputop.model.source import MarkedSource
 from gputop.monitor import Monitor
 from gputop.recording.recorder import Recorder
-from gputop.session.session import MarkedSource, Session
+from gputop.session.session import Session
 
 _LOOK_S = 1.0
 """How often a stop and the end of the time are looked for while no frame comes."""

@@ -6,8 +6,7 @@ that the first frame does not wait for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from gputop.model.snapshot import Event, Snapshot
 from gputop.monitor import Frame, Monitor
@@ -16,17 +15,6 @@ if TYPE_CHECKING:
     from gputop.recording.memory import Memory, Past
     from gputop.recording.recorder import Recorder
     from gputop.session.events import FrameEvents
-
-
-class MarkedSource(Protocol):
-    """A started and closed source whose snapshots carry the marks of a job, see ``sources.marked``."""
-
-    interval_s: float
-    late: tuple[Event, ...]
-
-    def start(self, notify: Callable[[], None]) -> None: ...
-    def poll(self) -> Snapshot | None: ...
-    def close(self) -> None: ...
 
 
 class Session:

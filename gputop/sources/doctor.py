@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from gputop.model.metrics import GPU_METRICS
+from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, Snapshot
+from gputop.model.source import SourceError
 from gputop.sources.activity.dcgm_exporter import FIX as EXPORTER_FIX
 from gputop.sources.activity.dcgm_exporter import Exporter, entity_of
 from gputop.sources.activity.ladder import Activity, RungFailed
-from gputop.sources.base import SourceError
 from gputop.sources.local import LocalSource
 from gputop.sources.nvml.device import SPLIT
 
@@ -112,7 +113,8 @@ def _rung(name: str, ok: bool, reason: str, fix: str | None = None) -> dict[str,
 def _gpm(gpu: GpuSample) -> dict[str, Any]:
     if gpu.sm_source == "gpm" and gpu.sm_active_pct is not None:
         return _rung("gpm", True, f"measured over {gpu.sm_window_s or 0.0:.2f} s")
-    in_use = None if gpu.sm_source in ("gpm", "bound", "none") else "it gave nothing, so another source is in use"
+    other = gpu.sm_source != "gpm" and gpu.sm_source in MEASURED
+    in_use = "it gave nothing, so another source is in use" if other else None
     why = gpu.lost_reason or in_use or gpu.sm_reason or "another source is in use"
     if _split(gpu):
         fix = EACH_FIX

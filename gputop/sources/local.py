@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from gputop.model.snapshot import NOTHING_LATE, GpuStatic, HostSample, Machine, ProcessSample, Snapshot
+from gputop.model.source import SourceError, UsageError
 from gputop.sources.activity.dcgm_exporter import DcgmExporter, Exporter, entity_of
 from gputop.sources.activity.ladder import Rung
-from gputop.sources.base import SourceError, UsageError
 from gputop.sources.host import HostCollector
 from gputop.sources.nvml.inventory import kernel_gpus
 from gputop.sources.nvml.session import LOOK_S, NvmlSession, Reading

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from gputop.model.snapshot import Event, Snapshot
-from gputop.sources.base import Source
+from gputop.model.source import Source
 
 if TYPE_CHECKING:
     from gputop.sources.marks import MarkListener

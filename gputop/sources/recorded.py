@@ -10,8 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from gputop.model.snapshot import Event, GpuStatic, Snapshot
-from gputop.recording.format import GAP_INTERVALS, RecordingError
+from gputop.model.snapshot import GAP_INTERVALS, Event, GpuStatic, Snapshot
+from gputop.recording.format import RecordingError
 from gputop.recording.index import Recording
 from gputop.recording.memory import Past
 

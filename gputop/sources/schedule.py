@@ -10,7 +10,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Generic, TypeVar
 
-from gputop.sources.base import SourceError, UsageError
+from gputop.model.source import SourceError, UsageError
 from gputop.sources.nvml.session import NvmlSession, Reading
 from gputop.sources.reader_thread import ReaderThread
 

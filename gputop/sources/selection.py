@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gputop.model.snapshot import GpuStatic
-from gputop.sources.base import UsageError
+from gputop.model.source import UsageError
 
 
 def choose(gpus: Sequence[GpuStatic], spec: str | None, cuda_visible: str | None) -> tuple[int, ...]:

@@ -16,7 +16,8 @@ from textual.message import Message
 
 from gputop.config import Reload
 from gputop.model.inspection import ProcessAccess
-from gputop.monitor import Frame, Monitor, Polled
+from gputop.model.source import PlayedSource, Source
+from gputop.monitor import Frame, Monitor
 from gputop.output.ansi_diff import Differ
 from gputop.paint.main_screen import Painter
 from gputop.paint.process_columns import COLUMNS, column_at
@@ -25,7 +26,7 @@ from gputop.paint.theme import THEMES, Theme
 from gputop.paint.view import View
 from gputop.recording.encode import rounded
 from gputop.recording.memory import Past
-from gputop.session.player import Playable, Player
+from gputop.session.player import Player
 from gputop.tui.commands import NO_KEYS, Commands
 from gputop.tui.terminal.driver import Outlet, guarded_driver
 from gputop.tui.terminal.guard import TerminalGuard
@@ -65,11 +66,11 @@ class GputopApp(Commands):
         view: View,
         theme: str,
         *,
-        source: Polled | None = None,
+        source: Source | None = None,
         monitor: Monitor | None = None,
         player: Player | None = None,
         first: Frame | None = None,
-        replay_past: Callable[[Past], Playable] | None = None,
+        replay_past: Callable[[Past], PlayedSource] | None = None,
         access: ProcessAccess | None = None,
         guard: TerminalGuard | None = None,
         bell: bool = False,

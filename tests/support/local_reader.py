@@ -18,8 +18,8 @@ from typing import Any
 from msgspec import Struct
 
 from gputop.model.snapshot import Snapshot
+from gputop.model.source import SourceError, UsageError
 from gputop.monitor import Monitor
-from gputop.sources.base import SourceError, UsageError
 from gputop.sources.doctor import examine
 from gputop.sources.local import LocalSource
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from gputop.model.metric import Metric
 from gputop.model.metrics import GPU_METRICS, HOST_METRICS, PROCESS_METRICS
+from gputop.model.sm import SmSource
 from gputop.model.snapshot import (
     Event,
     GpuSample,
@@ -19,7 +20,6 @@ from gputop.model.snapshot import (
     ProcessSample,
     ProcessStatic,
     Role,
-    SmSource,
     Snapshot,
 )
 

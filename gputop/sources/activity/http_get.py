@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from time import monotonic
 
-from gputop.sources.base import UsageError
+from gputop.model.source import UsageError
 from gputop.sources.nvml.errors import printable
 
 MOST_BYTES = 4 << 20

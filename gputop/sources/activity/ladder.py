@@ -13,7 +13,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from gputop.model.snapshot import SmSource
+from gputop.model.sm import SmSource
 
 BAD_TICKS = 3
 PROBE_AGAIN_S = 60.0

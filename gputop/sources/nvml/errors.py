@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pynvml
 
-from gputop.sources.base import SourceError
+from gputop.model.source import SourceError
 
 LOST_CODES = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
 """The whole GPU is gone, whichever call says so."""

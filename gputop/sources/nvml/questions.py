@@ -8,7 +8,7 @@ from typing import Any
 import pynvml
 from msgspec import Struct
 
-from gputop.sources.nvml.handle import Answers, Handle
+from gputop.sources.nvml.handle import NO_VALUE, Answers, Handle
 
 
 class Question(Struct, frozen=True):
@@ -39,7 +39,7 @@ def _as_is(value: Any) -> tuple[Any, ...]:
 
 
 def _thousandth(value: int) -> tuple[Any, ...]:
-    return (value / 1000 if value != 0xFFFFFFFF else value,)
+    return (value / 1000 if value != NO_VALUE else value,)
 
 
 def _memory(memory: Any) -> tuple[Any, ...]:

@@ -15,8 +15,8 @@ import pynvml
 from msgspec import Struct
 
 from gputop.model.snapshot import Event, GpuSample, GpuStatic
+from gputop.model.source import SourceError, UsageError
 from gputop.sources.activity.ladder import Rung
-from gputop.sources.base import SourceError, UsageError
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.nvml.device import Device, MoreRungs
 from gputop.sources.nvml.errors import DEMO, cannot_start, reason

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from gputop.model.throttle import POWER_CAP, SOFTWARE_THERMAL
 from gputop.sources.simulation import node
 from gputop.sources.simulation.life import Counter, Cpu, GpuLife, HostLife, Job, Load, NodeLife, Workers
 from gputop.sources.simulation.single import machine
-
-SOFTWARE_POWER_CAP = 0x4
-SOFTWARE_THERMAL = 0x20
 
 
 def thermal() -> NodeLife:
@@ -74,7 +72,7 @@ def power_capped() -> NodeLife:
         power_limit_w=350.0,
         temp_c=46,
         clock_share=0.62,
-        throttle=SOFTWARE_POWER_CAP,
+        throttle=POWER_CAP,
         throttle_share=0.97,
     )
     return machine(life)

@@ -11,6 +11,7 @@ from msgspec.structs import astuple
 
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.snapshot import GpuSample, GpuStatic
+from gputop.model.throttle import IDLE
 from gputop.sources.simulation.life import Chip, GpuLife, Load
 from gputop.sources.simulation.noise import busy_share, chance, drift, ripple
 
@@ -183,7 +184,7 @@ def sample_gpu(plan: GpuPlan, t: float, interval_s: float, started: float, share
         nvlink_tx_bytes_per_s=float(round(now.nvlink_tx * traffic * GB)) if has_nvlink else None,
         encoder_pct=0.0,
         decoder_pct=0.0,
-        throttle_reasons=life.throttle if throttled else 0x1 if now.util < 0.5 else 0,
+        throttle_reasons=life.throttle if throttled else IDLE if now.util < 0.5 else 0,
         ecc_uncorrected=UNCORRECTED_BEFORE + error if life.ecc_after_s is not None else 0,
         ecc_corrected=0,
         remap_pending=error,

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from gputop.model.snapshot import Role, SmSource
+from gputop.model.sm import SmSource
+from gputop.model.snapshot import Role
 
 
 class Chip(Struct, frozen=True):

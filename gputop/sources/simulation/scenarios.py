@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from gputop.sources.base import UsageError
+from gputop.model.source import UsageError
 from gputop.sources.simulation import failures, node, single
 from gputop.sources.simulation.life import NodeLife
 

@@ -10,12 +10,13 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from gputop.model.inspection import ProcessAccess
-from gputop.monitor import Monitor, Polled
+from gputop.model.source import PlayedSource, Source
+from gputop.monitor import Monitor
 from gputop.paint.theme import Theme
 from gputop.paint.view import View
 from gputop.recording.memory import Memory, Past
 from gputop.session.captures import Evidence
-from gputop.session.player import Playable, Player
+from gputop.session.player import Player
 from gputop.tui.keys.details import DetailsKeys
 
 SLICE_S = 0.01
@@ -29,10 +30,10 @@ class TimeKeys(DetailsKeys):
         self,
         theme: Theme,
         *,
-        source: Polled | None,
+        source: Source | None,
         monitor: Monitor | None,
         player: Player | None,
-        replay_past: Callable[[Past], Playable] | None,
+        replay_past: Callable[[Past], PlayedSource] | None,
         access: ProcessAccess | None,
         **options: object,
     ) -> None:

@@ -1,0 +1,67 @@
+"""What every source of snapshots offers, and the two ways in which it says that it cannot measure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from gputop.model.snapshot import Event, Snapshot
+
+
+class SourceError(Exception):
+    """The source cannot deliver anything. One line of text: what is wrong, how to fix it."""
+
+
+class UsageError(Exception):
+    """What the user asked for does not exist or is malformed. One line of text: what is wrong, how to fix it."""
+
+
+class Source(Protocol):
+    """A source is started once, polled for the latest snapshot, and closed once.
+
+    ``poll`` never blocks and never raises for what a machine can do to us: trouble is data inside the snapshot.
+    """
+
+    interval_s: float
+
+    def start(self, notify: Callable[[], None]) -> None:
+        """Begin to measure. ``notify`` is called, from any thread, whenever a new snapshot can be polled.
+
+        Raises SourceError when nothing can ever be measured, UsageError when a chosen GPU does not exist.
+        """
+
+    def poll(self) -> Snapshot | None:
+        """The newest snapshot that was not handed out yet, or None. Never blocks."""
+
+    def close(self) -> None:
+        """Stop and free everything. Bounded in time even while a driver call hangs."""
+
+
+class MarkedSource(Source, Protocol):
+    """A source whose snapshots carry the marks of a job. ``late`` came after the last one; known once it is closed."""
+
+    late: tuple[Event, ...]
+
+
+class PlayedSource(Source, Protocol):
+    """A source whose snapshots lie in the past and can be played; times are Unix seconds."""
+
+    begin: float
+    end: float
+
+    @property
+    def position(self) -> float: ...
+    @property
+    def playing(self) -> bool: ...
+    @property
+    def speed(self) -> float: ...
+    @property
+    def events(self) -> tuple[Event, ...]: ...
+    @property
+    def events_complete(self) -> bool: ...
+    def play(self) -> None: ...
+    def pause(self) -> None: ...
+    def set_speed(self, speed: float) -> None: ...
+    def seek(self, t: float) -> None: ...
+    def step(self, frames: int) -> bool: ...
+    def snapshots_between(self, begin: float, end: float) -> Iterator[Snapshot]: ...
