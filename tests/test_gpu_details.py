@@ -9,7 +9,7 @@ from textual.app import App, ComposeResult
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
-from gputop.paint.details import LABEL_WIDTH, DetailsPainted, DetailsView, changed, chart_width
+from gputop.paint.details import LABEL_WIDTH, DetailsPainted, DetailsView, after_key, chart_width
 from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs
 from gputop.paint.gpu_details import gpu_details
 from gputop.paint.line_chart import area, marks, round_top, with_cursor
@@ -88,7 +88,7 @@ def test_the_cursor_reads_the_values_of_its_column() -> None:
     painted = _painted(frame, 84, 30, state=state)
     assert painted.axis.columns == 59
     for _ in range(10):
-        state = changed(state, "left", painted)
+        state = after_key(state, "left", painted)
     text = plain_text(_painted(frame, 84, 30, state=state).rows)
     line = next(row for row in text.splitlines() if row.startswith("  at "))
     read = int(line.split("UTIL")[1].split()[0])
@@ -120,15 +120,15 @@ def test_a_cursor_stays_at_its_time_while_the_charts_move_on() -> None:
 def test_keys_scroll_zoom_and_stop_at_the_ends() -> None:
     painted = _painted(demo_frame(), 80, 24)
     state = DetailsView(View())
-    assert changed(state, "up", painted).first == 0
-    assert changed(state, "page_down", painted).first == painted.room
-    assert changed(DetailsView(View(), 10**6), "down", painted).first == painted.most_first
-    assert changed(state, "longer", painted).view.span_s == 300.0
-    assert changed(DetailsView(View(span_s=86400.0)), "longer", painted).view.span_s == 86400.0
-    oldest = changed(state, "oldest", painted)
+    assert after_key(state, "up", painted).first == 0
+    assert after_key(state, "page_down", painted).first == painted.room
+    assert after_key(DetailsView(View(), 10**6), "down", painted).first == painted.most_first
+    assert after_key(state, "longer", painted).view.span_s == 300.0
+    assert after_key(DetailsView(View(span_s=86400.0)), "longer", painted).view.span_s == 86400.0
+    oldest = after_key(state, "oldest", painted)
     assert oldest.cursor_t == painted.axis.middle(0)
-    assert changed(oldest, "newest", painted).cursor_t is None
-    assert changed(oldest, "far_right", painted).cursor_t == painted.axis.middle(10)
+    assert after_key(oldest, "newest", painted).cursor_t is None
+    assert after_key(oldest, "far_right", painted).cursor_t == painted.axis.middle(10)
 
 
 def test_axis_labels_are_true_and_never_overlap() -> None:

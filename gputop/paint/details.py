@@ -52,7 +52,7 @@ def chart_width(width: int) -> int:
     return max(LEAST_CHART, width - LABEL_WIDTH - 1 - AXIS_WIDTH)
 
 
-def changed(state: DetailsView, key_id: str, painted: DetailsPainted) -> DetailsView:
+def after_key(state: DetailsView, key_id: str, painted: DetailsPainted) -> DetailsView:
     """The state after a key. Pure: everything that a key does to a detail screen is here."""
     scrolls = {"up": -1, "down": 1, "page_up": -painted.room, "page_down": painted.room}
     if key_id in scrolls:

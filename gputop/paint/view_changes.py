@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -15,39 +16,28 @@ from gputop.paint.view import Layout, TreeMode, View, selected_gpu, zoomed
 TREES: tuple[TreeMode, ...] = ("auto", "all", "none")
 LAYOUTS: tuple[Layout, ...] = ("auto", "panes", "list")
 FAR = 10**6
+MOVES: Mapping[str, int] = MappingProxyType(
+    {"up": -1, "down": 1, "page_up": -1, "page_down": 1, "first": -FAR, "last": FAR}
+)
+"""Keys that go this far through the processes, or GPU by GPU while the focus is on GPUs."""
+PAGES = ("page_up", "page_down")
+"""Moves that are counted in pages."""
+OTHER_GPU: Mapping[str, int] = MappingProxyType({"previous_gpu": -1, "next_gpu": 1})
 
 
-def changed(view: View, key_id: str, frame: Frame, page: int, rows: Sequence[Shown]) -> View:
-    """The view after a key, by its id in ``gputop.paint.keys``.
+def after_key(view: View, key_id: str, frame: Frame, page: int, rows: Sequence[Shown]) -> View:
+    """The view after a key of ``VIEW_KEYS``, by its id in ``gputop.paint.keys``. Raises KeyError for any other.
 
     ``page`` is the height of the process table, ``rows`` are all of its rows.
     """
-    moves = {"up": -1, "down": 1, "page_up": -page, "page_down": page, "first": -FAR, "last": FAR}
-    if key_id in moves:
-        if view.focus == "gpus":
-            return other_gpu(view, frame, max(-1, min(1, moves[key_id])))
-        return _other_process(view, frame, moves[key_id], rows)
-    if key_id in ("previous_gpu", "next_gpu"):
-        return other_gpu(view, frame, -1 if key_id == "previous_gpu" else 1)
-    if key_id == "section":
-        return replace(view, focus="gpus" if view.focus == "processes" else "processes")
-    if key_id in ("longer", "shorter"):
-        return zoomed(view, 1 if key_id == "longer" else -1)
-    if key_id == "tree":
-        return replace(view, tree=TREES[(TREES.index(view.tree) + 1) % len(TREES)])
-    if key_id == "layout":
-        return replace(view, layout=LAYOUTS[(LAYOUTS.index(view.layout) + 1) % len(LAYOUTS)])
-    if key_id == "invert":
-        return replace(view, inverted=not view.inverted)
-    if key_id == "sort_next":
-        keys = view.columns
-        at = keys.index(view.sort) if view.sort in keys else -1
-        return replace(view, sort=keys[(at + 1) % len(keys)], inverted=False)
-    if key_id == "release":
-        if view.filter:
-            return replace(view, filter=NO_FILTER, message=None)
-        return replace(view, gpu=None, process=None, scroll=0, message=None)
-    return view
+    if key_id in CHOICES:
+        return CHOICES[key_id](view)
+    if key_id in OTHER_GPU:
+        return other_gpu(view, frame, OTHER_GPU[key_id])
+    step = MOVES[key_id] * (page if key_id in PAGES else 1)
+    if view.focus == "gpus":
+        return other_gpu(view, frame, max(-1, min(1, step)))
+    return _other_process(view, frame, step, rows)
 
 
 def other_gpu(view: View, frame: Frame, step: int) -> View:
@@ -65,3 +55,42 @@ def _other_process(view: View, frame: Frame, step: int, rows: Sequence[Shown]) -
     at = process_table.cursor(rows, frame, view)
     to = max(0, min(len(rows) - 1, at + step))
     return replace(view, process=process_table.key_of(rows[to].process))
+
+
+def _other_section(view: View) -> View:
+    return replace(view, focus="gpus" if view.focus == "processes" else "processes")
+
+
+def _other_tree(view: View) -> View:
+    return replace(view, tree=TREES[(TREES.index(view.tree) + 1) % len(TREES)])
+
+
+def _other_layout(view: View) -> View:
+    return replace(view, layout=LAYOUTS[(LAYOUTS.index(view.layout) + 1) % len(LAYOUTS)])
+
+
+def _next_sort(view: View) -> View:
+    keys = view.columns
+    at = keys.index(view.sort) if view.sort in keys else -1
+    return replace(view, sort=keys[(at + 1) % len(keys)], inverted=False)
+
+
+def _released(view: View) -> View:
+    if view.filter:
+        return replace(view, filter=NO_FILTER, message=None)
+    return replace(view, gpu=None, process=None, scroll=0, message=None)
+
+
+CHOICES: Mapping[str, Callable[[View], View]] = MappingProxyType({
+    "section": _other_section,
+    "longer": lambda view: zoomed(view, 1),
+    "shorter": lambda view: zoomed(view, -1),
+    "tree": _other_tree,
+    "layout": _other_layout,
+    "invert": lambda view: replace(view, inverted=not view.inverted),
+    "sort_next": _next_sort,
+    "release": _released,
+})  # fmt: skip
+"""Keys that change the view whatever is measured."""
+VIEW_KEYS = (*MOVES, *OTHER_GPU, *CHOICES)
+"""Every key that ``after_key`` knows."""

@@ -20,7 +20,7 @@ from gputop.paint.main_screen import Painter
 from gputop.paint.process_columns import SORTABLE, known
 from gputop.paint.rebinding import rebound
 from gputop.paint.theme import THEMES, Theme
-from gputop.paint.view_changes import changed
+from gputop.paint.view_changes import VIEW_KEYS, after_key
 from gputop.tui.keys.time import TimeKeys
 
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
@@ -101,9 +101,9 @@ class Commands(TimeKeys):
             self._play(self._player, key_id)
         elif (handler := getattr(self, f"_do_{key_id}", None)) is not None:
             handler()
-        elif self.frame is not None:
+        elif self.frame is not None and key_id in VIEW_KEYS:
             rows = self._painter.shown_rows(self.frame, self.view)
-            self._see(changed(self.view, key_id, self.frame, self._painter.process_room, rows))
+            self._see(after_key(self.view, key_id, self.frame, self._painter.process_room, rows))
 
     def action_command_palette(self) -> None:
         from gputop.tui.palette import Palette

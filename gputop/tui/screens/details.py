@@ -14,7 +14,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from gputop.monitor import Frame
-from gputop.paint.details import LABEL_WIDTH, DetailsPainted, DetailsView, changed
+from gputop.paint.details import LABEL_WIDTH, DetailsPainted, DetailsView, after_key
 from gputop.paint.theme import Theme
 from gputop.paint.view import View
 from gputop.tui.terminal.closing import ClosesOnce
@@ -92,10 +92,10 @@ class DetailsScreen(ClosesOnce[None]):
         self.dismiss()
 
     def action_change(self, key_id: str) -> None:
-        """What a key does; ids as in ``gputop.paint.details.changed``."""
+        """What a key does; ids as in ``gputop.paint.details.after_key``."""
         if self._painted is None:
             return
-        self.state = changed(self.state, key_id, self._painted)
+        self.state = after_key(self.state, key_id, self._painted)
         if self.state.view != self.view():
             self.see(self.state.view)
         self.paint()
