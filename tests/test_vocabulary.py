@@ -76,3 +76,9 @@ _NVML_NAMES = {
     0x80: "nvmlClocksThrottleReasonHwPowerBrakeSlowdown",
     0x100: "nvmlClocksEventReasonDisplayClockSetting",
 }
+
+
+def test_a_local_source_is_made_of_settings_in_one_place() -> None:
+    """Six commands wrote the same five arguments; ``doctor`` asks the same source with arguments of its own."""
+    makers = [str(path.relative_to(PACKAGE)) for path in FILES if "LocalSource(" in path.read_text()]
+    assert makers == ["sources/doctor.py", "sources/machine.py"]

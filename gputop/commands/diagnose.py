@@ -58,16 +58,10 @@ def _is_wrong(d: GpuDiagnosis) -> bool:
 
 def _live(duration_s: float, settings: Settings) -> Iterator[Snapshot]:
     """Snapshots of this machine for a while, with a progress line on stderr where that is a terminal."""
-    from gputop.sources.local import LocalSource
+    from gputop.sources.machine import open_local
 
     interval_s = max(0.25, min(settings.interval, duration_s / LEAST_SAMPLES))
-    source = LocalSource(
-        interval_s,
-        settings.gpus or None,
-        settings.visible,
-        settings.dcgm_url or None,
-        dcgmi=settings.dcgmi,
-    )
+    source = open_local(settings, interval_s)
     fresh = threading.Event()
     begun = time.monotonic()
     try:

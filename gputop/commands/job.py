@@ -12,7 +12,7 @@ from gputop.model.source import UsageError
 from gputop.output.private_file import write_private
 from gputop.output.report_text import report_as, report_text
 from gputop.session.job import run_job
-from gputop.sources.local import LocalSource
+from gputop.sources.machine import open_local
 from gputop.sources.marked import Marked
 from gputop.sources.procfs import parent_and_group
 
@@ -23,13 +23,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError("no command to run: gputop run [-o FILE] -- COMMAND …")
     if args.report is not None and Path(args.report).suffix not in (".md", ".json", ".txt"):
         raise UsageError(f"--report must name a .md, .json or .txt file, not {args.report!r}")
-    source = LocalSource(
-        settings.interval,
-        settings.gpus or None,
-        settings.visible,
-        settings.dcgm_url or None,
-        dcgmi=settings.dcgmi,
-    )
+    source = open_local(settings)
     result = run_job(
         command,
         Marked(source, at_once=True, job_began=time.time()),

@@ -32,15 +32,9 @@ FIRST_WAIT_S = 0.25
 def run(args: argparse.Namespace, settings: Settings) -> int:
     passing = filter_of(args)
     terminal = screen_terminal(settings)
-    from gputop.sources.local import LocalSource
+    from gputop.sources.machine import open_local
 
-    source = LocalSource(
-        settings.interval,
-        settings.gpus or None,
-        settings.visible,
-        settings.dcgm_url or None,
-        dcgmi=settings.dcgmi,
-    )
+    source = open_local(settings)
     # The driver is asked while the rest is imported.
     source.open()
     from gputop.sources.marked import Marked

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gputop.commands.filtering import filter_of
 from gputop.config import Settings
 from gputop.model.source import UsageError
-from gputop.sources.local import LocalSource
+from gputop.sources.machine import open_local
 
 if TYPE_CHECKING:
     from gputop.model.snapshot import Snapshot
@@ -22,13 +22,7 @@ LONGEST_WAIT_S = 3.0
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    source = LocalSource(
-        settings.interval,
-        settings.gpus or None,
-        settings.visible,
-        settings.dcgm_url or None,
-        dcgmi=settings.dcgmi,
-    )
+    source = open_local(settings)
     # SM activity takes two samples a quarter of a second apart: what the output needs is imported meanwhile.
     source.open()
     try:

@@ -10,7 +10,7 @@ from gputop.commands.amounts import seconds, size_bytes
 from gputop.config import Settings
 from gputop.output.messages import say
 from gputop.session.record import record
-from gputop.sources.local import LocalSource
+from gputop.sources.machine import open_local
 from gputop.sources.marked import Marked
 
 
@@ -18,13 +18,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
-    source = LocalSource(
-        settings.interval,
-        settings.gpus or None,
-        settings.visible,
-        settings.dcgm_url or None,
-        dcgmi=settings.dcgmi,
-    )
+    source = open_local(settings)
     done = record(
         Marked(source, at_once=True),
         args.output,

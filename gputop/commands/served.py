@@ -74,15 +74,9 @@ def _source(settings: Settings, name: str | None, scenario: str | None) -> tuple
         for snapshot in simulated.past(PAST_S):
             monitor.feed(snapshot)
         return simulated, monitor
-    from gputop.sources.local import LocalSource
+    from gputop.sources.machine import open_local
 
-    local = LocalSource(
-        settings.interval,
-        settings.gpus or None,
-        settings.visible,
-        settings.dcgm_url or None,
-        dcgmi=settings.dcgmi,
-    )
+    local = open_local(settings)
     local.open()
     return local, monitor
 

@@ -10,35 +10,18 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
-from gputop.model.snapshot import NOTHING_LATE, GpuStatic, HostSample, Machine, ProcessSample, Snapshot
-from gputop.model.source import SourceError, UsageError
-from gputop.sources.activity.dcgm_exporter import DcgmExporter, Exporter, entity_of
-from gputop.sources.activity.ladder import Rung
-from gputop.sources.host import HostCollector
-from gputop.sources.nvml.inventory import kernel_gpus
-from gputop.sources.nvml.session import LOOK_S, NvmlSession, Reading
+from gputop.model.snapshot import NOTHING_LATE, HostSample, Machine, Snapshot
+from gputop.sources.machine_reader import MachineReader
+from gputop.sources.nvml.session import LOOK_S, Reading
 from gputop.sources.own_cost import OwnCostMeter
-from gputop.sources.processes.collector import ProcessCollector
-from gputop.sources.schedule import HUNG_S, PAIR_S, Schedule
-
-if TYPE_CHECKING:
-    from gputop.sources.activity.dcgmi import Dmon
+from gputop.sources.schedule import HUNG_S, Schedule
 
 START_WAIT_S = 1.0
 """How long ``start`` waits for NVML: normally milliseconds, seconds when the driver first has to wake the GPUs."""
 HUNG_ONCE_S = 0.8
 """When a driver call counts as hung for a command that has two seconds in all."""
 CLOSE_S = 0.2
-
-
-class _HostReading(Struct, frozen=True):
-    host: HostSample
-    processes: tuple[ProcessSample, ...]
-    notices: tuple[str, ...]
 
 
 class LocalSource:
@@ -60,38 +43,28 @@ class LocalSource:
         """``gpus`` is the value of --gpus; ``visible`` honours CUDA_VISIBLE_DEVICES; ``clock`` gives Unix time.
 
         ``dcgm_url`` is where a dcgm-exporter answers; None takes GPUTOP_DCGM_URL, or looks once at the usual place.
-        After ``hung_s`` a driver call counts as hung. ``dcgmi`` allows to run ``dcgmi dmon`` where all else fails.
-        Every ``look_s`` seconds is looked which GPUs there are.
-        Raises UsageError for an address that is none.
+        After ``hung_s`` a driver call counts as hung. ``dcgmi`` lets gputop run ``dcgmi dmon`` where all else fails.
+        ``look_s`` is how often the list of GPUs is refreshed, in seconds. Raises UsageError for an invalid address.
         """
         self.interval_s = interval_s
         self._clock = clock
-        self._proc = proc
-        self._exporter = Exporter(dcgm_url or environ.get("GPUTOP_DCGM_URL") or None)
-        self._dmon: Dmon | None = None
-        if dcgmi:
-            from gputop.sources.activity.dcgmi import Dmon
-
-            self._dmon = Dmon(interval_s)
-        cuda_visible = environ.get("CUDA_VISIBLE_DEVICES") if visible else None
-        self._session = NvmlSession(interval_s, gpus, cuda_visible, self._more_rungs, lambda: kernel_gpus(proc), look_s)
-        self._schedule: Schedule[_HostReading] = Schedule(
+        self._fresh = threading.Event()
+        self._reader = MachineReader(
             interval_s,
-            self._session,
-            self._read_nvml,
-            self._after_nvml,
-            self._read_proc,
-            self._publish,
-            self._close_proc,
+            gpus,
+            environ.get("CUDA_VISIBLE_DEVICES") if visible else None,
+            dcgm_url or environ.get("GPUTOP_DCGM_URL") or None,
+            proc,
+            clock,
+            self._fresh.set,
+            dcgmi=dcgmi,
+            look_s=look_s,
         )
+        self._schedule = Schedule(interval_s, self._reader, self._publish)
         self._schedule.hung_s = hung_s
-        self._collectors: tuple[HostCollector, ProcessCollector] | None = None
-        self._host, self._host_at = HostSample(), float("-inf")
         self._own = OwnCostMeter()
         self._hostname, self._boot_id = os.uname().nodename, _boot_id(proc)
         self._notify: Callable[[], None] | None = None
-        self._failure: SourceError | UsageError | None = None
-        self._looked, self._fresh = threading.Event(), threading.Event()
         self._lock = threading.Lock()
         self._slot: Snapshot | None = None
         self._published = 0
@@ -109,7 +82,7 @@ class LocalSource:
         """As ``Source.start``. When the driver does not answer within a second, snapshots begin without its GPUs."""
         self._notify = notify
         self.open()
-        self._looked.wait(START_WAIT_S)
+        self._reader.looked.wait(START_WAIT_S)
         self._raise_failure()
         if self._published:
             notify()
@@ -128,7 +101,7 @@ class LocalSource:
         deadline = time.monotonic() + timeout_s
         self._schedule.hung_s = min(self._schedule.hung_s, HUNG_ONCE_S)
         self.open()
-        while (self._published < 2 or self._a_rung_begins()) and (left := deadline - time.monotonic()) > 0.0:
+        while (self._published < 2 or self._awaits_activity()) and (left := deadline - time.monotonic()) > 0.0:
             self._fresh.wait(left)
             self._fresh.clear()
             self._raise_failure()
@@ -138,72 +111,24 @@ class LocalSource:
         """Stop everything and shut NVML down; threads that hang are left behind after 0.2 s."""
         if self._opened:
             self._opened = False
-            self._exporter.stop()
-            if self._dmon is not None:
-                self._dmon.stop()
+            self._reader.stop()
             self._schedule.stop(CLOSE_S)
 
-    def _more_rungs(self, gpu: GpuStatic) -> list[Rung]:
-        """What may measure a GPU without GPM."""
-        entity = entity_of(gpu)
-        rungs: list[Rung] = [] if entity is None else [DcgmExporter(self._exporter, entity)]
-        if self._dmon is not None:
-            from gputop.sources.activity.dcgmi import Dcgmi
-
-            rungs.append(Dcgmi(self._dmon, gpu))
-        return rungs
-
-    def _a_rung_begins(self) -> bool:
-        """Whether a GPU waits for the first answer of an exporter, or for its first value of dcgmi."""
+    def _awaits_activity(self) -> bool:
         with self._lock:
             gpus = self._slot.gpus if self._slot is not None else ()
-        if self._exporter.kept_waiting:
-            return True
-        return any(gpu.sm_source == "dcgmi" and gpu.sm_active_pct is None for gpu in gpus)
+        return self._reader.awaits_activity(gpus)
 
     @property
     def nvml_version(self) -> str | None:
         """Version of the NVML library, once it is open."""
-        return self._session.nvml_version
+        return self._reader.session.nvml_version
 
     def _raise_failure(self) -> None:
-        if self._failure is not None:
+        failure = self._reader.failure
+        if failure is not None:
             self.close()
-            raise self._failure
-
-    def _read_nvml(self, ticket: int) -> Reading:
-        session = self._session
-        if not session.ready:
-            try:
-                session.look(ticket, self._clock())
-            except (SourceError, UsageError) as failure:
-                self._failure = failure
-                raise
-            finally:
-                self._looked.set()
-                self._fresh.set()
-            self._failure = None
-        return session.read(ticket, self._clock())
-
-    def _after_nvml(self, ticket: int) -> None:
-        self._session.ask_seldom(ticket, self._clock())
-
-    def _read_proc(self) -> _HostReading:
-        """Host and processes. The very first read comes before the GPUs are known: it is the base of the rates."""
-        if self._collectors is None:
-            self._collectors = HostCollector(self._proc), ProcessCollector(self._proc)
-        host, processes = self._collectors
-        # Not the clock of the snapshots: rates must not feel it when that one is set, or when the machine has slept.
-        now = time.monotonic()
-        if now - self._host_at >= PAIR_S / 2:
-            self._host, self._host_at = host.read(now), now
-        reading = self._schedule.reading
-        samples = processes.read(now, reading.processes if reading is not None else ())
-        return _HostReading(self._host, samples, tuple(processes.notices))
-
-    def _close_proc(self) -> None:
-        if self._collectors is not None:
-            self._collectors[1].close()
+            raise failure
 
     def _publish(self) -> None:
         snapshot = self._join()
@@ -216,7 +141,7 @@ class LocalSource:
 
     def _join(self) -> Snapshot:
         """The newest values of both threads as one snapshot. Times only ever rise, unless the clock is set back."""
-        reading, around = self._schedule.reading, self._schedule.proc
+        reading, around = self._schedule.reading, self._schedule.host
         new = reading is not None and reading is not self._last_reading
         t = reading.t if reading is not None and new and reading.t > self._last_t else self._clock()
         self._last_t, self._last_reading = t, reading
@@ -227,7 +152,7 @@ class LocalSource:
             notices += around.notices
         return Snapshot(
             t,
-            Machine(self._hostname, self._boot_id, self._session.driver),
+            Machine(self._hostname, self._boot_id, self._reader.session.driver),
             reading.gpus if reading is not None else (),
             around.processes if around is not None else (),
             around.host if around is not None else HostSample(),

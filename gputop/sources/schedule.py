@@ -8,10 +8,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from time import monotonic
-from typing import Generic, TypeVar
 
 from gputop.model.source import SourceError, UsageError
-from gputop.sources.nvml.session import NvmlSession, Reading
+from gputop.sources.machine_reader import HostReading, MachineReader
+from gputop.sources.nvml.session import Reading
 from gputop.sources.reader_thread import ReaderThread
 
 PAIR_S = 0.25
@@ -27,47 +27,34 @@ LOOK_AGAIN_S = 0.2
 FIRST_RETRY_S, LAST_RETRY_S = 5.0, 60.0
 """Back-off while the driver does not start."""
 
-P = TypeVar("P")
 
-
-class Schedule(Generic[P]):
-    """The NVML thread, the /proc thread and the thread that keeps their time.
+class Schedule:
+    """The thread that reads the GPUs, the one that reads the host, and the thread that keeps their time.
 
     ``publish`` is called on that last thread when a tick is complete, and once an interval while NVML is late.
     ``reading`` is the newest one of NVML, whichever thread it came from.
     """
 
-    def __init__(
-        self,
-        interval_s: float,
-        session: NvmlSession,
-        read_nvml: Callable[[int], Reading],
-        after_nvml: Callable[[int], None],
-        read_proc: Callable[[], P],
-        publish: Callable[[], None],
-        close_proc: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, interval_s: float, reader: MachineReader, publish: Callable[[], None]) -> None:
         self.hung_s = HUNG_S
         self.reading: Reading | None = None
         self._reading_at = monotonic()
         self._interval_s = interval_s
-        self._session = session
-        self._read_nvml = read_nvml
-        self._after_nvml = after_nvml
+        self._reader = reader
         self._publish = publish
         self._wake = threading.Event()
         self._stopping = False
-        self._nvml = self._nvml_thread(session.ticket)
+        self._nvml = self._nvml_thread(reader.session.ticket)
         self._nvml_reads = 0
-        self._proc: ReaderThread[P] = ReaderThread("proc", read_proc, self._wake.set, close_proc)
+        self._proc: ReaderThread[HostReading] = ReaderThread("proc", self._read_host, self._wake.set, reader.close_host)
         self._proc_asked_at: float | None = None
         self._proc_due = False
         self._retry_at, self._retry_s = 0.0, FIRST_RETRY_S
         self._thread = threading.Thread(target=self._run, name="gputop-schedule", daemon=True)
 
     @property
-    def proc(self) -> P | None:
-        """The newest value of the /proc thread."""
+    def host(self) -> HostReading | None:
+        """The newest reading of the host and its processes."""
         return self._proc.latest
 
     def start(self) -> None:
@@ -121,11 +108,14 @@ class Schedule(Generic[P]):
     def _nvml_thread(self, ticket: int) -> ReaderThread[Reading]:
         return ReaderThread(
             "nvml",
-            lambda: self._read_nvml(ticket),
+            lambda: self._reader.read_gpus(ticket),
             self._wake.set,
-            self._session.close,
-            lambda: self._after_nvml(ticket),
+            self._reader.session.close,
+            lambda: self._reader.ask_seldom(ticket),
         )
+
+    def _read_host(self) -> HostReading:
+        return self._reader.read_host(self.reading.processes if self.reading is not None else ())
 
     def _run(self) -> None:
         due = monotonic() + self._interval_s
@@ -184,7 +174,7 @@ class Schedule(Generic[P]):
         self._wake.set()
 
     def _set_hung_aside(self) -> None:
-        ticket = self._session.supersede(self.hung_s)
+        ticket = self._reader.session.supersede(self.hung_s)
         if ticket is not None:
             self._nvml = self._nvml_thread(ticket)
             self._nvml_reads = 0

@@ -1,0 +1,37 @@
+"""This machine as the user's settings want it watched: the one place where a local source is made of settings."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from gputop.sources.local import LocalSource
+
+
+class MachineSettings(Protocol):
+    """The settings that a local source depends on, see ``config.Settings``. An empty text is none."""
+
+    @property
+    def interval(self) -> float: ...
+    @property
+    def gpus(self) -> str: ...
+    @property
+    def visible(self) -> bool: ...
+    @property
+    def dcgm_url(self) -> str: ...
+    @property
+    def dcgmi(self) -> bool: ...
+
+
+def open_local(settings: MachineSettings, interval_s: float | None = None) -> LocalSource:
+    """The source of this machine; ``interval_s`` in place of the setting. No thread runs before its ``open`` or
+    ``start``.
+
+    Raises UsageError for an invalid address of an exporter.
+    """
+    return LocalSource(
+        settings.interval if interval_s is None else interval_s,
+        settings.gpus or None,
+        settings.visible,
+        settings.dcgm_url or None,
+        dcgmi=settings.dcgmi,
+    )

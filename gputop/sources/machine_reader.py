@@ -1,0 +1,126 @@
+"""What is read of this machine: the GPUs on one thread, the host and its processes on another. Keeps no time itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from threading import Event
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, ProcessSample
+from gputop.model.source import SourceError, UsageError
+from gputop.sources.activity.dcgm_exporter import DcgmExporter, Exporter, entity_of
+from gputop.sources.activity.ladder import Rung
+from gputop.sources.gpu_process import GpuProcess
+from gputop.sources.host import HostCollector
+from gputop.sources.nvml.inventory import kernel_gpus
+from gputop.sources.nvml.session import LOOK_S, NvmlSession, Reading
+from gputop.sources.processes.collector import ProcessCollector
+
+if TYPE_CHECKING:
+    from gputop.sources.activity.dcgmi import Dmon
+
+LEAST_HOST_S = 0.125
+"""The host is read no more often: over less time its rates are noise. Half the distance of the first two reads."""
+
+
+class HostReading(Struct, frozen=True):
+    """One pass over the host and its processes."""
+
+    host: HostSample
+    processes: tuple[ProcessSample, ...]
+    notices: tuple[str, ...]
+
+
+class MachineReader:
+    """Everything that may block, by thread. ``session`` may be superseded while a call on a GPU hangs.
+
+    ``failure`` says why the GPUs cannot be read at all, None while they can; ``told`` is called after each attempt to
+    find that out, and ``looked`` is set by the first one.
+    """
+
+    def __init__(
+        self,
+        interval_s: float,
+        gpus: str | None,
+        cuda_visible: str | None,
+        dcgm_url: str | None,
+        proc: str,
+        clock: Callable[[], float],
+        told: Callable[[], None],
+        *,
+        dcgmi: bool = False,
+        look_s: float = LOOK_S,
+    ) -> None:
+        self._proc, self._clock, self._told = proc, clock, told
+        self._exporter = Exporter(dcgm_url)
+        self._dmon: Dmon | None = None
+        if dcgmi:
+            from gputop.sources.activity.dcgmi import Dmon
+
+            self._dmon = Dmon(interval_s)
+        self.session = NvmlSession(interval_s, gpus, cuda_visible, self._more_rungs, lambda: kernel_gpus(proc), look_s)
+        self.failure: SourceError | UsageError | None = None
+        self.looked = Event()
+        self._collectors: tuple[HostCollector, ProcessCollector] | None = None
+        self._host, self._host_at = HostSample(), float("-inf")
+
+    def read_gpus(self, ticket: int) -> Reading:
+        """All chosen GPUs. Raises SourceError, UsageError, and Retired when another thread has taken over."""
+        session = self.session
+        if not session.ready:
+            try:
+                session.look(ticket, self._clock())
+            except (SourceError, UsageError) as failure:
+                self.failure = failure
+                raise
+            finally:
+                self.looked.set()
+                self._told()
+            self.failure = None
+        return session.read(ticket, self._clock())
+
+    def ask_seldom(self, ticket: int) -> None:
+        """Ask what no picture has to wait for, once a reading is handed over."""
+        self.session.ask_seldom(ticket, self._clock())
+
+    def read_host(self, gpu_processes: Sequence[GpuProcess]) -> HostReading:
+        """Host and processes. The very first read comes before the GPUs are known: it is the base of the rates."""
+        if self._collectors is None:
+            self._collectors = HostCollector(self._proc), ProcessCollector(self._proc)
+        host, processes = self._collectors
+        # Not the clock of the snapshots: rates must not feel it when that one is set, or when the machine has slept.
+        now = time.monotonic()
+        if now - self._host_at >= LEAST_HOST_S:
+            self._host, self._host_at = host.read(now), now
+        samples = processes.read(now, gpu_processes)
+        return HostReading(self._host, samples, tuple(processes.notices))
+
+    def close_host(self) -> None:
+        """Close the files kept open; on the thread that reads them."""
+        if self._collectors is not None:
+            self._collectors[1].close()
+
+    def stop(self) -> None:
+        """Let whatever else measures end: the exporter's thread, dcgmi. Returns at once."""
+        self._exporter.stop()
+        if self._dmon is not None:
+            self._dmon.stop()
+
+    def awaits_activity(self, gpus: Sequence[GpuSample]) -> bool:
+        """Whether a GPU waits for the first answer of an exporter, or for its first value of dcgmi."""
+        if self._exporter.kept_waiting:
+            return True
+        return any(gpu.sm_source == "dcgmi" and gpu.sm_active_pct is None for gpu in gpus)
+
+    def _more_rungs(self, gpu: GpuStatic) -> list[Rung]:
+        """What may measure a GPU without GPM."""
+        entity = entity_of(gpu)
+        rungs: list[Rung] = [] if entity is None else [DcgmExporter(self._exporter, entity)]
+        if self._dmon is not None:
+            from gputop.sources.activity.dcgmi import Dcgmi
+
+            rungs.append(Dcgmi(self._dmon, gpu))
+        return rungs
