@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from gputop.diagnosis import window as col
 from gputop.diagnosis.attribution import at_least, at_most
 from gputop.diagnosis.correlation import correlate
-from gputop.diagnosis.host import server_in
 from gputop.diagnosis.memory_trend import growth
 from gputop.diagnosis.rules import BADGES, BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
 from gputop.diagnosis.verdict import Chooser
 from gputop.diagnosis.window import Window, scaled
+from gputop.model.command_facts import server_in
 
 
 @given(busy=st.lists(st.booleans(), min_size=1, max_size=200), data=st.data())
@@ -120,7 +120,7 @@ def test_growth_is_the_median_slope() -> None:
     ],
 )
 def test_servers_by_their_command(command: str, server: str | None) -> None:
-    assert server_in(command) == server
+    assert server_in(command.split()) == server
 
 
 def test_a_winner_needs_eight_of_ten_and_the_shown_one_ten_seconds() -> None:

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.model.snapshot import ProcessStatic, Snapshot
-from tests.support.scenes import HOST, Watch, gpu, snap, steady, train, workers
+from tests.support.scenes import HOST, Watch, gpu, snap, steady, told, train, workers
 
 
 def verdict(util: float, *processes: Any, **changes: Any) -> str:
@@ -249,7 +249,7 @@ def test_a_helper_counts_as_a_loader_only_when_it_works() -> None:
 
 def test_compile_workers_are_no_loaders() -> None:
     command = "python -m torch/_inductor/compile_worker/__main__.py --workers=8"
-    compiling = [replace(w, role="helper", static=ProcessStatic(command=command)) for w in workers(4, 99.0)]
+    compiling = [told(replace(w, role="helper", static=ProcessStatic(command=command))) for w in workers(4, 99.0)]
     assert verdict(40.0, train(main=2.0), *compiling) == "starved_unattributed"
 
 

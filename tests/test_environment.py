@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gputop.model.inspection import Environment, Identity, SignalOutcome
-from gputop.paint.environment import MASK, environment_rows, is_secret, shown_value
+from gputop.model.secrets import MASK
+from gputop.paint.environment import environment_rows, is_secret, shown_value
 from gputop.paint.glyphs import COLOUR
 from gputop.paint.line import Row
 from gputop.paint.signal_list import Addressee, outcome_rows, outcome_words, question, signal_choices, signal_rows
@@ -37,7 +38,7 @@ def test_other_names_are_not(name: str) -> None:
 
 
 def test_a_password_inside_a_url_is_masked_in_place() -> None:
-    assert shown_value("PROXY", "http://me:pw@host:80/x", revealed=False) == f"http://{MASK}@host:80/x"
+    assert shown_value("PROXY", "http://me:pw@host:80/x", revealed=False) == f"http://me:{MASK}@host:80/x"
     assert shown_value("URL", "http://host:80/a@b", revealed=False) == "http://host:80/a@b"
 
 

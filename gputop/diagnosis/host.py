@@ -6,26 +6,16 @@ never attributed to anybody.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
+from gputop.model.command_facts import NOT_A_LOADER
 from gputop.model.snapshot import ProcessSample
 
 HELPER_SHARE = 0.3
 """A helper counts as a loader from this share of a core, or of disk wait, on [judged]."""
 HELPER_MEMORY_S = 15.0
-MOST_COMMANDS = 256
 
-SERVERS = re.compile(
-    r"^(?:vllm|sglang|tritonserver|text-generation|text-embeddings|ollama|llama-server|llama_cpp\.server|uvicorn|"
-    r"gunicorn|hypercorn|torchserve|torch-model-server|trtllm-serve|lmdeploy|bentoml|mlserver|fastchat|xinference|"
-    r"aphrodite|koboldcpp|local-ai|nvidia-nim)",
-    re.IGNORECASE,
-)
-"""Programs that serve requests: their GPU waits for demand, not for data."""
 NOT_COMPUTE = ("nvidia-cuda-mps",)
-NOT_LOADERS = ("torch/_inductor/compile_worker", "multiprocessing.resource_tracker")
-"""Descendants that never feed the GPU, however busy they are."""
 
 
 class HostTick:
@@ -156,7 +146,6 @@ class HostReader:
 
     def __init__(self) -> None:
         self._helpers: dict[int, tuple[float, float]] = {}
-        self._servers: dict[str, str | None] = {}
 
     def read(self, processes: Iterable[ProcessSample], interval_s: float) -> dict[int, HostTick]:
         """The host side by GPU index, for each GPU that some process uses."""
@@ -191,8 +180,7 @@ class HostReader:
         return ticks
 
     def _helper_loads(self, p: ProcessSample, interval_s: float, seen: dict[int, tuple[float, float]]) -> bool:
-        command = p.static.command
-        if command is not None and any(part in command for part in NOT_LOADERS):
+        if (p.static.why or "").startswith(NOT_A_LOADER):
             return False
         core, disk = self._helpers.get(p.pid, (0.0, 0.0))
         weight = min(1.0, interval_s / HELPER_MEMORY_S)
@@ -201,34 +189,6 @@ class HostReader:
         disk += weight * ((1.0 if p.state == "D" else 0.0) - disk)
         seen[p.pid] = (core, disk)
         return core >= HELPER_SHARE or disk >= HELPER_SHARE
-
-    def server(self, p: ProcessSample) -> str | None:
-        """The serving program that a process is, by its command line; None for anything else."""
-        command = p.static.command or p.static.name
-        if not command:
-            return None
-        if command not in self._servers:
-            if len(self._servers) >= MOST_COMMANDS:
-                self._servers.clear()
-            self._servers[command] = server_in(command)
-        return self._servers[command]
-
-
-def server_in(command: str) -> str | None:
-    """The serving program that a command line starts: the executable, a module after -m, or a script.
-
-    Later arguments do not count: ``train.py --data /home/vllm`` is no server.
-    """
-    words = command.split()[:8]
-    for place, word in enumerate(words):
-        name = word.rsplit("/", 1)[-1]
-        match = SERVERS.match(name)
-        if match:
-            return match.group().lower()
-        interpreter = place == 0 and name.lower().startswith(("python", "uv", "conda", "pixi", "poetry"))
-        if not interpreter and not word.startswith("-") and word != "run":
-            return None
-    return None
 
 
 def _gpus_of(p: ProcessSample, holders: dict[int, list[int]], parents: dict[int, int | None]) -> Iterable[int]:

@@ -52,10 +52,10 @@ def _job(tick: HostTick) -> str | None:
         return None
     if p.static.job:
         return f"job {p.static.job}"
-    if p.nccl is not False and p.static.command:
-        return f"command {p.static.user} {p.static.command}"
+    if p.nccl is not False and p.static.job_key:
+        return f"command {p.static.job_key}"
     if p.ppid is not None and p.ppid > 1:
-        return f"parent {p.ppid} {p.static.command}"
+        return f"parent {p.ppid} {p.static.job_key}"
     return f"pid {p.pid}"
 
 

@@ -237,7 +237,7 @@ class GpuTrack:
             age_s=None if p is None else p.age_s,
             name="process" if p is None else p.static.name or "process",
             pid=None if p is None else p.pid,
-            server=None if p is None else reader.server(p),
+            server=None if p is None else p.static.server,
             nccl=tick.nccl,
             graphics=p is not None and (p.type or "C") != "C",
             loader_kind=tick.kinds,

@@ -315,10 +315,12 @@ PROCESS_METRICS = table(
 
 PROCESS_STATIC = table(
     fact("user", "text", "USER", "owner"),
-    fact("command", "text", "COMMAND", "command line"),
+    fact("command", "text", "COMMAND", "command line, what looks like a secret masked"),
     fact("name", "text", "NAME", "executable's name"),
     fact("job", "text", "JOB", "batch job, from the cgroup path"),
     fact("container", "text", "CONTAINER", "container or pod, from the cgroup path"),
     fact("loader", "text", "LOADER", "kind of dataloader worker"),
     fact("why", "text", "WHY", "the rule by which the role was given"),
+    fact("server", "text", "SERVER", "the program that serves requests, by the command line"),
+    fact("job_key", "text", "JOB KEY", "the same for processes of one user and command line; salted, it tells neither"),
 )

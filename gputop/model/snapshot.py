@@ -116,7 +116,11 @@ class HostSample(Struct, frozen=True):
 
 
 class ProcessStatic(Struct, frozen=True):
-    """Facts of one process that do not change while it lives. Keys as in ``metrics.PROCESS_STATIC``."""
+    """Facts of one process that do not change while it lives. Keys as in ``metrics.PROCESS_STATIC``.
+
+    Secrets in ``command`` and ``name`` are masked by whoever makes this: the raw command line is in no snapshot.
+    ``server`` and ``job_key`` were drawn from it before.
+    """
 
     user: str | None = None
     command: str | None = None
@@ -125,6 +129,8 @@ class ProcessStatic(Struct, frozen=True):
     container: str | None = None
     loader: str | None = None
     why: str | None = None
+    server: str | None = None
+    job_key: str | None = None
 
 
 class ProcessSample(Struct, frozen=True):

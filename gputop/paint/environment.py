@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 
 from gputop.model.inspection import Environment
+from gputop.model.secrets import MASK, masked_text
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row
 from gputop.paint.text import fit, sanitise
 
-MASK = "********"
-"""Of one length for every value: the length of a password is part of it."""
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH|COOKIE|PRIVATE|DSN", re.IGNORECASE)
-_IN_URL = re.compile(r"(?<=://)[^/@\s]*:[^/@\s]*(?=@)")
 NAME_WIDTH = 32
 
 
@@ -22,10 +20,10 @@ def is_secret(name: str) -> bool:
 
 
 def shown_value(name: str, value: str, *, revealed: bool) -> str:
-    """A value as it may be shown: secrets masked whole, passwords inside URLs masked in place."""
+    """A value as it may be shown: secrets masked whole by their names, others where they look like one."""
     if revealed:
         return value
-    return MASK if is_secret(name) and value else _IN_URL.sub(MASK, value)
+    return MASK if is_secret(name) and value else masked_text(value)
 
 
 def environment_rows(

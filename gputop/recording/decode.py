@@ -7,9 +7,11 @@ column by column at C speed, because a day of frames must be read in well under 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import repeat
+from itertools import count, repeat
 from typing import Any, cast
 
+from gputop.model.command_facts import not_a_loader, server_in
+from gputop.model.secrets import masked_text
 from gputop.model.sm import SM_SOURCES
 from gputop.model.snapshot import (
     EVENT_KINDS,
@@ -68,6 +70,8 @@ class Decoder:
         self._uuids: set[str] = set()
         self._layouts: tuple[Layout, Layout, Layout] | None = None
         self._facts: dict[tuple[int, int | None], ProcessStatic] = {}
+        self._jobs: dict[tuple[str | None, str], str] = {}
+        self._job_numbers = count(1)
         self._table = Table()
         self._last_t: float | None = None
         self._restarted = False
@@ -138,16 +142,27 @@ class Decoder:
             if not isinstance(each, dict):
                 raise Damage("a process is not an object")
             pid, start = checked(each.get("pid"), "whole"), checked(each.get("starttime"), "whole")
-            facts[(pid, start)] = ProcessStatic(**facts_of(each, PROCESS_FACTS))
+            facts[(pid, start)] = self._static(facts_of(each, PROCESS_FACTS))
             if len(facts) > _MOST_FACTS:
                 del facts[next(iter(facts))]
+
+    def _static(self, facts: dict[str, str | None]) -> ProcessStatic:
+        """Facts of a process. What a recording has not masked is masked here; what it does not say is drawn first."""
+        command = facts["command"]
+        if command is not None and facts["job_key"] is None:
+            if len(self._jobs) > _MOST_FACTS:
+                self._jobs.clear()
+            facts["job_key"] = self._jobs.setdefault((facts["user"], command), f"recorded-{next(self._job_numbers)}")
+            facts["server"] = facts["server"] or server_in(command.split())
+            facts["why"] = facts["why"] or not_a_loader(command)
+        return ProcessStatic(**{key: value and masked_text(value) for key, value in facts.items()})
 
     def _event(self, parsed: dict[str, Any]) -> None:
         kind, text = parsed.get("kind"), checked(parsed.get("text"), "text")
         if not isinstance(kind, str) or kind not in EVENT_KINDS:
             raise Damage("an event of an unknown kind")
         gpu = checked(parsed.get("gpu"), "whole")
-        event = Event(float(number(parsed.get("t"))), cast(Any, kind), text or "", gpu)
+        event = Event(float(number(parsed.get("t"))), cast(Any, kind), masked_text(text or ""), gpu)
         events = self.derived if kind == "verdict" or parsed.get("derived") is True else self.trailing
         if len(events) < _MOST_EVENTS:
             events.append(event)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gputop.model.secrets import masked_text, masked_words
 from gputop.model.snapshot import Event, GpuSample, ProcessSample, Snapshot
 from gputop.model.source import MarkedSource, SourceError, UsageError
 from gputop.monitor import Monitor
@@ -59,7 +60,7 @@ def run_job(
     """
     wake = threading.Event()
     begun = time.monotonic()
-    shown = shlex.join(command)
+    shown = shlex.join(masked_words(command))
     target_problem = None if target is None else _check_target(target)
     if target_problem is not None:
         raise RecordingError(target_problem)
@@ -67,7 +68,7 @@ def run_job(
         job = ForegroundJob(command, wake.set)
     except OSError as error:
         code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
-        note = f"{command[0]}: {error.strerror or error}"
+        note = f"{masked_text(command[0])}: {error.strerror or error}"
         return JobResult(code, ReportBuilder().report(command=shown, exit_code=code, notes=[note]), None)
     watch = _Watch(job.pid, target, redact, parent_and_group)
     try:

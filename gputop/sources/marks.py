@@ -16,6 +16,7 @@ from contextlib import suppress
 
 from msgspec import Struct
 
+from gputop.model.secrets import masked_text
 from gputop.model.snapshot import Event
 from gputop.recording.format import clean_text
 
@@ -170,4 +171,4 @@ def _event(data: bytes) -> Event | None:
         return None
     if not isinstance(text, str) or not 0.0 < t < 1e11:
         return None
-    return Event(t, "mark", clean_text(text)[:MOST_MARK])
+    return Event(t, "mark", masked_text(clean_text(text))[:MOST_MARK])

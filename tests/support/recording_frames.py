@@ -54,7 +54,9 @@ def frame(k: int, *, gpus: int = 2, processes: int = 3, t0: float = T0, machine:
             state=draw.choice("RSD"),
             rss_bytes=draw.randrange(1 << 33),
             nccl=False,
-            static=ProcessStatic("ml", f"python train.py --rank {i}", "python", loader="torch" if i else None),
+            static=ProcessStatic(
+                "ml", f"python train.py --rank {i}", "python", loader="torch" if i else None, job_key=f"key{i}"
+            ),
         )
         for i in range(processes)
     )

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.types import GpuDiagnosis
+from gputop.model.command_facts import not_a_loader, server_in
 from gputop.model.snapshot import (
     GpuSample,
     GpuStatic,
@@ -70,6 +71,22 @@ def gpu(index: int = 0, **changes: Any) -> GpuSample:
     return replace(sample, **changes)
 
 
+def told(process: ProcessSample) -> ProcessSample:
+    """With the facts that a source draws from the command line."""
+    static = process.static
+    if static.command is None or static.job_key is not None:
+        return process
+    return replace(
+        process,
+        static=replace(
+            static,
+            server=server_in(static.command.split()),
+            job_key=f"{static.user} {static.command}",
+            why=static.why or not_a_loader(static.command),
+        ),
+    )
+
+
 def train(index: int = 0, main: float = 10.0, **changes: Any) -> ProcessSample:
     """The training process of a GPU, its main thread on a core ``main`` percent of the time."""
     static = ProcessStatic(user="ml", command="python train.py", name="python")
@@ -94,7 +111,7 @@ def train(index: int = 0, main: float = 10.0, **changes: Any) -> ProcessSample:
         age_s=3600.0,
         static=static,
     )
-    return replace(sample, **changes)
+    return told(replace(sample, **changes))
 
 
 def workers(count: int, run: float, wait: float = 0.0, parent: int = 4000, **changes: Any) -> list[ProcessSample]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gputop.model.inspection import DeepLook, Identity, ProcessSight, Stack, ThreadSight
+from gputop.model.secrets import masked_text, masked_words
 from gputop.sources.processes.identity import GONE, identity_problem
 from gputop.sources.processes.wait_channel import wait_class
 from gputop.sources.procfs import parse_stat, read_file, read_small
@@ -120,11 +121,11 @@ class DeepLooker:
             channel = ""
         # The kernel writes 0 for a thread that runs, and for whoever may not know.
         known = channel if channel not in ("", "0") else None
-        name = stat.comm.decode("utf-8", "replace")
+        name = masked_text(stat.comm.decode("utf-8", "replace"))
         return ThreadSight(tid, name, stat.state, wait_class(channel), known)
 
     def _start(self, identity: Identity) -> tuple[tuple[str, ...], str | None]:
-        """(argv, working folder) of a process, as far as they may be read."""
+        """(argv, working folder) of a process, as far as they may be read; secrets masked."""
         try:
             line = read_file(f"{self._proc}/{identity.pid}/cmdline")
         except OSError:
@@ -136,7 +137,7 @@ class DeepLooker:
         if identity_problem(self._proc, identity) is not None:
             return (), None
         words = line.removesuffix(b"\0").split(b"\0") if line else []
-        return tuple(word.decode("utf-8", "replace") for word in words), folder
+        return tuple(masked_words([word.decode("utf-8", "replace") for word in words])), folder and masked_text(folder)
 
 
 def find_py_spy() -> str | None:
@@ -168,7 +169,8 @@ def main_stack(text: bytes, pid: int) -> Stack | None:
 def _frame(frame: Mapping[str, Any]) -> tuple[str, str, int]:
     line = frame.get("line")
     file = frame.get("short_filename") or frame.get("filename") or "?"
-    return str(frame.get("name") or "?"), str(file), line if isinstance(line, int) else 0
+    name = masked_text(str(frame.get("name") or "?"))
+    return name, masked_text(str(file)), line if isinstance(line, int) else 0
 
 
 def _failure(error: str) -> str:
@@ -180,7 +182,7 @@ def _failure(error: str) -> str:
         return "not a Python process, or a version of Python that py-spy does not know"
     if any("process is running" in line for line in lines):
         return GONE
-    return f"py-spy failed: {lines[0] if lines else 'without a word'}"
+    return f"py-spy failed: {masked_text(lines[0]) if lines else 'without a word'}"
 
 
 def permission_help(proc: str) -> str:

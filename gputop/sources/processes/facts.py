@@ -1,6 +1,7 @@
 """What does not change while a process lives: owner, command line, batch job, container, cgroup folders.
 
-Environments are never read.
+Here, and only here, a raw command line becomes facts: first what the diagnosis needs is drawn from it, then secrets are
+masked. Environments are never read.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import pwd
 
 from msgspec import Struct
 
+from gputop.model.command_facts import server_in
+from gputop.model.secrets import masked_text, masked_words
 from gputop.sources.cgroup import CgroupFolders, cgroup_folders, cgroup_text
 from gputop.sources.processes.job import JobIdentity, job_identity
 from gputop.sources.procfs import read_file
@@ -22,11 +25,13 @@ MOST_USERS = 1024
 
 
 class Facts(Struct, frozen=True):
-    """Facts of one process. ``folders`` is empty when its cgroup is not visible from here."""
+    """Facts of one process, secrets masked. ``folders`` is empty when its cgroup is not visible from here."""
 
     user: str | None
     command: str
     name: str
+    server: str | None
+    job_key: str | None
     identity: JobIdentity
     folders: CgroupFolders
 
@@ -37,6 +42,7 @@ class FactsReader:
     def __init__(self, proc: str, sys: str) -> None:
         self._proc = proc
         self._sys = sys
+        self._salt = os.urandom(16)
         self._users: dict[int, str] = {}
         self._groups: dict[str, tuple[JobIdentity, CgroupFolders]] = {}
 
@@ -50,7 +56,25 @@ class FactsReader:
     def read(self, pid: int, comm: bytes, command: bytes) -> Facts:
         """The facts of a process whose name and command line were read already."""
         identity, folders = self._group(pid)
-        return Facts(self._user(pid), command_text(command, comm), executable_name(command, comm), identity, folders)
+        user = self._user(pid)
+        return Facts(
+            user,
+            command_text(command, comm),
+            executable_name(command, comm),
+            server_in(b" ".join(command.split(b"\0", 8)[:8]).decode("utf-8", "replace").split()),
+            self._job_key(user, command),
+            identity,
+            folders,
+        )
+
+    def _job_key(self, user: str | None, command: bytes) -> str | None:
+        """The same for processes of one user and command line. Salted anew by every gputop: it cannot be guessed back.
+
+        Python's hash of bytes is SipHash, which is made for this; ``hashlib`` would take OpenSSL along.
+        """
+        if not command:
+            return None
+        return f"{hash(self._salt + (user or '').encode() + bytes(1) + command) & (1 << 48) - 1:012x}"
 
     def forget(self) -> None:
         """Drop cached cgroups: called when the tree is rediscovered, so that the cache stays as small as the tree."""
@@ -76,7 +100,9 @@ class FactsReader:
         except OSError:
             return JobIdentity(), CgroupFolders()
         if text not in self._groups:
-            self._groups[text] = job_identity(text), cgroup_folders(text, self._sys)
+            found = job_identity(text)
+            shown = JobIdentity(*(part and masked_text(part) for part in (found.job, found.container)))
+            self._groups[text] = shown, cgroup_folders(text, self._sys)
         return self._groups[text]
 
 
@@ -85,14 +111,26 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
-def command_text(command: bytes, comm: bytes) -> str:
-    """A command line to show; ``[name]`` when the kernel has none (zombies). At most COMMAND_LIMIT characters."""
-    words = command[: 4 * COMMAND_LIMIT].rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace")
-    text = " ".join(words.split())
-    return printable(text)[:COMMAND_LIMIT] if text else f"[{printable(comm.decode('utf-8', 'replace'))}]"
+def command_text(command: bytes, comm: bytes, *, mask: bool = True) -> str:
+    """A command line to show; ``[name]`` when the kernel has none (zombies). At most COMMAND_LIMIT characters.
+
+    Secrets are masked before the end is cut off, and in the arguments as they were given: in the text that they make
+    nobody can tell any more where one with blanks ends.
+    """
+    words = _decoded(command[: 2 * COMMAND_LIMIT].rstrip(b"\0")).split("\0")
+    text = " ".join(" ".join(masked_words(words) if mask else words).split())
+    if not text:
+        name = _decoded(comm)
+        return f"[{printable(masked_text(name) if mask else name)}]"
+    return printable(text)[:COMMAND_LIMIT]
 
 
 def executable_name(command: bytes, comm: bytes) -> str:
-    """The file name of argv[0], or the kernel's name (15 bytes at most) when there is no command line."""
-    first = command.split(b"\0", 1)[0].split(b" ", 1)[0].rsplit(b"/", 1)[-1]
-    return printable((first or comm).decode("utf-8", "replace"))[:COMMAND_LIMIT]
+    """The file name of argv[0], secrets masked; the kernel's name (15 bytes at most) where there is no command line."""
+    first = masked_text(_decoded(command[: 2 * COMMAND_LIMIT].split(b"\0", 1)[0]))
+    name = first.split(" ", 1)[0].rsplit("/", 1)[-1]
+    return printable(name or masked_text(_decoded(comm)))[:COMMAND_LIMIT]
+
+
+def _decoded(text: bytes) -> str:
+    return text.decode("utf-8", "replace")

@@ -10,16 +10,14 @@ from typing import Literal
 
 from msgspec import Struct
 
+from gputop.model.command_facts import NOT_A_LOADER, not_a_loader
+
 # A descendant that no rule names counts as a loader only while it works or waits for a disk this much.
 BUSY_HELPER_SHARE = 0.3
 
 _TORCH_WORKER = b"pt_data_w"
 _SPAWNED = (b"multiprocessing.spawn", b"multiprocessing.forkserver")
 _FORKSERVER = b"multiprocessing.forkserver"
-_NOT_LOADERS = (
-    (b"multiprocessing.resource_tracker", "multiprocessing's resource tracker"),
-    (b"torch/_inductor/compile_worker", "torch.compile's worker"),
-)
 _RAY = b"ray::"
 _RAY_IDLE = b"ray::IDLE"
 
@@ -41,11 +39,11 @@ def identify(comm: bytes, command: bytes, parent_command: bytes, parent_runs_job
     """
     if comm.startswith(_TORCH_WORKER):
         return Finding("loader", "torch", f"R1 comm {comm.decode('utf-8', 'replace')}")
-    for mark, name in _NOT_LOADERS:
-        if mark in command:
-            return Finding("helper", None, f"not a loader: {name}")
+    known = not_a_loader(command.decode("utf-8", "replace"))
+    if known is not None:
+        return Finding("helper", None, known)
     if _FORKSERVER in command and command != parent_command:
-        return Finding("helper", None, "not a loader: multiprocessing's fork server")
+        return Finding("helper", None, f"{NOT_A_LOADER}multiprocessing's fork server")
     for mark in _SPAWNED:
         if mark in command:
             return Finding("loader", "python", f"R2 command line has {mark.decode()}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 
+from gputop.model.secrets import masked_text
 from gputop.model.snapshot import ProcessSample, ProcessStatic, Role
 from gputop.sources.cgroup import Throttling
 from gputop.sources.gpu_process import GpuProcess
@@ -111,7 +112,15 @@ class Member:
             facts = self.facts
             own = facts.identity
             self._statics[key] = ProcessStatic(
-                facts.user, facts.command, facts.name, own.job, own.container, loader, why
+                facts.user,
+                facts.command,
+                facts.name,
+                own.job,
+                own.container,
+                loader and masked_text(loader),
+                masked_text(why),
+                facts.server,
+                facts.job_key,
             )
         return self._statics[key]
 

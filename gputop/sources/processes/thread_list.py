@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from gputop.model.secrets import masked_text
 from gputop.model.threads import ThreadList, ThreadSample
 from gputop.sources.processes.wait_channel import wait_class
 from gputop.sources.procfs import parse_schedstat, parse_stat, read_small
@@ -52,7 +53,7 @@ def _thread(directory: str, tid: int, before: ThreadSample | None, elapsed_ns: f
         return None
     if stat is None:
         return None
-    name = stat.comm.decode("utf-8", "replace")
+    name = masked_text(stat.comm.decode("utf-8", "replace"))
     times = _times(directory)
     if times is None:
         return ThreadSample(tid, name, stat.state, waiting_on=_waiting_on(directory, stat.state))

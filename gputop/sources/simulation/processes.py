@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from math import floor
 from types import MappingProxyType
+from zlib import crc32
 
 from msgspec import Struct
 
+from gputop.model.command_facts import server_in
 from gputop.model.snapshot import ProcessSample, ProcessStatic
 from gputop.sources.simulation.gpus import FULL_SHARE, GIB, UP_BEFORE_S, GpuPlan, grown_gib
 from gputop.sources.simulation.life import Cpu, GpuLife, Job, Workers
@@ -55,6 +57,7 @@ def plan_job(job: Job, gpu: GpuPlan, taken: Collection[int]) -> JobPlan:
         while any(first + i in taken for i in range(workers.count)):
             first += 1
     name = job.command.split(" ", 1)[0]
+    server, job_key = server_in(job.command.split()), f"{crc32(f'{job.user} {job.command}'.encode()):08x}"
     static = ProcessStatic(
         job.user if job.visible else None,
         job.command if job.visible else None,
@@ -63,6 +66,8 @@ def plan_job(job: Job, gpu: GpuPlan, taken: Collection[int]) -> JobPlan:
         job.container,
         None,
         "holds a GPU context",
+        server if job.visible else None,
+        job_key if job.visible else None,
     )
     worker_static = ProcessStatic(
         job.user,
@@ -72,6 +77,8 @@ def plan_job(job: Job, gpu: GpuPlan, taken: Collection[int]) -> JobPlan:
         job.container,
         (workers.kind or None) if workers else None,
         workers.why if workers else None,
+        server,
+        job_key,
     )
     return JobPlan(job, gpu, static, worker_static, first, _FIRST_SERIES + job.pid * 64)
 

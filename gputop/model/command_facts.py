@@ -1,0 +1,45 @@
+"""What the diagnosis needs of a command line, drawn from it once, so that the command itself may be masked or left out.
+
+Pure. Sources call it where the facts of a process are made; a reader of recordings where a recording lacks them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+SERVERS = re.compile(
+    r"^(?:vllm|sglang|tritonserver|text-generation|text-embeddings|ollama|llama-server|llama_cpp\.server|uvicorn|"
+    r"gunicorn|hypercorn|torchserve|torch-model-server|trtllm-serve|lmdeploy|bentoml|mlserver|fastchat|xinference|"
+    r"aphrodite|koboldcpp|local-ai|nvidia-nim)",
+    re.IGNORECASE,
+)
+"""Programs that serve requests: their GPU waits for demand, not for data."""
+NOT_LOADERS = (
+    ("multiprocessing.resource_tracker", "multiprocessing's resource tracker"),
+    ("torch/_inductor/compile_worker", "torch.compile's worker"),
+)
+"""Descendants of a GPU process that never feed it, however busy they are: a part of their command line, their name."""
+NOT_A_LOADER = "not a loader: "
+"""How ``why`` begins for them."""
+
+
+def server_in(words: Sequence[str]) -> str | None:
+    """The serving program that a command line starts: the executable, a module after -m, or a script.
+
+    Later arguments do not count: ``train.py --data /home/vllm`` is no server.
+    """
+    for place, word in enumerate(words[:8]):
+        name = word.rsplit("/", 1)[-1]
+        match = SERVERS.match(name)
+        if match:
+            return match.group().lower()
+        interpreter = place == 0 and name.lower().startswith(("python", "uv", "conda", "pixi", "poetry"))
+        if not interpreter and not word.startswith("-") and word != "run":
+            return None
+    return None
+
+
+def not_a_loader(command: str) -> str | None:
+    """Why a command line is known not to be a dataloader's; None when it may be one."""
+    return next((NOT_A_LOADER + name for part, name in NOT_LOADERS if part in command), None)
