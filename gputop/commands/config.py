@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from gputop.commands.config_file import documented, problems
+from gputop.commands.needs import Needs
 from gputop.config import ConfigError, Settings, default_path, load
 from gputop.output.messages import USAGE_ERROR, say
+
+NEEDS = Needs(configuration=False)
 
 HEAD = """\
 # Settings of gputop. A line such as "#theme = ..." is a setting with its default: take the "#" away to change it.
@@ -24,6 +27,13 @@ EXAMPLE = """\
 #pause = "p,ctrl+s"
 """
 """Below ``[keys]``, which is the last setting because a TOML table has to be."""
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    config_form = command.add_mutually_exclusive_group()
+    config_form.add_argument("--path", action="store_true", help="where the configuration file is, or would be")
+    config_form.add_argument("--init", action="store_true", help="write one with every setting commented out")
+    config_form.add_argument("--check", action="store_true", help="say what is wrong with it, line by line")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

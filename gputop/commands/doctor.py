@@ -7,11 +7,20 @@ import os
 import shutil
 import sys
 
+from gputop.commands.needs import Needs
+from gputop.commands.shared_arguments import selectable
 from gputop.config import Settings
 from gputop.output.data import json_text
 from gputop.output.doctor_text import doctor_text
 from gputop.paint.terminal import colour_depth
 from gputop.sources.doctor import examine
+
+NEEDS = Needs()
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    selectable(command)
+    command.add_argument("--json", action="store_true", help="one JSON object")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

@@ -9,9 +9,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gputop.commands.filtering import filter_of
+from gputop.commands.needs import Needs
+from gputop.commands.shared_arguments import filterable, selectable
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.sources.machine import open_local
+
+NEEDS = Needs()
 
 if TYPE_CHECKING:
     from gputop.model.snapshot import Snapshot
@@ -19,6 +23,14 @@ if TYPE_CHECKING:
 
 LONGEST_WAIT_S = 3.0
 """A driver that has not answered by then is reported as it is."""
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    selectable(command)
+    filterable(command)
+    form = command.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON object")
+    form.add_argument("--csv", action="store_true", help="one row a GPU")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

@@ -20,9 +20,12 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import asdict
 
+from gputop.commands.needs import Needs
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.output.messages import say
+
+NEEDS = Needs("nothing")
 
 HOST = "127.0.0.1"
 LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
@@ -38,6 +41,12 @@ POLICY = (
     "img-src 'self' data:; connect-src 'self' ws: wss:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """The browser itself refuses whatever is not from here. ws: because some browsers do not count sockets as 'self'."""
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("source", nargs="?", help="demo, or a recording; without it this machine is watched")
+    command.add_argument("scenario", nargs="?", help="with demo: one scenario instead of the whole node")
+    command.add_argument("--port", type=int, default=8000, metavar="N", help="port (default 8000; 0: any free one)")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
