@@ -74,7 +74,7 @@ def _one_line(text: str) -> bool:
         (("once", "--json", "--csv"), "not allowed with"),
         (("once", "--theme", "pink"), "choose one of"),
         (("once", "--config", "/nonexistent/gputop.toml"), "no configuration file"),
-        (("once", "--price", "-1"), "negative"),
+        (("once", "--price", "-1"), "from 0 to 1,000,000"),
         (("demo", "nonsense"), "--list"),
         (("screenshot", "demo", "-o", "shot.bmp"), r"\.svg"),
         (("screenshot", "demo", "-o", "shot.svg", "--size", "1x1"), "columns x rows"),

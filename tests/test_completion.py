@@ -14,7 +14,7 @@ import pytest
 from gputop.cli import main
 from gputop.commands.argument_parser import COMMON
 from gputop.commands.command_line import whole
-from gputop.config import THEMES
+from gputop.config import theme_names
 from gputop.output.man_page import man_page
 from gputop.sources.simulation.scenarios import SCENARIOS
 
@@ -43,7 +43,7 @@ def test_every_shell_gets_a_script_with_all_commands(shell: str, capsys: pytest.
     [
         (["di"], {"diagnose"}),
         (["--them"], {"--theme"}),
-        (["--theme", ""], set(THEMES)),
+        (["--theme", ""], set(theme_names())),
         (["demo", "small"], {name for name in SCENARIOS if name.startswith("small")}),
         (["config", "--ch"], {"--check"}),
         (["completion", "z"], {"zsh"}),

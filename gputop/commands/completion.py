@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gputop.commands.needs import Needs
-from gputop.config import THEMES, Settings
+from gputop.config import Settings, theme_names
 from gputop.model.source import UsageError
 
 NEEDS = Needs(configuration=False)
@@ -40,7 +40,7 @@ def _say_values(parser: argparse.ArgumentParser, files: Any) -> None:
 
     for action in _actions(parser):
         if action.dest == "theme":
-            action.choices = THEMES
+            action.choices = theme_names()
         elif action.dest == "scenario":
             action.choices = tuple(SCENARIOS)
         elif action.dest == "source":
