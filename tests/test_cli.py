@@ -258,6 +258,7 @@ def test_once_gives_one_json_object_and_imports_no_screen(nvml_scenario) -> None
     assert (done.returncode, done.stderr) == (0, "")
     data = json.loads(done.stdout)
     assert data["schema"] == 1
+    assert (data["complete"], data["missing_gpus"]) == (True, [])
     assert [gpu["index"] for gpu in data["gpus"]] == [0, 1]
     assert data["gpus"][0]["power_w"] == 400
     assert data["gpus"][0]["sm_active_pct"] == pytest.approx(25, abs=0.5)

@@ -26,6 +26,12 @@ def selectable(command: argparse.ArgumentParser) -> None:
     command.add_argument("-o", "--only", action=ListAction, dest="gpus", default=absent, metavar="LIST", help=text)
 
 
+def waiting(command: argparse.ArgumentParser) -> None:
+    """How long a command that looks once waits for a driver that answers slowly."""
+    text = "how long to wait for a slow driver (default 10s)"
+    command.add_argument("--wait", default=argparse.SUPPRESS, metavar="TIME", help=text)
+
+
 def printable(command: argparse.ArgumentParser) -> None:
     """``-1``: the screen's first snapshot as text. Absent, it leaves no trace, so that it may stand before `demo`."""
     text, absent = "print one snapshot and end, as `gputop once` does", argparse.SUPPRESS
