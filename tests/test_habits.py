@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from textual.pilot import Pilot
 
-from gputop.commands.command_line import options
-from gputop.commands.help import overview
+from gputop.commands.command_line import parser
 from gputop.monitor import Frame
 from gputop.paint import process_table
 from gputop.paint.process_table import shown_rows
@@ -272,7 +271,7 @@ async def test_39_see_the_hosts_cpu_memory_and_each_gpus_power_and_temperature()
 
 
 def test_40_the_options_that_one_looks_for() -> None:
-    text = options()
+    text = parser().format_help()
     for option in ("--gpus", "CUDA_VISIBLE_DEVICES", "--interval", "--ascii", "--theme", "--read-only", "--filter"):
         assert option in text
-    assert "one measured snapshot" in overview()
+    assert "one measured snapshot" in text

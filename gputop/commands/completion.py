@@ -7,18 +7,11 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from gputop.commands.needs import Needs
-from gputop.config import Settings, theme_names
+from gputop.config import THEMES, Settings
 from gputop.model.source import UsageError
-
-NEEDS = Needs(configuration=False)
 
 FILES = ("after", "before", "config", "file", "output", "report")
 """Arguments that name a file."""
-
-
-def arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh"), help="bash, zsh, fish or tcsh")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
@@ -26,11 +19,11 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         import shtab
     except ImportError:
         raise UsageError("completion needs shtab: pip install 'gputop-tui[completion]'") from None
-    from gputop.commands.command_line import whole
+    from gputop.commands.command_line import parser
 
-    parser = whole()
-    _say_values(parser, shtab.FILE)
-    sys.stdout.write(shtab.complete(parser, shell=args.shell))
+    whole = parser()
+    _say_values(whole, shtab.FILE)
+    sys.stdout.write(shtab.complete(whole, shell=args.shell))
     return 0
 
 
@@ -40,7 +33,7 @@ def _say_values(parser: argparse.ArgumentParser, files: Any) -> None:
 
     for action in _actions(parser):
         if action.dest == "theme":
-            action.choices = theme_names()
+            action.choices = THEMES
         elif action.dest == "scenario":
             action.choices = tuple(SCENARIOS)
         elif action.dest == "source":

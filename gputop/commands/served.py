@@ -1,13 +1,17 @@
-"""One viewer's process of ``gputop serve``: the screen on pipes, started with the settings as JSON.
+"""One viewer's process of ``gputop serve``: the screen on pipes.
 
-``python -m gputop.commands.served SETTINGS [demo [SCENARIO] | RECORDING]``; not for people.
+``python -m gputop.commands.served [demo [SCENARIO] | RECORDING]``; not for people. The settings come first on stdin, as
+a packet like those of Textual's web driver: S, four bytes of length, JSON.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import resource
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -22,15 +26,51 @@ from gputop.paint.terminal import Terminal
 from gputop.recording.format import RecordingError
 from gputop.sources.recorded import RecordedSource
 
+if TYPE_CHECKING:
+    from gputop.tui.served_app import ServedApp
+
+
+MOST_MEMORY = 1 << 30
+"""Bytes of data that one viewer's process may take. The usual is a tenth; beyond it somebody is at work who must not
+take the machine's memory from those whose GPUs are watched."""
+
 
 def main(arguments: Sequence[str]) -> int:
     """Show the screen until the browser leaves; the exit status."""
+    limit_memory()
     try:
-        settings = replace(apply(Settings(), json.loads(arguments[0]), "", []), read_only=True)
-        return _show(settings, *arguments[1:])
+        settings = replace(apply(Settings(), json.loads(_packet(sys.stdin.fileno())), "", []), read_only=True)
+        return _show(settings, *arguments)
     except (ConfigError, UsageError, SourceError, RecordingError) as error:
         say(error)
         return 2
+    except MemoryError:
+        say(f"this screen took more than {MOST_MEMORY >> 20} MiB of memory")
+        return 1
+
+
+def limit_memory() -> None:
+    """Hold this process to its memory: the one limit that needs neither rights nor a cgroup."""
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    most = MOST_MEMORY if hard == resource.RLIM_INFINITY else min(hard, MOST_MEMORY)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+def _packet(descriptor: int) -> bytes:
+    """The content of the first packet; nothing after it is read, for that is the screen's input."""
+    length = int.from_bytes(_exactly(descriptor, 5)[1:], "big")
+    return _exactly(descriptor, length)
+
+
+def _exactly(descriptor: int, length: int) -> bytes:
+    """So many bytes. Raises UsageError when the input ends before."""
+    content = b""
+    while len(content) < length:
+        more = os.read(descriptor, length - len(content))
+        if not more:
+            raise UsageError("this is a part of `gputop serve`: start that")
+        content += more
+    return content
 
 
 def _show(settings: Settings, source_name: str | None = None, scenario: str | None = None) -> int:
@@ -46,7 +86,7 @@ def _show(settings: Settings, source_name: str | None = None, scenario: str | No
         app = ServedApp(view, terminal.theme, player=Player(played), keys=settings.keys)
         played.start(app.ready)
         app.run(mouse=settings.mouse)
-        return app.return_code or 0
+        return _status(app)
     source, monitor = _source(settings, source_name, scenario)
     app = ServedApp(
         view,
@@ -62,6 +102,15 @@ def _show(settings: Settings, source_name: str | None = None, scenario: str | No
         app.run(mouse=settings.mouse)
     finally:
         source.close()
+    return _status(app)
+
+
+def _status(app: ServedApp) -> int:
+    if isinstance(app.crash, MemoryError):
+        raise app.crash
+    if app.crash is not None:
+        say(f"the screen failed: {type(app.crash).__name__}: {app.crash}")
+        return 1
     return app.return_code or 0
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from textual.driver import Driver
+
 from gputop.tui.app import GputopApp
+from gputop.tui.served_driver import ServedDriver
 
 WITHHELD = frozenset({"record", "screenshot", "suspend", "signal", "environment", "stacks"})
 """Actions that write a file, reach another process, show what its environment holds, or need a terminal."""
@@ -10,6 +13,9 @@ WITHHELD = frozenset({"record", "screenshot", "suspend", "signal", "environment"
 
 class ServedApp(GputopApp):
     """The screen without the actions that are withheld."""
+
+    def get_driver_class(self) -> type[Driver]:
+        return ServedDriver
 
     async def action_act(self, key_id: str) -> None:
         if key_id in WITHHELD:

@@ -24,6 +24,7 @@ class Browser:
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._last = 0
         options = ["--headless", "--no-sandbox", "--disable-background-networking", "--remote-debugging-port=0"]
+        options += ["--disable-component-update", "--disable-quic", "--disable-sync"]
         options += ["--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--no-first-run"]
         options += [f"--user-data-dir={profile}", f"--window-size={width},{height}", "about:blank"]
         self._process = subprocess.Popen(

