@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tests.faults import changes, driver, hangs, machine, surroundings, terminals
+from tests.faults import changes, driver, hangs, machine, surroundings, terminals, viewers
 from tests.faults.row import Row
 
 
 def rows() -> list[Row]:
     """Every row, in the order of the table."""
-    return [*driver.rows(), *hangs.rows(), *changes.rows(), *machine.rows(), *surroundings.rows(), *terminals.rows()]
+    parts = (driver, hangs, changes, machine, surroundings, terminals, viewers)
+    return [row for part in parts for row in part.rows()]
 
 
 def markdown() -> str:
