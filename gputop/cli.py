@@ -1,6 +1,6 @@
 """Arguments → one command. Imports the standard library only, until the command is known.
 
-Errors are one line on stderr that says what is wrong and how to mend it: exit 2 for wrong use, 3 where the machine
+Errors are one line on stderr that says what is wrong and how to fix it: exit 2 for wrong use, 3 where the machine
 cannot measure. Tracebacks appear only with ``--debug``.
 """
 
@@ -11,25 +11,21 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
+from gputop.commands.registry import LIVE, module_of
 from gputop.output.messages import USAGE_ERROR, say
 from gputop.output.streams import settle
 
 if TYPE_CHECKING:
     import argparse
 
+    from gputop.commands.needs import Needs
+
 INTERNAL_ERROR, CANNOT_MEASURE = 1, 3
 GARBAGE_THRESHOLD = 20_000
 """New objects before cyclic garbage is looked for. Imports make a hundred thousand objects and none of them garbage."""
-MODULES = {"run": "job"}
-"""Commands whose file is not named after them."""
-UNCONFIGURED = ("config", "completion")
-"""Commands that have to work while the configuration file is wrong."""
-WITHOUT_STDOUT = ("live", "demo", "replay", "record", "run", "mark", "serve", "screenshot")
-"""Commands that print nothing to stdout, or ask for a terminal themselves."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,21 +33,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gc.set_threshold(GARBAGE_THRESHOLD)
     has_stdout = settle()
     words = sys.argv[1:] if arguments is None else arguments
-    args = _parsed(words)
-    name = args.command or "live"
-    if not hasattr(args, "debug"):
-        args.debug = False
-    if not has_stdout and name not in WITHOUT_STDOUT:
-        say("stdout is closed: give the result somewhere to go")
-        return USAGE_ERROR
     try:
-        return _run(name, args)
+        return _run(words, has_stdout=has_stdout)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except BrokenPipeError:
         # The reader of our output went away; what Python flushes at exit must not raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
+    except Exception as error:  # noqa: BLE001 - the outermost frame: a defect of ours ends in one line, too
+        return _fail(error, debug="--debug" in words)
+
+
+def _run(words: Sequence[str], *, has_stdout: bool) -> int:
+    args = _parsed(words)
+    command = module_of(args.command or LIVE)
+    needs: Needs = command.NEEDS
+    if needs.output == "stdout" and not has_stdout:
+        say("stdout is closed: give the result somewhere to go")
+        return USAGE_ERROR
+    from gputop.config import Settings, load
+
+    settings = Settings()
+    if needs.configuration:
+        settings, warnings = load(getattr(args, "config", None), os.environ, vars(args))
+        for warning in warnings:
+            say(warning)
+    return int(command.run(args, settings))
 
 
 def _parsed(words: Sequence[str]) -> argparse.Namespace:
@@ -63,39 +71,24 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace:
     return parse(words)
 
 
-def _run(name: str, args: argparse.Namespace) -> int:
-    from gputop.config import ConfigError, Settings, load
+def _fail(error: Exception, *, debug: bool) -> int:
+    """Say what is wrong; the exit status. Called while the error is handled: ``debug`` shows its traceback as well."""
+    from gputop.config import ConfigError
     from gputop.model.source import SourceError, UsageError
     from gputop.recording.format import RecordingError
 
-    try:
-        settings = Settings()
-        if name not in UNCONFIGURED:
-            settings, warnings = load(getattr(args, "config", None), os.environ, vars(args))
-            for warning in warnings:
-                say(warning)
-        return int(import_module(f"gputop.commands.{MODULES.get(name, name)}").run(args, settings))
-    except (ConfigError, UsageError, RecordingError) as error:
-        return _fail(error, USAGE_ERROR, debug=args.debug)
-    except SourceError as error:
-        return _fail(error, CANNOT_MEASURE, debug=args.debug)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        return _fail(f"{error.filename or 'input or output'}: {error.strerror}", USAGE_ERROR, debug=args.debug)
-    except Exception as error:  # noqa: BLE001 - the outermost frame: a defect of ours ends in one line, too
-        return _fail(
-            f"internal error: {type(error).__name__}: {error}; run again with --debug to see where",
-            INTERNAL_ERROR,
-            debug=args.debug,
-        )
-
-
-def _fail(text: object, status: int, *, debug: bool) -> int:
-    """Say what is wrong. Called while the error is handled: with ``debug`` its traceback is shown as well."""
     if debug:
         import traceback
 
         traceback.print_exc()
-    say(text)
-    return status
+    if isinstance(error, (ConfigError, UsageError, RecordingError)):
+        say(error)
+        return USAGE_ERROR
+    if isinstance(error, SourceError):
+        say(error)
+        return CANNOT_MEASURE
+    if isinstance(error, OSError):
+        say(f"{error.filename or 'input or output'}: {error.strerror}")
+        return USAGE_ERROR
+    say(f"internal error: {type(error).__name__}: {error}; run again with --debug to see where")
+    return INTERNAL_ERROR

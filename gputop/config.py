@@ -1,73 +1,137 @@
 """Defaults < configuration file < environment < flags, joined to one frozen Settings.
 
-Each setting is declared once, with its documentation below it; the configuration file, the environment variables
-(``GPUTOP_`` and the name in capitals) and the flags carry the same names.
+Each setting is declared once: its type, its bounds and its description validate, document and write the configuration
+file. The file, the environment variables (``GPUTOP_`` and the name in capitals) and the flags carry the same names.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from msgspec import Struct
+from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import replace
 
 LEAST_INTERVAL_S = 0.25
 """NVML serialises inside the driver and GPM pairs need 0.1 s: nothing is asked more often than this."""
-THEMES = ("auto", "dark", "light", "high-contrast", "colour-blind", "ansi", "mono")
 LARGEST_FILE = 1 << 20
-DENSITIES = ("standard", "compact")
 FILE_ONLY = ("keys",)
 """Settings that no environment variable carries."""
 NO_FLAG = ("columns", "keys")
 """Settings that no flag carries; ``dump --columns`` is another thing."""
+_WORDS = {"yes": True, "on": True, "no": False, "off": False, "": False}
+"""Words for true and false that people type beside those that ``convert`` knows."""
 
 
 class ConfigError(Exception):
-    """A setting is malformed or the file is unreadable. One line of text: what is wrong, how to mend it."""
+    """A setting is malformed or the file is unreadable. One line of text: what is wrong, how to fix it."""
 
 
 class Settings(Struct, frozen=True):
     """What the user chose."""
 
-    interval: float = 1.0
-    """Seconds between two measurements, at least 0.25."""
-    gpus: str = ""
-    """GPUs to watch: indices or UUIDs (or their beginnings), separated by commas. Empty: all."""
-    visible: bool = False
-    """Watch only the GPUs that CUDA_VISIBLE_DEVICES names."""
-    theme: str = "auto"
-    """auto, dark, light, high-contrast, colour-blind, ansi (the terminal's own sixteen colours) or mono."""
-    ascii: bool = False
-    """Draw with ASCII characters only."""
-    no_color: bool = False
-    """Draw without colours; the NO_COLOR environment variable does the same."""
-    mouse: bool = True
-    """Let the mouse select and scroll."""
-    read_only: bool = False
-    """Never offer anything that changes another process."""
-    span: float = 120.0
-    """Seconds that a chart shows at first."""
-    price: float = 0.0
-    """Your price of one GPU-hour. 0: no money is ever shown."""
-    dcgm_url: str = ""
-    """Address of a running dcgm-exporter's metrics. Empty: localhost:9400 is tried once."""
-    dcgmi: bool = False
-    """Run dcgmi dmon for GPUs without GPM; before Hopper it takes the profiling unit from ncu and nsys."""
-    bell: bool = False
-    """Ring the terminal's bell on a new red verdict."""
-    density: str = "standard"
-    """standard, or compact: smaller panes, more rows for processes."""
-    columns: tuple[str, ...] = ()
-    """Columns of the process table by their keys, in this order. Empty: the usual ones."""
-    hint: bool = True
-    """Show the first keys at the foot of the screen when it opens: for half a minute, or until a key is pressed."""
-    keys: Mapping[str, str] = MappingProxyType({})
-    """Keys of your own: action = "key,key". The help (?) shows the actions; an empty text takes an action its keys."""
+    interval: Annotated[
+        float,
+        Meta(
+            ge=LEAST_INTERVAL_S,
+            le=3600.0,
+            extra={"unit": "seconds"},
+            description="Seconds between two measurements, at least 0.25.",
+        ),
+    ] = 1.0
+    gpus: Annotated[
+        str, Meta(description="GPUs to watch: indices or UUIDs (or their beginnings), separated by commas. Empty: all.")
+    ] = ""
+    visible: Annotated[bool, Meta(description="Watch only the GPUs that CUDA_VISIBLE_DEVICES names.")] = False
+    theme: Annotated[
+        str,
+        Meta(
+            description="auto, dark, light, high-contrast, colour-blind, ansi (the terminal's own sixteen colours) or "
+            "mono."
+        ),
+    ] = "auto"
+    ascii: Annotated[bool, Meta(description="Draw with ASCII characters only.")] = False
+    no_color: Annotated[
+        bool, Meta(description="Draw without colours; the NO_COLOR environment variable does the same.")
+    ] = False
+    mouse: Annotated[bool, Meta(description="Let the mouse select and scroll.")] = True
+    read_only: Annotated[bool, Meta(description="Never offer anything that changes another process.")] = False
+    span: Annotated[
+        float,
+        Meta(ge=10.0, le=86400.0, extra={"unit": "seconds"}, description="Seconds that a chart shows at first."),
+    ] = 120.0
+    price: Annotated[
+        float, Meta(ge=0.0, le=1e6, description="Your price of one GPU-hour. 0: no money is ever shown.")
+    ] = 0.0
+    dcgm_url: Annotated[
+        str, Meta(description="Address of a running dcgm-exporter's metrics. Empty: localhost:9400 is tried once.")
+    ] = ""
+    dcgmi: Annotated[
+        bool,
+        Meta(
+            description="Run dcgmi dmon for GPUs without GPM; before Hopper it takes the profiling unit from ncu and "
+            "nsys."
+        ),
+    ] = False
+    bell: Annotated[bool, Meta(description="Ring the terminal's bell on a new red verdict.")] = False
+    density: Annotated[
+        Literal["standard", "compact"],
+        Meta(description="standard, or compact: smaller panes, more rows for processes."),
+    ] = "standard"
+    columns: Annotated[
+        tuple[str, ...],
+        Meta(description="Columns of the process table by their keys, in this order. Empty: the usual ones."),
+    ] = ()
+    hint: Annotated[
+        bool,
+        Meta(
+            description="Show the first keys at the foot of the screen when it opens: for half a minute, or until a "
+            "key is pressed."
+        ),
+    ] = True
+    keys: Annotated[
+        Mapping[str, str],
+        Meta(
+            description='Keys of your own: action = "key,key". The help (?) shows the actions; an empty text takes an '
+            "action its keys."
+        ),
+    ] = MappingProxyType({})
+
+
+class Setting(Struct, frozen=True):
+    """One declared setting: its type without the bounds, its default and its description."""
+
+    name: str
+    kind: Any
+    meta: Meta
+    default: Any
+
+    @property
+    def description(self) -> str:
+        return self.meta.description or ""
+
+
+@lru_cache(maxsize=1)
+def declared() -> Mapping[str, Setting]:
+    """Every setting by its name, in the order of their declaration."""
+    hints, defaults = get_type_hints(Settings, include_extras=True), Settings()
+    found: dict[str, Setting] = {}
+    for name in Settings.__struct_fields__:
+        kind, meta = get_args(hints[name])
+        found[name] = Setting(name, kind, meta, getattr(defaults, name))
+    return found
+
+
+def theme_names() -> tuple[str, ...]:
+    """What ``theme`` may be: auto, which looks at the terminal, or one of the themes."""
+    from gputop.paint.theme import THEMES
+
+    return ("auto", *THEMES)
 
 
 class Reload(Struct, frozen=True):
@@ -116,7 +180,7 @@ def read(path: Path, *, required: bool) -> dict[str, Any]:
             return {}
         raise ConfigError(f"no configuration file at {path}: name one that exists, or leave --config out") from None
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}; mend its permissions or use --config FILE") from None
+        raise ConfigError(f"cannot read {path}: {error.strerror}; fix its permissions or use --config FILE") from None
     if len(data) > LARGEST_FILE:
         raise ConfigError(f"{path} is larger than 1 MiB, which is no configuration: use --config FILE")
     if sys.version_info >= (3, 11):
@@ -137,79 +201,83 @@ def apply(settings: Settings, values: Mapping[str, Any], origin: str, warnings: 
     Raises ConfigError for a value that a setting cannot take; an unknown name is a warning with the nearest match.
     """
     changes: dict[str, Any] = {}
-    kinds = {name: type(getattr(Settings(), name)) for name in Settings.__struct_fields__}
     for name, value in values.items():
-        kind = kinds.get(name)
-        if kind is None:
-            warnings.append(f"{origin}: unknown setting {name!r} is ignored{_nearest(name, kinds)}")
+        setting = declared().get(name)
+        if setting is None:
+            warnings.append(f"{origin}: unknown setting {name!r} is ignored{_nearest(name, declared())}")
             continue
-        changes[name] = _convert(name, value, kind, f"{origin}: " if origin else "")
+        try:
+            changes[name] = _converted(setting, value)
+        except ConfigError as error:
+            raise ConfigError(f"{origin}: {error}" if origin else str(error)) from None
     return replace(settings, **changes)
 
 
-def _nearest(name: str, known: Mapping[str, Any]) -> str:
+def _nearest(name: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     near = get_close_matches(name, known, 1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _convert(name: str, value: Any, kind: type, where: str) -> Any:
-    flag = name.replace("_", "-")
-    if kind is bool:
-        if isinstance(value, str) and value.lower() in ("1", "true", "yes", "on", "0", "false", "no", "off", ""):
-            return value.lower() in ("1", "true", "yes", "on")
-        if isinstance(value, bool):
-            return value
-        raise ConfigError(f"{where}{flag} must be true or false, not {value!r}")
-    if kind is float:
-        return _number(name, value, where)
-    if kind is tuple:
-        return _columns(value, where)
-    if name == "keys":
-        return _keys(value, where)
-    if not isinstance(value, str):
-        raise ConfigError(f"{where}{flag} must be a text, not {value!r}")
-    if name == "theme" and value not in THEMES:
-        raise ConfigError(f"{where}no theme {value!r}: choose one of {', '.join(THEMES)}")
-    if name == "density" and value not in DENSITIES:
-        raise ConfigError(f"{where}no density {value!r}: choose one of {', '.join(DENSITIES)}")
-    return value
-
-
-def _number(name: str, value: Any, where: str) -> float:
+def _converted(setting: Setting, value: Any) -> Any:
+    """A value as the setting's type. Numbers and truths may come as text: variables and flags know nothing else."""
+    if isinstance(value, str):
+        if setting.kind is bool:
+            value = _WORDS.get(value.strip().lower(), value.strip())
+        elif setting.kind is float:
+            value = value.strip()
+        elif setting.name == "columns":
+            value = [part.strip() for part in value.split(",") if part.strip()]
     try:
-        number = float(value)
+        taken = convert(value, Annotated[setting.kind, setting.meta], strict=False)
+    except ValidationError:
+        raise ConfigError(_refusal(setting, value)) from None
+    if setting.name == "theme":
+        _must_be_one_of(theme_names(), taken, "theme")
+    elif setting.name == "columns":
+        _must_be_columns(taken)
+    return MappingProxyType(taken) if isinstance(taken, dict) else taken
+
+
+def _refusal(setting: Setting, value: Any) -> str:
+    """Why a setting does not take a value: what it may be."""
+    name, meta = setting.name.replace("_", "-"), setting.meta
+    if setting.kind is bool:
+        return f"{name} must be true or false, not {value!r}"
+    if setting.kind is float:
+        if isinstance(value, bool) or not _is_number(value):
+            return f"{name} must be a number, not {value!r}"
+        unit = f" {meta.extra['unit']}" if meta.extra else ""
+        return f"{name} must be from {meta.ge:,g} to {meta.le:,.10g}{unit}, not {value}"
+    if get_origin(setting.kind) is Literal:
+        allowed = get_args(setting.kind)
+        return f"no {name} {value!r}: choose one of {', '.join(allowed)}{_nearest(str(value), allowed)}"
+    if name == "columns":
+        return f'columns must be a list of texts such as ["pid", "command"], not {value!r}'
+    if name == "keys":
+        return f'keys must be a table [keys] of lines such as quit = "q,ctrl+c", not {value!r}'
+    return f"{name} must be a text, not {value!r}"
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        return math.isfinite(float(value))
     except (TypeError, ValueError):
-        raise ConfigError(f"{where}{name} must be a number, not {value!r}") from None
-    if isinstance(value, bool) or not math.isfinite(number):
-        raise ConfigError(f"{where}{name} must be a number, not {value!r}")
-    if name == "interval" and not LEAST_INTERVAL_S <= number <= 3600:
-        raise ConfigError(f"{where}interval must be from {LEAST_INTERVAL_S} to 3600 seconds, not {value}")
-    if name == "span" and not 10 <= number <= 86400:
-        raise ConfigError(f"{where}span must be from 10 to 86400 seconds, not {value}")
-    if name == "price" and number < 0:
-        raise ConfigError(f"{where}price must not be negative")
-    return number
+        return False
 
 
-def _columns(value: Any, where: str) -> tuple[str, ...]:
-    """Keys of the process table's columns: a list, or a text with commas. Each is a catalogue key, or a total."""
-    from gputop.paint.process_columns import COLUMNS as known
+def _must_be_one_of(allowed: Sequence[str], value: str, what: str) -> None:
+    if value not in allowed:
+        raise ConfigError(f"no {what} {value!r}: choose one of {', '.join(allowed)}{_nearest(value, allowed)}")
 
-    parts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
-        raise ConfigError(f'{where}columns must be a list of texts such as ["pid", "command"], not {value!r}')
-    chosen = tuple(part.strip() for part in parts if part.strip())
+
+def _must_be_columns(chosen: tuple[str, ...]) -> None:
+    """Columns of the process table: each a key of the catalogue, or a total, and none twice."""
+    from gputop.paint.process_columns import COLUMNS
+
     for column in chosen:
-        if column not in known:
-            raise ConfigError(f"{where}no column {column!r}{_nearest(column, known)}")
+        if column not in COLUMNS:
+            raise ConfigError(f"no column {column!r}{_nearest(column, COLUMNS)}")
         if chosen.count(column) > 1:
-            raise ConfigError(f"{where}column {column} stands twice: leave one of them out")
-    return chosen
-
-
-def _keys(value: Any, where: str) -> Mapping[str, str]:
-    if not isinstance(value, Mapping) or not all(isinstance(keys, str) for keys in value.values()):
-        raise ConfigError(f'{where}keys must be a table [keys] of lines such as quit = "q,ctrl+c"')
-    return MappingProxyType(dict(value))
+            raise ConfigError(f"column {column} is listed twice: leave one of them out")

@@ -16,6 +16,7 @@ import pytest
 from gputop.cli import main
 from gputop.commands.command_line import parse
 from gputop.commands.filtering import filter_of
+from gputop.commands.registry import COMMANDS
 from gputop.paint.process_filter import parse as parse_filter
 from tests.nvml.stand_in import Process
 
@@ -52,6 +53,9 @@ def _one_line(text: str) -> bool:
         (("once", "-x"), "unknown option -x"),
         (("once", "--jsn"), r"unknown option --jsn; did you mean --json\?"),
         (("--at", "-10m"), "--at; it belongs to `gputop replay` and `gputop screenshot`"),
+        (("help", "diagnos"), "did you mean diagnose"),
+        (("-1", "replay", "f"), "-1 is no option of `gputop replay`"),
+        (("--filter", "gpu:1", "record"), "--filter is no option of `gputop record`"),
         (("once", "nonsense"), "unexpected argument 'nonsense'"),
         (("-o", "0", "1"), "with commas: -o 0,1;"),
         (("once", "--only", "0", "1", "GPU-3f"), "with commas: --only 0,1,GPU-3f;"),
@@ -70,7 +74,7 @@ def _one_line(text: str) -> bool:
         (("once", "--json", "--csv"), "not allowed with"),
         (("once", "--theme", "pink"), "choose one of"),
         (("once", "--config", "/nonexistent/gputop.toml"), "no configuration file"),
-        (("once", "--price", "-1"), "negative"),
+        (("once", "--price", "-1"), "from 0 to 1,000,000"),
         (("demo", "nonsense"), "--list"),
         (("screenshot", "demo", "-o", "shot.bmp"), r"\.svg"),
         (("screenshot", "demo", "-o", "shot.svg", "--size", "1x1"), "columns x rows"),
@@ -170,12 +174,13 @@ def test_a_user_alone_is_oneself_and_joins_the_other_terms() -> None:
         (["--gpus", "0", "once", "-o", "1"], {"gpus": "1"}),
         (["replay", "f", "--at", "-10m"], {"at": "-10m", "file": "f"}),
         (["dump", "--begin", "-1h", "--end", "-10m", "f"], {"begin": "-1h", "end": "-10m", "file": "f"}),
-        (["demo", "--seed", "-3", "healthy"], {"seed": -3, "scenario": "healthy", "once": False}),
+        (["demo", "--seed", "-3", "healthy"], {"seed": -3, "scenario": "healthy"}),
         (["run", "-o", "x", "job", "--no", "-o", "0", "1"], {"output": "x", "job": ["job", "--no", "-o", "0", "1"]}),
         (["run", "--", "job", "--at", "-10m"], {"job": ["job", "--at", "-10m"]}),
         (["run", "--", "job", "--", "-1"], {"job": ["job", "--", "-1"]}),
         (["mark", "-5", "degrees"], {"text": ["-5", "degrees"]}),
         (["--", "demo"], {"command": "demo"}),
+        (["-1", "--filter", "gpu:1", "demo"], {"command": "demo", "once": True, "filter": "gpu:1"}),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -189,7 +194,34 @@ def test_the_words_that_fingers_know_mean_what_they_mean_elsewhere(words: list[s
 def test_version_and_help() -> None:
     for words in (["--version"], ["-V"], ["once", "-V"]):
         assert re.fullmatch(r"gputop \d+\.\d+\.\d+\n", gputop(*words).stdout)
-    assert "demo" in gputop("--help").stdout
+
+
+def _said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What the words print to stdout, and nothing to stderr."""
+    try:
+        status = main(words)
+    except SystemExit as ended:
+        status = ended.code  # type: ignore[assignment]
+    said = capsys.readouterr()
+    assert (status, said.err) == (0, "")
+    return said.out
+
+
+def test_help_is_one_screenful_with_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    text = _said(capsys, "--help")
+    assert text == _said(capsys, "help") == _said(capsys, "-h")
+    lines = text.splitlines()
+    assert len(lines) <= 48 and max(map(len, lines)) <= 80
+    assert [line for line in lines if line.startswith("  ")] == [
+        line for name, summary in COMMANDS.items() for line in lines if line.split() == [name, *summary.split()]
+    ]
+    assert "--" not in "".join(line for line in lines if line.startswith("  "))
+
+
+def test_help_on_a_command_is_what_the_command_says_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    text = _said(capsys, "help", "once")
+    assert text == _said(capsys, "once", "--help")
+    assert "--csv" in text and "--dcgm-url" not in text
 
 
 def test_the_scenarios_are_listed() -> None:
@@ -226,6 +258,7 @@ def test_once_gives_one_json_object_and_imports_no_screen(nvml_scenario) -> None
     assert (done.returncode, done.stderr) == (0, "")
     data = json.loads(done.stdout)
     assert data["schema"] == 1
+    assert (data["complete"], data["missing_gpus"]) == (True, [])
     assert [gpu["index"] for gpu in data["gpus"]] == [0, 1]
     assert data["gpus"][0]["power_w"] == 400
     assert data["gpus"][0]["sm_active_pct"] == pytest.approx(25, abs=0.5)

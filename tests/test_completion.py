@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from gputop.cli import main
-from gputop.commands.command_line import parser
-from gputop.config import THEMES
+from gputop.commands.argument_parser import COMMON
+from gputop.commands.command_line import whole
+from gputop.config import theme_names
 from gputop.output.man_page import man_page
 from gputop.sources.simulation.scenarios import SCENARIOS
 
@@ -23,7 +24,7 @@ needs_shtab = pytest.mark.skipif(
 
 
 def _commands() -> dict[str, argparse.ArgumentParser]:
-    (choices,) = (a.choices for a in parser()._actions if isinstance(a, argparse._SubParsersAction))
+    (choices,) = (a.choices for a in whole()._actions if isinstance(a, argparse._SubParsersAction))
     return dict(choices)
 
 
@@ -42,7 +43,7 @@ def test_every_shell_gets_a_script_with_all_commands(shell: str, capsys: pytest.
     [
         (["di"], {"diagnose"}),
         (["--them"], {"--theme"}),
-        (["--theme", ""], set(THEMES)),
+        (["--theme", ""], set(theme_names())),
         (["demo", "small"], {name for name in SCENARIOS if name.startswith("small")}),
         (["config", "--ch"], {"--check"}),
         (["completion", "z"], {"zsh"}),
@@ -74,7 +75,7 @@ def test_without_the_extra_it_says_what_to_install(
 
 
 def test_the_manual_names_every_command_and_every_option() -> None:
-    page = man_page(parser()).replace(r"\-", "-")
+    page = man_page(whole(), COMMON).replace(r"\-", "-")
     for name, command in _commands().items():
         assert re.search(rf"^\.SS {name}\b", page, re.MULTILINE)
         for action in command._actions:
@@ -83,7 +84,7 @@ def test_the_manual_names_every_command_and_every_option() -> None:
 
 
 def test_options_of_every_command_are_described_once() -> None:
-    page = man_page(parser()).replace(r"\-", "-")
+    page = man_page(whole(), COMMON).replace(r"\-", "-")
     assert page.count(r"\fB--dcgm-url\fR") == 1
     assert page.count(r"\fB--check\fR") == 1
 
@@ -105,6 +106,6 @@ def test_the_manual_is_roff_without_accidental_requests(capsys: pytest.CaptureFi
 
 def test_text_that_looks_like_a_request_is_text() -> None:
     odd = argparse.ArgumentParser(prog="odd", description="d", epilog=".SH no\n'so \\ back-slash …")
-    page = man_page(odd)
+    page = man_page(odd, COMMON)
     assert "\\&.SH no\n\\&'so \\e back\\-slash \\[u2026]" in page
     assert page.isascii()

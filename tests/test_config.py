@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.cli import main
-from gputop.commands.config_file import ConfigWatch, documented, key_problems, problems
-from gputop.config import ConfigError, Settings, load
+from gputop.commands.config_file import ConfigWatch, key_problems, problems
+from gputop.config import ConfigError, Settings, declared, load
 
 
 def _file(folder: Path, text: str) -> Path:
@@ -45,7 +45,11 @@ def test_the_columns_of_dump_are_not_those_of_the_screen() -> None:
         ("interval = true", "must be a number"),
         ("interval = 0.1", "from 0.25"),
         ("span = 5", "from 10"),
-        ("price = -1", "negative"),
+        ("price = -1", "from 0"),
+        ("price = inf", "must be a number"),
+        ("interval = nan", "must be a number"),
+        ("theme = 'darc'", "did you mean dark"),
+        ("density = 'compct'", "did you mean compact"),
         ("bell = 'perhaps'", "true or false"),
         ("gpus = 3", "must be a text"),
         ("theme = 'pink'", "colour-blind"),
@@ -96,7 +100,7 @@ def test_init_writes_a_file_that_changes_nothing_and_never_overwrites(
     assert main(["config", "--init", "--config", str(path)]) == 0
     assert load(str(path), {}, {}) == (Settings(), [])
     written = path.read_text(encoding="utf-8")
-    assert all(f"#{name} = " in written or f"#[{name}]" in written for name, _, _ in documented())
+    assert all(f"#{name} = " in written or f"#[{name}]" in written for name in declared())
     path.write_text("bell = true\n", encoding="utf-8")
     capsys.readouterr()
     assert main(["config", "--init", "--config", str(path)]) == 2
@@ -127,9 +131,9 @@ def test_path_and_the_settings_in_force_are_printed(tmp_path: Path, capsys: pyte
 
 
 def test_every_setting_is_documented_where_it_is_declared() -> None:
-    described = list(documented())
-    assert [name for name, _, _ in described] == list(Settings.__struct_fields__)
-    assert all(text[0].isalpha() and text.endswith(".") for _, _, text in described)
+    texts = [setting.description for setting in declared().values()]
+    assert list(declared()) == list(Settings.__struct_fields__)
+    assert all(text[0].isalpha() and text.endswith(".") for text in texts)
 
 
 def test_no_key_of_the_defaults_is_a_problem() -> None:

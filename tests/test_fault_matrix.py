@@ -14,7 +14,14 @@ from tests.nvml.stand_in import Scenario
 
 
 @pytest.mark.nvml
-@pytest.mark.parametrize("row", [row for row in rows() if not isinstance(row.proof, str)], ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, marks=[pytest.mark.slow] if row.slow else [], id=row.name)
+        for row in rows()
+        if not isinstance(row.proof, str)
+    ],
+)
 def test_the_promise_is_kept(row: Row, tmp_path: Path, nvml_scenario: Callable[..., Scenario]) -> None:
     assert not isinstance(row.proof, str)
     row.proof(row, World(tmp_path, nvml_scenario))

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 from textual.pilot import Pilot
 
-from gputop.commands.command_line import parser
+from gputop.commands.command_line import options
+from gputop.commands.help import overview
 from gputop.monitor import Frame
 from gputop.paint import process_table
 from gputop.paint.process_table import shown_rows
@@ -271,7 +272,7 @@ async def test_39_see_the_hosts_cpu_memory_and_each_gpus_power_and_temperature()
 
 
 def test_40_the_options_that_one_looks_for() -> None:
-    text = parser().format_help()
+    text = options()
     for option in ("--gpus", "CUDA_VISIBLE_DEVICES", "--interval", "--ascii", "--theme", "--read-only", "--filter"):
         assert option in text
-    assert "one measured snapshot" in text
+    assert "one measured snapshot" in overview()

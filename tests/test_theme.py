@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from gputop.config import THEMES as NAMES
+from gputop.config import declared, theme_names
 from gputop.output.ansi import sgr
 from gputop.paint.terminal import choose
 from gputop.paint.theme import THEMES, Look, Theme
@@ -96,7 +96,9 @@ def test_the_ansi_theme_keeps_text_in_the_terminals_own_foreground() -> None:
 
 
 def test_all_themes_know_the_same_styles_and_the_settings_name_them_all() -> None:
-    assert ("auto", *THEMES) == NAMES
+    described = declared()["theme"].description
+    assert theme_names() == ("auto", *THEMES)
+    assert [name for name in theme_names() if name not in described] == []
     assert {frozenset(theme.looks) for theme in THEMES.values()} == {frozenset(THEMES["dark"].looks)}
 
 

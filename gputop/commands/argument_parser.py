@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from gputop.output.messages import USAGE_ERROR, say
 
+COMMON = "options of every command"
+"""Title of the argument group that is described once, and not again for each command."""
 _NEGATIVE = re.compile(r"-\d")
 _NUMBER_OR_UUID = re.compile(r"\d+|(?:GPU|MIG)-.*", re.IGNORECASE)
 _TAKES_ONE = (None, "?")
@@ -43,8 +45,10 @@ class _Word(NamedTuple):
 class Parser(argparse.ArgumentParser):
     """Ends with one line on stderr where argparse prints its usage and may blame the word after the wrong one."""
 
-    homes: Callable[[str], Sequence[str]] = staticmethod(lambda option: ())
-    """The commands that know an option which this parser does not."""
+    def __init__(self, *args: Any, homes: Callable[[str], Sequence[str]] | None = None, **kwargs: Any) -> None:
+        """As argparse's; ``homes`` gives the commands that know an option which this parser does not."""
+        super().__init__(*args, **kwargs)
+        self._homes = homes
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """What the words say. Ends the program where one of them is unknown, so the rest is always empty."""
@@ -71,6 +75,36 @@ class Parser(argparse.ArgumentParser):
             end = (option.position if option.value is None else option.value) + 1
         rest = end + (words[end : end + 1] == ["--"])
         return list(words[:end]), list(words[rest:])
+
+    def options_of(self, words: Sequence[str]) -> list[str]:
+        """The options among these words, by the first of their names; unknown ones are left out."""
+        return [option.action.option_strings[0] for option in self._options(words) if option.action is not None]
+
+    def refuse_foreign(self, before: Sequence[str]) -> None:
+        """End if one of the options that stood before this command's name is none of its own: it would do nothing."""
+        for option in before:
+            if option not in self._option_string_actions:
+                self.error(f"{option} is no option of `{self.prog}`")
+
+    def format_help(self) -> str:
+        """As argparse's, without the options of every command, which are a screenful of their own."""
+        groups = [group for group in self._action_groups if group.title != COMMON]
+        formatter = self._get_formatter()
+        own = [action for group in groups for action in group._group_actions]
+        formatter.add_usage(self.usage, own, self._mutually_exclusive_groups)
+        formatter.add_text(self.description)
+        return self._with_groups(formatter, groups) + (f"\n{self.epilog}\n" if self.epilog else "")
+
+    def format_options(self) -> str:
+        """All options and nothing else."""
+        return self._with_groups(self._get_formatter(), self._action_groups)
+
+    def _with_groups(self, formatter: argparse.HelpFormatter, groups: Iterable[argparse._ArgumentGroup]) -> str:
+        for group in groups:
+            formatter.start_section(group.title)
+            formatter.add_arguments(group._group_actions)
+            formatter.end_section()
+        return formatter.format_help()
 
     def refuse_command(self, own: Sequence[str], word: str, known: Iterable[str]) -> NoReturn:
         """End because a word is no command: what was meant, after these own options."""
@@ -123,7 +157,7 @@ class Parser(argparse.ArgumentParser):
     def _refuse_unknown(self, option: _Word) -> None:
         if option.action is None:
             name = option.text.partition("=")[0]
-            homes = self.homes(name)
+            homes = self._homes(name) if self._homes is not None else ()
             where = f"; it belongs to {' and '.join(homes)}" if homes else nearest(name, self._option_string_actions)
             self.error(f"unknown option {name}{where}")
 

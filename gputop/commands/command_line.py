@@ -1,18 +1,29 @@
-"""The command line: every command and option, once. Imports the standard library only.
+"""Words → what they say: the options of every command, and the parser of the command that is named.
 
-The shell completions and the manual page are made of the same parser.
+Of the commands' files only that one is imported. The shells' completions, the manual page and `gputop help options` are
+made of the same parsers.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
 from gputop import __version__
-from gputop.commands.argument_parser import ListAction, Parser
+from gputop.commands.argument_parser import COMMON, ListAction, Parser
+from gputop.commands.registry import COMMANDS, LIVE, module_of
+
+
+class _Overview(argparse.Action):
+    """Prints the commands, not the options: together they are more than a screenful."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from gputop.commands.help import overview
+
+        sys.stdout.write(overview())
+        parser.exit()
 
 
 class _ManPage(argparse.Action):
@@ -21,14 +32,14 @@ class _ManPage(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         from gputop.output.man_page import man_page
 
-        sys.stdout.write(man_page(parser))
+        sys.stdout.write(man_page(whole(), COMMON))
         parser.exit()
 
 
 def _common() -> Parser:
     """Options that every command takes, before or after its name. Absent ones leave no trace."""
     parser = Parser(add_help=False, argument_default=argparse.SUPPRESS)
-    group = parser.add_argument_group("options of every command")
+    group = parser.add_argument_group(COMMON)
     add = group.add_argument
     seconds = "time between measurements, at least 0.25 (default 1)"
     add("-i", "-d", "--interval", metavar="SECONDS", help=seconds)
@@ -49,169 +60,22 @@ def _common() -> Parser:
     return parser
 
 
-def _filterable(command: argparse.ArgumentParser) -> None:
-    add, absent = command.add_argument, argparse.SUPPRESS
-    text = 'show these processes only: "gpu:3 user:ml mem>10G verdict:starved name~train !state:D"'
-    add("--filter", metavar="TERMS", default=absent, help=text)
-    me = str(os.getuid())
-    text = "show the processes of these users only, separated by commas; without a name: yours"
-    add("-u", "--user", action=ListAction, nargs="?", const=me, default=absent, metavar="NAMES", help=text)
-    text = "show the processes with these ids only, separated by commas"
-    add("-p", "--pid", action=ListAction, default=absent, metavar="PIDS", help=text)
-
-
-def _selectable(command: argparse.ArgumentParser) -> None:
-    text, absent = "the same as --gpus", argparse.SUPPRESS
-    command.add_argument("-o", "--only", action=ListAction, dest="gpus", default=absent, metavar="LIST", help=text)
-
-
-def _printable(command: argparse.ArgumentParser) -> None:
-    command.add_argument("-1", "--once", action="store_true", help="print one snapshot and end, as `gputop once` does")
-
-
-def _demo(command: argparse.ArgumentParser) -> None:
-    command.add_argument("scenario", nargs="?", help="one scenario instead of the whole node")
-    _printable(command)
-    _selectable(command)
-    _filterable(command)
-    command.add_argument("--list", action="store_true", help="name the scenarios")
-    command.add_argument("--seed", type=int, default=0, help="another run of the same scenario")
-
-
-def _once(command: argparse.ArgumentParser) -> None:
-    _selectable(command)
-    _filterable(command)
-    form = command.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="one JSON object")
-    form.add_argument("--csv", action="store_true", help="one row a GPU")
-
-
-def _doctor(command: argparse.ArgumentParser) -> None:
-    _selectable(command)
-    command.add_argument("--json", action="store_true", help="one JSON object")
-
-
-def _diagnose(command: argparse.ArgumentParser) -> None:
-    _selectable(command)
-    command.add_argument("file", nargs="?", help="a recording; without it this machine is watched")
-    command.add_argument("--for", dest="duration", default="30s", metavar="TIME", help="watch so long (default 30s)")
-    command.add_argument("--json", action="store_true", help="one JSON object")
-
-
-def _record(command: argparse.ArgumentParser) -> None:
-    command.add_argument("-o", "--output", default=".", metavar="FILE|DIR", help="where to (default: this directory)")
-    command.add_argument("--for", dest="duration", metavar="TIME", help="end after this time")
-    command.add_argument("--max-size", metavar="SIZE", help="keep at most so much in the directory")
-    command.add_argument("--redact", action="store_true", help="keep command lines and user names out of it")
-
-
-def _replay(command: argparse.ArgumentParser) -> None:
-    command.add_argument("file", help="a recording, or a directory of them")
-    _filterable(command)
-    command.add_argument("--at", metavar="TIME", help="begin there: 12:03, -10m, +1h, an ISO date")
-    command.add_argument("--speed", type=float, default=1.0, metavar="N", help="recorded seconds in one second")
-    command.add_argument("--loop", action="store_true", help="begin again at the end")
-
-
-def _run(command: argparse.ArgumentParser) -> None:
-    command.add_argument("-o", "--output", metavar="FILE", help="keep the recording")
-    command.add_argument("--report", metavar="FILE", help="write the report to FILE.md, .json or .txt as well")
-    command.add_argument("--redact", action="store_true", help="keep command lines and user names out of the recording")
-    command.add_argument("job", nargs=argparse.REMAINDER, metavar="-- COMMAND …", help="the job and its arguments")
-
-
-def _report(command: argparse.ArgumentParser) -> None:
-    command.add_argument("file", help="a recording")
-    report_form = command.add_mutually_exclusive_group()
-    report_form.add_argument("--json", action="store_true", help="one JSON object")
-    report_form.add_argument("--markdown", action="store_true", help="Markdown")
-
-
-def _compare(command: argparse.ArgumentParser) -> None:
-    command.add_argument("before", help="a recording")
-    command.add_argument("after", help="a recording")
-    command.add_argument("--json", action="store_true", help="one JSON object")
-
-
-def _dump(command: argparse.ArgumentParser) -> None:
-    command.add_argument("file", help="a recording")
-    dump_form = command.add_mutually_exclusive_group()
-    dump_form.add_argument("--csv", action="store_true", help="one row a GPU and frame (the default)")
-    dump_form.add_argument("--json", action="store_true", help="one object a frame")
-    command.add_argument("--begin", metavar="TIME", help="12:03, -10m, an ISO date or Unix seconds")
-    command.add_argument("--end", metavar="TIME", help="likewise")
-    command.add_argument("--columns", metavar="KEYS", help="catalogue keys, separated by commas")
-
-
-def _mark(command: argparse.ArgumentParser) -> None:
-    command.add_argument("text", nargs="+", help="what happened")
-
-
-def _config(command: argparse.ArgumentParser) -> None:
-    config_form = command.add_mutually_exclusive_group()
-    config_form.add_argument("--path", action="store_true", help="where the configuration file is, or would be")
-    config_form.add_argument("--init", action="store_true", help="write one with every setting commented out")
-    config_form.add_argument("--check", action="store_true", help="say what is wrong with it, line by line")
-
-
-def _completion(command: argparse.ArgumentParser) -> None:
-    command.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh"), help="bash, zsh, fish or tcsh")
-
-
-def _serve(command: argparse.ArgumentParser) -> None:
-    command.add_argument("source", nargs="?", help="demo, or a recording; without it this machine is watched")
-    command.add_argument("scenario", nargs="?", help="with demo: one scenario instead of the whole node")
-    command.add_argument("--port", type=int, default=8000, metavar="N", help="port (default 8000; 0: any free one)")
-
-
-def _screenshot(command: argparse.ArgumentParser) -> None:
-    command.add_argument("source", help="demo, or a recording")
-    command.add_argument("scenario", nargs="?", help="with demo: one scenario instead of the whole node")
-    command.add_argument("-o", "--output", required=True, metavar="FILE", help="FILE.svg, .png, .txt or .ans")
-    command.add_argument("--at", metavar="TIME", help="of a recording: 12:03, -10m, an ISO date (default: its end)")
-    command.add_argument("--size", default="160x48", metavar="WxH", help="columns x rows (default 160x48)")
-    command.add_argument("--gpu", metavar="N", help="select this GPU")
-
-
-COMMANDS = {
-    "demo": ("a simulated node, on any machine", _demo),
-    "once": ("one measured snapshot, as a table or as data", _once),
-    "doctor": ("what can be measured here, why not, and how to mend it", _doctor),
-    "diagnose": ("verdicts in words, live or on a recording", _diagnose),
-    "record": ("record without a screen", _record),
-    "replay": ("the screen on a recording", _replay),
-    "run": ("run a job, watch its GPUs, report at its end", _run),
-    "report": ("where the GPU time of a recording went", _report),
-    "compare": ("what a change made better or worse", _compare),
-    "dump": ("a recording as data", _dump),
-    "mark": ("a mark for running recorders and screens", _mark),
-    "config": ("the settings in force, or the file that they come from", _config),
-    "completion": ("completion for your shell, to be sourced or installed", _completion),
-    "serve": ("the screen in a browser: read-only, on this machine's loopback", _serve),
-    "screenshot": ("a picture of the screen, without a terminal", _screenshot),
-}
-"""Each command: what it is for, and what adds its arguments to a parser."""
-
-
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """What the words say; ``command`` is None for the live screen. Ends the program where they say nothing.
-
-    Of the commands only the one that is named gets a parser: those of the others are 5 ms of every start.
-    """
+    """What the words say; ``command`` is None for the live screen. Ends the program where they say nothing."""
     top = _top()
-    top.homes = _homes
     own, rest = top.split(words)
-    if {"-h", "--help", "--man"}.intersection(own):
-        top = parser()
     args = top.parse_args(own)
+    once = getattr(args, "once", False)
+    if rest and rest[0] not in COMMANDS:
+        top.refuse_command(own, rest[0], COMMANDS)
     if rest:
-        name = rest[0]
-        if name not in COMMANDS:
-            top.refuse_command(own, name, COMMANDS)
-        given = _command(name).parse_args(rest[1:])
-        vars(args).update(vars(given), command=name)
-    elif args.once:
-        args = _command("once").parse_args([], args)
+        command = command_parser(rest[0])
+        command.refuse_foreign(top.options_of(own))
+        vars(args).update(vars(command.parse_args(rest[1:])), command=rest[0])
+        if once:
+            args.once = True
+    elif once:
+        args = command_parser("once").parse_args([], args)
         args.command = "once"
     return args
 
@@ -223,34 +87,44 @@ def _top() -> Parser:
         description="top for GPUs: utilisation against real SM activity, and why the rest is not work",
         epilog="Without a command: the live screen. Try `gputop demo` on a machine without a GPU.",
         parents=[_common()],
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
+        homes=_homes,
     )
+    top.add_argument("-h", "--help", action=_Overview, nargs=0, help="show the commands; `gputop help` knows more")
     top.add_argument("--man", action=_ManPage, nargs=0, help="print the manual page: gputop --man | man -l -")
     top.set_defaults(command=None)
-    _printable(top)
-    _selectable(top)
-    _filterable(top)
+    module_of(LIVE).arguments(top)
     return top
 
 
-def _command(name: str) -> Parser:
+def command_parser(name: str) -> Parser:
     """The parser of one command's own words."""
-    text, add_arguments = COMMANDS[name]
-    command = Parser(prog=f"gputop {name}", description=text, parents=[_common()])
-    add_arguments(command)
-    command.homes = _homes
+    command = Parser(prog=f"gputop {name}", parents=[_common()], homes=_homes)
+    return _filled(command, name)
+
+
+def options() -> str:
+    """The options of every command, and those of the live screen."""
+    return _top().format_options()
+
+
+def whole() -> Parser:
+    """The whole command line in one parser, for the texts that are made of it."""
+    top, common = _top(), _common()
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    for name, summary in COMMANDS.items():
+        _filled(commands.add_parser(name, help=summary, parents=[common]), name)
+    return top
+
+
+def _filled(command: Parser, name: str) -> Parser:
+    """The parser with what the command's own file says."""
+    command.description = f"{COMMANDS[name][0].upper()}{COMMANDS[name][1:]}."
+    command.epilog = "Options of every command: gputop help options"
+    module_of(name).arguments(command)
     return command
 
 
 def _homes(option: str) -> list[str]:
     """The commands that know an option."""
-    return [f"`gputop {name}`" for name in COMMANDS if option in _command(name)._option_string_actions]
-
-
-def parser() -> Parser:
-    """The whole command line, for the texts that are made of it: help, manual page, shells' completions."""
-    top, common = _top(), _common()
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
-    for name, (text, add_arguments) in COMMANDS.items():
-        add_arguments(commands.add_parser(name, help=text, description=text, parents=[common]))
-    return top
+    return [f"`gputop {name}`" for name in COMMANDS if option in command_parser(name)._option_string_actions]

@@ -5,9 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 
+from gputop.commands.needs import Needs
 from gputop.config import Settings
 from gputop.output.compare import compare, compare_json, compare_text
 from gputop.report.job_report import report_recording
+
+NEEDS = Needs()
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("before", help="a recording")
+    command.add_argument("after", help="a recording")
+    command.add_argument("--json", action="store_true", help="one JSON object")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

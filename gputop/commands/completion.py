@@ -7,11 +7,18 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from gputop.config import THEMES, Settings
+from gputop.commands.needs import Needs
+from gputop.config import Settings, theme_names
 from gputop.model.source import UsageError
+
+NEEDS = Needs(configuration=False)
 
 FILES = ("after", "before", "config", "file", "output", "report")
 """Arguments that name a file."""
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh"), help="bash, zsh, fish or tcsh")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
@@ -19,11 +26,11 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         import shtab
     except ImportError:
         raise UsageError("completion needs shtab: pip install 'gputop-tui[completion]'") from None
-    from gputop.commands.command_line import parser
+    from gputop.commands.command_line import whole
 
-    whole = parser()
-    _say_values(whole, shtab.FILE)
-    sys.stdout.write(shtab.complete(whole, shell=args.shell))
+    parser = whole()
+    _say_values(parser, shtab.FILE)
+    sys.stdout.write(shtab.complete(parser, shell=args.shell))
     return 0
 
 
@@ -33,7 +40,7 @@ def _say_values(parser: argparse.ArgumentParser, files: Any) -> None:
 
     for action in _actions(parser):
         if action.dest == "theme":
-            action.choices = THEMES
+            action.choices = theme_names()
         elif action.dest == "scenario":
             action.choices = tuple(SCENARIOS)
         elif action.dest == "source":

@@ -10,9 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gputop.commands.config_file import documented, problems
-from gputop.config import ConfigError, Settings, default_path, load
+from gputop.commands.config_file import problems
+from gputop.commands.needs import Needs
+from gputop.config import ConfigError, Settings, declared, default_path, load
 from gputop.output.messages import USAGE_ERROR, say
+
+NEEDS = Needs(configuration=False)
 
 HEAD = """\
 # Settings of gputop. A line such as "#theme = ..." is a setting with its default: take the "#" away to change it.
@@ -24,6 +27,13 @@ EXAMPLE = """\
 #pause = "p,ctrl+s"
 """
 """Below ``[keys]``, which is the last setting because a TOML table has to be."""
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    config_form = command.add_mutually_exclusive_group()
+    config_form.add_argument("--path", action="store_true", help="where the configuration file is, or would be")
+    config_form.add_argument("--init", action="store_true", help="write one with every setting commented out")
+    config_form.add_argument("--check", action="store_true", help="say what is wrong with it, line by line")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
@@ -39,7 +49,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     settings, warnings = load(named, os.environ, vars(args))
     for warning in warnings:
         say(warning)
-    sys.stdout.write("".join(_assignment(name, getattr(settings, name)) for name, _, _ in documented()))
+    sys.stdout.write("".join(_assignment(name, getattr(settings, name)) for name in declared()))
     return 0
 
 
@@ -66,9 +76,9 @@ def _check(path: Path) -> int:
 def template() -> str:
     """A configuration file with every setting, its documentation and its default, all commented out."""
     parts = [HEAD]
-    for name, default, text in documented():
-        lines = [f"# {line}" for line in textwrap.wrap(" ".join(text.split()), 116)]
-        lines += [f"#{line}" for line in _assignment(name, default).splitlines()]
+    for setting in declared().values():
+        lines = [f"# {line}" for line in textwrap.wrap(setting.description, 116)]
+        lines += [f"#{line}" for line in _assignment(setting.name, setting.default).splitlines()]
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts) + EXAMPLE
 

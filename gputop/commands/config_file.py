@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -92,17 +92,3 @@ class ConfigWatch:
         except OSError:
             return None
         return found.st_mtime_ns, found.st_size, found.st_ino
-
-
-def documented() -> Iterator[tuple[str, Any, str]]:
-    """(name, default, documentation) of each setting, in the order of their declaration."""
-    import ast
-    import inspect
-
-    (declared,) = ast.parse(inspect.getsource(Settings)).body
-    assert isinstance(declared, ast.ClassDef)
-    defaults = Settings()
-    for statement, below in zip(declared.body, declared.body[1:], strict=False):
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            assert isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
-            yield statement.target.id, getattr(defaults, statement.target.id), str(below.value.value)

@@ -7,11 +7,24 @@ import sys
 
 from gputop.commands.filtering import filter_of
 from gputop.commands.live import screen_terminal, show
+from gputop.commands.needs import Needs
+from gputop.commands.shared_arguments import filterable, printable, selectable
 from gputop.config import Settings
 from gputop.monitor import Monitor
 
+NEEDS = Needs("terminal")
+
 PAST_S = 700.0
 """How much of its past a scenario shows at once: the ten minutes that charts keep, and the window before them."""
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("scenario", nargs="?", help="one scenario instead of the whole node")
+    printable(command)
+    selectable(command)
+    filterable(command)
+    command.add_argument("--list", action="store_true", help="name the scenarios")
+    command.add_argument("--seed", type=int, default=0, help="another run of the same scenario")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
@@ -23,7 +36,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         sys.stdout.writelines(f"{name:<{width}}  {scenario.title}\n" for name, scenario in SCENARIOS.items())
         return 0
     source = SimulatedSource(args.scenario, interval_s=settings.interval, seed=args.seed, only=settings.gpus or None)
-    if args.once:
+    if getattr(args, "once", False):
         from gputop.commands.once import table
 
         snapshot = source.poll()

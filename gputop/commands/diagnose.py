@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator
 
 from gputop.commands.amounts import seconds
+from gputop.commands.needs import Needs
+from gputop.commands.shared_arguments import selectable
 from gputop.config import Settings
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.report import as_json
@@ -21,9 +23,18 @@ from gputop.output.diagnosis_text import diagnosis_text
 from gputop.paint.terminal import choose
 from gputop.recording.reader import read_snapshots
 
+NEEDS = Needs()
+
 LEAST_SAMPLES = 12
 """A short look measures more often, so that there are enough samples for a verdict (the diagnosis needs 10)."""
 FOUND = 1
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    selectable(command)
+    command.add_argument("file", nargs="?", help="a recording; without it this machine is watched")
+    command.add_argument("--for", dest="duration", default="30s", metavar="TIME", help="watch so long (default 30s)")
+    command.add_argument("--json", action="store_true", help="one JSON object")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

@@ -7,11 +7,23 @@ import os
 import shutil
 import sys
 
+from gputop.commands.needs import Needs
+from gputop.commands.once import NOTHING_READ, wait_of
+from gputop.commands.shared_arguments import selectable, waiting
 from gputop.config import Settings
 from gputop.output.data import json_text
 from gputop.output.doctor_text import doctor_text
+from gputop.output.messages import say
 from gputop.paint.terminal import colour_depth
 from gputop.sources.doctor import examine
+
+NEEDS = Needs()
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    selectable(command)
+    waiting(command)
+    command.add_argument("--json", action="store_true", help="one JSON object")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
@@ -25,7 +37,15 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         "is_terminal": sys.stdout.isatty(),
         "tmux": "TMUX" in os.environ,
     }
-    report = examine(settings.gpus or None, settings.visible, settings.dcgm_url or None, terminal, dcgmi=settings.dcgmi)
+    report = examine(
+        settings.gpus or None,
+        settings.visible,
+        settings.dcgm_url or None,
+        terminal,
+        dcgmi=settings.dcgmi,
+        wait_s=wait_of(args),
+        slow=say,
+    )
     sys.stdout.write(json_text(report) if args.json else doctor_text(report))
     sys.stdout.flush()
-    return 0 if report["gpus"] else 3
+    return 0 if any(gpu["lost_reason"] is None for gpu in report["gpus"]) else NOTHING_READ

@@ -5,11 +5,24 @@ from __future__ import annotations
 import argparse
 import sys
 
+from gputop.commands.needs import Needs
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.output.dump import dump
 from gputop.recording.index import Recording
 from gputop.recording.moments import moment
+
+NEEDS = Needs()
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", help="a recording")
+    dump_form = command.add_mutually_exclusive_group()
+    dump_form.add_argument("--csv", action="store_true", help="one row a GPU and frame (the default)")
+    dump_form.add_argument("--json", action="store_true", help="one object a frame")
+    command.add_argument("--begin", metavar="TIME", help="12:03, -10m, an ISO date or Unix seconds")
+    command.add_argument("--end", metavar="TIME", help="likewise")
+    command.add_argument("--columns", metavar="KEYS", help="catalogue keys, separated by commas")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

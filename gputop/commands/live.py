@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from gputop.commands.filtering import filter_of
+from gputop.commands.needs import Needs
 from gputop.config import Settings
 from gputop.model.source import Source, UsageError
 from gputop.paint.terminal import Terminal, choose
@@ -25,8 +26,19 @@ if TYPE_CHECKING:
     from gputop.paint.process_filter import Filter
     from gputop.paint.view import View
 
+NEEDS = Needs("terminal")
 FIRST_WAIT_S = 0.25
 """How long the first frame waits for the first snapshot before the screen loads without it."""
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    """The options that stand before no command."""
+    # argparse comes along, and the screen starts without it where there is nothing to parse.
+    from gputop.commands.shared_arguments import filterable, printable, selectable
+
+    printable(command)
+    selectable(command)
+    filterable(command)
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

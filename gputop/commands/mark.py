@@ -5,9 +5,16 @@ from __future__ import annotations
 import argparse
 import time
 
+from gputop.commands.needs import Needs
 from gputop.config import Settings
 from gputop.output.messages import say
 from gputop.sources.marks import send_mark
+
+NEEDS = Needs("nothing")
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("text", nargs="+", help="what happened")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

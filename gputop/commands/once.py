@@ -8,20 +8,37 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from gputop.commands.amounts import seconds
 from gputop.commands.filtering import filter_of
+from gputop.commands.needs import Needs
+from gputop.commands.shared_arguments import filterable, selectable, waiting
 from gputop.config import Settings
 from gputop.model.source import UsageError
+from gputop.output.messages import say
 from gputop.sources.machine import open_local
+from gputop.sources.one_reading import WAIT_S, OneReading
+
+NEEDS = Needs()
 
 if TYPE_CHECKING:
     from gputop.model.snapshot import Snapshot
     from gputop.paint.process_filter import Filter
 
-LONGEST_WAIT_S = 3.0
-"""A driver that has not answered by then is reported as it is."""
+NOTHING_READ = 3
+"""Exit status where no GPU could be read."""
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    selectable(command)
+    filterable(command)
+    waiting(command)
+    form = command.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON object")
+    form.add_argument("--csv", action="store_true", help="one row a GPU")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
+    wait_s = wait_of(args)
     source = open_local(settings)
     # SM activity takes two samples a quarter of a second apart: what the output needs is imported meanwhile.
     source.open()
@@ -29,18 +46,27 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         passing = _passing(args)
         printed = _data if args.json or args.csv else _table
         text_of = printed(args, settings, passing)
-        snapshot = source.read_once(LONGEST_WAIT_S)
+        reading = source.read_once(wait_s, say)
     finally:
         source.close()
-    sys.stdout.write(text_of(snapshot))
+    sys.stdout.write(text_of(reading))
     sys.stdout.flush()
-    return 0
+    if args.csv and not reading.complete:
+        # CSV has no place for it.
+        say("; ".join(reading.snapshot.notices))
+    return 0 if reading.has_measured else NOTHING_READ
+
+
+def wait_of(args: argparse.Namespace) -> float:
+    """How long to wait for the first complete reading, in seconds. Raises UsageError."""
+    given = getattr(args, "wait", None)
+    return WAIT_S if given is None else seconds(given, "--wait")
 
 
 def table(args: argparse.Namespace, settings: Settings, snapshot: Snapshot) -> str:
     """A snapshot as ``gputop once`` prints it. Raises UsageError for a filter that one snapshot cannot answer."""
     args.csv = False
-    return _table(args, settings, _passing(args))(snapshot)
+    return _table(args, settings, _passing(args))(OneReading(snapshot))
 
 
 def _passing(args: argparse.Namespace) -> Filter | None:
@@ -55,21 +81,26 @@ def _passing(args: argparse.Namespace) -> Filter | None:
     return passing or None
 
 
-def _data(args: argparse.Namespace, settings: Settings, passing: Filter | None) -> Callable[[Snapshot], str]:
-    from gputop.output.data import gpu_csv, json_text, snapshot_data
+def _data(args: argparse.Namespace, settings: Settings, passing: Filter | None) -> Callable[[OneReading], str]:
+    from gputop.output.data import gpu_csv, json_text, once_data
 
     if args.csv:
-        return gpu_csv
+        return lambda reading: gpu_csv(reading.snapshot)
     if passing is None:
-        return lambda snapshot: json_text(snapshot_data(snapshot))
+        return lambda reading: json_text({**once_data(reading.snapshot), **reading.data()})
     from gputop.commands.filtering import filtered
     from gputop.monitor import Monitor
 
     monitor = Monitor(settings.interval)
-    return lambda snapshot: json_text(snapshot_data(filtered(monitor.feed(snapshot), passing).snapshot))
+
+    def text(reading: OneReading) -> str:
+        passed = filtered(monitor.feed(reading.snapshot), passing).snapshot
+        return json_text({**once_data(passed), **reading.data()})
+
+    return text
 
 
-def _table(_args: argparse.Namespace, settings: Settings, passing: Filter | None) -> Callable[[Snapshot], str]:
+def _table(_args: argparse.Namespace, settings: Settings, passing: Filter | None) -> Callable[[OneReading], str]:
     import shutil
 
     from gputop.commands.filtering import filtered
@@ -91,8 +122,8 @@ def _table(_args: argparse.Namespace, settings: Settings, passing: Filter | None
     monitor, view = Monitor(settings.interval), first_view(settings, terminal, passing=passing)
     coloured = sys.stdout.isatty() and terminal.depth != "none"
 
-    def text(snapshot: Snapshot) -> str:
-        frame = monitor.feed(snapshot)
+    def text(reading: OneReading) -> str:
+        frame = monitor.feed(reading.snapshot)
         rows = once_rows(frame if passing is None else filtered(frame, passing), view, width)
         return ansi_text(rows, THEMES["ansi"], "16") + "\n" if coloured else plain_text(rows)
 

@@ -7,11 +7,21 @@ import signal
 import threading
 
 from gputop.commands.amounts import seconds, size_bytes
+from gputop.commands.needs import Needs
 from gputop.config import Settings
 from gputop.output.messages import say
 from gputop.session.record import record
 from gputop.sources.machine import open_local
 from gputop.sources.marked import Marked
+
+NEEDS = Needs("nothing")
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("-o", "--output", default=".", metavar="FILE|DIR", help="where to (default: this directory)")
+    command.add_argument("--for", dest="duration", metavar="TIME", help="end after this time")
+    command.add_argument("--max-size", metavar="SIZE", help="keep at most so much in the directory")
+    command.add_argument("--redact", action="store_true", help="keep command lines and user names out of it")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

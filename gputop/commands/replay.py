@@ -7,6 +7,8 @@ import os
 
 from gputop.commands.filtering import filter_of
 from gputop.commands.live import first_view, screen_terminal
+from gputop.commands.needs import Needs
+from gputop.commands.shared_arguments import filterable
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.recording.index import Recording
@@ -14,7 +16,17 @@ from gputop.recording.moments import moment
 from gputop.sources.recorded import RecordedSource
 from gputop.tui.terminal.guard import TerminalGuard
 
+NEEDS = Needs("terminal")
+
 SPEEDS = (0.1, 600.0)
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", help="a recording, or a directory of them")
+    filterable(command)
+    command.add_argument("--at", metavar="TIME", help="begin there: 12:03, -10m, +1h, an ISO date")
+    command.add_argument("--speed", type=float, default=1.0, metavar="N", help="recorded seconds in one second")
+    command.add_argument("--loop", action="store_true", help="begin again at the end")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

@@ -5,9 +5,19 @@ from __future__ import annotations
 import argparse
 import sys
 
+from gputop.commands.needs import Needs
 from gputop.config import Settings
 from gputop.output.report_text import report_json, report_markdown, report_text
 from gputop.report.job_report import report_recording
+
+NEEDS = Needs()
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", help="a recording")
+    report_form = command.add_mutually_exclusive_group()
+    report_form.add_argument("--json", action="store_true", help="one JSON object")
+    report_form.add_argument("--markdown", action="store_true", help="Markdown")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

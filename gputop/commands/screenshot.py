@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from gputop.commands.demo import PAST_S
+from gputop.commands.needs import Needs
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.monitor import Frame, Monitor
@@ -21,10 +22,21 @@ from gputop.paint.main_screen import main_screen
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
 
+NEEDS = Needs("nothing")
+
 STARTED = 1_780_000_000.0
 """A fixed moment, so that a picture of the demo is the same whenever it is made."""
 LARGEST = (400, 200)
 SUFFIXES = (".svg", ".png", ".txt", ".ans")
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("source", help="demo, or a recording")
+    command.add_argument("scenario", nargs="?", help="with demo: one scenario instead of the whole node")
+    command.add_argument("-o", "--output", required=True, metavar="FILE", help="FILE.svg, .png, .txt or .ans")
+    command.add_argument("--at", metavar="TIME", help="of a recording: 12:03, -10m, an ISO date (default: its end)")
+    command.add_argument("--size", default="160x48", metavar="WxH", help="columns x rows (default 160x48)")
+    command.add_argument("--gpu", metavar="N", help="select this GPU")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

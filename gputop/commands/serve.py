@@ -13,9 +13,12 @@ from typing import Any
 from msgspec.structs import asdict
 
 import gputop
+from gputop.commands.needs import Needs
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.output.messages import say
+
+NEEDS = Needs("nothing")
 
 HOST = "127.0.0.1"
 FOR_VIEWERS = frozenset(
@@ -25,6 +28,12 @@ FOR_VIEWERS = frozenset(
 """Settings that a viewer's process is given."""
 NOT_FOR_VIEWERS = frozenset({"read_only", "price", "bell"})
 """Settings that it is not: what is private, what reaches out of the machine, what it has a value of its own for."""
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("source", nargs="?", help="demo, or a recording; without it this machine is watched")
+    command.add_argument("scenario", nargs="?", help="with demo: one scenario instead of the whole node")
+    command.add_argument("--port", type=int, default=8000, metavar="N", help="port (default 8000; 0: any free one)")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

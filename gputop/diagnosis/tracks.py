@@ -20,7 +20,15 @@ from gputop.diagnosis.signals import (
     busy_not_working,
 )
 from gputop.diagnosis.window import Window
-from gputop.diagnosis.window_row import degraded_link, pcie_capacity, ratio, row_of, swapping, why_dark
+from gputop.diagnosis.window_row import (
+    degraded_link,
+    is_split,
+    pcie_capacity,
+    reads_zero_at_work,
+    row_of,
+    swapping,
+    why_dark,
+)
 from gputop.model.derived import lacks_sm
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GAP_INTERVALS, Event, GpuSample, HostSample
@@ -29,8 +37,8 @@ LOUD_SHARE = 0.05
 RESTART_AFTER_ZERO_S = 60.0
 JOB_GONE_S = 3.0
 """A job is over once its processes have been gone this long: process lists may miss a beat."""
-FAULT_SAMPLES, FAULT_UTIL, FAULT_POWER = 3, 50.0, 0.25
-"""A counter is broken when it reads 0 so often while util and power (share of the limit [judged]) say otherwise."""
+FAULT_SAMPLES = 3
+"""A counter is broken when it reads 0 so often while util and power say otherwise."""
 NO_TENSOR, SOME_FP32, SOME_FP64, MANY_SM = 1.0, 20.0, 1.0, 50.0
 DEGRADED_UTIL = 50.0
 
@@ -89,7 +97,7 @@ class GpuTrack:
             self._restart()
         if tick is not None:
             self._births.observe(t, tick.births)
-        sm_off = self._sm_off(gpu, util)
+        sm_off = self._sm_off(gpu)
         capacity = pcie_capacity(gpu)
         self.window.push(t, row_of(gpu, util, None if sm_off else gpu.sm_active_pct, tick, capacity))
         if util is not None:
@@ -119,7 +127,7 @@ class GpuTrack:
             self._births.clear()
             self._restart()
 
-    def _sm_off(self, gpu: GpuSample, util: float | None) -> str | None:
+    def _sm_off(self, gpu: GpuSample) -> str | None:
         """Why SM activity does not count now; keeps two sources apart and notices a broken counter."""
         source = gpu.sm_source
         if source != self._sm_source:
@@ -127,7 +135,7 @@ class GpuTrack:
                 self.window.forget(col.SM, col.OCC, col.TENSOR, col.FP32, col.FP64, col.DRAM)
             self._sm_source = source
             self._zeros = 0
-        if gpu.static.mig_enabled and (gpu.static.mig_parent is None or util is not None):
+        if is_split(gpu):
             return "MIG: whole-GPU SM activity says nothing about an instance"
         if source not in MEASURED:
             return gpu.sm_reason or "no SM counter"
@@ -136,12 +144,10 @@ class GpuTrack:
         sm = gpu.sm_active_pct
         if sm is not None and sm > 0.0:
             self._zeros = 0
-        elif sm is not None and util is not None and util >= FAULT_UTIL:
-            power = ratio(gpu.power_w, gpu.power_limit_w)
-            if power is not None and power >= FAULT_POWER:
-                self._zeros += 1
-                if self._zeros == FAULT_SAMPLES:
-                    self.window.forget(col.SM)
+        elif reads_zero_at_work(gpu):
+            self._zeros += 1
+            if self._zeros == FAULT_SAMPLES:
+                self.window.forget(col.SM)
         return "the SM counter reads 0 while the GPU works" if self._zeros >= FAULT_SAMPLES else None
 
     def _signals(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from gputop.diagnosis import window as col
 from gputop.diagnosis.host import HostTick
+from gputop.diagnosis.signals import busy_not_working
+from gputop.diagnosis.types import Flag
 from gputop.diagnosis.window import scaled
+from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, HostSample, ProcessSample
 from gputop.model.throttle import POWER_BRAKE, POWER_CAP, THERMAL
 
@@ -17,6 +20,30 @@ MOST_SHARE = 100.0
 SWAP_PSI = 10.0
 SWAP_FULL = 0.9
 SWAP_BYTES = 1e9
+
+
+FAULT_UTIL, FAULT_POWER = 50.0, 0.25
+"""An SM counter that reads 0 while util and power (share of the limit [judged]) are above these may be broken."""
+
+
+def is_split(gpu: GpuSample) -> bool:
+    """Whether SM activity of a whole GPU in MIG mode stands beside the util of something else."""
+    return bool(gpu.static.mig_enabled) and (gpu.static.mig_parent is None or gpu.util_pct is not None)
+
+
+def reads_zero_at_work(gpu: GpuSample) -> bool:
+    """Whether the SM counter of a GPU that seems to work reads 0, as a broken one does."""
+    if gpu.sm_active_pct != 0.0 or gpu.util_pct is None or gpu.util_pct < FAULT_UTIL:
+        return False
+    power = ratio(gpu.power_w, gpu.power_limit_w)
+    return power is not None and power >= FAULT_POWER
+
+
+def flag_now(gpu: GpuSample) -> Flag | None:
+    """A or B where this one sample lies in it. No verdict; None as well where one sample cannot tell."""
+    if gpu.util_pct is None or gpu.sm_source not in MEASURED or is_split(gpu) or reads_zero_at_work(gpu):
+        return None
+    return busy_not_working(gpu.util_pct, gpu.sm_active_pct)
 
 
 def pcie_capacity(gpu: GpuSample) -> float | None:

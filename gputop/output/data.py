@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from gputop.diagnosis.window_row import flag_now
+from gputop.model.derived import gap_pct
 from gputop.model.metrics import (
     GPU_METRICS,
     GPU_STATE,
@@ -68,6 +70,18 @@ def snapshot_data(snapshot: Snapshot) -> dict[str, Any]:
         "processes": [process_data(process) for process in snapshot.processes],
         "notices": list(snapshot.notices),
     }
+
+
+def once_data(snapshot: Snapshot) -> dict[str, Any]:
+    """A snapshot with what one sample shows of each GPU: ``gap_pct``, and A or B where this one sample lies in it.
+
+    ``flag_now`` is no verdict: that is ``busy_not_working``, and takes half a minute.
+    """
+    data = snapshot_data(snapshot)
+    for given, gpu in zip(data["gpus"], snapshot.gpus, strict=True):
+        given["gap_pct"] = _clean(gap_pct(gpu))
+        given["flag_now"] = flag_now(gpu)
+    return data
 
 
 def json_text(data: Mapping[str, Any]) -> str:

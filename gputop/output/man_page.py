@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from gputop import __version__
 
-COMMON = "options of every command"
-"""Title of the argument group that is described once and not again for each command."""
 EXIT = (
     ("0", "all is well; with diagnose: nothing is wrong"),
     ("1", "diagnose found something; or an internal error"),
@@ -25,8 +23,9 @@ ENVIRONMENT = (
 )
 
 
-def man_page(parser: argparse.ArgumentParser) -> str:
-    """The page of the whole command line, section 1."""
+def man_page(parser: argparse.ArgumentParser, common_title: str) -> str:
+    """The page of the whole command line, section 1. The argument group of that title is described once, not for each
+    command."""
     prog, description = parser.prog, parser.description or ""
     lines = [
         f'.TH {prog.upper()} 1 "" "{prog} {__version__}" "User Commands"',
@@ -39,13 +38,13 @@ def man_page(parser: argparse.ArgumentParser) -> str:
         _text(parser.epilog or ""),
         ".SH OPTIONS",
     ]
-    common = _group(parser, COMMON)
+    common = _group(parser, common_title)
     own = [action for action in parser._actions if action.option_strings and action not in common]
     lines += [line for action in own + common for line in _described(action)]
     lines.append(".SH COMMANDS")
     for name, command in _commands(parser):
         lines += [".SS " + _text(_usage(name, command)), _text((command.description or "").rstrip(".") + ".")]
-        shared = _group(command, COMMON)
+        shared = _group(command, common_title)
         for action in command._actions:
             if action not in shared and not isinstance(action, argparse._HelpAction) and action.help:
                 lines += _described(action)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
+from gputop.diagnosis.window_row import flag_now
+from gputop.model.derived import gap_pct
 from gputop.monitor import Frame
 from gputop.paint import host, process_table
 from gputop.paint.glyphs import ascii_only
@@ -14,6 +16,8 @@ from gputop.paint.view import View
 from gputop.paint.words import gpu_label, product, sm_provenance
 
 LONGEST_PROCESS_LIST = 40
+NOT_WORKING_NOW = "busy, not working in this sample"
+"""Said of one sample; a verdict takes half a minute of them."""
 
 
 def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
@@ -40,11 +44,15 @@ def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
             sm = f"{view.glyphs.at_most} {gpu.sm_high_pct:.0f} (not measured)"
         else:
             sm = "n/a"
-        line.add(f"UTIL {pct(gpu.util_pct)}  SM {sm}   ", "value")
+        gap = gap_pct(gpu)
+        behind = "" if gap is None else f"  GAP {pct(gap)}"
+        line.add(f"UTIL {pct(gpu.util_pct)}  SM {sm}{behind}   ", "value")
         line.add_all(fields([*counters(gpu), (memory(gpu), "text")], width - line.width))
         rows.append(line.row(width))
         second = Line().to(18).add_all(fields(board(gpu, view.glyphs) + buses(gpu, view.glyphs), width - 18))
         rows.append(second.row(width))
+        if flag_now(gpu) is not None:
+            rows.append(Line().to(18).add(NOT_WORKING_NOW, "level.red").row(width))
         if gpu.sm_active_pct is None and gpu.sm_reason:
             why = textwrap.wrap(f"SM not measured: {sanitise(gpu.sm_reason)}", max(20, width - 18))
             rows.extend(Line().to(18).add(text, "dim").row(width) for text in why)

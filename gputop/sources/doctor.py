@@ -9,7 +9,7 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,11 @@ from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.model.source import SourceError
 from gputop.sources.activity.dcgm_exporter import FIX as EXPORTER_FIX
 from gputop.sources.activity.dcgm_exporter import Exporter, entity_of
+from gputop.sources.activity.gpm import COLLECTING
 from gputop.sources.activity.ladder import Activity, RungFailed
 from gputop.sources.local import LocalSource
 from gputop.sources.nvml.device import SPLIT
+from gputop.sources.one_reading import WAIT_S, OneReading
 
 SCHEMA = 1
 INITIAL_PID_NAMESPACE = 4026531836
@@ -39,23 +41,27 @@ def examine(
     environ: Mapping[str, str] = os.environ,
     proc: str = "/proc",
     dcgmi: bool = False,
+    wait_s: float = WAIT_S,
+    slow: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
-    """Everything as JSON-able data; takes about a third of a second, and at most three when the driver hangs.
+    """Everything as JSON-able data; takes about a third of a second, and at most ``wait_s`` where the driver is slow.
 
     ``schema``, ``driver``, ``gpus`` and ``problems`` always exist; a machine without a driver has no GPUs and says so
-    under ``problems``. ``terminal`` is handed through. ``dcgmi`` asks dcgmi as well, which may take five seconds more.
-    Raises UsageError for a GPU that does not exist.
+    under ``problems``, as do GPUs that could not be read in time (``complete`` is then false). ``slow`` is told
+    after a second what is waited for. ``terminal`` is handed through. ``dcgmi`` asks dcgmi as well, which may take five
+    seconds more. Raises UsageError for a GPU that does not exist.
     """
     source = LocalSource(1.0, gpus, visible, dcgm_url, environ, proc, dcgmi=dcgmi)
-    snapshot: Snapshot | None = None
+    reading: OneReading | None = None
     problems: list[str] = []
     try:
-        snapshot = source.read_once()
+        reading = source.read_once(wait_s, slow)
     except SourceError as error:
         problems.append(str(error))
     finally:
         library = _mapped_library(proc)
         source.close()
+    snapshot = reading.snapshot if reading is not None else None
     exporter = Exporter(dcgm_url or environ.get("GPUTOP_DCGM_URL") or None)
     report: dict[str, Any] = {
         "schema": SCHEMA,
@@ -63,6 +69,7 @@ def examine(
         "nvml": source.nvml_version,
         "library": library,
         "gpus": [],
+        **(reading.data() if reading is not None else {"complete": False, "missing_gpus": []}),
         "host": platform.node(),
         "kernel": _kernel(proc),
         "permissions": _permissions(proc),
@@ -120,6 +127,8 @@ def _gpm(gpu: GpuSample) -> dict[str, Any]:
         fix = EACH_FIX
     elif gpu.lost_reason is not None:
         fix = "mend the GPU first"
+    elif why == COLLECTING:
+        fix = "give the driver longer: --wait 1m"
     else:
         fix = "none on this GPU: GPM needs Hopper or newer on bare metal; use dcgm-exporter"
     # The reasons of all rungs, from the top.

@@ -13,14 +13,18 @@ from pathlib import Path
 
 from gputop.model.snapshot import NOTHING_LATE, HostSample, Machine, Snapshot
 from gputop.sources.machine_reader import MachineReader
-from gputop.sources.nvml.session import LOOK_S, Reading
+from gputop.sources.nvml.reading import Reading
+from gputop.sources.nvml.session import LOOK_S
+from gputop.sources.one_reading import SLOW_S, WAIT_S, OneReading, incomplete, waiting_for
 from gputop.sources.own_cost import OwnCostMeter
 from gputop.sources.schedule import HUNG_S, Schedule
 
 START_WAIT_S = 1.0
 """How long ``start`` waits for NVML: normally milliseconds, seconds when the driver first has to wake the GPUs."""
 HUNG_ONCE_S = 0.8
-"""When a driver call counts as hung for a command that has two seconds in all."""
+"""When a driver call counts as hung for a command that looks once: the other GPUs are read meanwhile."""
+RUNG_WAIT_S = 3.0
+"""How long such a command waits for the first answer of an exporter."""
 CLOSE_S = 0.2
 
 
@@ -67,7 +71,8 @@ class LocalSource:
         self._notify: Callable[[], None] | None = None
         self._lock = threading.Lock()
         self._slot: Snapshot | None = None
-        self._published = 0
+        self._published = self._joined = self._readings = 0
+        """Snapshots handed out; readings of the GPUs put into one; readings in those handed out."""
         self._last_t = float("-inf")
         self._last_reading: Reading | None = None
         self._opened = False
@@ -93,19 +98,34 @@ class LocalSource:
             snapshot, self._slot = self._slot, None
         return snapshot
 
-    def read_once(self, timeout_s: float = 2.0) -> Snapshot:
-        """One snapshot with SM activity and rates: the second read, a quarter of a second after the first.
+    def read_once(self, wait_s: float = WAIT_S, slow: Callable[[str], None] | None = None) -> OneReading:
+        """The first complete reading: every GPU read twice, a quarter of a second apart, as rates and SM activity need.
 
-        When ``timeout_s`` is over, what there is, with reasons. Raises SourceError and UsageError. Close it after.
+        After ``wait_s`` what there is, with what is missing and why. ``slow`` is told after a second, once, what is
+        waited for. Raises SourceError and UsageError. Close it after.
         """
-        deadline = time.monotonic() + timeout_s
+        begun, session = time.monotonic(), self._reader.session
         self._schedule.hung_s = min(self._schedule.hung_s, HUNG_ONCE_S)
+        self._schedule.looks_once = True
         self.open()
-        while (self._published < 2 or self._awaits_activity()) and (left := deadline - time.monotonic()) > 0.0:
-            self._fresh.wait(left)
+        while not self._is_complete(begun):
+            spent = time.monotonic() - begun
+            if spent >= wait_s:
+                return incomplete(self._join(), session.progress(), wait_s, self._readings > 0)
+            if slow is not None and spent >= SLOW_S:
+                slow(waiting_for(session.progress(), wait_s, self._readings > 0))
+                slow = None
+            until = wait_s if slow is None else min(wait_s, SLOW_S)
+            self._fresh.wait(max(0.0, until - spent))
             self._fresh.clear()
             self._raise_failure()
-        return self.poll() or self._join()
+        return OneReading(self.poll() or self._join())
+
+    def _is_complete(self, begun: float) -> bool:
+        reading, around = self._schedule.reading, self._schedule.host
+        if self._readings < 2 or reading is None or reading.hung or around is None or not around.knew_gpus:
+            return False
+        return not self._awaits_activity() or time.monotonic() - begun >= RUNG_WAIT_S
 
     def close(self) -> None:
         """Stop everything and shut NVML down; threads that hang are left behind after 0.2 s."""
@@ -132,9 +152,11 @@ class LocalSource:
 
     def _publish(self) -> None:
         snapshot = self._join()
+        joined = self._joined
         with self._lock:
             self._slot = snapshot
         self._published += 1
+        self._readings = joined
         self._fresh.set()
         if self._notify is not None:
             self._notify()
@@ -145,19 +167,19 @@ class LocalSource:
         new = reading is not None and reading is not self._last_reading
         t = reading.t if reading is not None and new and reading.t > self._last_t else self._clock()
         self._last_t, self._last_reading = t, reading
-        notices = [*self._schedule.troubles()]
-        if reading is not None:
-            notices += reading.notices
+        self._joined += new
+        reading = self._schedule.newest if reading is None else reading
+        notices = [*self._schedule.troubles(), *reading.notices]
         if around is not None:
             notices += around.notices
         return Snapshot(
             t,
             Machine(self._hostname, self._boot_id, self._reader.session.driver),
-            reading.gpus if reading is not None else (),
+            reading.gpus,
             around.processes if around is not None else (),
             around.host if around is not None else HostSample(),
             self.interval_s,
-            reading.events if reading is not None and new else (),
+            reading.events if new else (),
             self._own.read(),
             self._schedule.stale() or NOTHING_LATE,
             tuple(notices),

@@ -16,7 +16,8 @@ from gputop.sources.activity.ladder import Rung
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.host import HostCollector
 from gputop.sources.nvml.inventory import kernel_gpus
-from gputop.sources.nvml.session import LOOK_S, NvmlSession, Reading
+from gputop.sources.nvml.reading import Reading
+from gputop.sources.nvml.session import LOOK_S, NvmlSession
 from gputop.sources.processes.collector import ProcessCollector
 
 if TYPE_CHECKING:
@@ -27,11 +28,12 @@ LEAST_HOST_S = 0.125
 
 
 class HostReading(Struct, frozen=True):
-    """One pass over the host and its processes."""
+    """One pass over the host and its processes. ``knew_gpus`` says whether the GPUs' processes were known by then."""
 
     host: HostSample
     processes: tuple[ProcessSample, ...]
     notices: tuple[str, ...]
+    knew_gpus: bool
 
 
 class MachineReader:
@@ -86,7 +88,7 @@ class MachineReader:
         """Ask what no picture has to wait for, once a reading is handed over."""
         self.session.ask_seldom(ticket, self._clock())
 
-    def read_host(self, gpu_processes: Sequence[GpuProcess]) -> HostReading:
+    def read_host(self, gpu_processes: Sequence[GpuProcess], *, knew_gpus: bool) -> HostReading:
         """Host and processes. The very first read comes before the GPUs are known: it is the base of the rates."""
         if self._collectors is None:
             self._collectors = HostCollector(self._proc), ProcessCollector(self._proc)
@@ -96,7 +98,7 @@ class MachineReader:
         if now - self._host_at >= LEAST_HOST_S:
             self._host, self._host_at = host.read(now), now
         samples = processes.read(now, gpu_processes)
-        return HostReading(self._host, samples, tuple(processes.notices))
+        return HostReading(self._host, samples, tuple(processes.notices), knew_gpus)
 
     def close_host(self) -> None:
         """Close the files kept open; on the thread that reads them."""

@@ -11,7 +11,7 @@ from time import monotonic
 
 from gputop.model.source import SourceError, UsageError
 from gputop.sources.machine_reader import HostReading, MachineReader
-from gputop.sources.nvml.session import Reading
+from gputop.sources.nvml.reading import Reading
 from gputop.sources.reader_thread import ReaderThread
 
 PAIR_S = 0.25
@@ -26,6 +26,7 @@ LOOK_AGAIN_S = 0.2
 """How often a call in flight is looked at."""
 FIRST_RETRY_S, LAST_RETRY_S = 5.0, 60.0
 """Back-off while the driver does not start."""
+NOTHING_READ = Reading(0.0, (), ())
 
 
 class Schedule:
@@ -37,6 +38,8 @@ class Schedule:
 
     def __init__(self, interval_s: float, reader: MachineReader, publish: Callable[[], None]) -> None:
         self.hung_s = HUNG_S
+        self.looks_once = False
+        """Whether what a first pass has read so far is of use: a screen waits for the whole of it."""
         self.reading: Reading | None = None
         self._reading_at = monotonic()
         self._interval_s = interval_s
@@ -93,7 +96,7 @@ class Schedule:
                 lines.append(str(error))
             elif error is not None:
                 lines.append(f"reading {name} failed: {type(error).__name__}: {error}")
-        if self.reading is None and self._nvml.error is None:
+        if self.reading is None and self._nvml.error is None and not self._reader.session.progress().read:
             lines.append(f"NVML has not answered for {monotonic() - self._reading_at:.1f} s: is the driver hung?")
         return lines
 
@@ -115,7 +118,17 @@ class Schedule:
         )
 
     def _read_host(self) -> HostReading:
-        return self._reader.read_host(self.reading.processes if self.reading is not None else ())
+        return self._reader.read_host(self.newest.processes, knew_gpus=self.reading is not None)
+
+    @property
+    def newest(self) -> Reading:
+        """The newest reading; before the first is over, what it has so far where that is of use, else nothing."""
+        if self.reading is not None:
+            return self.reading
+        if not self.looks_once:
+            return NOTHING_READ
+        here = self._reader.session.progress()
+        return Reading(0.0, here.read, here.processes, hung=here.hung)
 
     def _run(self) -> None:
         due = monotonic() + self._interval_s

@@ -55,11 +55,70 @@ def _while_found(row: Row, world: World) -> None:
 def _while_counted(row: Row, world: World) -> None:
     scenario = world.make(1)
     scenario.hang("nvmlDeviceGetCount", 30.0)
-    done = world.run(scenario, "once", "--json")
+    done = world.run(scenario, "once", "--json", "--wait", "2")
     holds(row, done)
     answer = json.loads(done.stdout)
-    assert answer["gpus"] == []
+    assert (answer["gpus"], answer["complete"]) == ([], False)
     assert answer["host"]["mem_total_bytes"] > 0
+
+
+def _one_of_two(row: Row, world: World) -> None:
+    scenario = world.make(2)
+    scenario.hang("nvmlDeviceGetPowerUsage", 30.0, gpu=1)
+    done = world.run(scenario, "once", "--json", "--wait", "2.5")
+    holds(row, done)
+    answer = json.loads(done.stdout)
+    assert not answer["complete"]
+    assert [(gpu["index"], gpu["uuid"]) for gpu in answer["missing_gpus"]] == [(1, uuid_of(1))]
+    assert row.sees in answer["missing_gpus"][0]["reason"]
+    assert (answer["gpus"][0]["util_pct"], answer["gpus"][0]["sm_active_pct"]) == (90, 25)
+    assert row.sees in answer["gpus"][1]["lost_reason"]
+
+
+def _all_of_two(row: Row, world: World) -> None:
+    scenario = world.make(2)
+    scenario.hang("nvmlDeviceGetPowerUsage", 30.0)
+    done = world.run(scenario, "once", "--json", "--wait", "2.5")
+    holds(row, done)
+    answer = json.loads(done.stdout)
+    assert (answer["complete"], len(answer["missing_gpus"])) == (False, 2)
+
+
+def _doctor(row: Row, world: World) -> None:
+    scenario = world.make(2)
+    scenario.hang("nvmlDeviceGetPowerUsage", 30.0, gpu=1)
+    done = world.run(scenario, "doctor", "--json", "--wait", "2.5")
+    holds(row, done)
+    answer = json.loads(done.stdout)
+    assert not answer["complete"]
+    assert [gpu["index"] for gpu in answer["missing_gpus"]] == [1]
+
+
+def _slow(row: Row, world: World) -> None:
+    scenario = world.make(8)
+    scenario.latency_us = 20_000
+    scenario.gpus[3].processes.append(Process(1, GIB))
+    done = world.run(scenario, "once", "--json", "--wait", "30")
+    holds(row, done)
+    answer = json.loads(done.stdout)
+    assert (answer["complete"], answer["missing_gpus"]) == (True, [])
+    assert [gpu["sm_active_pct"] for gpu in answer["gpus"]] == [25] * 8
+    assert [(p["pid"], p["gpu"]) for p in answer["processes"] if p["role"] == "gpu"] == [(1, 3)]
+
+
+def _too_slow(row: Row, world: World) -> None:
+    """How far a driver comes in a time is its own affair: what is read and what is named make up the whole."""
+    scenario = world.make(8)
+    scenario.latency_us = 50_000
+    # By then the first GPUs are read, and not nearly the last ones.
+    done = world.run(scenario, "once", "--json", "--wait", "5")
+    answer = json.loads(done.stdout)
+    assert not answer["complete"]
+    assert done.returncode == (row.status if answer["gpus"] else 3)
+    read, missing = ([gpu["index"] for gpu in answer[key]] for key in ("gpus", "missing_gpus"))
+    assert not read or row.sees in " ".join(answer["notices"])
+    assert not (read or missing) or [*read, *missing] == list(range(8))
+    assert done.stderr.startswith("gputop: waiting for the driver")
 
 
 def _while_counted_again(row: Row, world: World) -> None:
@@ -141,7 +200,18 @@ def rows() -> list[Row]:
         Row("a hang at the start", "`nvmlInit` does not return", "NVML has not answered", "host and processes", None,
             here + "test_a_hung_start_is_told_and_not_waited_for"),
         Row("a hang of the count", "`nvmlDeviceGetCount` does not return", "NVML has not answered",
-            "host and processes", 0, _while_counted),
+            "host and processes", 3, _while_counted),
+        Row("a hang of one GPU: once", "a call of one GPU does not return", "has not returned for",
+            "the other GPUs; `complete` is false in JSON", 0, _one_of_two),
+        Row("a hang of each GPU: once", "a call of every GPU does not return", "has not returned for",
+            "host and processes; `complete` is false in JSON", 3, _all_of_two, slow=True),
+        Row("a hang of one GPU: doctor", "a call of one GPU does not return", "has not returned for",
+            "the other GPUs", 0, _doctor, slow=True),
+        Row("a slow driver: once", "each call takes 20 ms, on 8 GPUs", "waiting for the driver",
+            "every GPU, read twice", 0, _slow, slow=True),
+        Row("a driver too slow to be waited for: once", "each call takes 50 ms, on 8 GPUs",
+            "not read within 5 s, the driver answers slowly", "the GPUs that were read; the others are named", 0,
+            _too_slow, slow=True),
         Row("a hang while a GPU is found", "its handle, UUID, name or GPM support", "has not returned for", others,
             None, _while_found),
         Row("a hang while GPUs are looked for again", "`nvmlDeviceGetCount` does not return", "H100",

@@ -35,6 +35,8 @@ class Row:
     proof: Callable[[Row, World], None] | str
     terminal: bool = False
     """Whether there is a terminal, which must be left as it was found."""
+    slow: bool = False
+    """Whether the proof takes more than some three seconds."""
 
 
 @dataclass(frozen=True)

@@ -60,11 +60,12 @@ def main() -> int:
     clock_file = options.pop("clock_file", None)
     if clock_file is not None:
         options["clock"] = lambda: time.time() + float(Path(clock_file).read_text())
+    wait_s = options.pop("wait_s", 2.0)
     source = LocalSource(**options)
     began = time.monotonic()
     try:
         if mode == "once":
-            show(began, source.read_once())
+            show(began, source.read_once(wait_s).snapshot)
         else:
             live(source, float(rest[0]), clock_file is not None)
     except (SourceError, UsageError) as error:

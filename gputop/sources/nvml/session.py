@@ -12,7 +12,6 @@ from threading import Lock
 from time import monotonic
 
 import pynvml
-from msgspec import Struct
 
 from gputop.model.snapshot import Event, GpuSample, GpuStatic
 from gputop.model.source import SourceError, UsageError
@@ -21,6 +20,7 @@ from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.nvml.device import Device, MoreRungs
 from gputop.sources.nvml.errors import DEMO, cannot_start, reason
 from gputop.sources.nvml.inventory import Inventory, Part, kernel_gpus
+from gputop.sources.nvml.reading import Pass, Progress, Reading
 from gputop.sources.nvml.xid import XidWatch
 from gputop.sources.reader_thread import Retired
 from gputop.sources.selection import choose
@@ -30,16 +30,6 @@ LOOK_S = 10.0
 SOON_S = 1.0
 """How soon it is looked after a GPU was lost."""
 XID_ON_PARENT = "reported on the whole GPU"
-
-
-class Reading(Struct, frozen=True):
-    """One pass over the chosen GPUs, at Unix time ``t``."""
-
-    t: float
-    gpus: tuple[GpuSample, ...]
-    processes: tuple[GpuProcess, ...]
-    events: tuple[Event, ...] = ()
-    notices: tuple[str, ...] = ()
 
 
 def no_more_rungs(_gpu: GpuStatic) -> list[Rung]:
@@ -73,6 +63,7 @@ class NvmlSession:
         self._lost_since: dict[int, float] = {}
         self._lock = Lock()
         self._ticket = 0
+        self._pass = Pass()
         self._current: Part | None = None
 
     def _device(self, index: int, parent: Device | None, uuid: str | None) -> Device:
@@ -155,7 +146,7 @@ class NvmlSession:
         if monotonic() >= self._look_at:
             self.look(ticket, t)
         events: list[Event] = []
-        samples: list[GpuSample] = []
+        under_way = self._pass = Pass()
         # Watching begins with the second read: the first picture can do without.
         if self._read_before and not self._xids.stuck:
             with self._turn(ticket, self._xids):
@@ -181,7 +172,7 @@ class NvmlSession:
                 self.look(ticket, t)
                 if device not in (self._chosen or ()):
                     continue
-            samples.append(sample)
+            under_way.samples.append(sample)
             if sample.lost_reason is None:
                 self._lost_since.pop(index, None)
             elif is_news:
@@ -191,7 +182,13 @@ class NvmlSession:
         self._read_before = True
         events += [Event(t, "gpu_lost", text, index) for index, text in self._inventory.departed]
         self._inventory.departed.clear()
-        return Reading(t, tuple(samples), self._processes(), tuple(events), self._notices())
+        samples, hung = tuple(under_way.samples), tuple(under_way.hung)
+        return Reading(t, samples, self._processes(), tuple(events), self._notices(), hung)
+
+    def progress(self) -> Progress:
+        """How far the pass has come that is under way, or was made last."""
+        known = tuple(device.static for device in self._chosen or ())
+        return Progress(known, tuple(self._pass.samples), tuple(self._pass.hung), self._processes())
 
     def ask_seldom(self, ticket: int, t: float) -> None:
         """Ask what no picture has to wait for, once a reading is handed over. Raises Retired as ``read`` does."""
@@ -202,6 +199,7 @@ class NvmlSession:
 
     def _sample(self, ticket: int, device: Device, t: float) -> GpuSample:
         if device.stuck or (device.stale and self._inventory.stuck):
+            self._pass.hung.append(device.static.index)
             return self._hung_sample(device if device.stuck else self._inventory, device, t)
         xid = self._xids.state(device.static.uuid) if device.static.mig_parent is None else XID_ON_PARENT
         with self._turn(ticket, device):

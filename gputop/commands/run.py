@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+from gputop.commands.needs import Needs
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.output.private_file import write_private
@@ -15,6 +16,15 @@ from gputop.session.job import run_job
 from gputop.sources.machine import open_local
 from gputop.sources.marked import Marked
 from gputop.sources.procfs import parent_and_group
+
+NEEDS = Needs("nothing")
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("-o", "--output", metavar="FILE", help="keep the recording")
+    command.add_argument("--report", metavar="FILE", help="write the report to FILE.md, .json or .txt as well")
+    command.add_argument("--redact", action="store_true", help="keep command lines and user names out of the recording")
+    command.add_argument("job", nargs=argparse.REMAINDER, metavar="-- COMMAND …", help="the job and its arguments")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

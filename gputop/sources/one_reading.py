@@ -1,0 +1,102 @@
+"""One reading of this machine for commands that look once: what it holds, and what of it did not come in time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gputop.model.snapshot import GpuStatic, Snapshot
+from gputop.sources.nvml.reading import Progress
+
+WAIT_S = 10.0
+"""How long a command that looks once waits for the first complete reading."""
+SLOW_S = 1.0
+"""After so long it says what it is waiting for."""
+
+
+class MissingGpu(Struct, frozen=True):
+    """A GPU that was asked for and not read, and why."""
+
+    index: int
+    uuid: str
+    name: str
+    reason: str
+
+
+class OneReading(Struct, frozen=True):
+    """A snapshot, and whether it is all that was asked for: every GPU, read twice, as rates and SM activity need."""
+
+    snapshot: Snapshot
+    complete: bool = True
+    missing: tuple[MissingGpu, ...] = ()
+
+    @property
+    def has_measured(self) -> bool:
+        """Whether any GPU could be read; also when all of them were deliberately left out."""
+        gpus = self.snapshot.gpus
+        return any(gpu.lost_reason is None for gpu in gpus) or (self.complete and not gpus)
+
+    def data(self) -> dict[str, Any]:
+        """What a JSON object says of it, beside the snapshot."""
+        return {
+            "complete": self.complete,
+            "missing_gpus": [{key: getattr(gpu, key) for key in MissingGpu.__struct_fields__} for gpu in self.missing],
+        }
+
+
+def incomplete(snapshot: Snapshot, progress: Progress, wait_s: float, read_once: bool) -> OneReading:
+    """What there is when the time is over, with a notice of what there is not.
+
+    ``read_once`` says that every GPU was read once already; then it is the second reading that is missing.
+    """
+    seen = {gpu.static.uuid: gpu for gpu in snapshot.gpus}
+    missing, late = [], []
+    for static in progress.known:
+        sample = seen.get(static.uuid)
+        if sample is None:
+            late.append(static.index)
+            missing.append(_missing(static, f"not read within {wait_s:g} s"))
+        elif static.index in progress.hung:
+            missing.append(_missing(static, sample.lost_reason or "its call does not return"))
+    notices = list(snapshot.notices)
+    if late:
+        notices.append(
+            f"GPU {numbers(late)}: not read within {wait_s:g} s, the driver answers slowly; --wait gives it longer"
+        )
+    elif read_once and not missing:
+        notices.append(
+            f"rates and SM activity need a second reading, which did not come within {wait_s:g} s; "
+            "--wait gives the driver longer"
+        )
+    return OneReading(replace(snapshot, notices=tuple(notices)), False, tuple(missing))
+
+
+def waiting_for(progress: Progress, wait_s: float, read_once: bool) -> str:
+    """What a command that looks once is waiting for, in words."""
+    most = f"at most {wait_s:g} s"
+    if progress.hung:
+        return f"waiting for GPU {numbers(progress.hung)}, where a driver call has not returned; {most}"
+    if read_once:
+        return f"waiting for the driver's second reading; {most}"
+    if progress.known:
+        return f"waiting for the driver: {len(progress.read)} of {len(progress.known)} GPUs read so far; {most}"
+    return f"waiting for the driver to list its GPUs; {most}"
+
+
+def numbers(indices: Iterable[int]) -> str:
+    """``0, 2-5``: indices in order, runs of three and more joined."""
+    runs: list[list[int]] = []
+    for index in sorted(indices):
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    parts = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
+    return ", ".join(parts)
+
+
+def _missing(static: GpuStatic, why: str) -> MissingGpu:
+    return MissingGpu(static.index, static.uuid, static.name, why)
