@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 
+import psutil
 import pytest
 
 from gputop.sources.host import HostCollector
@@ -15,15 +17,16 @@ _GIB = 1024**3
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> FakeProc:
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeProc:
     fake = FakeProc(tmp_path)
+    monkeypatch.setattr(psutil, "getloadavg", lambda: (1.25, 1.0, 0.5))
     _cpu(fake, busy=1000, idle=3000)
-    fake.write("proc/loadavg", "1.25 1.00 0.50 2/345 6789\n")
     fake.write(
         "proc/meminfo",
         "MemTotal:       16777216 kB\nMemFree:         1000 kB\nMemAvailable:   12582912 kB\n"
         "SwapTotal:       2097152 kB\nSwapFree:        1048576 kB\n",
     )
+    fake.write("proc/vmstat", "pswpin 0\npswpout 0\n")
     for name in ("cpu", "io", "memory"):
         _pressure(fake, name, 0)
     fake.write("proc/diskstats", "")
@@ -50,6 +53,10 @@ def _network(fake: FakeProc, interfaces: dict[str, tuple[int, int]]) -> None:
 def _disks(fake: FakeProc, sectors: dict[str, tuple[int, int]]) -> None:
     lines = [f" 8 0 {name} 1 0 {read} 0 1 0 {written} 0 0 0 0" for name, (read, written) in sectors.items()]
     fake.write("proc/diskstats", "\n".join(lines) + "\n")
+
+
+def _denied() -> tuple[float, float, float]:
+    raise PermissionError
 
 
 def _collector(fake: FakeProc) -> HostCollector:
@@ -182,8 +189,9 @@ def test_memory_is_the_cgroups_where_its_limit_is_lower(machine: FakeProc) -> No
     assert (sample.mem_total_bytes, sample.mem_used_bytes) == (8 * _GIB, 3 * _GIB)
 
 
-def test_an_empty_machine_gives_reasons_and_never_raises(tmp_path: Path) -> None:
+def test_an_empty_machine_gives_reasons_and_never_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeProc(tmp_path)
+    monkeypatch.setattr(psutil, "getloadavg", _denied)
     collector = _collector(fake)
     for moment in (_T, _T + 3):
         sample = collector.read(moment)
@@ -191,7 +199,7 @@ def test_an_empty_machine_gives_reasons_and_never_raises(tmp_path: Path) -> None
             assert getattr(sample, key) is None
             assert sample.unavailable[key]
         assert "net/dev" in sample.unavailable["net_rx_bytes_per_s"]
-        assert "diskstats" in sample.unavailable["disk_read_bytes_per_s"]
+        assert "block" in sample.unavailable["disk_read_bytes_per_s"]
 
 
 def test_this_machine_is_read_with_believable_values() -> None:
@@ -202,3 +210,12 @@ def test_this_machine_is_read_with_believable_values() -> None:
     assert 0 < sample.mem_used_bytes < sample.mem_total_bytes
     assert sample.cpu_count is not None and 0 < sample.cpu_count <= len(os.sched_getaffinity(0))
     assert sample.load1 is not None
+
+
+def test_a_machine_that_shows_half_of_its_memory_file_warns_nobody(
+    machine: FakeProc, recwarn: pytest.WarningsRecorder
+) -> None:
+    machine.write("proc/meminfo", "MemTotal: 2048 kB\nMemFree: 1024 kB\nMemAvailable: 1024 kB\n")
+    warnings.filterwarnings("ignore", ".*memory stats couldn't be determined", RuntimeWarning)
+    assert _collector(machine).read(_T).mem_used_bytes == 1 << 20
+    assert [str(warning.message) for warning in recwarn] == []

@@ -1,23 +1,33 @@
 """The machine around the GPUs: processors, memory, disks, network, pressure. Knows no processes.
 
-Rates are means since the reading before; the first reading has none. Never raises: what /proc or /sys refuses is a
-None with its reason.
+psutil reads what it knows; pressure and the cgroup's limits, which it does not, are read here. Importing this module
+imports psutil, 20 ms that no first picture waits for: see ``machine_reader``. Rates are means since the reading before;
+the first reading has none. Never raises: what /proc or /sys refuses is a None with its reason.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+import psutil
 from msgspec import Struct
 
 from gputop.model.snapshot import HostSample
 from gputop.sources.cgroup import CgroupFolders, cgroup_folders, cgroup_text, cpu_quota, memory_limit
 from gputop.sources.host_devices import disk_bytes, network_bytes
-from gputop.sources.procfs import read_file, read_small
+from gputop.sources.procfs import read_small
 
+# Containers that show only half of /proc/meminfo: what is used here is there, and the screen is no place for a warning.
+warnings.filterwarnings("ignore", ".*memory stats couldn't be determined", RuntimeWarning)
+
+_REFUSED = (OSError, ValueError, KeyError, IndexError, RuntimeError)
+"""What psutil lets out where a file of /proc is missing, denied or in a form that it does not know."""
 _NEEDS_TWO = "needs two readings"
 _STEPPED = "the clock stepped back"
-# Disks, network and the cgroup's limits cost most to read and are shown as slow averages.
+# Disks, network, swap and the cgroup's limits cost most to read and are shown as slow averages.
 _SLOW_S = 2.0
 _PRESSURES = (("psi_cpu_pct", "cpu"), ("psi_io_pct", "io"), ("psi_mem_pct", "memory"))
 _NO_PRESSURE = "no pressure information (needs Linux 4.20 with CONFIG_PSI, on some systems psi=1 at boot)"
@@ -55,22 +65,30 @@ class HostCollector:
         self._network = _Rates(None, None, _NEEDS_TWO)
         self._limits: _Limits | None = None
         self._folders: CgroupFolders | None = None
+        self._swap: float | None = None
 
     def read(self, now: float) -> HostSample:
         """The machine now. ``now`` is monotonic, in seconds; rates are over the time since the last call."""
+        with _procfs(self._proc):
+            return self._read(now)
+
+    def _read(self, now: float) -> HostSample:
         missing: dict[str, str] = {}
         if self._slow_at is None or not 0.0 <= now - self._slow_at < _SLOW_S:
             self._slow_at = now
-            self._disks = self._rates("disks", now, disk_bytes(self._proc, self._sys))
-            self._network = self._rates("network", now, network_bytes(self._proc, self._sys))
+            self._disks = self._rates("disks", now, disk_bytes(self._sys))
+            self._network = self._rates("network", now, network_bytes(self._sys))
             self._limits = self._read_limits()
+            self._swap = _swap_bytes()
+        if self._swap is None:
+            missing["swap_used_bytes"] = "cannot read /proc/meminfo"
         for rates, keys in (
             (self._disks, ("disk_read_bytes_per_s", "disk_write_bytes_per_s")),
             (self._network, ("net_rx_bytes_per_s", "net_tx_bytes_per_s")),
         ):
             if rates.reason:
                 missing.update(dict.fromkeys(keys, rates.reason))
-        used, total, swap = self._memory(missing)
+        used, total = self._memory(missing)
         pressures = {key: self._pressure(key, name, now, missing) for key, name in _PRESSURES}
         return HostSample(
             cpu_pct=self._cpu(now, missing),
@@ -78,7 +96,7 @@ class HostCollector:
             load1=self._load(missing),
             mem_used_bytes=used,
             mem_total_bytes=total,
-            swap_used_bytes=swap,
+            swap_used_bytes=self._swap,
             disk_read_bytes_per_s=self._disks.first,
             disk_write_bytes_per_s=self._disks.second,
             net_rx_bytes_per_s=self._network.first,
@@ -109,54 +127,40 @@ class HostCollector:
     def _cpu(self, now: float, missing: dict[str, str]) -> float | None:
         """Busy share of all cores: all but idle and iowait. Guest time is already inside user and nice."""
         try:
-            fields = [int(word) for word in read_small(f"{self._proc}/stat").split(b"\n", 1)[0].split()[1:9]]
-        except (OSError, ValueError):
-            fields = []
-        if len(fields) < 5:
+            times = psutil.cpu_times()
+        except _REFUSED:
             missing["cpu_pct"] = "cannot read /proc/stat"
             return None
         last = self._last.get("cpu")
-        every = sum(fields)
-        busy = every - fields[3] - fields[4]
-        self._last["cpu"] = _Pair(now, busy, every)
+        idle = times.idle + times.iowait
+        every = idle + times.user + times.nice + times.system + times.irq + times.softirq + times.steal
+        self._last["cpu"] = _Pair(now, every - idle, every)
         if last is None or every <= last.second:
             missing["cpu_pct"] = _NEEDS_TWO
             return None
-        return min(100.0, max(0.0, 100.0 * (busy - last.first) / (every - last.second)))
+        return float(min(100.0, max(0.0, 100.0 * (every - idle - last.first) / (every - last.second))))
 
     def _load(self, missing: dict[str, str]) -> float | None:
         try:
-            return float(read_small(f"{self._proc}/loadavg").split()[0])
-        except (OSError, ValueError, IndexError):
+            return float(psutil.getloadavg()[0])
+        except OSError:
             missing["load1"] = "cannot read /proc/loadavg"
             return None
 
-    def _memory(self, missing: dict[str, str]) -> tuple[float | None, float | None, float | None]:
-        """Used and total bytes, of the cgroup where its limit is below the machine's memory, and swap in use."""
+    def _memory(self, missing: dict[str, str]) -> tuple[float | None, float | None]:
+        """Used and total bytes, of the cgroup where its limit is below the machine's memory."""
         try:
-            lines = read_file(f"{self._proc}/meminfo").split(b"\n")
-        except OSError:
-            lines = []
-        kib: dict[bytes, int] = {}
-        for line in lines:
-            words = line.split()
-            if len(words) >= 2 and words[1].isdigit():
-                kib[words[0]] = int(words[1])
-        total, available = kib.get(b"MemTotal:"), kib.get(b"MemAvailable:")
-        swap_total, swap_free = kib.get(b"SwapTotal:"), kib.get(b"SwapFree:")
-        swap = None if swap_total is None or swap_free is None else float((swap_total - swap_free) * 1024)
-        if swap is None:
-            missing["swap_used_bytes"] = "cannot read /proc/meminfo"
-        if total is None or available is None:
+            memory = psutil.virtual_memory()
+        except _REFUSED:
             missing["mem_used_bytes"] = missing["mem_total_bytes"] = "cannot read /proc/meminfo"
-            return None, None, swap
+            return None, None
         limits = self._limits
-        if limits and limits.memory_bytes is not None and limits.memory_bytes < total * 1024:
+        if limits and limits.memory_bytes is not None and limits.memory_bytes < memory.total:
             used = limits.memory_used_bytes
             if used is None:
                 missing["mem_used_bytes"] = "the cgroup does not say how much it holds"
-            return None if used is None else float(used), float(limits.memory_bytes), swap
-        return float((total - available) * 1024), float(total * 1024), swap
+            return None if used is None else float(used), float(limits.memory_bytes)
+        return float(memory.total - memory.available), float(memory.total)
 
     def _pressure(self, key: str, name: str, now: float, missing: dict[str, str]) -> float | None:
         """Share of our own interval in which some task was held up, from the kernel's total of microseconds."""
@@ -186,3 +190,20 @@ class HostCollector:
             memory.limit_bytes if memory else None,
             memory.used_bytes if memory else None,
         )
+
+
+@contextmanager
+def _procfs(path: str) -> Iterator[None]:
+    """psutil knows one place of /proc for all that it reads, so another one is only lent to it."""
+    before, psutil.PROCFS_PATH = psutil.PROCFS_PATH, path
+    try:
+        yield
+    finally:
+        psutil.PROCFS_PATH = before
+
+
+def _swap_bytes() -> float | None:
+    try:
+        return float(psutil.swap_memory().used)
+    except _REFUSED:
+        return None

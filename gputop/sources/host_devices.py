@@ -14,29 +14,25 @@ from __future__ import annotations
 import os
 import re
 
-from gputop.sources.procfs import read_file
+import psutil
 
-# The unit of diskstats, whatever the device's own block size (Documentation/admin-guide/iostats.rst).
-_SECTOR_BYTES = 512
 _NOT_DISKS = ("loop", "ram", "zram")
 _NVME_PATH = re.compile(r"(nvme\d+)c\d+(n\d+)$")
 
 
-def disk_bytes(proc: str, sys: str) -> tuple[float, float] | str:
-    """Bytes read from and written to disks since boot, or why that cannot be said."""
+def disk_bytes(sys: str) -> tuple[float, float] | str:
+    """Bytes read from and written to disks since boot, or why that is unknown."""
     try:
-        lines = read_file(f"{proc}/diskstats").decode("ascii", "replace").splitlines()
+        counters = psutil.disk_io_counters(perdisk=True, nowrap=False) or {}
         whole = set(os.listdir(f"{sys}/block"))
-    except OSError as error:
-        return f"cannot read {error.filename}"
+    except (OSError, ValueError, NotImplementedError) as error:
+        return f"cannot read {getattr(error, 'filename', None) or 'the disks'}"
     heads: dict[str, tuple[int, int]] = {}
     paths: dict[str, tuple[int, int]] = {}
-    for line in lines:
-        fields = line.split()
-        if len(fields) < 10 or fields[2] not in whole or fields[2].startswith(_NOT_DISKS):
+    for name, counter in counters.items():
+        if name not in whole or name.startswith(_NOT_DISKS):
             continue
-        name = fields[2]
-        read, written = int(fields[5]), int(fields[9])
+        read, written = counter.read_bytes, counter.write_bytes
         path = _NVME_PATH.match(name)
         if path:
             head = path[1] + path[2]
@@ -47,10 +43,7 @@ def disk_bytes(proc: str, sys: str) -> tuple[float, float] | str:
     for head, sums in paths.items():
         own = heads.get(head, (0, 0))
         heads[head] = max(own[0], sums[0]), max(own[1], sums[1])
-    return (
-        float(sum(read for read, _ in heads.values()) * _SECTOR_BYTES),
-        float(sum(written for _, written in heads.values()) * _SECTOR_BYTES),
-    )
+    return float(sum(read for read, _ in heads.values())), float(sum(written for _, written in heads.values()))
 
 
 def _stands_on_others(sys: str, name: str) -> bool:
@@ -60,18 +53,13 @@ def _stands_on_others(sys: str, name: str) -> bool:
         return False
 
 
-def network_bytes(proc: str, sys: str) -> tuple[float, float] | str:
-    """Bytes received and sent since the interfaces came up, or why that cannot be said."""
+def network_bytes(sys: str) -> tuple[float, float] | str:
+    """Bytes received and sent since the interfaces came up, or why that is unknown."""
     try:
-        lines = read_file(f"{proc}/net/dev").decode("utf-8", "replace").splitlines()
-    except OSError as error:
-        return f"cannot read {error.filename}"
-    counted: dict[str, tuple[int, int]] = {}
-    for line in lines[2:]:
-        name, separator, rest = line.rpartition(":")
-        fields = rest.split()
-        if separator and len(fields) >= 9 and name.strip() != "lo":
-            counted[name.strip()] = int(fields[0]), int(fields[8])
-    hardware = {name: pair for name, pair in counted.items() if os.path.exists(f"{sys}/class/net/{name}/device")}
-    chosen = (hardware or counted).values()
-    return float(sum(pair[0] for pair in chosen)), float(sum(pair[1] for pair in chosen))
+        counters = psutil.net_io_counters(pernic=True, nowrap=False) or {}
+    except (OSError, ValueError) as error:
+        return f"cannot read {getattr(error, 'filename', None) or 'the network interfaces'}"
+    counted = {name: counter for name, counter in counters.items() if name != "lo"}
+    hardware = [counter for name, counter in counted.items() if os.path.exists(f"{sys}/class/net/{name}/device")]
+    chosen = hardware or list(counted.values())
+    return float(sum(counter.bytes_recv for counter in chosen)), float(sum(counter.bytes_sent for counter in chosen))

@@ -106,6 +106,7 @@ class LocalSource:
         """
         begun, session = time.monotonic(), self._reader.session
         self._schedule.hung_s = min(self._schedule.hung_s, HUNG_ONCE_S)
+        self._reader.host_joins = 0
         self._schedule.looks_once = True
         self.open()
         while not self._is_complete(begun):

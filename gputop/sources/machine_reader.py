@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from gputop.model.metrics import HOST_METRICS
 from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, ProcessSample
 from gputop.model.source import SourceError, UsageError
 from gputop.sources.activity.dcgm_exporter import DcgmExporter, Exporter, entity_of
 from gputop.sources.activity.ladder import Rung
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.host import HostCollector
 from gputop.sources.nvml.inventory import kernel_gpus
 from gputop.sources.nvml.reading import Reading
 from gputop.sources.nvml.session import LOOK_S, NvmlSession
@@ -22,9 +22,13 @@ from gputop.sources.processes.collector import ProcessCollector
 
 if TYPE_CHECKING:
     from gputop.sources.activity.dcgmi import Dmon
+    from gputop.sources.host import HostCollector
 
 LEAST_HOST_S = 0.125
 """The host is read no more often: over less time its rates are noise. Half the distance of the first two reads."""
+
+
+_NOT_YET = HostSample(unavailable=dict.fromkeys(HOST_METRICS, "the host is read from the second picture on"))
 
 
 class HostReading(Struct, frozen=True):
@@ -66,8 +70,13 @@ class MachineReader:
         self.session = NvmlSession(interval_s, gpus, cuda_visible, self._more_rungs, lambda: kernel_gpus(proc), look_s)
         self.failure: SourceError | UsageError | None = None
         self.looked = Event()
-        self._collectors: tuple[HostCollector, ProcessCollector] | None = None
-        self._host, self._host_at = HostSample(), float("-inf")
+        self.host_joins = 2
+        """The pass from which the host is read as well. Reading it imports psutil, and the second pass is the one that
+        the first picture waits for. 0 for a command that prints one of the first and ends."""
+        self._host_reads = 0
+        self._host_collector: HostCollector | None = None
+        self._processes = ProcessCollector(proc)
+        self._host, self._host_at = _NOT_YET, float("-inf")
 
     def read_gpus(self, ticket: int) -> Reading:
         """All chosen GPUs. Raises SourceError, UsageError, and Retired when another thread has taken over."""
@@ -90,20 +99,21 @@ class MachineReader:
 
     def read_host(self, gpu_processes: Sequence[GpuProcess], *, knew_gpus: bool) -> HostReading:
         """Host and processes. The very first read comes before the GPUs are known: it is the base of the rates."""
-        if self._collectors is None:
-            self._collectors = HostCollector(self._proc), ProcessCollector(self._proc)
-        host, processes = self._collectors
         # Not the clock of the snapshots: rates must not feel it when that one is set, or when the machine has slept.
         now = time.monotonic()
-        if now - self._host_at >= LEAST_HOST_S:
-            self._host, self._host_at = host.read(now), now
-        samples = processes.read(now, gpu_processes)
-        return HostReading(self._host, samples, tuple(processes.notices), knew_gpus)
+        if self._host_collector is None and self._host_reads >= self.host_joins:
+            from gputop.sources.host import HostCollector
+
+            self._host_collector = HostCollector(self._proc)
+        self._host_reads += 1
+        if self._host_collector is not None and now - self._host_at >= LEAST_HOST_S:
+            self._host, self._host_at = self._host_collector.read(now), now
+        samples = self._processes.read(now, gpu_processes)
+        return HostReading(self._host, samples, tuple(self._processes.notices), knew_gpus)
 
     def close_host(self) -> None:
         """Close the files kept open; on the thread that reads them."""
-        if self._collectors is not None:
-            self._collectors[1].close()
+        self._processes.close()
 
     def stop(self) -> None:
         """Let whatever else measures end: the exporter's thread, dcgmi. Returns at once."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from time import monotonic, process_time
+from typing import TYPE_CHECKING
 
 from gputop.model.snapshot import OwnCost
+
+if TYPE_CHECKING:
+    import psutil
 
 
 class OwnCostMeter:
@@ -13,18 +16,25 @@ class OwnCostMeter:
 
     def __init__(self) -> None:
         self._cpu_s = self._at = 0.0
-        self._page = os.sysconf("SC_PAGESIZE")
+        self._process: psutil.Process | None = None
 
     def read(self) -> OwnCost:
-        """CPU in percent of one core since the last call (None at the first), resident memory in bytes."""
+        """CPU in percent of one core since the last call, resident memory in bytes; the first call has neither.
+
+        psutil is imported at the second one: the first picture does not wait for it.
+        """
         cpu_s, now = process_time(), monotonic()
-        share = 100.0 * (cpu_s - self._cpu_s) / (now - self._at) if self._at and now > self._at else None
+        first, elapsed = not self._at, now - self._at
+        share = 100.0 * (cpu_s - self._cpu_s) / elapsed if not first and elapsed > 0.0 else None
         self._cpu_s, self._at = cpu_s, now
-        return OwnCost(share, self._rss())
+        return OwnCost(share, None if first else self._rss())
 
     def _rss(self) -> float | None:
+        import psutil
+
         try:
-            with open("/proc/self/statm", "rb", buffering=0) as file:
-                return float(int(file.read(128).split()[1]) * self._page)
-        except (OSError, ValueError, IndexError):
+            if self._process is None:
+                self._process = psutil.Process()
+            return float(self._process.memory_info().rss)
+        except (psutil.Error, OSError):
             return None

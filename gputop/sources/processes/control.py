@@ -46,7 +46,7 @@ class ProcessControl:
         if descriptor is None:
             problem = identity_problem(self._proc, identity)
             if problem is None:
-                os.kill(identity.pid, number)
+                self._send_without_descriptor(identity.pid, number)
             return problem
         try:
             problem = identity_problem(self._proc, identity)
@@ -55,6 +55,18 @@ class ProcessControl:
             return problem
         finally:
             os.close(descriptor)
+
+    @staticmethod
+    def _send_without_descriptor(pid: int, number: int) -> None:
+        """psutil compares the start time itself once more, right before it sends."""
+        import psutil
+
+        try:
+            psutil.Process(pid).send_signal(number)
+        except psutil.NoSuchProcess:
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH)) from None
+        except psutil.AccessDenied:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM)) from None
 
     def watch_threads(self, identity: Identity) -> ThreadWatch:
         """Read the threads of a process again and again, until it is closed."""
