@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 from collections.abc import Callable
@@ -9,17 +10,35 @@ from pathlib import Path
 
 import pytest
 
-from tests.nvml.stand_in import Scenario, build
+from tests.nvml.stand_in import LIBRARY, Scenario, build
+
+
+def pytest_configure() -> None:
+    # Some hundred programs are started: without bytecode each would compile gputop anew, two thirds of its time.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.fixture(scope="session")
-def nvml_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory that holds the compiled ``libnvidia-ml.so.1``."""
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that all worker processes of this run share."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if os.environ.get("PYTEST_XDIST_WORKER") else own
+
+
+@pytest.fixture(scope="session")
+def nvml_dir(run_dir: Path) -> Path:
+    """The directory that holds the compiled ``libnvidia-ml.so.1``: compiled once, by the worker that comes first."""
     if shutil.which("cc") is None:
         if os.environ.get("GPUTOP_TEST_EVERYTHING"):
             pytest.fail("cc is missing, and these tests were asked not to be skipped")
         pytest.skip("the stand-in NVML library needs a C compiler (cc)")
-    return build(tmp_path_factory.mktemp("nvml")).parent
+    directory = run_dir / "nvml"
+    with (run_dir / "nvml.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (directory / LIBRARY).exists():
+            directory.mkdir(exist_ok=True)
+            build(directory)
+    return directory
 
 
 @pytest.fixture

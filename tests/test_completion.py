@@ -48,7 +48,7 @@ def test_every_shell_gets_a_script_with_all_commands(shell: str, capsys: pytest.
         (["config", "--ch"], {"--check"}),
         (["completion", "z"], {"zsh"}),
     ],
-    ids=" ".join,
+    ids=lambda value: " ".join(sorted(value)) if isinstance(value, set) else " ".join(value),
 )
 def test_bash_completes(words: list[str], wanted: set[str], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     main(["completion", "bash"])

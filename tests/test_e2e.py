@@ -31,7 +31,7 @@ WATCH_S = 30.0
 FINDINGS = 1
 """The exit code of a diagnosis that found something."""
 
-pytestmark = pytest.mark.nvml
+pytestmark = [pytest.mark.nvml, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from gputop.diagnosis.catalogue import verdict_rows
 from gputop.model import metrics
 from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, ProcessSample, ProcessStatic
@@ -19,6 +21,7 @@ def test_the_readme_lists_the_verdicts_and_faults_of_today() -> None:
     assert with_tables(text) == text, "run `python -m tests.tools.readme`"
 
 
+@pytest.mark.slow
 def test_the_screenshots_show_the_screen_of_today(tmp_path: Path) -> None:
     write(tmp_path)
     names = set(pictures())

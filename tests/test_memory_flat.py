@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import tracemalloc
 
+import pytest
 from msgspec.structs import replace
 
 from gputop.monitor import Monitor
@@ -20,6 +21,7 @@ MOST_GROWTH_BYTES = 100_000
 """Minute rings and findings still fill up within the test; at present 31 kB. A leak of 300 bytes a tick is more."""
 
 
+@pytest.mark.slow
 def test_a_thousand_snapshots_as_fast_as_possible_leave_memory_flat_after_warm_up() -> None:
     snapshots = [snapshot_at(MOMENT + s, started=MOMENT) for s in range(RECORDED)]
     monitor, painter, memory = Monitor(), Painter(), Memory()

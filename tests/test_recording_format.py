@@ -95,7 +95,7 @@ SNAPSHOTS = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(SNAPSHOTS)
 def test_any_snapshot_is_read_back_as_it_was_rounded(snapshot: Snapshot) -> None:
     once = rounded(snapshot)

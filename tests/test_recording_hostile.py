@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from gputop.model.snapshot import Snapshot
 from gputop.recording.format import RecordingError
 from gputop.recording.index import Recording
@@ -150,6 +152,7 @@ print("peak", next(int(line.split()[1]) // 1024 for line in open("/proc/self/sta
 """
 
 
+@pytest.mark.slow
 def test_bombs_take_less_than_200_mb(tmp_path: Path) -> None:
     made = subprocess.run(
         [sys.executable, "-c", BOMBS, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False

@@ -66,7 +66,7 @@ PHASES = st.lists(
 )
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(phases=PHASES, seed=st.integers(0, 2**16))
 def test_values_at_the_very_thresholds_are_diagnosed_alike(
     tmp_path: Path, phases: list[tuple[int, float, float | None, float, float]], seed: int

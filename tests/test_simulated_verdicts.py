@@ -37,10 +37,11 @@ def watch(scenario: Scenario, interval_s: float) -> list[Frame]:
     return frames
 
 
-@pytest.mark.parametrize("interval_s", [1.0, 0.25])
-@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=list(SCENARIOS))
-def test_a_scenario_reaches_its_diagnosis(scenario: Scenario, interval_s: float) -> None:
-    frames = watch(scenario, interval_s)
+FOUR_TIMES_A_SECOND = ("node", "dataloader_cpu", "lost_gpu")
+"""What is also watched four times a second in the quick part; all others are in the slow one."""
+
+
+def assert_as_expected(scenario: Scenario, interval_s: float, frames: list[Frame]) -> None:
     for expected in scenario.expected:
         found = frames[round(expected.after_s / interval_s)].diagnoses[expected.gpu]
         badges = {badge.id for badge in found.badges}
@@ -49,10 +50,19 @@ def test_a_scenario_reaches_its_diagnosis(scenario: Scenario, interval_s: float)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=list(SCENARIOS))
-def test_the_first_frame_has_its_verdict_already_and_keeps_it(scenario: Scenario) -> None:
+def test_a_scenario_reaches_its_diagnosis_and_has_it_in_its_first_frame(scenario: Scenario) -> None:
     frames = watch(scenario, 1.0)
+    assert_as_expected(scenario, 1.0, frames)
     for expected in scenario.expected:
         # What only begins while the program runs cannot be in its first frame.
         if expected.after_s <= 40.0:
             shown = {(f.diagnoses[expected.gpu].verdict, f.diagnoses[expected.gpu].busy_not_working) for f in frames}
             assert shown == {(expected.verdict, expected.flag)}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in FOUR_TIMES_A_SECOND else pytest.mark.slow) for name in SCENARIOS]
+)
+def test_a_scenario_reaches_its_diagnosis_four_times_a_second_too(name: str) -> None:
+    scenario = SCENARIOS[name]
+    assert_as_expected(scenario, 0.25, watch(scenario, 0.25))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,11 @@ def switching(first: str, second: str) -> list[Snapshot]:
     return [rounded(snap(tick, each)) for tick, each in enumerate(samples)]
 
 
+@cache
+def switched(first: str, second: str) -> Frame:
+    return fed(switching(first, second))
+
+
 def fed(snapshots: list[Snapshot]) -> Frame:
     monitor = Monitor()
     for snapshot in snapshots:
@@ -69,7 +75,7 @@ SOURCE = {kind: "dcgm-exporter" if kind == "partly" else kind for kind in KINDS}
 
 @pytest.mark.parametrize(("first", "second"), PAIRS)
 def test_two_sources_are_never_one_line(first: str, second: str) -> None:
-    frame = fed(switching(first, second))
+    frame = switched(first, second)
     for width_s in (0.5, 1.0, 7.0, 31.0, 60.0, 90.0):
         columns = frame.history.columns("GPU-0", "sm_active_pct", width_s, round(2 * EACH / width_s) + 1)
         assert {round(value, 3) for value in columns if value is not None} <= {80.0, 20.0}
@@ -81,7 +87,7 @@ def test_two_sources_are_never_one_line(first: str, second: str) -> None:
 
 @pytest.mark.parametrize(("first", "second"), PAIRS)
 def test_the_change_is_marked_where_it_happened(first: str, second: str) -> None:
-    frame = fed(switching(first, second))
+    frame = switched(first, second)
     before, after = SOURCE[first], SOURCE[second]
     assert marks(frame) == ([] if before == after else [(float(EACH), f"SM source: {before} → {after}")])
     screen = plain_text(main_screen(frame, View(span_s=300.0), 160, 48).rows)
