@@ -16,7 +16,7 @@ from gputop.paint.process_table import shown_rows
 from gputop.paint.view import View
 from gputop.tui.app import GputopApp, SnapshotReady
 from gputop.tui.screens.help import HelpScreen
-from tests.support.fake_app import Asked, app_on, later, screen_text
+from tests.support.fake_app import Asked, app_on, later, screen_text, wheel
 from tests.support.frames import demo_frame
 
 
@@ -73,8 +73,9 @@ async def test_04_jump_by_pages_and_to_both_ends() -> None:
 
 
 async def test_05_scroll_with_the_wheel() -> None:
-    async with _screen("t") as (app, _):
-        app.on_mouse_scroll_down()
+    async with _screen("t") as (app, pilot):
+        wheel(app)
+        await pilot.pause()
         assert app.view.scroll == 3
 
 

@@ -6,13 +6,13 @@ import pytest
 
 from gputop.commands.live import first_hint
 from gputop.config import Settings
-from gputop.monitor import Monitor
 from gputop.paint.hint import hint_of, hint_row
 from gputop.paint.keys import KEYS
 from gputop.paint.main_screen import main_screen
 from gputop.paint.text import cells
 from gputop.paint.view import View
 from gputop.tui.app import GputopApp
+from tests.support.fake_app import playback_on
 from tests.support.frames import demo_frame
 
 
@@ -45,7 +45,7 @@ def test_a_low_screen_keeps_its_last_row() -> None:
 
 
 async def test_the_first_command_takes_the_line_away() -> None:
-    app = GputopApp(View(hint=hint_of(KEYS)), "dark", monitor=Monitor(), first=demo_frame())
+    app = GputopApp(View(hint=hint_of(KEYS)), "dark", playback_on(demo_frame()))
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.pause()
         assert app.view.hint

@@ -27,6 +27,7 @@ from gputop.tui.app import GputopApp
 from gputop.tui.screens.gpu_details import GpuDetailsScreen
 from gputop.tui.screens.process_details import ProcessDetailsScreen
 from gputop.tui.terminal.lines import Lines
+from tests.support.fake_app import playback_on
 from tests.support.frames import MOMENT, demo_frame
 from tests.support.scenes import gpu, snap, train, workers
 
@@ -337,7 +338,7 @@ class Access:
 
 
 def _main_screen(access: Access | None = None, view: View | None = None) -> GputopApp:
-    return GputopApp(view or View(), "dark", monitor=Monitor(), first=demo_frame(), access=access)  # type: ignore[arg-type]
+    return GputopApp(view or View(), "dark", playback_on(demo_frame()), access=access)  # type: ignore[arg-type]
 
 
 async def test_enter_opens_the_process_under_the_cursor_and_escape_goes_back() -> None:

@@ -59,7 +59,7 @@ def _starttime(pid: int) -> int:
 
 async def test_a_real_process_is_ended_only_after_the_question_was_answered(child: subprocess.Popen[bytes]) -> None:
     app, _ = app_on(_frame_with(child.pid, _starttime(child.pid)))
-    app._access = ProcessControl()
+    app.access = ProcessControl()
     async with app.run_test(size=SIZE) as pilot:
         await pilot.press("f9", "y", "enter")
         assert f"Send SIGTERM to process {child.pid}?" in screen_text(app)
@@ -75,7 +75,7 @@ async def test_a_real_process_is_ended_only_after_the_question_was_answered(chil
 
 async def test_a_process_that_was_replaced_is_spared_and_the_screen_says_so(child: subprocess.Popen[bytes]) -> None:
     app, _ = app_on(_frame_with(child.pid, _starttime(child.pid) - 7))
-    app._access = ProcessControl()
+    app.access = ProcessControl()
     async with app.run_test(size=SIZE) as pilot:
         await pilot.press("f9", "enter", "y")
         assert "not sent: it has ended and its pid belongs to another process" in screen_text(app)

@@ -17,11 +17,11 @@ import pytest
 
 from gputop.commands.served import browser
 from gputop.config import Settings
-from gputop.monitor import Monitor
 from gputop.paint.keys import KEYS
 from gputop.paint.view import View
 from gputop.tui.served_app import WITHHELD, ServedApp
 from tests.support.browser import CHROMIUM, Browser
+from tests.support.fake_app import playback_on
 from tests.support.frames import demo_frame
 from tests.support.serving import Eavesdropper, Serving, environment, frame, gone, peak_mib
 
@@ -37,7 +37,7 @@ def served(test: Callable[..., object]) -> Callable[..., object]:
 
 async def test_a_viewer_writes_no_file_and_moves_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    app = ServedApp(View(), "dark", monitor=Monitor(), first=demo_frame())
+    app = ServedApp(View(), "dark", playback_on(demo_frame()))
     async with app.run_test(size=(120, 40)) as pilot:
         before = app.view.gpu
         for key in ("R", "f8", "ctrl+z", "f9", "e", "d"):

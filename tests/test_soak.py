@@ -11,11 +11,8 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from gputop.monitor import Monitor
 from gputop.paint.view import View
-from gputop.recording.memory import Past
 from gputop.sources.processes.control import ProcessControl
-from gputop.sources.recorded import RecordedSource
 from gputop.tui.app import GputopApp
 from tests.bench.soak.judge import faults
 from tests.bench.soak.machine import measured, read, started
@@ -24,6 +21,7 @@ from tests.bench.soak.recorder import recorded
 from tests.bench.soak.screen import drawn
 from tests.bench.soak.snapshots import BEGUN, ticks
 from tests.bench.soak.viewer import counts
+from tests.support.fake_app import playback_on
 from tests.support.frames import demo_frame
 
 
@@ -146,10 +144,6 @@ class Still:
         return None
 
 
-def _paused(past: Past) -> RecordedSource:
-    return RecordedSource(past)
-
-
 async def _round(pilot: Pilot[Any]) -> None:
     for keys in VISITS:
         await pilot.press(*keys)
@@ -164,10 +158,7 @@ async def _round(pilot: Pilot[Any]) -> None:
 
 async def test_screens_that_were_closed_leave_nothing_behind() -> None:
     frame = demo_frame()
-    app = GputopApp(
-        View(), "dark", source=Still(), monitor=Monitor(), first=frame, replay_past=_paused, access=ProcessControl()
-    )
-    app._memory.add(frame.snapshot)
+    app = GputopApp(View(), "dark", playback_on(frame, Still()), access=ProcessControl())
     async with app.run_test(size=(100, 30)) as pilot:
         await _round(pilot)
         before = counts()

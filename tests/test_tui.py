@@ -13,15 +13,19 @@ from textual.pilot import Pilot
 from gputop.config import Reload, Settings
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Monitor
+from gputop.paint.theme import THEMES
 from gputop.paint.view import View
-from gputop.recording.memory import Past
 from gputop.recording.reader import read_snapshots
+from gputop.session.playback import Playback
+from gputop.session.player import Player
+from gputop.session.session import Session
 from gputop.sources.recorded import RecordedSource
 from gputop.sources.simulation.simulated import snapshot_at
 from gputop.tui.app import GputopApp, PaintDue, SnapshotReady, newly_red
 from gputop.tui.screens.findings import FindingsScreen
 from gputop.tui.screens.help import HelpScreen
 from gputop.tui.terminal.lines import Lines
+from tests.support.fake_app import playback_on, wheel
 from tests.support.frames import MOMENT, demo_frame
 
 
@@ -38,15 +42,9 @@ class Handed:
         return snapshot
 
 
-def _paused(past: Past) -> RecordedSource:
-    return RecordedSource(past)
-
-
 def _app(theme: str = "dark", view: View | None = None, **options: Any) -> tuple[GputopApp, Handed]:
     source = Handed()
-    app = GputopApp(
-        view or View(), theme, source=source, monitor=Monitor(), first=demo_frame(), replay_past=_paused, **options
-    )
+    app = GputopApp(view or View(), theme, playback_on(demo_frame(), source), **options)
     return app, source
 
 
@@ -81,8 +79,8 @@ async def test_a_painting_that_falls_into_the_way_out_is_dropped() -> None:
     app, _ = _app()
     async with app.run_test(size=(160, 48)) as pilot:
         await pilot.pause()
-        app._paint_soon()
-        app._paint_soon()
+        app.paint_soon()
+        app.paint_soon()
         await app.query_one(Lines).remove()
         app.post_message(PaintDue())
         await pilot.pause(0.2)
@@ -172,7 +170,7 @@ async def test_pausing_stands_on_the_past_of_this_run_and_p_goes_back_to_live() 
         await pilot.press("right")
         assert app.frame.snapshot.t == MOMENT + 19
         await pilot.press("g")
-        assert app.frame.snapshot.t == MOMENT + 1
+        assert app.frame.snapshot.t == demo_frame().snapshot.t
         await pilot.press("p")
         assert app.frame.snapshot.t == MOMENT + 23
         assert app.view.replay is None
@@ -192,9 +190,9 @@ async def test_jumping_to_a_time_and_to_a_time_that_is_none() -> None:
 async def test_findings_are_listed_and_sticky_ones_are_acknowledged() -> None:
     app, _ = _app()
     frame = demo_frame("ecc", later_s=90)
-    app.frame = frame
+    app.playback.frame = app.playback.newest = frame
     acknowledged: list[tuple[int, str]] = []
-    app._acknowledge = lambda gpu, badge: acknowledged.append((gpu, badge))  # type: ignore[method-assign]
+    app.playback.acknowledge = lambda gpu, badge: acknowledged.append((gpu, badge))  # type: ignore[method-assign]
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.press("A")
         text = "\n".join(_rows(app))
@@ -270,6 +268,62 @@ async def test_a_click_selects_a_gpu_a_process_and_a_sort_column() -> None:
         assert app.view.process is not None
 
 
+async def test_the_wheel_over_another_screen_leaves_the_process_table_where_it_was() -> None:
+    app, _ = _app(view=View(tree="all"))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("question_mark")
+        wheel(app)
+        await pilot.pause()
+        assert isinstance(app.screen, HelpScreen)
+        assert "4 to " in _rows(app)[-1] and app.view.scroll == 0
+        await pilot.press("escape")
+        wheel(app)
+        await pilot.pause()
+        assert app.view.scroll == 3
+
+
+async def test_the_bell_rings_once_for_a_verdict_also_while_the_past_shows() -> None:
+    app, source = _app(bell=True)
+    rung: list[None] = []
+    app.bell = lambda: rung.append(None)  # type: ignore[method-assign]
+    async with app.run_test(size=(120, 40)) as pilot:
+        await _hand(app, source, pilot, _snapshots(1))
+        await pilot.press("p")
+        rung.clear()
+        # The fresh monitor comes to its verdicts while the screen stands still.
+        await _hand(app, source, pilot, _snapshots(40, 2))
+        assert app.playback.newest is not None
+        red = {d.uuid for d in app.playback.newest.diagnoses if d.level == "red" or d.busy_not_working}
+        assert red and 1 <= len(rung) <= len(red)
+
+
+async def test_what_is_played_is_not_recorded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    session = Session(Monitor())
+    session.remember()
+    for snapshot in _snapshots(3):
+        session.take(snapshot)
+    past = session.past()
+    assert past is not None
+    app = GputopApp(View(), "dark", Playback(player=Player(RecordedSource(past))))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("R")
+        assert app.view.message == "what is played is recorded already"
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_picture_is_in_the_theme_that_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    changes = [Reload(replace(Settings(), theme="light"), [])]
+    app, _ = _app(reload=lambda now: changes.pop() if changes else None)
+    async with app.run_test(size=(120, 40)) as pilot:
+        app._watch()
+        await pilot.press("f8")
+    (picture,) = tmp_path.iterdir()
+    background = THEMES["light"].background
+    assert background is not None and background in picture.read_text()
+
+
 @pytest.mark.parametrize("key", ["q", "ctrl+c"])
 async def test_quitting(key: str) -> None:
     app, _ = _app()
@@ -281,7 +335,7 @@ async def test_quitting(key: str) -> None:
 async def test_a_source_that_falls_silent_is_called_stale() -> None:
     app, _ = _app()
     async with app.run_test(size=(160, 48)) as pilot:
-        app._clock = lambda: app._seen + 7.0  # the clock is a constructor argument; here it jumps
+        app._clock = lambda: app._heard + 7.0  # the clock is a constructor argument; here it jumps
         app._watch()
         await pilot.pause(0.1)
         assert "STALE 7 s" in _rows(app)[0]
@@ -291,7 +345,7 @@ async def test_a_crash_is_kept_for_one_line_and_prints_no_traceback(capfd: pytes
     app, source = _app()
     with pytest.raises(ZeroDivisionError):
         async with app.run_test(size=(80, 24)) as pilot:
-            app._monitor.feed = lambda snapshot: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+            app.playback.session.monitor.feed = lambda snapshot: 1 / 0  # type: ignore[method-assign,assignment,return-value]
             source.next = demo_frame().snapshot
             app.post_message(SnapshotReady())
             await pilot.pause()
@@ -335,7 +389,7 @@ async def test_a_changed_configuration_counts_while_the_screen_runs() -> None:
         await pilot.pause(0.1)
         assert app.view.columns == ("pid", "command")
         assert "read again" in _rows(app)[1]
-        assert app._look.name == "light"
+        assert app.look.name == "light"
 
 
 async def test_a_broken_configuration_leaves_the_settings_in_force_and_says_why() -> None:

@@ -11,6 +11,7 @@ from gputop.commands.needs import Needs
 from gputop.commands.shared_arguments import filterable, printable, selectable
 from gputop.config import Settings
 from gputop.monitor import Monitor
+from gputop.session.session import Session
 
 NEEDS = Needs("terminal")
 
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         return 0
     passing = filter_of(args)
     terminal = screen_terminal(settings)
-    monitor, frame = Monitor(settings.interval), None
+    session = Session(Monitor(settings.interval))
     for snapshot in source.past(PAST_S):
-        frame = monitor.feed(snapshot)
-    return show(args, source, settings, terminal, monitor=monitor, first=frame, passing=passing, demo=True)
+        session.take(snapshot)
+    return show(args, source, settings, terminal, session=session, passing=passing, demo=True)

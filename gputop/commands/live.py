@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     import argparse
 
     from gputop.model.inspection import ProcessAccess
-    from gputop.monitor import Frame, Monitor
     from gputop.paint.hint import Hint
     from gputop.paint.process_filter import Filter
     from gputop.paint.view import View
+    from gputop.session.session import Session
 
 NEEDS = Needs("terminal")
 FIRST_WAIT_S = 0.25
@@ -140,15 +140,15 @@ def show(
     settings: Settings,
     terminal: Terminal,
     *,
-    monitor: Monitor | None = None,
-    first: Frame | None = None,
+    session: Session | None = None,
     access: Callable[[], ProcessAccess] | None = None,
     passing: Filter | None = None,
     demo: bool = False,
 ) -> int:
     """Run the screen on a source until the user leaves it; the exit status.
 
-    Collecting begins before anything that draws is imported, and the first frame is drawn before Textual is.
+    Collecting begins before anything that draws is imported, and the first frame is drawn before Textual is. A
+    ``session`` that has taken something in already gives the first frame.
     """
     wake: list[Callable[[], None]] = []
     ready = threading.Event()
@@ -165,28 +165,28 @@ def show(
     try:
         from gputop.commands import first_frame
         from gputop.monitor import Monitor
+        from gputop.session.session import Session
 
         source.start(notify)
         guard.watch_signals()
-        monitor = monitor or Monitor(settings.interval)
+        session = session or Session(Monitor(settings.interval))
         view = replace(first_view(settings, terminal, demo=demo, passing=passing), hint=first_hint(settings))
+        first = session.monitor.latest
         if first is None and ready.wait(FIRST_WAIT_S) and (snapshot := source.poll()) is not None:
-            first = monitor.feed(snapshot)
+            first = session.take(snapshot)
         if first is not None:
             first_frame.draw(first, view, terminal)
             drawn = True
         _import_asyncio_without_tls()
         from gputop.commands.config_file import ConfigWatch
+        from gputop.session.playback import Playback
         from gputop.sources.recorded import RecordedSource
         from gputop.tui.app import GputopApp
 
         app = GputopApp(
             view,
             terminal.theme,
-            source=source,
-            monitor=monitor,
-            first=first,
-            replay_past=RecordedSource,
+            Playback(source=source, session=session, replay_past=RecordedSource),
             access=access() if access else None,
             guard=guard,
             bell=settings.bell,

@@ -39,6 +39,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     guard = TerminalGuard()
     guard.watch_signals()
     from gputop.commands.config_file import ConfigWatch
+    from gputop.session.playback import Playback
     from gputop.session.player import Player
     from gputop.tui.app import GputopApp
 
@@ -46,7 +47,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     app = GputopApp(
         first_view(settings, terminal, passing=passing),
         terminal.theme,
-        player=Player(source),
+        Playback(player=Player(source)),
         guard=guard,
         keys=settings.keys,
         reload=ConfigWatch(args.__dict__.get("config"), os.environ, vars(args)).poll,

@@ -24,6 +24,7 @@ from gputop.output.messages import say
 from gputop.paint.glyphs import ASCII, COLOUR, MONO
 from gputop.paint.terminal import Terminal
 from gputop.recording.format import RecordingError
+from gputop.session.session import Session
 from gputop.sources.recorded import RecordedSource
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def _exactly(descriptor: int, length: int) -> bytes:
 
 
 def _show(settings: Settings, source_name: str | None = None, scenario: str | None = None) -> int:
+    from gputop.session.playback import Playback
     from gputop.session.player import Player
     from gputop.tui.served_app import ServedApp
 
@@ -83,18 +85,15 @@ def _show(settings: Settings, source_name: str | None = None, scenario: str | No
         from gputop.recording.index import Recording
 
         played = RecordedSource(Recording(source_name))
-        app = ServedApp(view, terminal.theme, player=Player(played), keys=settings.keys)
+        app = ServedApp(view, terminal.theme, Playback(player=Player(played)), keys=settings.keys)
         played.start(app.ready)
         app.run(mouse=settings.mouse)
         return _status(app)
-    source, monitor = _source(settings, source_name, scenario)
+    source, session = _source(settings, source_name, scenario)
     app = ServedApp(
         view,
         terminal.theme,
-        source=source,
-        monitor=monitor,
-        first=monitor.latest,
-        replay_past=RecordedSource,
+        Playback(source=source, session=session, replay_past=RecordedSource),
         keys=settings.keys,
     )
     source.start(app.ready)
@@ -114,20 +113,20 @@ def _status(app: ServedApp) -> int:
     return app.return_code or 0
 
 
-def _source(settings: Settings, name: str | None, scenario: str | None) -> tuple[Source, Monitor]:
-    monitor = Monitor(settings.interval)
+def _source(settings: Settings, name: str | None, scenario: str | None) -> tuple[Source, Session]:
+    session = Session(Monitor(settings.interval))
     if name == "demo":
         from gputop.sources.simulation.simulated import SimulatedSource
 
         simulated = SimulatedSource(scenario, interval_s=settings.interval)
         for snapshot in simulated.past(PAST_S):
-            monitor.feed(snapshot)
-        return simulated, monitor
+            session.take(snapshot)
+        return simulated, session
     from gputop.sources.machine import open_local
 
     local = open_local(settings)
     local.open()
-    return local, monitor
+    return local, session
 
 
 def browser(settings: Settings) -> Terminal:

@@ -219,6 +219,13 @@ def nothing_words(frame: Frame, view: View) -> str:
     return frame.snapshot.notices[0] if frame.snapshot.notices else "no process holds a GPU context"
 
 
+def selected_process(frame: Frame, view: View) -> ProcessSample | None:
+    """The process under the cursor."""
+    rows = shown_rows(frame, view)
+    at = cursor(rows, frame, view)
+    return rows[at].process if 0 <= at < len(rows) else None
+
+
 def cursor(rows: Sequence[Shown], frame: Frame, view: View) -> int:
     """Position of the highlighted row: the chosen process, else the first of the selected GPU; -1 where none is."""
     for i, shown in enumerate(rows):

@@ -91,22 +91,6 @@ class Player:
         """The monitor whose frames are shown."""
         return self._monitor
 
-    def act(self, key_id: str) -> bool:
-        """Do what a key of ``paint.keys.REPLAY_KEYS`` asks; False when there is nothing to do it to."""
-        if key_id == "play":
-            self._toggle()
-        elif key_id in ("back", "on"):
-            self.step(-1 if key_id == "back" else 1)
-        elif key_id in ("next_change", "previous_change"):
-            return self.to_change(1 if key_id == "next_change" else -1)
-        elif key_id in ("slower", "faster"):
-            self.faster(1 if key_id == "faster" else -1)
-        elif key_id == "begin":
-            self.seek(self.source.begin)
-        elif key_id == "end":
-            self.seek(self.source.end)
-        return True
-
     def stand_at_end(self) -> None:
         """Paused, on the newest frame."""
         self.source.pause()
@@ -116,7 +100,8 @@ class Player:
         """Jump to a time as people write it. Raises ValueError with what is wrong."""
         self.seek(moment(text, self.source.begin, self.source.end, self.source.position))
 
-    def _toggle(self) -> None:
+    def toggle(self) -> None:
+        """Play or pause; at the end, play from the beginning."""
         if self.source.playing:
             self.source.pause()
             return
@@ -126,10 +111,12 @@ class Player:
             self._rebuild()
 
     def faster(self, step: int) -> None:
+        """Play at the next faster (1) or slower (-1) speed."""
         at = min(range(len(SPEEDS)), key=lambda i: abs(SPEEDS[i] - self.source.speed))
         self.source.set_speed(SPEEDS[max(0, min(len(SPEEDS) - 1, at + step))])
 
     def step(self, frames: int) -> None:
+        """So many frames on, or back."""
         if self.source.step(frames):
             self._rebuild()
 

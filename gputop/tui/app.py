@@ -1,43 +1,53 @@
-"""The interactive screen: keys become view states, frames become painted rows. Decides nothing about what they say."""
+"""The interactive screen: a playback, a view and their painting. What keys do is under ``keys``.
+
+Decides nothing about what the rows say.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import Any, ClassVar
 
 from msgspec.structs import replace
 from textual import events
-from textual._styles_cache import StylesCache
-from textual.app import ComposeResult
-from textual.await_complete import AwaitComplete
+from textual.app import ComposeResult, SystemCommand
+from textual.binding import Binding, BindingType
 from textual.message import Message
+from textual.screen import Screen
 
 from gputop.config import Reload
 from gputop.model.inspection import ProcessAccess
-from gputop.model.source import PlayedSource, Source
-from gputop.monitor import Frame, Monitor
-from gputop.output.ansi_diff import Differ
-from gputop.paint.main_screen import Painter
-from gputop.paint.process_columns import COLUMNS, column_at
+from gputop.monitor import Frame
+from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
+from gputop.paint.layout import density
+from gputop.paint.process_columns import known
 from gputop.paint.terminal import Depth
-from gputop.paint.theme import THEMES, Theme
+from gputop.paint.theme import THEMES
 from gputop.paint.view import View
-from gputop.recording.encode import rounded
-from gputop.recording.memory import Past
-from gputop.session.player import Player
-from gputop.tui.commands import NO_KEYS, Commands
+from gputop.paint.view_changes import after_key
+from gputop.session.captures import end_if_failed
+from gputop.session.playback import Playback
+from gputop.tui.canvas import Canvas
+from gputop.tui.keys.table import NO_KEYS, KeyTable
 from gputop.tui.terminal.driver import Outlet, guarded_driver
 from gputop.tui.terminal.guard import TerminalGuard
-from gputop.tui.terminal.lines import Lines
+from gputop.tui.textual_internals import QuietApp
 
 HINT_S = 30.0
 """How long the first keys are shown."""
+MESSAGE_S = 8.0
+"""How long a message is shown."""
 LEAST_REPAINT_S = 0.05
 """Keys that repeat faster than this are painted together."""
+LEAST_WATCH_S = 0.5
+"""A source that is faster is not asked more often than this whether it still answers."""
 LATE_INTERVALS = 2.5
 """Without a new snapshot for so many intervals the screen says STALE."""
+PRIORITY = ("interrupt", "suspend", "section", "palette")
+"""Keys that Textual's own screen would take for itself otherwise."""
 
 
 class SnapshotReady(Message):
@@ -51,26 +61,27 @@ class PaintDue(Message):
     """What came since the last painting is to be shown now."""
 
 
-class GputopApp(Commands):
-    """Shows a live source, or plays a recording.
+def _action(key: Key) -> str:
+    # Textual knows its palette by this action, and binds no key of its own to it then.
+    return "command_palette" if key.id == "palette" else f"act('{key.id}')"
 
-    Live, ``source`` and ``monitor`` are given and ``replay_past`` makes a played source of what the run keeps of
-    itself; for a recording only ``player`` is.
-    """
+
+class GputopApp(QuietApp):
+    """Shows what a playback has, as its view says. Keys and mouse make a new view, or open a screen above."""
 
     AUTO_FOCUS = None
     CSS = "Screen { overflow: hidden; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(key.keys, _action(key), key.does, id=key.id, show=False, priority=key.id in PRIORITY)
+        for key in (*KEYS, *REPLAY_KEYS)
+    ]
 
     def __init__(
         self,
         view: View,
         theme: str,
+        playback: Playback,
         *,
-        source: Source | None = None,
-        monitor: Monitor | None = None,
-        player: Player | None = None,
-        first: Frame | None = None,
-        replay_past: Callable[[Past], PlayedSource] | None = None,
         access: ProcessAccess | None = None,
         guard: TerminalGuard | None = None,
         bell: bool = False,
@@ -80,78 +91,55 @@ class GputopApp(Commands):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         outlet = Outlet()
-        super().__init__(
-            THEMES[theme],
-            source=source,
-            monitor=monitor,
-            player=player,
-            replay_past=replay_past,
-            access=access,
-            driver_class=guarded_driver(guard, outlet) if guard else None,
-        )
-        # Without a guard there is no terminal: a test's pilot reads what the compositor draws.
-        self._outlet = outlet if guard else None
-        self._depth = depth
+        super().__init__(driver_class=guarded_driver(guard, outlet) if guard else None)
         self.animation_level = "none"
         self.view = view
-        self.frame = first
+        self.look = THEMES[theme]
+        self.playback = playback
+        self.access = access
         self._guard = guard
-        self._bell = bell
+        self._has_bell = bell
         self._reload = reload
-        self._bind(keys)
         self._clock = clock
-        self._seen = clock()
-        self._painter = Painter()
-        self._dirty = self._sorting = False
+        self._heard = clock()
+        self._keys = KeyTable(self, self._change_view, keys)
+        self.set_keymap(self._keys.bind(keys))
+        # Without a guard there is no terminal: a test's pilot reads what the compositor draws.
+        self._canvas = Canvas(self, self._keys.details, depth, outlet.write if guard else None)
+        self._paints_soon = False
         self._painted = 0.0
-        self._error: Exception | None = None
-        self._lines: Lines | None = None
+
+    @property
+    def frame(self) -> Frame | None:
+        """The frame that shows."""
+        return self.playback.frame
 
     # -- life -------------------------------------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
-        self._lines = Lines(self._look, None if self._outlet is None else self._outlet.write, self._differ())
-        yield self._lines
-
-    def _differ(self) -> Differ:
-        return Differ(self._look, self._depth)
-
-    def _wear(self, theme: Theme) -> None:
-        self._look = theme
-        if self._lines is not None:
-            self._lines.set_theme(theme, self._differ())
+        yield self._canvas
 
     def on_mount(self) -> None:
         if self._guard is not None:
             # The handler runs in the main thread, between any two steps of the loop: only ask the loop to leave.
             loop = asyncio.get_running_loop()
-            self._guard.leave_by(lambda status: loop.call_soon_threadsafe(partial(self._exit_with, status)))
-        self.set_interval(1.0 if self._source is None else max(0.5, self._source.interval_s), self._watch)
+            self._guard.leave_by(
+                lambda status: loop.call_soon_threadsafe(partial(self.exit, status, return_code=status))
+            )
+        self.set_interval(max(LEAST_WATCH_S, self.playback.interval_s), self._watch)
         if self.view.hint:
             self.set_timer(HINT_S, self._drop_hint)
         self._take()
-        self._paint()
-        self._work_later()
+        self.paint()
+        self._keys.time.work_later()
 
     def on_unmount(self) -> None:
-        self._evidence.close()
-        if self._player is not None:
-            self._player.source.close()
+        self.playback.close()
 
-    def pop_screen(self) -> AwaitComplete:
-        """Close a screen, and let its drawn lines go.
-
-        Textual 8.2 keeps them: its cache of 1,024 pairs of colours holds the widget that asked first for each of them.
-        """
-        StylesCache.get_inner_outer.cache_clear()
-        # The command palette may be told twice to close, see ``closing``.
-        return super().pop_screen() if len(self.screen_stack) > 1 else AwaitComplete()
-
-    def _drop_hint(self) -> None:
-        self._see(replace(self.view, hint=()))
-
-    def _exit_with(self, status: int) -> None:
-        self.exit(status, return_code=status)
+    def leave(self) -> None:
+        if self._guard is not None:
+            self._guard.leave_later(0)
+        self.exit(0)
 
     def ready(self) -> None:
         """Called by a source, from any thread."""
@@ -159,160 +147,123 @@ class GputopApp(Commands):
 
     def on_snapshot_ready(self) -> None:
         if self._take():
-            self._paint()
+            self.paint()
 
     def _take(self) -> bool:
         """Take in what the sources have; True when there is a new frame to paint."""
-        new = self._take_live()
-        if self._player is not None:
-            new = self._player.take() or (new and self._evidence.recording is not None)
-            self.frame = self._player.frame or self.frame
-        return new
-
-    def _take_live(self) -> bool:
-        snapshot = None if self._source is None else self._source.poll()
-        if snapshot is None:
-            return False
-        if self._evidence.recording is not None:
-            # What is recorded has four digits; a verdict at the edge of a threshold must be the same in the replay.
-            snapshot = rounded(snapshot)
-        frame = self._monitor.feed(snapshot)
-        self._seen = self._clock()
-        self._memory.add(snapshot)
-        self._evidence.take(frame)
-        if (failure := self._evidence.failure) is not None:
-            self._say(failure)
-        if self._bell and self.frame is not None and newly_red(self.frame, frame):
+        before = self.playback.newest
+        new = self.playback.take()
+        now = self.playback.newest
+        if now is None or now is before:
+            return new
+        self._heard = self._clock()
+        if self.playback.session is not None and (failure := end_if_failed(self.playback.session)) is not None:
+            self.say(failure)
+        if self._has_bell and before is not None and newly_red(before, now):
             self.bell()
-        if self._player is None:
-            self.frame = frame
-            if self.view.stale_s is not None:
-                self.view = replace(self.view, stale_s=None)
-        return True
+        if self.view.stale_s is not None and not self.playback.shows_past:
+            self.view = replace(self.view, stale_s=None)
+        return new
 
     def _watch(self) -> None:
         """No new snapshot for too long: poll in case a wake-up was lost, then say how old the screen is."""
         change = None if self._reload is None else self._reload(self._clock())
         if change is not None:
-            self._take_settings(change)
-        if self._source is None:
+            self._apply(change)
+        if self.playback.source is None:
             return
-        late = self._clock() - self._seen
-        if late <= LATE_INTERVALS * self._source.interval_s:
+        late = self._clock() - self._heard
+        if late <= LATE_INTERVALS * self.playback.interval_s:
             return
         if self._take():
-            self._paint()
-        elif self._player is None:
+            self.paint()
+        elif not self.playback.shows_past:
             self.view = replace(self.view, stale_s=late)
-            self._paint()
+            self.paint()
 
-    def _handle_exception(self, error: Exception) -> None:
-        """A crash ends in one line, not in a page of traceback over the user's shell."""
-        self._error = error
-        super()._handle_exception(error)
-
-    def _fatal_error(self) -> None:
-        self._close_messages_no_wait()
-
-    @property
-    def crash(self) -> Exception | None:
-        """What ended the screen, if it was not the user."""
-        return self._error
+    def _apply(self, change: Reload) -> None:
+        """The configuration file has changed: theme, columns and keys change while the screen runs."""
+        if (settings := change.settings) is not None:
+            self.set_keymap(self._keys.bind(settings.keys))
+            self.view = replace(self.view, columns=known(settings.columns), density=density(settings.density))
+            if settings.theme in THEMES and not self.look.colourless:
+                self.look = THEMES[settings.theme]
+                self._canvas.apply_theme(self.look)
+        self.say("; ".join(change.messages) or "the configuration was read again")
 
     # -- painting ---------------------------------------------------------------------------------------------------
 
-    def _paint(self) -> None:
-        self._dirty = False
+    def paint(self) -> None:
+        self._paints_soon = False
         self._painted = self._clock()
         width, height = self.size
         # A message that asks for this may come before the widget is there, or while the program leaves.
-        if self._lines is None or not self._lines.is_attached or self.frame is None or not width or not height:
-            return
-        rows = self._painter.paint(self.frame, self._shown_view(), width, height).rows
-        self._lines.set_rows(rows)
+        if self._canvas.is_attached and self.frame is not None and width and height:
+            self._canvas.show(self.frame, self.playback.shown_view(self.view), width, height)
 
-    def _paint_soon(self) -> None:
+    def paint_soon(self) -> None:
         """Paint at once, or together with what comes within the next moment."""
-        if self._dirty:
+        if self._paints_soon:
             return
         wait = self._painted + LEAST_REPAINT_S - self._clock()
         if wait <= 0:
-            self._paint()
+            self.paint()
         else:
-            self._dirty = True
+            self._paints_soon = True
             # Not one of Textual's timers: each is a task of its own.
             asyncio.get_running_loop().call_later(wait, self.post_message, PaintDue())
 
     def on_paint_due(self) -> None:
-        if self._dirty:
-            self._paint()
+        if self._paints_soon:
+            self.paint()
 
     def on_resize(self) -> None:
-        self._paint_soon()
+        self.paint_soon()
 
-    # -- keys and mouse ---------------------------------------------------------------------------------------------
-
-    def _do_quit(self) -> None:
-        if self._guard is not None:
-            self._guard.leave_later(0)
-        self.exit(0)
-
-    _do_interrupt = _do_quit
-
-    def _do_suspend(self) -> None:
-        self.action_suspend_process()
-
-    def _do_help(self) -> None:
-        from gputop.tui.screens.help import HelpScreen
-
-        self.push_screen(HelpScreen(self._look, self.view.glyphs, self._keys))
-
-    def _do_sort(self) -> None:
-        letters = "  ".join(f"{COLUMNS[k].letter} {COLUMNS[k].head}" for k in self.view.columns if COLUMNS[k].letter)
-        self._sorting = True
-        self._see(replace(self.view, message=f"sort by: {letters}  (capital inverts, esc leaves it)"))
-
-    def _say(self, text: str) -> None:
-        self.view = replace(self.view, message=text)
-        self._paint_soon()
-        self.set_timer(8.0, self._unsay)
-
-    def _unsay(self) -> None:
-        if not self._sorting:
-            self._see(replace(self.view, message=None))
-
-    def _see(self, view: View) -> None:
+    def see(self, view: View) -> None:
         if view != self.view:
             self.view = view
-            self._paint_soon()
+            self.paint_soon()
 
-    def on_mouse_scroll_down(self) -> None:
-        self._scroll(3)
+    def say(self, text: str) -> None:
+        self.view = replace(self.view, message=text)
+        self.paint_soon()
+        self.set_timer(MESSAGE_S, self._unsay)
 
-    def on_mouse_scroll_up(self) -> None:
-        self._scroll(-3)
+    def _unsay(self) -> None:
+        if not self._keys.process.awaits_letter:
+            self.see(replace(self.view, message=None))
 
-    def _scroll(self, rows: int) -> None:
-        most = max(0, self._painter.process_count - self._painter.process_room)
-        self._see(replace(self.view, process=None, scroll=max(0, min(most, self.view.scroll + rows))))
+    def _drop_hint(self) -> None:
+        self.see(replace(self.view, hint=()))
 
-    def on_click(self, event: events.Click) -> None:
-        target = self._painter.target(event.screen_y, event.screen_x)
-        if target is None or len(self.screen_stack) > 1:
-            return
-        if target.kind == "gpu":
-            self._see(replace(self.view, gpu=str(target.key)))
-            if event.chain == 2:
-                self._do_gpu_details()
-        elif target.kind == "process":
-            self._see(replace(self.view, process=target.key))
-            if event.chain == 2:
-                self._open_process()
-        elif target.kind == "header":
-            column = column_at(event.screen_x, self.size.width, self.view.columns)
-            if column is not None:
-                inverted = not self.view.inverted if column == self.view.sort else False
-                self._see(replace(self.view, sort=column, inverted=inverted))
+    # -- keys -------------------------------------------------------------------------------------------------------
+
+    def on_key(self, event: events.Key) -> None:
+        if self._keys.process.awaits_letter:
+            event.stop()
+            self._keys.process.take_letter(event.key)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action != "act" or self._keys.counts(str(parameters[0]))
+
+    async def action_act(self, key_id: str) -> None:
+        """Run the command of one key; ids as in ``gputop.paint.keys``."""
+        self._drop_hint()
+        self._keys.press(key_id)
+
+    def action_command_palette(self) -> None:
+        self._keys.press("palette")
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """The command palette offers every key's command, and nothing else."""
+        for key in self._keys.offered():
+            yield SystemCommand(key.does, f"key {key.shown}", partial(self.run_action, f"act('{key.id}')"))
+
+    def _change_view(self, key_id: str) -> None:
+        if self.frame is not None:
+            rows = self._canvas.process_rows(self.frame, self.view)
+            self.see(after_key(self.view, key_id, self.frame, self._canvas.page, rows))
 
 
 def newly_red(before: Frame, now: Frame) -> bool:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
+from textual.events import MouseScrollDown
 
 from gputop.model.inspection import DeepLook, Environment, Identity, ProcessSight, SignalOutcome, Stack
 from gputop.model.snapshot import Snapshot
 from gputop.model.threads import ThreadList
 from gputop.monitor import Frame, Monitor
 from gputop.paint.view import View
+from gputop.session.playback import Playback
+from gputop.session.session import Session
 from gputop.sources.recorded import RecordedSource
 from gputop.tui.app import GputopApp
 from gputop.tui.terminal.lines import Lines
@@ -64,6 +69,13 @@ class Asked:
         return NoThreads()
 
 
+def playback_on(frame: Frame, source: Any = None) -> Playback:
+    """A live playback that shows a frame until its source gives another one."""
+    monitor = Monitor()
+    monitor.latest = frame
+    return Playback(source=source, session=Session(monitor), replay_past=RecordedSource)
+
+
 def app_on(
     frame: Frame | None = None, view: View | None = None, access: Asked | None = None
 ) -> tuple[GputopApp, Handed]:
@@ -72,13 +84,16 @@ def app_on(
     app = GputopApp(
         view or View(),
         "dark",
-        source=source,
-        monitor=Monitor(),
-        first=frame or demo_frame(),
-        replay_past=RecordedSource,
+        playback_on(frame or demo_frame(), source),
         access=access,
     )
     return app, source
+
+
+def wheel(app: GputopApp, x: int = 5, y: int = 5) -> None:
+    """One notch of the mouse wheel downwards, as the terminal sends it."""
+    place = {"x": x, "y": y, "screen_x": x, "screen_y": y, "delta_x": 0, "delta_y": 1, "button": 0}
+    app.post_message(MouseScrollDown(None, **place, shift=False, meta=False, ctrl=False))
 
 
 def screen_text(app: GputopApp) -> str:

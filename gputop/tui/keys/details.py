@@ -2,53 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
 from msgspec.structs import replace
 
-from gputop.paint.process_table import key_of
+from gputop.monitor import Frame
+from gputop.paint.process_table import key_of, selected_process
 from gputop.paint.view import View, selected_gpu
-from gputop.tui.keys.process import ProcessKeys
+from gputop.tui.keys.screen import MainScreen
 
 
-class DetailsKeys(ProcessKeys):
-    """The part of the main screen that opens details. Handlers are called ``_do_`` and the id of their key."""
+class DetailsKeys:
+    """Opens details of what the cursor is on."""
 
-    def _shown_view(self) -> View:
-        """The view as it is painted, with what the screen knows beside the keys."""
-        raise NotImplementedError
+    def __init__(self, screen: MainScreen) -> None:
+        self._screen = screen
 
-    def _shows_past(self) -> bool:
-        """Whether what is shown is not now."""
-        raise NotImplementedError
-
-    def _do_details(self) -> None:
-        """Of what the cursor is on: a process, or a GPU while the focus is on GPUs or no process is listed."""
-        if self.view.focus == "gpus" or self._selected() is None:
-            self._do_gpu_details()
+    def open(self) -> None:
+        """Of a process, or of a GPU while the focus is on GPUs or no process is listed."""
+        frame, view = self._screen.playback.frame, self._screen.view
+        if view.focus == "gpus" or frame is None or selected_process(frame, view) is None:
+            self.open_gpu()
         else:
-            self._open_process()
+            self.open_process()
 
-    def _do_gpu_details(self) -> None:
-        frame = self.frame
+    def open_gpu(self) -> None:
+        screen, frame = self._screen, self._screen.playback.frame
         if frame is None or not frame.snapshot.gpus:
             return
         from gputop.tui.screens.gpu_details import GpuDetailsScreen
 
-        uuid = frame.snapshot.gpus[selected_gpu(frame, self.view)].static.uuid
-        self.push_screen(GpuDetailsScreen(self._look, lambda: self.frame, self._shown_view, self._see_details, uuid))
+        uuid = frame.snapshot.gpus[selected_gpu(frame, screen.view)].static.uuid
+        screen.push_screen(GpuDetailsScreen(screen.look, self._frame, self._view, self._see, uuid))
 
-    def _open_process(self) -> None:
-        process = self._selected()
+    def open_process(self) -> None:
+        screen, frame = self._screen, self._screen.playback.frame
+        process = None if frame is None else selected_process(frame, screen.view)
         if process is None:
             return
         from gputop.tui.screens.process_details import ProcessDetailsScreen
 
         # The threads are those of now: beside the past they would tell another story.
-        watch = None if self._access is None or self._shows_past() else self._access.watch_threads
-        self.push_screen(
-            ProcessDetailsScreen(
-                self._look, lambda: self.frame, self._shown_view, self._see_details, key_of(process), watch
-            )
+        watch = None if screen.access is None or screen.playback.shows_past else screen.access.watch_threads
+        screen.push_screen(
+            ProcessDetailsScreen(screen.look, self._frame, self._view, self._see, key_of(process), watch)
         )
 
-    def _see_details(self, view: View) -> None:
-        self._see(replace(view, replay=None, recording=None))
+    def _frame(self) -> Frame | None:
+        return self._screen.playback.frame
+
+    def _view(self) -> View:
+        return self._screen.playback.shown_view(self._screen.view)
+
+    def _see(self, view: View) -> None:
+        self._screen.see(replace(view, replay=None, recording=None))
+
+
+HANDLERS: Mapping[str, Callable[[DetailsKeys], None]] = MappingProxyType({
+    "details": DetailsKeys.open,
+    "gpu_details": DetailsKeys.open_gpu,
+})  # fmt: skip

@@ -5,141 +5,123 @@ The screens that they open are imported when they are opened.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
-from msgspec.structs import replace
-
-from gputop.model.inspection import ProcessAccess
-from gputop.model.source import PlayedSource, Source
-from gputop.monitor import Monitor
-from gputop.paint.theme import Theme
-from gputop.paint.view import View
-from gputop.recording.memory import Memory, Past
-from gputop.session.captures import Evidence
+from gputop.session.captures import screenshot, toggle_recording
 from gputop.session.player import Player
-from gputop.tui.keys.details import DetailsKeys
+from gputop.tui.keys.screen import MainScreen
 
 SLICE_S = 0.01
 """How long keys and frames have the loop for themselves between two turns of the player's waiting work."""
 
 
-class TimeKeys(DetailsKeys):
-    """The part of the main screen that shows the past and keeps evidence. While a player is there, it is what shows."""
+class TimeKeys:
+    """Shows the past and keeps captures."""
 
-    def __init__(
-        self,
-        theme: Theme,
-        *,
-        source: Source | None,
-        monitor: Monitor | None,
-        player: Player | None,
-        replay_past: Callable[[Past], PlayedSource] | None,
-        access: ProcessAccess | None,
-        **options: object,
-    ) -> None:
-        super().__init__(access=access, **options)
-        self._look = theme
-        self._source = source
-        self._monitor = monitor or Monitor()
-        self._player = player
-        self._replay_past = replay_past
-        self._memory = Memory()
-        self._evidence = Evidence(theme)
+    def __init__(self, screen: MainScreen) -> None:
+        self._screen = screen
+        self._playback = screen.playback
         self._working = False
 
-    def ready(self) -> None:
-        """Called by a source, from any thread, when it has something new."""
-        raise NotImplementedError
-
-    def _take(self) -> bool:
-        """Take in what the sources have."""
-        raise NotImplementedError
-
-    def _paint(self) -> None:
-        """Paint the main screen."""
-        raise NotImplementedError
-
-    def _paint_soon(self) -> None:
-        """Paint the main screen at once, or together with what comes within the next moment."""
-        raise NotImplementedError
-
-    def _shown_view(self) -> View:
-        replay = None if self._player is None else self._player.replay()
-        return replace(self.view, replay=replay, recording=self._evidence.state)
-
-    def _shows_past(self) -> bool:
-        return self._player is not None
-
-    def _work_later(self) -> None:
-        if self._player is not None and self._player.busy and not self._working:
+    def work_later(self) -> None:
+        """Let the player go on with its work in the moments that nobody else needs."""
+        player = self._playback.player
+        if player is not None and player.busy and not self._working:
             self._working = True
-            self.set_timer(SLICE_S, self._work)
+            self._screen.set_timer(SLICE_S, self._work)
 
     def _work(self) -> None:
         self._working = False
-        if self._player is not None:
-            if self._player.work():
-                self.frame = self._player.frame or self.frame
-                self._paint_soon()
-            self._work_later()
+        if self._playback.work():
+            self._screen.paint_soon()
+        self.work_later()
 
-    def _do_findings(self) -> None:
+    def findings(self) -> None:
         from gputop.tui.screens.findings import FindingsScreen
 
-        offset = self.view.utc_offset_s
-        self.push_screen(
-            FindingsScreen(self._look, self.view.glyphs, lambda: self.frame, self._acknowledge, offset),
-            lambda _: self._paint(),
+        screen, playback = self._screen, self._playback
+        screen.push_screen(
+            FindingsScreen(
+                screen.look,
+                screen.view.glyphs,
+                lambda: playback.frame,
+                playback.acknowledge,
+                screen.view.utc_offset_s,
+            ),
+            lambda _: screen.paint(),
         )
 
-    def _acknowledge(self, gpu: int, badge_id: str) -> None:
-        monitor = self._monitor if self._player is None else self._player.monitor
-        monitor.acknowledge(gpu, badge_id)
+    def record(self) -> None:
+        session = self._playback.session
+        self._screen.say("what is played is recorded already" if session is None else toggle_recording(session))
 
-    def _do_record(self) -> None:
-        self._say(self._evidence.toggle_recording())
+    def screenshot(self) -> None:
+        screen = self._screen
+        if self._playback.frame is not None:
+            self._screen.say(screenshot(self._playback.frame, screen.view, screen.look, *screen.size))
 
-    def _do_screenshot(self) -> None:
-        if self.frame is not None:
-            self._say(self._evidence.screenshot(self.frame, self.view, *self.size))
-
-    def _do_pause(self) -> None:
+    def pause(self) -> None:
         """Live: stand still on this run's own past, or go on. In a recording: play or pause."""
-        if self._player is None:
-            past = self._memory.past()
-            if past is not None and self._replay_past is not None:
-                source = self._replay_past(past)
-                self._player = Player(source, own_past=True)
-                source.start(self.ready)
-                self._player.stand_at_end()
-                self._take()
-                self._paint()
-                self._work_later()
-        elif self._source is not None:
-            self._player.source.close()
-            self._player, self.frame = None, self._monitor.latest
-            self._paint()
+        if self._playback.player is None:
+            if self._playback.pause(self._screen.ready):
+                self._screen.paint()
+                self.work_later()
+        elif self._playback.session is not None:
+            self._playback.go_live()
+            self._screen.paint()
         else:
-            self._play(self._player, "play")
+            self.play_on(Player.toggle)
 
-    def _play(self, player: Player, key_id: str) -> None:
-        if key_id == "jump":
-            from gputop.tui.screens.ask import Ask
-
-            self.push_screen(Ask("jump to (12:03, -10m, +1h, an ISO date):"), self._jump)
+    def play_on(self, act: Callable[[Player], object]) -> None:
+        """Do something to the player, if what shows is the past, and show what comes of it."""
+        if self._playback.player is None:
             return
-        if not player.act(key_id):
-            self._say("no other change of a verdict that way")
-        if player.take():
-            self.frame = player.frame
-        self._paint_soon()
-        self._work_later()
+        act(self._playback.player)
+        self._playback.take()
+        self._screen.paint_soon()
+        self.work_later()
 
-    def _jump(self, text: str | None) -> None:
-        if text and self._player is not None:
+    def to_change(self, step: int) -> None:
+        def go(player: Player) -> None:
+            if not player.to_change(step):
+                self._screen.say("no other change of a verdict that way")
+
+        self.play_on(go)
+
+    def jump(self) -> None:
+        from gputop.tui.screens.ask import Ask
+
+        self._screen.push_screen(Ask("jump to (12:03, -10m, +1h, an ISO date):"), self._jump_to)
+
+    def _jump_to(self, text: str | None) -> None:
+        def go(player: Player) -> None:
             try:
-                self._player.jump_to(text)
+                player.jump_to(text or "")
             except ValueError as error:
-                self._say(str(error))
-                return
-            self._play(self._player, "stay")
+                self._screen.say(str(error))
+
+        if text:
+            self.play_on(go)
+
+
+def _plays(act: Callable[[Player], object]) -> Callable[[TimeKeys], None]:
+    return lambda keys: keys.play_on(act)
+
+
+HANDLERS: Mapping[str, Callable[[TimeKeys], None]] = MappingProxyType({
+    "findings": TimeKeys.findings,
+    "record": TimeKeys.record,
+    "screenshot": TimeKeys.screenshot,
+    "pause": TimeKeys.pause,
+    "play": _plays(Player.toggle),
+    "back": _plays(lambda player: player.step(-1)),
+    "on": _plays(lambda player: player.step(1)),
+    "jump": TimeKeys.jump,
+    "next_change": lambda keys: keys.to_change(1),
+    "previous_change": lambda keys: keys.to_change(-1),
+    "slower": _plays(lambda player: player.faster(-1)),
+    "faster": _plays(lambda player: player.faster(1)),
+    "begin": _plays(lambda player: player.seek(player.source.begin)),
+    "end": _plays(lambda player: player.seek(player.source.end)),
+})  # fmt: skip

@@ -1,0 +1,89 @@
+"""Every key and what it does: the table of ``gputop.paint.keys`` with a handler for each id, checked at import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import TypeVar
+
+from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
+from gputop.paint.rebinding import rebound
+from gputop.paint.view_changes import VIEW_KEYS
+from gputop.tui.keys import details, everywhere, process, time
+from gputop.tui.keys.screen import MainScreen
+
+NO_KEYS: Mapping[str, str] = MappingProxyType({})
+PLAYING = frozenset(key.id for key in REPLAY_KEYS)
+"""Keys that count only while the past shows."""
+ALWAYS = frozenset(("interrupt", "suspend", "palette"))
+"""Keys that count in every screen, whatever is awaited."""
+Group = TypeVar("Group")
+
+
+class KeyTableError(Exception):
+    """Keys and handlers do not fit together."""
+
+
+def check(keys: Iterable[Key], handled: Iterable[str]) -> None:
+    """Raises KeyTableError unless each key has one handler and each handler a key."""
+    wanted, found = [key.id for key in keys], list(handled)
+    without = [key_id for key_id in wanted if key_id not in found]
+    unknown = [key_id for key_id in found if key_id not in wanted]
+    twice = sorted({key_id for key_id in found if found.count(key_id) > 1})
+    if without or unknown or twice:
+        raise KeyTableError(f"keys without a handler: {without}; handlers without a key: {unknown}; twice: {twice}")
+
+
+check(
+    (*KEYS, *REPLAY_KEYS),
+    (*everywhere.HANDLERS, *process.HANDLERS, *details.HANDLERS, *time.HANDLERS, *VIEW_KEYS),
+)
+
+
+class KeyTable:
+    """The keys of one screen. ``keys`` is the table with the user's own keys in it."""
+
+    def __init__(self, screen: MainScreen, change_view: Callable[[str], None], wanted: Mapping[str, str]) -> None:
+        """``change_view`` is called with an id of ``VIEW_KEYS``; ``wanted`` are the user's own keys."""
+        self._screen = screen
+        self.process = process.ProcessKeys(screen)
+        self.details = details.DetailsKeys(screen)
+        self.time = time.TimeKeys(screen)
+        self._handlers: Mapping[str, Callable[[], None]] = {
+            **_bound(everywhere.HANDLERS, everywhere.EverywhereKeys(screen, lambda: self.keys)),
+            **_bound(process.HANDLERS, self.process),
+            **_bound(details.HANDLERS, self.details),
+            **_bound(time.HANDLERS, self.time),
+            **{key_id: partial(change_view, key_id) for key_id in VIEW_KEYS},
+        }
+        self.bind(wanted)
+
+    def bind(self, wanted: Mapping[str, str]) -> Mapping[str, str]:
+        """Take the user's own keys; what is wrong with them `gputop config --check` tells. Gives what is not usual."""
+        main, past = ([key.id for key in table] for table in (KEYS, REPLAY_KEYS))
+        self.keys = (*rebound(KEYS, wanted, past)[0], *rebound(REPLAY_KEYS, wanted, main)[0])
+        usual = {key.id: key.keys for key in (*KEYS, *REPLAY_KEYS)}
+        return {key.id: key.keys for key in self.keys if key.keys != usual[key.id]}
+
+    def counts(self, key_id: str) -> bool:
+        """Whether a key is a command now."""
+        if key_id in ALWAYS:
+            return True
+        # While a sort letter is awaited or another screen is open, letters are not commands.
+        if self.process.awaits_letter or len(self._screen.screen_stack) > 1:
+            return False
+        # In the past the space bar plays.
+        return key_id != "tag" if self._screen.playback.shows_past else key_id not in PLAYING
+
+    def press(self, key_id: str) -> None:
+        """Run the command of one key."""
+        self._handlers[key_id]()
+
+    def offered(self) -> list[Key]:
+        """The keys whose commands the palette offers."""
+        return [key for key in self.keys if key.id not in PLAYING or self._screen.playback.shows_past]
+
+
+def _bound(handlers: Mapping[str, Callable[[Group], None]], group: Group) -> dict[str, Callable[[], None]]:
+    return {key_id: partial(handler, group) for key_id, handler in handlers.items()}

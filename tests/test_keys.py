@@ -1,0 +1,70 @@
+"""The table of keys and the handlers fit together, and the screen is no pile of classes."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
+from gputop.paint.view import View
+from gputop.paint.view_changes import VIEW_KEYS, after_key
+from gputop.tui.app import GputopApp
+from gputop.tui.keys import details, everywhere, process, time
+from gputop.tui.keys.table import KeyTable, KeyTableError, check
+from gputop.tui.textual_internals import QuietApp
+from tests.support.fake_app import app_on
+from tests.support.frames import demo_frame
+
+ALL = (*KEYS, *REPLAY_KEYS)
+HANDLED = (*everywhere.HANDLERS, *process.HANDLERS, *details.HANDLERS, *time.HANDLERS, *VIEW_KEYS)
+MOST_METHODS = 25
+NEW = Key("teleport", "x", "x", "nothing yet", "everywhere")
+
+
+@pytest.mark.parametrize(
+    ("keys", "handled", "named"),
+    [
+        ((*ALL, NEW), HANDLED, "without a handler: ['teleport']"),
+        (ALL, (*HANDLED, "teleport"), "without a key: ['teleport']"),
+        (ALL, (*HANDLED, "filter"), "twice: ['filter']"),
+    ],
+)
+def test_a_key_or_a_handler_too_many_is_named_when_the_table_is_imported(
+    keys: tuple[Key, ...], handled: tuple[str, ...], named: str
+) -> None:
+    check(ALL, HANDLED)
+    with pytest.raises(KeyTableError) as caught:
+        check(keys, handled)
+    assert named in str(caught.value)
+
+
+@pytest.mark.parametrize("key_id", VIEW_KEYS)
+def test_every_key_of_the_view_does_something_to_some_view(key_id: str) -> None:
+    frame = demo_frame()
+    rows = app_on()[0]._canvas.process_rows(frame, View())
+    views = [View(process=None), View(gpu=frame.snapshot.gpus[3].static.uuid, scroll=4)]
+    views += [after_key(View(), move, frame, 10, rows) for move in ("last", "down")]
+    assert any(after_key(view, key_id, frame, 10, rows) != view for view in views)
+
+
+def test_a_key_that_the_view_does_not_know_is_an_error_and_not_silence() -> None:
+    with pytest.raises(KeyError):
+        after_key(View(), "teleport", demo_frame(), 10, [])
+
+
+@pytest.mark.parametrize("group", [everywhere, process, details, time])
+def test_the_handlers_are_plain_classes_that_are_handed_the_screen(group: Any) -> None:
+    classes = [c for _, c in inspect.getmembers(group, inspect.isclass) if c.__module__ == group.__name__]
+    assert [c.__bases__ for c in classes] == [(object,)]
+    app, _ = app_on()
+    assert isinstance(app._keys, KeyTable)
+
+
+def test_the_app_is_one_class_of_few_methods_over_what_textual_keeps_private() -> None:
+    assert GputopApp.__bases__ == (QuietApp,)
+    methods = [
+        name for name, value in vars(GputopApp).items() if inspect.isfunction(value) or isinstance(value, property)
+    ]
+    assert len(methods) <= MOST_METHODS, methods
