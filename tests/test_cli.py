@@ -17,6 +17,7 @@ from gputop.cli import main
 from gputop.commands.command_line import parse
 from gputop.commands.filtering import filter_of
 from gputop.commands.registry import COMMANDS
+from gputop.commands.topics import TOPICS
 from gputop.paint.process_filter import parse as parse_filter
 from tests.nvml.stand_in import Process
 
@@ -212,10 +213,10 @@ def test_help_is_one_screenful_with_every_command(capsys: pytest.CaptureFixture[
     assert text == _said(capsys, "help") == _said(capsys, "-h")
     lines = text.splitlines()
     assert len(lines) <= 48 and max(map(len, lines)) <= 80
-    assert [line for line in lines if line.startswith("  ")] == [
-        line for name, summary in COMMANDS.items() for line in lines if line.split() == [name, *summary.split()]
-    ]
-    assert "--" not in "".join(line for line in lines if line.startswith("  "))
+    for name, summary in COMMANDS.items():
+        assert sum(line.split() == [name, *summary.split()] for line in lines) == 1
+    assert lines[-1].split(", ") == [f"  {next(iter(TOPICS))}", *list(TOPICS)[1:]]
+    assert not any("--" in line for line in lines[:-2])
 
 
 def test_help_on_a_command_is_what_the_command_says_itself(capsys: pytest.CaptureFixture[str]) -> None:

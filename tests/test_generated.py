@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,24 @@ from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, ProcessSampl
 from gputop.paint.glyphs import COLOUR
 from gputop.paint.help import help_rows
 from gputop.paint.keys import KEYS
-from tests.tools.readme import README, with_tables
+from tests.tools.reference import MADE_BY, ROOT, TABLE, faults, texts
 from tests.tools.screenshots import FOLDER, pictures, write
 
+README = ROOT / "README.md"
 
-def test_the_readme_lists_the_verdicts_and_faults_of_today() -> None:
+
+def test_the_generated_pages_are_those_of_today() -> None:
+    assert TABLE.read_text(encoding="utf-8") == faults(), f"run `{MADE_BY}`"
+    old = [path.name for path, text in texts().items() if not path.is_file() or path.read_text() != text]
+    assert not old, f"run `{MADE_BY}`"
+
+
+def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
     text = README.read_text(encoding="utf-8")
-    assert with_tables(text) == text, "run `python -m tests.tools.readme`"
+    assert len(text.splitlines()) <= 130
+    assert max(map(len, (line for line in text.splitlines() if not line.startswith("|")))) <= 120
+    for link in re.findall(r"\]\(([^)#]+)\)", text):
+        assert (README.parent / link).exists(), link
 
 
 @pytest.mark.slow
@@ -28,13 +40,6 @@ def test_the_screenshots_show_the_screen_of_today(tmp_path: Path) -> None:
     assert {path.name for path in FOLDER.glob("*.svg")} == names, "run `python -m tests.tools.screenshots`"
     old = [name for name in names if (FOLDER / name).read_text() != (tmp_path / name).read_text()]
     assert not old, "run `python -m tests.tools.screenshots`"
-
-
-def test_every_picture_of_the_readme_exists() -> None:
-    import re
-
-    for path in re.findall(r"\((screenshots/[^)]+)\)", README.read_text(encoding="utf-8")):
-        assert (README.parent / path).is_file()
 
 
 def _fields(kind: type) -> set[str]:

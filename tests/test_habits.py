@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 import pytest
 from textual.pilot import Pilot
 
-from gputop.commands.command_line import options
 from gputop.commands.help import overview
+from gputop.commands.topics import page_of
 from gputop.monitor import Frame
+from gputop.output.reference.page import plain
 from gputop.paint import process_table
 from gputop.paint.process_table import shown_rows
 from gputop.paint.view import View
@@ -273,7 +274,7 @@ async def test_39_see_the_hosts_cpu_memory_and_each_gpus_power_and_temperature()
 
 
 def test_40_the_options_that_one_looks_for() -> None:
-    text = options()
+    text = plain(page_of("options"), 200)
     for option in ("--gpus", "CUDA_VISIBLE_DEVICES", "--interval", "--ascii", "--theme", "--read-only", "--filter"):
         assert option in text
     assert "one measured snapshot" in overview()

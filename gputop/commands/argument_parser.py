@@ -93,18 +93,11 @@ class Parser(argparse.ArgumentParser):
         own = [action for group in groups for action in group._group_actions]
         formatter.add_usage(self.usage, own, self._mutually_exclusive_groups)
         formatter.add_text(self.description)
-        return self._with_groups(formatter, groups) + (f"\n{self.epilog}\n" if self.epilog else "")
-
-    def format_options(self) -> str:
-        """All options and nothing else."""
-        return self._with_groups(self._get_formatter(), self._action_groups)
-
-    def _with_groups(self, formatter: argparse.HelpFormatter, groups: Iterable[argparse._ArgumentGroup]) -> str:
         for group in groups:
             formatter.start_section(group.title)
             formatter.add_arguments(group._group_actions)
             formatter.end_section()
-        return formatter.format_help()
+        return formatter.format_help() + (f"\n{self.epilog}\n" if self.epilog else "")
 
     def refuse_command(self, own: Sequence[str], word: str, known: Iterable[str]) -> NoReturn:
         """End because a word is no command: what was meant, after these own options."""

@@ -62,7 +62,7 @@ def _common() -> Parser:
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """What the words say; ``command`` is None for the live screen. Ends the program where they say nothing."""
-    top = _top()
+    top = live_parser()
     own, rest = top.split(words)
     args = top.parse_args(own)
     once = getattr(args, "once", False)
@@ -80,7 +80,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def _top() -> Parser:
+def live_parser() -> Parser:
     """The parser of the options before the command."""
     top = Parser(
         prog="gputop",
@@ -103,14 +103,9 @@ def command_parser(name: str) -> Parser:
     return _filled(command, name)
 
 
-def options() -> str:
-    """The options of every command, and those of the live screen."""
-    return _top().format_options()
-
-
 def whole() -> Parser:
     """The whole command line in one parser, for the texts that are made of it."""
-    top, common = _top(), _common()
+    top, common = live_parser(), _common()
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     for name, summary in COMMANDS.items():
         _filled(commands.add_parser(name, help=summary, parents=[common]), name)

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     settings, warnings = load(named, os.environ, vars(args))
     for warning in warnings:
         say(warning)
-    sys.stdout.write("".join(_assignment(name, getattr(settings, name)) for name in declared()))
+    sys.stdout.write("".join(assignment(name, getattr(settings, name)) for name in declared()))
     return 0
 
 
@@ -78,12 +78,12 @@ def template() -> str:
     parts = [HEAD]
     for setting in declared().values():
         lines = [f"# {line}" for line in textwrap.wrap(setting.description, 116)]
-        lines += [f"#{line}" for line in _assignment(setting.name, setting.default).splitlines()]
+        lines += [f"#{line}" for line in assignment(setting.name, setting.default).splitlines()]
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts) + EXAMPLE
 
 
-def _assignment(name: str, value: Any) -> str:
+def assignment(name: str, value: Any) -> str:
     """A setting as TOML."""
     if isinstance(value, Mapping):
         rows = "".join(f"{key} = {_quoted(keys)}\n" for key, keys in value.items())

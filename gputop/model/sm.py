@@ -15,7 +15,7 @@ SmSource = Literal["gpm", "dcgm-exporter", "dcgmi", "bound", "none"]
 
 
 class SmSourceRow(Struct, frozen=True):
-    """How one source is shown, and what its values are.
+    """How one source is shown, what its values are, and, for readers, where it works and what it asks.
 
     ``measured`` tells a value that was measured from a bound. A ``dcgm`` source gives its values under the names of
     DCGM's fields. Those of a ``slow`` source are means over many seconds and may be old: the header then says so.
@@ -23,16 +23,44 @@ class SmSourceRow(Struct, frozen=True):
 
     label: str
     measured: bool
+    works_on: str
+    asks: str
+    shown: str
     dcgm: bool = False
     slow: bool = False
 
 
 SM_SOURCES: Mapping[str, SmSourceRow] = MappingProxyType({
-    "gpm": SmSourceRow("GPM", measured=True),
-    "dcgm-exporter": SmSourceRow("DCGM", measured=True, dcgm=True, slow=True),
-    "dcgmi": SmSourceRow("dcgmi", measured=True, dcgm=True),
-    "bound": SmSourceRow("bound", measured=False),
-    "none": SmSourceRow("none", measured=False),
+    "gpm": SmSourceRow(
+        "GPM", measured=True,
+        works_on="Hopper and newer, on bare metal, without root",
+        asks="NVML's GPU performance metrics: two samples, and what lies between them",
+        shown="`SM measured · GPM`",
+    ),
+    "dcgm-exporter": SmSourceRow(
+        "DCGM", measured=True, dcgm=True, slow=True,
+        works_on="Volta and newer data centre GPUs, and MIG instances",
+        asks="a dcgm-exporter that already runs: tried once on localhost:9400, or where `--dcgm-url` says",
+        shown="`SM measured · DCGM`, with the time that it is the mean of and its age",
+    ),
+    "dcgmi": SmSourceRow(
+        "dcgmi", measured=True, dcgm=True,
+        works_on="Volta and newer data centre GPUs",
+        asks="`dcgmi dmon`, only with `--dcgmi`: before Hopper it takes the profiling unit for itself",
+        shown="`SM measured · dcgmi`",
+    ),
+    "bound": SmSourceRow(
+        "bound", measured=False,
+        works_on="all GPUs that tell their utilisation",
+        asks="nothing more: at most that share of the multiprocessors can have been active",
+        shown="`≤ 40`, never a number of its own",
+    ),
+    "none": SmSourceRow(
+        "none", measured=False,
+        works_on="GPUs that tell nothing, such as MIG instances without DCGM",
+        asks="nothing",
+        shown="`n/a`, with the reason",
+    ),
 })  # fmt: skip
 """Every value of ``SmSource``, the best source first."""
 

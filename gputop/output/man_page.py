@@ -85,6 +85,13 @@ def _value(action: argparse.Action) -> str:
     return action.dest.upper().replace("_", "-")
 
 
+def option_names(action: argparse.Action) -> str:
+    """All names of an option and the name of its value, or the name of an argument: ``-o, --output FILE``."""
+    if not action.option_strings:
+        return _value(action)
+    return " ".join(filter(None, (", ".join(action.option_strings), _value(action))))
+
+
 def _described(action: argparse.Action) -> Sequence[str]:
     value = _value(action)
     if action.option_strings:

@@ -1,0 +1,1 @@
+"""What the program's own tables say, for readers: pages of ``gputop help TOPIC`` and of ``docs/``, the same text."""

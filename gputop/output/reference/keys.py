@@ -1,0 +1,28 @@
+"""Every key, from the tables that bind them."""
+
+from __future__ import annotations
+
+from gputop.output.reference.page import Page, Section
+from gputop.paint.keys import KEYS, REPLAY_KEYS
+
+
+def page() -> Page:
+    keys = (*KEYS, *REPLAY_KEYS)
+    sections = [
+        Section(
+            title[0].upper() + title[1:],
+            (),
+            ("key", "what it does", "action"),
+            tuple((f"`{key.shown}`", key.does, f"`{key.id}`") for key in keys if key.section == title),
+        )
+        for title in dict.fromkeys(key.section for key in keys)
+    ]
+    return Page(
+        "Keys",
+        (
+            "The action is the name under which a key can be changed in the configuration file: below `[keys]`, "
+            '`quit = "q,x"` gives an action its keys, an empty text takes them away. `gputop config --init` writes '
+            "such a file, `gputop config --check` says what is wrong with it.",
+        ),
+        tuple(sections),
+    )

@@ -1,0 +1,128 @@
+"""The pages of ``gputop help TOPIC``: made of the program's tables, complete, and readable in a terminal."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gputop.cli import main
+from gputop.commands.command_line import command_parser, live_parser
+from gputop.commands.registry import COMMANDS
+from gputop.commands.topics import TOPICS, page_of
+from gputop.config import Settings
+from gputop.diagnosis.catalogue import badge_rows, verdict_rows
+from gputop.model import metrics
+from gputop.model.sm import SM_SOURCES
+from gputop.output.reference.faults import TABLE
+from gputop.output.reference.page import Page, Section, markdown, plain
+from gputop.paint.keys import KEYS, REPLAY_KEYS
+from gputop.paint.process_columns import COLUMNS
+
+TABLES = (
+    metrics.GPU_STATIC, metrics.GPU_METRICS, metrics.SM_PROVENANCE, metrics.GPU_STATE, metrics.HOST_METRICS,
+    metrics.PROCESS_METRICS, metrics.PROCESS_STATIC,
+)  # fmt: skip
+
+
+def _named(topic: str) -> set[str]:
+    """The first cells of a topic's tables, without backticks."""
+    return {row[0].strip("`") for section in page_of(topic).sections for row in section.rows}
+
+
+@pytest.mark.parametrize(
+    ("topic", "names"),
+    [
+        ("keys", {key.shown for key in (*KEYS, *REPLAY_KEYS)}),
+        ("metrics", {key for table in TABLES for key in table}),
+        ("verdicts", {row.id for row in (*verdict_rows(), *badge_rows())}),
+        ("settings", set(Settings.__struct_fields__)),
+        ("sources", set(SM_SOURCES)),
+        ("filters", {"verdict", *COLUMNS}),
+        ("faults", {row[0].strip("`") for row in json.loads(TABLE.read_text())}),
+    ],
+)
+def test_a_topic_names_everything_of_its_table(topic: str, names: set[str]) -> None:
+    assert names <= _named(topic)
+
+
+def test_the_options_of_every_command_are_explained() -> None:
+    explained = " ".join(_named("options"))
+    for parser in (live_parser(), *map(command_parser, COMMANDS)):
+        for action in parser._actions:
+            if "-h" not in action.option_strings:
+                assert all(option in explained for option in action.option_strings)
+
+
+@pytest.mark.parametrize("width", [20, 80, 300])
+@pytest.mark.parametrize("topic", TOPICS)
+def test_a_page_keeps_to_the_terminal_and_loses_no_word(topic: str, width: int) -> None:
+    page = page_of(topic)
+    text = plain(page, width)
+    assert max(map(len, text.splitlines())) <= max(40, min(width, 100))
+    flat = "".join(text.split())
+    for section in page.sections:
+        for row in section.rows:
+            assert "".join(row[1].replace("`", "").split()) in flat
+    assert "`" not in text
+
+
+def test_a_page_says_the_same_in_markdown_and_in_a_terminal() -> None:
+    page = Page(
+        "Title",
+        ("Say `a|b` and <no> *more* snake_case, 1 < 2.",),
+        (
+            Section("One", ("Text.",), ("name", "what"), (("`x`", "short"), ("a name too long to stand", "y"))),
+            Section("Two", (), ("name", "what", "unit", "by"), (("k", "it is", "s", "–"), ("l", "w " * 30, "m", "z"))),
+        ),
+    )
+    assert markdown(page, "maker") == (
+        "# Title\n\n<!-- written by `maker`: change the table in the code, not this page -->\n\n"
+        "Say `a|b` and \\<no> \\*more\\* snake_case, 1 < 2.\n\n## One\n\nText.\n\n"
+        "| name | what |\n|---|---|\n| `x` | short |\n"
+        "| a name too long to stand | y |\n\n## Two\n\n| name | what | unit | by |\n|---|---|---|---|\n"
+        "| k | it is | s | – |\n| l | " + "w " * 30 + " | m | z |\n"
+    )
+    assert plain(page, 40).splitlines() == [
+        "Title", "", "Say a|b and <no> *more* snake_case, 1 <", "2.", "", "One", "", "  Text.", "",
+        "  x              short", "  a name too long to stand", "                 y", "", "Two", "",
+        "  k  it is · unit: s", "  l  " + "w " * 17 + "w", "     " + "w " * 11 + "w", "     unit: m · by: z",
+    ]  # fmt: skip
+
+
+def test_an_unknown_topic_is_exit_2_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", "verdict"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert "did you mean verdicts?" in said.err
+
+
+def test_every_topic_is_named_by_the_help_and_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help"]) == 0
+    overview = capsys.readouterr().out
+    for topic in TOPICS:
+        assert topic in overview
+        assert main(["help", topic]) == 0
+        assert page_of(topic).title in capsys.readouterr().out
+
+
+def test_help_needs_neither_the_tests_nor_a_screen_nor_a_configuration(tmp_path: Path) -> None:
+    package = tmp_path / "gputop"
+    package.symlink_to(Path(__file__).parent.parent / "gputop")
+    code = (
+        "import sys; from gputop.cli import main\n"
+        "for topic in sys.argv[1:]: assert main(['help', topic, '--config', '/nonexistent']) == 0\n"
+        "assert not {'textual', 'rich', 'tests'} & set(sys.modules), sorted(sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *TOPICS],
+        cwd=tmp_path, env={"PATH": "/usr/bin:/bin", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+        capture_output=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.isascii()
+    assert b"GPU is lost" in done.stdout
