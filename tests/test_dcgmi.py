@@ -176,7 +176,7 @@ def test_columns_as_dcgm_2_prints_them_are_read_and_its_instances_are_nobodys(ho
          "resource is in use", "end what else"),
         ("refuses: -33: This request is serviced by a module of DCGM that is not currently loaded", "-33", "Volta"),
         ("refuses: Profiling is not supported for this group of GPUs or GPU", "not supported", "Volta"),
-        ("refuses: [2Jgone", "Result: [2Jgone", "nvidia-dcgm"),
+        ("refuses: [2Jgone", "Result: ?[2J?gone", "nvidia-dcgm"),
     ],
 )  # fmt: skip
 def test_what_dcgmi_says_is_told_with_what_would_help(host: Host, dmon: Dmon, does: str, said: str, fix: str) -> None:

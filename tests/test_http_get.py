@@ -138,7 +138,7 @@ def test_a_body_is_read_however_it_is_sent(server: Server, path: str) -> None:
 @pytest.mark.parametrize(
     ("path", "why"),
     [
-        ("absent", "answers 404 Not[2JFound"),
+        ("absent", "answers 404 Not?[2JFound"),
         ("torn", "breaks off in the middle of its answer"),
         ("huge", "answers with more than 4 MiB"),
         ("zipped", "answers in gzip, which was not asked for"),

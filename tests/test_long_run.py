@@ -17,9 +17,10 @@ from gputop.diagnosis import timeline as timelines
 from gputop.diagnosis.timeline import Timeline
 from gputop.diagnosis.types import Change
 from gputop.model.snapshot import Event, GpuSample, ProcessSample, ProcessStatic, Snapshot
+from gputop.model.text import terminal_safe
 from gputop.monitor import MOST_GPUS, Monitor
 from gputop.paint.main_screen import Painter
-from gputop.paint.text import fit, sanitise
+from gputop.paint.text import fit
 from gputop.paint.view import View
 from gputop.recording.memory import Memory
 from gputop.session.events import FrameEvents
@@ -132,7 +133,7 @@ def test_long_commands_of_processes_that_are_gone_are_not_remembered() -> None:
     try:
         for life in range(3000):
             fit(f"python train.py --run {life} {'x' * 4000}", 60)
-            sanitise(f"evidence {life}")
+            terminal_safe(f"evidence {life}")
         assert tracemalloc.get_traced_memory()[0] < 1_500_000
     finally:
         tracemalloc.stop()

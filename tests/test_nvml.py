@@ -9,7 +9,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from gputop.sources.nvml.errors import cannot_start, printable
+from gputop.sources.nvml.errors import cannot_start
 from gputop.sources.nvml.fields import Fields, Rate
 from gputop.sources.nvml.handle import Answers, Handle, LostGpu
 from gputop.sources.nvml.processes import NO_SAMPLES, GpuProcesses
@@ -264,8 +264,9 @@ def test_a_driver_that_does_not_start_is_one_line_with_the_fix(code: int) -> Non
     assert "\n" not in line
 
 
-def test_strings_of_the_driver_cannot_steer_the_terminal() -> None:
-    assert printable("NVIDIA\x1b[31m H100\x07\n ") == "NVIDIA[31m H100"
+def test_strings_of_the_driver_cannot_steer_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetName", lambda _: "NVIDIA\x1b[31m H100\x07\n ")
+    assert Handle("handle").text("nvmlDeviceGetName") == "NVIDIA?[31m H100?"
 
 
 def test_a_lost_gpu_costs_the_others_their_xid_watch_for_a_minute_only(monkeypatch: pytest.MonkeyPatch) -> None:

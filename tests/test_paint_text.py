@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputop.paint.text import cells, duration, fit, gib, is_narrow, pct, rate, sanitise, shorten, size
+from gputop.model.text import terminal_safe
+from gputop.paint.text import cells, elapsed, fit, gib, is_narrow, pct, rate, shorten, size
 
 
 @given(st.text(max_size=80), st.integers(1, 60))
@@ -19,13 +20,13 @@ def test_fitted_text_takes_exactly_its_width_and_carries_no_control_character(te
 
 
 def test_escape_sequences_never_survive() -> None:
-    assert "\x1b" not in sanitise("python \x1b[31mtrain\x1b]0;title\x07.py")
-    assert sanitise("a\nb\tc") == "a b c"
+    assert "\x1b" not in terminal_safe("python \x1b[31mtrain\x1b]0;title\x07.py")
+    assert terminal_safe("a\nb\tc") == "a b c"
 
 
 def test_right_to_left_and_combining_characters_become_dots() -> None:
-    assert sanitise("e\u0301\u202etxt") == "e··txt"
-    assert sanitise("א") == "·"
+    assert terminal_safe("e\u0301\u202etxt") == "e··txt"
+    assert terminal_safe("א") == "·"
 
 
 def test_wide_characters_keep_the_column_aligned() -> None:
@@ -49,8 +50,8 @@ def test_units() -> None:
     assert rate(1.1e9).strip() == "1.1 GB/s"
     assert rate(12e6).strip() == "12.0 MB/s"
     assert gib(61.2 * 2**30).strip() == "61.2"
-    assert duration(2470).strip() == "0:41:10"
-    assert duration(5 * 86400 + 7300).strip() == "5d 02h"
+    assert elapsed(2470).strip() == "0:41:10"
+    assert elapsed(5 * 86400 + 7300).strip() == "5d 02h"
 
 
 def test_our_own_text_is_cut_at_a_word() -> None:

@@ -22,9 +22,10 @@ from gputop.model.snapshot import (
     ProcessStatic,
     Snapshot,
 )
+from gputop.model.text import clean_text
 from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder, rounded
-from gputop.recording.format import GPU_COLUMNS, HOST_COLUMNS, PROCESS_COLUMNS, RecordingError, clean_text
+from gputop.recording.format import GPU_COLUMNS, HOST_COLUMNS, PROCESS_COLUMNS, RecordingError
 from tests.support.recording_frames import T0, frame, frames
 
 

@@ -128,7 +128,7 @@ def test_money_is_shown_only_at_the_readers_price_and_never_for_what_was_not_mea
     snapshots = [moment(k) for k in range(61)]
     assert "COST" not in report_text(report_of(snapshots))
     priced = report_of(snapshots, price=3.6)
-    (line,) = [line for line in report_text(priced).splitlines() if "not measured" in line]
+    (line,) = [line for line in report_text(priced).splitlines() if "not judged" in line]
     assert "3.6" not in line
     assert "at 3.6/h" in report_text(priced)
     hours = priced.gpu_hours()["working"]

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 
+from gputop.model.quantity import BINARY, SECONDS
 from gputop.model.source import UsageError
-
-_TIME = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_SIZE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 def seconds(text: str, option: str) -> float:
     """A length of time in seconds. Raises UsageError naming the option."""
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]*)", text.strip().lower())
-    if match is None or match[2] not in _TIME or float(match[1]) == 0:
+    if match is None or match[2] not in SECONDS or float(match[1]) == 0:
         raise UsageError(f"{option} must be a time such as 30s, 10m or 8h, not {text!r}")
-    return float(match[1]) * _TIME[match[2]]
+    return float(match[1]) * SECONDS[match[2]]
 
 
 def size_bytes(text: str, option: str) -> int:
@@ -23,4 +21,4 @@ def size_bytes(text: str, option: str) -> int:
     match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,3})?)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
     if match is None or float(match[1]) == 0:
         raise UsageError(f"{option} must be a size such as 500M or 2G, not {text!r}")
-    return int(float(match[1]) * _SIZE[match[2]])
+    return int(float(match[1]) * BINARY[match[2]])

@@ -14,7 +14,7 @@ from gputop.diagnosis.timeline import Timeline
 from gputop.diagnosis.tracks import GpuTrack
 from gputop.diagnosis.types import Badge, Flag, GpuDiagnosis, Level, State
 from gputop.diagnosis.verdict import VOTE_S, VOTES_NEEDED, BadgeBoard, Chooser, candidate
-from gputop.diagnosis.words import pct
+from gputop.model.quantity import pct
 from gputop.model.snapshot import GpuSample
 
 STARVED_IDS = frozenset(rule.id for rule in STARVED)

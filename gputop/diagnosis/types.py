@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal
 
 from msgspec import Struct
@@ -16,6 +17,14 @@ Change = tuple[float, str, Flag | None]
 """Unix time at which a verdict was first shown, the verdict, and its flag."""
 
 STATES: tuple[State, ...] = ("working", "busy_not_working", "starved", "idle_allocated", "idle", "unmeasured")
+STATE_WORDS: Mapping[State, str] = MappingProxyType({
+    "working": "working",
+    "busy_not_working": "busy, not working",
+    "starved": "starved",
+    "idle_allocated": "idle, memory held",
+    "idle": "idle",
+    "unmeasured": "not judged",
+})  # fmt: skip
 NOT_WORK: tuple[State, ...] = ("busy_not_working", "starved", "idle_allocated", "idle")
 
 

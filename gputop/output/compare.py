@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from gputop.diagnosis.types import NOT_WORK, STATES, State
-from gputop.output.report_text import STATE_WORDS, length_words, sanitised_lines
+from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, State
+from gputop.model.quantity import length
+from gputop.output.report_text import sanitised_lines
 from gputop.report.gpu_account import GpuReport
 from gputop.report.job_report import JobReport
 
@@ -87,8 +88,7 @@ def compare_text(comparison: Comparison) -> str:
     """The comparison as a table for a terminal."""
     before, after = comparison.before, comparison.after
     lines = [
-        f"gputop: {length_words(before.duration_s)} before, {length_words(after.duration_s)} after; "
-        "means over GPUs and time",
+        f"gputop: {length(before.duration_s)} before, {length(after.duration_s)} after; means over GPUs and time",
         "",
         f"  {'':<20}{'BEFORE':>10}{'AFTER':>10}{'CHANGE':>12}",
     ]
@@ -180,7 +180,7 @@ def _finding_names(report: JobReport) -> dict[str, str]:
     names: dict[str, str] = {}
     for finding in report.findings:
         if finding.level in ("red", "yellow"):
-            names.setdefault(finding.id, f"{finding.text} ({length_words(finding.seconds)} on GPU {finding.gpu})")
+            names.setdefault(finding.id, f"{finding.text} ({length(finding.seconds)} on GPU {finding.gpu})")
     return names
 
 

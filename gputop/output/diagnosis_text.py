@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import textwrap
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from gputop.diagnosis.types import NOT_WORK, GpuDiagnosis, State
+from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, GpuDiagnosis, State
+from gputop.model.quantity import length
 from gputop.model.snapshot import GpuSample, Snapshot
+from gputop.model.text import terminal_safe
 from gputop.paint.glyphs import Glyphs
-from gputop.paint.text import sanitise
 from gputop.paint.words import gpu_label, product, sm_provenance
-
-STATE_WORDS: Mapping[State, str] = {
-    "working": "working",
-    "busy_not_working": "busy, not working",
-    "starved": "starved",
-    "idle_allocated": "idle, allocated",
-    "idle": "idle",
-    "unmeasured": "not judged",
-}
 
 
 def diagnosis_text(
@@ -36,7 +28,7 @@ def diagnosis_text(
     lines.append("")
     lines += _waste(diagnoses, price)
     lines += [f"note: {notice}" for notice in snapshot.notices]
-    return "".join(sanitise(line).rstrip() + "\n" for line in lines)
+    return "".join(terminal_safe(line).rstrip() + "\n" for line in lines)
 
 
 def _machine(snapshot: Snapshot) -> str:
@@ -49,13 +41,7 @@ def _machine(snapshot: Snapshot) -> str:
 def _period(begin: float, end: float) -> str:
     form = "%Y-%m-%d %H:%M:%S"
     first, last = (time.strftime(form, time.localtime(t)) for t in (begin, end))
-    return f"{first} to {last} ({_length(end - begin)})"
-
-
-def _length(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    return f"{first} to {last} ({length(end - begin)})"
 
 
 def _gpu(gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int) -> list[str]:
@@ -81,7 +67,7 @@ def _gpu(gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int) -> list[st
     if d.attribution and d.attribution.correlation:
         lines += _entry("loaders", d.attribution.correlation, width)
     if d.seconds:
-        spent = ", ".join(f"{STATE_WORDS[state]} {_length(s)}" for state, s in d.seconds.items() if s >= 0.5)
+        spent = ", ".join(f"{STATE_WORDS[state]} {length(s)}" for state, s in d.seconds.items() if s >= 0.5)
         lines += _entry("time", spent, width)
     return lines
 

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from gputop.paint.text import sanitise
+from gputop.model.text import terminal_safe
 
 
 def doctor_text(report: Mapping[str, Any], width: int = 100) -> str:
@@ -48,7 +48,7 @@ def doctor_text(report: Mapping[str, Any], width: int = 100) -> str:
             lines += _wrapped("  -", problem, width)
     else:
         lines.append("no problems")
-    return "".join(sanitise(line).rstrip() + "\n" for line in lines)
+    return "".join(terminal_safe(line).rstrip() + "\n" for line in lines)
 
 
 def _wrapped(head: str, text: str, width: int) -> list[str]:

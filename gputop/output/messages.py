@@ -6,18 +6,17 @@ import sys
 
 USAGE_ERROR = 2
 """Exit status of a wrong command line or configuration."""
-
-
-def one_line(text: object) -> str:
-    """A message that a terminal can be trusted with: one line, nothing but printable characters."""
-    return "".join(char if char.isprintable() else " " for char in str(text))[:500]
+LONGEST = 500
+"""Characters of one message."""
 
 
 def say(text: object) -> None:
     """Tell the user something in one line. A stderr that is closed or broken is no reason to fail."""
     if sys.stderr is None:
         return
+    from gputop.model.text import clean_text
+
     try:
-        print(f"gputop: {one_line(text)}", file=sys.stderr, flush=True)
+        print(f"gputop: {clean_text(str(text)[:LONGEST])}", file=sys.stderr, flush=True)
     except OSError:
         return

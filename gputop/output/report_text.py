@@ -7,29 +7,22 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from gputop.diagnosis.types import State
-from gputop.paint.text import sanitise, shorten
+from gputop.diagnosis.types import STATE_WORDS, State
+from gputop.model.quantity import NOT_MEASURED, length
+from gputop.model.text import terminal_safe
+from gputop.paint.text import shorten
 from gputop.report.gpu_account import GpuReport
 from gputop.report.job_report import FindingReport, JobReport
 
 SCHEMA = 1
-STATE_WORDS: dict[State, str] = {
-    "working": "working",
-    "busy_not_working": "busy, not working",
-    "starved": "starved",
-    "idle_allocated": "idle, memory held",
-    "idle": "idle",
-    "unmeasured": "not measured",
-}
 _WASTE: tuple[State, ...] = ("busy_not_working", "starved", "idle_allocated", "idle")
 _MOST_FINDINGS = 12
-_NONE = "n/a"
 NO_TIME = "No time passed between the frames, so there is no GPU time to account for."
 
 
 def number(value: float | None, decimals: int = 0) -> str:
     """A number, or n/a."""
-    return _NONE if value is None else f"{value:.{decimals}f}"
+    return NOT_MEASURED if value is None else f"{value:.{decimals}f}"
 
 
 def hours_words(hours: float) -> str:
@@ -37,22 +30,12 @@ def hours_words(hours: float) -> str:
     return "0" if hours <= 0.0 else f"{hours:.3g}"
 
 
-def length_words(seconds: float) -> str:
-    """``42 s``, ``12 min 3 s``, ``3 h 4 min``."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
 def report_text(report: JobReport, width: int = 100) -> str:
     """The report for a terminal, lines no longer than ``width``."""
     lines = [f"gputop: {_head(report)}"]
     if not report.gpus:
         lines += [f"  {note}" for note in report.notes] or ["  no GPU was used"]
-        return "\n".join(sanitise(line) for line in lines) + "\n"
+        return "\n".join(terminal_safe(line) for line in lines) + "\n"
     states = _state_rows(report)
     lines += ["", *(_aligned([_STATE_HEAD, *states], "<>>>") if states else [f"  {NO_TIME}"]), ""]
     lines += _aligned([_GPU_HEAD, *map(_gpu_row, report.gpus)], "<<" + ">" * 8)
@@ -60,7 +43,7 @@ def report_text(report: JobReport, width: int = 100) -> str:
     if report.top_remedy is not None:
         lines += ["", f"First to change: {report.top_remedy}"]
     lines += [f"note: {note}" for note in _notes(report)]
-    return "\n".join(sanitise(shorten(line, width)).rstrip() for line in lines) + "\n"
+    return "\n".join(terminal_safe(shorten(line, width)).rstrip() for line in lines) + "\n"
 
 
 def report_markdown(report: JobReport) -> str:
@@ -139,7 +122,7 @@ def _head(report: JobReport) -> str:
     code = "" if report.exit_code is None else f", exit code {report.exit_code}"
     gpus = f", {len(report.gpus)} GPU{'s' if len(report.gpus) != 1 else ''}" if report.gpus else ""
     host = f" on {report.host}" if report.host else ""
-    return f"{command}{length_words(report.duration_s)}{host}{gpus}{code}"
+    return f"{command}{length(report.duration_s)}{host}{gpus}{code}"
 
 
 _STATE_HEAD = ("GPU TIME", "GPU-HOURS", "SHARE", "COST")
@@ -163,8 +146,12 @@ def _state_rows(report: JobReport) -> list[tuple[str, ...]]:
 
 
 def _gpu_row(gpu: GpuReport) -> tuple[str, ...]:
-    peak = _NONE if gpu.memory_peak_bytes is None else f"{gpu.memory_peak_bytes / 2**30:.1f} GiB"
-    energy = _NONE if gpu.energy_kwh is None else f"{'~' if gpu.energy_from == 'power' else ''}{gpu.energy_kwh:.3g} kWh"
+    peak = NOT_MEASURED if gpu.memory_peak_bytes is None else f"{gpu.memory_peak_bytes / 2**30:.1f} GiB"
+    energy = (
+        NOT_MEASURED
+        if gpu.energy_kwh is None
+        else f"{'~' if gpu.energy_from == 'power' else ''}{gpu.energy_kwh:.3g} kWh"
+    )
     return (
         str(gpu.index),
         gpu.name,
@@ -173,7 +160,7 @@ def _gpu_row(gpu: GpuReport) -> tuple[str, ...]:
         number(gpu.work_pct),
         number(gpu.efficiency_pct),
         peak,
-        _NONE if gpu.power_w is None else f"{gpu.power_w:.0f} W",
+        NOT_MEASURED if gpu.power_w is None else f"{gpu.power_w:.0f} W",
         energy,
         "" if gpu.rhythm_s is None else f"{gpu.rhythm_s:.1f} s",
     )
@@ -181,7 +168,7 @@ def _gpu_row(gpu: GpuReport) -> tuple[str, ...]:
 
 def _when(finding: FindingReport) -> str:
     spells = "" if finding.spells == 1 else f" in {finding.spells} spells"
-    return f"for {length_words(finding.seconds)}{spells}, first after {length_words(finding.first_after_s)}"
+    return f"for {length(finding.seconds)}{spells}, first after {length(finding.first_after_s)}"
 
 
 def _finding_lines(report: JobReport, width: int) -> list[str]:
@@ -232,4 +219,4 @@ def _escaped(text: str) -> str:
 
 def sanitised_lines(lines: Sequence[str]) -> str:
     """Lines joined, without what a terminal would obey."""
-    return "\n".join(map(sanitise, lines)) + "\n"
+    return "\n".join(map(terminal_safe, lines)) + "\n"

@@ -6,12 +6,13 @@ import textwrap
 
 from gputop.diagnosis.window_row import flag_now
 from gputop.model.derived import gap_pct
+from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
 from gputop.paint import host, process_table
 from gputop.paint.glyphs import ascii_only
 from gputop.paint.line import Line, Row
 from gputop.paint.numbers import board, buses, counters, fields, memory
-from gputop.paint.text import pct, sanitise
+from gputop.paint.text import pct
 from gputop.paint.view import View
 from gputop.paint.words import gpu_label, product, sm_provenance
 
@@ -24,9 +25,9 @@ def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
     """A title, two lines a GPU, the host and the processes, in rows of ``width`` cells."""
     snapshot = frame.snapshot
     words, style = sm_provenance(snapshot.gpus)
-    top = Line().add(sanitise(snapshot.machine.hostname)[:40], "strong")
+    top = Line().add(terminal_safe(snapshot.machine.hostname)[:40], "strong")
     if snapshot.machine.driver:
-        top.add(f"   driver {sanitise(snapshot.machine.driver)}", "dim")
+        top.add(f"   driver {terminal_safe(snapshot.machine.driver)}", "dim")
     rows = [top.add(f"   {words}", style).row(width)]
     for gpu in snapshot.gpus:
         line = (
@@ -36,7 +37,7 @@ def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
             .to(18)
         )
         if gpu.lost_reason is not None:
-            rows.append(line.add(f"LOST: {sanitise(gpu.lost_reason)}", "level.red").row(width))
+            rows.append(line.add(f"LOST: {terminal_safe(gpu.lost_reason)}", "level.red").row(width))
             continue
         if gpu.sm_active_pct is not None:
             sm = pct(gpu.sm_active_pct)
@@ -54,7 +55,7 @@ def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
         if flag_now(gpu) is not None:
             rows.append(Line().to(18).add(NOT_WORKING_NOW, "level.red").row(width))
         if gpu.sm_active_pct is None and gpu.sm_reason:
-            why = textwrap.wrap(f"SM not measured: {sanitise(gpu.sm_reason)}", max(20, width - 18))
+            why = textwrap.wrap(f"SM not measured: {terminal_safe(gpu.sm_reason)}", max(20, width - 18))
             rows.extend(Line().to(18).add(text, "dim").row(width) for text in why)
     rows.append(host.load(frame, view, width, indent=0))
     shown = process_table.shown_rows(frame, view)
@@ -65,7 +66,7 @@ def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
         if len(shown) > LONGEST_PROCESS_LIST:
             more = f"… {len(shown) - LONGEST_PROCESS_LIST} more rows; --json has them all"
             rows.append(Line().add(more, "dim").row(width))
-    rows.extend(Line().add(sanitise(notice)[:width], "level.yellow").row(width) for notice in snapshot.notices)
+    rows.extend(Line().add(terminal_safe(notice)[:width], "level.yellow").row(width) for notice in snapshot.notices)
     if view.glyphs.name == "ascii":
         return [tuple((ascii_only(text), name) for text, name in row) for row in rows]
     return rows

@@ -6,9 +6,10 @@ import re
 
 from gputop.model.inspection import Environment
 from gputop.model.secrets import MASK, masked_text
+from gputop.model.text import terminal_safe
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row
-from gputop.paint.text import fit, sanitise
+from gputop.paint.text import fit
 
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH|COOKIE|PRIVATE|DSN", re.IGNORECASE)
 NAME_WIDTH = 32
@@ -33,7 +34,7 @@ def environment_rows(
     head = Line().add(f" environment of {environment.identity.pid}  ", "title")
     rows = [head.add(fit(title, max(1, width - head.width - 1), glyphs.more), "dim").row(width)]
     if environment.reason:
-        return [*rows, Line().add(f"  {sanitise(environment.reason)}", "level.yellow").row(width)]
+        return [*rows, Line().add(f"  {terminal_safe(environment.reason)}", "level.yellow").row(width)]
     masked = 0
     names = min(NAME_WIDTH, width // 3)
     for name, value in environment.variables:

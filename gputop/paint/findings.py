@@ -5,10 +5,12 @@ from __future__ import annotations
 import textwrap
 
 from gputop.diagnosis.types import Finding
+from gputop.model.quantity import duration
+from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
 from gputop.paint.glyphs import Glyphs, ascii_only
 from gputop.paint.line import Line, Row
-from gputop.paint.text import clock_time, sanitise, span_words
+from gputop.paint.text import clock_time
 
 STICKY_WORDS = "stays until acknowledged (a)"
 
@@ -28,17 +30,17 @@ def _rows(finding: Finding, now: float, glyphs: Glyphs, width: int, offset: floa
     style = "level.red" if finding.busy_not_working else f"level.{finding.level}"
     glyph = glyphs.red if finding.busy_not_working else glyphs.level(finding.level)
     line = Line().add(f" {clock_time(finding.t, offset)}", "text").add(f"  GPU {finding.gpu:<3}", "text")
-    words = f"BUSY, NOT WORKING: {finding.text}" if finding.busy_not_working else sanitise(finding.text)
+    words = f"BUSY, NOT WORKING: {finding.text}" if finding.busy_not_working else terminal_safe(finding.text)
     line.add(f"{glyph} {words}", style)
     if finding.ended is None:
-        line.add(f"   for {span_words(max(0.0, now - finding.t))} until now", "dim")
+        line.add(f"   for {duration(max(0.0, now - finding.t))} until now", "dim")
     else:
-        line.add(f"   {span_words(max(0.0, finding.ended - finding.t))}", "dim")
+        line.add(f"   {duration(max(0.0, finding.ended - finding.t))}", "dim")
     if finding.sticky:
         line.add(f"   {STICKY_WORDS}", "level.yellow")
     rows = [line.row(width)]
     indent = 20 if width >= 80 else 4
     for lead, text, body in ((glyphs.because, finding.evidence, "text"), (glyphs.remedy, finding.remedy, "remedy")):
-        for i, piece in enumerate(textwrap.wrap(sanitise(text), max(10, width - indent - 4))):
+        for i, piece in enumerate(textwrap.wrap(terminal_safe(text), max(10, width - indent - 4))):
             rows.append(Line().to(indent).add(f"{lead} " if i == 0 else "  ", body).add(piece, body).row(width))
     return rows

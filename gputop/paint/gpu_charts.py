@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct, field
 
 from gputop.diagnosis.window_row import pcie_capacity
+from gputop.model import quantity
+from gputop.model.quantity import NOT_MEASURED
 from gputop.model.snapshot import GpuSample
 from gputop.monitor import Frame
 from gputop.paint.big_pane import LANES
@@ -19,7 +21,7 @@ from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Row, Span
 from gputop.paint.line_chart import area, marks, round_top
 from gputop.paint.numbers import Field
-from gputop.paint.text import NOT_MEASURED, gib, pct, rate, whole
+from gputop.paint.text import gib, pct, rate, whole
 from gputop.paint.time_axis import TimeAxis
 
 GROWTH_NEEDS_S = 600.0
@@ -72,8 +74,8 @@ def charts_for(gpu: GpuSample, series: Series, glyphs: Glyphs) -> list[Chart]:
     limit, clock, total = gpu.power_limit_w, gpu.sm_clock_max_mhz, gpu.mem_total_bytes
     slowdown = gpu.temp_slowdown_c
     found = [
-        Chart("tensor_active_pct", "TENSOR", "area.work", 100.0, "100 %", _percent),
-        Chart("dram_active_pct", "DRAM", "area.work", 100.0, "100 %", _percent),
+        Chart("tensor_active_pct", "TENSOR", "area.work", 100.0, "100 %", quantity.pct),
+        Chart("dram_active_pct", "DRAM", "area.work", 100.0, "100 %", quantity.pct),
         Chart("power_w", "POWER", "area.board", *_scale(limit, "limit", series, "power_w", "W"), _unit("W")),
         Chart(
             "sm_clock_mhz", "CLOCK", "area.board", *_scale(clock, "max", series, "sm_clock_mhz", "MHz"), _unit("MHz")
@@ -89,7 +91,7 @@ def charts_for(gpu: GpuSample, series: Series, glyphs: Glyphs) -> list[Chart]:
         peak = pcie_capacity(gpu) if key == "pcie" else gpu.static.nvlink_peak_bytes_per_s
         top = _traffic_top(series, key, peak)
         arrow = glyphs.down if down else glyphs.up
-        found.append(Chart(name, f"{label} {arrow}", "area.bus", top, rate(top).strip() if top else "", _rate))
+        found.append(Chart(name, f"{label} {arrow}", "area.bus", top, quantity.rate(top) if top else "", quantity.rate))
     found.append(
         Chart("mem_used_bytes", "MEM", "area.mem", total, "" if total is None else f"{gib(total).strip()} GiB", _gib)
     )
@@ -120,14 +122,6 @@ def _traffic_top(series: Series, key: str, peak: float | None) -> float | None:
         return None
     top = round_top(max(most, 1e6))
     return top if peak is None or most > peak else min(top, peak)
-
-
-def _percent(value: float | None) -> str:
-    return NOT_MEASURED if value is None else f"{pct(value).strip()} %"
-
-
-def _rate(value: float | None) -> str:
-    return rate(value).strip()
 
 
 def _gib(value: float | None) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gputop.model.quantity import duration
+from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
 from gputop.paint import gpu_charts as charts
 from gputop.paint import header, panes
@@ -25,7 +27,7 @@ from gputop.paint.line import Line, Row
 from gputop.paint.line_chart import with_cursor
 from gputop.paint.numbers import fields, number_labels
 from gputop.paint.provenance import PROVENANCE_ROWS, provenance_rows
-from gputop.paint.text import clock_time, pct, sanitise, shorten, span_words
+from gputop.paint.text import clock_time, pct, shorten
 from gputop.paint.time_axis import axis_for
 from gputop.paint.verdict_history import Stretch, list_rows, standing, stretches, strip
 from gputop.paint.words import gpu_label
@@ -64,7 +66,7 @@ def gpu_details(frame: Frame, state: DetailsView, uuid: str, width: int, height:
     blocks = _blocks(series, state, position, listed, width, height - len(head) - len(foot) - 1)
     total, room = sum(block.rows for block in blocks), max(0, height - len(head) - len(foot) - 1)
     more = ["[ ] GPU"] if len(frame.snapshot.gpus) > 1 else []
-    keys = key_parts(state, span_words(view.span_s), max(0, total - room), room, total, *more)
+    keys = key_parts(state, duration(view.span_s), max(0, total - room), room, total, *more)
     rows, most, room = joined(head, blocks, [*foot, bar_row(keys, width)], state, width, height)
     return DetailsPainted(rows, most, room, axis)
 
@@ -169,7 +171,7 @@ def _strip_rows(series: Series, listed: list[Stretch], width: int, glyphs: Glyph
 
 def _memory_row(series: Series, position: int, width: int, glyphs: Glyphs) -> Row:
     text, style = charts.memory_words(series.frame, position)
-    return words_row("", sanitise(text), style, series.axis.columns, width, series.cursor, glyphs)
+    return words_row("", terminal_safe(text), style, series.axis.columns, width, series.cursor, glyphs)
 
 
 def _marks_row(series: Series, state: DetailsView, seen: list[tuple[float, str]], width: int) -> Row:
@@ -181,7 +183,7 @@ def _marks_row(series: Series, state: DetailsView, seen: list[tuple[float, str]]
         if at < len(text):
             continue
         room = following - at - 1
-        told = sanitise(words)
+        told = terminal_safe(words)
         if room < len(told) + 2 <= at - len(text):
             # Of a mark close to the next one, or to now, the words stand before it.
             text = text.ljust(at - len(told) - 1) + f"{told} {glyphs.sorted_up}"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import GpuSample
+from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, Span
 from gputop.paint.numbers import sm_text
 from gputop.paint.panes import chart_rows
-from gputop.paint.text import pct, sanitise, shorten, whole
+from gputop.paint.text import pct, shorten, whole
 from gputop.paint.view import View
 from gputop.paint.words import gpu_label
 
@@ -45,7 +46,7 @@ def list_row(
 
 def _list_verdict(gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, room: int, *, alarm: bool) -> list[Span]:
     if gpu.lost_reason is not None:
-        return [(shorten(f"{glyphs.red} LOST: {sanitise(gpu.lost_reason)}", room), "level.red")]
+        return [(shorten(f"{glyphs.red} LOST: {terminal_safe(gpu.lost_reason)}", room), "level.red")]
     if alarm:
         long = f"{glyphs.red} BUSY, NOT WORKING: {d.short}"
         return [(long if len(long) <= room else f"{glyphs.red} BUSY, NOT WORKING"[:room], "strong")]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gputop.model.derived import lacks_sm
+from gputop.model.quantity import duration
 from gputop.model.snapshot import GpuSample
+from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
 from gputop.paint.line import Line, Row
-from gputop.paint.text import clock_time, duration, sanitise, shorten, span_words
+from gputop.paint.text import clock_time, elapsed, shorten
 from gputop.paint.view import View
 from gputop.paint.words import count_words, model_name, product, sm_provenance
 
@@ -24,11 +26,11 @@ def header(frame: Frame, view: View, width: int) -> Row:
     words, style = sm_provenance(snapshot.gpus)
     wide = width >= 100
     # (rank in giving way, text, style): the highest rank goes first; that a node is simulated is never left out.
-    parts: list[tuple[int, str, str]] = [(2, sanitise(snapshot.machine.hostname)[:24], "value|bar")]
+    parts: list[tuple[int, str, str]] = [(2, terminal_safe(snapshot.machine.hostname)[:24], "value|bar")]
     if names:
         parts.append((0, _counted(names if wide else short, glyphs.times), "value|bar"))
     if wide and snapshot.machine.driver:
-        parts.append((4, f"driver {sanitise(snapshot.machine.driver)[:16]}", "dim|bar"))
+        parts.append((4, f"driver {terminal_safe(snapshot.machine.driver)[:16]}", "dim|bar"))
     if view.demo:
         parts.append((-1, "SIMULATED", "level.info|bar"))
     if not wide:
@@ -52,7 +54,7 @@ def _right(frame: Frame, view: View, width: int) -> list[tuple[str, str]]:
         parts.append((f"STALE {late:.0f} s  ", "level.red|bar"))
     if view.recording is not None:
         seconds, size = view.recording
-        parts.append((f"{view.glyphs.record} {duration(seconds, 1)} {size / 1e6:.1f} MB  ", "record|bar"))
+        parts.append((f"{view.glyphs.record} {elapsed(seconds, 1)} {size / 1e6:.1f} MB  ", "record|bar"))
     if view.replay is not None:
         parts.append(("PAUSED  " if not view.replay.playing else "PAST  ", "level.yellow|bar"))
     parts.append((clock_time(snapshot.t, view.utc_offset_s) + "  ", "dim|bar"))
@@ -97,11 +99,11 @@ def summary(frame: Frame, view: View, width: int) -> Row:
         count = f"{waste.recent_not_work_gpus:.1f} of {whole}"
         if waste.recent_gpus <= 1:
             count = f"{100 * waste.recent_not_work_gpus / waste.recent_gpus:.0f} % of {whole}"
-        text = f"last {span_words(waste.recent_s)}: {count} was not work"
+        text = f"last {duration(waste.recent_s)}: {count} was not work"
         if line.width + 5 + len(text) <= width:
             line.add("     ").add(text, "text")
     for notice in (*frame.snapshot.notices, *_sm_fixes(frame.snapshot.gpus)):
-        text = sanitise(notice)
+        text = terminal_safe(notice)
         if line.width + 4 + 20 <= width:
             line.add("   ").add(shorten(text, width - line.width - 1), "level.yellow")
     return line.row(width)

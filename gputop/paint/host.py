@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from gputop.diagnosis.types import Attribution
+from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
 from gputop.paint.chart import bar
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row
 from gputop.paint.numbers import Field, fields
-from gputop.paint.text import gib, pct, rate, sanitise
+from gputop.paint.text import gib, pct, rate
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import gpu_label
 
@@ -99,7 +100,7 @@ def _second(a: Attribution, width: int) -> Row:
         pin = "" if a.pin_memory is None else f", pin_memory {'on' if a.pin_memory else 'off'}"
         parts.append(
             (
-                f"{a.loaders} {sanitise(a.loader_kind or '')} worker{'s' if a.loaders > 1 else ''}{pin}".replace(
+                f"{a.loaders} {terminal_safe(a.loader_kind or '')} worker{'s' if a.loaders > 1 else ''}{pin}".replace(
                     "  ", " "
                 ),
                 "dim",

@@ -44,7 +44,7 @@ class Line:
         self.width = 0
 
     def add(self, text: str, style: str = "text") -> Line:
-        """Append text. Text from outside must come through ``text.fit`` or ``text.sanitise`` first."""
+        """Append text. Text from outside must come through ``text.fit`` or ``text.terminal_safe`` first."""
         if not text:
             return self
         spans = self._spans

@@ -9,16 +9,16 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
 from gputop.paint import big_pane, gpu_list, header, hint, host, layout, panes, process_table
 from gputop.paint.glyphs import ascii_only
 from gputop.paint.line import Line, Painted, Row, Target
 from gputop.paint.replay_bar import bar_rows
-from gputop.paint.text import sanitise, shorten
+from gputop.paint.text import shorten
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import gpu_label
 
-HEADER_ROWS = 2
 HOST_ROWS = 4
 LEAST_PANE_WIDTH = 96
 LEAST_CHART_WIDTH, LEAST_CHART_ROWS = 60, 3
@@ -126,7 +126,7 @@ class Painter:
         out.add(process_table.head(view, width), Target("header", None))
         if not shown:
             reason = process_table.nothing_words(frame, view)
-            out.add(Line().to(2).add(shorten(sanitise(reason), width - 3), "dim").row(width))
+            out.add(Line().to(2).add(shorten(terminal_safe(reason), width - 3), "dim").row(width))
             return
         at = process_table.cursor(shown, frame, view)
         room = out.left

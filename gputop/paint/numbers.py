@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from gputop.model.derived import gap_pct, work
+from gputop.model.quantity import NOT_MEASURED
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample
 from gputop.model.throttle import throttle_words
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Span
-from gputop.paint.text import NOT_MEASURED, gb_per_s, gib, pct, whole
+from gputop.paint.text import gb_per_s, gib, pct, whole
 
 Field = tuple[str, str]
 

@@ -10,12 +10,13 @@ import textwrap
 
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import GpuSample, ProcessSample
+from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
 from gputop.paint.chart import bar, gap_chart, with_marks
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, Span
 from gputop.paint.numbers import Field, board, buses, busiest_bus, counters, fields, memory, number_labels
-from gputop.paint.text import cells, clock_time, gib, sanitise, shorten, whole
+from gputop.paint.text import cells, clock_time, gib, shorten, whole
 from gputop.paint.view import View
 from gputop.paint.words import gpu_label, headline, is_measured, model_name
 
@@ -128,7 +129,7 @@ def _holders(frame: Frame, gpu: GpuSample, width: int) -> str:
     )
     text = ""
     for process in holders[:3]:
-        name = sanitise(process.static.name or f"pid {process.pid}")[:16]
+        name = terminal_safe(process.static.name or f"pid {process.pid}")[:16]
         more = f"{', ' if text else ''}{name} {gib(process.gpu_mem_bytes).strip()}"
         if len(text) + len(more) > width:
             break
@@ -139,11 +140,11 @@ def _holders(frame: Frame, gpu: GpuSample, width: int) -> str:
 def _because(d: GpuDiagnosis, gpu: GpuSample) -> tuple[str, str]:
     """(evidence, style): what proves the verdict, or why nothing can be said."""
     if gpu.lost_reason is not None:
-        return sanitise(gpu.lost_reason), "evidence"
+        return terminal_safe(gpu.lost_reason), "evidence"
     if d.evidence:
-        return sanitise(d.evidence[0]), "evidence" if d.level in ("red", "yellow", "info") else "dim"
+        return terminal_safe(d.evidence[0]), "evidence" if d.level in ("red", "yellow", "info") else "dim"
     if gpu.sm_reason and not is_measured(gpu):
-        return f"SM not measured: {sanitise(gpu.sm_reason)}", "dim"
+        return f"SM not measured: {terminal_safe(gpu.sm_reason)}", "dim"
     return (d.notes[0] if d.notes else ""), "dim"
 
 
@@ -229,7 +230,7 @@ def words_for(
 def _wrapped(glyph: str, text: str, suffix: str, width: int, style: str) -> list[list[Span]]:
     if not text:
         return []
-    lines = textwrap.wrap(sanitise(text), max(8, width - 2), break_long_words=True) or [""]
+    lines = textwrap.wrap(terminal_safe(text), max(8, width - 2), break_long_words=True) or [""]
     lead = len(glyph) + 1
     spans: list[list[Span]] = [
         [(f"{glyph} " if i == 0 else " " * lead, style), (line, style)] for i, line in enumerate(lines)

@@ -6,7 +6,10 @@ from collections.abc import Callable
 
 from msgspec import Struct, field
 
+from gputop.model import quantity
+from gputop.model.quantity import NOT_MEASURED
 from gputop.model.snapshot import ProcessSample
+from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
 from gputop.paint.chart import Column, lane
 from gputop.paint.details import AXIS_WIDTH, LABEL_WIDTH, Block, chart_row, words_row
@@ -14,7 +17,7 @@ from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Row, Span
 from gputop.paint.line_chart import area, round_top
 from gputop.paint.numbers import Field
-from gputop.paint.text import NOT_MEASURED, pct, rate, sanitise, size
+from gputop.paint.text import pct, size
 from gputop.paint.time_axis import TimeAxis
 from gputop.paint.view import ProcessKey
 
@@ -78,25 +81,17 @@ def _traffic(most: float) -> float:
     return round_top(max(most, 1e6))
 
 
-def _percent(value: float | None) -> str:
-    return NOT_MEASURED if value is None else f"{pct(value).strip()} %"
-
-
 def _bytes(value: float | None) -> str:
     return NOT_MEASURED if value is None else size(value).strip()
 
 
-def _rate(value: float | None) -> str:
-    return rate(value).strip()
-
-
 CHARTS = (
-    _Chart("cpu_pct", "CPU", "area.board", _cores, _percent),
-    _Chart("gpu_time_pct", "GPU time", "area.work", _share, _percent),
+    _Chart("cpu_pct", "CPU", "area.board", _cores, quantity.pct),
+    _Chart("gpu_time_pct", "GPU time", "area.work", _share, quantity.pct),
     _Chart("gpu_mem_bytes", "GPU mem", "area.mem", _binary, _bytes),
     _Chart("rss_bytes", "host mem", "area.mem", _binary, _bytes),
-    _Chart("read_bytes_per_s", "read", "area.bus", _traffic, _rate),
-    _Chart("write_bytes_per_s", "write", "area.bus", _traffic, _rate),
+    _Chart("read_bytes_per_s", "read", "area.bus", _traffic, quantity.rate),
+    _Chart("write_bytes_per_s", "write", "area.bus", _traffic, quantity.rate),
 )
 
 
@@ -110,11 +105,8 @@ def chart_blocks(series: ProcessSeries, rows: int, width: int, glyphs: Glyphs) -
             if chart.name.startswith("gpu_") and (series.now is None or series.now.role != "gpu"):
                 continue
             reason = None if series.now is None else series.now.unavailable.get(chart.name)
-            blocks.append(
-                _words(
-                    chart.label, f"n/a: {sanitise(reason)}" if reason else "nothing was measured", series, width, glyphs
-                )
-            )
+            words = f"n/a: {terminal_safe(reason)}" if reason else "nothing was measured"
+            blocks.append(_words(chart.label, words, series, width, glyphs))
         elif chart.name.endswith("_per_s") and not any(known):
             blocks.append(_words(chart.label, "nothing in this time", series, width, glyphs))
         else:

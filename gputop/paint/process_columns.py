@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from gputop.model.metric import Unit
 from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC
 from gputop.model.snapshot import ProcessSample
-from gputop.paint.text import duration, fit, rate, size
+from gputop.paint.text import elapsed, fit, rate, size
 
 Children = Sequence[ProcessSample]
 Value = float | str | None
@@ -129,7 +129,7 @@ def _whole(value: float, width: int) -> str:
     return f"{round(value):>{width}}"
 
 
-_WRITERS: dict[Unit, Callable[[float, int], str]] = {"bytes": size, "bytes/s": rate, "s": duration, "bool": _yes_no}
+_WRITERS: dict[Unit, Callable[[float, int], str]] = {"bytes": size, "bytes/s": rate, "s": elapsed, "bool": _yes_no}
 
 
 def _shower(unit: Unit, width: int, value: Callable[[ProcessSample, Children], Value]) -> Callable[..., str]:

@@ -6,7 +6,9 @@ import textwrap
 from collections import Counter
 from collections.abc import Sequence
 
+from gputop.model.quantity import duration
 from gputop.model.snapshot import ProcessSample
+from gputop.model.text import terminal_safe
 from gputop.model.threads import ThreadList, ThreadSample
 from gputop.monitor import Frame
 from gputop.paint import header
@@ -26,7 +28,7 @@ from gputop.paint.line import Line, Row
 from gputop.paint.numbers import Field, fields
 from gputop.paint.process_charts import ProcessSeries, chart_blocks, lane_blocks, moment_fields
 from gputop.paint.process_tree import STATE_WORDS, family, orphan_rows, orphans_near, tree_rows
-from gputop.paint.text import clock_time, duration, fit, pct, sanitise, shorten, span_words
+from gputop.paint.text import clock_time, elapsed, fit, pct, shorten
 from gputop.paint.time_axis import axis_for
 from gputop.paint.view import ProcessKey
 from gputop.paint.words import gpu_label
@@ -78,7 +80,7 @@ def process_details(
     room = max(0, height - len(head) - len(foot) - 1)
     blocks = _blocks(frame, series, shown, threads, view.glyphs, width, room)
     total = sum(block.rows for block in blocks)
-    keys = key_parts(state, span_words(view.span_s), max(0, total - room), room, total)
+    keys = key_parts(state, duration(view.span_s), max(0, total - room), room, total)
     rows, most, room = joined(head, blocks, [*foot, bar_row(keys, width)], state, width, height)
     return DetailsPainted(rows, most, room, axis)
 
@@ -86,7 +88,7 @@ def process_details(
 def _title(
     frame: Frame, key: ProcessKey, now: ProcessSample | None, shown: ProcessSample | None, glyphs: Glyphs, width: int
 ) -> Row:
-    name = "" if shown is None else sanitise(shown.static.name or "")[:24]
+    name = "" if shown is None else terminal_safe(shown.static.name or "")[:24]
     line = Line().add(f"{glyphs.rule} ", "rule").add(f"{key[0]}  {name}".rstrip(), "title")
     gpu = next((g for g in frame.snapshot.gpus if g.static.index == key[2]), None)
     if gpu is not None:
@@ -96,7 +98,7 @@ def _title(
     elif now.state is not None:
         waits = f", waits on {now.waiting_on}" if now.waiting_on and now.state == "S" else ""
         line.add(f"   {STATE_WORDS.get(now.state, now.state)}{waits}", "level.red" if now.state == "D" else "text")
-    age = "" if shown is None or shown.age_s is None else f"up {duration(shown.age_s).strip()}"
+    age = "" if shown is None or shown.age_s is None else f"up {elapsed(shown.age_s).strip()}"
     line.add(" ", "rule")
     if age and line.width + len(age) + 6 <= width:
         line.rule(width - len(age) - 3, glyphs.rule).add(f" {age} ", "dim")
@@ -141,7 +143,8 @@ def _one(row: Row) -> Block:
 
 def _facts(p: ProcessSample, glyphs: Glyphs, width: int) -> list[Row]:
     """The command in full, who and where it belongs to, and what could not be learned."""
-    command = sanitise((p.static.command or p.static.name or "")[:MOST_COMMAND]) or "(its command line is not visible)"
+    said = (p.static.command or p.static.name or "")[:MOST_COMMAND]
+    command = terminal_safe(said) or "(its command line is not visible)"
     wrapped = textwrap.wrap(command, max(8, width - 6), break_long_words=True) or [""]
     if len(wrapped) > MOST_COMMAND_ROWS:
         wrapped = [*wrapped[: MOST_COMMAND_ROWS - 1], shorten(wrapped[MOST_COMMAND_ROWS - 1], width - 8) + glyphs.more]
@@ -158,9 +161,9 @@ def _facts(p: ProcessSample, glyphs: Glyphs, width: int) -> list[Row]:
                 Line().to(2).add_all(spans or [(fit(left[0][0], width - 3, glyphs.more), left[0][1])]).row(width)
             )
             left = left[taken:]
-    reasons = dict.fromkeys(sanitise(reason) for reason in p.unavailable.values())
+    reasons = dict.fromkeys(terminal_safe(reason) for reason in p.unavailable.values())
     for reason in list(reasons)[:3]:
-        keys = ", ".join(key for key, why in p.unavailable.items() if sanitise(why) == reason)
+        keys = ", ".join(key for key, why in p.unavailable.items() if terminal_safe(why) == reason)
         text = f"{glyphs.dot} n/a {keys}: {reason}"
         rows.append(Line().to(2).add(shorten(text, width - 3, glyphs.more), "dim").row(width))
     return rows
@@ -169,9 +172,9 @@ def _facts(p: ProcessSample, glyphs: Glyphs, width: int) -> list[Row]:
 def _identity(p: ProcessSample) -> list[Field]:
     s = p.static
     parts = (("user", s.user), ("job", s.job), ("container", s.container), ("parent", p.ppid), ("role", p.role))
-    found: list[Field] = [(f"{name} {sanitise(str(value))}", "text") for name, value in parts if value is not None]
+    found: list[Field] = [(f"{name} {terminal_safe(str(value))}", "text") for name, value in parts if value is not None]
     if s.why:
-        found.append((f"why: {sanitise(s.why)}", "dim"))
+        found.append((f"why: {terminal_safe(s.why)}", "dim"))
     return found
 
 
@@ -191,7 +194,7 @@ def _standing(p: ProcessSample) -> list[Field]:
     if p.pin_memory is not None:
         found.append((f"pin_memory {'on' if p.pin_memory else 'off'}", "text"))
     if p.static.loader:
-        found.append((f"loader {sanitise(p.static.loader)}", "text"))
+        found.append((f"loader {terminal_safe(p.static.loader)}", "text"))
     return found
 
 

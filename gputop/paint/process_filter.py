@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from gputop.model.metric import Metric
 from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC
+from gputop.model.quantity import BINARY, DECIMAL, SECONDS
 from gputop.model.snapshot import ProcessSample
 from gputop.paint.process_columns import COLUMNS
 
@@ -31,11 +32,7 @@ ALIASES = {
     "treecpu": "tree_cpu_pct", "treehost": "tree_rss_bytes",
 }  # fmt: skip
 """Short names → catalogue keys; the keys themselves are understood, too."""
-EXAMPLES = ("gpu:3", "user:ml", "mem>10G", "verdict:starved", "name~train", "!role:helper")
 _NUMBERED = ("gpu", "pid", "ppid", "starttime")
-_BINARY = {"": 1.0, "k": 2.0**10, "m": 2.0**20, "g": 2.0**30, "t": 2.0**40}
-_DECIMAL = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
-_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*([a-z%/]*)", re.IGNORECASE)
 _TERM = re.compile(r"(?P<field>[A-Za-z_]\w*)(?P<op><=|>=|!=|[:~=<>])")
 
@@ -221,11 +218,11 @@ def _number(text: str, metric: Metric, position: int) -> float:
         raise FilterError(f"{text or 'nothing'} is not a number", position)
     number, unit = float(match[1]), match[2].lower()
     if metric.unit in ("bytes", "bytes/s"):
-        factors = _BINARY if metric.unit == "bytes" else _DECIMAL
+        factors = BINARY if metric.unit == "bytes" else DECIMAL
         unit = unit.removesuffix("/s").removesuffix("b").removesuffix("i")
         example = "10G"
     elif metric.unit == "s":
-        factors, example = _SECONDS, "90s, 10m, 2h or 1d"
+        factors, example = SECONDS, "90s, 10m, 2h or 1d"
     else:
         factors, example = {"": 1.0, **({"%": 1.0} if metric.unit == "pct" else {})}, "50"
     if unit not in factors:

@@ -13,11 +13,12 @@ from msgspec import Struct
 
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import ProcessSample
+from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
 from gputop.paint.line import Line, Row
 from gputop.paint.process_columns import COLUMNS, columns_for
 from gputop.paint.process_filter import searchable
-from gputop.paint.text import fit, sanitise, shorten
+from gputop.paint.text import fit, shorten
 from gputop.paint.view import ProcessKey, View, selected_gpu
 
 TAG = "* "
@@ -161,7 +162,7 @@ def title(frame: Frame, view: View, width: int, count: int) -> Row:
     if view.filter:
         # A filter that one has forgotten hides what one looks for: it stands out.
         line.add(" pass ", "dim").add(
-            shorten(sanitise(view.filter.text), max(8, width // 2), glyphs.more), "level.yellow"
+            shorten(terminal_safe(view.filter.text), max(8, width // 2), glyphs.more), "level.yellow"
         )
     if view.tagged:
         line.add(f"  {len(view.tagged)} tagged", "level.yellow")

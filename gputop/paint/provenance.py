@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from gputop.model import quantity
 from gputop.model.metric import Metric
 from gputop.model.metrics import GPU_METRICS
+from gputop.model.quantity import NOT_MEASURED
 from gputop.model.sm import MEASURED, SM_SOURCES
 from gputop.model.snapshot import GpuSample, Snapshot
+from gputop.model.text import terminal_safe
 from gputop.model.throttle import throttle_words
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row
-from gputop.paint.text import NOT_MEASURED, fit, gib, pct, rate, sanitise, shorten, whole
+from gputop.paint.text import fit, gib, shorten, whole
 
 ACTIVITY = frozenset(
     key
@@ -38,11 +41,11 @@ def shown_value(metric: Metric, value: float | None, glyphs: Glyphs) -> str:
         return NOT_MEASURED
     unit = metric.unit
     if unit == "pct":
-        return f"{pct(value).strip()} %"
+        return quantity.pct(value)
     if unit == "bytes":
         return f"{gib(value).strip()} GiB"
     if unit == "bytes/s":
-        return rate(value).strip()
+        return quantity.rate(value)
     if unit == "J":
         return f"{value / 3.6e6:.1f} kWh"
     if unit == "C":
@@ -103,7 +106,7 @@ def _missing(key: str, gpu: GpuSample) -> str:
         return "none seen while watching"
     if reason is None and key in ACTIVITY:
         reason = gpu.sm_reason
-    reason = sanitise(reason or gpu.lost_reason or "this GPU or driver does not report it")
+    reason = terminal_safe(reason or gpu.lost_reason or "this GPU or driver does not report it")
     if key == "sm_active_pct" and gpu.sm_high_pct is not None:
         return f"bound from UTIL: between {gpu.sm_low_pct or 0:.1f} and {gpu.sm_high_pct:.0f} %; {reason}"
     return reason

@@ -11,7 +11,7 @@ from gputop.diagnosis.catalogue import verdict_rows
 from gputop.monitor import Frame
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row
-from gputop.paint.text import clock_time, duration
+from gputop.paint.text import clock_time, elapsed
 
 ORDER = ("grey", "grey-green", "green", "info", "yellow", "red")
 """Levels from the least to the most urgent: a column shows the most urgent of its time."""
@@ -80,7 +80,7 @@ def _state(replay: Replay, glyphs: Glyphs, width: int, offset: float) -> Row:
     what = "this run's past" if replay.own_past else "replay"
     line = Line().add(f"{rule} ", "rule").add(what, "title").add("  ")
     line.add(f"{'playing' if replay.playing else 'paused'} {replay.speed:g}{glyphs.times}", "level.info")
-    into, whole = duration(replay.position - replay.begin, 1), duration(replay.end - replay.begin, 1)
+    into, whole = elapsed(replay.position - replay.begin, 1), elapsed(replay.end - replay.begin, 1)
     line.add(f"  {clock_time(replay.position, offset)}  {into} of {whole} ", "text")
     keys = "space play/pause   ← → step   J jump   n N verdict   , . speed   g G ends"
     if replay.own_past:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from gputop.model.inspection import DeepLook, ProcessSight, Stack, ThreadSight
+from gputop.model.text import terminal_safe
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row
 from gputop.paint.profile_commands import recipes
-from gputop.paint.text import fit, folded, sanitise
+from gputop.paint.text import fit, folded
 
 FRAMES_SHOWN = 12
 THREADS_SHOWN = 24
@@ -50,7 +51,7 @@ def _sight(
     if sight.stacks:
         rows += _stacks(sight.stacks, glyphs, width)
     elif not told:
-        line = Line().add("  no Python stack: ", "level.yellow").add(sanitise(sight.reason), "text")
+        line = Line().add("  no Python stack: ", "level.yellow").add(terminal_safe(sight.reason), "text")
         rows.append(line.row(width))
         if sight.help:
             rows += [

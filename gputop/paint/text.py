@@ -1,4 +1,4 @@
-"""Text that fits: sanitising what comes from outside, measuring and cutting it in cells, numbers in fixed widths.
+"""Text that fits: measured and cut in terminal cells, and numbers in fixed widths.
 
 Nothing here knows a colour. Every function gives the same width for every value, so that a screen never jumps.
 """
@@ -9,24 +9,9 @@ import re
 import unicodedata
 from functools import lru_cache
 
-NOT_MEASURED = "n/a"
-
-
-def is_safe(char: str) -> bool:
-    """Whether a character may reach a terminal as it is: printable, not combining, not right-to-left, not private."""
-    category = unicodedata.category(char)
-    if category[0] in "CM" or (category[0] == "Z" and char != " "):
-        return False
-    return unicodedata.bidirectional(char) not in ("R", "AL", "AN", "RLE", "RLO", "RLI", "LRE", "LRO", "LRI")
-
-
-@lru_cache(maxsize=512)
-def sanitise(text: str) -> str:
-    """Text from outside, made harmless: control, escape, combining and right-to-left characters become ``·``."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(char if is_safe(char) else " " if char.isspace() else "·" for char in text)
-
+from gputop.model import quantity
+from gputop.model.quantity import GIB, NOT_MEASURED
+from gputop.model.text import terminal_safe
 
 is_narrow = re.compile("[ -~\u00a1-\u02ff\u2010-\u2027\u2190-\u22ff\u2500-\u25fc]*").fullmatch
 """Whether every character is of a range in which none is wide: Latin, arrows, rules, blocks, shapes. Others may be."""
@@ -47,7 +32,7 @@ def fit(text: str, width: int, ellipsis: str = "…") -> str:
 
 @lru_cache(maxsize=1024)
 def _fitted(text: str, width: int, ellipsis: str) -> str:
-    text = sanitise(text)
+    text = terminal_safe(text)
     missing = width - cells(text)
     if missing >= 0:
         return text + " " * missing
@@ -76,7 +61,7 @@ def shorten(text: str, width: int, ellipsis: str = "…") -> str:
 
 def folded(text: str, room: int) -> list[str]:
     """A long line in pieces of at most ``room`` cells, broken at spaces where there are some."""
-    text, room = sanitise(text), max(10, room)
+    text, room = terminal_safe(text), max(10, room)
     parts = []
     while cells(text) > room:
         most = next(end for end in range(min(len(text), room), 0, -1) if cells(text[:end]) <= room)
@@ -99,11 +84,10 @@ def whole(value: float | None, width: int) -> str:
 
 def gib(value: float | None, width: int = 5) -> str:
     """Bytes as GiB with one decimal, without the unit, right-aligned."""
-    return f"{NOT_MEASURED:>{width}}" if value is None else f"{value / 2**30:>{width}.1f}"
+    return f"{NOT_MEASURED:>{width}}" if value is None else f"{value / GIB:>{width}.1f}"
 
 
 _BINARY = ("B", "K", "M", "G", "T", "P")
-_DECIMAL = ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")
 
 
 def size(value: float | None, width: int = 7) -> str:
@@ -120,14 +104,7 @@ def size(value: float | None, width: int = 7) -> str:
 
 def rate(value: float | None, width: int = 9) -> str:
     """Bytes a second with a decimal unit (``1.1 GB/s``), right-aligned."""
-    if value is None:
-        return f"{NOT_MEASURED:>{width}}"
-    number, unit = value, 0
-    while number >= 999.5 and unit < len(_DECIMAL) - 1:
-        number /= 1000
-        unit += 1
-    digits = 1 if unit >= 2 and number < 99.95 else 0
-    return f"{f'{number:.{digits}f} {_DECIMAL[unit]}':>{width}}"
+    return f"{quantity.rate(value):>{width}}"
 
 
 def gb_per_s(value: float | None, width: int = 5) -> str:
@@ -135,7 +112,7 @@ def gb_per_s(value: float | None, width: int = 5) -> str:
     return f"{NOT_MEASURED:>{width}}" if value is None else f"{value / 1e9:>{width}.1f}"
 
 
-def duration(seconds: float | None, width: int = 8) -> str:
+def elapsed(seconds: float | None, width: int = 8) -> str:
     """An age in htop's manner: ``0:41:10``, ``12:09:10``, ``5d 02h``."""
     if seconds is None:
         return f"{NOT_MEASURED:>{width}}"
@@ -145,15 +122,6 @@ def duration(seconds: float | None, width: int = 8) -> str:
         days, hours = divmod(hours, 24)
         return f"{f'{days}d {hours:02d}h':>{width}}"
     return f"{f'{hours}:{rest // 60:02d}:{rest % 60:02d}':>{width}}"
-
-
-def span_words(seconds: float) -> str:
-    """A length of time in words: ``30 s``, ``10 min``, ``2 h``."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.0f} h"
 
 
 def clock_time(t: float, utc_offset_s: float) -> str:

@@ -9,8 +9,9 @@ from math import ceil, floor
 
 from msgspec import Struct
 
+from gputop.model.quantity import duration
 from gputop.paint.line import Span
-from gputop.paint.text import clock_time, span_words
+from gputop.paint.text import clock_time
 
 TICK_STEPS_S = (10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600)
 LEAST_TICK_CELLS = 17
@@ -62,7 +63,7 @@ def stepped(axis: TimeAxis, cursor_t: float | None, columns: int) -> float | Non
 def axis_spans(axis: TimeAxis, utc_offset_s: float, cursor: int | None) -> list[Span]:
     """The labels under the charts: how far back, clock times, now, and the cursor's own time in its place."""
     cells = [" "] * axis.columns
-    _put(cells, 0, f"-{span_words(round(axis.width_s * axis.columns))}")
+    _put(cells, 0, f"-{duration(round(axis.width_s * axis.columns))}")
     _put(cells, axis.columns - 3, "now")
     step = next((s for s in TICK_STEPS_S if s / axis.width_s >= LEAST_TICK_CELLS), TICK_STEPS_S[-1])
     tick = ceil((axis.begin + utc_offset_s) / step) * step - utc_offset_s

@@ -8,10 +8,11 @@ from msgspec import Struct
 
 from gputop.diagnosis.catalogue import verdict_rows
 from gputop.diagnosis.types import Finding, Flag, GpuDiagnosis, Level
+from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, Span
-from gputop.paint.text import clock_time, duration, sanitise, shorten
+from gputop.paint.text import clock_time, elapsed, shorten
 from gputop.paint.time_axis import TimeAxis
 from gputop.paint.view import View
 
@@ -61,7 +62,7 @@ def stretches(frame: Frame, d: GpuDiagnosis) -> list[Stretch]:
                 (level, title), evidence = _known().get(verdict, ("grey", verdict)), ""
         if flag is not None:
             title = f"{BUSY_NOT_WORKING}: {title}"
-        listed.append(Stretch(t, end, level, sanitise(title), sanitise(evidence)))
+        listed.append(Stretch(t, end, level, terminal_safe(title), terminal_safe(evidence)))
     return listed
 
 
@@ -112,7 +113,7 @@ def list_rows(listed: list[Stretch], now: float, view: View, width: int, most: i
     for stretch in list(reversed(listed))[:most]:
         lasted = (now if stretch.end is None else stretch.end) - stretch.begin
         line = Line().to(2).add(clock_time(stretch.begin, view.utc_offset_s), "dim")
-        line.add(f" {duration(lasted)}  ", "text")
+        line.add(f" {elapsed(lasted)}  ", "text")
         line.add(
             f"{glyphs.level(stretch.level)} {shorten(stretch.title, width - line.width - 3)}", f"level.{stretch.level}"
         )

@@ -10,14 +10,14 @@ from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.derived import lacks_sm
 from gputop.model.sm import MEASURED, SM_SOURCES, SmSource
 from gputop.model.snapshot import GpuSample, Snapshot
+from gputop.model.text import terminal_safe
 from gputop.paint.glyphs import Glyphs
-from gputop.paint.text import sanitise
 
 
 @lru_cache(maxsize=64)
 def model_name(name: str) -> str:
     """A product name as people say it: ``NVIDIA A100-SXM4-40GB`` is an A100."""
-    text = sanitise(name)
+    text = terminal_safe(name)
     mig = re.search(r"\b\d+c?\.?\d*g\.\d+gb\S*", text, re.IGNORECASE)
     for word in ("NVIDIA", "GeForce", "Tesla", "Quadro"):
         text = text.replace(word + " ", "")
@@ -28,7 +28,7 @@ def model_name(name: str) -> str:
 @lru_cache(maxsize=64)
 def product(name: str, mem_total_bytes: float | None) -> str:
     """Model and memory size as sold: ``H100 80GB``. The size is read off the name, else rounded from the total."""
-    size = re.search(r"(\d+)\s?GB", sanitise(name))
+    size = re.search(r"(\d+)\s?GB", terminal_safe(name))
     if "MIG" in name:
         return model_name(name)
     if size:

@@ -15,7 +15,8 @@ from typing import Any
 from msgspec import Struct
 
 from gputop.model.snapshot import NOTHING_MISSING
-from gputop.recording.format import Check, Column, clean_text
+from gputop.model.text import clean_text
+from gputop.recording.format import Check, Column
 
 _MOST = 2.0**64
 _MOST_REASONS = 128

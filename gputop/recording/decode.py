@@ -27,6 +27,7 @@ from gputop.model.snapshot import (
     ProcessStatic,
     Snapshot,
 )
+from gputop.model.text import clean_text
 from gputop.recording.checks import Damage, Layout, Table, checked, facts_of, layout_of, number, parse_line, words_of
 from gputop.recording.format import (
     GPU_COLUMNS,
@@ -38,7 +39,6 @@ from gputop.recording.format import (
     PROCESS_FACTS,
     VERSION,
     RecordingError,
-    clean_text,
 )
 
 _MOST_TIME = 1e11

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from gputop import __version__
 from gputop.model.snapshot import Event, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
+from gputop.model.text import MOST_TEXT
 from gputop.recording.decode import Decoder
 from gputop.recording.format import (
     GPU_COLUMNS,
@@ -23,7 +24,6 @@ from gputop.recording.format import (
     HOST_COLUMNS,
     MOST_GPUS,
     MOST_PROCESSES,
-    MOST_TEXT,
     PROCESS_COLUMNS,
     PROCESS_FACTS,
     VERSION,

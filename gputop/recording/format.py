@@ -1,4 +1,4 @@
-"""The words of the recording format, version 1: columns, limits, and the cleaning of what a file says.
+"""The words of the recording format, version 1: columns and limits.
 
 Columns derive from the metric catalogue and the snapshot's fields, so a new metric is recorded by being declared.
 Nothing here opens a file.
@@ -6,7 +6,6 @@ Nothing here opens a file.
 
 from __future__ import annotations
 
-import re
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -19,7 +18,6 @@ MEMBER_FRAMES = 60
 """Frames in one gzip member: what a flipped byte can cost at most."""
 MOST_LINE_BYTES = 2 << 20
 """A longer line is damage: parsed JSON takes up to 21 times its text, and reading must stay below 200 MB."""
-MOST_TEXT = 4096
 MOST_GPUS = 256
 MOST_PROCESSES = 4096
 SUFFIXES = (".jsonl.gz", ".jsonl")
@@ -78,13 +76,3 @@ PROCESS_COLUMNS = columns_of(ProcessSample)
 HOST_COLUMNS = columns_of(HostSample)
 GPU_FACTS = columns_of(GpuStatic)
 PROCESS_FACTS = columns_of(ProcessStatic)
-
-_SPACES = re.compile(r"[\t\n\v\f\r]")
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
-
-
-def clean_text(text: str) -> str:
-    """Text that is safe on a terminal: no control, escape, direction or half characters, at most 4096 long."""
-    if text.isascii() and text.isprintable() and len(text) <= MOST_TEXT:
-        return text
-    return _UNPRINTABLE.sub("?", _SPACES.sub(" ", text[:MOST_TEXT]))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta
 
+from gputop.model.quantity import SECONDS
+
 _DISTANCE = re.compile(r"([+-])(\d+(?:\.\d+)?)(s|m|min|h|d)?")
 _OF_DAY = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
-_SECONDS = {None: 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def moment(text: str, begin: float, end: float, now: float | None = None) -> float:
@@ -19,7 +20,7 @@ def moment(text: str, begin: float, end: float, now: float | None = None) -> flo
     """
     text = text.strip()
     if found := _DISTANCE.fullmatch(text):
-        seconds = float(found.group(2)) * _SECONDS[found.group(3)]
+        seconds = float(found.group(2)) * SECONDS[found.group(3) or ""]
         back = found.group(1) == "-"
         start = now if now is not None else (end if back else begin)
         t = start - seconds if back else start + seconds

@@ -9,10 +9,10 @@ import os
 import time
 from pathlib import Path
 
+from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
 from gputop.output.svg import svg
 from gputop.paint.main_screen import main_screen
-from gputop.paint.text import sanitise
 from gputop.paint.theme import Theme
 from gputop.paint.view import View
 from gputop.recording.format import RecordingError
@@ -54,7 +54,7 @@ def screenshot(frame: Frame, view: View, theme: Theme, width: int, height: int) 
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(svg(rows, theme, f"gputop on {sanitise(frame.snapshot.machine.hostname)}"))
+            file.write(svg(rows, theme, f"gputop on {terminal_safe(frame.snapshot.machine.hostname)}"))
     except OSError as error:
         return f"no screenshot: {path}: {error.strerror}"
     return f"screenshot in {path}"

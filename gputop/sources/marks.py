@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from gputop.model.secrets import masked_text
 from gputop.model.snapshot import Event
-from gputop.recording.format import clean_text
+from gputop.model.text import clean_text
 
 MOST_MARK = 1000
 """Characters of a mark."""

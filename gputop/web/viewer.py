@@ -12,7 +12,8 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from gputop.output.messages import one_line
+from gputop.model.text import clean_text
+from gputop.output.messages import LONGEST
 from gputop.sources.die_with_parent import dying_with_parent
 from gputop.web.messages import Size
 
@@ -143,7 +144,7 @@ class Viewer:
             await self._errors
         lines = self._stderr.decode("utf-8", "replace").split("\n")
         said = [line.removeprefix("gputop: ") for line in lines if line.strip()]
-        return one_line(said[-1]) if said else f"the screen ended with status {self._process.returncode}"
+        return clean_text(said[-1][:LONGEST]) if said else f"the screen ended with status {self._process.returncode}"
 
     def _can_take(self) -> bool:
         assert self._process.stdin is not None

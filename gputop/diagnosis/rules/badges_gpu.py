@@ -5,7 +5,7 @@ from __future__ import annotations
 from gputop.diagnosis.rules.base import BadgeRule
 from gputop.diagnosis.signals import LEAST_SAMPLES, Signals
 from gputop.diagnosis.types import Badge, Level
-from gputop.diagnosis.words import amount, duration, pct, share
+from gputop.model.quantity import duration, memory, pct, share
 
 # --- heat and power -------------------------------------------------------------------------------------------------
 
@@ -101,7 +101,7 @@ FULL = 0.95
 def _memory_full(s: Signals, verdict: str) -> Badge | None:
     if s.mem_used is None or not s.mem_total or s.mem_used < FULL * s.mem_total:
         return None
-    line = f"{amount(s.mem_used)} of {amount(s.mem_total)} used"
+    line = f"{memory(s.mem_used)} of {memory(s.mem_total)} used"
     # Servers fill the memory with their key-value cache on purpose.
     level: Level = "info" if s.server is not None else "yellow"
     return Badge("memory_full", level, "memory full", line, "smaller batch, activation checkpointing")

@@ -7,7 +7,7 @@ from gputop.diagnosis.rules.base import BadgeRule
 from gputop.diagnosis.rules.dataloader import DATALOADER_CPU, QUEUED, THROTTLED
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import Badge, Level
-from gputop.diagnosis.words import pct, share
+from gputop.model.quantity import pct, share
 
 PSI_CPU, HOST_CPU = 20.0, 90.0
 

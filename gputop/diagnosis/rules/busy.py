@@ -5,7 +5,7 @@ from __future__ import annotations
 from gputop.diagnosis.rules.base import Rule, Told
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import Confidence, Level
-from gputop.diagnosis.words import pct, share
+from gputop.model.quantity import pct, share
 
 
 def _flag_level(s: Signals, otherwise: Level) -> Level:

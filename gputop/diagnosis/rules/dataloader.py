@@ -6,7 +6,7 @@ from gputop.diagnosis.attribution import IDLE_PCT, MOSTLY, NOT_THIS, at_least, a
 from gputop.diagnosis.rules.base import Rule, Told
 from gputop.diagnosis.rules.starved import CHECKPOINT_BYTES, starved_level
 from gputop.diagnosis.signals import Signals
-from gputop.diagnosis.words import rate, share
+from gputop.model.quantity import rate, share
 
 # --- CPU-bound ------------------------------------------------------------------------------------------------------
 

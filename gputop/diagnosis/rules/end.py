@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gputop.diagnosis.rules.base import Rule, Told
 from gputop.diagnosis.signals import Signals
-from gputop.diagnosis.words import pct, share
+from gputop.model.quantity import pct, share
 
 HEALTHY_UTIL, HEALTHY_SM, HEALTHY_TENSOR = 80.0, 80.0, 40.0
 """SM ≥ 80 % is necessary, not sufficient, for good use (NVIDIA DCGM)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gputop.diagnosis.rules.base import Rule, Told
 from gputop.diagnosis.signals import LEAST_SAMPLES, Signals
-from gputop.diagnosis.words import duration, pct
+from gputop.model.quantity import duration, pct
 
 YOUNG_S = 60.0
 """Age of the GPU's process below which it is still importing, compiling and warming up [judged]."""

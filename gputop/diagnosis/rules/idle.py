@@ -6,7 +6,7 @@ from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.rules.base import Rule, Told
 from gputop.diagnosis.rules.gates import HELD_BYTES, is_cpu_phase
 from gputop.diagnosis.signals import Signals
-from gputop.diagnosis.words import amount, duration
+from gputop.model.quantity import duration, memory
 
 HOLDING_S = 300.0
 """Idle this long with memory held is worth a word [judged]."""
@@ -30,7 +30,7 @@ def _tell_holding(s: Signals) -> Told:
     who = s.name if s.pid is None else f"{s.name} (pid {s.pid})"
     return Told(
         "red" if s.quiet_s >= ALARM_S else "yellow",
-        (f"util {s.u:.0f} % for {duration(s.quiet_s)}, {who} holds {amount(_held(s))}",),
+        (f"util {s.u:.0f} % for {duration(s.quiet_s)}, {who} holds {memory(_held(s))}",),
         "stop the kernel, torch.cuda.empty_cache()",
         "stop it, empty_cache()",
         "high" if s.host else "medium",
@@ -57,12 +57,12 @@ def _tell_idle(s: Signals) -> Told:
     for_s = s.quiet_s if s.quiet else s.stopped_s
     notes: tuple[str, ...] = ()
     if s.server is not None and held >= HELD_BYTES:
-        notes = (f"an idle server: {s.server} holds {amount(held)}",)
+        notes = (f"an idle server: {s.server} holds {memory(held)}",)
     elif not s.processes and (s.mem_used or 0.0) >= HELD_BYTES:
-        notes = (f"{amount(s.mem_used or 0.0)} in use by processes that are not visible here",)
+        notes = (f"{memory(s.mem_used or 0.0)} in use by processes that are not visible here",)
     return Told(
         "grey",
-        (f"util {s.u:.0f} % for {duration(for_s)}, " + (f"{amount(held)} held" if held else "no process"),),
+        (f"util {s.u:.0f} % for {duration(for_s)}, " + (f"{memory(held)} held" if held else "no process"),),
         notes=notes,
         state="idle_allocated" if held >= HELD_BYTES else "idle",
     )

@@ -6,7 +6,7 @@ from gputop.diagnosis.attribution import IDLE_PCT, MOSTLY, at_least, main_is_unc
 from gputop.diagnosis.rules.base import Rule, Told
 from gputop.diagnosis.signals import Pause, Signals
 from gputop.diagnosis.types import Level
-from gputop.diagnosis.words import duration, rate, share
+from gputop.model.quantity import duration, rate, share
 
 ALARM_IDLE = 50.0
 """From this idle time on a starved GPU is an alarm: half of it is lost."""

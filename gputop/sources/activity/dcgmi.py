@@ -19,9 +19,9 @@ from typing import Literal
 
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.snapshot import GpuStatic
+from gputop.model.text import clean_text
 from gputop.sources.activity.ladder import Activity, RungFailed, Waiting
 from gputop.sources.die_with_parent import dying_with_parent
-from gputop.sources.nvml.errors import printable
 
 FIELDS = {
     "1002": "sm_active_pct",
@@ -96,7 +96,7 @@ def fix_for(trouble: str) -> str:
 
 def _said(lines: Iterable[str]) -> str:
     """What a program that failed had to say: its last error, or else its first line."""
-    spoken = [words[:200] for line in lines if (words := printable(line))]
+    spoken = [words[:200] for line in lines if (words := clean_text(line).strip())]
     return next((words for words in reversed(spoken) if words.startswith("Error")), spoken[0] if spoken else "nothing")
 
 
@@ -233,7 +233,7 @@ class Dmon:
             text = line.decode(errors="replace")
             row = parse_row(text)
             if row is None:
-                words = printable(text)
+                words = clean_text(text).strip()
                 said = words[:200] if words and not words.startswith(("#", "ID", "Id", "GPU")) else said
             elif (uuid := self._uuids.get(row[0])) is not None:
                 self._trouble = None

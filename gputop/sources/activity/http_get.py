@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import monotonic
 
 from gputop.model.source import UsageError
-from gputop.sources.nvml.errors import printable
+from gputop.model.text import clean_text
 
 MOST_BYTES = 4 << 20
 LONGEST_S = 3.0
@@ -76,11 +76,11 @@ def checked(url: str) -> str:
 
 def place_of(url: str) -> str:
     """Host and port of an address, which may be shown and recorded; a user and password may not."""
-    return printable(url).partition("://")[2].partition("/")[0].rpartition("@")[2]
+    return clean_text(url).strip().partition("://")[2].partition("/")[0].rpartition("@")[2]
 
 
 def _without_password(url: str) -> str:
-    scheme, separator, rest = printable(url).partition("://")
+    scheme, separator, rest = clean_text(url).strip().partition("://")
     host, slash, path = rest.partition("/")
     return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
 
@@ -92,7 +92,7 @@ def trouble(error: OSError | ValueError) -> str:
 
 
 def _words(text: str) -> str:
-    return printable(text)[:_LONGEST_WORDS]
+    return clean_text(text).strip()[:_LONGEST_WORDS]
 
 
 def _basic(user: str, password: str) -> str:

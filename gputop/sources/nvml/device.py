@@ -12,11 +12,12 @@ import pynvml
 
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.snapshot import GpuSample, GpuStatic
+from gputop.model.text import clean_text
 from gputop.sources.activity.bound import bound
 from gputop.sources.activity.gpm import Gpm
 from gputop.sources.activity.ladder import ACTIVITY_KEYS, Activity, Ladder, Rung, Standing
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.nvml.errors import printable, reason
+from gputop.sources.nvml.errors import reason
 from gputop.sources.nvml.facts import facts, gpu_instance, is_vgpu, mig_facts, mig_slots, more_facts
 from gputop.sources.nvml.fields import Fields
 from gputop.sources.nvml.handle import Answers, Handle, LostGpu
@@ -92,7 +93,7 @@ class Device:
                 raw = handle.run_bare("nvmlDeviceGetMigDeviceHandleByIndex", parent.handle.raw, slot)
             else:
                 raw = handle.run_bare("nvmlDeviceGetHandleByIndex", slot)
-            uuid = printable(str(handle.run_bare("nvmlDeviceGetUUID", raw)))
+            uuid = clean_text(str(handle.run_bare("nvmlDeviceGetUUID", raw))).strip()
             if uuid == self.static.uuid or (not self.found and parent is None):
                 handle.raw = raw
                 if self.is_due:

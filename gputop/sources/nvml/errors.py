@@ -8,6 +8,7 @@ from __future__ import annotations
 import pynvml
 
 from gputop.model.source import SourceError
+from gputop.model.text import clean_text
 
 LOST_CODES = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
 """The whole GPU is gone, whichever call says so."""
@@ -72,15 +73,10 @@ _START = {
 
 def reason(code: int) -> str:
     """Why a single value or a GPU is not available, in words fit for the screen."""
-    return _REASONS.get(code) or f"NVML error {code}: {printable(str(pynvml.NVMLError(code)))}"
+    return _REASONS.get(code) or f"NVML error {code}: {clean_text(str(pynvml.NVMLError(code))).strip()}"
 
 
 def cannot_start(code: int) -> SourceError:
     """One line for a driver that cannot be talked to at all: what is wrong, how to mend it, and the demo."""
     what = _START.get(code) or f"the NVIDIA driver does not start ({reason(code)}): see nvidia-smi and dmesg"
     return SourceError(f"{what}; {DEMO}")
-
-
-def printable(text: str) -> str:
-    """A string of the driver without control characters, which could steer the terminal."""
-    return "".join(c for c in text if c.isprintable()).strip()

@@ -8,7 +8,7 @@ import pynvml
 from msgspec.structs import replace
 
 from gputop.model.snapshot import GpuStatic
-from gputop.sources.nvml.errors import printable
+from gputop.model.text import clean_text
 from gputop.sources.nvml.fields import field_value
 from gputop.sources.nvml.handle import Handle
 
@@ -82,7 +82,7 @@ def mig_slots(handle: Handle) -> dict[str, int]:
             if error.value in _EMPTY_SLOT_CODES:
                 continue
             raise
-        found[printable(str(handle.run_bare("nvmlDeviceGetUUID", raw)))] = slot
+        found[clean_text(str(handle.run_bare("nvmlDeviceGetUUID", raw))).strip()] = slot
     return found
 
 
@@ -121,7 +121,7 @@ def _pci(handle: Handle) -> str | None:
         bus_id: Any = handle.run("nvmlDeviceGetPciInfo").busId
     except (pynvml.NVMLError, UnicodeDecodeError):
         return None
-    return printable(bus_id.decode(errors="replace") if isinstance(bus_id, bytes) else str(bus_id)) or None
+    return clean_text(bus_id.decode(errors="replace") if isinstance(bus_id, bytes) else str(bus_id)).strip() or None
 
 
 def _mig_enabled(handle: Handle) -> bool | None:

@@ -12,7 +12,8 @@ from typing import Any
 import pynvml
 
 from gputop.model.metrics import GPU_METRICS
-from gputop.sources.nvml.errors import CORE_LOST_CODES, LOST_CODES, NEVER_CODES, printable, reason
+from gputop.model.text import clean_text
+from gputop.sources.nvml.errors import CORE_LOST_CODES, LOST_CODES, NEVER_CODES, reason
 
 RETRY_S = 60.0
 """How long a refusal that may end (no permission, a time-out) is believed."""
@@ -100,7 +101,7 @@ class Handle:
     def text(self, name: str) -> str | None:
         """A string fact, made printable, or None."""
         try:
-            return printable(str(self.run(name))) or None
+            return clean_text(str(self.run(name))).strip() or None
         except (pynvml.NVMLError, UnicodeDecodeError):
             return None
 

@@ -14,8 +14,8 @@ from typing import Protocol
 
 import pynvml
 
+from gputop.model.text import clean_text
 from gputop.sources.nvml.device import Device
-from gputop.sources.nvml.errors import printable
 from gputop.sources.nvml.handle import Handle
 
 GONE = "gone: the driver does not show this GPU any more (unplugged, or taken from this container)"
@@ -129,7 +129,7 @@ class Inventory:
     def _version(self, name: str) -> str | None:
         """A version in words; None where the driver does not tell, which is no reason not to measure."""
         try:
-            return printable(str(self.handle.run_bare(name)))
+            return clean_text(str(self.handle.run_bare(name))).strip()
         except pynvml.NVMLError:
             return None
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pynvml
 
-from gputop.sources.nvml.errors import printable, reason
+from gputop.model.text import clean_text
+from gputop.sources.nvml.errors import reason
 from gputop.sources.nvml.handle import RETRY_S, Handle
 
 MOST_EVENTS_A_POLL = 32
@@ -55,7 +56,7 @@ class XidWatch:
         for _ in range(MOST_EVENTS_A_POLL):
             try:
                 event = self.handle.run_bare("nvmlEventSetWait_v2", self._set, 0)
-                uuid = printable(str(self.handle.run_bare("nvmlDeviceGetUUID", event.device)))
+                uuid = clean_text(str(self.handle.run_bare("nvmlDeviceGetUUID", event.device))).strip()
             except pynvml.NVMLError as error:
                 if error.value == pynvml.NVML_ERROR_TIMEOUT:
                     break

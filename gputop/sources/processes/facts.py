@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from gputop.model.command_facts import server_in
 from gputop.model.secrets import masked_text, masked_words
+from gputop.model.text import clean_text
 from gputop.sources.cgroup import CgroupFolders, cgroup_folders, cgroup_text
 from gputop.sources.processes.job import JobIdentity, job_identity
 from gputop.sources.procfs import read_file
@@ -89,7 +90,7 @@ class FactsReader:
             if len(self._users) >= MOST_USERS:
                 self._users.clear()
             try:
-                self._users[uid] = printable(pwd.getpwuid(uid).pw_name)
+                self._users[uid] = clean_text(pwd.getpwuid(uid).pw_name)
             except KeyError:
                 self._users[uid] = str(uid)
         return self._users[uid]
@@ -106,11 +107,6 @@ class FactsReader:
         return self._groups[text]
 
 
-def printable(text: str) -> str:
-    """Text without control characters: a command line must not be able to move the cursor of who looks at it."""
-    return "".join(c if c.isprintable() else "?" for c in text)
-
-
 def command_text(command: bytes, comm: bytes, *, mask: bool = True) -> str:
     """A command line to show; ``[name]`` when the kernel has none (zombies). At most COMMAND_LIMIT characters.
 
@@ -121,15 +117,15 @@ def command_text(command: bytes, comm: bytes, *, mask: bool = True) -> str:
     text = " ".join(" ".join(masked_words(words) if mask else words).split())
     if not text:
         name = _decoded(comm)
-        return f"[{printable(masked_text(name) if mask else name)}]"
-    return printable(text)[:COMMAND_LIMIT]
+        return f"[{clean_text(masked_text(name) if mask else name)}]"
+    return clean_text(text)[:COMMAND_LIMIT]
 
 
 def executable_name(command: bytes, comm: bytes) -> str:
     """The file name of argv[0], secrets masked; the kernel's name (15 bytes at most) where there is no command line."""
     first = masked_text(_decoded(command[: 2 * COMMAND_LIMIT].split(b"\0", 1)[0]))
     name = first.split(" ", 1)[0].rsplit("/", 1)[-1]
-    return printable(name or masked_text(_decoded(comm)))[:COMMAND_LIMIT]
+    return clean_text(name or masked_text(_decoded(comm)))[:COMMAND_LIMIT]
 
 
 def _decoded(text: bytes) -> str:

@@ -1,0 +1,70 @@
+"""Quantities in words, and the units in which people type them: one way to write and to read each.
+
+Fixed widths are ``paint.text``'s; what is not measured is "n/a" in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+NOT_MEASURED = "n/a"
+GIB = 2.0**30
+HOUR_S = 3600.0
+SECONDS: Mapping[str, float] = MappingProxyType({"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": HOUR_S, "d": 86400.0})
+"""Seconds in a typed unit of time."""
+BINARY: Mapping[str, float] = MappingProxyType({"": 1.0, "k": 2.0**10, "m": 2.0**20, "g": 2.0**30, "t": 2.0**40})
+"""Bytes in a typed unit of size, as memory is counted."""
+DECIMAL: Mapping[str, float] = MappingProxyType({"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12})
+"""Bytes a second in a typed unit of traffic."""
+_RATES = ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")
+
+
+def share(value: float | None) -> str:
+    """A share 0–1 in percent."""
+    return NOT_MEASURED if value is None else f"{100.0 * value:.0f} %"
+
+
+def pct(value: float | None) -> str:
+    """A percentage: ``37 %``, ``0.4 %``."""
+    if value is None:
+        return NOT_MEASURED
+    return f"{value:.1f} %" if 0.0 < value < 1.0 else f"{value:.0f} %"
+
+
+def rate(value: float | None) -> str:
+    """Bytes a second with a decimal unit: ``1.1 GB/s``, ``456 MB/s``, ``12 kB/s``."""
+    if value is None:
+        return NOT_MEASURED
+    number, unit = value, 0
+    while number >= 999.5 and unit < len(_RATES) - 1:
+        number /= 1000
+        unit += 1
+    digits = 1 if unit >= 2 and number < 99.95 else 0
+    return f"{number:.{digits}f} {_RATES[unit]}"
+
+
+def memory(value: float | None) -> str:
+    """Bytes of device memory, in GiB as the driver's tools count them: ``58 GiB``, ``1.5 GiB``."""
+    if value is None:
+        return NOT_MEASURED
+    return f"{value / GIB:.0f} GiB" if value >= 10 * GIB else f"{value / GIB:.1f} GiB"
+
+
+def duration(seconds: float) -> str:
+    """About how long: ``45 s`` up to a minute and a half, then ``12 min``, from two hours on ``2.5 h``."""
+    if seconds < 90.0:
+        return f"{seconds:.0f} s"
+    if seconds < 2 * HOUR_S:
+        return f"{int(seconds / 60.0)} min"
+    return f"{round(seconds / HOUR_S, 1):g} h"
+
+
+def length(seconds: float) -> str:
+    """How long exactly, to two units: ``42 s``, ``12 min 3 s``, ``3 h 4 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < HOUR_S:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

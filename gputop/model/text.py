@@ -1,0 +1,40 @@
+"""Text from outside, made harmless: ``clean_text`` where it enters as data, ``terminal_safe`` before it is shown.
+
+Process names, command lines, reasons of a driver and recordings may hold anything. As data they keep every letter of
+every script; on a terminal, where each cell must be where it is thought to be, less is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+MOST_TEXT = 4096
+"""Characters of one text. Linux gives /proc/PID/cmdline no end."""
+
+_SPACES = re.compile(r"[\t\n\v\f\r]")
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+
+
+def clean_text(text: str) -> str:
+    """One line of at most 4096 characters; control, escape, direction and half characters become ``?``."""
+    if text.isascii() and text.isprintable() and len(text) <= MOST_TEXT:
+        return text
+    return _UNPRINTABLE.sub("?", _SPACES.sub(" ", text[:MOST_TEXT]))
+
+
+def is_terminal_safe(char: str) -> bool:
+    """Whether a character may reach a terminal as it is: printable, not combining, not right-to-left, not private."""
+    category = unicodedata.category(char)
+    if category[0] in "CM" or (category[0] == "Z" and char != " "):
+        return False
+    return unicodedata.bidirectional(char) not in ("R", "AL", "AN", "RLE", "RLO", "RLI", "LRE", "LRO", "LRI")
+
+
+@lru_cache(maxsize=512)
+def terminal_safe(text: str) -> str:
+    """Text as a terminal may have it: control, escape, combining and right-to-left characters become ``·``."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(char if is_terminal_safe(char) else " " if char.isspace() else "·" for char in text)
