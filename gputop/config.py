@@ -22,7 +22,7 @@ LEAST_INTERVAL_S = 0.25
 LARGEST_FILE = 1 << 20
 FILE_ONLY = ("keys",)
 """Settings that no environment variable carries."""
-NO_FLAG = ("columns", "keys")
+NO_FLAG = ("columns", "keys", "show_secrets")
 """Settings that no flag carries; ``dump --columns`` is another thing."""
 _WORDS = {"yes": True, "on": True, "no": False, "off": False, "": False}
 """Words for true and false that people type beside those that ``convert`` knows."""
@@ -68,6 +68,20 @@ class Settings(Struct, frozen=True):
     price: Annotated[
         float, Meta(ge=0.0, le=1e6, description="Your price of one GPU-hour. 0: no money is ever shown.")
     ] = 0.0
+    redact: Annotated[
+        bool,
+        Meta(
+            description="Show and write users, hosts, paths and UUIDs as numbers, and command lines as the names of "
+            "programs."
+        ),
+    ] = False
+    show_secrets: Annotated[
+        bool,
+        Meta(
+            description="Show secrets on command lines on this machine's own screen. Files, pictures and browsers "
+            "never get them."
+        ),
+    ] = False
     dcgm_url: Annotated[
         str, Meta(description="Address of a running dcgm-exporter's metrics. Empty: localhost:9400 is tried once.")
     ] = ""

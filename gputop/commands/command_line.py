@@ -51,6 +51,7 @@ def _common() -> Parser:
     add("--no-mouse", action="store_false", dest="mouse", help="leave the mouse to the terminal")
     add("--bell", action="store_true", help="ring the terminal's bell on a new red verdict")
     add("--read-only", action="store_true", help="offer nothing that changes another process")
+    add("--redact", action="store_true", help="users, hosts, paths and UUIDs as numbers, commands as program names")
     add("--dcgm-url", metavar="URL", help="metrics address of a running dcgm-exporter")
     add("--dcgmi", action="store_true", help="run dcgmi dmon for GPUs without GPM (takes the profiling unit)")
     add("--price", metavar="P", help="your price of a GPU-hour; without it no money is shown")

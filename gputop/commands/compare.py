@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from gputop.commands.needs import Needs
+from gputop.commands.redaction import redactor_of
 from gputop.config import Settings
 from gputop.output.compare import compare, compare_json, compare_text
 from gputop.report.job_report import report_recording
@@ -20,7 +21,8 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    price = settings.price or None
-    comparison = compare(report_recording(args.before, price=price), report_recording(args.after, price=price))
+    price, redactor = settings.price or None, redactor_of(settings)
+    before, after = (report_recording(path, price=price, redactor=redactor) for path in (args.before, args.after))
+    comparison = compare(before, after)
     sys.stdout.write(compare_json(comparison) if args.json else compare_text(comparison))
     return 0

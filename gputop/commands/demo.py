@@ -8,6 +8,7 @@ import sys
 from gputop.commands.filtering import filter_of
 from gputop.commands.live import screen_terminal, show
 from gputop.commands.needs import Needs
+from gputop.commands.redaction import redacted_snapshot, redacted_source, redactor_of
 from gputop.commands.shared_arguments import filterable, printable, selectable
 from gputop.config import Settings
 from gputop.monitor import Monitor
@@ -46,7 +47,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         return 0
     passing = filter_of(args)
     terminal = screen_terminal(settings)
+    redactor = redactor_of(settings)
     session = Session(Monitor(settings.interval))
     for snapshot in source.past(PAST_S):
-        session.take(snapshot)
-    return show(args, source, settings, terminal, session=session, passing=passing, demo=True)
+        session.take(redacted_snapshot(snapshot, redactor))
+    watched = redacted_source(source, redactor)
+    return show(args, watched, settings, terminal, session=session, passing=passing, demo=True)

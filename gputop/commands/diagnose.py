@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from gputop.commands.amounts import seconds
 from gputop.commands.needs import Needs
+from gputop.commands.redaction import redacted_source, redactor_of
 from gputop.commands.shared_arguments import selectable
 from gputop.config import Settings
 from gputop.diagnosis.engine import Diagnoser
@@ -39,7 +40,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.file is not None:
-        snapshots = read_snapshots(args.file)
+        snapshots = read_snapshots(args.file, redactor_of(settings))
     else:
         snapshots = _live(seconds(args.duration, "--for"), settings)
     begin: float | None = None
@@ -72,7 +73,7 @@ def _live(duration_s: float, settings: Settings) -> Iterator[Snapshot]:
     from gputop.sources.machine import open_local
 
     interval_s = max(0.25, min(settings.interval, duration_s / LEAST_SAMPLES))
-    source = open_local(settings, interval_s)
+    source = redacted_source(open_local(settings, interval_s), redactor_of(settings))
     fresh = threading.Event()
     begun = time.monotonic()
     try:

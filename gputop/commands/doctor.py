@@ -9,6 +9,7 @@ import sys
 
 from gputop.commands.needs import Needs
 from gputop.commands.once import NOTHING_READ, wait_of
+from gputop.commands.redaction import redactor_of
 from gputop.commands.shared_arguments import selectable, waiting
 from gputop.config import Settings
 from gputop.output.data import json_text
@@ -46,6 +47,12 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         wait_s=wait_of(args),
         slow=say,
     )
+    redactor = redactor_of(settings)
+    if redactor is not None:
+        redactor.host(report["host"])
+        for gpu in report["gpus"]:
+            redactor.device(gpu["uuid"])
+        report = redactor.data(report)
     sys.stdout.write(json_text(report) if args.json else doctor_text(report))
     sys.stdout.flush()
     return 0 if any(gpu["lost_reason"] is None for gpu in report["gpus"]) else NOTHING_READ

@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from gputop.commands.needs import Needs
+from gputop.commands.redaction import redactor_of
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.output.dump import dump
@@ -37,6 +38,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
             begin=None if args.begin is None else moment(args.begin, first, last),
             end=None if args.end is None else moment(args.end, first, last),
             gpus=None if not settings.gpus else [int(text) for text in settings.gpus.split(",")],
+            redactor=redactor_of(settings),
             columns=None if args.columns is None else args.columns.split(","),
         )
     except ValueError as error:

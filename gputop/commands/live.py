@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from gputop.commands.filtering import filter_of
 from gputop.commands.needs import Needs
+from gputop.commands.redaction import redacted_source, redactor_of
 from gputop.config import Settings
 from gputop.model.source import Source, UsageError
 from gputop.paint.terminal import Terminal, choose
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import argparse
 
     from gputop.model.inspection import ProcessAccess
+    from gputop.model.redaction import Redactor
     from gputop.paint.hint import Hint
     from gputop.paint.process_filter import Filter
     from gputop.paint.view import View
@@ -51,13 +53,19 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     source.open()
     from gputop.sources.marked import Marked
 
-    return show(args, Marked(source), settings, terminal, access=_access, passing=passing)
+    redactor = redactor_of(settings)
+    watched = redacted_source(Marked(source), redactor)
+    return show(args, watched, settings, terminal, access=lambda: _access(redactor), passing=passing)
 
 
-def _access() -> ProcessAccess:
+def _access(redactor: Redactor | None) -> ProcessAccess:
     from gputop.sources.processes.control import ProcessControl
 
-    return ProcessControl()
+    if redactor is None:
+        return ProcessControl()
+    from gputop.sources.redacted import RedactedAccess
+
+    return RedactedAccess(ProcessControl(), redactor)
 
 
 def screen_terminal(settings: Settings) -> Terminal:

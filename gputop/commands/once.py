@@ -8,9 +8,12 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from gputop.commands.amounts import seconds
 from gputop.commands.filtering import filter_of
 from gputop.commands.needs import Needs
+from gputop.commands.redaction import redactor_of
 from gputop.commands.shared_arguments import filterable, selectable, waiting
 from gputop.config import Settings
 from gputop.model.source import UsageError
@@ -49,7 +52,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         reading = source.read_once(wait_s, say)
     finally:
         source.close()
-    sys.stdout.write(text_of(reading))
+    sys.stdout.write(text_of(_redacted(reading, settings)))
     sys.stdout.flush()
     if args.csv and not reading.complete:
         # CSV has no place for it.
@@ -66,7 +69,17 @@ def wait_of(args: argparse.Namespace) -> float:
 def table(args: argparse.Namespace, settings: Settings, snapshot: Snapshot) -> str:
     """A snapshot as ``gputop once`` prints it. Raises UsageError for a filter that one snapshot cannot answer."""
     args.csv = False
-    return _table(args, settings, _passing(args))(OneReading(snapshot))
+    return _table(args, settings, _passing(args))(_redacted(OneReading(snapshot), settings))
+
+
+def _redacted(reading: OneReading, settings: Settings) -> OneReading:
+    redactor = redactor_of(settings)
+    if redactor is None:
+        return reading
+    missing = [
+        replace(gpu, uuid=redactor.device(gpu.uuid), reason=redactor.text(gpu.reason)) for gpu in reading.missing
+    ]
+    return replace(reading, snapshot=redactor.snapshot(reading.snapshot), missing=tuple(missing))
 
 
 def _passing(args: argparse.Namespace) -> Filter | None:

@@ -8,6 +8,7 @@ import threading
 
 from gputop.commands.amounts import seconds, size_bytes
 from gputop.commands.needs import Needs
+from gputop.commands.redaction import redacted_source, redactor_of
 from gputop.config import Settings
 from gputop.output.messages import say
 from gputop.session.record import record
@@ -21,7 +22,6 @@ def arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("-o", "--output", default=".", metavar="FILE|DIR", help="where to (default: this directory)")
     command.add_argument("--for", dest="duration", metavar="TIME", help="end after this time")
     command.add_argument("--max-size", metavar="SIZE", help="keep at most so much in the directory")
-    command.add_argument("--redact", action="store_true", help="keep command lines and user names out of it")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
@@ -30,11 +30,10 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         signal.signal(number, lambda *_: stop.set())
     source = open_local(settings)
     done = record(
-        Marked(source, at_once=True),
+        redacted_source(Marked(source, at_once=True), redactor_of(settings)),
         args.output,
         stop=stop,
         seconds=None if args.duration is None else seconds(args.duration, "--for"),
-        redact=args.redact,
         most_bytes=None if args.max_size is None else size_bytes(args.max_size, "--max-size"),
         started=lambda path: say(f"recording to {path}"),
     )

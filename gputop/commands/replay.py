@@ -8,6 +8,7 @@ import os
 from gputop.commands.filtering import filter_of
 from gputop.commands.live import first_view, screen_terminal
 from gputop.commands.needs import Needs
+from gputop.commands.redaction import redactor_of
 from gputop.commands.shared_arguments import filterable
 from gputop.config import Settings
 from gputop.model.source import UsageError
@@ -33,7 +34,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if not SPEEDS[0] <= args.speed <= SPEEDS[1]:
         raise UsageError(f"--speed must be from {SPEEDS[0]:g} to {SPEEDS[1]:g}, not {args.speed:g}")
     passing = filter_of(args)
-    recording = Recording(args.file)
+    recording = Recording(args.file, redactor_of(settings))
     at = None if args.at is None else moment_in(recording, args.at)
     terminal = screen_terminal(settings)
     guard = TerminalGuard()

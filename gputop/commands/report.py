@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from gputop.commands.needs import Needs
+from gputop.commands.redaction import redactor_of
 from gputop.config import Settings
 from gputop.output.report_text import report_json, report_markdown, report_text
 from gputop.report.job_report import report_recording
@@ -21,7 +22,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    report = report_recording(args.file, price=settings.price or None)
+    report = report_recording(args.file, price=settings.price or None, redactor=redactor_of(settings))
     form = report_json if args.json else report_markdown if args.markdown else report_text
     sys.stdout.write(form(report))
     return 0

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from gputop.commands.needs import Needs
+from gputop.commands.redaction import redacted_source, redactor_of
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.output.private_file import write_private
@@ -23,7 +24,6 @@ NEEDS = Needs("nothing")
 def arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("-o", "--output", metavar="FILE", help="keep the recording")
     command.add_argument("--report", metavar="FILE", help="write the report to FILE.md, .json or .txt as well")
-    command.add_argument("--redact", action="store_true", help="keep command lines and user names out of the recording")
     command.add_argument("job", nargs=argparse.REMAINDER, metavar="-- COMMAND …", help="the job and its arguments")
 
 
@@ -33,14 +33,14 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError("no command to run: gputop run [-o FILE] -- COMMAND …")
     if args.report is not None and Path(args.report).suffix not in (".md", ".json", ".txt"):
         raise UsageError(f"--report must name a .md, .json or .txt file, not {args.report!r}")
-    source = open_local(settings)
+    source, redactor = open_local(settings), redactor_of(settings)
     result = run_job(
         command,
-        Marked(source, at_once=True, job_began=time.time()),
+        redacted_source(Marked(source, at_once=True, job_began=time.time()), redactor),
         parent_and_group=parent_and_group,
         target=args.output,
         price=settings.price or None,
-        redact=args.redact,
+        redactor=redactor,
     )
     sys.stderr.write(report_text(result.report))
     if args.report is not None:

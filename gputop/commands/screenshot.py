@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from gputop.commands.demo import PAST_S
 from gputop.commands.needs import Needs
+from gputop.commands.redaction import redacted_snapshot, redactor_of
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.monitor import Frame, Monitor
@@ -21,6 +23,9 @@ from gputop.paint.glyphs import ASCII, COLOUR
 from gputop.paint.main_screen import main_screen
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
+
+if TYPE_CHECKING:
+    from gputop.model.redaction import Redactor
 
 NEEDS = Needs("nothing")
 
@@ -47,7 +52,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     demo = args.source == "demo"
     if args.scenario is not None and not demo:
         raise UsageError(f"a scenario belongs to `screenshot demo`, not to {args.source!r}")
-    frame = _demo_frame(args.scenario) if demo else _recorded_frame(args.source, args.at)
+    redactor = redactor_of(settings)
+    frame = _demo_frame(args.scenario, redactor) if demo else _recorded_frame(args.source, args.at, redactor)
     view = View(glyphs=ASCII if settings.ascii else COLOUR, span_s=settings.span, demo=demo)
     if args.gpu is not None:
         view = replace(view, gpu=_uuid(frame, args.gpu))
@@ -74,21 +80,21 @@ def _size(text: str) -> tuple[int, int]:
     return width, height
 
 
-def _demo_frame(scenario: str | None) -> Frame:
+def _demo_frame(scenario: str | None, redactor: Redactor | None) -> Frame:
     from gputop.sources.simulation.simulated import SimulatedSource
 
     source = SimulatedSource(scenario, clock=lambda: STARTED)
     monitor = Monitor()
-    frames = [monitor.feed(snapshot) for snapshot in source.past(PAST_S)][-1:]
+    frames = [monitor.feed(redacted_snapshot(snapshot, redactor)) for snapshot in source.past(PAST_S)][-1:]
     return frames[0]
 
 
-def _recorded_frame(path: str, at: str | None) -> Frame:
+def _recorded_frame(path: str, at: str | None, redactor: Redactor | None) -> Frame:
     """The frame of a recording at a time (default: its end), on the ten minutes before it."""
     from gputop.commands.replay import moment_in
     from gputop.recording.index import Recording
 
-    recording = Recording(path)
+    recording = Recording(path, redactor)
     t = recording.end if at is None else moment_in(recording, at)
     monitor = Monitor(recording.interval_s)
     frame = None

@@ -22,11 +22,24 @@ NEEDS = Needs("nothing")
 
 HOST = "127.0.0.1"
 FOR_VIEWERS = frozenset(
-    {"interval", "gpus", "visible", "theme", "ascii", "no_color", "mouse", "span", "dcgm_url", "dcgmi", "density"}
+    {
+        "interval",
+        "gpus",
+        "visible",
+        "redact",
+        "theme",
+        "ascii",
+        "no_color",
+        "mouse",
+        "span",
+        "dcgm_url",
+        "dcgmi",
+        "density",
+    }
     | {"columns", "hint", "keys"}
 )
 """Settings that a viewer's process is given."""
-NOT_FOR_VIEWERS = frozenset({"read_only", "price", "bell"})
+NOT_FOR_VIEWERS = frozenset({"read_only", "price", "bell", "show_secrets"})
 """Settings that it is not: what is private, what reaches out of the machine, what it has a value of its own for."""
 
 

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from gputop.commands.demo import PAST_S
 from gputop.commands.live import first_view
+from gputop.commands.redaction import redacted_snapshot, redacted_source, redactor_of
 from gputop.config import ConfigError, Settings, apply
 from gputop.model.source import Source, SourceError, UsageError
 from gputop.monitor import Monitor
@@ -40,7 +41,9 @@ def main(arguments: Sequence[str]) -> int:
     """Show the screen until the browser leaves; the exit status."""
     limit_memory()
     try:
-        settings = replace(apply(Settings(), json.loads(_packet(sys.stdin.fileno())), "", []), read_only=True)
+        settings = replace(
+            apply(Settings(), json.loads(_packet(sys.stdin.fileno())), "", []), read_only=True, show_secrets=False
+        )
         return _show(settings, *arguments)
     except (ConfigError, UsageError, SourceError, RecordingError) as error:
         say(error)
@@ -84,7 +87,7 @@ def _show(settings: Settings, source_name: str | None = None, scenario: str | No
     if source_name not in (None, "demo"):
         from gputop.recording.index import Recording
 
-        played = RecordedSource(Recording(source_name))
+        played = RecordedSource(Recording(source_name, redactor_of(settings)))
         app = ServedApp(view, terminal.theme, Playback(player=Player(played)), keys=settings.keys)
         played.start(app.ready)
         app.run(mouse=settings.mouse)
@@ -115,18 +118,19 @@ def _status(app: ServedApp) -> int:
 
 def _source(settings: Settings, name: str | None, scenario: str | None) -> tuple[Source, Session]:
     session = Session(Monitor(settings.interval))
+    redactor = redactor_of(settings)
     if name == "demo":
         from gputop.sources.simulation.simulated import SimulatedSource
 
         simulated = SimulatedSource(scenario, interval_s=settings.interval)
         for snapshot in simulated.past(PAST_S):
-            session.take(snapshot)
-        return simulated, session
+            session.take(redacted_snapshot(snapshot, redactor))
+        return redacted_source(simulated, redactor), session
     from gputop.sources.machine import open_local
 
     local = open_local(settings)
     local.open()
-    return local, session
+    return redacted_source(local, redactor), session
 
 
 def browser(settings: Settings) -> Terminal:

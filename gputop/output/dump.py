@@ -6,13 +6,16 @@ import csv
 import difflib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from gputop.model.metrics import GPU_METRICS, GPU_STATE, GPU_STATIC, HOST_METRICS, SM_PROVENANCE
 from gputop.model.snapshot import Event, GpuSample, Snapshot
 from gputop.monitor import SmSources
 from gputop.output.data import SCHEMA, snapshot_data
 from gputop.recording.index import Recording
+
+if TYPE_CHECKING:
+    from gputop.model.redaction import Redactor
 
 _HOST = "host."
 GPU_KEYS = ("t", *GPU_STATIC, *GPU_METRICS, *SM_PROVENANCE, *GPU_STATE)
@@ -28,6 +31,7 @@ def dump(
     end: float | None = None,
     gpus: Iterable[int] | None = None,
     columns: Sequence[str] | None = None,
+    redactor: Redactor | None = None,
 ) -> int:
     """Write the frames of a recording from ``begin`` to ``end`` (Unix seconds, included); how many frames it were.
 
@@ -37,7 +41,7 @@ def dump(
     column or GPU that does not exist.
     """
     chosen = None if columns is None else _known_columns(columns)
-    recording = Recording(path)
+    recording = Recording(path, redactor)
     try:
         wanted = None if gpus is None else _known_gpus(gpus, recording)
         frames = _cut(recording.snapshots(begin, end), wanted)

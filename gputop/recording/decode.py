@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count, repeat
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from gputop.model.command_facts import not_a_loader, server_in
 from gputop.model.secrets import masked_text
@@ -41,6 +41,9 @@ from gputop.recording.format import (
     RecordingError,
 )
 
+if TYPE_CHECKING:
+    from gputop.model.redaction import Redactor
+
 _MOST_TIME = 1e11
 _MOST_EVENTS = 256
 _MOST_UUIDS = 1024
@@ -54,10 +57,12 @@ _ROLE = next(i for i, c in enumerate(PROCESS_COLUMNS) if c.key == "role")
 class Decoder:
     """Takes lines in order and gives the snapshots that they make.
 
-    ``damaged`` counts the lines that were dropped. Raises RecordingError for a recording of a newer format.
+    ``damaged`` counts the lines that were dropped. Raises RecordingError for a recording of a newer format. What is
+    read is redacted by ``redactor``, if there is one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, redactor: Redactor | None = None) -> None:
+        self._redactor = redactor
         self.damaged = 0
         self.frames = 0
         self.interval_s = 1.0
@@ -162,7 +167,10 @@ class Decoder:
         if not isinstance(kind, str) or kind not in EVENT_KINDS:
             raise Damage("an event of an unknown kind")
         gpu = checked(parsed.get("gpu"), "whole")
-        event = Event(float(number(parsed.get("t"))), cast(Any, kind), masked_text(text or ""), gpu)
+        words = masked_text(text or "")
+        if self._redactor is not None:
+            words = self._redactor.text(words)
+        event = Event(float(number(parsed.get("t"))), cast(Any, kind), words, gpu)
         events = self.derived if kind == "verdict" or parsed.get("derived") is True else self.trailing
         if len(events) < _MOST_EVENTS:
             events.append(event)
@@ -192,7 +200,7 @@ class Decoder:
         self._last_t = t
         self._restarted = self._damage = False
         self.frames += 1
-        return Snapshot(
+        snapshot = Snapshot(
             t=float(t),
             machine=machine,
             gpus=gpus,
@@ -203,6 +211,7 @@ class Decoder:
             stale=stale,
             notices=notices,
         )
+        return snapshot if self._redactor is None else self._redactor.snapshot(snapshot)
 
     def _gap(self, t: float) -> Event | None:
         last = self._last_t

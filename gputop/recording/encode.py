@@ -77,14 +77,9 @@ def _rows(rows: list[tuple[Any, ...]], columns: Sequence[Column]) -> str:
 
 
 class Encoder:
-    """Makes the lines of one recording. Remembers which processes it has introduced since the last key line.
+    """Makes the lines of one recording. Remembers which processes it has introduced since the last key line."""
 
-    With ``redact`` a command line becomes the executable's name and users become ``user1``, ``user2``…
-    """
-
-    def __init__(self, redact: bool = False) -> None:
-        self._redact = redact
-        self._users: dict[str, str] = {}
+    def __init__(self) -> None:
         self._introduced: dict[tuple[int, int | None], ProcessStatic] = {}
         self._gpus: tuple[GpuStatic, ...] = ()
         self._about: tuple[Machine, float] | None = None
@@ -171,22 +166,12 @@ class Encoder:
 
     def _facts(self, process: ProcessSample) -> dict[str, Any]:
         static = process.static
-        if self._redact:
-            static = redacted(static, self._users)
         given = {"pid": process.pid, "starttime": process.starttime}
         for column in PROCESS_FACTS:
             value = getattr(static, column.key)
             if value is not None:
                 given[column.key] = value[:MOST_TEXT]
         return given
-
-
-def redacted(static: ProcessStatic, users: dict[str, str]) -> ProcessStatic:
-    """Facts without what may be private: the command is the executable's name, users are numbered as they appear."""
-    words = (static.command or "").split()
-    name = static.name or (words[0].rsplit("/", 1)[-1] if words else None)
-    user = None if static.user is None else users.setdefault(static.user, f"user{len(users) + 1}")
-    return replace(static, command=name, user=user)
 
 
 def event_line(event: Event, derived: bool = False) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from msgspec import Struct
 
@@ -18,6 +18,9 @@ from gputop.recording.decode import Decoder
 from gputop.recording.format import MEMBER_FRAMES, MOST_LINE_BYTES, RecordingError
 from gputop.recording.gzip_members import MAGIC, first_lines, is_gzip, open_recording, plain_lines
 from gputop.recording.reader import frames, lines_of, recording_files
+
+if TYPE_CHECKING:
+    from gputop.model.redaction import Redactor
 
 _CHUNK = 8 << 20
 _FRAME_TIME = re.compile(rb'\{"k": ?"frame", ?"t": ?([0-9.eE+]{1,32}),')
@@ -36,11 +39,13 @@ class Part(Struct, frozen=True):
 class Recording:
     """A recording, opened: a file or a directory of them.
 
+    With a ``redactor`` everything that is read is redacted by it.
     Raises RecordingError when it cannot be opened or holds no frame. Not for two threads at once: open it twice.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, redactor: Redactor | None = None) -> None:
         self.path = path
+        self.redactor = redactor
         self._files: list[BinaryIO] = []
         self._parts: list[Part] = []
         try:
@@ -88,18 +93,18 @@ class Recording:
 
     def part(self, number: int) -> list[Snapshot]:
         """The frames of one part. The gap to the part before is not among their events."""
-        decoder = Decoder()
+        decoder = Decoder(self.redactor)
         return list(frames(self._lines(self._parts[number], decoder), decoder, self.path))
 
     def from_part(self, number: int) -> Iterator[Snapshot]:
         """The frames from the beginning of a part on, with gaps between parts."""
-        decoder = Decoder()
+        decoder = Decoder(self.redactor)
         parts = self._parts[number:]
         return frames((line for part in parts for line in self._lines(part, decoder)), decoder, self.path)
 
     def events(self) -> Iterator[Event]:
         """Every event that was recorded, verdicts too, without decoding frames. Takes about 3 s for a day of 8 GPUs."""
-        decoder = Decoder()
+        decoder = Decoder(self.redactor)
         for part in self._parts:
             for line in self._lines(part, decoder):
                 if line.startswith((b'{"k":"event"', b'{"k": "event"')):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from msgspec.structs import replace
 
@@ -17,16 +17,19 @@ from gputop.recording.decode import Decoder
 from gputop.recording.format import SUFFIXES, RecordingError
 from gputop.recording.gzip_members import Outcome, gzip_lines, is_gzip, next_member, open_recording, plain_lines
 
+if TYPE_CHECKING:
+    from gputop.model.redaction import Redactor
+
 _MOST_BAD_LINES = 1000
 """After so many bad lines without a good frame a file is given up: it is no recording."""
 
 
-def read_snapshots(path: str) -> Iterator[Snapshot]:
+def read_snapshots(path: str, redactor: Redactor | None = None) -> Iterator[Snapshot]:
     """Every readable frame of a recording, a file or a directory of them, oldest first.
 
     Raises RecordingError when there is nothing to read, or when the format is newer than this program.
     """
-    decoder, found = Decoder(), False
+    decoder, found = Decoder(redactor), False
     for file_path in recording_files(path):
         with open_recording(file_path) as file:
             for snapshot in frames(lines_of(file, decoder), decoder, file_path):

@@ -35,12 +35,12 @@ class _Item(Struct, frozen=True):
 class Recorder:
     """Records the frames that it is offered.
 
-    ``target``, ``redact`` and ``most_bytes`` are as in RecordingWriter. Raises RecordingError at once when the target
+    ``target`` and ``most_bytes`` are as in RecordingWriter. Raises RecordingError at once when the target
     cannot be written at all; whatever fails later is in ``error``.
     """
 
-    def __init__(self, target: str, *, redact: bool = False, most_bytes: int | None = None) -> None:
-        self._writer = RecordingWriter(target, redact=redact, most_bytes=most_bytes)
+    def __init__(self, target: str, *, most_bytes: int | None = None) -> None:
+        self._writer = RecordingWriter(target, most_bytes=most_bytes)
         self._queue: Queue[_Item] = Queue(QUEUE_FRAMES)
         self._ending = threading.Event()
         self._last_t: float | None = None

@@ -99,9 +99,9 @@ class RecordingWriter:
     Every method raises RecordingError, after which the writer is closed.
     """
 
-    def __init__(self, target: str, *, redact: bool = False, most_bytes: int | None = None) -> None:
+    def __init__(self, target: str, *, most_bytes: int | None = None) -> None:
         self._target = target
-        self._encoder = Encoder(redact)
+        self._encoder = Encoder()
         self._most_bytes = most_bytes
         self._file_bytes = FILE_BYTES
         self._file: _File | None = None

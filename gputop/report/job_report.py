@@ -6,7 +6,7 @@ Built frame by frame in constant memory. Money appears only at the reader's own 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
@@ -15,6 +15,9 @@ from gputop.model.snapshot import GAP_INTERVALS, Event, Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.recording.index import Recording
 from gputop.report.gpu_account import GpuAccount, GpuReport
+
+if TYPE_CHECKING:
+    from gputop.model.redaction import Redactor
 
 _MOST_FINDINGS = 1000
 _MOST_MARKS = 256
@@ -209,10 +212,15 @@ def _top_remedy(findings: Iterable[FindingReport]) -> str | None:
 
 
 def report_recording(
-    path: str, *, begin: float | None = None, end: float | None = None, price: float | None = None
+    path: str,
+    *,
+    begin: float | None = None,
+    end: float | None = None,
+    price: float | None = None,
+    redactor: Redactor | None = None,
 ) -> JobReport:
     """The report of a recording, diagnosed anew. Raises RecordingError."""
-    recording = Recording(path)
+    recording = Recording(path, redactor)
     try:
         monitor, builder = Monitor(recording.interval_s), ReportBuilder()
         for snapshot in recording.snapshots(begin, end):

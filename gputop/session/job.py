@@ -11,11 +11,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.model.secrets import masked_text, masked_words
+from gputop.model.secrets import masked_words
 from gputop.model.snapshot import Event, GpuSample, ProcessSample, Snapshot
 from gputop.model.source import MarkedSource, SourceError, UsageError
 from gputop.monitor import Monitor
@@ -24,6 +25,9 @@ from gputop.recording.recorder import Recorder
 from gputop.report.job_report import JobReport, ReportBuilder
 from gputop.session.foreground import NOT_EXECUTABLE, NOT_FOUND, ForegroundJob
 from gputop.session.session import Session
+
+if TYPE_CHECKING:
+    from gputop.model.redaction import Redactor
 
 _HELD_FRAMES = 100
 """Frames kept until the job first uses a GPU, so that its start-up on that GPU is in the recording."""
@@ -48,7 +52,7 @@ def run_job(
     parent_and_group: ParentAndGroup,
     target: str | None = None,
     price: float | None = None,
-    redact: bool = False,
+    redactor: Redactor | None = None,
 ) -> JobResult:
     """Run a command to its end; record the GPUs that its processes use to ``target``, if given, and report on them.
 
@@ -56,11 +60,12 @@ def run_job(
 
     Call it from the main thread, before any other thread is started. The exit code is the command's, 128 + N after
     signal N, 127 when there is no such command, 126 when it cannot be executed. Raises RecordingError, before the
-    command is started, when ``target`` cannot be written.
+    command is started, when ``target`` cannot be written. ``source`` is redacted already where there is a
+    ``redactor``; it is for the command.
     """
     wake = threading.Event()
     begun = time.monotonic()
-    shown = shlex.join(masked_words(command))
+    shown = _shown(command, redactor)
     target_problem = None if target is None else _check_target(target)
     if target_problem is not None:
         raise RecordingError(target_problem)
@@ -68,9 +73,9 @@ def run_job(
         job = ForegroundJob(command, wake.set)
     except OSError as error:
         code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
-        note = f"{masked_text(command[0])}: {error.strerror or error}"
+        note = f"{shlex.split(shown)[0]}: {error.strerror or error}"
         return JobResult(code, ReportBuilder().report(command=shown, exit_code=code, notes=[note]), None)
-    watch = _Watch(job.pid, target, redact, parent_and_group)
+    watch = _Watch(job.pid, target, parent_and_group)
     try:
         watch.start(source, wake)
         while not job.take_changes():
@@ -89,6 +94,12 @@ def run_job(
     return JobResult(code, report, watch.path())
 
 
+def _shown(command: Sequence[str], redactor: Redactor | None) -> str:
+    """The command as the report gives it: secrets masked, or redacted to the program's name."""
+    words = masked_words(command)
+    return shlex.join(words) if redactor is None else redactor.command(words[0])
+
+
 def _check_target(target: str) -> str | None:
     """Why a recording cannot be written there, found out before the job is started."""
     if target.endswith(os.sep) or os.path.isdir(target):
@@ -102,9 +113,9 @@ def _check_target(target: str) -> str | None:
 class _Watch:
     """Cuts each snapshot down to the GPUs of one job, then records and reports what is left."""
 
-    def __init__(self, root: int, target: str | None, redact: bool, parent_and_group: ParentAndGroup) -> None:
+    def __init__(self, root: int, target: str | None, parent_and_group: ParentAndGroup) -> None:
         self._root = root
-        self._target, self._redact = target, redact
+        self._target = target
         self._parent_and_group = parent_and_group
         self._members: set[int] = {root}
         self._uuids: set[str] = set()
@@ -170,7 +181,7 @@ class _Watch:
             self._session = Session(Monitor(self._interval_s))
             if self._target is not None:
                 try:
-                    self._recorder = Recorder(self._target, redact=self._redact)
+                    self._recorder = Recorder(self._target)
                     self._session.record(self._recorder)
                 except RecordingError as error:
                     self._problems.append(f"nothing was recorded: {error}")

@@ -34,7 +34,6 @@ def record(
     *,
     stop: threading.Event,
     seconds: float | None = None,
-    redact: bool = False,
     most_bytes: int | None = None,
     started: Callable[[str], None] | None = None,
 ) -> Recorded:
@@ -44,7 +43,7 @@ def record(
     a signal handler to end cleanly. Raises RecordingError when the target cannot be written at all, and what
     ``source.start`` raises.
     """
-    recorder = Recorder(target, redact=redact, most_bytes=most_bytes)
+    recorder = Recorder(target, most_bytes=most_bytes)
     session = Session(Monitor(source.interval_s))
     session.record(recorder)
     fresh = threading.Event()

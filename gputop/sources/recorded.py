@@ -231,7 +231,11 @@ class RecordedSource:
         """Read the events of the whole recording, a file through a handle of its own."""
         found: list[Event] = []
         try:
-            recording = self._recording if isinstance(self._recording, Past) else Recording(self._recording.path)
+            recording = (
+                self._recording
+                if isinstance(self._recording, Past)
+                else Recording(self._recording.path, self._recording.redactor)
+            )
             for event in recording.events():
                 found.append(event)
                 self._events = tuple(found)

@@ -1,0 +1,211 @@
+"""What ``--redact`` takes out: users, hosts, paths and UUIDs become numbers, the same number each time.
+
+Applied to snapshots before anything is made of them, so that every output is redacted alike. What the diagnosis lives
+on stays: measured values, pids, names of programs, ``server`` and ``job_key``; verdicts are the same with and without.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from threading import RLock
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from gputop.model.command_facts import NOT_A_LOADER
+from gputop.model.snapshot import Event, GpuSample, GpuStatic, HostSample, ProcessSample, ProcessStatic, Snapshot
+
+MOST_REMEMBERED = 4096
+"""Facts and texts whose redaction is kept; the numbers themselves are never forgotten."""
+LEAST_NAME = 3
+"""Shorter names of users and hosts are replaced where they stand alone, but not looked for in texts."""
+_UUID = re.compile(
+    r"(?<![0-9A-Za-z])(?:(GPU|MIG)-)?[0-9a-fA-F]{8}(?:[-_][0-9a-fA-F]{4}){3}[-_][0-9a-fA-F]{12}(?![0-9A-Za-z])"
+)
+_PATH = re.compile(r"(?<![\w./:>~-])~?/(?!(?:proc|sys|dev)\b|[/\s])[^\s:,;'\"()\[\]{}|<>=]+")
+_PLACE = re.compile(
+    r"(?<=://)(?!localhost\b|127\.|\[::1\])[^/\s:]+|(?<![\w./-])(?!localhost:|127\.)[A-Za-z][\w.-]*(?=:\d{4,5}\b)"
+)
+_ADDRESS = re.compile(r"(?<![\w.])(?!127\.)\d{1,3}(?:\.\d{1,3}){3}(?![\w.])")
+_EVERYBODY = frozenset(("root", "localhost"))
+"""Names that tell nothing, and that texts of our own use: "run as root"."""
+
+
+T = TypeVar("T", GpuSample, HostSample, ProcessSample)
+
+
+class Redactor:
+    """Gives redacted snapshots and texts. Use one for everything that belongs together: its numbers are its own."""
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+        self._numbers: dict[str, dict[str, str]] = {}
+        self._known: re.Pattern[str] | None = None
+        self._names: dict[str, str] = {}
+        self._texts: dict[str, str] = {}
+        self._statics: dict[ProcessStatic, ProcessStatic] = {}
+        self._gpus: dict[GpuStatic, GpuStatic] = {}
+
+    def snapshot(self, given: Snapshot) -> Snapshot:
+        """The snapshot with numbers in place of names."""
+        machine = given.machine
+        host = self.host(machine.hostname)
+        for process in given.processes:
+            self.user(process.static.user)
+        return replace(
+            given,
+            machine=replace(machine, hostname=host, boot_id=self._number("boot", machine.boot_id)),
+            gpus=tuple(map(self._gpu, given.gpus)),
+            processes=tuple(map(self._process, given.processes)),
+            host=self._without(given.host),
+            events=tuple(map(self.event, given.events)),
+            stale={self.text(name): age for name, age in given.stale.items()},
+            notices=tuple(map(self.text, given.notices)),
+        )
+
+    def event(self, event: Event) -> Event:
+        """An event, such as a mark, with a redacted text."""
+        text = self.text(event.text)
+        return event if text == event.text else replace(event, text=text)
+
+    def host(self, name: str) -> str:
+        """A host's name as a number; its short form counts as the same."""
+        number = self._number("host", name)
+        if number is None:
+            return name
+        for form in (name, name.split(".", 1)[0]):
+            self._remember(form, number)
+        return number
+
+    def text(self, text: str) -> str:
+        """A free text without UUIDs, paths, addresses, and the users and hosts that were seen until now."""
+        known = self._texts.get(text)
+        if known is None:
+            known = _UUID.sub(self._uuid, text)
+            known = _PATH.sub(lambda m: self._number("path", m[0]) or "", known)
+            known = _PLACE.sub(lambda m: self._number("host", m[0]) or "", known)
+            known = _ADDRESS.sub(lambda m: self._number("host", m[0]) or "", known)
+            if self._known is not None:
+                known = self._known.sub(lambda m: self._names[m[0]], known)
+            _keep(self._texts, text, known)
+        return known
+
+    def data(self, data: Any) -> Any:
+        """JSON-able data with every text in it redacted; keys stay."""
+        if isinstance(data, str):
+            return self.text(data)
+        if isinstance(data, Mapping):
+            return {key: self.data(value) for key, value in data.items()}
+        if isinstance(data, list | tuple):
+            return [self.data(value) for value in data]
+        return data
+
+    def command(self, command: str) -> str:
+        """A command line as the name of its executable."""
+        words = command.split(None, 1)
+        return self.text(words[0].rsplit("/", 1)[-1]) if words else command
+
+    def _gpu(self, gpu: GpuSample) -> GpuSample:
+        static = self._gpus.get(gpu.static)
+        if static is None:
+            parent = gpu.static.mig_parent
+            static = replace(
+                gpu.static,
+                uuid=self.device(gpu.static.uuid),
+                mig_parent=None if parent is None else self.device(parent),
+            )
+            _keep(self._gpus, gpu.static, static)
+        return replace(
+            self._without(gpu),
+            static=static,
+            sm_reason=gpu.sm_reason and self.text(gpu.sm_reason),
+            lost_reason=gpu.lost_reason and self.text(gpu.lost_reason),
+        )
+
+    def _process(self, process: ProcessSample) -> ProcessSample:
+        static = self._statics.get(process.static)
+        if static is None:
+            static = self._static(process.static)
+            _keep(self._statics, process.static, static)
+        return replace(self._without(process), static=static)
+
+    def _static(self, given: ProcessStatic) -> ProcessStatic:
+        name = given.name and self.text(given.name.rsplit("/", 1)[-1])
+        return replace(
+            given,
+            user=self.user(given.user),
+            name=name,
+            command=name or (given.command and self.command(given.command)),
+            job=given.job and self.text(given.job),
+            container=given.container and self._container(given.container),
+            loader=given.loader and self.text(given.loader),
+            why=given.why and self._why(given.why),
+        )
+
+    def _why(self, why: str) -> str:
+        """The diagnosis reads how it begins: a user who is called "loader" must not change that."""
+        begin = NOT_A_LOADER if why.startswith(NOT_A_LOADER) else ""
+        return begin + self.text(why[len(begin) :])
+
+    def _container(self, container: str) -> str:
+        """``docker 0123…`` → ``docker container1``: an ID and an LXC name tell as much as a host's name."""
+        kind, _, name = container.partition(" ")
+        return f"{kind} {self._number('container', name)}" if name else self.text(kind)
+
+    def _without(self, sample: T) -> T:
+        if not sample.unavailable:
+            return sample
+        reasons = {key: self.text(reason) for key, reason in sample.unavailable.items()}
+        return sample if reasons == sample.unavailable else replace(sample, unavailable=reasons)
+
+    def user(self, name: str | None) -> str | None:
+        """A user's name as a number."""
+        number = self._number("user", name)
+        if name is not None and number is not None:
+            self._remember(name, number)
+        return number
+
+    def device(self, uuid: str) -> str:
+        """``GPU-1`` or ``MIG-2``, numbered in one row; other forms count as a GPU's."""
+        kind = "MIG" if uuid.startswith("MIG") else "GPU"
+        with self._lock:
+            numbers = self._numbers.setdefault("device", {})
+            if re.fullmatch(r"(?:GPU|MIG)-\d+", uuid):
+                return uuid
+            if uuid not in numbers:
+                numbers[uuid] = f"{kind}-{len(numbers) + 1}"
+                self._remember(uuid, numbers[uuid])
+            return numbers[uuid]
+
+    def _uuid(self, match: re.Match[str]) -> str:
+        if match[1]:
+            return self.device(match[0])
+        return self._number("uuid", match[0].replace("_", "-").lower()) or ""
+
+    def _number(self, kind: str, name: str | None) -> str | None:
+        if not name:
+            return name
+        # A number that comes back, as from a recording that was redacted before, keeps itself.
+        if re.fullmatch(rf"{kind}\d+", name):
+            return name
+        with self._lock:
+            numbers = self._numbers.setdefault(kind, {})
+            return numbers.setdefault(name, f"{kind}{len(numbers) + 1}")
+
+    def _remember(self, name: str, number: str) -> None:
+        """Look for a name in texts from now on."""
+        if name in self._names or len(name) < LEAST_NAME or name in _EVERYBODY:
+            return
+        with self._lock:
+            self._names[name] = number
+            longest_first = sorted(self._names, key=len, reverse=True)
+            self._known = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, longest_first))})(?![\w-])")
+            self._texts.clear()
+            self._statics.clear()
+
+
+def _keep(kept: dict[Any, Any], key: Any, value: Any) -> None:
+    if len(kept) >= MOST_REMEMBERED:
+        kept.clear()
+    kept[key] = value

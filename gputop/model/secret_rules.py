@@ -1,0 +1,210 @@
+"""The rules of ``secrets``: how names, places in URLs and shapes give a secret away, and what is put in its place.
+
+Every pattern takes time linear in the text: command lines are written by anybody.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+from gputop.model.secret_words import (
+    ALWAYS,
+    HARMLESS_AFTER,
+    HARMLESS_BEFORE,
+    LAST,
+    LOGINS,
+    PAIR_OPTIONS,
+    PASSWORD_OPTIONS,
+    PLAIN,
+    PLURAL_OF,
+    SCHEMES,
+    SHAPES,
+    TAIL,
+)
+from gputop.model.secrets import MASK, may_have_its_shape, may_hold_one
+
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+
+_NAME = r"[A-Za-z_][\w.\-]{0,127}"
+_NAMED = re.compile(rf"(?:--?|\+{{1,2}}|/)?({_NAME})(=|:|\+=)\s*(.*)", re.DOTALL)
+_OPTION = re.compile(rf"[\[{{(,\"']*(?:--?|/)({_NAME})[\"',]*")
+_ASSIGNED = re.compile(rf"(?<![\w.\-])({_NAME})(?:\\?[\"']\]?)?(?:\s{{0,4}}(?:=>|:=|==?|:)\s{{0,4}}|%3[Dd])")
+_VALUE = re.compile(r"\\?\"(?:[^\"\\]|\\.)*\"?|\\?'(?:[^'\\]|\\.)*'?|[^\s&;\"'|<>()`]+")
+_QUOTE = re.compile(r"\\?[\"']")
+_LISTED = re.compile(rf"([\"'])--?({_NAME})\1(\s{{0,4}},\s{{0,4}})([\"'])[^\"']*\4")
+_SIGNED = re.compile(r"(?<=[?&])((?:X-Amz-)?(?:sig|signature|credential)=)[^&\s\"']+", re.IGNORECASE)
+_USER_INFO = re.compile(r"(?<=://)([^\s/?#\"'<>:@]*)(:?)([^\s/?#\"'<>]{0,512})@")
+_SLASHED_USER_INFO = re.compile(r"(?<=://)([^\s/?#\"'<>:@]*):(?!\d{1,5}[/?#])([^\s\"'<>@]{1,256})@(?=[\w\[])")
+_AFTER_SCHEME = re.compile(r"\b(Bearer|Basic)(\s+)(?=[^\s\"']{8})[^\s\"']+")
+_PAIR = re.compile(r"([^:%\s]+[:%]).+", re.DOTALL)
+_BARE = re.compile(r"(?:password|passwd|passphrase|secret|token|credentials?)$", re.IGNORECASE)
+_MIXED = re.compile(r"(?=.{6})(?:.*\d.*[A-Za-z]|.*[A-Za-z].*\d|.*[!@#$%^&*])")
+_PIECES = re.compile(r"(?:\\.|\"[^\"]*\"|'[^']*'|[^\s\"'\\])+|\s+|[\"'\\]", re.DOTALL)
+
+
+@lru_cache(maxsize=512)
+def names_a_secret(name: str) -> bool:
+    """Whether the name of an option or a variable (``api_key``, ``clientSecret``, ``wandb.token``) says secret."""
+    words = [word.lower() for word in _WORDS.findall(name.rsplit(".", 1)[-1])]
+    if not words and "." in name:
+        return False
+    for place, word in enumerate(words):
+        rest = words[place + 1 :]
+        if ALWAYS.search(word) or word + (rest[0] if rest else "") in ("apikey", "accesskey", "privatekey"):
+            if not any(after in HARMLESS_AFTER for after in rest):
+                return True
+        elif not all(TAIL.match(after) for after in rest):
+            continue
+        elif word in ("keys", "tokens"):
+            if place and words[place - 1] in PLURAL_OF:
+                return True
+        elif LAST.match(word) and not (place and words[place - 1] in HARMLESS_BEFORE.get(word, ())):
+            return True
+    return False
+
+
+def without_secrets(words: Sequence[str]) -> list[str]:
+    """As ``secrets.masked_words``, for words that may hold a secret."""
+    shown: list[str] = []
+    hidden_next = False
+    program = ""
+    for place, word in enumerate(words):
+        if hidden_next and not _is_next_option(word):
+            value, hidden_next = _hidden(word)
+            shown.append(value)
+            continue
+        hidden_next = _announces(word, words[place + 1] if place + 1 < len(words) else "")
+        hidden = None if hidden_next else _of_tool(program, words, place)
+        shown.append(_masked_word(word) if hidden is None else hidden)
+        name = word.rsplit("/", 1)[-1]
+        if name in PASSWORD_OPTIONS or name in PAIR_OPTIONS or name in LOGINS:
+            program = name
+    return shown
+
+
+def text_without_secrets(text: str) -> str:
+    """As ``secrets.masked_text``, for a text that may hold a secret."""
+    text = _patterns(text)
+    pieces = _PIECES.findall(text)
+    places = [place for place, piece in enumerate(pieces) if not piece.isspace()]
+    words = [pieces[place] for place in places]
+    bare = [_unquoted(word) for word in words]
+    shown = without_secrets(bare)
+    for index, place in enumerate(places):
+        if shown[index] != bare[index]:
+            pieces[place] = shown[index]
+        elif index and _BARE.fullmatch(words[index - 1]) and _MIXED.match(words[index]):
+            pieces[place] = MASK
+    return "".join(pieces)
+
+
+def _patterns(text: str) -> str:
+    """What can be told without knowing where a word begins."""
+    if may_have_its_shape(text):
+        text = SHAPES.sub(MASK, text)
+    if "," in text:
+        text = _LISTED.sub(_listed, text)
+    text = _assigned(text)
+    if "://" in text:
+        text = _SIGNED.sub(rf"\1{MASK}", text)
+        text = _USER_INFO.sub(_user_info, text)
+        text = _SLASHED_USER_INFO.sub(rf"\1:{MASK}@", text)
+    return _AFTER_SCHEME.sub(rf"\1\2{MASK}", text)
+
+
+def _assigned(text: str) -> str:
+    """Every ``name = value`` and ``name: value`` in a text whose name says secret, quoted or not."""
+    parts, done = [], 0
+    for match in _ASSIGNED.finditer(text):
+        if match.start() < done or not names_a_secret(match[1]):
+            continue
+        value = _VALUE.match(text, match.end())
+        bare = value[0].strip("\\\"'") if value else ""
+        if value is None or not bare or bare.lower() in PLAIN | SCHEMES or _is_folder(match[1], bare):
+            continue
+        quote = _QUOTE.match(value[0])
+        mark = "" if quote is None else quote[0]
+        parts += [text[done : value.start()], mark, MASK, mark]
+        done = value.end()
+    return "".join([*parts, text[done:]]) if parts else text
+
+
+def _is_folder(name: str, value: str) -> bool:
+    return value.startswith("//") or (name.upper() in ("PWD", "OLDPWD") and value[0] in "/~.")
+
+
+def _announces(word: str, following: str) -> bool:
+    """Whether the next word is a secret: an option or a header's name without its value."""
+    option = _OPTION.fullmatch(word)
+    if option is not None:
+        return names_a_secret(option[1])
+    if word.endswith((":", "=")):
+        return names_a_secret(word[:-1].strip("\"'{([,"))
+    return following in (":", "=", ":=", "=>") and names_a_secret(word)
+
+
+def _masked_word(word: str) -> str:
+    """One argument: as a name with its value, as text of several words, or by what stands inside."""
+    if not may_hold_one(word):
+        return word
+    named = _NAMED.fullmatch(word)
+    if named is not None and names_a_secret(named[1]):
+        value = named[3].strip()
+        if not value or value.lower() in PLAIN or _is_folder(named[1], value):
+            return word
+        return word[: named.start(3)] + MASK
+    if len(word.split(None, 1)) > 1:
+        return text_without_secrets(word)
+    return _patterns(word)
+
+
+def _hidden(word: str) -> tuple[str, bool]:
+    """What stands for the value of a secret option, and whether the next word belongs to it as well."""
+    if word.strip("\"'").lower() in SCHEMES or word in (":", "=", ":=", "=>"):
+        return word, True
+    return (word if word.lower() in PLAIN else MASK), False
+
+
+def _is_next_option(word: str) -> bool:
+    """Whether the word after an option is the next one, with two dashes or one letter: a password may begin with one
+    dash."""
+    return (word.startswith("--") and len(word) > 2) or (len(word) == 2 and word[0] == "-" and word[1].isalpha())
+
+
+def _listed(match: re.Match[str]) -> str:
+    if not names_a_secret(match[2]):
+        return match[0]
+    return f"{match[0][: match.start(4) - match.start()]}{match[4]}{MASK}{match[4]}"
+
+
+def _user_info(match: re.Match[str]) -> str:
+    """``user:X@`` keeps the user. Without a colon all of it may be a token, unless it is a short name."""
+    user, colon, _ = match.groups()
+    if colon:
+        return f"{user}:{MASK}@"
+    return match[0] if len(user) <= 8 and user.isalpha() else f"{MASK}@"
+
+
+def _of_tool(program: str, words: Sequence[str], place: int) -> str | None:
+    """A word that is a password by the rules of its program; None for all others."""
+    word, before = words[place], words[place - 1] if place else ""
+    if before == "login" and len(word) >= 16 and word.isalnum():
+        return MASK
+    if program in LOGINS:
+        return MASK if before == "-p" and "login" in words else None
+    option = PASSWORD_OPTIONS.get(program)
+    if option is not None:
+        if before == option:
+            return MASK
+        return f"{option}{MASK}" if word.startswith(option) and len(word) > len(option) else None
+    option = PAIR_OPTIONS.get(program)
+    if option is not None and (before in (option, "--user", "--proxy-user") or word.startswith(option)):
+        pair = _PAIR.fullmatch(word)
+        return f"{pair[1]}{MASK}" if pair else None
+    return None
+
+
+def _unquoted(word: str) -> str:
+    return word[1:-1] if len(word) > 1 and word[0] == word[-1] and word[0] in "\"'" else word

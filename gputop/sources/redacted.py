@@ -1,0 +1,74 @@
+"""A source, and what can be asked of its processes, as ``--redact`` shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from gputop.model.inspection import DeepLook, Environment, Identity, ProcessAccess, ProcessSight, SignalOutcome
+from gputop.model.redaction import Redactor
+from gputop.model.snapshot import Event, Snapshot
+from gputop.model.source import Source
+from gputop.model.threads import WatchedThreads
+
+NOT_SHOWN = "an environment names users, hosts and paths: it is not shown with --redact"
+
+
+class Redacted:
+    """Hands on what another source measured, redacted in the thread of who polls."""
+
+    def __init__(self, source: Source, redactor: Redactor) -> None:
+        self._source = source
+        self._redactor = redactor
+        self.interval_s = source.interval_s
+
+    def start(self, notify: Callable[[], None]) -> None:
+        self._source.start(notify)
+
+    def poll(self) -> Snapshot | None:
+        snapshot = self._source.poll()
+        return None if snapshot is None else self._redactor.snapshot(snapshot)
+
+    def close(self) -> None:
+        self._source.close()
+
+    @property
+    def late(self) -> tuple[Event, ...]:
+        """Marks after the last snapshot, as the source has them."""
+        return tuple(map(self._redactor.event, getattr(self._source, "late", ())))
+
+
+class RedactedAccess:
+    """What live processes say of themselves. Signals are sent as always."""
+
+    def __init__(self, access: ProcessAccess, redactor: Redactor) -> None:
+        self._access = access
+        self._redactor = redactor
+
+    def send(self, identity: Identity, number: int) -> SignalOutcome:
+        """As ``ProcessAccess.send``; the reason names nobody."""
+        outcome = self._access.send(identity, number)
+        return replace(outcome, reason=self._redactor.text(outcome.reason))
+
+    def environment(self, identity: Identity) -> Environment:
+        """Never shown."""
+        return Environment(identity, reason=NOT_SHOWN)
+
+    def look(self, identity: Identity, loader: Identity | None) -> DeepLook:
+        """As ``ProcessAccess.look``, without the command line and with paths as numbers."""
+        found = self._access.look(identity, loader)
+        return DeepLook(self._sight(found.process), found.loader and self._sight(found.loader))
+
+    def watch_threads(self, identity: Identity) -> WatchedThreads:
+        """As ``ProcessAccess.watch_threads``: threads are named by programs."""
+        return self._access.watch_threads(identity)
+
+    def _sight(self, sight: ProcessSight) -> ProcessSight:
+        text = self._redactor.text
+        stacks = tuple(
+            replace(stack, frames=tuple((name, text(file), line) for name, file, line in stack.frames))
+            for stack in sight.stacks
+        )
+        threads = tuple(replace(thread, name=text(thread.name)) for thread in sight.threads)
+        return replace(sight, threads=threads, stacks=stacks, reason=text(sight.reason), help=text(sight.help))

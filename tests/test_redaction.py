@@ -1,0 +1,234 @@
+"""``--redact``: numbers in place of users, hosts, paths and UUIDs, everywhere, and the same verdicts as without."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from gputop.cli import main
+from gputop.diagnosis.engine import Diagnoser
+from gputop.diagnosis.types import GpuDiagnosis
+from gputop.model.inspection import DeepLook, Environment, Identity, ProcessSight, SignalOutcome, Stack, ThreadSight
+from gputop.model.redaction import Redactor
+from gputop.model.snapshot import Event, ProcessStatic, Snapshot
+from gputop.output.data import json_text, snapshot_data
+from gputop.recording.reader import read_snapshots
+from gputop.recording.writer import RecordingWriter
+from gputop.sources.redacted import NOT_SHOWN, Redacted, RedactedAccess
+from gputop.sources.simulation.scenarios import SCENARIOS
+from gputop.sources.simulation.simulated import SimulatedSource
+from tests.support.scenes import gpu, snap, train
+
+UUID = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
+PRIVATE = ("alice", "tesla07", "corp.example", "/home", "/data", "secret-project", UUID, "10.20.30.40", "9f8e7d6c5b4a")
+VECTORS = sorted((Path(__file__).parent / "vectors").glob("*.jsonl"))
+
+
+def private_snapshot(t: float = 0.0) -> Snapshot:
+    """A snapshot that names users, hosts, paths and UUIDs wherever a text can stand."""
+    text = (
+        f"alice on tesla07 and tesla07.corp.example: /data/secret-project/x.py, pod {UUID}, http://10.20.30.40:9400/m"
+    )
+    static = ProcessStatic(
+        "alice", "/home/alice/bin/python /data/secret-project/train.py", "python", "slurm 8821", f"pod {UUID}", "torch",
+        f"R1 comm {text}", None, "f00d",
+    )  # fmt: skip
+    other = replace(static, user="bob", container="docker 9f8e7d6c5b4a")
+    first = gpu(0, unavailable={"power_w": text}, sm_reason=text, lost_reason=None)
+    second = gpu(1)
+    snapshot = snap(
+        t,
+        [
+            replace(first, static=replace(first.static, uuid=f"GPU-{UUID}")),
+            replace(second, static=replace(second.static, uuid="MIG-x", mig_parent=f"GPU-{UUID}")),
+        ],
+        [
+            train(0, static=static, unavailable={"read_bytes_per_s": text}),
+            train(1, static=other),
+            train(1, static=static, pid=7),
+        ],
+    )
+    machine = replace(snapshot.machine, hostname="tesla07.corp.example", boot_id=UUID)
+    return replace(snapshot, machine=machine, notices=(text,), events=(Event(snapshot.t, "mark", text),))
+
+
+def assert_private(text: str) -> None:
+    for word in PRIVATE:
+        assert word not in text, word
+
+
+def test_no_text_of_a_snapshot_keeps_a_name() -> None:
+    shown = Redactor().snapshot(private_snapshot())
+    assert_private(repr(shown))
+    assert_private(json_text(snapshot_data(shown)))
+
+
+def test_numbers_are_the_same_each_time_and_tell_apart() -> None:
+    redactor = Redactor()
+    one, two = redactor.snapshot(private_snapshot()), redactor.snapshot(private_snapshot(1.0))
+    assert one.machine == two.machine
+    assert one.machine.hostname == "host1"
+    assert [p.static.user for p in one.processes] == ["user1", "user2", "user1"]
+    assert [g.static.uuid for g in one.gpus] == ["GPU-1", "MIG-2"]
+    assert one.gpus[1].static.mig_parent == "GPU-1"
+    assert one.processes[0].static == two.processes[0].static
+    assert one.events[0].text.startswith("user1 on host1 and host1: path1, pod uuid1, http://host2:9400")
+
+
+def test_what_is_no_name_stays() -> None:
+    static = Redactor().snapshot(private_snapshot()).processes[0].static
+    assert (static.command, static.name, static.job, static.loader, static.job_key) == (
+        "python", "python", "slurm 8821", "torch", "f00d",
+    )  # fmt: skip
+    redactor = Redactor()
+    for text in (
+        "needs root: /proc/PID/io belongs to another user", "efficiency 115 / 100", "420 MB/s read", "1/2 of it",
+        "dcgm-exporter at localhost:9400", "http://localhost:9400/metrics", "run as root", "pip install 'x[deep]'",
+    ):  # fmt: skip
+        assert redactor.text(text) == text
+
+
+def test_redacting_twice_changes_nothing() -> None:
+    once = Redactor().snapshot(private_snapshot())
+    assert Redactor().snapshot(once) == once
+
+
+def _judged(snapshots: Iterable[Snapshot]) -> list[tuple[Any, ...]]:
+    """What a diagnosis says, without the names that it may mention."""
+    said: list[tuple[Any, ...]] = []
+    diagnoser: Diagnoser | None = None
+    for snapshot in snapshots:
+        diagnoser = diagnoser or Diagnoser(snapshot.interval_s)
+        said += map(_essence, diagnoser.observe(snapshot))
+    return said
+
+
+def _essence(d: GpuDiagnosis) -> tuple[Any, ...]:
+    badges = [(badge.id, badge.level) for badge in d.badges]
+    return d.verdict, d.level, d.state, d.busy_not_working, d.confidence, d.attribution, badges, d.seconds
+
+
+@pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
+def test_a_recorded_scenario_gets_the_same_verdicts_redacted(path: Path) -> None:
+    frames = list(islice(read_snapshots(str(path)), 120))
+    assert _judged(map(Redactor().snapshot, frames)) == _judged(frames)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_simulated_scenario_gets_the_same_verdicts_redacted(name: str) -> None:
+    past = list(SimulatedSource(name, clock=lambda: 1_780_000_000.0).past(70.0))
+    plain = _judged(past)
+    assert _judged(map(Redactor().snapshot, past)) == plain
+    assert len({verdict for verdict, *_ in plain}) > 1
+
+
+def test_jobs_that_only_their_command_line_tells_apart_stay_apart() -> None:
+    def ranks(redactor: Redactor | None) -> list[tuple[Any, ...]]:
+        commands = ("python a.py", "python b.py", "python c.py", "python d.py")
+        frames = []
+        for t in range(100):
+            gpus = [gpu(i, util=97.0, sm=sm) for i, sm in enumerate((91.0, 55.0, 53.0, 54.0))]
+            rows = [train(i, static=ProcessStatic("ml", c, "python"), nccl=True) for i, c in enumerate(commands)]
+            frames.append(snap(t, gpus, rows))
+        return _judged(frames if redactor is None else map(redactor.snapshot, frames))
+
+    assert ranks(Redactor()) == ranks(None)
+    assert not any("straggler" in dict(badges) for *_, badges, _ in ranks(Redactor()))
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> str:
+    path = str(tmp_path / "r.jsonl.gz")
+    writer = RecordingWriter(path)
+    for t in range(40):
+        writer.write(private_snapshot(float(t)))
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("report", "FILE"), ("report", "FILE", "--json"), ("report", "FILE", "--markdown"), ("compare", "FILE", "FILE"),
+        ("compare", "FILE", "FILE", "--json"), ("dump", "FILE", "--csv"), ("dump", "FILE", "--json"),
+        ("diagnose", "FILE"), ("diagnose", "FILE", "--json"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_commands_on_a_recording_print_no_name(
+    recording: str, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [word.replace("FILE", recording) for word in arguments]
+    main(words)
+    plain = capsys.readouterr().out
+    main([*words, "--redact"])
+    shown = capsys.readouterr().out
+    assert_private(shown)
+    assert len(shown.splitlines()) == len(plain.splitlines())
+    assert "compare" in arguments or any(word in plain for word in PRIVATE)
+
+
+@pytest.mark.parametrize("suffix", ["svg", "txt", "ans"])
+def test_a_picture_shows_no_name(recording: str, suffix: str, tmp_path: Path) -> None:
+    for name, more in (("plain", []), ("redacted", ["--redact"])):
+        assert main(["screenshot", recording, "-o", str(tmp_path / f"{name}.{suffix}"), *more]) == 0
+    assert "alice" in (tmp_path / f"plain.{suffix}").read_text()
+    assert_private((tmp_path / f"redacted.{suffix}").read_text())
+
+
+def test_a_recording_of_a_redacted_source_holds_no_name(tmp_path: Path) -> None:
+    class Once:
+        interval_s = 1.0
+        late = (Event(1.0, "mark", "alice is done"),)
+
+        def start(self, notify: Any) -> None: ...
+
+        def poll(self) -> Snapshot:
+            return private_snapshot()
+
+        def close(self) -> None: ...
+
+    source = Redacted(Once(), Redactor())
+    snapshot = source.poll()
+    assert snapshot is not None
+    writer = RecordingWriter(str(tmp_path / "r.jsonl"))
+    writer.write(snapshot)
+    writer.close()
+    assert_private((tmp_path / "r.jsonl").read_text())
+    assert source.late[0].text == "user1 is done"
+
+
+def test_what_processes_are_asked_names_nobody() -> None:
+    me = Identity(1, 2)
+
+    class Access:
+        def send(self, identity: Identity, number: int) -> SignalOutcome:
+            return SignalOutcome(identity, False, "it belongs to alice")
+
+        def environment(self, identity: Identity) -> Environment:
+            return Environment(identity, (("HOME", "/home/alice"),))
+
+        def look(self, identity: Identity, loader: Identity | None) -> DeepLook:
+            stack = Stack((("step", "/data/secret-project/train.py", 3),))
+            sight = ProcessSight(identity, (ThreadSight(1, "alice", "S"),), (stack,))
+            return DeepLook(sight, sight, ("python", "/data/x.py"), "/home/alice")
+
+        def watch_threads(self, identity: Identity) -> Any:
+            return "threads"
+
+    redactor = Redactor()
+    redactor.snapshot(private_snapshot())
+    access = RedactedAccess(Access(), redactor)
+    assert access.send(me, 9).reason == "it belongs to user1"
+    assert access.environment(me) == Environment(me, reason=NOT_SHOWN)
+    look = access.look(me, me)
+    assert_private(repr(look))
+    assert (look.argv, look.folder) == ((), None)
+    assert json.dumps(look.process.stacks[0].frames) == '[["step", "path2", 3]]'
+    assert access.watch_threads(me) == "threads"
