@@ -53,6 +53,12 @@ def test_every_command_is_listed_once_and_says_in_its_own_file_what_it_needs() -
     assert commands == {name.replace("-", "_") for name in (*COMMANDS, LIVE)}
 
 
+def test_what_is_to_be_installed_is_said_in_one_place() -> None:
+    texts = {path: path.read_text(encoding="utf-8") for path in (ROOT / "gputop").rglob("*.py")}
+    said = {path.name for path, text in texts.items() if "pip install" in text or "gputop-tui" in text}
+    assert said == {"extras.py"}
+
+
 def test_the_screen_leaves_openssl_out_and_whoever_needs_it_gets_it() -> None:
     code = (
         "import sys, threading\n"

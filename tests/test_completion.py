@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import re
 import subprocess
 import sys
@@ -14,13 +13,10 @@ import pytest
 from gputop.cli import main
 from gputop.commands.argument_parser import COMMON
 from gputop.commands.command_line import whole
+from gputop.commands.completion import SHELLS
 from gputop.config import theme_names
 from gputop.output.man_page import man_page
 from gputop.sources.simulation.scenarios import SCENARIOS
-
-needs_shtab = pytest.mark.skipif(
-    importlib.util.find_spec("shtab") is None, reason="needs the extra `completion` (shtab)"
-)
 
 
 def _commands() -> dict[str, argparse.ArgumentParser]:
@@ -28,8 +24,7 @@ def _commands() -> dict[str, argparse.ArgumentParser]:
     return dict(choices)
 
 
-@needs_shtab
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "tcsh"])
+@pytest.mark.parametrize("shell", SHELLS)
 def test_every_shell_gets_a_script_with_all_commands(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
@@ -37,7 +32,6 @@ def test_every_shell_gets_a_script_with_all_commands(shell: str, capsys: pytest.
     assert "colour-blind" in script or shell == "tcsh"
 
 
-@needs_shtab
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
@@ -47,6 +41,7 @@ def test_every_shell_gets_a_script_with_all_commands(shell: str, capsys: pytest.
         (["demo", "small"], {name for name in SCENARIOS if name.startswith("small")}),
         (["config", "--ch"], {"--check"}),
         (["completion", "z"], {"zsh"}),
+        (["help", "verd"], {"verdicts"}),
     ],
     ids=lambda value: " ".join(sorted(value)) if isinstance(value, set) else " ".join(value),
 )
@@ -64,14 +59,11 @@ def test_bash_completes(words: list[str], wanted: set[str], capsys: pytest.Captu
     assert set(done.stdout.split()) == wanted, done.stderr
 
 
-def test_without_the_extra_it_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_completion_needs_no_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "shtab", None)
-    assert main(["completion", "bash"]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "gputop-tui[completion]" in said.err
+    for shell in SHELLS:
+        assert main(["completion", shell]) == 0
+        assert "gputop" in capsys.readouterr().out
 
 
 def test_the_manual_names_every_command_and_every_option() -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from gputop.commands.served import browser
 from gputop.config import Settings
+from gputop.model.extras import install
 from gputop.paint.keys import KEYS
 from gputop.paint.view import View
 from gputop.tui.served_app import WITHHELD, ServedApp
@@ -72,7 +73,7 @@ def test_without_the_extra_it_says_what_to_install() -> None:
     )
     assert done.returncode == 2
     assert done.stdout == ""
-    assert "gputop-tui[web]" in done.stderr
+    assert install("web") in done.stderr
     assert done.stderr.count("\n") == 1
 
 

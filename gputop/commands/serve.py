@@ -15,6 +15,7 @@ from msgspec.structs import asdict
 import gputop
 from gputop.commands.needs import Needs
 from gputop.config import Settings
+from gputop.model.extras import install
 from gputop.model.source import UsageError
 from gputop.output.messages import say
 
@@ -53,7 +54,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     try:
         from gputop.web.server import Screen, Server
     except ImportError:
-        raise UsageError("serve needs textual-serve: pip install 'gputop-tui[web]'") from None
+        raise UsageError(f"serve needs textual-serve: {install('web')}") from None
     if not 0 <= args.port <= 65535:
         raise UsageError(f"--port must be from 0 to 65535, not {args.port}")
     if args.source is not None and args.source != "demo" and not Path(args.source).exists():

@@ -9,6 +9,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from gputop.model.extras import install
+
 FAMILIES = (
     ("DejaVu Sans Mono", "DejaVuSansMono.ttf", "DejaVuSansMono-Bold.ttf"),
     ("Liberation Mono", "LiberationMono-Regular.ttf", "LiberationMono-Bold.ttf"),
@@ -29,7 +31,7 @@ def png(svg: str, scale: float = 2.0) -> bytes:
     try:
         import resvg_py
     except ImportError:
-        raise PngError("a PNG needs resvg-py: pip install 'gputop-tui[png]', or name a .svg file") from None
+        raise PngError(f"a PNG needs resvg-py: {install('png')}, or name a .svg file") from None
     family, files = find_font(FOLDERS)
     data = resvg_py.svg_to_bytes(
         svg_string=svg.replace("'DejaVu Sans Mono',", f"'{family}','DejaVu Sans Mono',"),

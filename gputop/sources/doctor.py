@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from gputop.model.extras import DISTRIBUTION
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, Snapshot
@@ -30,7 +31,7 @@ SCHEMA = 1
 INITIAL_PID_NAMESPACE = 4026531836
 """Inode of the first PID namespace (PROC_PID_INIT_INO in linux/proc_ns.h)."""
 EACH_FIX = "look at the MIG instances, each has its own"
-DISTRIBUTIONS = ("gputop-tui", "textual", "nvidia-ml-py", "msgspec", "platformdirs")
+DISTRIBUTIONS = (DISTRIBUTION, "textual", "nvidia-ml-py", "msgspec", "platformdirs")
 
 
 def examine(

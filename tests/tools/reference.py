@@ -1,6 +1,7 @@
 """``python -m tests.tools.reference`` writes the pages of ``docs/`` that come from the program's own tables.
 
-It also writes the table of faults that the package ships, from the tests' fault matrix. A test finds old ones.
+It also writes what the package ships: the table of faults, from the tests' fault matrix, and the completion scripts. A
+test finds old ones.
 """
 
 from __future__ import annotations
@@ -8,10 +9,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from gputop.commands.completion import SCRIPTS
 from gputop.commands.topics import TOPICS, page_of
 from gputop.output.reference.faults import TABLE
 from gputop.output.reference.page import markdown
 from tests.faults import table
+from tests.tools.completions import scripts
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
@@ -24,8 +27,9 @@ def faults() -> str:
 
 
 def texts() -> dict[Path, str]:
-    """Every generated file and its text of today, the faults as they are shipped."""
-    return {DOCS / f"{topic}.md": markdown(page_of(topic), MADE_BY) for topic in TOPICS}
+    """Every generated file and its text of today; ``docs/faults.md`` is made of the table that is shipped."""
+    pages = {DOCS / f"{topic}.md": markdown(page_of(topic), MADE_BY) for topic in TOPICS}
+    return pages | {SCRIPTS / shell: script for shell, script in scripts().items()}
 
 
 if __name__ == "__main__":

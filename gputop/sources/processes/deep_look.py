@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gputop.model.extras import install
 from gputop.model.inspection import DeepLook, Identity, ProcessSight, Stack, ThreadSight
 from gputop.model.secrets import masked_text, masked_words
 from gputop.sources.processes.identity import GONE, identity_problem
@@ -28,7 +29,7 @@ LONGEST_DUMP_S = 5.0
 MOST_THREADS = 256
 MOST_FRAMES = 64
 CAP_SYS_PTRACE = 1 << 19
-INSTALL = "py-spy shows what the Python code does: pip install 'gputop-tui[deep]', or py-spy alone"
+INSTALL = f"py-spy shows what the Python code does: {install('deep')}, or py-spy alone"
 
 
 class DeepLooker:
