@@ -226,6 +226,19 @@ async def test_a_place_is_free_as_soon_as_its_browser_has_left_and_there_are_nev
     assert time.monotonic() - began < MOST_VIEWERS * viewer_module.LEAVE_S
 
 
+async def test_of_browsers_that_come_at_the_same_moment_eight_get_a_place(running: Running) -> None:
+    sockets = await asyncio.gather(*(running.opened() for _ in range(3 * MOST_VIEWERS)))
+    first = [await socket.receive(timeout=10) for socket in sockets]
+    assert sum(message.data == b"hello" for message in first) == MOST_VIEWERS
+    assert sum(message.data == 1013 for message in first) == 2 * MOST_VIEWERS
+    assert len(running.pids) == MOST_VIEWERS
+
+
+async def test_a_screen_that_cannot_be_started_is_told(running: Running) -> None:
+    running.server._screen = Screen(["/bin/sh"], {}, "/nowhere")
+    assert await _closing(await running.opened()) == (1011, "the screen cannot be started: No such file or directory")
+
+
 async def test_with_the_server_all_processes_end(running: Running) -> None:
     sockets = [await running.opened() for _ in range(3)]
     for socket in sockets:

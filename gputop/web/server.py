@@ -47,8 +47,8 @@ CLOSE_S = 1.0
 """How long a browser may take to confirm that a socket is closed."""
 HEARTBEAT_S = 15.0
 HEADER_BYTES = 8190
-BAD_MESSAGE, BAD_KEY, FULL = 4400, 4403, 1013
-"""Close codes: 1013 is \"try again later\"; 4000 and up are a program's own, here HTTP's with 4 before it."""
+BAD_MESSAGE, BAD_KEY, FULL, FAILED = 4400, 4403, 1013, 1011
+"""Close codes. 1013 is "try again later", 1011 an error of ours; 4000 and up are a program's own, here 4 and HTTP's."""
 LONGEST_REASON = 120
 """Bytes of a close frame's reason, with room for the code (RFC 6455, section 5.5)."""
 PAGE = Path(__file__).parent / "page"
@@ -80,6 +80,7 @@ class Server:
     def __init__(self, key: str, screen: Screen) -> None:
         self._key = key.encode()
         self._screen = screen
+        self._places = 0
         self._viewers: set[Viewer] = set()
         self._leaving: dict[Viewer, asyncio.Task[None]] = {}
         self._sockets: set[web.WebSocketResponse] = set()
@@ -192,12 +193,23 @@ class Server:
 
     async def _view(self, socket: web.WebSocketResponse, size: Size) -> tuple[int, str]:
         """Show the screen until one of the two sides ends it; code and reason of the end."""
-        if len(self._viewers) >= MOST_VIEWERS:
+        if self._places >= MOST_VIEWERS:
             return FULL, f"{MOST_VIEWERS} browsers are looking already; close one of them"
-        if len(self._viewers) + len(self._leaving) >= MOST_VIEWERS:
+        # Taken before anything is waited for: twenty browsers may come at the same moment.
+        self._places += 1
+        try:
             # There are never more processes than places: whoever takes his time to leave does so no longer.
-            next(iter(self._leaving)).kill()
-        viewer = await Viewer.start(self._screen.command, self._screen.settings, size, self._screen.folder)
+            for late in list(self._leaving)[: max(0, self._places + len(self._leaving) - MOST_VIEWERS)]:
+                late.kill()
+            screen = self._screen
+            viewer = await Viewer.start(screen.command, screen.settings, size, screen.folder)
+            return await self._look(socket, viewer)
+        except OSError as error:
+            return FAILED, f"the screen cannot be started: {error.strerror}"
+        finally:
+            self._places -= 1
+
+    async def _look(self, socket: web.WebSocketResponse, viewer: Viewer) -> tuple[int, str]:
         self._viewers.add(viewer)
         shown = asyncio.create_task(viewer.show(socket.send_bytes))
         heard = asyncio.create_task(_hear(socket, viewer))
@@ -209,7 +221,7 @@ class Server:
             if failure is None or self._is_ending:
                 return 1000, "The screen was closed."
             self._tell_once(f"a viewer's screen failed: {failure}")
-            return 1011, failure
+            return FAILED, failure
         finally:
             shown.cancel()
             heard.cancel()
