@@ -21,10 +21,9 @@ from gputop.model.extras import install
 from gputop.paint.keys import KEYS
 from gputop.paint.view import View
 from gputop.tui.served_app import WITHHELD, ServedApp
-from tests.support.browser import CHROMIUM, Browser
 from tests.support.fake_app import playback_on
 from tests.support.frames import demo_frame
-from tests.support.serving import Eavesdropper, Serving, environment, frame, gone, peak_mib
+from tests.support.serving import Serving, environment, frame, gone, peak_mib
 
 ROOT = Path(__file__).parent.parent
 HAS_WEB = importlib.util.find_spec("textual_serve") is not None
@@ -62,6 +61,13 @@ def test_the_theme_that_was_asked_for_counts_in_the_browser_too() -> None:
     assert browser(Settings(theme="light")).theme == "light"
     assert browser(Settings(no_color=True)).glyphs.name == "mono"
     assert browser(Settings(ascii=True)).glyphs.name == "ascii"
+
+
+def test_a_viewers_process_may_not_take_the_memory_of_the_machine() -> None:
+    code = "from gputop.commands.served import MOST_MEMORY, limit_memory; limit_memory(); bytearray(MOST_MEMORY)"
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "MemoryError"
 
 
 def test_without_the_extra_it_says_what_to_install() -> None:
@@ -265,48 +271,3 @@ async def _answer(serving: Serving, request: bytes) -> str:
 async def _ended_after_answer(reader: asyncio.StreamReader) -> None:
     with contextlib.suppress(ConnectionError):
         await reader.read()
-
-
-async def _drawn(page: Browser, path: Path) -> None:
-    """Until a picture of the page is more than an empty ground, which compresses to a few kilobytes."""
-    while not path.exists() or path.stat().st_size < 30_000:
-        await page.picture(path)
-
-
-@served
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-async def test_chromium_draws_it_asks_no_other_host_and_gives_nothing_away(tmp_path: Path) -> None:
-    async with Serving() as serving, Browser(tmp_path / "profile") as page:
-        await page.call("Page.navigate", url=serving.address)
-        await page.wait_for("document.body && document.body.classList.contains('-first-byte')")
-        await asyncio.wait_for(_drawn(page, tmp_path / "page.png"), 20)
-        assert page.console == []
-        assert any(address.startswith("ws:") for address in page.requests)
-        for address in page.requests:
-            assert address.split("/")[2] == serving.base.split("/")[2], address
-            assert serving.key not in address
-        assert await page.evaluate("location.href + document.cookie") == serving.base + "/"
-        # Loaded again it works, too: the key was kept for this tab.
-        await page.call("Page.reload")
-        await page.wait_for("document.body && document.body.classList.contains('-first-byte')")
-        await page.call("Input.insertText", text="q")
-        await page.wait_for("document.body.classList.contains('told')")
-        assert await page.evaluate("document.getElementById('words').textContent") == "The screen was closed."
-
-
-@served
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-async def test_all_that_a_server_on_another_port_is_sent_is_of_no_use(tmp_path: Path) -> None:
-    """The other one gets the tab in which the screen was to load its page, and keeps what it is sent."""
-    async with Serving() as serving, Eavesdropper(serving.base) as other, Browser(tmp_path / "profile") as page:
-        await page.call("Page.navigate", url=serving.address)
-        await page.wait_for("document.body && document.body.classList.contains('-first-byte')")
-        await page.evaluate(f"location.href = {other.base!r}")
-        await page.wait_for("document.title === 'done'")
-        heard = other.heard
-        assert {path.partition("?")[0] for path, _ in heard} >= {"/", "/image", "/fetched", "/ws"}
-        assert serving.key not in repr(heard)
-        for path, headers in heard:
-            for host in (headers["Host"], f"127.0.0.1:{serving.port}"):
-                replayed = {**headers, "Host": host}
-                assert await serving.replay(path, replayed) == 403, (path, replayed)

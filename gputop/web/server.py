@@ -274,7 +274,9 @@ async def _close(
     socket: web.WebSocketResponse, transport: asyncio.BaseTransport | None, code: int, reason: str
 ) -> None:
     """Close a socket, with or without the browser's help: one that reads nothing would hold it."""
-    cut = reason.encode()[:LONGEST_REASON].decode("utf-8", "ignore")
+    cut = reason
+    if len(reason.encode()) > LONGEST_REASON:
+        cut = reason.encode()[: LONGEST_REASON - 3].decode("utf-8", "ignore") + "…"
     with contextlib.suppress(asyncio.TimeoutError, ConnectionError, RuntimeError):
         await asyncio.wait_for(socket.close(code=code, message=cut.encode()), 2 * CLOSE_S)
     if isinstance(transport, asyncio.Transport):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.faults.row import Row
 
-SERVE, SERVER, GATE = (f"tests/test_{name}.py::" for name in ("serve", "web_server", "web_gate"))
+SERVE, BROWSER = "tests/test_serve.py::", "tests/test_serve_chromium.py::"
+SERVER, GATE = "tests/test_web_server.py::", "tests/test_web_gate.py::"
 
 
 def rows() -> list[Row]:
@@ -34,5 +35,5 @@ def rows() -> list[Row]:
         Row("a foreign name or site", "Host or Origin are not this server's", "403", "everything", None,
             GATE + "test_only_the_page_of_this_machine_opens_the_socket"),
         Row("a program on another port", "replays all that a browser sends it", "403", "everything", None,
-            SERVE + "test_all_that_a_server_on_another_port_is_sent_is_of_no_use"),
+            BROWSER + "test_all_that_a_server_on_another_port_is_sent_is_of_no_use"),
     ]  # fmt: skip
