@@ -103,8 +103,10 @@ class Monitor:
             self._seen.clear()
         self._last_t = snapshot.t
         history, t, interval_s = self._history, snapshot.t, snapshot.interval_s
+        is_repeat = self._diagnoser.is_repeat(snapshot)
         diagnoses = self._diagnoser.observe(snapshot)
-        for gpu in snapshot.gpus:
+        history.pass_time(t)
+        for gpu in () if is_repeat else snapshot.gpus:
             uuid = gpu.static.uuid
             values = {name: getattr(gpu, name) for name in GPU_SERIES}
             values.update(slowed(gpu))
@@ -118,7 +120,8 @@ class Monitor:
             self._seen[uuid] = None
         while len(self._seen) > max(MOST_GPUS, len(snapshot.gpus)):
             self._forget(next(iter(self._seen)))
-        self._processes.observe(t, snapshot.processes, interval_s)
+        if "proc" not in snapshot.repeats or self._processes.latest_t is None:
+            self._processes.observe(t, snapshot.processes, interval_s)
         for event in snapshot.events:
             key = next((g.static.uuid for g in snapshot.gpus if g.static.index == event.gpu), None)
             history.mark(event.t, key, event.text)

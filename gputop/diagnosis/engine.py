@@ -32,6 +32,7 @@ class Diagnoser:
         self._seen: dict[str, tuple[GpuSample, HostTick | None]] = {}
         self._read: list[tuple[GpuSample, GpuState, Signals | None]] = []
         self._last_t: float | None = None
+        self._ticks: dict[int, HostTick] | None = None
 
     def observe(self, snapshot: Snapshot) -> tuple[GpuDiagnosis, ...]:
         """Take one snapshot in and tell the diagnosis of each of its GPUs."""
@@ -43,11 +44,16 @@ class Diagnoser:
 
         Putting a diagnosis into words costs as much as reaching it: a whole day is taken in without, and told once.
         """
+        if self.is_repeat(snapshot):
+            return
         t = snapshot.t
         interval = snapshot.interval_s if snapshot.interval_s > 0.0 else self._interval_s
         dt = 0.0 if self._last_t is None else measured_span(t - self._last_t, interval)
         self._last_t = t
-        ticks = self._reader.read(snapshot.processes, interval)
+        host_is_new = "proc" not in snapshot.repeats or self._ticks is None
+        if host_is_new or self._ticks is None:
+            self._ticks = self._reader.read(snapshot.processes, interval)
+        ticks = self._ticks
         read: list[tuple[GpuSample, GpuState, Signals | None]] = []
         self._seen.clear()
         for gpu in snapshot.gpus:
@@ -58,7 +64,9 @@ class Diagnoser:
             self._seen[gpu.static.uuid] = (gpu, tick)
             signals = None
             if gpu.lost_reason is None:
-                signals = state.track.observe(t, interval, gpu, tick, self._reader, snapshot.host, snapshot.events)
+                signals = state.track.observe(
+                    t, interval, gpu, tick, self._reader, snapshot.host, snapshot.events, host_is_new=host_is_new
+                )
             else:
                 state.track.skip(gpu, snapshot.events)
             read.append((gpu, state, signals))
@@ -72,6 +80,12 @@ class Diagnoser:
             if state.has_changed():
                 self._findings.note(t, self._diagnosis(gpu, state, signals))
         self._ledger.close_tick(t, dt)
+
+    def is_repeat(self, snapshot: Snapshot) -> bool:
+        """Whether a snapshot's GPUs were read before and taken in then: it adds no sample, no vote and no time."""
+        if "nvml" not in snapshot.repeats:
+            return False
+        return [gpu.static.uuid for gpu in snapshot.gpus] == [gpu.static.uuid for gpu, _, _ in self._read]
 
     def diagnoses(self) -> tuple[GpuDiagnosis, ...]:
         """The diagnoses as they stand after the last snapshot, one for each of its GPUs, in their order."""

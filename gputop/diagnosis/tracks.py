@@ -78,9 +78,12 @@ class GpuTrack:
 
     def observe(
         self, t: float, interval_s: float, gpu: GpuSample, tick: HostTick | None, reader: HostReader, host: HostSample,
-        events: tuple[Event, ...],
+        events: tuple[Event, ...], *, host_is_new: bool = True,
     ) -> Signals | None:  # fmt: skip
-        """The signals at this moment, or None while util itself is not measured."""
+        """The signals at this moment, or None while util itself is not measured.
+
+        A host's side that is not new still says whose GPU it is, but is no sample of what it does.
+        """
         since_last = interval_s if self._last_t is None else t - self._last_t
         self._last_t = t
         if since_last > WINDOW_S:
@@ -88,22 +91,23 @@ class GpuTrack:
         self._watch_job(t, tick)
         self.health.observe(gpu, events)
         total, used = gpu.mem_total_bytes, gpu.mem_used_bytes
-        if tick is not None:
-            self._trend.observe(t, tick.owners, None if total is None or used is None else total - used)
+        measured = tick if host_is_new else None
+        if measured is not None:
+            self._trend.observe(t, measured.owners, None if total is None or used is None else total - used)
         util = self._util = gpu.util_pct
         dt = since_last if since_last <= GAP_INTERVALS * interval_s else interval_s
-        write = None if tick is None else tick.write_bytes
+        write = None if measured is None else measured.write_bytes
         if util is not None and self._runs.observe(t, dt, util, write) > RESTART_AFTER_ZERO_S:
             self._restart()
-        if tick is not None:
-            self._births.observe(t, tick.births)
+        if measured is not None:
+            self._births.observe(t, measured.births)
         sm_off = self._sm_off(gpu)
         capacity = pcie_capacity(gpu)
-        self.window.push(t, row_of(gpu, util, None if sm_off else gpu.sm_active_pct, tick, capacity))
+        self.window.push(t, row_of(gpu, util, None if sm_off else gpu.sm_active_pct, measured, capacity))
         if util is not None:
             self._falls = self._alternations.observe(t, util)
-        if util is not None and tick is not None and tick.scheduled:
-            self.correlation.add(util, tick.workers / tick.scheduled)
+        if util is not None and measured is not None and measured.scheduled:
+            self.correlation.add(util, measured.workers / measured.scheduled)
         u = self.window.mean(col.U)
         if u is None and (gpu.static.mig_parent is None or gpu.sm_active_pct is None):
             return None

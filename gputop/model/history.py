@@ -162,6 +162,10 @@ class History:
         track.push(t, values, interval_s or self._interval_s, broken)
         self.latest_t = t
 
+    def pass_time(self, t: float) -> None:
+        """Let time go on without a sample, as while a source repeats itself: the newest columns stay empty."""
+        self.latest_t = t
+
     def mark(self, t: float, key: str | None, text: str) -> None:
         """Remember a moment: a change of the SM source, a mark of the user, a lost GPU."""
         self.marks.append((t, key, text))

@@ -22,6 +22,10 @@ EVENT_KINDS: frozenset[str] = frozenset(get_args(EventKind))
 GAP_INTERVALS = 3.0
 """A sample stands for the time since the one before it, unless more than so many intervals lie between (a gap)."""
 
+Collector = Literal["nvml", "proc"]
+"""Who measures: the GPUs and what is on them, or the host and its processes."""
+COLLECTORS: tuple[Collector, ...] = get_args(Collector)
+
 NOTHING_MISSING: Mapping[str, str] = MappingProxyType({})
 NOTHING_LATE: Mapping[str, float] = MappingProxyType({})
 
@@ -200,6 +204,8 @@ class Snapshot(Struct, frozen=True):
 
     ``t`` is Unix time in seconds. ``interval_s`` is the distance that the source aims at. ``stale`` names each
     collector that is late, with the age of its data in seconds. ``notices`` are machine-wide remarks with their fix.
+    ``repeats`` names each collector whose values are those of the snapshot before, shown again because there are no
+    newer ones: what is repeated was not measured at ``t``, so it is no sample of anything.
     """
 
     t: float
@@ -212,3 +218,4 @@ class Snapshot(Struct, frozen=True):
     own: OwnCost | None = None
     stale: Mapping[str, float] = NOTHING_LATE
     notices: tuple[str, ...] = ()
+    repeats: tuple[Collector, ...] = ()

@@ -69,6 +69,7 @@ def snapshot_data(snapshot: Snapshot) -> dict[str, Any]:
         "gpus": [gpu_data(gpu) for gpu in snapshot.gpus],
         "processes": [process_data(process) for process in snapshot.processes],
         "notices": list(snapshot.notices),
+        "repeats": list(snapshot.repeats),
     }
 
 

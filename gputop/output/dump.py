@@ -76,14 +76,15 @@ def _cut(snapshots: Iterator[Snapshot], wanted: frozenset[int] | None) -> Iterat
 
 
 def _reader(column: str) -> Callable[[Snapshot, GpuSample], object]:
+    """What gives a column's cell. What a frame merely repeats was not measured then: its cells are empty."""
     if column == "t":
         return lambda snapshot, gpu: round(snapshot.t, 3)
     if column.startswith(_HOST):
         key = column.removeprefix(_HOST)
-        return lambda snapshot, gpu: getattr(snapshot.host, key)
+        return lambda snapshot, gpu: None if "proc" in snapshot.repeats else getattr(snapshot.host, key)
     if column in GPU_STATIC:
         return lambda snapshot, gpu: getattr(gpu.static, column)
-    return lambda snapshot, gpu: getattr(gpu, column)
+    return lambda snapshot, gpu: None if "nvml" in snapshot.repeats else getattr(gpu, column)
 
 
 def _csv(frames: Iterator[tuple[Snapshot, list[GpuSample]]], out: TextIO, columns: Sequence[str]) -> int:

@@ -14,6 +14,7 @@ from gputop.model.command_facts import not_a_loader, server_in
 from gputop.model.secrets import masked_text
 from gputop.model.sm import SM_SOURCES
 from gputop.model.snapshot import (
+    COLLECTORS,
     EVENT_KINDS,
     GAP_INTERVALS,
     NOTHING_MISSING,
@@ -190,6 +191,7 @@ class Decoder:
             host = self._host(host_row, layouts[2], host_missing)
             late = parsed.get("stale")
             stale = {clean_text(k): float(number(v)) for k, v in late.items()} if late else {}
+            repeats = tuple(name for name in COLLECTORS if name in parsed.get("repeats", ()))
             notices = tuple(clean_text(text) for text in parsed.get("notices", ()))
         except (TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
             raise Damage("a frame of wrong types") from error
@@ -210,6 +212,7 @@ class Decoder:
             events=events if gap is None else (gap, *events),
             stale=stale,
             notices=notices,
+            repeats=repeats,
         )
         return snapshot if self._redactor is None else self._redactor.snapshot(snapshot)
 

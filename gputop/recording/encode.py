@@ -148,6 +148,8 @@ class Encoder:
             parts.append(f'"na_procs":{_json(_shared_reasons(processes))}')
         if snapshot.stale:
             parts.append(f'"stale":{_json({name: round(age, 3) for name, age in snapshot.stale.items()})}')
+        if snapshot.repeats:
+            parts.append(f'"repeats":{_json(snapshot.repeats)}')
         if snapshot.notices:
             parts.append(f'"notices":{_json(snapshot.notices)}')
         return (",".join(parts) + "}\n").encode("ascii")

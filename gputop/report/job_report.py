@@ -95,7 +95,8 @@ class ReportBuilder:
         self._spells: dict[tuple[int, str, str], _Spell] = {}
         self._marks: list[Event] = []
         self._gaps = 0
-        self._frames = 0
+        self._recorded = self._frames = 0
+        """Frames, and those among them that are no repeats."""
         self._begin = self._end = 0.0
         self._segment_begin = self._before_s = 0.0
         """Where the clock was set back last, and the time that had passed by then."""
@@ -103,9 +104,13 @@ class ReportBuilder:
 
     def add(self, frame: Frame) -> None:
         snapshot = frame.snapshot
-        seconds = self._span(snapshot)
         for event in snapshot.events:
             self.add_event(event)
+        self._recorded += 1
+        if "nvml" in snapshot.repeats and self._frames and all(g.static.uuid in self._gpus for g in snapshot.gpus):
+            # Nothing was measured: neither a sample nor its time.
+            return
+        seconds = self._span(snapshot)
         for gpu, diagnosis in zip(snapshot.gpus, frame.diagnoses, strict=False):
             known = self._gpus.get(gpu.static.uuid)
             if known is None:
@@ -188,7 +193,7 @@ class ReportBuilder:
             host=self._host,
             begin=self._begin,
             end=self._end,
-            frames=self._frames,
+            frames=self._recorded,
             gpus=tuple(gpu.report() for gpu in sorted(self._gpus.values(), key=lambda gpu: gpu.static.index)),
             findings=tuple(findings),
             top_remedy=_top_remedy(findings),

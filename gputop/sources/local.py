@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from gputop.model.snapshot import NOTHING_LATE, HostSample, Machine, Snapshot
-from gputop.sources.machine_reader import MachineReader
+from gputop.model.snapshot import NOTHING_LATE, Collector, HostSample, Machine, Snapshot
+from gputop.sources.machine_reader import HostReading, MachineReader
 from gputop.sources.nvml.reading import Reading
 from gputop.sources.nvml.session import LOOK_S
 from gputop.sources.one_reading import SLOW_S, WAIT_S, OneReading, incomplete, waiting_for
@@ -75,6 +75,7 @@ class LocalSource:
         """Snapshots handed out; readings of the GPUs put into one; readings in those handed out."""
         self._last_t = float("-inf")
         self._last_reading: Reading | None = None
+        self._last_around: HostReading | None = None
         self._opened = False
 
     def open(self) -> None:
@@ -167,7 +168,10 @@ class LocalSource:
         reading, around = self._schedule.reading, self._schedule.host
         new = reading is not None and reading is not self._last_reading
         t = reading.t if reading is not None and new and reading.t > self._last_t else self._clock()
-        self._last_t, self._last_reading = t, reading
+        repeats: list[Collector] = ["nvml"] if reading is not None and not new else []
+        if around is not None and around is self._last_around:
+            repeats.append("proc")
+        self._last_t, self._last_reading, self._last_around = t, reading, around
         self._joined += new
         reading = self._schedule.newest if reading is None else reading
         notices = [*self._schedule.troubles(), *reading.notices]
@@ -184,6 +188,7 @@ class LocalSource:
             self._own.read(),
             self._schedule.stale() or NOTHING_LATE,
             tuple(notices),
+            tuple(repeats),
         )
 
 
