@@ -1,31 +1,111 @@
-"""The arrows point down: the contracts hold, and the commands without a screen never load one."""
+"""The rooms of the package: what lies where, and that the commands without a screen never load one."""
 
 from __future__ import annotations
 
+import ast
+import inspect
+import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from textual.app import App
+from textual.command import CommandPalette
+from textual.screen import ModalScreen
+from textual.widgets import Input, Label
 
 from gputop.commands.needs import Needs
 from gputop.commands.registry import COMMANDS, LIVE, module_of
+from tests.nvml.stand_in import Scenario
 
 ROOT = Path(__file__).parent.parent
-HEADLESS = ["model", "sources.local", "sources.simulation.simulated", "sources.recorded", "diagnosis.engine", "monitor"]
-HEADLESS += ["recording.reader", "recording.writer", "paint.main_screen", "paint.help", "output.svg", "output.table"]
-HEADLESS += ["output.data", "commands.once", "commands.screenshot", "commands.doctor", "commands.diagnose", "config"]
+PACKAGE = ROOT / "gputop"
+ROOT_FILES = {"__init__.py", "__main__.py", "cli.py", "config.py", "monitor.py", "py.typed"}
+"""What may lie beside the rooms: everything else has one."""
+DRIVERS = ("terminal/driver.py", "served_driver.py")
+"""A driver is itself one of Textual's inner parts, and cannot be written without others of them."""
 
 
-@pytest.mark.parametrize("module", HEADLESS)
-def test_textual_is_not_imported_outside_the_screen(module: str) -> None:
-    code = (
-        f"import sys, gputop.{module}\n"
-        "loaded = sorted({name.partition('.')[0] for name in sys.modules} & {'textual', 'rich'})\n"
-        "assert not loaded, loaded"
+def test_the_root_of_the_package_holds_the_way_in_and_nothing_else() -> None:
+    files = {path.name for path in PACKAGE.iterdir() if path.is_file()}
+    assert files - ROOT_FILES == set()
+
+
+def _run(code: str, **environment: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_nothing_outside_the_screen_imports_textual() -> None:
+    _run(
+        "import pkgutil, sys\n"
+        "from importlib import import_module\n"
+        "import gputop\n"
+        "for module in pkgutil.walk_packages(gputop.__path__, 'gputop.'):\n"
+        "    if module.name.startswith('gputop.tui') or module.name.endswith('__main__'):\n"
+        "        continue\n"
+        "    import_module(module.name)\n"
+        "    loaded = {name.partition('.')[0] for name in sys.modules} & {'textual', 'rich'}\n"
+        "    assert not loaded, (module.name, loaded)"
+    )
+
+
+@pytest.mark.nvml
+@pytest.mark.parametrize("command", [["once"], ["record", "--for", "1s"], ["run", "--", "true"]], ids=lambda c: c[0])
+def test_a_command_without_a_screen_never_loads_one_while_it_runs(
+    command: list[str], nvml_scenario: Callable[..., Scenario], tmp_path: Path
+) -> None:
+    scenario = nvml_scenario()
+    scenario.write()
+    arguments = [*command, "-o", str(tmp_path / "r.jsonl.gz")] if command[0] == "record" else command
+    _run(
+        "import sys\n"
+        "from gputop.cli import main\n"
+        f"assert main({arguments!r}) == 0\n"
+        "loaded = {name.partition('.')[0] for name in sys.modules} & {'textual', 'rich', 'asyncio'}\n"
+        "assert not loaded, loaded",
+        **scenario.environment(),
+    )
+
+
+def test_textual_s_private_parts_are_touched_on_one_page_and_in_its_drivers() -> None:
+    private = set().union(*map(_private, (App, ModalScreen, CommandPalette, Input, Label)))
+    touched = {}
+    for path in sorted((PACKAGE / "tui").rglob("*.py")):
+        place = str(path.relative_to(PACKAGE / "tui"))
+        if place not in ("textual_internals.py", *DRIVERS):
+            touched[place] = set(_private_names(path)) & private
+    assert {place: names for place, names in touched.items() if names} == {}
+
+
+def _private(part: type) -> set[str]:
+    """The private attributes of a class of Textual's, with those that its methods set."""
+    names: set[str] = set()
+    for base in part.__mro__:
+        if base.__module__.startswith("textual"):
+            names |= {*vars(base), *re.findall(r"self\.(_[a-z]\w*)", inspect.getsource(base))}
+    return {name for name in names if re.match(r"_[a-z]", name)}
+
+
+def _private_names(path: Path) -> Iterator[str]:
+    """Private names that a file reads, sets or defines on an object; modules of Textual's under their own name."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            assert "textual" not in (node.module or "") or "._" not in (node.module or ""), (path, node.module)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+        elif isinstance(node, ast.Attribute) and not (isinstance(node.value, ast.Name) and node.value.id == "os"):
+            yield node.attr
 
 
 def test_the_command_line_imports_the_standard_library_only() -> None:
@@ -37,8 +117,7 @@ def test_the_command_line_imports_the_standard_library_only() -> None:
         "foreign = {'msgspec', 'pynvml', 'platformdirs', 'textual', 'rich'} & set(sys.modules)\n"
         "assert not ours and not foreign, (ours, foreign)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    _run(code)
 
 
 def test_every_command_is_listed_once_and_says_in_its_own_file_what_it_needs() -> None:
@@ -69,5 +148,4 @@ def test_the_screen_leaves_openssl_out_and_whoever_needs_it_gets_it() -> None:
         "from http.client import HTTPSConnection\n"
         "assert 'ssl' in sys.modules"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    _run(code)
