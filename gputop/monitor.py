@@ -12,28 +12,14 @@ from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.model.derived import slowed
 from gputop.model.history import History
+from gputop.model.metrics import ACTIVITY_KEYS, HISTORY_KEYS
 from gputop.model.process_history import ProcessHistory
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, Snapshot
 
-GPU_SERIES = (
-    "util_pct",
-    "sm_active_pct",
-    "sm_occupancy_pct",
-    "tensor_active_pct",
-    "dram_active_pct",
-    "mem_used_bytes",
-    "power_w",
-    "temp_c",
-    "sm_clock_mhz",
-    "pcie_rx_bytes_per_s",
-    "pcie_tx_bytes_per_s",
-    "nvlink_rx_bytes_per_s",
-    "nvlink_tx_bytes_per_s",
-)
 MOST_GPUS = 64
 """GPUs that are remembered; of more, those go that were not seen for the longest, never one that is there."""
-SM_SERIES = frozenset(("sm_active_pct", "sm_occupancy_pct", "tensor_active_pct", "dram_active_pct"))
+SM_SERIES = frozenset(HISTORY_KEYS).intersection(ACTIVITY_KEYS)
 """The series that come from the source of SM activity: two sources never mix in one of them."""
 
 
@@ -108,7 +94,7 @@ class Monitor:
         history.pass_time(t)
         for gpu in () if is_repeat else snapshot.gpus:
             uuid = gpu.static.uuid
-            values = {name: getattr(gpu, name) for name in GPU_SERIES}
+            values = {name: getattr(gpu, name) for name in HISTORY_KEYS}
             values.update(slowed(gpu))
             values.update(self._diagnoser.lanes(uuid))
             switch = self._sources.switch(gpu)

@@ -11,15 +11,6 @@ from gputop.paint.glyphs import Glyphs, ascii_only
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
 from gputop.paint.line import Line, Row
 
-GLOSSARY = (
-    "util_pct",
-    "sm_active_pct",
-    "sm_occupancy_pct",
-    "tensor_active_pct",
-    "dram_active_pct",
-    "mem_util_pct",
-    "throttle_reasons",
-)
 THREE_NUMBERS = (
     ("UTIL - SM is idle silicon; SM - WORK is stalled silicon.", "value"),
     (
@@ -49,8 +40,7 @@ def help_rows(glyphs: Glyphs, width: int, keys: Sequence[Key] = (*KEYS, *REPLAY_
                 rows += _entry(key.shown, key.does, width)
         rows.append(Line().row(width))
     rows += _section("glossary", width, glyphs)
-    for name in GLOSSARY:
-        metric = GPU_METRICS[name]
+    for metric in (metric for metric in GPU_METRICS.values() if metric.glossary):
         source = "" if metric.origin is None else f" [{metric.origin}]"
         rows += _entry(metric.label, metric.definition + source, width)
     rows.append(Line().row(width))

@@ -14,20 +14,6 @@ from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row
 from gputop.paint.text import fit, gib, shorten, whole
 
-ACTIVITY = frozenset(
-    key
-    for key, metric in GPU_METRICS.items()
-    if metric.origin and metric.origin.startswith("GPM") and "," not in metric.origin
-)
-"""Values that come with SM activity, from the same source."""
-SELDOM = frozenset(
-    (
-        "power_limit_w", "sm_clock_max_mhz", "temp_slowdown_c", "pstate", "fan_pct", "encoder_pct", "decoder_pct",
-        "pcie_gen", "pcie_width", "pcie_gen_max", "pcie_width_max", "ecc_uncorrected", "ecc_corrected",
-        "remap_pending", "remap_failed",
-    )
-)  # fmt: skip
-"""Values that the driver is asked for every five seconds only, because they are slow to answer and slow to change."""
 PROVENANCE_ROWS = 1 + len(GPU_METRICS)
 VALUE_WIDTH = 14
 LABEL_WIDTH = 14
@@ -68,10 +54,10 @@ def provenance_rows(snapshot: Snapshot, gpu: GpuSample, width: int, glyphs: Glyp
         line.add(fit(shown_value(metric, value, glyphs).rjust(VALUE_WIDTH), VALUE_WIDTH, glyphs.more), _style(value))
         line.add("   ")
         if value is None:
-            line.add(" " * 9).add(shorten(_missing(key, gpu), width - line.width - 1, glyphs.more), "dim")
+            line.add(" " * 9).add(shorten(_missing(metric, gpu), width - line.width - 1, glyphs.more), "dim")
         else:
-            line.add(f"{_age(key, gpu, late):<9}", "dim")
-            line.add(shorten(_source(key, metric, gpu), width - line.width - 1, glyphs.more), "dim")
+            line.add(f"{_age(metric, gpu, late):<9}", "dim")
+            line.add(shorten(_source(metric, gpu), width - line.width - 1, glyphs.more), "dim")
         if width >= DEFINED_FROM and line.width < DEFINITION_AT - 1:
             line.to(DEFINITION_AT).add(shorten(metric.definition, width - line.width - 1, glyphs.more), "dim")
         rows.append(line.row(width))
@@ -82,17 +68,22 @@ def _style(value: float | None) -> str:
     return "dim" if value is None else "value"
 
 
-def _age(key: str, gpu: GpuSample, late_s: float) -> str:
-    if key in ACTIVITY and gpu.sm_source in MEASURED:
+def comes_with_activity(metric: Metric) -> bool:
+    """Whether a value comes with SM activity, from the same source."""
+    return metric.origin is not None and metric.origin.startswith("GPM") and "," not in metric.origin
+
+
+def _age(metric: Metric, gpu: GpuSample, late_s: float) -> str:
+    if comes_with_activity(metric) and gpu.sm_source in MEASURED:
         return "" if gpu.sm_age_s is None else f"{gpu.sm_age_s + late_s:.1f} s"
-    if key in SELDOM:
+    if metric.seldom:
         return f"0-{late_s + 5:.0f} s"
     return f"{late_s:.0f} s" if late_s else "fresh"
 
 
-def _source(key: str, metric: Metric, gpu: GpuSample) -> str:
+def _source(metric: Metric, gpu: GpuSample) -> str:
     origin = metric.origin or ""
-    if key not in ACTIVITY:
+    if not comes_with_activity(metric):
         return origin
     if SM_SOURCES[gpu.sm_source].dcgm:
         origin = f"{gpu.sm_source}: {metric.dcgm or ''}"
@@ -100,11 +91,12 @@ def _source(key: str, metric: Metric, gpu: GpuSample) -> str:
     return origin + window
 
 
-def _missing(key: str, gpu: GpuSample) -> str:
+def _missing(metric: Metric, gpu: GpuSample) -> str:
+    key = metric.key
     reason = gpu.unavailable.get(key)
     if key == "xid" and reason is None and gpu.lost_reason is None:
         return "none seen while watching"
-    if reason is None and key in ACTIVITY:
+    if reason is None and comes_with_activity(metric):
         reason = gpu.sm_reason
     reason = terminal_safe(reason or gpu.lost_reason or "this GPU or driver does not report it")
     if key == "sm_active_pct" and gpu.sm_high_pct is not None:

@@ -17,17 +17,6 @@ from gputop.model.sm import SmSource
 
 BAD_TICKS = 3
 PROBE_AGAIN_S = 60.0
-ACTIVITY_KEYS = (
-    "sm_active_pct",
-    "sm_occupancy_pct",
-    "tensor_active_pct",
-    "dram_active_pct",
-    "fp64_active_pct",
-    "fp32_active_pct",
-    "fp16_active_pct",
-    "graphics_active_pct",
-)
-"""The catalogue keys that only a rung can fill."""
 
 
 class Activity(Struct, frozen=True):

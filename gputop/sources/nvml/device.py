@@ -10,12 +10,12 @@ from typing import Any
 
 import pynvml
 
-from gputop.model.metrics import GPU_METRICS
+from gputop.model.metrics import ACTIVITY_KEYS, GPU_METRICS
 from gputop.model.snapshot import GpuSample, GpuStatic
 from gputop.model.text import clean_text
 from gputop.sources.activity.bound import bound
 from gputop.sources.activity.gpm import Gpm
-from gputop.sources.activity.ladder import ACTIVITY_KEYS, Activity, Ladder, Rung, Standing
+from gputop.sources.activity.ladder import Activity, Ladder, Rung, Standing
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.nvml.errors import reason
 from gputop.sources.nvml.facts import facts, gpu_instance, is_vgpu, mig_facts, mig_slots, more_facts

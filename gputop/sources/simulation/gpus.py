@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import floor
 from types import MappingProxyType
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from gputop.model.metrics import GPU_METRICS
+from gputop.model.metrics import ACTIVITY_KEYS, GPU_METRICS
 from gputop.model.snapshot import GpuSample, GpuStatic
 from gputop.model.throttle import IDLE
 from gputop.sources.simulation.life import Chip, GpuLife, Load
@@ -30,21 +31,12 @@ XID_CONTAINED_ECC = 94
 
 _UTIL, _SM, _PIPES, _POWER, _TRAFFIC, _CYCLE, _TEMP, _THROTTLE = range(8)
 _SERIES_PER_GPU = 16
-_COUNTERS = (
-    "sm_active_pct",
-    "sm_occupancy_pct",
-    "tensor_active_pct",
-    "dram_active_pct",
-    "fp64_active_pct",
-    "fp32_active_pct",
-    "fp16_active_pct",
-    "graphics_active_pct",
-)
 MIG_PROFILE, MIG_SM_COUNT = "3g.40gb", 60
 """Half of an H100, as far as MIG can halve it."""
 _OF_INSTANCE = frozenset(("mem_used_bytes", "mem_total_bytes"))
 _SPLIT = "the GPU is split by MIG: each instance has its own"
 _WHOLE = "the driver gives it for the whole GPU only"
+_NOT_SIMULATED = "the demo does not simulate it"
 _NO_MARGIN = "this GPU reports a margin to its limit instead"
 
 
@@ -62,6 +54,11 @@ class _Counters(Struct, frozen=True):
     graphics: float | None = None
     low: float | None = None
     high: float | None = None
+
+    def values(self) -> dict[str, Any]:
+        """The counters by catalogue key."""
+        measured = self.sm, self.occ, self.tensor, self.dram, self.fp64, self.fp32, self.fp16, self.graphics
+        return dict(zip(ACTIVITY_KEYS, measured, strict=True))
 
 
 class GpuPlan(Struct, frozen=True):
@@ -98,13 +95,13 @@ def plan_gpu(life: GpuLife, chip: Chip, index: int, seed: int, parent_uuid: str 
         missing |= dict.fromkeys(("nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s"), "this board has no NVLink")
     counter = life.counter
     if counter.source == "bound":
-        missing |= dict.fromkeys(_COUNTERS, counter.reason or "")
+        missing |= dict.fromkeys(ACTIVITY_KEYS, counter.reason or "")
     elif counter.source == "dcgm-exporter":
-        missing |= dict.fromkeys(_COUNTERS[3:], counter.reason or "")
+        missing |= dict.fromkeys(ACTIVITY_KEYS[3:], counter.reason or "")
     if life.mig_instances:
-        missing |= dict.fromkeys(("util_pct", "mem_util_pct", *_COUNTERS), _SPLIT)
+        missing |= dict.fromkeys(("util_pct", "mem_util_pct", *ACTIVITY_KEYS), _SPLIT)
     if parent_uuid is not None:
-        missing = dict.fromkeys(GPU_METRICS.keys() - set(_COUNTERS) - _OF_INSTANCE, _WHOLE)
+        missing = dict.fromkeys(GPU_METRICS.keys() - set(ACTIVITY_KEYS) - _OF_INSTANCE, _WHOLE)
     uuid = _uuid(seed, index, "MIG" if parent_uuid else "GPU")
     static = GpuStatic(
         index,
@@ -138,74 +135,94 @@ def sample_gpu(plan: GpuPlan, t: float, interval_s: float, started: float, share
     since = plan.lost_since(t, started)
     if since is not None:
         return GpuSample(plan.static, lost_reason=LOST_REASON, lost_since=since)
-    life, chip, seed, series = plan.life, plan.chip, plan.seed, plan.series
+    life, chip, counter = plan.life, plan.chip, plan.life.counter
     now = (
         life.busy
         if share == 1.0
         else Load(*(r + (b - r) * share for b, r in zip(astuple(life.busy), astuple(life.rest), strict=True)))
     )
-    wobble = drift(seed, series + _UTIL, t)
+    wobble = drift(plan.seed, plan.series + _UTIL, t)
     util = float(round(_around(now.util, wobble)))
-    traffic = 1.0 + 0.12 * drift(seed, series + _TRAFFIC, t)
-    throttled = life.throttle and chance(seed, series + _THROTTLE, floor(t)) < life.throttle_share
-    limit = chip.power_limit_w if life.power_limit_w is None else life.power_limit_w
-    power = min(limit, now.power_w * (1.0 + 0.012 * drift(seed, series + _POWER, t)))
-    temp = life.temp_c + 1.4 * ripple(seed, series + _TEMP, t, 23.0)
-    error = life.ecc_after_s is not None and t >= started + life.ecc_after_s
     counters = _read_counters(plan, now, util, t)
     used = min(chip.memory_gib * life.mig_share * FULL_SHARE, life.used_gib + grown_gib(life, t, started)) * GIB
     if plan.static.mig_parent is not None:
         return _instance(plan, counters, used, interval_s)
-    has_nvlink = chip.nvlink_gb_per_s is not None
-    split, counter = life.mig_instances > 0, life.counter
+    split = life.mig_instances > 0
+    values = {
+        "util_pct": None if split else util,
+        "mem_util_pct": None if split else float(round(min(util, 1.2 * now.dram))),
+        "mem_used_bytes": used,
+        "mem_total_bytes": chip.memory_gib * GIB,
+        "encoder_pct": 0.0,
+        "decoder_pct": 0.0,
+        **counters.values(),
+        **_board(plan, now, t, started, wobble),
+        **_links(plan, now, t),
+        **_errors(plan, t, started),
+    }
+    absent = GPU_METRICS.keys() - values.keys()
     return GpuSample(
-        static=plan.static,
-        util_pct=None if split else util,
-        mem_util_pct=None if split else float(round(min(util, 1.2 * now.dram))),
-        mem_used_bytes=used,
-        mem_total_bytes=chip.memory_gib * GIB,
-        power_w=round(power, 1),
-        power_limit_w=limit,
-        energy_j=float(round(plan.mean_power_w * (t - started + UP_BEFORE_S))),
-        temp_c=float(round(temp)),
-        mem_temp_c=float(round(temp + 6.0)),
-        sm_clock_mhz=_clock(chip, life, wobble),
-        sm_clock_max_mhz=chip.sm_clock_mhz,
-        mem_clock_mhz=chip.mem_clock_mhz,
-        fan_pct=float(round(max(0.0, 30.0 + 1.3 * (temp - 45.0)))) if chip.has_fan else None,
-        pstate=0,
-        pcie_rx_bytes_per_s=float(round(now.pcie_rx * traffic * GB)),
-        pcie_tx_bytes_per_s=float(round(now.pcie_tx * traffic * GB)),
-        pcie_gen=chip.pcie_gen,
-        pcie_gen_max=chip.pcie_gen,
-        pcie_width=16,
-        pcie_width_max=16,
-        nvlink_rx_bytes_per_s=float(round(now.nvlink_rx * traffic * GB)) if has_nvlink else None,
-        nvlink_tx_bytes_per_s=float(round(now.nvlink_tx * traffic * GB)) if has_nvlink else None,
-        encoder_pct=0.0,
-        decoder_pct=0.0,
-        throttle_reasons=life.throttle if throttled else IDLE if now.util < 0.5 else 0,
-        ecc_uncorrected=UNCORRECTED_BEFORE + error if life.ecc_after_s is not None else 0,
-        ecc_corrected=0,
-        remap_pending=error,
-        remap_failed=False,
-        xid=XID_CONTAINED_ECC if error else None,
-        sm_active_pct=counters.sm,
-        sm_occupancy_pct=counters.occ,
-        tensor_active_pct=counters.tensor,
-        dram_active_pct=counters.dram,
-        fp64_active_pct=counters.fp64,
-        fp32_active_pct=counters.fp32,
-        fp16_active_pct=counters.fp16,
-        graphics_active_pct=counters.graphics,
+        plan.static,
         sm_source="none" if split else counter.source,
         sm_window_s=None if split else counter.window_s or interval_s,
         sm_age_s=None if split else counters.age_s,
         sm_low_pct=counters.low,
         sm_high_pct=counters.high,
         sm_reason=_SPLIT if split else counter.reason if counter.source == "bound" else None,
-        unavailable=plan.unavailable,
+        unavailable={**plan.unavailable, **dict.fromkeys(absent, _NOT_SIMULATED)} if absent else plan.unavailable,
+        **values,
     )
+
+
+def _board(plan: GpuPlan, now: Load, t: float, started: float, wobble: float) -> dict[str, Any]:
+    """Power, heat and clocks."""
+    life, chip, seed, series = plan.life, plan.chip, plan.seed, plan.series
+    throttled = life.throttle and chance(seed, series + _THROTTLE, floor(t)) < life.throttle_share
+    limit = chip.power_limit_w if life.power_limit_w is None else life.power_limit_w
+    power = min(limit, now.power_w * (1.0 + 0.012 * drift(seed, series + _POWER, t)))
+    temp = life.temp_c + 1.4 * ripple(seed, series + _TEMP, t, 23.0)
+    return {
+        "power_w": round(power, 1),
+        "power_limit_w": limit,
+        "energy_j": float(round(plan.mean_power_w * (t - started + UP_BEFORE_S))),
+        "temp_c": float(round(temp)),
+        "mem_temp_c": float(round(temp + 6.0)),
+        "sm_clock_mhz": _clock(chip, life, wobble),
+        "sm_clock_max_mhz": chip.sm_clock_mhz,
+        "mem_clock_mhz": chip.mem_clock_mhz,
+        "fan_pct": float(round(max(0.0, 30.0 + 1.3 * (temp - 45.0)))) if chip.has_fan else None,
+        "pstate": 0,
+        "throttle_reasons": life.throttle if throttled else IDLE if now.util < 0.5 else 0,
+    }
+
+
+def _links(plan: GpuPlan, now: Load, t: float) -> dict[str, Any]:
+    """Traffic over PCIe and NVLink."""
+    chip, has_nvlink = plan.chip, plan.chip.nvlink_gb_per_s is not None
+    traffic = 1.0 + 0.12 * drift(plan.seed, plan.series + _TRAFFIC, t)
+    return {
+        "pcie_rx_bytes_per_s": float(round(now.pcie_rx * traffic * GB)),
+        "pcie_tx_bytes_per_s": float(round(now.pcie_tx * traffic * GB)),
+        "pcie_gen": chip.pcie_gen,
+        "pcie_gen_max": chip.pcie_gen,
+        "pcie_width": 16,
+        "pcie_width_max": 16,
+        "nvlink_rx_bytes_per_s": float(round(now.nvlink_rx * traffic * GB)) if has_nvlink else None,
+        "nvlink_tx_bytes_per_s": float(round(now.nvlink_tx * traffic * GB)) if has_nvlink else None,
+    }
+
+
+def _errors(plan: GpuPlan, t: float, started: float) -> dict[str, Any]:
+    """Memory errors, and the Xid that comes with a new one."""
+    life = plan.life
+    error = life.ecc_after_s is not None and t >= started + life.ecc_after_s
+    return {
+        "ecc_uncorrected": UNCORRECTED_BEFORE + error if life.ecc_after_s is not None else 0,
+        "ecc_corrected": 0,
+        "remap_pending": error,
+        "remap_failed": False,
+        "xid": XID_CONTAINED_ECC if error else None,
+    }
 
 
 def _instance(plan: GpuPlan, counters: _Counters, used: float, interval_s: float) -> GpuSample:
@@ -214,18 +231,11 @@ def _instance(plan: GpuPlan, counters: _Counters, used: float, interval_s: float
         plan.static,
         mem_used_bytes=used,
         mem_total_bytes=plan.chip.memory_gib * plan.life.mig_share * GIB,
-        sm_active_pct=counters.sm,
-        sm_occupancy_pct=counters.occ,
-        tensor_active_pct=counters.tensor,
-        dram_active_pct=counters.dram,
-        fp64_active_pct=counters.fp64,
-        fp32_active_pct=counters.fp32,
-        fp16_active_pct=counters.fp16,
-        graphics_active_pct=counters.graphics,
         sm_source="gpm",
         sm_window_s=interval_s,
         sm_age_s=counters.age_s,
         unavailable=plan.unavailable,
+        **counters.values(),
     )
 
 
