@@ -29,8 +29,18 @@ def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
     text = README.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 130
     assert max(map(len, (line for line in text.splitlines() if not line.startswith("|")))) <= 120
-    for link in re.findall(r"\]\(([^)#]+)\)", text):
-        assert (README.parent / link).exists(), link
+
+
+def test_every_link_between_the_pages_leads_somewhere() -> None:
+    for page in (README, *(ROOT / "docs").rglob("*.md")):
+        for link in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
+            assert link.startswith("https://") or (page.parent / link).exists(), (page, link)
+
+
+def test_the_pages_name_files_that_exist() -> None:
+    for page in (ROOT / "docs" / "contributing.md", *(ROOT / "docs" / "design").glob("*.md")):
+        for name in re.findall(r"`([a-z_]+/[a-z_/.]*)`", page.read_text(encoding="utf-8")):
+            assert (ROOT / "gputop" / name).exists() or (ROOT / name).exists(), (page, name)
 
 
 @pytest.mark.slow
