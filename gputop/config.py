@@ -17,6 +17,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import replace
 
+from gputop.paint.palettes import THEME_NAMES, theme_words
+
 LEAST_INTERVAL_S = 0.25
 """NVML serialises inside the driver and GPM pairs need 0.1 s: nothing is asked more often than this."""
 LARGEST_FILE = 1 << 20
@@ -48,13 +50,7 @@ class Settings(Struct, frozen=True):
         str, Meta(description="GPUs to watch: indices or UUIDs (or their beginnings), separated by commas. Empty: all.")
     ] = ""
     visible: Annotated[bool, Meta(description="Watch only the GPUs that CUDA_VISIBLE_DEVICES names.")] = False
-    theme: Annotated[
-        str,
-        Meta(
-            description="auto, dark, light, high-contrast, colour-blind, ansi (the terminal's own sixteen colours) or "
-            "mono."
-        ),
-    ] = "auto"
+    theme: Annotated[str, Meta(description=f"{theme_words(explained=True)}.")] = "auto"
     ascii: Annotated[bool, Meta(description="Draw with ASCII characters only.")] = False
     no_color: Annotated[
         bool, Meta(description="Draw without colours; the NO_COLOR environment variable does the same.")
@@ -139,13 +135,6 @@ def declared() -> Mapping[str, Setting]:
         kind, meta = get_args(hints[name])
         found[name] = Setting(name, kind, meta, getattr(defaults, name))
     return found
-
-
-def theme_names() -> tuple[str, ...]:
-    """What ``theme`` may be: auto, which looks at the terminal, or one of the themes."""
-    from gputop.paint.theme import THEMES
-
-    return ("auto", *THEMES)
 
 
 class Reload(Struct, frozen=True):
@@ -248,7 +237,7 @@ def _converted(setting: Setting, value: Any) -> Any:
     except ValidationError:
         raise ConfigError(_refusal(setting, value)) from None
     if setting.name == "theme":
-        _must_be_one_of(theme_names(), taken, "theme")
+        _must_be_one_of(THEME_NAMES, taken, "theme")
     elif setting.name == "columns":
         _must_be_columns(taken)
     return MappingProxyType(taken) if isinstance(taken, dict) else taken

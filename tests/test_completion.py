@@ -14,8 +14,8 @@ from gputop.cli import main
 from gputop.commands.argument_parser import COMMON
 from gputop.commands.command_line import whole
 from gputop.commands.completion import SHELLS
-from gputop.config import theme_names
 from gputop.output.man_page import man_page
+from gputop.paint.palettes import THEME_NAMES
 from gputop.sources.simulation.scenarios import SCENARIOS
 
 
@@ -37,7 +37,7 @@ def test_every_shell_gets_a_script_with_all_commands(shell: str, capsys: pytest.
     [
         (["di"], {"diagnose"}),
         (["--them"], {"--theme"}),
-        (["--theme", ""], set(theme_names())),
+        (["--theme", ""], set(THEME_NAMES)),
         (["demo", "small"], {name for name in SCENARIOS if name.startswith("small")}),
         (["config", "--ch"], {"--check"}),
         (["completion", "z"], {"zsh"}),

@@ -6,8 +6,9 @@ from itertools import combinations
 
 import pytest
 
-from gputop.config import declared, theme_names
+from gputop.config import declared
 from gputop.output.ansi import sgr
+from gputop.paint.palettes import THEME_NAMES
 from gputop.paint.terminal import choose
 from gputop.paint.theme import THEMES, Look, Theme
 from tests.support.colour import contrast, difference, linear, without_green_cones
@@ -97,8 +98,8 @@ def test_the_ansi_theme_keeps_text_in_the_terminals_own_foreground() -> None:
 
 def test_all_themes_know_the_same_styles_and_the_settings_name_them_all() -> None:
     described = declared()["theme"].description
-    assert theme_names() == ("auto", *THEMES)
-    assert [name for name in theme_names() if name not in described] == []
+    assert ("auto", *THEMES) == THEME_NAMES
+    assert [name for name in THEME_NAMES if name not in described] == []
     assert {frozenset(theme.looks) for theme in THEMES.values()} == {frozenset(THEMES["dark"].looks)}
 
 

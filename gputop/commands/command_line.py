@@ -38,6 +38,8 @@ class _ManPage(argparse.Action):
 
 def _common() -> Parser:
     """Options that every command takes, before or after its name. Absent ones leave no trace."""
+    from gputop.paint.palettes import theme_words
+
     parser = Parser(add_help=False, argument_default=argparse.SUPPRESS)
     group = parser.add_argument_group(COMMON)
     add = group.add_argument
@@ -45,7 +47,7 @@ def _common() -> Parser:
     add("-i", "-d", "--interval", metavar="SECONDS", help=seconds)
     add("--gpus", action=ListAction, metavar="LIST", help="indices or UUIDs of the GPUs to watch, separated by commas")
     add("--visible", action="store_true", help="watch the GPUs that CUDA_VISIBLE_DEVICES names")
-    add("--theme", metavar="NAME", help="auto, dark, light, high-contrast, colour-blind, ansi or mono")
+    add("--theme", metavar="NAME", help=theme_words())
     add("--ascii", action="store_true", help="draw with ASCII characters only")
     add("--no-color", action="store_true", help="draw without colours (NO_COLOR does the same)")
     add("--no-mouse", action="store_false", dest="mouse", help="leave the mouse to the terminal")

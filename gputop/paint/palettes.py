@@ -1,4 +1,6 @@
-"""The palettes: colours by what they stand for, one mapping a theme. No style name and no look is decided here.
+"""The themes by name, each with its palette: colours by what they stand for. No style and no look is decided here.
+
+A new theme is a palette and a row of ``PALETTES``.
 
 Every text colour keeps 4.5:1 against every ground it is drawn on (7:1 in ``high-contrast``; WCAG 2.2, 1.4.3 and
 1.4.6), and the five levels and the areas of the gap chart stay apart to an eye without green cones: tests compute both.
@@ -8,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+
+from msgspec import Struct
 
 Palette = Mapping[str, str]
 
@@ -48,3 +52,35 @@ ANSI: Palette = MappingProxyType({
     "gap_lane": "yellow", "unknown": "", "fill": "yellow", "track": "bright_black", "bar": "", "select": "",
 })  # fmt: skip
 NONE: Palette = MappingProxyType(dict.fromkeys(DARK, ""))
+
+
+class ThemeRow(Struct, frozen=True):
+    """A theme's palette, and for which ground it is made. ``about`` is what its name does not say.
+
+    ``terminal`` leaves the ground, and what the palette leaves empty, to the terminal; ``colourless`` does without
+    colours.
+    """
+
+    palette: Palette
+    dark: bool = True
+    terminal: bool = False
+    colourless: bool = False
+    about: str = ""
+
+
+PALETTES: Mapping[str, ThemeRow] = MappingProxyType({
+    "dark": ThemeRow(DARK),
+    "light": ThemeRow(LIGHT, dark=False),
+    "high-contrast": ThemeRow(HIGH_CONTRAST),
+    "colour-blind": ThemeRow(COLOUR_BLIND),
+    "ansi": ThemeRow(ANSI, terminal=True, about="the terminal's own sixteen colours"),
+    "mono": ThemeRow(NONE, terminal=True, colourless=True),
+})  # fmt: skip
+THEME_NAMES = ("auto", *PALETTES)
+"""What the setting may be; ``auto`` looks at the terminal, see ``terminal.choose``."""
+
+
+def theme_words(*, explained: bool = False) -> str:
+    """The names as a list in words, for help; ``explained`` adds what a name does not say."""
+    names = [f"{n} ({row.about})" if explained and row.about else n for n, row in PALETTES.items()]
+    return f"{', '.join(('auto', *names[:-1]))} or {names[-1]}"

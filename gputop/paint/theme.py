@@ -13,8 +13,7 @@ from types import MappingProxyType
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.paint import palettes
-from gputop.paint.palettes import Palette
+from gputop.paint.palettes import PALETTES, Palette, ThemeRow
 
 
 class Look(Struct, frozen=True):
@@ -112,18 +111,14 @@ def _terminal_looks(palette: Palette) -> dict[str, Look]:
     return looks
 
 
-def _theme(name: str, palette: Palette, *, dark: bool = True) -> Theme:
-    return Theme(name, dark, palette["background"], palette["text"], MappingProxyType(_looks(palette)))
+def _theme(name: str, row: ThemeRow) -> Theme:
+    palette = row.palette
+    if row.terminal:
+        return Theme(name, row.dark, None, None, MappingProxyType(_terminal_looks(palette)), row.colourless)
+    return Theme(name, row.dark, palette["background"], palette["text"], MappingProxyType(_looks(palette)))
 
 
-THEMES: Mapping[str, Theme] = MappingProxyType({
-    "dark": _theme("dark", palettes.DARK),
-    "light": _theme("light", palettes.LIGHT, dark=False),
-    "high-contrast": _theme("high-contrast", palettes.HIGH_CONTRAST),
-    "colour-blind": _theme("colour-blind", palettes.COLOUR_BLIND),
-    "ansi": Theme("ansi", True, None, None, MappingProxyType(_terminal_looks(palettes.ANSI))),
-    "mono": Theme("mono", True, None, None, MappingProxyType(_terminal_looks(palettes.NONE)), colourless=True),
-})  # fmt: skip
+THEMES: Mapping[str, Theme] = MappingProxyType({name: _theme(name, row) for name, row in PALETTES.items()})
 """All themes by name; ``auto`` in the settings picks one of them, see ``gputop.paint.terminal``."""
 
 
