@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import pkgutil
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -10,9 +12,13 @@ import pytest
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
 from gputop.paint.view import View
 from gputop.paint.view_changes import VIEW_KEYS, after_key
+from gputop.tui import screens
 from gputop.tui.app import GputopApp
 from gputop.tui.keys import details, everywhere, process, time
 from gputop.tui.keys.table import KeyTable, KeyTableError, check
+from gputop.tui.screens.details import DetailsScreen
+from gputop.tui.screens.list import ListScreen
+from gputop.tui.screens.rows import RowsScreen
 from gputop.tui.textual_internals import QuietApp
 from tests.support.fake_app import app_on
 from tests.support.frames import demo_frame
@@ -68,3 +74,15 @@ def test_the_app_is_one_class_of_few_methods_over_what_textual_keeps_private() -
         name for name, value in vars(GputopApp).items() if inspect.isfunction(value) or isinstance(value, property)
     ]
     assert len(methods) <= MOST_METHODS, methods
+
+
+def test_every_screen_that_opens_has_what_its_base_leaves_open() -> None:
+    for module in pkgutil.iter_modules(screens.__path__, f"{screens.__name__}."):
+        import_module(module.name)
+    bases = (DetailsScreen, ListScreen, RowsScreen)
+    opened = [c for base in bases for c in base.__subclasses__() if c not in bases]
+    assert len(opened) >= 9
+    for screen in opened:
+        members = {name: value for base in reversed(screen.__mro__) for name, value in vars(base).items()}
+        left = [name for name, value in members.items() if getattr(value, "__isabstractmethod__", False)]
+        assert left == [], screen

@@ -5,6 +5,7 @@ The view is the main screen's own, so that both show the same span and the same 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -61,9 +62,9 @@ class DetailsScreen(ClosesOnce[None]):
         # Kept here, because a screen that is closed before it is composed is mounted without it.
         self._lines = Lines(theme)
 
+    @abstractmethod
     def details(self, frame: Frame, width: int, height: int) -> DetailsPainted:
         """The screen's rows for its state."""
-        raise NotImplementedError
 
     def compose(self) -> ComposeResult:
         yield self._lines

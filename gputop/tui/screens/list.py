@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.theme import Theme
 from gputop.tui.screens.rows import FAR, RowsScreen
@@ -14,13 +16,13 @@ class ListScreen(RowsScreen):
         super().__init__(theme, glyphs)
         self.cursor = 0
 
+    @abstractmethod
     def entries(self) -> int:
         """How many entries the list has."""
-        raise NotImplementedError
 
+    @abstractmethod
     def above(self) -> int:
         """How many rows stand above the list."""
-        raise NotImplementedError
 
     def action_scroll(self, rows: int) -> None:
         last = max(0, self.entries() - 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -37,9 +38,9 @@ class RowsScreen(ClosesOnce[None]):
         # Kept here, because a screen that is closed before it is composed is mounted without it.
         self._lines = Lines(theme)
 
+    @abstractmethod
     def rows(self, width: int) -> list[Row]:
         """All rows at a width."""
-        raise NotImplementedError
 
     def compose(self) -> ComposeResult:
         yield self._lines
