@@ -15,7 +15,7 @@ from gputop.sources.simulation.simulated import snapshot_at
 from tests.faults.row import Row, Watcher, World, is_explained, is_healthy
 from tests.nvml.stand_in import make_gpu, split, uuid_of
 
-LOOK_S = 0.3
+LOOK_S = 0.2
 """How often the program looks here; usually every ten seconds."""
 SNAPSHOTS_A_S = 4
 BEGUN = 1_780_000_000.0
@@ -268,7 +268,7 @@ def rows() -> list[Row]:
             "split into MIG instances: see each instance",
             "the other GPUs; the instances have their panes within 10 s", None, _mig),
         Row("MIG instances change", "one is destroyed, another created", "MIG instance 8/0 is gone",
-            "the instances that stay; a new one has its pane within 10 s", None, _mig_changes),
+            "the instances that stay; a new one has its pane within 10 s", None, _mig_changes, slow=True),
         Row("MIG switched off while running", "`nvidia-smi -mig 0` under us", "H100",
             "the whole GPU has its values within 10 s", None, _mig_off),
     ]  # fmt: skip

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pynvml
 
@@ -52,6 +53,10 @@ NOW_AND_THEN = (
 )  # fmt: skip
 CALLS = EACH_TICK + NOW_AND_THEN
 """Calls of one GPU that are made again and again."""
+UTILISATION = 1 + CALLS.index("nvmlDeviceGetUtilizationRates")
+"""The GPU on which this call is struck."""
+ALL_ASKED_S = 0.7
+"""After the first complete reading, here with four a second: by then each call was made three times or more."""
 ASKED_ONCE = {"nvmlDeviceGetMigMode"}
 """Asked while the GPUs are looked for, where only their values decide whether they are gone."""
 
@@ -63,6 +68,10 @@ FACTS = (
     "nvmlGpmQueryDeviceSupport", "nvmlDeviceRegisterEvents",
 )  # fmt: skip
 """Calls of one GPU that are made when it is found."""
+
+
+def _told(gpu: Mapping[str, Any]) -> str:
+    return f"{gpu['lost_reason']} {gpu['unavailable']}"
 
 
 def _start(code: int) -> Callable[[Row, World], None]:
@@ -84,14 +93,11 @@ def _one_call(code: int) -> Callable[[Row, World], None]:
             scenario.gpus[gpu].processes.append(Process(1, GIB))
         with Watcher(scenario, 10) as watcher:
             watcher.until(lambda s: bool(s["gpus"]) and is_healthy(s["gpus"][0]))
-            after = watcher.last["t"] + 1.5
-            gpus = watcher.until(lambda s: s["t"] > after)["gpus"]
+            after = watcher.last["t"] + ALL_ASKED_S
+            gpus = watcher.until(lambda s: s["t"] > after and row.sees in _told(s["gpus"][UTILISATION]))["gpus"]
         assert len(gpus) == 1 + len(CALLS)
         assert is_healthy(gpus[0])
         assert all(is_explained(gpu) for gpu in gpus)
-        struck = gpus[1 + CALLS.index("nvmlDeviceGetUtilizationRates")]
-        told = f"{struck['lost_reason']} {struck['unavailable']}"
-        assert row.sees in told
         if code in ALWAYS_LOST:
             unstruck = {CALLS[i] for i, gpu in enumerate(gpus[1:]) if gpu["lost_reason"] is None}
             assert unstruck <= ASKED_ONCE
@@ -147,8 +153,7 @@ def _all(code: int) -> Callable[[Row, World], None]:
             scenario.error("*", code)
             scenario.write()
             struck = watcher.until(lambda s: len(s["gpus"]) == 2 and not any(map(is_healthy, s["gpus"])))
-            after = struck["t"] + 0.5
-            later = watcher.until(lambda s: s["t"] > after)
+            later = watcher.until(lambda s: s["t"] > struck["t"])
         assert all(map(is_explained, later["gpus"]))
         assert row.sees in json.dumps(later)
         assert later["host"]["cpu_pct"] is not None

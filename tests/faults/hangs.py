@@ -192,7 +192,7 @@ def rows() -> list[Row]:
     others = "the other GPUs and the host; quitting takes < 2 s"
     return [
         Row("a hang of any call", "a driver call of one GPU does not return", "has not returned for", others, None,
-            _while_running(*OF_ONE_GPU)),
+            _while_running(*OF_ONE_GPU), slow=True),
         Row("a hang of a process list", "the list, or the samples of who uses how much", "has not returned for", others,
             None, _while_running(*LISTS)),
         Row("a hang of the event set", "the poll for Xids does not return", "H100", "everything but Xids", None,
@@ -200,7 +200,7 @@ def rows() -> list[Row]:
         Row("a hang at the start", "`nvmlInit` does not return", "NVML has not answered", "host and processes", None,
             here + "test_a_hung_start_is_told_and_not_waited_for"),
         Row("a hang of the count", "`nvmlDeviceGetCount` does not return", "NVML has not answered",
-            "host and processes", 3, _while_counted),
+            "host and processes", 3, _while_counted, slow=True),
         Row("a hang of one GPU: once", "a call of one GPU does not return", "has not returned for",
             "the other GPUs; `complete` is false in JSON", 0, _one_of_two),
         Row("a hang of each GPU: once", "a call of every GPU does not return", "has not returned for",
@@ -219,12 +219,12 @@ def rows() -> list[Row]:
         Row("a hang while MIG instances are looked for", "a handle of one GPU's instances", "has not returned for",
             others, None, _of_instances),
         Row("a hang after a reload", "`nvmlInit` takes long", "NVML call nvmlInit has not returned for",
-            "host, processes, charts; values again once it returns", None, _while_started_again),
+            "host, processes, charts; values again once it returns", None, _while_started_again, slow=True),
         Row("a driver slower than the interval", "a reading takes several ticks", "STALE",
             "the last values, marked as repeats; they are no samples of a verdict", None,
             "tests/test_repeats.py::test_a_slow_driver_marks_what_it_repeats"),
         Row("a hang at the end", "`nvmlShutdown`, or what is freed before it, does not return", "H100",
-            "everything; it is not waited for", 0, _at_the_end),
+            "everything; it is not waited for", 0, _at_the_end, slow=True),
         Row("a hung GPU comes back", "the call returns after all", "values again", "everything", None,
             here + "test_a_hung_call_costs_one_gpu_and_gives_it_back"),
     ]  # fmt: skip
