@@ -7,6 +7,7 @@ import re
 import signal
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,11 @@ READY = "NOT WORKING"
 SCREEN_TAKEN = "\x1b[?2004h"
 
 
+def slow(*values: object) -> Any:
+    """A case of a test that the quick part leaves out: another like it is in there."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 def _started(*arguments: str, **more: object) -> PtyProgram:
     program = PtyProgram(*arguments, **more)  # type: ignore[arg-type]
     program.read_until(READY)
@@ -27,7 +33,7 @@ def _started(*arguments: str, **more: object) -> PtyProgram:
     return program
 
 
-@pytest.mark.parametrize("key", ["q", "\x03"], ids=["q", "ctrl+c"])
+@pytest.mark.parametrize("key", ["q", slow("\x03")], ids=["q", "ctrl+c"])
 def test_quitting_by_key_restores_the_terminal(key: str) -> None:
     with _started("demo") as program:
         program.press(key)
@@ -37,7 +43,7 @@ def test_quitting_by_key_restores_the_terminal(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "noise", [b"\xff\xfe", b"\x1b[:u", b"\x1b[99999999999999999999u"], ids=["bytes", "key", "number"]
+    "noise", [slow(b"\xff\xfe"), b"\x1b[:u", slow(b"\x1b[99999999999999999999u")], ids=["bytes", "key", "number"]
 )
 def test_noise_on_the_line_is_dropped_and_keys_go_on(noise: bytes) -> None:
     with _started("demo") as program:
@@ -50,7 +56,7 @@ def test_noise_on_the_line_is_dropped_and_keys_go_on(noise: bytes) -> None:
         assert program.is_restored()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, *map(slow, (signal.SIGHUP, signal.SIGQUIT, signal.SIGINT))])
 def test_a_signal_restores_the_terminal_and_is_told_by_the_exit_code(number: signal.Signals) -> None:
     with _started("demo") as program:
         program.signal(number)
@@ -59,6 +65,7 @@ def test_a_signal_restores_the_terminal_and_is_told_by_the_exit_code(number: sig
         assert program.is_restored()
 
 
+@pytest.mark.slow
 def test_a_terminal_that_takes_no_output_does_not_keep_the_program() -> None:
     with _started("demo", "--interval", "0.25", columns=300, rows=100) as program:
         time.sleep(3.0)  # nobody reads meanwhile: the pseudo-terminal and the screen's queue fill up
@@ -69,6 +76,7 @@ def test_a_terminal_that_takes_no_output_does_not_keep_the_program() -> None:
 
 
 @pytest.mark.nvml
+@pytest.mark.slow
 def test_quitting_while_a_driver_call_hangs(nvml_scenario: Callable[..., Scenario]) -> None:
     scenario = nvml_scenario(gpus=2)
     scenario.write()
@@ -135,10 +143,10 @@ def test_suspended_it_gives_the_terminal_back_and_resumed_it_draws_again() -> No
 @pytest.mark.parametrize(
     ("env", "wanted", "unwanted"),
     [
-        ({"NO_COLOR": "1"}, b"NOT WORKING", rb"[;\[][34]8;[25];"),
-        ({"TERM": "xterm", "COLORTERM": ""}, b"NOT WORKING", rb"[;\[][34]8;[25];"),
+        slow({"NO_COLOR": "1"}, b"NOT WORKING", rb"[;\[][34]8;[25];"),
+        slow({"TERM": "xterm", "COLORTERM": ""}, b"NOT WORKING", rb"[;\[][34]8;[25];"),
         ({"COLORTERM": ""}, b";38;5;", rb"[;\[][34]8;2;"),
-        ({"COLORTERM": "truecolor"}, b";38;2;", rb"[;\[][34]8;5;"),
+        slow({"COLORTERM": "truecolor"}, b";38;2;", rb"[;\[][34]8;5;"),
     ],
     ids=["no colour", "16", "256", "truecolor"],
 )
@@ -152,6 +160,7 @@ def test_no_more_colours_than_the_terminal_has(env: dict[str, str], wanted: byte
         assert re.search(unwanted + rb"[0-9;]*m", program.written) is None
 
 
+@pytest.mark.slow
 def test_ascii_means_ascii() -> None:
     with _started("demo", "--ascii") as program:
         program.press("?")
@@ -161,6 +170,7 @@ def test_ascii_means_ascii() -> None:
         assert program.written.isascii()
 
 
+@pytest.mark.slow
 def test_a_screen_above_is_not_written_into_and_the_one_below_comes_back_whole() -> None:
     with _started("demo", "--interval", "0.25", columns=120, rows=40) as program:
         program.press("?")
