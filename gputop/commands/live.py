@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from gputop.paint.process_filter import Filter
     from gputop.paint.view import View
     from gputop.session.session import Session
+    from gputop.tui.app import GputopApp
+    from gputop.tui.terminal.guard import TerminalGuard
 
 NEEDS = Needs("terminal")
 FIRST_WAIT_S = 0.25
@@ -185,23 +187,7 @@ def show(
         if first is not None:
             first_frame.draw(first, view, terminal)
             drawn = True
-        _import_asyncio_without_tls()
-        from gputop.commands.config_file import ConfigWatch
-        from gputop.session.playback import Playback
-        from gputop.sources.recorded import RecordedSource
-        from gputop.tui.app import GputopApp
-
-        app = GputopApp(
-            view,
-            terminal.theme,
-            Playback(source=source, session=session, replay_past=RecordedSource),
-            access=access() if access else None,
-            guard=guard,
-            bell=settings.bell,
-            keys=settings.keys,
-            reload=ConfigWatch(args.__dict__.get("config"), os.environ, vars(args)).poll,
-            depth=terminal.depth,
-        )
+        app = _app(args, settings, terminal, view, source, session, access() if access else None, guard)
         wake.append(app.ready)
         app.run(mouse=settings.mouse)
     finally:
@@ -213,3 +199,33 @@ def show(
     if app.crash is not None:
         raise RuntimeError(f"the screen failed: {type(app.crash).__name__}: {app.crash}") from app.crash
     return app.return_code or 0
+
+
+def _app(
+    args: argparse.Namespace,
+    settings: Settings,
+    terminal: Terminal,
+    view: View,
+    source: Source,
+    session: Session,
+    access: ProcessAccess | None,
+    guard: TerminalGuard,
+) -> GputopApp:
+    """The application on a started source; importing it is most of the time until the first key is heard."""
+    _import_asyncio_without_tls()
+    from gputop.commands.config_file import ConfigWatch
+    from gputop.session.playback import Playback
+    from gputop.sources.recorded import RecordedSource
+    from gputop.tui.app import GputopApp
+
+    return GputopApp(
+        view,
+        terminal.theme,
+        Playback(source=source, session=session, replay_past=RecordedSource),
+        access=access,
+        guard=guard,
+        bell=settings.bell,
+        keys=settings.keys,
+        reload=ConfigWatch(args.__dict__.get("config"), os.environ, vars(args)).poll,
+        depth=terminal.depth,
+    )

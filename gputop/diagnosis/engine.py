@@ -65,7 +65,7 @@ class Diagnoser:
             signals = None
             if gpu.lost_reason is None:
                 signals = state.track.observe(
-                    t, interval, gpu, tick, self._reader, snapshot.host, snapshot.events, host_is_new=host_is_new
+                    t, interval, gpu, tick, snapshot.host, snapshot.events, host_is_new=host_is_new
                 )
             else:
                 state.track.skip(gpu, snapshot.events)

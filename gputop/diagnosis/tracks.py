@@ -5,14 +5,13 @@ Everything kept is bounded, and a tick costs the same whatever went before.
 
 from __future__ import annotations
 
-from math import ceil
-
 from gputop.diagnosis import window as col
 from gputop.diagnosis.correlation import Correlation
 from gputop.diagnosis.health import Health
-from gputop.diagnosis.host import NOBODY, HostReader, HostTick
+from gputop.diagnosis.host import NOBODY, HostTick
 from gputop.diagnosis.idle_runs import Alternations, Births, ZeroRuns
 from gputop.diagnosis.memory_trend import MemoryTrend
+from gputop.diagnosis.signal_parts import Means, Part, gpu_part, host_part, process_part
 from gputop.diagnosis.signals import (
     LEAST_SAMPLES,
     WINDOW_S,
@@ -26,8 +25,6 @@ from gputop.diagnosis.window_row import (
     pcie_capacity,
     reads_zero_at_work,
     row_of,
-    swapping,
-    why_dark,
 )
 from gputop.model.derived import lacks_sm
 from gputop.model.sm import MEASURED
@@ -77,7 +74,7 @@ class GpuTrack:
         self._util = None
 
     def observe(
-        self, t: float, interval_s: float, gpu: GpuSample, tick: HostTick | None, reader: HostReader, host: HostSample,
+        self, t: float, interval_s: float, gpu: GpuSample, tick: HostTick | None, host: HostSample,
         events: tuple[Event, ...], *, host_is_new: bool = True,
     ) -> Signals | None:  # fmt: skip
         """The signals at this moment, or None while util itself is not measured.
@@ -111,7 +108,7 @@ class GpuTrack:
         u = self.window.mean(col.U)
         if u is None and (gpu.static.mig_parent is None or gpu.sm_active_pct is None):
             return None
-        return self._signals(t, interval_s, gpu, tick, reader, host, sm_off, capacity, u)
+        return self._signals(t, interval_s, gpu, tick, host, sm_off, capacity, u)
 
     def _restart(self) -> None:
         self.window.clear()
@@ -155,17 +152,47 @@ class GpuTrack:
         return "the SM counter reads 0 while the GPU works" if self._zeros >= FAULT_SAMPLES else None
 
     def _signals(
-        self, t: float, interval_s: float, gpu: GpuSample, tick: HostTick | None, reader: HostReader, host: HostSample,
+        self, t: float, interval_s: float, gpu: GpuSample, tick: HostTick | None, host: HostSample,
         sm_off: str | None, capacity: float | None, util: float | None,
     ) -> Signals:  # fmt: skip
         window = self.window
         mean = window.means()
-        n, oldest_t = len(window), window.oldest_t
         sm = None if sm_off else mean[col.SM]
-        tensor, fp32, dram = mean[col.TENSOR], mean[col.FP32], mean[col.DRAM]
-        u = max(sm or 0.0, tensor or 0.0, dram or 0.0) if util is None else util
-        quiet = util is not None and window.count(col.LOUD) <= LOUD_SHARE * n
+        u = max(sm or 0.0, mean[col.TENSOR] or 0.0, mean[col.DRAM] or 0.0) if util is None else util
+        tick = NOBODY if tick is None else tick
+        return Signals(
+            t=t,
+            gpu=gpu.static.index,
+            n=len(window),
+            least=min(LEAST_SAMPLES, max(2, int(WINDOW_S / interval_s))),
+            window_s=WINDOW_S,
+            covered_s=t - window.oldest_t + interval_s,
+            u=u,
+            idle=round(100.0 - u, 6),
+            util_known=util is not None,
+            sm_off=sm_off,
+            flag=None if util is None else busy_not_working(u, sm),
+            pcie_bytes_per_s=capacity,
+            falls=self._falls,
+            fault=self._zeros >= FAULT_SAMPLES,
+            errors=self.health.errors,
+            xids=self.health.xids,
+            leak=self._trend.leak,
+            **gpu_part(window, mean, sm, gpu),
+            **self._lasting_part(t, interval_s, gpu, mean, sm, u, known=util is not None),
+            **self._pauses_part(t),
+            **host_part(window, mean, tick, host),
+            **process_part(tick),
+        )
+
+    def _lasting_part(
+        self, t: float, interval_s: float, gpu: GpuSample, mean: Means, sm: float | None, u: float, *, known: bool
+    ) -> Part:
+        """What holds now, and for how long it has: quiet, in FP32 alone, on a degraded link."""
+        window, oldest_t = self.window, self.window.oldest_t
+        quiet = known and window.count(col.LOUD) <= LOUD_SHARE * len(window)
         self._quiet_since = _since(self._quiet_since, quiet, oldest_t)
+        tensor, fp32 = mean[col.TENSOR], mean[col.FP32]
         fp32_only = (
             sm is not None and sm >= MANY_SM and tensor is not None and tensor < NO_TENSOR
             and fp32 is not None and fp32 >= SOME_FP32 and (mean[col.FP64] or 0.0) < SOME_FP64
@@ -173,87 +200,26 @@ class GpuTrack:
         self._fp32_since = _since(self._fp32_since, fp32_only, oldest_t)
         degraded = degraded_link(gpu) if u >= DEGRADED_UTIL else ""
         self._degraded_since = _since(self._degraded_since, bool(degraded), t)
+        return {
+            "quiet": quiet,
+            "quiet_s": _age(self._quiet_since, t, interval_s),
+            "fp32_only_s": _age(self._fp32_since, t, interval_s),
+            "degraded": degraded,
+            "degraded_s": _age(self._degraded_since, t, interval_s),
+        }
+
+    def _pauses_part(self, t: float) -> Part:
+        """Runs without a kernel, and the loaders that were born beside them."""
         run = self._runs.current()
         pauses = self._runs.ended if run is None else (*self._runs.ended, run)
-        births, beside = self._births.recent(t, pauses)
-        if tick is None:
-            tick = NOBODY
-        p = tick.primary
-        loaders = tick.loader_count or ceil(window.total(col.LOADERS) / n)
-        return Signals(
-            t=t,
-            gpu=gpu.static.index,
-            n=n,
-            least=min(LEAST_SAMPLES, max(2, int(WINDOW_S / interval_s))),
-            window_s=WINDOW_S,
-            covered_s=t - oldest_t + interval_s,
-            u=u,
-            idle=round(100.0 - u, 6),
-            util_known=util is not None,
-            sm=sm,
-            occ=mean[col.OCC],
-            tensor=tensor,
-            fp32=fp32,
-            dram=dram,
-            sm_off=sm_off,
-            flag=None if util is None else busy_not_working(u, sm),
-            pcie_rx=mean[col.PCIE_RX],
-            pcie_tx=mean[col.PCIE_TX],
-            pcie_bytes_per_s=capacity,
-            nvlink=mean[col.NVLINK],
-            power=mean[col.POWER],
-            clock=mean[col.CLOCK],
-            thermal=window.count(col.THERMAL) / n,
-            brake=window.count(col.BRAKE) / n,
-            capped=window.count(col.CAPPED) / n,
-            quiet=quiet,
-            quiet_s=_age(self._quiet_since, t, interval_s),
-            stopped_s=0.0 if run is None else run.length_s,
-            pauses=pauses,
-            falls=self._falls,
-            degraded_s=_age(self._degraded_since, t, interval_s),
-            degraded=degraded,
-            fp32_only_s=_age(self._fp32_since, t, interval_s),
-            fault=self._zeros >= FAULT_SAMPLES,
-            mem_used=gpu.mem_used_bytes,
-            mem_total=gpu.mem_total_bytes,
-            errors=self.health.errors,
-            xids=self.health.xids,
-            leak=self._trend.leak,
-            host=p is not None and p.main_run_pct is not None,
-            host_reason=why_dark(p),
-            main=mean[col.MAIN],
-            main_disk=mean[col.MAIN_DISK],
-            loaders=loaders,
-            workers=mean[col.WORKERS],
-            running=mean[col.RUNNING],
-            queued=mean[col.QUEUED],
-            disk=mean[col.DISK],
-            network=mean[col.NETWORK],
-            waits_known=not tick.loader_count or tick.wait_channels > 0,
-            tree_cores=mean[col.TREE],
-            read_bytes_per_s=mean[col.READ],
-            write_bytes_per_s=mean[col.WRITE],
-            io_known=not tick.loader_count or tick.read_bytes is not None,
-            throttled=mean[col.THROTTLED],
-            births=births,
-            churn_per_min=births * 60.0 / WINDOW_S,
-            birth_gap_s=beside,
-            host_cpu=host.cpu_pct,
-            psi_cpu=host.psi_cpu_pct,
-            swapping=swapping(host),
-            processes=tick.computing(),
-            process_bytes=tick.process_bytes,
-            age_s=None if p is None else p.age_s,
-            name="process" if p is None else p.static.name or "process",
-            pid=None if p is None else p.pid,
-            server=None if p is None else p.static.server,
-            nccl=tick.nccl,
-            graphics=p is not None and (p.type or "C") != "C",
-            loader_kind=tick.kinds,
-            pin_memory=tick.pin_memory,
-            pool_cores=mean[col.POOL],
-        )
+        births, beside_s = self._births.recent(t, pauses)
+        return {
+            "stopped_s": 0.0 if run is None else run.length_s,
+            "pauses": pauses,
+            "births": births,
+            "churn_per_min": births * 60.0 / WINDOW_S,
+            "birth_gap_s": beside_s,
+        }
 
 
 def _since(since: float | None, holds: bool, begin: float) -> float | None:

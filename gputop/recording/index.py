@@ -87,10 +87,6 @@ class Recording:
         """The number of the part that holds the last frame at or before a time; 0 when all frames are later."""
         return max(0, bisect_right(self._starts, t) - 1)
 
-    @property
-    def part_count(self) -> int:
-        return len(self._parts)
-
     def part(self, number: int) -> list[Snapshot]:
         """The frames of one part. The gap to the part before is not among their events."""
         decoder = Decoder(self.redactor)

@@ -93,17 +93,7 @@ def sample_job(plan: JobPlan, t: float, started: float, share: float, util_pct: 
     gpu_time = None if util_pct is None else float(round(util_pct * job.util_share))
     gpu_mem = _memory(job, gpu.life, gpu.chip.memory_gib, t, started)
     if not job.visible:
-        return [
-            ProcessSample(
-                job.pid,
-                gpu=index,
-                gpu_mem_bytes=gpu_mem,
-                gpu_time_pct=gpu_time,
-                type="C",
-                static=plan.static,
-                unavailable=_HIDDEN_MISSING,
-            )
-        ]
+        return [_hidden(plan, index, gpu_mem, gpu_time)]
     seed = gpu.seed
     cpu = _mix(job.busy, job.rest, share)
     noise = 1.0 + 0.02 * ripple(seed, plan.series, t)
@@ -144,6 +134,19 @@ def sample_job(plan: JobPlan, t: float, started: float, share: float, util_pct: 
     if job.workers is not None:
         _add_workers(rows, plan, job.workers, t, started, share)
     return rows
+
+
+def _hidden(plan: JobPlan, index: int, gpu_mem: float, gpu_time: float | None) -> ProcessSample:
+    """What the driver alone knows of a process that /proc does not show."""
+    return ProcessSample(
+        plan.job.pid,
+        gpu=index,
+        gpu_mem_bytes=gpu_mem,
+        gpu_time_pct=gpu_time,
+        type="C",
+        static=plan.static,
+        unavailable=_HIDDEN_MISSING,
+    )
 
 
 def _add_workers(
