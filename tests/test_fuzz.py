@@ -24,7 +24,8 @@ from gputop.paint.process_filter import FilterError, parse
 from gputop.paint.text import cells
 from gputop.paint.view import View
 from gputop.recording.decode import Decoder
-from gputop.recording.encode import Encoder, rounded
+from gputop.recording.encode import Encoder
+from gputop.recording.rounding import rounded
 from gputop.sources.activity.dcgm_text import BLANK, NAMES
 from gputop.sources.activity.dcgm_text import parse as parse_exporter
 from gputop.sources.activity.dcgmi import FIELDS, parse_discovery, parse_row

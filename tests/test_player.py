@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gputop.monitor import Monitor
-from gputop.recording.encode import rounded
 from gputop.recording.memory import Memory
+from gputop.recording.rounding import rounded
 from gputop.session.player import Player
 from gputop.sources.recorded import RecordedSource
 from gputop.sources.simulation.simulated import snapshot_at

@@ -10,9 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.model.snapshot import Event, Snapshot
-from gputop.recording.encode import rounded
 from gputop.recording.index import Recording
 from gputop.recording.moments import moment
+from gputop.recording.rounding import rounded
 from gputop.recording.writer import RecordingWriter
 from gputop.sources.recorded import RecordedSource
 from tests.support.recording_frames import T0, frame, frames, written

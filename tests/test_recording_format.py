@@ -24,8 +24,9 @@ from gputop.model.snapshot import (
 )
 from gputop.model.text import clean_text
 from gputop.recording.decode import Decoder
-from gputop.recording.encode import Encoder, rounded
+from gputop.recording.encode import Encoder
 from gputop.recording.format import GPU_COLUMNS, HOST_COLUMNS, PROCESS_COLUMNS, RecordingError
+from gputop.recording.rounding import rounded
 from tests.support.recording_frames import T0, frame, frames
 
 

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Frame, Monitor
-from gputop.recording.encode import rounded
 from gputop.recording.index import Recording
 from gputop.recording.reader import read_snapshots
+from gputop.recording.rounding import rounded
 from gputop.recording.writer import RecordingWriter
 from gputop.session.events import FrameEvents
 from gputop.sources.simulation.simulated import snapshot_at

@@ -22,9 +22,9 @@ from gputop.paint.glyphs import COLOUR
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
 from gputop.paint.words import sm_provenance
-from gputop.recording.encode import rounded
 from gputop.recording.index import Recording
 from gputop.recording.reader import read_snapshots
+from gputop.recording.rounding import rounded
 from gputop.recording.writer import RecordingWriter
 from gputop.session.events import FrameEvents
 from tests.support.scenes import T0, gpu, snap

@@ -106,6 +106,15 @@ class Decoder:
             self._damage = True
         return None
 
+    def alone(self, parsed: dict[str, Any]) -> Snapshot | None:
+        """The snapshot of a frame that was parsed already and follows none: it has no gap. None where it is damaged."""
+        self._last_t = None
+        try:
+            return self._frame(parsed)
+        except Damage:
+            self.trailing.clear()
+            return None
+
     def _key(self, parsed: dict[str, Any]) -> None:
         version = parsed.get("v")
         if type(version) is not int or version < 1:

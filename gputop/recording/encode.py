@@ -12,12 +12,11 @@ from math import isfinite
 from operator import attrgetter
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec import Struct
 
 from gputop import __version__
 from gputop.model.snapshot import Event, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.model.text import MOST_TEXT
-from gputop.recording.decode import Decoder
 from gputop.recording.format import (
     GPU_COLUMNS,
     GPU_FACTS,
@@ -68,12 +67,92 @@ _PROCESS_ROW = attrgetter(*(c.key for c in PROCESS_COLUMNS))
 _HOST_ROW = attrgetter(*(c.key for c in HOST_COLUMNS))
 
 
-def _rows(rows: list[tuple[Any, ...]], columns: Sequence[Column]) -> str:
-    """A table as JSON."""
+def _columns_of(rows: list[tuple[Any, ...]], columns: Sequence[Column]) -> list[list[str]]:
+    """A table as JSON texts, column by column."""
+    return [_cells(values, column) for values, column in zip(zip(*rows, strict=True), columns, strict=True)]
+
+
+def _rows(cells: list[list[str]]) -> str:
+    """A table of JSON texts as JSON."""
+    return "[[" + "],[".join(map(",".join, zip(*cells, strict=True))) + "]]" if cells else "[]"
+
+
+def _read_back(rows: list[tuple[Any, ...]], cells: list[list[str]], columns: Sequence[Column]) -> list[list[Any]]:
+    """The rows that a reader of these cells gets."""
     if not rows:
-        return "[]"
-    cells = [_cells(values, column) for values, column in zip(zip(*rows, strict=True), columns, strict=True)]
-    return "[[" + "],[".join(map(",".join, zip(*cells, strict=True))) + "]]"
+        return []
+    back: list[Iterable[Any]] = []
+    for values, texts, column in zip(zip(*rows, strict=True), cells, columns, strict=True):
+        if column.check in ("text", "flag"):
+            back.append(values)
+        elif column.rounding == "whole":
+            back.append([None if text == "null" else int(text) for text in texts])
+        else:
+            back.append(
+                [
+                    value if value.__class__ is int else None if text == "null" else float(text)
+                    for value, text in zip(values, texts, strict=True)
+                ]
+            )
+    return list(map(list, zip(*back, strict=True)))
+
+
+class FrameTable(Struct, frozen=True):
+    """One snapshot in the recording's words: its line, and the object that the line is parsed to."""
+
+    line: bytes
+    parsed: dict[str, Any]
+
+
+def frame_table(snapshot: Snapshot) -> FrameTable:
+    """The frame's line, and what a reader parses it to, from one pass over the values."""
+    tables = _tables(snapshot)
+    rest = _rest(snapshot)
+    rows = [_read_back(rows, cells, columns) for rows, cells, columns in tables]
+    parsed = {"k": "frame", "t": round(snapshot.t, 3), "host": rows[0][0], "gpus": rows[1], "procs": rows[2], **rest}
+    return FrameTable(_frame_line(snapshot, [cells for _, cells, _ in tables], rest), parsed)
+
+
+def _tables(snapshot: Snapshot) -> list[tuple[list[tuple[Any, ...]], list[list[str]], Sequence[Column]]]:
+    """Host, GPUs and processes: the rows, their cells and their columns."""
+    rows_of = (
+        ([_HOST_ROW(snapshot.host)], HOST_COLUMNS),
+        (list(map(_GPU_ROW, snapshot.gpus)), GPU_COLUMNS),
+        (list(map(_PROCESS_ROW, snapshot.processes[:MOST_PROCESSES])), PROCESS_COLUMNS),
+    )
+    return [(rows, _columns_of(rows, columns) if rows else [], columns) for rows, columns in rows_of]
+
+
+def _rest(snapshot: Snapshot) -> dict[str, Any]:
+    """What a frame holds beside its values: reasons, delays, notices. Only what there is."""
+    processes = snapshot.processes[:MOST_PROCESSES]
+    rest: dict[str, Any] = {}
+    missing = {str(row): dict(gpu.unavailable) for row, gpu in enumerate(snapshot.gpus) if gpu.unavailable}
+    if snapshot.host.unavailable:
+        missing["host"] = dict(snapshot.host.unavailable)
+    if missing:
+        rest["na"] = missing
+    if any(process.unavailable for process in processes):
+        rest["na_procs"] = _shared_reasons(processes)
+    if snapshot.stale:
+        rest["stale"] = {name: round(age, 3) for name, age in snapshot.stale.items()}
+    if snapshot.repeats:
+        rest["repeats"] = list(snapshot.repeats)
+    if snapshot.notices:
+        rest["notices"] = list(snapshot.notices)
+    return rest
+
+
+def _frame_line(snapshot: Snapshot, cells: list[list[list[str]]], rest: dict[str, Any]) -> bytes:
+    host, gpus, processes = cells
+    parts = [
+        f'{{"k":"frame","t":{snapshot.t:.3f}',
+        f'"host":{_rows(host)[1:-1]}',
+        f'"gpus":{_rows(gpus)}',
+        f'"procs":{_rows(processes)}',
+        *(f'"{key}":{_json(value)}' for key, value in rest.items()),
+    ]
+    return (",".join(parts) + "}\n").encode("ascii")
 
 
 class Encoder:
@@ -120,39 +199,22 @@ class Encoder:
         }
         return [_line(key), *(_line({"k": "procs", "procs": group}) for group in others)]
 
-    def frame_lines(self, snapshot: Snapshot, derived: Iterable[Event] = ()) -> list[bytes]:
-        """The lines of one frame: processes not introduced yet, its events, those derived from it, the frame itself."""
-        facts = self._new_facts(snapshot.processes)
-        lines = [_line({"k": "procs", "procs": group}) for group in _grouped(facts)]
+    def frame_lines(self, snapshot: Snapshot, derived: Iterable[Event] = (), frame: bytes | None = None) -> list[bytes]:
+        """The lines of one frame: processes not introduced yet, its events, those derived from it, the frame itself.
+
+        ``frame`` is its line where somebody has made it already, see ``frame_table``.
+        """
+        lines = self.introductions(snapshot)
         lines += [event_line(event) for event in snapshot.events]
         lines += [event_line(event, derived=True) for event in derived]
-        lines.append(self._frame(snapshot))
+        if frame is None:
+            frame = _frame_line(snapshot, [cells for _, cells, _ in _tables(snapshot)], _rest(snapshot))
+        lines.append(frame)
         return lines
 
-    def _frame(self, snapshot: Snapshot) -> bytes:
-        processes = snapshot.processes[:MOST_PROCESSES]
-        parts = [
-            f'{{"k":"frame","t":{snapshot.t:.3f}',
-            f'"host":{_rows([_HOST_ROW(snapshot.host)], HOST_COLUMNS)[1:-1]}',
-            f'"gpus":{_rows(list(map(_GPU_ROW, snapshot.gpus)), GPU_COLUMNS)}',
-            f'"procs":{_rows(list(map(_PROCESS_ROW, processes)), PROCESS_COLUMNS)}',
-        ]
-        missing: dict[str, dict[str, str]] = {
-            str(row): dict(gpu.unavailable) for row, gpu in enumerate(snapshot.gpus) if gpu.unavailable
-        }
-        if snapshot.host.unavailable:
-            missing["host"] = dict(snapshot.host.unavailable)
-        if missing:
-            parts.append(f'"na":{_json(missing)}')
-        if any(process.unavailable for process in processes):
-            parts.append(f'"na_procs":{_json(_shared_reasons(processes))}')
-        if snapshot.stale:
-            parts.append(f'"stale":{_json({name: round(age, 3) for name, age in snapshot.stale.items()})}')
-        if snapshot.repeats:
-            parts.append(f'"repeats":{_json(snapshot.repeats)}')
-        if snapshot.notices:
-            parts.append(f'"notices":{_json(snapshot.notices)}')
-        return (",".join(parts) + "}\n").encode("ascii")
+    def introductions(self, snapshot: Snapshot) -> list[bytes]:
+        """Lines with the facts of the processes that were not introduced yet."""
+        return [_line({"k": "procs", "procs": group}) for group in _grouped(self._new_facts(snapshot.processes))]
 
     def _new_facts(self, processes: Sequence[ProcessSample]) -> list[dict[str, Any]]:
         """The facts of the processes that were not introduced yet, or that have changed since."""
@@ -184,20 +246,6 @@ def event_line(event: Event, derived: bool = False) -> bytes:
     if derived:
         given["derived"] = True
     return _line({**given, "text": event.text[:MOST_TEXT]})
-
-
-def rounded(snapshot: Snapshot) -> Snapshot:
-    """A snapshot as it would be read back from a recording, but of its own machine and with gputop's own cost.
-
-    Fed to a live monitor instead of the measured one, it makes live and replayed verdicts equal to the last digit.
-    """
-    encoder, decoder = Encoder(), Decoder()
-    back: Snapshot | None = None
-    for line in (*encoder.key_lines(snapshot), *encoder.frame_lines(snapshot)):
-        back = decoder.feed(line)
-    if back is None:
-        raise RecordingError("a snapshot outside what can be recorded")
-    return replace(back, machine=snapshot.machine, own=snapshot.own)
 
 
 def _shared_reasons(processes: Sequence[ProcessSample]) -> list[tuple[dict[str, str], list[int]]]:

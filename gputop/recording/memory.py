@@ -84,8 +84,11 @@ class Memory:
         self._first_t = 0.0
         self._last: Snapshot | None = None
 
-    def add(self, snapshot: Snapshot) -> None:
-        """Append one frame. A clock that stepped backwards begins the memory afresh."""
+    def add(self, snapshot: Snapshot, frame: bytes | None = None) -> None:
+        """Append one frame; ``frame`` is its line, where it was made already.
+
+        A clock that stepped backwards begins the memory afresh.
+        """
         if self._last is not None and snapshot.t <= self._last.t:
             self._blocks.clear()
             self._begin_block()
@@ -95,7 +98,7 @@ class Memory:
         if not self._count:
             self._first_t = snapshot.t
             self._lines += self._encoder.key_lines(snapshot)
-        self._lines += self._encoder.frame_lines(snapshot)
+        self._lines += self._encoder.frame_lines(snapshot, frame=frame)
         self._count += 1
         self._last = snapshot
         while self._blocks and self._blocks[0].last_t < snapshot.t - KEPT_S:

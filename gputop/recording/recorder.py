@@ -29,6 +29,7 @@ class _Item(Struct, frozen=True):
 
     snapshot: Snapshot | None = None
     derived: tuple[Event, ...] = ()
+    frame: bytes | None = None
     event: Event | None = None
 
 
@@ -73,8 +74,11 @@ class Recorder:
         """Bytes written, over all files of this recorder."""
         return self._writer.bytes_written
 
-    def offer(self, snapshot: Snapshot, derived: Iterable[Event] = ()) -> None:
-        """Queue one frame, and events derived from it. Never waits; drops the frame when the queue is full."""
+    def offer(self, snapshot: Snapshot, derived: Iterable[Event] = (), frame: bytes | None = None) -> None:
+        """Queue one frame with its line, if that is made, and events derived from it.
+
+        Never waits; drops the frame when the queue is full.
+        """
         if self._error is not None or self._ending.is_set():
             return
         if self._last_t is not None:
@@ -83,7 +87,7 @@ class Recorder:
         if self._owed:
             snapshot = replace(snapshot, events=(*self._owed, *snapshot.events))
         try:
-            self._queue.put_nowait(_Item(snapshot, tuple(derived)))
+            self._queue.put_nowait(_Item(snapshot, tuple(derived), frame))
             self._owed = ()
         except Full:
             self._owed = snapshot.events[:MOST_OWED]
@@ -116,7 +120,7 @@ class Recorder:
             while True:
                 item = self._queue.get()
                 if item.snapshot is not None:
-                    self._writer.write(item.snapshot, item.derived)
+                    self._writer.write(item.snapshot, item.derived, item.frame)
                 if item.event is not None:
                     self._writer.write_event(item.event)
                 if self._ending.is_set() and self._queue.empty():

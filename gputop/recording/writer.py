@@ -129,8 +129,11 @@ class RecordingWriter:
         """Bytes on disk, over all files of this writer."""
         return self.bytes_before + (self._file.size if self._file is not None else 0)
 
-    def write(self, snapshot: Snapshot, derived: Iterable[Event] = ()) -> None:
-        """Append one frame, and events derived from it. When this returns, it is the system's and survives a kill."""
+    def write(self, snapshot: Snapshot, derived: Iterable[Event] = (), frame: bytes | None = None) -> None:
+        """Append one frame, and events derived from it. When this returns, it is the system's and survives a kill.
+
+        ``frame`` is the frame's line, where it was made already.
+        """
         try:
             file = self._file_for(snapshot)
             lines: list[bytes] = []
@@ -140,7 +143,7 @@ class RecordingWriter:
                 self._in_member = 0
                 lines = self._encoder.key_lines(snapshot)
             lines += [event_line(event) for event in self._early]
-            lines += self._encoder.frame_lines(snapshot, derived)
+            lines += self._encoder.frame_lines(snapshot, derived, frame)
             file.append(lines)
         except OSError as error:
             raise self._failure(error, self.path or self._target) from error

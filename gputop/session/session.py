@@ -14,6 +14,7 @@ from gputop.monitor import Frame, Monitor
 if TYPE_CHECKING:
     from gputop.recording.memory import Memory, Past
     from gputop.recording.recorder import Recorder
+    from gputop.recording.rounding import Rounder
     from gputop.session.events import FrameEvents
 
 
@@ -25,6 +26,7 @@ class Session:
         self._memory: Memory | None = None
         self._recorder: Recorder | None = None
         self._events: FrameEvents | None = None
+        self._rounder: Rounder | None = None
 
     def take(self, snapshot: Snapshot) -> Frame:
         """The frame of one more snapshot. Never waits for a disk.
@@ -32,15 +34,14 @@ class Session:
         While a recording is under way the values are rounded as the file holds them: a verdict at the edge of a
         threshold must be the same in the replay.
         """
-        if self._recorder is not None:
-            from gputop.recording.encode import rounded
-
-            snapshot = rounded(snapshot)
+        line = None
+        if self._rounder is not None:
+            snapshot, line = self._rounder.take(snapshot)
         frame = self.monitor.feed(snapshot)
         if self._memory is not None:
-            self._memory.add(snapshot)
+            self._memory.add(snapshot, line)
         if self._recorder is not None and self._events is not None:
-            self._recorder.offer(snapshot, self._events.of(frame))
+            self._recorder.offer(snapshot, self._events.of(frame), line)
         return frame
 
     def note(self, event: Event) -> None:
@@ -62,13 +63,14 @@ class Session:
 
     def record(self, recorder: Recorder) -> None:
         """Record what comes from now on. One recording at a time: the one before is no longer offered anything."""
+        from gputop.recording.rounding import Rounder
         from gputop.session.events import FrameEvents
 
-        self._recorder, self._events = recorder, FrameEvents()
+        self._recorder, self._events, self._rounder = recorder, FrameEvents(), Rounder()
 
     def stop_recording(self) -> Recorder | None:
         """End the recording, if one is under way. The recorder is the caller's again, to close and to ask."""
-        recorder, self._recorder, self._events = self._recorder, None, None
+        recorder, self._recorder, self._events, self._rounder = self._recorder, None, None, None
         return recorder
 
     @property

@@ -1,0 +1,43 @@
+"""Snapshots as a recording will give them back, for a monitor that runs beside the recorder.
+
+A verdict at the edge of a threshold must be the same live and in the replay, so what is recorded is rounded before it
+is diagnosed. The values go through the reader's own checks, but not through JSON: the line that they make is kept for
+the file and for the memory, so that each value is put into words once.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from gputop.model.snapshot import Snapshot
+from gputop.recording.decode import Decoder
+from gputop.recording.encode import Encoder, event_line, frame_table
+from gputop.recording.format import RecordingError
+
+
+class Rounder:
+    """Rounds the snapshots of one run, one after the other."""
+
+    def __init__(self) -> None:
+        self._encoder = Encoder()
+        self._decoder = Decoder()
+
+    def take(self, snapshot: Snapshot) -> tuple[Snapshot, bytes]:
+        """The snapshot as it would be read back, but of its own machine and with gputop's own cost; and its line.
+
+        Raises RecordingError for one that no recording can hold.
+        """
+        encoder, decoder = self._encoder, self._decoder
+        lines = [] if encoder.fits(snapshot) else encoder.key_lines(snapshot)
+        for line in (*lines, *encoder.introductions(snapshot), *map(event_line, snapshot.events)):
+            decoder.feed(line)
+        table = frame_table(snapshot)
+        back = decoder.alone(table.parsed)
+        if back is None:
+            raise RecordingError("a snapshot outside what can be recorded")
+        return replace(back, machine=snapshot.machine, own=snapshot.own), table.line
+
+
+def rounded(snapshot: Snapshot) -> Snapshot:
+    """One snapshot by itself, rounded."""
+    return Rounder().take(snapshot)[0]
