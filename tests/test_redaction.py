@@ -219,6 +219,9 @@ def test_what_processes_are_asked_names_nobody() -> None:
             sight = ProcessSight(identity, (ThreadSight(1, "alice", "S"),), (stack,))
             return DeepLook(sight, sight, ("python", "/data/x.py"), "/home/alice")
 
+        def command(self, identity: Identity) -> str:
+            return "python --token hunter2"
+
         def watch_threads(self, identity: Identity) -> Any:
             return "threads"
 
@@ -231,4 +234,12 @@ def test_what_processes_are_asked_names_nobody() -> None:
     assert_private(repr(look))
     assert (look.argv, look.folder) == ((), None)
     assert json.dumps(look.process.stacks[0].frames) == '[["step", "path2", 3]]'
+    assert access.command(me) == ""
     assert access.watch_threads(me) == "threads"
+
+
+def test_own_processes_are_found_under_their_user_s_number(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--once", "--redact", "-u", "rl"]) == 0
+    shown = capsys.readouterr().out
+    assert "4711" in shown and "user1" in shown
+    assert "4301" not in shown and "train.py" not in shown

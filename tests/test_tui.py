@@ -190,7 +190,7 @@ async def test_jumping_to_a_time_and_to_a_time_that_is_none() -> None:
 async def test_findings_are_listed_and_sticky_ones_are_acknowledged() -> None:
     app, _ = _app()
     frame = demo_frame("ecc", later_s=90)
-    app.playback.frame = app.playback.newest = frame
+    app.playback.masked = app.playback.newest = frame
     acknowledged: list[tuple[int, str]] = []
     app.playback.acknowledge = lambda gpu, badge: acknowledged.append((gpu, badge))  # type: ignore[method-assign]
     async with app.run_test(size=(120, 40)) as pilot:

@@ -45,9 +45,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         assert snapshot is not None, "a source that is asked for the first time has a snapshot"
         sys.stdout.write(table(args, settings, snapshot))
         return 0
-    passing = filter_of(args)
-    terminal = screen_terminal(settings)
     redactor = redactor_of(settings)
+    passing = filter_of(args, redactor)
+    terminal = screen_terminal(settings)
     session = Session(Monitor(settings.interval))
     for snapshot in source.past(PAST_S):
         session.take(redacted_snapshot(snapshot, redactor))

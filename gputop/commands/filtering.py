@@ -11,14 +11,18 @@ from gputop.model.source import UsageError
 if TYPE_CHECKING:
     import argparse
 
+    from gputop.model.redaction import Redactor
     from gputop.monitor import Frame
     from gputop.paint.process_filter import Filter
 
 
-def filter_of(args: argparse.Namespace) -> Filter | None:
-    """What ``--filter``, ``-u`` and ``-p`` ask for together, None where they ask for nothing. Raises UsageError."""
+def filter_of(args: argparse.Namespace, redactor: Redactor | None = None) -> Filter | None:
+    """What ``--filter``, ``-u`` and ``-p`` ask for together, None where they ask for nothing. Raises UsageError.
+
+    With a ``redactor`` the users of ``-u`` are looked for under their numbers.
+    """
     terms = getattr(args, "filter", None) or ""
-    more = _users(getattr(args, "user", None)) + _pids(getattr(args, "pid", None))
+    more = _users(getattr(args, "user", None), redactor) + _pids(getattr(args, "pid", None))
     if not terms and not more:
         return None
     from gputop.paint.process_filter import FilterError, parse
@@ -31,10 +35,12 @@ def filter_of(args: argparse.Namespace) -> Filter | None:
         raise UsageError(f"--filter: {error}") from error
 
 
-def _users(names: str | None) -> list[str]:
+def _users(names: str | None, redactor: Redactor | None) -> list[str]:
     if names is None:
         return []
     wanted = [_user(name.strip()) for name in names.split(",")]
+    if redactor is not None:
+        wanted = [redactor.user(name) or name for name in wanted]
     return [f"user:{','.join(wanted)}"]
 
 

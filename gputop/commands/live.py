@@ -46,7 +46,8 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    passing = filter_of(args)
+    redactor = redactor_of(settings)
+    passing = filter_of(args, redactor)
     terminal = screen_terminal(settings)
     from gputop.sources.machine import open_local
 
@@ -55,7 +56,6 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     source.open()
     from gputop.sources.marked import Marked
 
-    redactor = redactor_of(settings)
     watched = redacted_source(Marked(source), redactor)
     return show(args, watched, settings, terminal, access=lambda: _access(redactor), passing=passing)
 
@@ -225,6 +225,7 @@ def _app(
         access=access,
         guard=guard,
         bell=settings.bell,
+        show_secrets=settings.show_secrets,
         keys=settings.keys,
         reload=ConfigWatch(args.__dict__.get("config"), os.environ, vars(args)).poll,
         depth=terminal.depth,

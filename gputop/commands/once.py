@@ -24,6 +24,7 @@ from gputop.sources.one_reading import WAIT_S, OneReading
 NEEDS = Needs()
 
 if TYPE_CHECKING:
+    from gputop.model.redaction import Redactor
     from gputop.model.snapshot import Snapshot
     from gputop.paint.process_filter import Filter
 
@@ -46,13 +47,14 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     # SM activity takes two samples a quarter of a second apart: what the output needs is imported meanwhile.
     source.open()
     try:
-        passing = _passing(args)
+        redactor = redactor_of(settings)
+        passing = _passing(args, redactor)
         printed = _data if args.json or args.csv else _table
         text_of = printed(args, settings, passing)
         reading = source.read_once(wait_s, say)
     finally:
         source.close()
-    sys.stdout.write(text_of(_redacted(reading, settings)))
+    sys.stdout.write(text_of(_redacted(reading, redactor)))
     sys.stdout.flush()
     if args.csv and not reading.complete:
         # CSV has no place for it.
@@ -69,11 +71,11 @@ def wait_of(args: argparse.Namespace) -> float:
 def table(args: argparse.Namespace, settings: Settings, snapshot: Snapshot) -> str:
     """A snapshot as ``gputop once`` prints it. Raises UsageError for a filter that one snapshot cannot answer."""
     args.csv = False
-    return _table(args, settings, _passing(args))(_redacted(OneReading(snapshot), settings))
-
-
-def _redacted(reading: OneReading, settings: Settings) -> OneReading:
     redactor = redactor_of(settings)
+    return _table(args, settings, _passing(args, redactor))(_redacted(OneReading(snapshot), redactor))
+
+
+def _redacted(reading: OneReading, redactor: Redactor | None) -> OneReading:
     if redactor is None:
         return reading
     missing = [
@@ -82,9 +84,9 @@ def _redacted(reading: OneReading, settings: Settings) -> OneReading:
     return replace(reading, snapshot=redactor.snapshot(reading.snapshot), missing=tuple(missing))
 
 
-def _passing(args: argparse.Namespace) -> Filter | None:
+def _passing(args: argparse.Namespace, redactor: Redactor | None) -> Filter | None:
     """The filter that was asked for, if one snapshot can answer it. Raises UsageError."""
-    passing = filter_of(args)
+    passing = filter_of(args, redactor)
     if passing is None:
         return None
     if any(term.field == "verdict" for term in passing.terms):

@@ -33,8 +33,9 @@ def arguments(command: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, settings: Settings) -> int:
     if not SPEEDS[0] <= args.speed <= SPEEDS[1]:
         raise UsageError(f"--speed must be from {SPEEDS[0]:g} to {SPEEDS[1]:g}, not {args.speed:g}")
-    passing = filter_of(args)
-    recording = Recording(args.file, redactor_of(settings))
+    redactor = redactor_of(settings)
+    passing = filter_of(args, redactor)
+    recording = Recording(args.file, redactor)
     at = None if args.at is None else moment_in(recording, args.at)
     terminal = screen_terminal(settings)
     guard = TerminalGuard()

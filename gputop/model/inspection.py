@@ -87,5 +87,8 @@ class ProcessAccess(Protocol):
     def look(self, identity: Identity, loader: Identity | None) -> DeepLook:
         """Look at a process, and one loader of it, for about two seconds. Blocks: never call it on an event loop."""
 
+    def command(self, identity: Identity) -> str | None:
+        """The command line with its secrets; None until it has been read, empty where it cannot be. Never waits."""
+
     def watch_threads(self, identity: Identity) -> WatchedThreads:
         """Read the threads of a process again and again, until it is closed."""

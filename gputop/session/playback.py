@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -13,6 +14,9 @@ from gputop.recording.memory import Past
 from gputop.session.captures import CLOSE_S
 from gputop.session.player import Player
 from gputop.session.session import Session
+
+if TYPE_CHECKING:
+    from gputop.session.revealed import Revealed
 
 
 class Playback:
@@ -36,10 +40,19 @@ class Playback:
         self._replay_past = replay_past
         self.newest: Frame | None = None if session is None else session.monitor.latest
         """The newest frame of the live run, also while its past shows."""
-        self.frame = self.newest
-        """The frame that shows."""
+        self.masked = self.newest
+        """The frame that shows, as files and pictures get it."""
+        self.revealed: Revealed | None = None
+        """Shows secrets on command lines, where the user wants to see them."""
         if session is not None and replay_past is not None:
             session.remember()
+
+    @property
+    def frame(self) -> Frame | None:
+        """The frame that shows."""
+        if self.revealed is None or self.masked is None:
+            return self.masked
+        return self.revealed.frame(self.masked)
 
     @property
     def interval_s(self) -> float:
@@ -57,10 +70,10 @@ class Playback:
         if snapshot is not None and self.session is not None:
             self.newest = self.session.take(snapshot)
         if self.player is None:
-            self.frame = self.newest
+            self.masked = self.newest
             return snapshot is not None
         new = self.player.take()
-        self.frame = self.player.frame or self.frame
+        self.masked = self.player.frame or self.masked
         # A recording under way grows, which the paused screen says.
         return new or (snapshot is not None and self.session is not None and self.session.recorder is not None)
 
@@ -68,7 +81,7 @@ class Playback:
         """Go on with what the player has to do; True when it changed the frame."""
         if self.player is None or not self.player.work():
             return False
-        self.frame = self.player.frame or self.frame
+        self.masked = self.player.frame or self.masked
         return True
 
     def pause(self, notify: Callable[[], None]) -> bool:
@@ -90,7 +103,7 @@ class Playback:
         """Leave the past for what is now."""
         if self.player is not None:
             self.player.source.close()
-        self.player, self.frame = None, self.newest
+        self.player, self.masked = None, self.newest
 
     def acknowledge(self, gpu: int, badge_id: str) -> None:
         """Clear a sticky badge of what shows, by the GPU's index."""

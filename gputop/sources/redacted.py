@@ -60,6 +60,10 @@ class RedactedAccess:
         found = self._access.look(identity, loader)
         return DeepLook(self._sight(found.process), found.loader and self._sight(found.loader))
 
+    def command(self, identity: Identity) -> str:
+        """Never given: what is redacted is not shown with its secrets."""
+        return ""
+
     def watch_threads(self, identity: Identity) -> WatchedThreads:
         """As ``ProcessAccess.watch_threads``: threads are named by programs."""
         return self._access.watch_threads(identity)

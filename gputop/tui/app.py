@@ -85,6 +85,7 @@ class GputopApp(QuietApp):
         access: ProcessAccess | None = None,
         guard: TerminalGuard | None = None,
         bell: bool = False,
+        show_secrets: bool = False,
         keys: Mapping[str, str] = NO_KEYS,
         reload: Callable[[float], Reload | None] | None = None,
         depth: Depth = "truecolor",
@@ -97,6 +98,7 @@ class GputopApp(QuietApp):
         self.look = THEMES[theme]
         self.playback = playback
         self.access = access
+        self._show_secrets(show_secrets)
         self._guard = guard
         self._has_bell = bell
         self._reload = reload
@@ -185,11 +187,22 @@ class GputopApp(QuietApp):
         """The configuration file has changed: theme, columns and keys change while the screen runs."""
         if (settings := change.settings) is not None:
             self.set_keymap(self._keys.bind(settings.keys))
+            self._show_secrets(settings.show_secrets)
             self.view = replace(self.view, columns=known(settings.columns), density=density(settings.density))
             if settings.theme in THEMES and not self.look.colourless:
                 self.look = THEMES[settings.theme]
                 self._canvas.apply_theme(self.look)
         self.say("; ".join(change.messages) or "the configuration was read again")
+
+    def _show_secrets(self, wanted: bool) -> None:
+        """Only where this machine's processes can be asked: a replay, a demo and a browser have masked ones alone."""
+        may = wanted and self.access is not None
+        if not may or self.access is None:
+            self.playback.revealed = None
+        elif self.playback.revealed is None:
+            from gputop.session.revealed import Revealed
+
+            self.playback.revealed = Revealed(self.access.command)
 
     # -- painting ---------------------------------------------------------------------------------------------------
 

@@ -65,6 +65,9 @@ class Asked:
         stack = Stack((("forward", "model.py", 88),), active=True)
         return DeepLook(ProcessSight(identity, stacks=(stack,) * 3), argv=("python", "train.py"))
 
+    def command(self, identity: Identity) -> str:
+        return ""
+
     def watch_threads(self, identity: Identity) -> NoThreads:
         return NoThreads()
 

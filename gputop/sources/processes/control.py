@@ -16,6 +16,7 @@ from contextlib import suppress
 from gputop.model.inspection import DeepLook, Environment, Identity, SignalOutcome
 from gputop.sources.processes.deep_look import DeepLooker
 from gputop.sources.processes.identity import GONE, identity_problem
+from gputop.sources.processes.raw_commands import RawCommands
 from gputop.sources.processes.thread_list import ThreadWatch
 
 LARGEST_ENVIRONMENT = 1 << 20
@@ -27,6 +28,7 @@ class ProcessControl:
 
     def __init__(self, proc: str = "/proc", py_spy: str | None = None) -> None:
         self._proc = proc
+        self._commands = RawCommands(proc)
         self._looker = DeepLooker(proc, py_spy)
 
     def send(self, identity: Identity, number: int) -> SignalOutcome:
@@ -67,6 +69,10 @@ class ProcessControl:
             raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH)) from None
         except psutil.AccessDenied:
             raise PermissionError(errno.EPERM, os.strerror(errno.EPERM)) from None
+
+    def command(self, identity: Identity) -> str | None:
+        """The command line with its secrets; None until it has been read, empty where it cannot be. Never waits."""
+        return self._commands.command(identity)
 
     def watch_threads(self, identity: Identity) -> ThreadWatch:
         """Read the threads of a process again and again, until it is closed."""

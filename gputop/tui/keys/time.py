@@ -58,8 +58,8 @@ class TimeKeys:
 
     def screenshot(self) -> None:
         screen = self._screen
-        if self._playback.frame is not None:
-            self._screen.say(screenshot(self._playback.frame, screen.view, screen.look, *screen.size))
+        if self._playback.masked is not None:
+            self._screen.say(screenshot(self._playback.masked, screen.view, screen.look, *screen.size))
 
     def pause(self) -> None:
         """Live: stand still on this run's own past, or go on. In a recording: play or pause."""

@@ -1,0 +1,179 @@
+"""No output of the program holds a secret from the command lines around it: the bytes of all of them are searched."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gputop.model.secrets import MASK
+from tests.nvml.stand_in import Process, Scenario
+from tests.support.pty_program import ROOT, PtyProgram
+
+pytestmark = pytest.mark.nvml
+
+S = "Zq7xW9vK2mPl"
+TOKEN = "hf_AbCdEfGhIjKlMnOpQrStUvWxYzAbCdEfGh"
+ARGUMENTS = (
+    "--api-key", S, f"--password=p {S} q", f"HF_TOKEN={S}", f"https://me:{S}@host/x?token={S}", "--max-tokens", "512",
+    f"Authorization: Bearer {S}", TOKEN, "--tokenizer", "bert",
+)  # fmt: skip
+COLUMNS = 240
+WAIT = "import threading, time; threading.Timer(900, print).start(); time.sleep(900)"
+
+
+class Place:
+    """A machine whose GPU is used by processes with secrets on their command lines, and an empty directory."""
+
+    def __init__(self, root: Path, scenario: Scenario) -> None:
+        self.work = root / "work"
+        self.work.mkdir()
+        (root / "run").mkdir(mode=0o700)
+        script = root / "t.py"
+        script.write_text(WAIT)
+        self.processes = [
+            subprocess.Popen([sys.executable, str(script), *ARGUMENTS], env={**os.environ, "MY_TOKEN": S}),
+            subprocess.Popen([TOKEN, "900"], executable="/bin/sleep"),
+            subprocess.Popen([f"trainer --token {S}", "900"], executable="/bin/sleep"),
+        ]
+        scenario.gpus[0].processes += [Process(process.pid, 1 << 30) for process in self.processes]
+        scenario.write()
+        self.environment = {
+            **scenario.environment(), "PYTHONPATH": str(ROOT), "HOME": str(root), "XDG_RUNTIME_DIR": str(root / "run"),
+        }  # fmt: skip
+        self.seen = b""
+
+    def run(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "gputop", *arguments],
+            env=self.environment, cwd=self.work, capture_output=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode in (0, 1), done.stderr
+        self.seen += done.stdout + done.stderr
+        return done.stdout.decode()
+
+    def screen(self, keys: tuple[tuple[str, str], ...], **environment: str) -> bytes:
+        """The live screen; each key is pressed, and what must show then is waited for."""
+        before = os.getcwd()
+        os.chdir(self.work)
+        try:
+            with PtyProgram(columns=COLUMNS, env={**self.environment, **environment}) as program:
+                program.read_until("\x1b[?2004h")
+                _until(program, "GPU-MEM")
+                for key, shown in keys:
+                    program.press(key)
+                    if shown.startswith("."):
+                        self._until_written(program, shown)
+                    else:
+                        _until(program, shown)
+                    # What is written is often a part of a row: the rows are looked at as well.
+                    self.seen += "\n".join(program.screen(COLUMNS, 48)).encode()
+                program.press("\x03")
+                program.end()
+                assert program.status == 0
+                return program.written
+        finally:
+            os.chdir(before)
+
+    def _until_written(self, program: PtyProgram, suffix: str) -> None:
+        """Messages stand for some seconds only; a file stays."""
+        deadline = time.monotonic() + 30.0
+        while not any(path.suffix == suffix and path.stat().st_size for path in self.work.iterdir()):
+            assert time.monotonic() < deadline, suffix
+            program.read_for(0.1)
+
+    def files(self) -> dict[str, bytes]:
+        found = {}
+        for path in self.work.rglob("*"):
+            data = path.read_bytes()
+            found[path.name] = gzip.decompress(data) if path.suffix == ".gz" else data
+        return found
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+
+def _until(program: PtyProgram, text: str) -> None:
+    deadline = time.monotonic() + 30.0
+    while not any(text in row for row in program.screen(COLUMNS, 48)):
+        assert time.monotonic() < deadline, text
+        program.read_for(0.3)
+
+
+def holds_a_secret(data: bytes) -> bool:
+    return S.encode() in data or TOKEN[:12].encode() in data
+
+
+@pytest.fixture
+def place(tmp_path: Path, nvml_scenario: Callable[..., Scenario]) -> Iterator[Place]:
+    there = Place(tmp_path, nvml_scenario(1))
+    yield there
+    there.close()
+
+
+def test_one_look_and_a_recording_hold_no_secret(place: Place) -> None:
+    shown = place.run("once", "--json")
+    assert f"--api-key {MASK} --password={MASK} HF_TOKEN={MASK}" in shown
+    assert "--max-tokens 512" in shown and "--tokenizer bert" in shown
+    place.run("record", "--for", "1s", "-o", "r.jsonl.gz")
+    place.run("report", "r.jsonl.gz")
+    assert not holds_a_secret(place.seen)
+    assert MASK.encode() in place.files()["r.jsonl.gz"]
+    assert not any(map(holds_a_secret, place.files().values()))
+
+
+@pytest.mark.slow
+def test_no_command_prints_or_writes_a_secret(place: Place) -> None:
+    for arguments in (
+        ("once",), ("once", "--csv"), ("once", "--filter", "mem>0G"), ("doctor",), ("doctor", "--json"),
+        ("diagnose", "--for", "1s"), ("diagnose", "--for", "1s", "--json"), ("record", "--for", "2s", "-o", "r.jsonl"),
+        ("dump", "r.jsonl", "--json"), ("dump", "r.jsonl", "--csv"), ("report", "r.jsonl"),
+        ("report", "r.jsonl", "--json"), ("report", "r.jsonl", "--markdown"), ("compare", "r.jsonl", "r.jsonl"),
+        ("diagnose", "r.jsonl"), ("screenshot", "r.jsonl", "-o", "s.svg"), ("screenshot", "r.jsonl", "-o", "s.txt"),
+        ("screenshot", "r.jsonl", "-o", "s.ans"),
+    ):  # fmt: skip
+        place.run(*arguments)
+    for suffix in ("md", "json", "txt"):
+        place.run("run", "-o", f"{suffix}.jsonl", "--report", f"report.{suffix}", "--", "true", *ARGUMENTS)
+    assert not holds_a_secret(place.seen)
+    files = place.files()
+    assert {"r.jsonl", "s.svg", "s.txt", "s.ans", "report.md", "report.json", "report.txt"} <= files.keys()
+    assert [name for name, data in files.items() if holds_a_secret(data)] == []
+    assert all(MASK.encode() in files[name] for name in ("r.jsonl", "report.md", "report.json", "report.txt"))
+
+
+@pytest.mark.slow
+def test_a_mark_with_a_secret_is_masked_where_it_is_taken_in(place: Place) -> None:
+    mark = [sys.executable, "-m", "gputop", "mark", f"login with --token {S}"]
+    place.run("run", "-o", "m.jsonl", "--report", "m.md", "--", *mark)
+    assert f"login with --token {MASK}".encode() in place.files()["m.md"]
+    assert not any(map(holds_a_secret, (place.seen, *place.files().values())))
+
+
+KEYS = (
+    ("d", "to see more"), ("\x1b", "GPU-MEM"), ("e", "look like secrets"), ("\x1b", "GPU-MEM"), ("\x1b[20~", "SIGTERM"),
+    ("\x1b", "GPU-MEM"), ("R", ".gz"), ("\x1b[19~", ".svg"),
+)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_screen_and_what_it_writes_hold_no_secret(place: Place) -> None:
+    assert not holds_a_secret(place.screen(KEYS) + place.seen)
+    assert sorted(name.rsplit(".", 1)[-1] for name in place.files()) == ["gz", "svg"]
+    assert not any(map(holds_a_secret, place.files().values()))
+
+
+@pytest.mark.slow
+def test_show_secrets_unmasks_the_screen_alone(place: Place) -> None:
+    keys = (("", f"trainer --token {S} 900"), *KEYS[-2:])
+    assert holds_a_secret(place.screen(keys, GPUTOP_SHOW_SECRETS="1"))
+    assert len(place.files()) == 2
+    assert not any(map(holds_a_secret, place.files().values()))
