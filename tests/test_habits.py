@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from textual.pilot import Pilot
 
-from gputop.commands.help import overview
+from gputop.commands.overview import overview
 from gputop.commands.topics import page_of
 from gputop.monitor import Frame
 from gputop.output.reference.page import plain

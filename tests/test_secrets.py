@@ -6,8 +6,9 @@ import time
 
 import pytest
 
+from gputop.model.secret_marks import MASK
 from gputop.model.secret_rules import names_a_secret, text_without_secrets
-from gputop.model.secrets import MASK, masked_text, masked_words
+from gputop.model.secrets import masked_text, masked_words
 from gputop.sources.processes.facts import FactsReader, command_text, executable_name
 
 S = "Zq7xW9vK2mPl"

@@ -20,7 +20,7 @@ class _Overview(argparse.Action):
     """Prints the commands, not the options: together they are more than a screenful."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        from gputop.commands.help import overview
+        from gputop.commands.overview import overview
 
         sys.stdout.write(overview())
         parser.exit()

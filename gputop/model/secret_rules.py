@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
+from gputop.model.secret_marks import MASK, may_have_its_shape, may_hold_one
 from gputop.model.secret_words import (
     ALWAYS,
     HARMLESS_AFTER,
@@ -23,7 +24,6 @@ from gputop.model.secret_words import (
     SHAPES,
     TAIL,
 )
-from gputop.model.secrets import MASK, may_have_its_shape, may_hold_one
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 

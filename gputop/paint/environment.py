@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from gputop.model.inspection import Environment
-from gputop.model.secrets import MASK, masked_text
+from gputop.model.secret_marks import MASK
+from gputop.model.secrets import masked_text
 from gputop.model.text import terminal_safe
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row
