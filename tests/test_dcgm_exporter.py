@@ -212,7 +212,7 @@ def test_counters_that_were_there_and_went_are_not_called_commented_out() -> Non
     source.scrape(0.0)
     measured(source.newest(WHOLE, 0.0))
     source.scrape(1.0)
-    with pytest.raises(RungFailed, match="gives no counters any more") as failure:
+    with pytest.raises(RungFailed, match="no longer gives counters") as failure:
         source.newest(WHOLE, 1.0)
     assert "ncu" in failure.value.fix
 

@@ -192,7 +192,7 @@ def test_memory_growth_is_told_by_the_rule_for_leaks_alone() -> None:
     monitor = Monitor()
     for tick in range(20):
         frame = monitor.feed(snap(tick, gpu(mem_used_bytes=(10 + tick) * GIB), [train()]))
-    assert "growth is judged over 10 min; 19 s are known" in _text(frame)
+    assert "growth needs 10 min of data (19 s so far)" in _text(frame)
 
 
 def test_the_strip_and_the_list_show_the_same_verdicts() -> None:
@@ -260,7 +260,7 @@ def test_a_lost_gpu_and_one_that_is_gone_are_said_in_words() -> None:
     lost = next(i for i, g in enumerate(frame.snapshot.gpus) if g.lost_reason)
     assert "LOST since" in _text(frame, position=lost)
     gone = gpu_details(frame, DetailsView(View()), "GPU-elsewhere", 80, 24)
-    assert "not in the snapshot" in plain_text(gone.rows) and len(gone.rows) == 24
+    assert "no longer in the snapshot" in plain_text(gone.rows) and len(gone.rows) == 24
 
 
 def test_marks_of_the_user_stand_at_their_time() -> None:

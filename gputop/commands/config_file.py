@@ -1,4 +1,4 @@
-"""What is wrong with the configuration file, line by line; what may stand in it; and whether it changed meanwhile."""
+"""What is wrong with the configuration file, line by line; what it may contain; and whether it changed meanwhile."""
 
 from __future__ import annotations
 

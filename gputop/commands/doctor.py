@@ -1,4 +1,4 @@
-"""What can be measured on this machine, why the rest cannot, and how to mend it."""
+"""What can be measured on this machine, why the rest cannot, and how to fix it."""
 
 from __future__ import annotations
 

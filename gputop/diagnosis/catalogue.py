@@ -1,4 +1,4 @@
-"""The verdicts and badges as tables for help and README: nothing typed twice."""
+"""The verdicts and badges as tables for the help and docs/verdicts.md: nothing typed twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The diagnosis in words: what one would paste into a ticket."""
+"""The diagnosis in words, ready for a ticket."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from gputop.model.text import terminal_safe
 
 
 def doctor_text(report: Mapping[str, Any], width: int = 100) -> str:
-    """GPUs with their rungs, the machine, and last what is wrong and how to mend it."""
+    """GPUs with their rungs, the machine, and last what is wrong and how to fix it."""
     lines: list[str] = []
     driver = report["driver"] or "no driver"
     lines.append(

@@ -33,7 +33,7 @@ def dump(
     columns: Sequence[str] | None = None,
     redactor: Redactor | None = None,
 ) -> int:
-    """Write the frames of a recording from ``begin`` to ``end`` (Unix seconds, included); how many frames it were.
+    """Write the frames of a recording from ``begin`` to ``end`` (Unix seconds, included); the number of frames.
 
     CSV has one row a GPU and frame. JSON has one object a line: without ``columns`` the whole snapshot as ``once``
     gives it, with changes of the SM source among its events; else one object a GPU and frame. ``columns`` are catalogue

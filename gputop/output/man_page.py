@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from gputop import __version__
 
 EXIT = (
-    ("0", "all is well; with diagnose: nothing is wrong"),
+    ("0", "done; with diagnose: nothing is wrong"),
     ("1", "diagnose found something; or an internal error"),
     ("2", "wrong use or a malformed configuration"),
     ("3", "this machine cannot measure; `gputop demo` runs anywhere"),

@@ -23,7 +23,7 @@ FOLDERS = ("/usr/share/fonts", "/usr/local/share/fonts", "~/.local/share/fonts",
 
 
 class PngError(Exception):
-    """No PNG can be made here. One line: why, and how to mend it."""
+    """No PNG can be made here. One line: why, and how to fix it."""
 
 
 def png(svg: str, scale: float = 2.0) -> bytes:

@@ -243,8 +243,8 @@ def memory_words(frame: Frame, position: int) -> Span:
     if gpu.mem_used_bytes is None:
         return "memory is not measured", "dim"
     if covered < GROWTH_NEEDS_S - 30.0:
-        return f"growth is judged over 10 min; {covered:.0f} s are known", "dim"
-    return "steady: no growth that would fill it", "dim"
+        return f"growth needs 10 min of data ({covered:.0f} s so far)", "dim"
+    return "steady: not filling up", "dim"
 
 
 def moment_fields(series: Series, glyphs: Glyphs) -> list[Field]:

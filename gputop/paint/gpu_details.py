@@ -40,7 +40,7 @@ ONE_LINE = 240
 
 
 def position_of(frame: Frame, uuid: str) -> int | None:
-    """Where a GPU stands in the snapshot; None when it is not there any more."""
+    """Where a GPU stands in the snapshot; None when it is gone."""
     return next((i for i, gpu in enumerate(frame.snapshot.gpus) if gpu.static.uuid == uuid), None)
 
 
@@ -50,9 +50,7 @@ def gpu_details(frame: Frame, state: DetailsView, uuid: str, width: int, height:
     axis = axis_for(frame.history.latest_t or frame.snapshot.t, view.span_s, chart_width(width))
     position = position_of(frame, uuid)
     if position is None:
-        gone = (
-            Line().to(2).add(shorten("this GPU is not in the snapshot any more", width - 3), "level.yellow").row(width)
-        )
+        gone = Line().to(2).add(shorten("this GPU is no longer in the snapshot", width - 3), "level.yellow").row(width)
         rows, most, room = joined(
             [header.header(frame, view, width), gone], [], [bar_row(["esc back"], width)], state, width, height
         )

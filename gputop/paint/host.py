@@ -91,7 +91,7 @@ def _why_not(frame: Frame, view: View) -> str:
     chosen = frame.diagnoses[selected_gpu(frame, view)]
     d = chosen if chosen in starved else starved[0]
     reason = next((note for note in d.notes if "host" in note), "no host signals")
-    return f"what the host did while GPU {d.index} was idle cannot be told: {reason}"
+    return f"what the host did while GPU {d.index} was idle is unknown: {reason}"
 
 
 def _second(a: Attribution, width: int) -> Row:

@@ -39,7 +39,7 @@ KEYS: tuple[Key, ...] = (
     Key("tree", "t,f5", "t  F5", "loaders and helpers: automatic, all, none", "processes"),
     Key("sort", "o", "o + letter", "sort: g GPU, p PID, u user, m memory, t time, c CPU, r host, n name", "processes"),
     Key("sort_next", "f6", "F6", "sort by the next column", "processes"),
-    Key("invert", "I", "I", "invert the order", "processes"),
+    Key("invert", "I", "I", "reverse the order", "processes"),
     Key("filter", "f,f4", "f  F4", "filter: gpu:3 user:ml mem>10G verdict:starved name~train !state:D", "processes"),
     Key("search", "slash", "/", "search in command, user, pid, job", "processes"),
     Key("search_next", "f3", "F3", "next match", "processes"),

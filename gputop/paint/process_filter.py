@@ -146,7 +146,7 @@ def _term(text: str, position: int) -> tuple[Term, int]:
     begin = position + negated
     named = _TERM.match(text, begin)
     if named is None:
-        value, end = _value(text, begin, "nothing stands after !" if negated else "nothing stands here")
+        value, end = _value(text, begin, "! needs a term after it" if negated else "a term is missing here")
         return Term("", "~", (value.lower(),), negated), end
     name, operator = named["field"].lower(), named["op"]
     field = _field(name, begin)
@@ -226,7 +226,7 @@ def _number(text: str, metric: Metric, position: int) -> float:
     else:
         factors, example = {"": 1.0, **({"%": 1.0} if metric.unit == "pct" else {})}, "50"
     if unit not in factors:
-        raise FilterError(f"{match[2]} is no unit here: write {example}", position)
+        raise FilterError(f"{match[2]} is not a unit here: write {example}", position)
     return number * factors[unit]
 
 

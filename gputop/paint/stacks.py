@@ -31,7 +31,7 @@ def look_rows(look: DeepLook, command: str, glyphs: Glyphs, width: int) -> list[
 
 
 def waiting_rows(pid: int, glyphs: Glyphs, width: int) -> list[Row]:
-    """What stands there while the look takes place."""
+    """What is shown while the look takes place."""
     text = f"  looking at {pid} three times in 1.5 s{glyphs.more}"
     return [_heading("deep look", glyphs, width), Line().add(text, "dim").row(width)]
 

@@ -27,7 +27,7 @@ Check = Literal["number", "whole", "flag", "text"]
 
 
 class RecordingError(Exception):
-    """A recording cannot be read or written. One line of text: which file, what is wrong, how to mend it."""
+    """A recording cannot be read or written. One line of text: which file, what is wrong, how to fix it."""
 
 
 class Column(Struct, frozen=True):

@@ -239,7 +239,7 @@ class RecordingWriter:
 
 
 def _deleted(path: str) -> bool:
-    """Delete a recording that nobody writes; False when somebody does or when it cannot be told."""
+    """Delete a recording that nobody writes; False when somebody does or when that is unknown."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:

@@ -1,4 +1,4 @@
-"""What can be measured on this machine, why the rest cannot, and how to mend it: the data behind ``gputop doctor``.
+"""What can be measured on this machine, why the rest cannot, and how to fix it: the data behind ``gputop doctor``.
 
 Looks through the same source as everything else, so that what it reports is what a screen would show. Prints nothing.
 """
@@ -127,7 +127,7 @@ def _gpm(gpu: GpuSample) -> dict[str, Any]:
     if _split(gpu):
         fix = EACH_FIX
     elif gpu.lost_reason is not None:
-        fix = "mend the GPU first"
+        fix = "fix the GPU first"
     elif why == COLLECTING:
         fix = "give the driver longer: --wait 1m"
     else:
@@ -217,7 +217,7 @@ def _machine_problems(report: Mapping[str, Any]) -> list[str]:
             "inside a container with its own PID namespace: GPU processes cannot be matched; run it with --pid=host"
         )
     if not report["kernel"]["schedstat"]:
-        problems.append("no /proc/PID/schedstat: waiting for a core cannot be told; needs CONFIG_SCHED_INFO")
+        problems.append("no /proc/PID/schedstat: waiting for a core is unknown; needs CONFIG_SCHED_INFO")
     if not report["kernel"]["psi"]:
         problems.append("no pressure figures (/proc/pressure): boot with psi=1, or needs Linux 4.20 with CONFIG_PSI")
     if not report["permissions"]["other_users_processes"]:

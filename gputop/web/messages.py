@@ -75,7 +75,7 @@ def decoded(text: str) -> Message:
 
 
 def first_size(width: str, height: str) -> Size:
-    """The size in the socket's address, clamped. Raises BadMessage for what is no number."""
+    """The size in the socket's address, clamped. Raises BadMessage for anything but numbers."""
     if not all(re.fullmatch("[0-9]{1,18}", number) for number in (width, height)):
         raise BadMessage
     return Size(int(width), int(height)).clamped()

@@ -179,7 +179,7 @@ def rows() -> list[Row]:
             processes + "test_a_reused_pid_is_not_taken_for_the_old_process"),
         Row("hostile names", "control characters in names and command lines", "harmless characters", "everything",
             None, processes + "test_control_characters_never_reach_the_screen"),
-        Row("no schedstat", "a kernel without scheduler statistics", "a notice: waiting for a core cannot be told",
+        Row("no schedstat", "a kernel without scheduler statistics", "a notice: waiting for a core is unknown",
             "CPU time; all verdicts that do without", None,
             processes + "test_a_kernel_without_schedstat_leaves_cpu_time_and_says_so"),
         Row("no PSI", "a kernel without /proc/pressure", "n/a with the reason", "everything else", None,

@@ -26,8 +26,8 @@ class Told(Struct, frozen=True):
 class Rule(Struct, frozen=True):
     """One verdict.
 
-    ``condition`` is the condition in words, ``levels`` the levels in words, ``remedy`` what helps in general: help and
-    the README's table are made of them. ``short`` has at most 24 characters. ``state`` is where the time goes.
+    ``condition`` is the condition in words, ``levels`` the levels in words, ``remedy`` what helps in general: the
+    help and docs/verdicts.md are made of them. ``short`` has at most 24 characters. ``state`` is where the time goes.
     """
 
     id: str

@@ -28,7 +28,7 @@ def _tell_low_demand(s: Signals) -> Told:
     return Told(
         "info",
         (f"{s.server} server: mean util {s.u:.0f} %, GPU idle {s.idle:.0f} %, no loaders: it waits for requests",),
-        "nothing to mend: batch, consolidate on fewer GPUs, MIG",
+        "nothing to fix: batch, consolidate on fewer GPUs, MIG",
         "batch, consolidate, MIG",
         "medium",
     )

@@ -30,7 +30,7 @@ USUAL_PERIOD_S = 30.0
 LEARNING_S = 4 * USUAL_PERIOD_S
 """For how long it is asked closely while its period is not known."""
 MISSED_PERIODS = 1.5
-"""An exporter that does not answer any more is believed for so long after its last new values [judged]."""
+"""An exporter that no longer answers is believed for so long after its last new values [judged]."""
 REPEATED_PERIODS = 3.0
 """One that answers, but with the same values, is believed for so long [judged]."""
 LEAST_PATIENCE_S = 5.0
@@ -52,7 +52,7 @@ class Exporter:
     """One exporter, shared by all GPUs of the machine. Nothing happens before the first ``activity``."""
 
     def __init__(self, url: str | None = None, fetch: Fetch = get) -> None:
-        """``url`` as the user gave it; None looks once at the usual place. Raises UsageError for what is no address."""
+        """``url`` as the user gave it; None looks once at the usual place. Raises UsageError for an invalid address."""
         self._url = DEFAULT_URL if url is None else checked(url)
         self._given = url is not None
         self._called = f"dcgm-exporter at {place_of(self._url)}" if self._given else "dcgm-exporter"
@@ -187,7 +187,7 @@ class Exporter:
             return RungFailed(f"{self._called} has no counters of this MIG instance", fix=INSTANCE_FIX)
         if entity in self._served:
             # Its counters are switched on, but DCGM gives none: something else profiles, or the watch was lost.
-            return RungFailed(f"{self._called} gives no counters any more", fix=LOST_FIX)
+            return RungFailed(f"{self._called} no longer gives counters", fix=LOST_FIX)
         return RungFailed(f"{self._called} exports no SM activity", fix=FIX)
 
     def _run(self) -> None:

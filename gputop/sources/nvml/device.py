@@ -53,7 +53,7 @@ class Device:
         self.parent = parent
         self.found = False
         self.times_found = 0
-        """Grows with each new handle: what was made with an older one is of no use any more."""
+        """Grows with each new handle: what was made with an older one is stale."""
         self.stale = True
         """Whether the handle is to be asked for again, because NVML may have forgotten it."""
         self.lost: str | None = None
@@ -143,7 +143,7 @@ class Device:
         return [Gpm(self.handle, self._interval_s, static.architecture, mig), *self._more_rungs(static)]
 
     def mig_devices(self, now: float, t: float) -> dict[str, int] | None:
-        """Slots of this GPU's MIG devices by UUID, asked now; None when it cannot be told.
+        """Slots of this GPU's MIG devices by UUID, asked now; None when that is unknown.
 
         When MIG was switched on or off meanwhile, the facts are taken again: most answers change with it.
         """

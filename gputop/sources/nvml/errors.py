@@ -77,6 +77,6 @@ def reason(code: int) -> str:
 
 
 def cannot_start(code: int) -> SourceError:
-    """One line for a driver that cannot be talked to at all: what is wrong, how to mend it, and the demo."""
+    """One line for a driver that cannot be talked to at all: what is wrong, how to fix it, and the demo."""
     what = _START.get(code) or f"the NVIDIA driver does not start ({reason(code)}): see nvidia-smi and dmesg"
     return SourceError(f"{what}; {DEMO}")

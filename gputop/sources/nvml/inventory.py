@@ -18,7 +18,7 @@ from gputop.model.text import clean_text
 from gputop.sources.nvml.device import Device
 from gputop.sources.nvml.handle import Handle
 
-GONE = "gone: the driver does not show this GPU any more (unplugged, or taken from this container)"
+GONE = "gone: the driver no longer shows this GPU (unplugged, or taken from this container)"
 _NODE = re.compile(r"nvidia\d+")
 
 
@@ -108,7 +108,7 @@ class Inventory:
             self._take_instances(ticket, device, now, t)
 
     def shut(self, ticket: int) -> None:
-        """Free what is held for each GPU, then shut NVML down, so that the driver can be mended or reloaded."""
+        """Free what is held for each GPU, then shut NVML down, so that the driver can be fixed or reloaded."""
         for device in self.devices:
             with self._turn(ticket, device):
                 device.close()
@@ -134,7 +134,7 @@ class Inventory:
             return None
 
     def _walk(self, ticket: int, count: int, t: float) -> None:
-        """Ask at each of NVML's indices who is there. Whoever is not there any more is lost."""
+        """Ask at each of NVML's indices who is there. One that is gone is lost."""
         here = [self._meet(ticket, slot, t) for slot in range(count)]
         self._slots = dict(enumerate(here))
         for device in self.whole:

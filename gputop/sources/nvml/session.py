@@ -26,9 +26,9 @@ from gputop.sources.reader_thread import Retired
 from gputop.sources.selection import choose
 
 LOOK_S = 10.0
-"""How often is looked which GPUs there are: one call, and one more a GPU that could be split."""
+"""How often the list of GPUs is refreshed, in seconds: one call, and one more a GPU that could be split."""
 SOON_S = 1.0
-"""How soon it is looked after a GPU was lost."""
+"""How soon it is refreshed after a GPU was lost."""
 XID_ON_PARENT = "reported on the whole GPU"
 
 
@@ -48,7 +48,7 @@ class NvmlSession:
         shown: Callable[[], frozenset[str]] = kernel_gpus,
         look_s: float = LOOK_S,
     ) -> None:
-        """``shown`` is what the kernel shows of GPUs; every ``look_s`` seconds is looked which there are."""
+        """``shown`` is what the kernel shows of GPUs; the list is refreshed every ``look_s`` seconds."""
         self._interval_s = interval_s
         self._spec = gpus
         self._cuda_visible = cuda_visible

@@ -44,7 +44,7 @@ class ProcessKeys:
         columns = [COLUMNS[key] for key in view.columns if COLUMNS[key].letter]
         letters = "  ".join(f"{column.letter} {column.head}" for column in columns)
         self.awaits_letter = True
-        self._screen.see(replace(view, message=f"sort by: {letters}  (capital inverts, esc leaves it)"))
+        self._screen.see(replace(view, message=f"sort by: {letters}  (Shift reverses, Esc cancels)"))
 
     def take_letter(self, letter: str) -> None:
         """Sort by the column of a letter, if there is one."""

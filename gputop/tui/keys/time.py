@@ -85,7 +85,7 @@ class TimeKeys:
     def to_change(self, step: int) -> None:
         def go(player: Player) -> None:
             if not player.to_change(step):
-                self._screen.say("no other change of a verdict that way")
+                self._screen.say(f"no {'later' if step > 0 else 'earlier'} verdict change")
 
         self.play_on(go)
 

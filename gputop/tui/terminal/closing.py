@@ -7,7 +7,7 @@ from textual.screen import Screen, ScreenResultType
 
 
 class ClosesOnce(Screen[ScreenResultType]):
-    """A screen under another, or closed already, ignores that it shall close.
+    """A screen under another, or closed already, ignores further requests to close.
 
     Of two keys in one burst the second may reach a screen that the first has closed: Textual would then close the
     screen below, and end the program where there is none.

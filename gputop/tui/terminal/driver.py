@@ -1,4 +1,4 @@
-"""Textual's driver, except that quitting by key works while the terminal takes no output, and that noise is no end."""
+"""Textual's driver, but quitting by key works while the terminal takes no output, and garbage input ends nothing."""
 
 from __future__ import annotations
 

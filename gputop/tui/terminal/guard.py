@@ -1,7 +1,7 @@
 """The terminal is left as it was found: on a signal, on a crash, and while nobody drains its output.
 
 Needs neither Textual, nor its event loop, nor its writer queue: once that queue is full the loop blocks, and neither a
-key nor a loop-bound signal handler gets through any more.
+key nor a loop-bound signal handler gets through then.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class TerminalGuard:
             os.set_blocking(descriptor, False)
         for _ in range(ATTEMPTS):
             # A thread that hangs in a write to a full terminal holds the terminal's write lock. Interrupted, it tries
-            # again and gives up, because the descriptor does not block any more; then what nobody read is dropped.
+            # again and gives up, because the descriptor no longer blocks; then what nobody read is dropped.
             _interrupt_other_threads()
             time.sleep(ATTEMPT_S)
             with contextlib.suppress(termios.error, OSError):
