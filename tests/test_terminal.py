@@ -132,9 +132,15 @@ def test_suspended_it_gives_the_terminal_back_and_resumed_it_draws_again() -> No
         program.press("\x1a")
         program.read_until("\x1b[?1049l")
         program.wait_for_state("T")
+        program.read_for(0.1)
+        program.written = b""
         program.signal(signal.SIGCONT)
-        program.read_until("\x1b[?1049h")
         program.read_until(READY)
+        program.read_for(0.3)
+        assert b"\x1b[?1049h" in program.written
+        # Switching to the alternate screen clears it: all of it has to come again.
+        assert program.screen(160, 48)[0].startswith(" gputop  node-17")
+        assert all(program.screen(160, 48)[:20])
         program.press("q")
         assert program.end() < 2.0
         assert program.is_restored()
@@ -174,11 +180,12 @@ def test_ascii_means_ascii() -> None:
 def test_a_screen_above_is_not_written_into_and_the_one_below_comes_back_whole() -> None:
     with _started("demo", "--interval", "0.25", columns=120, rows=40) as program:
         program.press("?")
-        program.read_until("three numbers")
-        program.read_for(1.5)
-        above = program.screen(120, 40)
-        wanted = plain_text(help_rows(COLOUR, 120)[:39]).splitlines()
-        assert [line.rstrip() for line in above[:39]] == [line.rstrip() for line in wanted]
+        wanted = [line.rstrip() for line in plain_text(help_rows(COLOUR, 120)[:39]).splitlines()]
+        deadline = time.monotonic() + 20.0
+        while program.screen(120, 40)[:39] != wanted and time.monotonic() < deadline:
+            program.read_for(0.1)
+        program.read_for(1.0)
+        assert program.screen(120, 40)[:39] == wanted
         program.press("q")
         program.read_for(1.0)
         below = program.screen(120, 40)

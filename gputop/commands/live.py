@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from msgspec.structs import replace
 
@@ -154,8 +154,8 @@ def show(
     access: Callable[[], ProcessAccess] | None = None,
     passing: Filter | None = None,
     demo: bool = False,
-) -> int:
-    """Run the screen on a source until the user leaves it; the exit status.
+) -> NoReturn:
+    """Run the screen on a source until the user leaves it, and end the process.
 
     Collecting begins before anything that draws is imported, and the first frame is drawn before Textual is. A
     ``session`` that has taken something in already gives the first frame.
@@ -177,13 +177,15 @@ def show(
         from gputop.monitor import Monitor
         from gputop.session.session import Session
 
+        guard.watch()
         source.start(notify)
-        guard.watch_signals()
         session = session or Session(Monitor(settings.interval))
         view = replace(first_view(settings, terminal, demo=demo, passing=passing), hint=first_hint(settings))
         first = session.monitor.latest
         if first is None and ready.wait(FIRST_WAIT_S) and (snapshot := source.poll()) is not None:
             first = session.take(snapshot)
+        # Before anything is drawn that typed keys would be echoed into.
+        guard.mute()
         if first is not None:
             first_frame.draw(first, view, terminal)
             drawn = True
@@ -196,9 +198,14 @@ def show(
         if drawn and app is None:
             first_frame.undo()
         guard.finish()
-    if app.crash is not None:
+    end(app, guard)
+
+
+def end(app: GputopApp, guard: TerminalGuard) -> NoReturn:
+    """End the process after the screen, with its exit status. Raises RuntimeError where a crash ended the screen."""
+    if app.crash is not None and guard.told is None:
         raise RuntimeError(f"the screen failed: {type(app.crash).__name__}: {app.crash}") from app.crash
-    return app.return_code or 0
+    guard.end(app.return_code or 0)
 
 
 def _app(

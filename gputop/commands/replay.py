@@ -6,7 +6,7 @@ import argparse
 import os
 
 from gputop.commands.filtering import filter_of
-from gputop.commands.live import first_view, screen_terminal
+from gputop.commands.live import end, first_view, screen_terminal
 from gputop.commands.needs import Needs
 from gputop.commands.redaction import redactor_of
 from gputop.commands.shared_arguments import filterable
@@ -39,31 +39,30 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     at = None if args.at is None else moment_in(recording, args.at)
     terminal = screen_terminal(settings)
     guard = TerminalGuard()
-    guard.watch_signals()
-    from gputop.commands.config_file import ConfigWatch
-    from gputop.session.playback import Playback
-    from gputop.session.player import Player
-    from gputop.tui.app import GputopApp
-
+    guard.watch()
     source = RecordedSource(recording, at=at, speed=args.speed, loop=args.loop)
-    app = GputopApp(
-        first_view(settings, terminal, passing=passing),
-        terminal.theme,
-        Playback(player=Player(source)),
-        guard=guard,
-        keys=settings.keys,
-        reload=ConfigWatch(args.__dict__.get("config"), os.environ, vars(args)).poll,
-        depth=terminal.depth,
-    )
-    source.start(app.ready)
     try:
+        guard.mute()
+        from gputop.commands.config_file import ConfigWatch
+        from gputop.session.playback import Playback
+        from gputop.session.player import Player
+        from gputop.tui.app import GputopApp
+
+        app = GputopApp(
+            first_view(settings, terminal, passing=passing),
+            terminal.theme,
+            Playback(player=Player(source)),
+            guard=guard,
+            keys=settings.keys,
+            reload=ConfigWatch(args.__dict__.get("config"), os.environ, vars(args)).poll,
+            depth=terminal.depth,
+        )
+        source.start(app.ready)
         app.run(mouse=settings.mouse)
     finally:
         source.close()
         guard.finish()
-    if app.crash is not None:
-        raise RuntimeError(f"the screen failed: {type(app.crash).__name__}: {app.crash}") from app.crash
-    return app.return_code or 0
+    end(app, guard)
 
 
 def moment_in(recording: Recording, text: str) -> float:

@@ -123,7 +123,7 @@ class GputopApp(QuietApp):
 
     def on_mount(self) -> None:
         if self._guard is not None:
-            # The handler runs in the main thread, between any two steps of the loop: only ask the loop to leave.
+            # The guard calls from its own thread: only ask the loop to leave.
             loop = asyncio.get_running_loop()
             self._guard.leave_by(
                 lambda status: loop.call_soon_threadsafe(partial(self.exit, status, return_code=status))
@@ -140,7 +140,7 @@ class GputopApp(QuietApp):
 
     def leave(self) -> None:
         if self._guard is not None:
-            self._guard.leave_later(0)
+            self._guard.hurry(0)
         self.exit(0)
 
     def ready(self) -> None:

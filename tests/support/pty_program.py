@@ -96,6 +96,14 @@ class PtyProgram:
     def resize(self, columns: int, rows: int) -> None:
         fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
+    def settings(self) -> list[object]:
+        """What the terminal is set to."""
+        return termios.tcgetattr(self.terminal)
+
+    def set(self, settings: list[object]) -> None:
+        """Set the terminal, as another program may while this one is stopped."""
+        termios.tcsetattr(self.terminal, termios.TCSANOW, settings)
+
     def end(self, timeout_s: float = 5.0, drain: bool = True) -> float:
         """Wait for the end; how many seconds it took. ``drain`` False leaves the output where it is meanwhile."""
         begun = time.monotonic()

@@ -1,7 +1,14 @@
-"""Textual's driver, but quitting by key works while the terminal takes no output, and garbage input ends nothing."""
+"""Textual's driver for terminals that misbehave.
+
+Quitting by key works while the terminal takes no output, garbage input does not end the program, a closed terminal is
+not read any further, and SIGCONT resumes only what was suspended.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
+import termios
 import threading
 from typing import Any
 
@@ -10,7 +17,7 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Key
 from textual.message import Message
 
-from gputop.tui.terminal.guard import TerminalGuard
+from gputop.tui.terminal.guard import TerminalGuard, in_background
 
 WEDGED_S = 1.0
 """A loop that has not answered for this long is taken to be blocked by a terminal that nobody drains."""
@@ -29,6 +36,20 @@ class Outlet:
             self.driver.write(text)
 
 
+class InputEnd(threading.Event):
+    """Set when the input thread has to end, and from the moment the terminal is closed.
+
+    Textual would read nothing from a closed terminal, at once and again and again, with a whole core.
+    """
+
+    def __init__(self, guard: TerminalGuard) -> None:
+        super().__init__()
+        self._guard = guard
+
+    def is_set(self) -> bool:
+        return self._guard.is_gone or super().is_set()
+
+
 def guarded_driver(guard: TerminalGuard, outlet: Outlet) -> type[Driver]:
     """A driver class that leaves by the guard when the event loop gives no sign of life after a key to quit.
 
@@ -39,6 +60,11 @@ def guarded_driver(guard: TerminalGuard, outlet: Outlet) -> type[Driver]:
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             outlet.driver = self
+            self.exit_event = InputEnd(guard)
+            self._taken: list[Any] | None = None
+            self._resuming = self._continued_again = self._retaking = False
+
+        # -- input ----------------------------------------------------------------------------------------------------
 
         def run_input_thread(self) -> None:
             while not self.exit_event.is_set():
@@ -63,5 +89,101 @@ def guarded_driver(guard: TerminalGuard, outlet: Outlet) -> type[Driver]:
                     guard.leave(0)
 
             threading.Thread(target=check, daemon=True, name="quit-watch").start()
+
+        # -- taking the terminal, giving it back ----------------------------------------------------------------------
+
+        def write(self, data: str) -> None:
+            # The queue of a writer that has ended, as it does while suspended and when the terminal is closed, would
+            # fill up and then block the loop.
+            if self._writer_thread is not None and self._writer_thread.is_alive():
+                super().write(data)
+
+        def start_application_mode(self) -> None:
+            is_first = self._taken is None
+            super().start_application_mode()  # type: ignore[no-untyped-call]
+            if is_first and guard.attributes is not None:
+                # Textual would remember the settings under which the program loaded.
+                self.attrs_before = list(guard.attributes)
+            if not self._must_signal_resume:
+                self._taken = self._attributes()
+
+        def stop_application_mode(self) -> None:
+            if not self._must_signal_resume:
+                super().stop_application_mode()
+
+        def disable_input(self) -> None:
+            # Suspended, there is no input, and the terminal is another's.
+            if not self._must_signal_resume:
+                super().disable_input()
+
+        def _get_terminal_size(self) -> tuple[int, int]:
+            # Textual believes COLUMNS and LINES first: exported, they stay as they are when the window is resized.
+            try:
+                width, height = os.get_terminal_size(self.fileno)
+            except OSError:
+                return super()._get_terminal_size()
+            return width or 80, height or 25
+
+        def _attributes(self) -> list[Any] | None:
+            try:
+                return termios.tcgetattr(self.fileno)
+            except termios.error:
+                return None
+
+        # -- suspending and being continued ---------------------------------------------------------------------------
+
+        def _sigtstp_application(self, *_: object) -> None:
+            if guard.is_leaving:
+                return
+            if self._auto_restart and not self._must_signal_resume:
+                self.suspend_application_mode()
+                self._must_signal_resume = True
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+        def _sigcont_application(self, *_: object) -> None:
+            """Resume what was suspended, once however often this is called, and nothing else.
+
+            Textual would start a second thread for input at each SIGCONT, and wait at the end for the last one alone.
+            """
+            if self._resuming:
+                self._continued_again = True
+            elif self._must_signal_resume:
+                self._resume()
+            elif not guard.is_leaving and not self._retaking:
+                self._retaking = True
+                self._loop.call_soon_threadsafe(self._retake)
+
+        def _resume(self) -> None:
+            self._resuming = True
+            try:
+                while self._must_signal_resume and not guard.is_leaving:
+                    self._continued_again = False
+                    # Where the terminal is another's this stops the process, and returns with nothing done.
+                    self.resume_application_mode()
+                    if not self._continued_again:
+                        break
+            finally:
+                self._resuming = False
+            if not self._must_signal_resume:
+                self._loop.call_soon_threadsafe(self._app.refresh)
+
+        def _retake(self) -> None:
+            """After a stop that nobody announced: set the terminal again as the shell may have left it, and redraw."""
+            self._retaking = False
+            if guard.is_leaving or self._must_signal_resume:
+                return
+            if in_background():
+                os.kill(os.getpid(), signal.SIGSTOP)
+                return
+            if self._taken is not None:
+                try:
+                    termios.tcsetattr(self.fileno, termios.TCSANOW, self._taken)
+                except termios.error:
+                    return
+            self.write("\x1b[?1049h\x1b[?25l\x1b[?1004h")
+            self._enable_mouse_support()
+            self._enable_bracketed_paste()
+            self._disable_line_wrap()
+            self._app.refresh()
 
     return GuardedDriver

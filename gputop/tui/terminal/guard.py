@@ -1,4 +1,4 @@
-"""The terminal is left as it was found: on a signal, on a crash, and while nobody drains its output.
+"""The terminal is left as it was found: on a signal, on a crash, when it is closed, and while nobody drains its output.
 
 Needs neither Textual, nor its event loop, nor its writer queue: once that queue is full the loop blocks, and neither a
 key nor a loop-bound signal handler gets through then.
@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import sys
 import termios
 import threading
 import time
 from collections.abc import Callable
+from typing import NoReturn
 
 GRACE_S = 1.2
 """How long the normal way out may take before the last resort."""
+GONE_GRACE_S = 0.5
+"""The same when the terminal is closed: there is nothing to restore."""
+KERNEL_S, GONE_KERNEL_S = 4.0, 1.9
+"""When the kernel ends the process, should not even the last resort get to run."""
+TURN_S = 0.5
+"""How long one who wants to restore the terminal waits for another who is at it: that takes 0.4 s at most."""
 INTERRUPT = signal.SIGURG
 ATTEMPTS = 40
 ATTEMPT_S = 0.01
@@ -26,33 +34,96 @@ RESTORE = (
 )
 """Cancels a half-written sequence; kitty keys, mouse, paste, resize and focus reports off; wrapping on; colours reset;
 main screen; cursor shown."""
+ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
+HUNG_UP = 128 + signal.SIGHUP
+LEFT = 128
+"""In the guard's pipe smaller bytes are signals; larger ones say that the program leaves, with the rest as its status.
+"""
 
 
 class TerminalGuard:
-    """Remembers the terminal's settings at the start and can put them back from any thread."""
+    """Remembers the terminal's settings at the start and can put them back from any thread.
+
+    A thread of its own, started before anything that may block, hears of signals and of a closed terminal, asks for the
+    normal way out and is the last resort. It never waits for the main thread: the kernel's side of a signal writes into
+    a pipe, whatever the interpreter is doing.
+    """
 
     def __init__(self) -> None:
         self._leave: Callable[[int], object] = self.leave
-        # Taken once, by the normal way out or by the last resort, and never given back: only one of them ends us.
+        # Who holds it restores the terminal, or has done so. Nobody waits for it longer than TURN_S.
         self._way_out = threading.Lock()
-        self._attributes: list[int | list[bytes | int]] | None = None
+        self._finished = False
+        self._hear = self._tell = -1
+        self.told: int | None = None
+        """The exit status, once a signal or the closed terminal has told the process to end."""
+        self.is_leaving = False
+        """Whether the way out has begun."""
+        self.is_gone = False
+        """Whether the terminal is closed."""
+        self.attributes: list[int | list[bytes | int]] | None = None
+        """The terminal's settings as they were found."""
         with contextlib.suppress(termios.error, OSError, ValueError):
-            self._attributes = termios.tcgetattr(sys.__stdin__.fileno()) if sys.__stdin__ else None
+            self.attributes = termios.tcgetattr(sys.__stdin__.fileno()) if sys.__stdin__ else None
 
-    def watch_signals(self) -> None:
-        """From now on SIGTERM, SIGHUP, SIGQUIT and SIGINT end the program with the terminal restored."""
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT):
+    def watch(self) -> None:
+        """From now on SIGTERM, SIGHUP, SIGQUIT, SIGINT and a closed terminal end the program, the terminal restored."""
+        self._hear, self._tell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(self._tell, warn_on_full_buffer=False)
+        for number in ENDING:
             signal.signal(number, self._on_signal)
         # Ignored by default; with a handler it interrupts a system call, which is all that it is here for.
         signal.signal(INTERRUPT, lambda _number, _frame: None)
+        threading.Thread(target=self._watch, daemon=True, name="gputop-guard").start()
 
     def leave_by(self, leave: Callable[[int], object]) -> None:
-        """The normal way out for signals: called with the exit status; the last resort follows if it takes too long."""
+        """The normal way out: called from another thread with the exit status; the last resort follows if it takes too
+        long."""
         self._leave = leave
 
+    def hurry(self, status: int) -> None:
+        """The normal way out has begun: see to it that it does not take too long."""
+        self.is_leaving = True
+        with contextlib.suppress(OSError):
+            os.write(self._tell, bytes([LEFT + status]))
+
     def _on_signal(self, number: int, _frame: object) -> None:
-        self.leave_later(128 + number)
-        self._leave(128 + number)
+        # The pipe has the signal already. Other handlers see from here on that the way out has begun.
+        self.is_leaving = True
+        self.told = self.told or 128 + number
+
+    def _watch(self) -> None:
+        # A thread in the background that changes the terminal would be stopped, and the process with it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
+        poll = select.poll()
+        poll.register(self._hear, select.POLLIN)
+        if self.attributes is not None and sys.__stdin__:
+            # Asked for nothing, poll tells of a closed terminal, also where no signal does, as in the background.
+            poll.register(sys.__stdin__.fileno(), 0)
+        while True:
+            ready = {descriptor for descriptor, _ in poll.poll()}
+            numbers = os.read(self._hear, 512) if self._hear in ready else b""
+            self.is_gone = bool(ready - {self._hear})
+            signals = [number for number in numbers if number in ENDING]
+            if self.is_gone or signals:
+                self._end(128 + signals[0] if signals else HUNG_UP, told=True)
+            for number in numbers:
+                if number >= LEFT:
+                    self._end(number - LEFT)
+
+    def _end(self, status: int, *, told: bool = False) -> NoReturn:
+        """End the process when the normal way out takes too long, which is asked for here if ``told`` by a signal."""
+        self.is_leaving = True
+        try:
+            signal.setitimer(signal.ITIMER_REAL, GONE_KERNEL_S if self.is_gone else KERNEL_S)
+            if told:
+                self.told = status = self.told or status
+                # A loop that has ended takes no more calls: then the normal way out is under way.
+                with contextlib.suppress(RuntimeError):
+                    self._leave(status)
+            time.sleep(GONE_GRACE_S if self.is_gone else GRACE_S)
+        finally:
+            self.leave(self.told or status)
 
     def restore(self) -> None:
         """Give the terminal back without ever blocking."""
@@ -74,27 +145,62 @@ class TerminalGuard:
                 break
             if written == len(RESTORE):
                 break
-        if self._attributes is not None and sys.__stdin__:
-            with contextlib.suppress(termios.error, OSError, ValueError):
-                termios.tcsetattr(sys.__stdin__.fileno(), termios.TCSANOW, self._attributes)
+        self._restore_attributes()
         with contextlib.suppress(OSError):
             os.set_blocking(descriptor, True)
 
-    def leave(self, status: int) -> None:
-        """Restore and end the process at once, whatever hangs."""
-        self._way_out.acquire()
-        self.restore()
-        os._exit(status)
+    def mute(self) -> None:
+        """Keys are no longer echoed, nor gathered into lines: what is typed while the program loads is for it to read.
+
+        Signals still come from keys, because nothing else reads them yet.
+        """
+        if self.attributes is None or not sys.__stdin__:
+            return
+        with contextlib.suppress(termios.error, OSError, ValueError):
+            descriptor = sys.__stdin__.fileno()
+            muted = termios.tcgetattr(descriptor)
+            muted[0] &= ~(termios.ICRNL | termios.INLCR | termios.IGNCR)
+            muted[3] &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN)
+            muted[6][termios.VMIN], muted[6][termios.VTIME] = 1, 0
+            termios.tcsetattr(descriptor, termios.TCSANOW, muted)
+
+    def _restore_attributes(self) -> None:
+        if self.attributes is not None and sys.__stdin__ and not in_background():
+            with contextlib.suppress(termios.error, OSError, ValueError):
+                termios.tcsetattr(sys.__stdin__.fileno(), termios.TCSANOW, self.attributes)
+
+    def leave(self, status: int) -> NoReturn:
+        """Restore the terminal and end the process at once, whatever hangs."""
+        try:
+            if not self.is_gone and not self._finished and self._way_out.acquire(timeout=TURN_S):
+                self.restore()
+        finally:
+            os._exit(status)
 
     def finish(self) -> None:
-        """The normal way out has done its work; call it last. While the last resort is under way, wait for it."""
-        self._way_out.acquire()
+        """The normal way out has done its work: the terminal's settings are put back, and the rest must not take long.
 
-    def leave_later(self, status: int, seconds: float = GRACE_S) -> None:
-        """The last resort, unless the process has ended by then."""
-        timer = threading.Timer(seconds, self.leave, (status,))
-        timer.daemon = True
-        timer.start()
+        While the last resort is under way it is waited for, as it leaves the terminal unblocked for a moment.
+        """
+        self.hurry(1)
+        if self._way_out.acquire(timeout=2 * TURN_S):
+            self._restore_attributes()
+            self._finished = True
+
+    def end(self, status: int) -> NoReturn:
+        """End the process after ``finish``: no thread, executor or exit handler of a library is waited for."""
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(self.told or status)
+
+
+def in_background() -> bool:
+    """Whether the terminal is another's: who changes it then is stopped, or changes what the other has set."""
+    try:
+        return sys.__stdin__ is not None and os.tcgetpgrp(sys.__stdin__.fileno()) != os.getpgrp()
+    except (OSError, ValueError):
+        return False
 
 
 def _interrupt_other_threads() -> None:

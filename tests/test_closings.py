@@ -1,0 +1,117 @@
+"""However a terminal is closed, and whatever gputop is doing then: it is gone within two seconds, and says why."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.closings import KINDS, Closing, Surroundings, close_many, surroundings
+from tests.support.pty_program import PtyProgram
+
+READY = "NOT WORKING"
+SCREEN_TAKEN = "\x1b[?2004h"
+
+pytestmark = pytest.mark.nvml
+
+
+@pytest.fixture(scope="module")
+def around() -> Iterator[Surroundings]:
+    """What closings need, built once."""
+    for tool in ("cc", "tmux"):
+        if shutil.which(tool) is None:
+            if os.environ.get("GPUTOP_TEST_EVERYTHING"):
+                pytest.fail(f"{tool} is missing, and these tests were asked not to be skipped")
+            pytest.skip(f"closing terminals needs {tool}")
+    with surroundings() as built:
+        yield built
+
+
+@pytest.mark.parametrize(("kind", "count"), [*zip(KINDS, (11, 3, 1, 2, 1, 2), strict=True)])
+def test_nothing_is_left_behind(around: Surroundings, kind: str, count: int) -> None:
+    assert _wrong(close_many(kind, count, around, at_once=1)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_left_behind_of_twenty(around: Surroundings, kind: str) -> None:
+    assert _wrong(close_many(kind, 20, around)) == []
+
+
+def _wrong(done: list[Closing]) -> list[Closing]:
+    return [closing for closing in done if not closing.is_right]
+
+
+def _threads(program: PtyProgram) -> int:
+    return len(list(Path(f"/proc/{program.pid}/task").iterdir()))
+
+
+def test_fifty_times_continued_it_has_the_threads_it_had() -> None:
+    with PtyProgram("demo") as program:
+        program.read_until(SCREEN_TAKEN)
+        program.read_for(0.3)
+        before = _threads(program)
+        for _ in range(50):
+            program.signal(signal.SIGCONT)
+            program.read_for(0.01)
+        program.read_for(0.3)
+        assert any(READY in line for line in program.screen(160, 48))
+        assert _threads(program) == before
+        program.press("q")
+        assert program.end() < 2.0
+        assert program.status == 0
+        assert program.is_restored()
+
+
+def test_suspended_and_continued_many_times_at_once_it_resumes_once() -> None:
+    with PtyProgram("demo") as program:
+        program.read_until(SCREEN_TAKEN)
+        program.read_for(0.3)
+        before = _threads(program)
+        program.press("\x1a")
+        program.wait_for_state("T")
+        for _ in range(20):
+            program.signal(signal.SIGCONT)
+        program.read_until(READY)
+        program.read_for(0.3)
+        assert _threads(program) == before
+        program.press("q")
+        assert program.end() < 2.0
+        assert program.is_restored()
+
+
+def test_stopped_by_another_and_continued_it_takes_the_terminal_again() -> None:
+    with PtyProgram("demo") as program:
+        program.read_until(SCREEN_TAKEN)
+        taken = program.settings()
+        program.signal(signal.SIGSTOP)
+        program.wait_for_state("T")
+        # What a shell does that gets the terminal back.
+        program.set(program.attributes)
+        program.read_for(0.1)
+        program.written = b""
+        program.signal(signal.SIGCONT)
+        program.read_until(READY)
+        program.read_for(0.3)
+        assert program.screen(160, 48)[0].startswith(" gputop  node-17")
+        assert program.settings() == taken
+        program.press("q")
+        assert program.end() < 2.0
+        assert program.is_restored()
+
+
+def test_suspended_it_is_ended_by_a_signal_and_leaves_the_terminal_alone() -> None:
+    with PtyProgram("demo") as program:
+        program.read_until(SCREEN_TAKEN)
+        program.press("\x1a")
+        program.wait_for_state("T")
+        assert program.is_restored()
+        program.signal(signal.SIGTERM)
+        program.signal(signal.SIGCONT)
+        assert program.end() < 2.0
+        assert program.status == 128 + signal.SIGTERM
+        assert program.is_restored()
