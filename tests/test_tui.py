@@ -132,6 +132,10 @@ async def test_sorting_by_letter_by_function_key_and_inverted() -> None:
         assert app.view.sort == "loader"
         await pilot.press("o", "escape")
         assert app.view.sort == "loader"
+        # A letter of a column is nothing else then, although it opens the list of users otherwise.
+        await pilot.press("o", "u")
+        assert app.view.sort == "user"
+        assert len(app.screen_stack) == 1
         await pilot.press("o", "q")
         assert not app.is_running or app.return_code == 0
 

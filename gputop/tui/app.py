@@ -34,7 +34,7 @@ from gputop.tui.canvas import Canvas
 from gputop.tui.keys.table import NO_KEYS, KeyTable
 from gputop.tui.terminal.driver import Outlet, guarded_driver
 from gputop.tui.terminal.guard import TerminalGuard
-from gputop.tui.textual_internals import QuietApp
+from gputop.tui.textual_internals import QuietApp, opened
 
 HINT_S = 30.0
 """How long the first keys are shown."""
@@ -46,8 +46,6 @@ LEAST_WATCH_S = 0.5
 """A source that is faster is not asked more often than this whether it still answers."""
 LATE_INTERVALS = 2.5
 """Without a new snapshot for so many intervals the screen says STALE."""
-PRIORITY = ("interrupt", "suspend", "section", "palette")
-"""Keys that Textual's own screen would take for itself otherwise."""
 
 
 class SnapshotReady(Message):
@@ -71,9 +69,10 @@ class GputopApp(QuietApp):
 
     AUTO_FOCUS = None
     CSS = "Screen { overflow: hidden; }"
+    # With priority a key takes effect before the next one is looked at. Without, each would pass through the screen's
+    # queue first, and those typed right after one that opens a prompt would be lost there.
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(key.keys, _action(key), key.does, id=key.id, show=False, priority=key.id in PRIORITY)
-        for key in (*KEYS, *REPLAY_KEYS)
+        Binding(key.keys, _action(key), key.does, id=key.id, show=False, priority=True) for key in (*KEYS, *REPLAY_KEYS)
     ]
 
     def __init__(
@@ -252,21 +251,25 @@ class GputopApp(QuietApp):
 
     # -- keys -------------------------------------------------------------------------------------------------------
 
-    def on_key(self, event: events.Key) -> None:
+    async def on_key(self, event: events.Key) -> None:
+        """Take the letter of a column to sort by; a key that is none, but for escape, does what it always does."""
         if self._keys.process.awaits_letter:
             event.stop()
-            self._keys.process.take_letter(event.key)
+            if not self._keys.process.take_letter(event.key) and event.key != "escape":
+                await self.run_bound(event.key)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         return action != "act" or self._keys.counts(str(parameters[0]))
 
     async def action_act(self, key_id: str) -> None:
-        """Run the command of one key; ids as in ``gputop.paint.keys``."""
+        """Run the command of one key; ids as in ``gputop.paint.keys``. A screen that it opens is there afterwards."""
         self._drop_hint()
         self._keys.press(key_id)
+        await opened(self.screen)
 
-    def action_command_palette(self) -> None:
+    async def action_command_palette(self) -> None:  # type: ignore[override]  # Textual awaits what an action returns
         self._keys.press("palette")
+        await opened(self.screen)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The command palette offers every key's command, and nothing else."""

@@ -6,11 +6,13 @@ Written for Textual 8.2.
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 from textual._styles_cache import StylesCache
 from textual.app import App
 from textual.await_complete import AwaitComplete
 from textual.command import CommandPalette
+from textual.screen import Screen
 
 
 class QuietApp(App[int]):
@@ -28,6 +30,10 @@ class QuietApp(App[int]):
         # The command palette may be told twice to close, see ``terminal.closing``.
         return super().pop_screen() if len(self.screen_stack) > 1 else AwaitComplete()
 
+    async def run_bound(self, key: str) -> None:
+        """Do what a key is bound to, if it counts now."""
+        await self._check_bindings(key, priority=True)
+
     def _handle_exception(self, error: Exception) -> None:
         """A crash ends in one line, not in a page of traceback over the user's shell."""
         self.crash = error
@@ -35,6 +41,11 @@ class QuietApp(App[int]):
 
     def _fatal_error(self) -> None:
         self._close_messages_no_wait()
+
+
+async def opened(screen: Screen[Any]) -> None:
+    """Wait until a screen has its widgets and the focus is where it shall be: what is typed from then on arrives."""
+    await screen._mounted_event.wait()
 
 
 class Palette(CommandPalette):

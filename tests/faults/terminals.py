@@ -47,6 +47,18 @@ def rows() -> list[Row]:
     signalled = here + "test_a_signal_restores_the_terminal_and_is_told_by_the_exit_code"
     return [
         Row("the terminal is gone", "its window is closed", "–", "–", 129, _gone),
+        Row("the terminal is gone at any time", "by its window, tmux or a hang-up; while gputop loads, runs, is paused,"
+            " is stopped, or the driver hangs", "–", "nothing: it ends within 2 s", 129,
+            "tests/test_closings.py::test_nothing_is_left_behind"),
+        Row("a storm of SIGCONT", "kill -CONT again and again", "–", "everything, with the threads it had", 0,
+            "tests/test_closings.py::test_fifty_times_continued_it_has_the_threads_it_had", terminal=True),
+        Row("SIGTERM while suspended", "ctrl+z, then kill %1", "–", "–", 143,
+            "tests/test_closings.py::test_suspended_it_is_ended_by_a_signal_and_leaves_the_terminal_alone",
+            terminal=True),
+        Row("keys before the screen is there", "typed while gputop loads", "no echo", "they are obeyed then", 0,
+            "tests/test_typed_ahead.py::test_keys_typed_while_it_loads_are_not_echoed_and_are_obeyed", terminal=True),
+        Row("keys in one burst", "`fgpu:1` sent at once", "gpu:1 in the prompt", "everything", 0,
+            "tests/test_typed_ahead.py::test_a_filter_typed_in_one_burst_arrives_whole", terminal=True),
         Row("a terminal of one cell", "started at 1×1, then enlarged", "H100", "everything", 0, _one_cell,
             terminal=True),
         Row("a stalled terminal", "nobody reads what is drawn", "–", "signals still end it in < 2.5 s", 143,

@@ -46,12 +46,13 @@ class ProcessKeys:
         self.awaits_letter = True
         self._screen.see(replace(view, message=f"sort by: {letters}  (Shift reverses, Esc cancels)"))
 
-    def take_letter(self, letter: str) -> None:
-        """Sort by the column of a letter, if there is one."""
+    def take_letter(self, letter: str) -> bool:
+        """Sort by the column of a letter; whether there is one."""
         self.awaits_letter = False
         key = SORTABLE.get(letter.lower())
         view = replace(self._screen.view, message=None)
         self._screen.see(view if key is None else replace(view, sort=key, inverted=letter.isupper()))
+        return key is not None
 
     # -- filter and search ------------------------------------------------------------------------------------------
 

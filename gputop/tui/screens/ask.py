@@ -39,7 +39,8 @@ class Ask(ModalScreen[str | None], ClosesOnce[str | None]):
             yield self._answer
 
     def on_mount(self) -> None:
-        self._answer.focus()
+        # At once, while ``focus`` would do it after the keys that wait already.
+        self.set_focus(self._answer)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self.dismiss(event.value)

@@ -21,7 +21,8 @@ class EnvironmentScreen(RowsScreen):
     KEYS = "v secrets   / find   "
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("v", "reveal"),
-        Binding("slash,f3", "find"),
+        # With priority, so that the next key waits for the prompt.
+        Binding("slash,f3", "find", priority=True),
         Binding("e", "close", priority=True),
     ]
 
@@ -41,8 +42,8 @@ class EnvironmentScreen(RowsScreen):
         self._revealed = not self._revealed
         self.paint()
 
-    def action_find(self) -> None:
-        self.app.push_screen(Prompt("find in names and values:", self._wanted, ()), self._find)
+    async def action_find(self) -> None:
+        await self.app.push_screen(Prompt("find in names and values:", self._wanted, ()), self._find)
 
     def _find(self, text: str | None) -> None:
         if text is not None:

@@ -1,0 +1,78 @@
+"""What is typed before gputop is ready for it: nothing is echoed, nothing is lost, nothing goes elsewhere."""
+
+from __future__ import annotations
+
+import termios
+
+import pytest
+from textual.events import Key
+from textual.widgets import Input
+
+from gputop.paint.process_filter import parse
+from gputop.tui.app import GputopApp
+from tests.support.fake_app import Asked, app_on, later
+from tests.support.frames import demo_frame
+from tests.support.pty_program import PtyProgram
+
+ALTERNATE_SCREEN = "\x1b[?1049h"
+SCREEN_TAKEN = "\x1b[?2004h"
+
+
+NAMES = {":": "colon", "/": "slash", " ": "space", "^p": "ctrl+p", "^m": "enter"}
+
+
+def _burst(app: GputopApp, *keys: str) -> None:
+    """All keys before the first of them is looked at, as the input thread posts what it reads at once."""
+    for key in keys:
+        app.post_message(Key(NAMES.get(key, key), key if len(key) == 1 else None))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [("f",), ("/",), ("^p",), ("p", "J"), ("e", "/")],
+    ids=["filter", "search", "palette", "jump", "find in the environment"],
+)
+async def test_keys_right_after_one_that_opens_a_prompt_arrive_in_it(keys: tuple[str, ...]) -> None:
+    app, source = app_on(frame := demo_frame(), access=Asked())
+    async with app.run_test(size=(160, 48)) as pilot:
+        source.next = later(frame)
+        app.ready()
+        await pilot.pause()
+        _burst(app, *keys, *"gpu:1")
+        await pilot.pause()
+        assert app.screen.query_one(Input).value == "gpu:1"
+
+
+async def test_a_whole_filter_in_one_burst_is_applied_and_the_next_one_begins_with_it() -> None:
+    app, _ = app_on()
+    async with app.run_test(size=(160, 48)) as pilot:
+        _burst(app, "f", *"gpu:1", "^m")
+        await pilot.pause()
+        assert app.view.filter == parse("gpu:1")
+        assert len(app.screen_stack) == 1
+        _burst(app, "f", *"2")
+        await pilot.pause()
+        assert app.screen.query_one(Input).value == "gpu:12"
+
+
+@pytest.mark.parametrize(
+    "arguments", [("demo",), ("replay", "tests/vectors/dataloader_cpu.jsonl")], ids=["live", "replay"]
+)
+def test_keys_typed_while_it_loads_are_not_echoed_and_are_obeyed(arguments: tuple[str, ...]) -> None:
+    with PtyProgram(*arguments) as program:
+        program.read_until(ALTERNATE_SCREEN)
+        assert not program.settings()[3] & (termios.ECHO | termios.ICANON)
+        program.press("?")
+        program.read_until("three numbers")
+        program.press("\x03")
+        assert program.end() < 2.0
+        assert program.is_restored()
+
+
+def test_a_filter_typed_in_one_burst_arrives_whole() -> None:
+    with PtyProgram("demo") as program:
+        program.read_until(SCREEN_TAKEN)
+        program.press("fgpu:1\r")
+        program.read_until("gpu:1")
+        program.press("q")
+        assert program.end() < 2.0
