@@ -18,7 +18,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
 from gputop.commands.needs import Needs
-from gputop.commands.registry import COMMANDS, LIVE, module_of
+from gputop.commands.registry import LIVE, PURPOSES, commands, module_of
 from tests.nvml.stand_in import Scenario
 
 ROOT = Path(__file__).parent.parent
@@ -122,14 +122,15 @@ def test_the_command_line_imports_the_standard_library_only() -> None:
 
 def test_every_command_is_listed_once_and_says_in_its_own_file_what_it_needs() -> None:
     files = {path.stem for path in (ROOT / "gputop" / "commands").glob("*.py")}
-    for name in (*COMMANDS, LIVE):
+    for name, summary in {**commands(), LIVE: ""}.items():
         module = module_of(name)
+        assert name == LIVE or (summary == module.SUMMARY and module.PURPOSE in PURPOSES)
         assert module.__name__.rpartition(".")[2] in files
         assert isinstance(module.NEEDS, Needs)
         assert callable(module.arguments) and callable(module.run)
     texts = {path: path.read_text(encoding="utf-8") for path in (ROOT / "gputop" / "commands").glob("*.py")}
-    commands = {path.stem for path, text in texts.items() if "\nNEEDS = " in text}
-    assert commands == {name.replace("-", "_") for name in (*COMMANDS, LIVE)}
+    found = {path.stem for path, text in texts.items() if "\nNEEDS = " in text}
+    assert found == {name.replace("-", "_") for name in (*commands(), LIVE)}
 
 
 def test_what_is_to_be_installed_is_said_in_one_place() -> None:

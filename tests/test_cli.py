@@ -16,7 +16,7 @@ import pytest
 from gputop.cli import main
 from gputop.commands.command_line import parse
 from gputop.commands.filtering import filter_of
-from gputop.commands.registry import COMMANDS
+from gputop.commands.registry import commands, is_command
 from gputop.commands.topics import TOPICS
 from gputop.paint.process_filter import parse as parse_filter
 from tests.nvml.stand_in import Process
@@ -213,7 +213,7 @@ def test_help_is_one_screenful_with_every_command(capsys: pytest.CaptureFixture[
     assert text == _said(capsys, "help") == _said(capsys, "-h")
     lines = text.splitlines()
     assert len(lines) <= 48 and max(map(len, lines)) <= 80
-    for name, summary in COMMANDS.items():
+    for name, summary in commands().items():
         assert sum(line.split() == [name, *summary.split()] for line in lines) == 1
     assert lines[-1].split(", ") == [f"  {next(iter(TOPICS))}", *list(TOPICS)[1:]]
     assert not any("--" in line for line in lines[:-2])
@@ -319,3 +319,9 @@ def test_a_filter_that_means_nothing_is_one_line(arguments: list[str], words: st
     assert done.returncode == 2
     assert _one_line(done.stderr)
     assert words in done.stderr
+
+
+@pytest.mark.parametrize("name", ["live", "registry", "loader_bench", "../cli", "..", "", "a\0b", "a" * 5000])
+def test_a_file_that_is_no_command_is_none(name: str) -> None:
+    assert not is_command(name)
+    assert is_command("once") and "once" in commands()

@@ -11,7 +11,7 @@ import pytest
 
 from gputop.cli import main
 from gputop.commands.command_line import command_parser, live_parser
-from gputop.commands.registry import COMMANDS
+from gputop.commands.registry import commands
 from gputop.commands.topics import TOPICS, page_of
 from gputop.config import Settings
 from gputop.diagnosis.catalogue import badge_rows, verdict_rows
@@ -51,7 +51,7 @@ def test_a_topic_names_everything_of_its_table(topic: str, names: set[str]) -> N
 
 def test_the_options_of_every_command_are_explained() -> None:
     explained = " ".join(_named("options"))
-    for parser in (live_parser(), *map(command_parser, COMMANDS)):
+    for parser in (live_parser(), *map(command_parser, commands())):
         for action in parser._actions:
             if "-h" not in action.option_strings:
                 assert all(option in explained for option in action.option_strings)

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from gputop import __version__
 from gputop.commands.argument_parser import COMMON, ListAction, Parser
-from gputop.commands.registry import COMMANDS, LIVE, module_of
+from gputop.commands.registry import LIVE, commands, is_command, module_of
 
 
 class _Overview(argparse.Action):
@@ -69,8 +69,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     own, rest = top.split(words)
     args = top.parse_args(own)
     once = getattr(args, "once", False)
-    if rest and rest[0] not in COMMANDS:
-        top.refuse_command(own, rest[0], COMMANDS)
+    if rest and not is_command(rest[0]):
+        top.refuse_command(own, rest[0], commands())
     if rest:
         command = command_parser(rest[0])
         command.refuse_foreign(top.options_of(own))
@@ -109,20 +109,21 @@ def command_parser(name: str) -> Parser:
 def whole() -> Parser:
     """The whole command line in one parser, for the texts that are made of it."""
     top, common = live_parser(), _common()
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
-    for name, summary in COMMANDS.items():
-        _filled(commands.add_parser(name, help=summary, parents=[common]), name)
+    parsers = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    for name, summary in commands().items():
+        _filled(parsers.add_parser(name, help=summary, parents=[common]), name)
     return top
 
 
 def _filled(command: Parser, name: str) -> Parser:
     """The parser with what the command's own file says."""
-    command.description = f"{COMMANDS[name][0].upper()}{COMMANDS[name][1:]}."
+    module = module_of(name)
+    command.description = f"{module.SUMMARY[0].upper()}{module.SUMMARY[1:]}."
     command.epilog = "Options of every command: gputop help options"
-    module_of(name).arguments(command)
+    module.arguments(command)
     return command
 
 
 def _homes(option: str) -> list[str]:
     """The commands that know an option."""
-    return [f"`gputop {name}`" for name in COMMANDS if option in command_parser(name)._option_string_actions]
+    return [f"`gputop {name}`" for name in commands() if option in command_parser(name)._option_string_actions]

@@ -10,6 +10,7 @@ from gputop.commands.needs import Needs
 from gputop.config import Settings
 
 NEEDS = Needs(configuration=False)
+PURPOSE, SUMMARY = "Set-up", "completion for your shell, to be sourced or installed"
 SHELLS = ("bash", "zsh", "fish", "tcsh")
 SCRIPTS = Path(__file__).with_name("completions")
 """Holds a script for each shell, under the shell's name."""

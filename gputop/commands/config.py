@@ -16,6 +16,7 @@ from gputop.config import ConfigError, Settings, declared, default_path, load
 from gputop.output.messages import USAGE_ERROR, say
 
 NEEDS = Needs(configuration=False)
+PURPOSE, SUMMARY = "Set-up", "the settings in force, or the file that they come from"
 
 HEAD = """\
 # Settings of gputop. A line such as "#theme = ..." is a setting with its default: take the "#" away to change it.

@@ -15,6 +15,7 @@ from gputop.monitor import Monitor
 from gputop.session.session import Session
 
 NEEDS = Needs("terminal")
+PURPOSE, SUMMARY = "Watch", "a simulated node, on any machine"
 
 PAST_S = 700.0
 """How much of its past a scenario shows at once: the ten minutes that charts keep, and the window before them."""

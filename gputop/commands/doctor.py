@@ -19,6 +19,7 @@ from gputop.paint.terminal import colour_depth
 from gputop.sources.doctor import examine
 
 NEEDS = Needs()
+PURPOSE, SUMMARY = "Set-up", "what can be measured here, why not, and how to fix it"
 
 
 def arguments(command: argparse.ArgumentParser) -> None:

@@ -14,6 +14,7 @@ from gputop.recording.index import Recording
 from gputop.recording.moments import moment
 
 NEEDS = Needs()
+PURPOSE, SUMMARY = "Evidence", "a recording as data"
 
 
 def arguments(command: argparse.ArgumentParser) -> None:

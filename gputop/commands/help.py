@@ -10,13 +10,14 @@ from gputop.commands.argument_parser import nearest
 from gputop.commands.command_line import command_parser
 from gputop.commands.needs import Needs
 from gputop.commands.overview import WIDTH, overview
-from gputop.commands.registry import COMMANDS
+from gputop.commands.registry import commands
 from gputop.commands.topics import TOPICS, page_of
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.paint.glyphs import ascii_only
 
 NEEDS = Needs(configuration=False)
+PURPOSE, SUMMARY = "Set-up", "what a command, a key, a number or a verdict means"
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
@@ -34,6 +35,6 @@ def _about(topic: str) -> str:
         from gputop.output.reference.page import plain
 
         return plain(page_of(topic), shutil.get_terminal_size((WIDTH, 24)).columns)
-    if topic in COMMANDS:
+    if topic in commands():
         return command_parser(topic).format_help()
-    raise UsageError(f"no help on {topic!r}{nearest(topic, (*TOPICS, *COMMANDS))}; `gputop help` lists what there is")
+    raise UsageError(f"no help on {topic!r}{nearest(topic, (*TOPICS, *commands()))}; `gputop help` lists what there is")

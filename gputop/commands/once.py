@@ -22,6 +22,7 @@ from gputop.sources.machine import open_local
 from gputop.sources.one_reading import WAIT_S, OneReading
 
 NEEDS = Needs()
+PURPOSE, SUMMARY = "Watch", "one measured snapshot, as a table or as data"
 
 if TYPE_CHECKING:
     from gputop.model.redaction import Redactor

@@ -1,45 +1,56 @@
-"""The commands by purpose, each with what it is for: the one place that lists them. Standard library only.
+"""The commands by purpose, each with what it is for, as their files say it. Standard library only.
 
-A command's file in this folder is named after it (``loader-bench``: ``loader_bench.py``) and holds the rest: ``NEEDS``,
-``arguments(parser)`` and ``run(args, settings)``.
+A command is a file in this folder, named after it (``loader-bench``: ``loader_bench.py``), with ``PURPOSE, SUMMARY``,
+``NEEDS``, ``arguments(parser)`` and ``run(args, settings)``. To list the commands their files are read, not imported:
+most of them import what measures, and the help does not wait for that.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 
-GROUPS: dict[str, dict[str, str]] = {
-    "Watch": {
-        "demo": "a simulated node, on any machine",
-        "once": "one measured snapshot, as a table or as data",
-        "serve": "the screen in a browser: read-only, on this machine's loopback",
-    },
-    "Evidence": {
-        "diagnose": "verdicts in words, live or on a recording",
-        "record": "record without a screen",
-        "replay": "the screen on a recording",
-        "report": "where the GPU time of a recording went",
-        "compare": "what a change made better or worse",
-        "dump": "a recording as data",
-        "screenshot": "a picture of the screen, without a terminal",
-    },
-    "A job": {
-        "run": "run a job, watch its GPUs, report at its end",
-        "mark": "a mark for running recorders and screens",
-    },
-    "Set-up": {
-        "doctor": "what can be measured here, why not, and how to fix it",
-        "config": "the settings in force, or the file that they come from",
-        "completion": "completion for your shell, to be sourced or installed",
-        "help": "what a command, a key, a number or a verdict means",
-    },
-}
-"""Purpose → the commands that serve it, in the order of the help."""
-
-COMMANDS = {name: summary for commands in GROUPS.values() for name, summary in commands.items()}
+PURPOSES = ("Watch", "Evidence", "A job", "Set-up")
+"""In the order of the help."""
+LONGEST = 40
+"""Characters of a command's name."""
+_FOLDER = Path(__file__).parent
 LIVE = "live"
 """The file of what runs without a command."""
+
+
+def _said(path: Path) -> tuple[str, str] | None:
+    """A command's purpose and summary, read from its file; None where the file is no command's."""
+    import re
+
+    match = re.search(r'^PURPOSE, SUMMARY = "([^"]+)", "([^"]+)"$', path.read_text(encoding="utf-8"), re.MULTILINE)
+    return None if match is None else (match[1], match[2])
+
+
+def is_command(name: str) -> bool:
+    """Whether there is a command of that name; reads its file alone."""
+    letters = name.replace("-", "")
+    if not (letters.isascii() and letters.isalpha() and len(name) <= LONGEST):
+        return False
+    path = _FOLDER / f"{name.replace('-', '_')}.py"
+    return path.is_file() and _said(path) is not None
+
+
+@lru_cache(maxsize=1)
+def groups() -> dict[str, dict[str, str]]:
+    """Purpose → the commands that serve it, each with its summary."""
+    found: dict[str, dict[str, str]] = {purpose: {} for purpose in PURPOSES}
+    for path in sorted(_FOLDER.glob("*.py")):
+        if (said := _said(path)) is not None:
+            found[said[0]][path.stem.replace("_", "-")] = said[1]
+    return found
+
+
+def commands() -> dict[str, str]:
+    """Every command with what it is for."""
+    return {name: summary for group in groups().values() for name, summary in group.items()}
 
 
 def module_of(name: str) -> ModuleType:

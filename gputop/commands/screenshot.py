@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gputop.model.redaction import Redactor
 
 NEEDS = Needs("nothing")
+PURPOSE, SUMMARY = "Evidence", "a picture of the screen, without a terminal"
 
 STARTED = 1_780_000_000.0
 """A fixed moment, so that a picture of the demo is the same whenever it is made."""

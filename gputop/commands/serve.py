@@ -20,6 +20,7 @@ from gputop.model.source import UsageError
 from gputop.output.messages import say
 
 NEEDS = Needs("nothing")
+PURPOSE, SUMMARY = "Watch", "the screen in a browser: read-only, on this machine's loopback"
 
 HOST = "127.0.0.1"
 FOR_VIEWERS = frozenset(

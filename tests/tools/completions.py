@@ -9,14 +9,14 @@ import shtab
 
 from gputop.commands.command_line import whole
 from gputop.commands.completion import SHELLS
-from gputop.commands.registry import COMMANDS
+from gputop.commands.registry import commands
 from gputop.commands.topics import TOPICS
 from gputop.paint.palettes import THEME_NAMES
 from gputop.sources.simulation.scenarios import SCENARIOS
 
 FILES = ("after", "before", "config", "file", "output", "report")
 """Arguments that name a file."""
-VALUES = {"theme": THEME_NAMES, "scenario": (*SCENARIOS,), "source": ("demo",), "topic": (*TOPICS, *COMMANDS)}
+VALUES = {"theme": THEME_NAMES, "scenario": (*SCENARIOS,), "source": ("demo",), "topic": (*TOPICS, *commands())}
 """Arguments and what they take. Left out of the command line's own parser, which says it better."""
 
 
