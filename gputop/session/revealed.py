@@ -10,7 +10,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from gputop.model.inspection import Identity
-from gputop.model.secrets import MASK
+from gputop.model.secret_marks import MASK
 from gputop.model.snapshot import ProcessSample
 from gputop.monitor import Frame
 
