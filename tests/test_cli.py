@@ -231,7 +231,9 @@ def test_the_scenarios_are_listed() -> None:
     assert {"healthy", "small_kernels", "communication", "dataloader_cpu", "lost_gpu", "straggler"} <= names
 
 
-@pytest.mark.parametrize("suffix", ["svg", "txt", "ans"])
+@pytest.mark.parametrize(
+    "suffix", ["svg", *(pytest.param(suffix, marks=pytest.mark.slow) for suffix in ("txt", "ans"))]
+)
 def test_a_screenshot_needs_no_terminal_and_is_the_same_every_time(tmp_path: Path, suffix: str) -> None:
     texts = []
     for name in ("one", "two"):

@@ -173,7 +173,7 @@ ROWS = st.lists(
 PHASES = st.lists(st.tuples(st.integers(1, 25), st.sampled_from([0.2, 1.0, 1.7, 4.0, 90.0]), SAMPLES, ROWS), max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(PHASES)
 def test_whatever_was_measured_gives_one_sound_diagnosis(phases: list[Any]) -> None:
     known = {row.id for row in verdict_rows()}

@@ -31,7 +31,7 @@ from gputop.sources.simulation.simulated import snapshot_at
 from tests.proc_trees.fake_proc import FakeProc
 from tests.support.frames import MOMENT
 
-LIVES = 1500
+LIVES = 1000
 """Processes and GPUs that come and go, one of each kind a tick."""
 MOST_HELD = 700
 """Entries of any one container: ten minutes and a minute of ticks is what the longest of them holds meanwhile."""

@@ -77,14 +77,15 @@ def test_every_size_is_filled_exactly_also_with_a_hostile_process(width: int, he
             assert all(text.isascii() for row in rows for text, _ in row)
 
 
-@pytest.mark.parametrize("theme", THEMES.values(), ids=lambda theme: theme.name)
-def test_every_style_that_is_painted_exists_in_every_theme(theme: object) -> None:
-    frame = demo_frame()
+def test_every_style_that_is_painted_exists_in_every_theme() -> None:
+    frame, state, styles = demo_frame(), DetailsView(View(), 0, MOMENT - 30.0), set()
     for p in frame.snapshot.processes:
-        state = DetailsView(View(), 0, MOMENT - 30.0)
-        for row in process_details(frame, state, _key(p), p, THREADS, 120, 150).rows:
-            for _, style in row:
-                theme.look(style)  # type: ignore[attr-defined]
+        rows = process_details(frame, state, _key(p), p, THREADS, 120, 150).rows
+        styles |= {style for row in rows for _, style in row}
+    assert len(styles) > 10
+    for theme in THEMES.values():
+        for style in styles:
+            theme.look(style)
 
 
 def test_the_whole_command_is_there_wrapped() -> None:

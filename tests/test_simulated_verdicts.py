@@ -37,7 +37,7 @@ def watch(scenario: Scenario, interval_s: float) -> list[Frame]:
     return frames
 
 
-FOUR_TIMES_A_SECOND = ("node", "dataloader_cpu", "lost_gpu")
+FOUR_TIMES_A_SECOND = ("dataloader_cpu", "lost_gpu")
 """What is also watched four times a second in the quick part; all others are in the slow one."""
 
 

@@ -57,6 +57,7 @@ def test_processes_change_and_gpus_are_lost_and_found() -> None:
     assert not commands[0] & commands[1]
 
 
+@pytest.mark.slow
 def test_a_short_soak_leaves_no_thread_and_no_descriptor_behind() -> None:
     result = {"screen": drawn(60), "machine": read(20), "threads": started(5), "recorder": recorded(30)}
     assert result["screen"]["ticks"] == 60
@@ -156,6 +157,7 @@ async def _round(pilot: Pilot[Any]) -> None:
     await pilot.pause(0.1)
 
 
+@pytest.mark.slow
 async def test_screens_that_were_closed_leave_nothing_behind() -> None:
     frame = demo_frame()
     app = GputopApp(View(), "dark", playback_on(frame, Still()), access=ProcessControl())
