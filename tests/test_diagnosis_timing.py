@@ -112,8 +112,10 @@ def test_a_gap_longer_than_the_window_begins_the_window_again() -> None:
     assert sum(last.seconds.values()) == pytest.approx(59 + 1 + 30, abs=0.01), "the gap itself is nobody's time"
 
 
+@pytest.mark.slow
 def test_a_tick_of_eight_gpus_and_64_loaders_costs_less_than_2_ms() -> None:
-    assert min(cost_ms(100, 8) for _ in range(3)) < 2.0
+    # The least of many short runs: others may use this core, too.
+    assert min(cost_ms(100, 8) for _ in range(12)) < 2.0
 
 
 def test_memory_is_bounded() -> None:

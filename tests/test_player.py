@@ -10,7 +10,7 @@ from gputop.sources.recorded import RecordedSource
 from gputop.sources.simulation.simulated import snapshot_at
 from tests.support.frames import MOMENT
 
-SECONDS = 150
+SECONDS = 110
 
 
 def test_after_a_jump_the_verdicts_are_those_that_stood_live() -> None:
@@ -24,7 +24,7 @@ def test_after_a_jump_the_verdicts_are_those_that_stood_live() -> None:
     player = Player(RecordedSource(past), own_past=True)
     player.source.start(lambda: None)
     player.stand_at_end()
-    for second in (SECONDS - 1, 110, 60):
+    for second in (SECONDS - 1, 90, 60):
         player.seek(MOMENT + second)
         assert player.take()
         assert player.frame is not None

@@ -57,7 +57,7 @@ def test_another_seed_is_another_machine() -> None:
     assert one.gpus[1].sm_active_pct != other.gpus[1].sm_active_pct
 
 
-@pytest.mark.parametrize("interval_s", [1.0, 0.25])
+@pytest.mark.parametrize("interval_s", [1.0, pytest.param(0.25, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_value_lies_in_the_catalogues_bounds(name: str, interval_s: float) -> None:
     for i in range(-45, 75):

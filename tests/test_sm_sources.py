@@ -31,7 +31,7 @@ from tests.support.scenes import T0, gpu, snap
 
 FIX = "uncomment DCGM_FI_PROF_SM_ACTIVE"
 KINDS = ("gpm", "dcgm-exporter", "dcgmi", "bound", "none", "partly")
-EACH = 95
+EACH = 65
 """Samples of each source: more than a minute, so that the means of whole minutes are tried too."""
 
 

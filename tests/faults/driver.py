@@ -40,6 +40,10 @@ RUNNING_CODES = {
 ALWAYS_LOST = {15: "GPU is lost: it fell off the bus", 16: "GPU needs a reset"}
 """Codes that mean that the GPU is gone, whichever call says so."""
 
+QUICK = (3, 9, 15)
+"""Codes whose rows are in the quick part, beside the two rows that try every code: a call that this GPU does not have,
+a driver that goes, a GPU that goes."""
+
 EACH_TICK = (
     "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetPowerUsage", "nvmlDeviceGetTemperature",
     "nvmlDeviceGetClockInfo", "nvmlDeviceGetFieldValues", "nvmlDeviceGetCurrentClocksEventReasons", "nvmlGpmSampleGet",
@@ -226,7 +230,9 @@ def rows() -> list[Row]:
     seen = {1: "not initialised", 3: "not supported", 4: "no permission", 9: "the driver was unloaded", 10: "timed out"}
     seen |= ALWAYS_LOST | {18: "the driver was upgraded under us", 999: "unknown error"}
     rows = [
-        Row(f"NVML error {code} at the start", f"`nvmlInit`: {text}", sees, "–", 3, _start(code))
+        Row(
+            f"NVML error {code} at the start", f"`nvmlInit`: {text}", sees, "–", 3, _start(code), slow=code not in QUICK
+        )
         for code, (sees, text) in START_CODES.items()
     ]
     rows += [
@@ -237,6 +243,7 @@ def rows() -> list[Row]:
             "the other GPUs, and all other values unless the GPU is lost",
             None,
             _one_call(code),
+            slow=code not in QUICK,
         )
         for code, text in RUNNING_CODES.items()
     ]
@@ -248,6 +255,7 @@ def rows() -> list[Row]:
             "host, processes, charts; GPUs are tried again",
             None,
             _all(code),
+            slow=code not in QUICK,
         )
         for code in (1, 9, 15, 18, 999)
     ]
