@@ -13,7 +13,8 @@ from typing import NoReturn
 
 from gputop import __version__
 from gputop.commands.argument_parser import COMMON, ListAction, Parser
-from gputop.commands.registry import LIVE, commands, is_command, module_of
+from gputop.commands.registry import commands, is_command, module_of
+from gputop.commands.shared_arguments import filterable, printable, selectable
 
 
 class _Overview(argparse.Action):
@@ -96,7 +97,10 @@ def live_parser() -> Parser:
     top.add_argument("-h", "--help", action=_Overview, nargs=0, help="show the commands; `gputop help` knows more")
     top.add_argument("--man", action=_ManPage, nargs=0, help="print the manual page: gputop --man | man -l -")
     top.set_defaults(command=None)
-    module_of(LIVE).arguments(top)
+    # Said here and not in the screen's own file, which no other command needs to import.
+    printable(top)
+    selectable(top)
+    filterable(top)
     return top
 
 

@@ -35,16 +35,6 @@ FIRST_WAIT_S = 0.25
 """How long the first frame waits for the first snapshot before the screen loads without it."""
 
 
-def arguments(command: argparse.ArgumentParser) -> None:
-    """The options that stand before no command."""
-    # argparse comes along, and the screen starts without it where there is nothing to parse.
-    from gputop.commands.shared_arguments import filterable, printable, selectable
-
-    printable(command)
-    selectable(command)
-    filterable(command)
-
-
 def run(args: argparse.Namespace, settings: Settings) -> int:
     redactor = redactor_of(settings)
     passing = filter_of(args, redactor)
