@@ -11,7 +11,6 @@ from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.output.dump import dump
 from gputop.recording.index import Recording
-from gputop.recording.moments import moment
 
 NEEDS = Needs()
 PURPOSE, SUMMARY = "Evidence", "a recording as data"
@@ -29,19 +28,19 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     recording = Recording(args.file)
-    first, last = recording.begin, recording.end
-    recording.close()
     try:
         dump(
             args.file,
             sys.stdout,
             "json" if args.json else "csv",
-            begin=None if args.begin is None else moment(args.begin, first, last),
-            end=None if args.end is None else moment(args.end, first, last),
+            begin=None if args.begin is None else recording.moment(args.begin),
+            end=None if args.end is None else recording.moment(args.end),
             gpus=None if not settings.gpus else [int(text) for text in settings.gpus.split(",")],
             redactor=redactor_of(settings),
             columns=None if args.columns is None else args.columns.split(","),
         )
     except ValueError as error:
         raise UsageError(str(error)) from error
+    finally:
+        recording.close()
     return 0

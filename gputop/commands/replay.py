@@ -13,7 +13,6 @@ from gputop.commands.shared_arguments import filterable
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.recording.index import Recording
-from gputop.recording.moments import moment
 from gputop.sources.recorded import RecordedSource
 from gputop.tui.terminal.guard import TerminalGuard
 
@@ -69,6 +68,6 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 def moment_in(recording: Recording, text: str) -> float:
     """A time of a recording as people write it. Raises UsageError."""
     try:
-        return moment(text, recording.begin, recording.end)
+        return recording.moment(text)
     except ValueError as error:
         raise UsageError(f"--at: {error}") from error

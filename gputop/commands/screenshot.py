@@ -96,10 +96,11 @@ def _recorded_frame(path: str, at: str | None, redactor: Redactor | None) -> Fra
     from gputop.recording.index import Recording
 
     recording = Recording(path, redactor)
-    t = recording.end if at is None else moment_in(recording, at)
+    t = recording.last_t if at is None else moment_in(recording, at)
+    segment = len(recording.segments) - 1 if at is None else recording.segment_at(t)
     monitor = Monitor(recording.interval_s)
     frame = None
-    for snapshot in recording.snapshots(t - PAST_S, t):
+    for snapshot in recording.up_to(segment, t, PAST_S):
         frame = monitor.feed(snapshot)
     recording.close()
     if frame is None:

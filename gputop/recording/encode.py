@@ -172,8 +172,11 @@ class Encoder:
             gpu.static is known or gpu.static == known for gpu, known in zip(snapshot.gpus, gpus, strict=True)
         )
 
-    def key_lines(self, snapshot: Snapshot) -> list[bytes]:
-        """The key line for a snapshot and those that follow it. Raises RecordingError for more GPUs than fit."""
+    def key_lines(self, snapshot: Snapshot, *, back: bool = False) -> list[bytes]:
+        """The key line for a snapshot and those that follow it. ``back`` says that the clock was set back before it.
+
+        Raises RecordingError for more GPUs than fit.
+        """
         if len(snapshot.gpus) > MOST_GPUS:
             raise RecordingError(f"cannot record more than {MOST_GPUS} GPUs: choose some with --gpus")
         self._introduced.clear()
@@ -195,6 +198,7 @@ class Encoder:
                 {c.key: v for c in GPU_FACTS if (v := getattr(static, c.key)) is not None} for static in self._gpus
             ],
             "procs": first,
+            **({"back": True} if back else {}),
             "made_by": f"gputop {__version__}",
         }
         return [_line(key), *(_line({"k": "procs", "procs": group}) for group in others)]

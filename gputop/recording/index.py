@@ -7,36 +7,52 @@ No sidecar file: headers of gzip members are found in the bytes and proven by wh
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from itertools import pairwise, zip_longest
+from math import nan
 from typing import TYPE_CHECKING, BinaryIO
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.model.snapshot import Event, GpuStatic, Snapshot
 from gputop.recording.decode import Decoder
 from gputop.recording.format import MEMBER_FRAMES, MOST_LINE_BYTES, RecordingError
 from gputop.recording.gzip_members import MAGIC, first_lines, is_gzip, open_recording, plain_lines
-from gputop.recording.reader import frames, lines_of, recording_files
+from gputop.recording.reader import frames, lines_of, placed_frames, recording_files
+from gputop.recording.timeline import Segment, Timeline
 
 if TYPE_CHECKING:
     from gputop.model.redaction import Redactor
 
 _CHUNK = 8 << 20
+AS_LONG = (0.98, 1.03)
+"""A part that lasts about as long as its frames should take has lost none of it to a clock that was set back."""
+_BACK = b'"back":true'
+MOST_SEGMENTS = 4096
+"""Beyond so many, a recording whose clock is set back again and again is not told apart any further."""
 _FRAME_TIME = re.compile(rb'\{"k": ?"frame", ?"t": ?([0-9.eE+]{1,32}),')
 
 
 class Part(Struct, frozen=True):
-    """A stretch of one file that begins with what its frames need: ``preamble`` are offsets of lines before it."""
+    """A stretch of one file that begins with what its frames need: ``preamble`` are offsets of lines before it.
+
+    Where the clock was set back within a stretch, each run of rising times is a part of its own: ``turn`` says how
+    often it was set back in the stretch before this part. ``rises`` says that it was not, nor at its end, where that is
+    known already, ``back`` that it was before its beginning. ``first_t`` is not a number where it is not known yet.
+    """
 
     file: int
     begin: int
     end: int | None
     first_t: float
     preamble: tuple[int, ...] = ()
+    turn: int = 0
+    rises: bool = False
+    back: bool = False
 
 
-class Recording:
+class Recording(Timeline):
     """A recording, opened: a file or a directory of them.
 
     With a ``redactor`` everything that is read is redacted by it.
@@ -48,60 +64,98 @@ class Recording:
         self.redactor = redactor
         self._files: list[BinaryIO] = []
         self._parts: list[Part] = []
+        self._turns: dict[tuple[int, int], list[int]] = {}
+        """The numbers of the parts that each stretch was cut into, by its place."""
         try:
             for number, name in enumerate(recording_files(path)):
                 file = open_recording(name)
                 self._files.append(file)
                 parts = _packed_parts(file, number) if is_gzip(file) else _plain_parts(file, number)
                 # Lines of another writer may begin in another way: such a file is one part, read from its start.
-                self._parts += parts or [Part(number, 0, None, 0.0)]
-            first = next(self.snapshots(), None)
-            last = self._last_frame()
+                self._parts += parts or [Part(number, 0, None, nan)]
+            first = next(self.walk(range(len(self._parts))), None)
+            if first is None:
+                raise RecordingError(f"{path}: no frame of a recording in it")
+            self.interval_s = first[1].interval_s
+            self._divide()
         except BaseException:
             self.close()
             raise
-        if first is None or last is None:
-            self.close()
-            raise RecordingError(f"{path}: no frame of a recording in it")
-        # Times run backwards where a clock was set back; a search needs them in order.
-        self._starts: list[float] = []
-        for part in self._parts:
-            self._starts.append(max(part.first_t, self._starts[-1] if self._starts else part.first_t))
-        self.begin = first.t
-        self.end = last.t
-        """Times of the first and the last frame, Unix seconds."""
-        self.interval_s = first.interval_s
-        self.hostname = first.machine.hostname
-        self.gpus: tuple[GpuStatic, ...] = tuple(gpu.static for gpu in first.gpus)
+        self.hostname = first[1].machine.hostname
+        self.gpus: tuple[GpuStatic, ...] = tuple(gpu.static for gpu in first[1].gpus)
 
-    def snapshots(self, begin: float | None = None, end: float | None = None) -> Iterator[Snapshot]:
-        """The frames from a time to a time, both included, in the order in which they were recorded."""
-        first = 0 if begin is None else max(0, bisect_right(self._starts, begin) - 1)
-        for snapshot in self.from_part(first):
-            if end is not None and snapshot.t > end:
-                return
-            if begin is None or snapshot.t >= begin:
-                yield snapshot
+    def _divide(self) -> None:
+        """Find where the clock was set back, and cut the parts there.
 
-    def part_at(self, t: float) -> int:
-        """The number of the part that holds the last frame at or before a time; 0 when all frames are later."""
-        return max(0, bisect_right(self._starts, t) - 1)
+        A part is looked through only where the next one begins sooner or later than a full one lasts, or says that it
+        was: the others of a day are not unpacked for it. What a gap makes up for goes unnoticed in a file that does not
+        say so; then the segment holds both, and no frame is lost.
+        """
+        parts: list[Part] = []
+        segments: list[Segment] = []
+        least_s, most_s = (share * MEMBER_FRAMES * self.interval_s for share in AS_LONG)
+        for part, following in zip_longest(self._parts, self._parts[1:]):
+            whole = following is not None and not following.back
+            whole = whole and (part.rises or least_s <= following.first_t - part.first_t <= most_s)
+            for turn, (begin, end) in enumerate([(part.first_t, part.first_t)] if whole else self._runs(part)):
+                here = len(parts)
+                parts.append(replace(part, first_t=begin, turn=turn))
+                self._turns.setdefault((part.file, part.begin), []).append(here)
+                last = segments[-1] if segments else None
+                if last is None or ((begin < last.end or (part.back and not turn)) and here < MOST_SEGMENTS):
+                    segments.append(Segment(begin, end, here, here))
+                else:
+                    segments[-1] = Segment(last.begin, max(end, last.end), last.first, here)
+        self._parts = parts
+        self._lay_out([part.first_t for part in parts], segments)
 
-    def part(self, number: int) -> list[Snapshot]:
-        """The frames of one part. The gap to the part before is not among their events."""
+    def _runs(self, part: Part) -> list[tuple[float, float]]:
+        """(first, last) time of each run of rising times in a part."""
+        times = [t for line in self._lines(part, Decoder()) if (t := _time_of(line)) is not None]
+        if not times or any(after < before for before, after in pairwise(times)):
+            decoder = Decoder()
+            times = [snapshot.t for snapshot in frames(self._lines(part, decoder), decoder, self.path)]
+        runs: list[tuple[float, float]] = []
+        for t in times:
+            if runs and t >= runs[-1][1]:
+                runs[-1] = runs[-1][0], t
+            elif len(runs) < MOST_SEGMENTS:
+                runs.append((t, t))
+        return runs
+
+    def walk(self, numbers: Iterable[int]) -> Iterator[tuple[int, Snapshot]]:
         decoder = Decoder(self.redactor)
-        return list(frames(self._lines(self._parts[number], decoder), decoder, self.path))
+        wanted = dict.fromkeys(numbers)
+        # Parts of one stretch are decoded together, so that gaps and facts between them are right.
+        first_of = list(dict.fromkeys(self._siblings(number)[0] for number in wanted))
+        here = [-1]
 
-    def from_part(self, number: int) -> Iterator[Snapshot]:
-        """The frames from the beginning of a part on, with gaps between parts."""
-        decoder = Decoder(self.redactor)
-        parts = self._parts[number:]
-        return frames((line for part in parts for line in self._lines(part, decoder)), decoder, self.path)
+        def lines() -> Iterator[bytes]:
+            for number in first_of:
+                here[0] = number
+                yield from self._lines(self._parts[number], decoder)
+
+        before, turn, last_t = -1, 0, 0.0
+        for first, snapshot in placed_frames(lines(), decoder, self.path, lambda: here[0]):
+            turn = 0 if first != before else turn + (snapshot.t < last_t)
+            before, last_t = first, snapshot.t
+            siblings = self._siblings(first)
+            # Where more turns come than were looked for, they belong to the last one.
+            number = siblings[min(turn, len(siblings) - 1)]
+            if number in wanted:
+                yield number, snapshot
+
+    def _siblings(self, number: int) -> list[int]:
+        """The parts of the stretch that a part belongs to."""
+        part = self._parts[number]
+        return self._turns.get((part.file, part.begin)) or [number]
 
     def events(self) -> Iterator[Event]:
         """Every event that was recorded, verdicts too, without decoding frames. Takes about 3 s for a day of 8 GPUs."""
         decoder = Decoder(self.redactor)
         for part in self._parts:
+            if part.turn:
+                continue
             for line in self._lines(part, decoder):
                 if line.startswith((b'{"k":"event"', b'{"k": "event"')):
                     decoder.feed(line)
@@ -120,13 +174,6 @@ class Recording:
             yield file.readline(MOST_LINE_BYTES)
         yield from lines_of(file, decoder, part.begin, part.end)
 
-    def _last_frame(self) -> Snapshot | None:
-        for number in range(len(self._parts) - 1, -1, -1):
-            found = self.part(number)
-            if found:
-                return found[-1]
-        return None
-
 
 def _time_of(line: bytes) -> float | None:
     found = _FRAME_TIME.match(line)
@@ -138,14 +185,16 @@ def _time_of(line: bytes) -> float | None:
 
 def _packed_parts(file: BinaryIO, number: int) -> list[Part]:
     """One part a member, found by its header and proven by the frame that it begins with."""
-    begins: list[tuple[int, float]] = []
+    begins: list[tuple[int, float, bool]] = []
     for offset in _headers(file):
         lines = first_lines(file, offset, lambda line: _time_of(line) is not None)
         t = _time_of(lines[-1]) if lines else None
         if t is not None:
-            begins.append((offset, t))
-    ends: list[int | None] = [begin for begin, _ in begins[1:]]
-    return [Part(number, begin, end, t) for (begin, t), end in zip(begins, [*ends, None], strict=False)]
+            begins.append((offset, t, _BACK in lines[0]))
+    ends: list[int | None] = [begin for begin, _, _ in begins[1:]]
+    return [
+        Part(number, begin, end, t, back=back) for (begin, t, back), end in zip(begins, [*ends, None], strict=False)
+    ]
 
 
 def _headers(file: BinaryIO) -> Iterator[int]:
@@ -166,10 +215,10 @@ def _headers(file: BinaryIO) -> Iterator[int]:
 
 
 def _plain_parts(file: BinaryIO, number: int) -> list[Part]:
-    """Parts of at most 60 frames; each knows the key line and the lines of new processes before it."""
-    begins: list[tuple[int, float, tuple[int, ...]]] = []
+    """Parts of at most 60 frames in which times rise; each knows the key and the new processes before it."""
+    parts: list[Part] = []
     preamble: list[int] = []
-    count = 0
+    count, last_t = 0, float("-inf")
     for offset, line in plain_lines(file):
         if line is None:
             continue
@@ -179,8 +228,11 @@ def _plain_parts(file: BinaryIO, number: int) -> list[Part]:
         elif line.startswith((b'{"k":"procs"', b'{"k": "procs"')):
             preamble.append(offset)
         elif (t := _time_of(line)) is not None:
-            if count % MEMBER_FRAMES == 0:
-                begins.append((offset, t, tuple(preamble)))
+            if count % MEMBER_FRAMES == 0 or t < last_t:
+                if parts:
+                    parts[-1] = replace(parts[-1], end=offset, rises=t >= last_t)
+                parts.append(Part(number, offset, None, t, tuple(preamble)))
+                count = 0
             count += 1
-    ends: list[int | None] = [begin for begin, _, _ in begins[1:]]
-    return [Part(number, begin, end, t, known) for (begin, t, known), end in zip(begins, [*ends, None], strict=False)]
+            last_t = t
+    return parts

@@ -6,16 +6,16 @@ Speaks as ``index.Recording`` does; a part is a block of frames. Nothing is writ
 from __future__ import annotations
 
 import zlib
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from gputop.model.snapshot import Event, GpuStatic, Snapshot
+from gputop.model.snapshot import Event, Snapshot
 from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder
-from gputop.recording.reader import frames
+from gputop.recording.reader import placed_frames
+from gputop.recording.timeline import Segment, Timeline
 
 KEPT_S = 660.0
 """Ten minutes of history and a window of diagnosis."""
@@ -32,38 +32,30 @@ class _Block(Struct, frozen=True):
         return zlib.decompress(self.data).splitlines(keepends=True)
 
 
-class Past:
+class Past(Timeline):
     """A frozen stretch of the run: what ``RecordedSource`` plays while the screen is paused."""
 
     path = "this run"
 
     def __init__(self, blocks: tuple[_Block, ...], last: Snapshot) -> None:
         self._blocks = blocks
-        self._starts = [block.first_t for block in blocks]
-        self.begin = blocks[0].first_t
-        self.end = last.t
         self.interval_s = last.interval_s
         self.hostname = last.machine.hostname
-        self.gpus: tuple[GpuStatic, ...] = tuple(gpu.static for gpu in last.gpus)
+        self.gpus = tuple(gpu.static for gpu in last.gpus)
+        # A clock that was set back has begun the memory afresh.
+        whole = Segment(blocks[0].first_t, last.t, 0, len(blocks) - 1)
+        self._lay_out([block.first_t for block in blocks], [whole])
 
-    def snapshots(self, begin: float | None = None, end: float | None = None) -> Iterator[Snapshot]:
-        """The frames from a time to a time, both included."""
-        for snapshot in self.from_part(0 if begin is None else self.part_at(begin)):
-            if end is not None and snapshot.t > end:
-                return
-            if begin is None or snapshot.t >= begin:
-                yield snapshot
-
-    def part_at(self, t: float) -> int:
-        return max(0, bisect_right(self._starts, t) - 1)
-
-    def part(self, number: int) -> list[Snapshot]:
+    def walk(self, numbers: Iterable[int]) -> Iterator[tuple[int, Snapshot]]:
         decoder = Decoder()
-        return list(frames(self._blocks[number].lines(), decoder, self.path))
+        here = [0]
 
-    def from_part(self, number: int) -> Iterator[Snapshot]:
-        decoder = Decoder()
-        return frames((line for block in self._blocks[number:] for line in block.lines()), decoder, self.path)
+        def lines() -> Iterator[bytes]:
+            for number in numbers:
+                here[0] = number
+                yield from self._blocks[number].lines()
+
+        return placed_frames(lines(), decoder, self.path, lambda: here[0])
 
     def events(self) -> Iterator[Event]:
         for snapshot in self.snapshots():

@@ -11,12 +11,13 @@ _DISTANCE = re.compile(r"([+-])(\d+(?:\.\d+)?)(s|m|min|h|d)?")
 _OF_DAY = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
 
 
-def moment(text: str, begin: float, end: float, now: float | None = None) -> float:
+def moment(text: str, begin: float, end: float, now: float | None = None, *, keep: bool = True) -> float:
     """The Unix time that a text means within a recording from ``begin`` to ``end``.
 
     ``-10m`` counts back from ``now``, or from the end when there is no now; ``+10m`` counts on from ``now``, or from
     the beginning. ``12:03`` is the first such time of day, in local time, at or after the beginning. ISO dates without
-    a zone are local; a plain number is Unix time. The result is kept within the recording. Raises ValueError.
+    a zone are local; a plain number is Unix time. With ``keep`` the result is kept within the
+    recording. Raises ValueError.
     """
     text = text.strip()
     if found := _DISTANCE.fullmatch(text):
@@ -31,7 +32,12 @@ def moment(text: str, begin: float, end: float, now: float | None = None) -> flo
             t = float(text)
         except ValueError:
             t = _iso(text)
-    return min(max(t, begin), end)
+    return min(max(t, begin), end) if keep else t
+
+
+def is_time_of_day(text: str) -> bool:
+    """Whether a text names a time of day, which each day has."""
+    return _OF_DAY.fullmatch(text.strip()) is not None
 
 
 def _time_of_day(hour: int, minute: int, second: int, begin: float) -> float:

@@ -7,7 +7,7 @@ in ``index.py``.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
 from msgspec.structs import replace
@@ -59,7 +59,14 @@ def recording_files(path: str) -> list[str]:
 
 def frames(lines: Iterable[bytes], decoder: Decoder, name: str) -> Iterator[Snapshot]:
     """The frames that lines make. Events after the last frame are given to it, so that none is lost."""
-    last: Snapshot | None = None
+    return (snapshot for _, snapshot in placed_frames(lines, decoder, name, lambda: 0))
+
+
+def placed_frames(
+    lines: Iterable[bytes], decoder: Decoder, name: str, place: Callable[[], int]
+) -> Iterator[tuple[int, Snapshot]]:
+    """As ``frames``, each frame with what ``place`` said when its line was read."""
+    last: tuple[int, Snapshot] | None = None
     bad = 0
     for line in lines:
         before = decoder.damaged
@@ -75,11 +82,11 @@ def frames(lines: Iterable[bytes], decoder: Decoder, name: str) -> Iterator[Snap
             bad = 0
             if last is not None:
                 yield last
-            last = snapshot
+            last = place(), snapshot
     if last is not None:
         late = tuple(decoder.trailing)
         decoder.trailing.clear()
-        yield replace(last, events=last.events + late) if late else last
+        yield last[0], replace(last[1], events=last[1].events + late) if late else last[1]
 
 
 def lines_of(file: BinaryIO, decoder: Decoder, offset: int = 0, end: int | None = None) -> Iterator[bytes]:

@@ -106,6 +106,7 @@ class RecordingWriter:
         self._file_bytes = FILE_BYTES
         self._file: _File | None = None
         self._in_member = 0
+        self._last_t: float | None = None
         self._early: list[Event] = []
         self.frames = 0
         self.bytes_before = 0
@@ -137,11 +138,14 @@ class RecordingWriter:
         try:
             file = self._file_for(snapshot)
             lines: list[bytes] = []
-            if self._in_member in (0, MEMBER_FRAMES) or not self._encoder.fits(snapshot):
+            # A clock that was set back begins a new member, so that times only rise within one.
+            is_back = self._last_t is not None and snapshot.t < self._last_t
+            self._last_t = snapshot.t
+            if self._in_member in (0, MEMBER_FRAMES) or is_back or not self._encoder.fits(snapshot):
                 file.begin_member()
                 self._make_room()
                 self._in_member = 0
-                lines = self._encoder.key_lines(snapshot)
+                lines = self._encoder.key_lines(snapshot, back=is_back)
             lines += [event_line(event) for event in self._early]
             lines += self._encoder.frame_lines(snapshot, derived, frame)
             file.append(lines)

@@ -7,14 +7,13 @@ minute of past first, and the whole past is fed to a second monitor in slices, w
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from gputop.diagnosis.engine import Diagnoser
 from gputop.model.snapshot import Event, Snapshot
 from gputop.model.source import PlayedSource
 from gputop.monitor import Frame, Monitor
 from gputop.paint.replay_bar import Change, Replay
-from gputop.recording.moments import moment
 
 QUICK_S = 45.0
 """The past that a first frame after a jump stands on: the diagnosis's window and its votes."""
@@ -41,6 +40,7 @@ class Player:
         self._reading: Iterator[Snapshot] | None = None
         self._reader = Diagnoser(source.interval_s)
         self._read: list[Change] = []
+        self._read_t = float("-inf")
         self._known: dict[int, tuple[str, str | None]] = {}
         self._rebuild()
 
@@ -94,18 +94,28 @@ class Player:
     def stand_at_end(self) -> None:
         """Paused, on the newest frame."""
         self.source.pause()
-        self.seek(self.source.end)
+        self.to_end()
+
+    def to_begin(self) -> None:
+        """Jump to the frame that was recorded first."""
+        self.source.to_begin()
+        self._rebuild()
+
+    def to_end(self) -> None:
+        """Jump to the frame that was recorded last."""
+        self.source.to_end()
+        self._rebuild()
 
     def jump_to(self, text: str) -> None:
         """Jump to a time as people write it. Raises ValueError with what is wrong."""
-        self.seek(moment(text, self.source.begin, self.source.end, self.source.position))
+        self.seek(self.source.moment(text))
 
     def toggle(self) -> None:
         """Play or pause; at the end, play from the beginning."""
         if self.source.playing:
             self.source.pause()
             return
-        at_end = self.source.position >= self.source.end
+        at_end = self.source.at_end
         self.source.play()
         if at_end:
             self._rebuild()
@@ -139,14 +149,11 @@ class Player:
     def _rebuild(self) -> None:
         """After a jump: a monitor on a short past at once, one on the whole past to follow."""
         self._monitor = Monitor(self.source.interval_s)
-        for snapshot in self._before(self.source.position, QUICK_S):
+        for snapshot in self.source.past(QUICK_S):
             self._monitor.feed(snapshot)
         self._whole = Monitor(self.source.interval_s)
-        self._whole_past = self._before(self.source.position, WHOLE_S)
+        self._whole_past = self.source.past(WHOLE_S)
         self._since_jump = []
-
-    def _before(self, t: float, seconds: float) -> Iterator[Snapshot]:
-        return (snapshot for snapshot in self.source.snapshots_between(t - seconds, t) if snapshot.t < t)
 
     def _take_over(self) -> bool:
         assert self._whole is not None
@@ -165,11 +172,15 @@ class Player:
             if self._changes:
                 return False
             recorded = [_change(event) for event in self.source.events if event.kind == "verdict"]
-            self._changes = tuple(change for change in recorded if change is not None)
+            self._changes = _in_order(change for change in recorded if change is not None)
             if self._changes:
                 return True
             self._reading = self.source.snapshots_between(self.source.begin, self.source.end)
         for snapshot in self._reading:
+            if snapshot.t <= self._read_t:
+                # A clock that was set back folds time: what came before cannot be judged with what comes.
+                self._reader = Diagnoser(self.source.interval_s)
+            self._read_t = snapshot.t
             for gpu, d in zip(snapshot.gpus, self._reader.observe(snapshot), strict=True):
                 now = (d.verdict, d.busy_not_working)
                 if self._known.get(gpu.static.index) != now:
@@ -178,8 +189,13 @@ class Player:
             if self._clock() > until:
                 return False
         self._reading = None
-        self._changes = tuple(self._read)
+        self._changes = _in_order(self._read)
         return True
+
+
+def _in_order(changes: Iterable[Change]) -> tuple[Change, ...]:
+    """Changes by time: where a clock was set back they were not recorded so."""
+    return tuple(sorted(changes, key=lambda change: change.t))
 
 
 def _change(event: Event) -> Change | None:

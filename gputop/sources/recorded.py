@@ -55,10 +55,12 @@ class RecordedSource:
         self.hostname = self._recording.hostname
         self.gpus: tuple[GpuStatic, ...] = self._recording.gpus
         self._position = self.begin
-        self._ahead: Iterator[Snapshot] = iter(())
-        self._next: Snapshot | None = None
+        self._segment = 0
+        self._ahead: Iterator[tuple[int, Snapshot]] = iter(())
+        self._next: tuple[int, Snapshot] | None = None
         self._due = clock()
-        self._go(self.begin if at is None else at)
+        first = self._recording.segments[0].begin
+        self._go(0, first) if at is None else self._go(self._recording.segment_at(at), at)
 
     @property
     def duration(self) -> float:
@@ -103,19 +105,20 @@ class RecordedSource:
         """The next frame that is due, or None. Call it until it gives None."""
         with self._wake:
             self._told = False
-            frame, now = self._next, self._clock()
-            if frame is None or not (self._owed or (self._playing and now >= self._due)):
+            upcoming, now = self._next, self._clock()
+            if upcoming is None or not (self._owed or (self._playing and now >= self._due)):
                 self._wake.notify()
                 return None
             self._owed = max(0, self._owed - 1)
+            self._segment, frame = upcoming
             self._position = frame.t
             self._next = next(self._ahead, None)
             if self._next is None and self._loop and self._playing:
-                self._ahead = self._recording.snapshots()
+                self._ahead = self._recording.play(0, self._recording.segments[0].begin)
                 self._next = next(self._ahead, None)
             if self._next is not None:
                 # A consumer that cannot keep up plays more slowly; it never has to catch up with minutes.
-                self._due = max(self._due, now - _MOST_LAG_S) + self._distance(frame, self._next) / self._speed
+                self._due = max(self._due, now - _MOST_LAG_S) + self._distance(frame, self._next[1]) / self._speed
             elif self._playing:
                 self._playing = False
             self._wake.notify()
@@ -124,7 +127,7 @@ class RecordedSource:
     def play(self) -> None:
         """Go on from here; from the start when the end is reached."""
         if self._next is None:
-            self._go(self.begin)
+            self.to_begin()
         with self._wake:
             self._playing = True
             self._due = self._clock()
@@ -146,8 +149,23 @@ class RecordedSource:
             self._wake.notify()
 
     def seek(self, t: float) -> None:
-        """Jump to the last frame at or before a time; ``poll`` then gives it at once, playing or not."""
-        self._go(t)
+        """Jump to the last frame at or before a time; ``poll`` then gives it at once, playing or not.
+
+        Where the clock was set back a time may have been twice: that of the segment in which it stands is meant.
+        """
+        self._go(self._recording.segment_at(t, self._segment), t)
+
+    def to_begin(self) -> None:
+        """Jump to the frame that was recorded first."""
+        self._go(0, self._recording.segments[0].begin)
+
+    def to_end(self) -> None:
+        """Jump to the frame that was recorded last."""
+        self._go(len(self._recording.segments) - 1, self._recording.last_t)
+
+    def moment(self, text: str) -> float:
+        """The time that a text means, counted from the position. Raises ValueError."""
+        return self._recording.moment(text, self._position)
 
     def step(self, frames: int) -> bool:
         """Pause, and move by so many frames. True when that was a jump, after which a new monitor is due."""
@@ -157,16 +175,15 @@ class RecordedSource:
                 self._owed += frames
                 self._wake.notify()
             return False
-        self._go(self._time_before(-frames))
+        self._go(*self._recording.place_before(self._segment, self._position, -frames))
         return True
 
     def past(self, seconds: float = PAST_S) -> Iterator[Snapshot]:
-        """The frames of so many seconds before the one that ``poll`` gives next."""
+        """The frames of so many seconds before the one that ``poll`` gives next, from its segment."""
         upcoming = self._next
-        end = self._position if upcoming is None else upcoming.t
-        for snapshot in self._recording.snapshots(end - seconds, end):
-            if upcoming is None or snapshot.t < end:
-                yield snapshot
+        segment, end = (self._segment, self._position) if upcoming is None else (upcoming[0], upcoming[1].t)
+        frames = self._recording.stretch(segment, end - seconds, end)
+        return (snapshot for snapshot in frames if upcoming is None or snapshot.t < end)
 
     def snapshots_between(self, begin: float, end: float) -> Iterator[Snapshot]:
         """The frames from a time to a time, both included."""
@@ -178,30 +195,16 @@ class RecordedSource:
             self._wake.notify()
         self._recording.close()
 
-    def _go(self, t: float) -> None:
-        ahead = self._recording.from_part(self._recording.part_at(t))
-        chosen, after = next(ahead, None), None
-        for snapshot in ahead:
-            if snapshot.t > t:
-                after = snapshot
-                break
-            chosen = snapshot
+    def _go(self, segment: int, t: float) -> None:
+        ahead = self._recording.play(segment, t)
+        chosen = next(ahead, None)
         with self._wake:
-            self._ahead = ahead if after is None else _with_first(after, ahead)
+            self._ahead = ahead
             self._next = chosen
-            self._position = t if chosen is None else chosen.t
+            self._segment, self._position = (segment, t) if chosen is None else (chosen[0], chosen[1].t)
             self._owed = 1
             self._due = self._clock()
             self._wake.notify()
-
-    def _time_before(self, count: int) -> float:
-        """The time of the frame so many frames before the position."""
-        number = self._recording.part_at(self._position)
-        times: list[float] = []
-        while number >= 0 and len(times) < count:
-            times = [s.t for s in self._recording.part(number) if s.t < self._position] + times
-            number -= 1
-        return times[-count] if len(times) >= count else self.begin
 
     def _distance(self, frame: Snapshot, following: Snapshot) -> float:
         """Recorded time to wait between two frames: a gap is not sat through, a clock set back is one interval."""
@@ -246,8 +249,3 @@ class RecordedSource:
             # The same file was read a moment ago; what has been found until now stays.
             self._events = tuple(found)
         self._events_complete = True
-
-
-def _with_first(first: Snapshot, rest: Iterator[Snapshot]) -> Iterator[Snapshot]:
-    yield first
-    yield from rest

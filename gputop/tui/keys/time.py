@@ -122,6 +122,6 @@ HANDLERS: Mapping[str, Callable[[TimeKeys], None]] = MappingProxyType({
     "previous_change": lambda keys: keys.to_change(-1),
     "slower": _plays(lambda player: player.faster(-1)),
     "faster": _plays(lambda player: player.faster(1)),
-    "begin": _plays(lambda player: player.seek(player.source.begin)),
-    "end": _plays(lambda player: player.seek(player.source.end)),
+    "begin": _plays(Player.to_begin),
+    "end": _plays(Player.to_end),
 })  # fmt: skip

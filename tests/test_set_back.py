@@ -1,0 +1,263 @@
+"""Recordings in which the clock was set back: every time is found where it was recorded, and nothing is lost."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gputop import cli
+from gputop.recording.encode import Encoder
+from gputop.recording.format import RecordingError
+from gputop.recording.index import Recording
+from gputop.recording.timeline import Segment
+from gputop.recording.writer import RecordingWriter
+from gputop.session.player import Player
+from gputop.sources.recorded import RecordedSource
+from tests.support.recording_frames import T0, frame
+
+A_THEN_B = [*range(100), *range(40, 160)]
+"""A clock that runs wrong from 0 to 99, is set back by a minute, and runs to 159."""
+
+
+def recorded(path: Path, times: list[int]) -> str:
+    """A recording of frames at these seconds. In ``old*`` members run on where the clock is set back, as they did."""
+    writer = RecordingWriter(str(path))
+    for t in times:
+        if path.name.startswith("old"):
+            writer._last_t = None
+        writer.write(frame(t, gpus=1, processes=0))
+    writer.close()
+    return str(path)
+
+
+NAMES = ["r.jsonl.gz", "r.jsonl", "old.jsonl.gz", "old.jsonl"]
+
+
+@pytest.fixture(params=NAMES)
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return recorded(tmp_path / request.param, A_THEN_B)
+
+
+def seconds(snapshots: object) -> list[float]:
+    return [snapshot.t - T0 for snapshot in snapshots]  # type: ignore[attr-defined]
+
+
+def test_segments_are_found_where_the_clock_was_set_back(path: str) -> None:
+    recording = Recording(path)
+    assert [(s.begin - T0, s.end - T0) for s in recording.segments] == [(0, 99), (40, 159)]
+    assert (recording.begin - T0, recording.end - T0, recording.last_t - T0) == (0, 159, 159)
+    assert seconds(recording.snapshots()) == A_THEN_B
+    gaps = [s.t - T0 for s in recording.snapshots() if any(event.kind == "gap" for event in s.events)]
+    assert gaps == [40]
+    recording.close()
+
+
+@pytest.mark.parametrize(
+    ("t", "segment", "found"),
+    [(-5, 0, 0), (0, 0, 0), (39.5, 0, 39), (40, 1, 40), (70.2, 1, 70), (99, 1, 99), (120, 1, 120), (500, 1, 159)],
+)
+def test_a_time_is_looked_up_in_the_segment_that_holds_it(path: str, t: float, segment: int, found: float) -> None:
+    """Where two hold it, the later one counts: the clock was set back because it had been wrong."""
+    recording = Recording(path)
+    assert recording.segment_at(T0 + t) == segment
+    at, snapshot = next(recording.play(segment, T0 + t))
+    assert (at, snapshot.t - T0) == (segment, found)
+    recording.close()
+
+
+def test_a_part_of_it_has_every_frame_of_that_time_in_the_order_of_recording(path: str) -> None:
+    recording = Recording(path)
+    assert seconds(recording.snapshots(T0 + 90, T0 + 110)) == [*range(90, 100), *range(90, 111)]
+    assert seconds(recording.snapshots(T0 + 30, T0 + 45)) == [*range(30, 46), *range(40, 46)]
+    assert seconds(recording.snapshots(T0 + 130, None)) == list(range(130, 160))
+    assert seconds(recording.stretch(0, T0 + 50, T0 + 52)) == [50, 51, 52]
+    assert seconds(recording.up_to(1, T0 + 45, 600.0)) == list(range(40, 46))
+    after = list(recording.snapshots(T0 + 90, T0 + 110))[10]
+    assert [event.text for event in after.events] == ["the clock was set back by 59 s"]
+    recording.close()
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(st.integers(0, 400), st.integers(1, 90)), min_size=1, max_size=6),
+    st.sampled_from(["r.jsonl.gz", "old.jsonl.gz", "r.jsonl"]),
+    st.lists(st.integers(-5, 500), min_size=2, max_size=5),
+)
+def test_any_way_of_setting_a_clock_is_looked_up_rightly(
+    tmp_path_factory: pytest.TempPathFactory, runs: list[tuple[int, int]], name: str, asked: list[int]
+) -> None:
+    times = [t for begin, length in runs for t in range(begin, begin + length)]
+    recording = Recording(recorded(tmp_path_factory.mktemp("r") / name, times))
+    assert seconds(recording.snapshots()) == times
+    assert (recording.begin - T0, recording.end - T0, recording.last_t - T0) == (min(times), max(times), times[-1])
+    falls = sum(after < before for before, after in pairwise(times))
+    # In a file that does not say so a step may go unnoticed that a gap makes up for; nothing is lost then either.
+    assert len(recording.segments) <= 1 + falls if name.startswith("old") else len(recording.segments) == 1 + falls
+    for begin, end in pairwise(asked):
+        expected = [t for t in times if begin <= t <= end]
+        assert seconds(recording.snapshots(T0 + begin, T0 + end)) == expected
+    for t in asked:
+        number = recording.segment_at(T0 + t)
+        _, found = next(recording.play(number, T0 + t))
+        segment = recording.segments[number]
+        if t in times and not name.startswith("old"):
+            assert found.t - T0 == t
+        assert segment.begin <= found.t <= segment.end
+    recording.close()
+
+
+def test_small_steps_back_that_nothing_shows_lose_no_frame(tmp_path: Path) -> None:
+    times = [*range(60), *range(59, 140), *range(139, 200)]
+    for name in NAMES:
+        recording = Recording(recorded(tmp_path / name, times))
+        assert seconds(recording.snapshots()) == times
+        assert seconds(recording.snapshots(T0 + 50, T0 + 70)) == [t for t in times if 50 <= t <= 70]
+        recording.close()
+
+
+def test_a_day_is_not_unpacked_to_find_no_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = []
+    runs = Recording._runs
+    monkeypatch.setattr(Recording, "_runs", lambda self, part: looked.append(part) or runs(self, part))
+    for name in NAMES[:2]:
+        looked.clear()
+        Recording(recorded(tmp_path / name, list(range(600)))).close()
+        assert len(looked) == 1, "the last part alone"
+
+
+def test_a_clock_that_is_set_back_at_every_frame_costs_no_more_than_its_frames(tmp_path: Path) -> None:
+    encoder, lines = Encoder(), []
+    lines += encoder.key_lines(frame(0))
+    for k in range(6000):
+        lines.append(b'{"k":"frame","t":%d}\n' % (1000 - k % 2))
+    (tmp_path / "r.jsonl").write_bytes(b"".join(lines))
+    recording = Recording(str(tmp_path / "r.jsonl"))
+    assert len(recording.segments) <= 4096
+    assert sum(1 for _ in recording.snapshots()) == 6000
+    assert sum(1 for _ in recording.snapshots(999.5, None)) == 3000
+    recording.close()
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def polled(source: RecordedSource) -> list[float]:
+    found = []
+    while (snapshot := source.poll()) is not None:
+        found.append(snapshot.t - T0)
+    return found
+
+
+def test_a_replay_plays_every_segment_and_steps_back_over_the_seam(path: str) -> None:
+    clock = Clock()
+    source = RecordedSource(path, speed=1000.0, clock=clock)
+    got = []
+    for _ in range(300):
+        clock.now += 1.0
+        got += polled(source)
+    assert got == A_THEN_B
+    source.to_begin()
+    assert polled(source)[:1] == [0]
+    source.pause()
+    source.to_end()
+    assert polled(source) == [159]
+    source.seek(T0 + 41)
+    assert polled(source) == [41]
+    assert source.step(-1) is True
+    assert polled(source) == [40]
+    source.step(-1)
+    assert polled(source) == [99]
+    assert source.step(-10) is True
+    assert polled(source) == [89], "still where the clock ran wrong, though the time was recorded again later"
+    source.seek(T0 + 80)
+    assert polled(source) == [80]
+    source.step(1)
+    assert polled(source) == [81]
+    source.close()
+
+
+def test_the_past_that_a_verdict_stands_on_is_that_of_its_segment(path: str) -> None:
+    source = RecordedSource(path, at=T0 + 45, clock=Clock())
+    assert seconds(source.past(600.0)) == [40, 41, 42, 43, 44]
+    player = Player(source, clock=Clock())
+    assert player.take() and player.frame is not None
+    assert player.frame.snapshot.t - T0 == 45
+    player.to_end()
+    player.take()
+    assert player.frame.snapshot.t - T0 == 159
+    while player.busy and not player.work():
+        pass
+    player.to_begin()
+    player.take()
+    assert player.frame.snapshot.t - T0 == 0
+    source.close()
+
+
+def test_times_as_people_write_them_count_from_the_last_frame(path: str) -> None:
+    recording = Recording(path)
+    assert recording.moment("-10") - T0 == 149
+    assert recording.moment("+10") - T0 == 10
+    assert recording.moment("-10m") - T0 == 0
+    assert recording.moment(str(T0 + 70)) - T0 == 70
+    assert recording.moment(str(T0 + 7000)) - T0 == 159
+    with pytest.raises(ValueError, match="not a time"):
+        recording.moment("soon")
+    recording.close()
+
+
+@pytest.mark.parametrize("times", [A_THEN_B, [*range(500, 600), *range(100)], [5], [5, 5, 5], [5, 4, 3, 2, 1]])
+@pytest.mark.parametrize("at", [None, "-5s", "+1s"])
+def test_there_is_a_picture_of_every_moment(
+    tmp_path: Path, times: list[int], at: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = recorded(tmp_path / "old.jsonl.gz", times)
+    asked = [] if at is None else [f"--at={at}"]
+    assert cli.main(["screenshot", source, "-o", str(tmp_path / "p.txt"), *asked]) == 0, capsys.readouterr().err
+    assert "node-17" in (tmp_path / "p.txt").read_text()
+
+
+def test_there_is_a_picture_of_a_moment_within_a_long_gap(tmp_path: Path) -> None:
+    source = recorded(tmp_path / "r.jsonl.gz", [0, 1, 2, 9000, 9001])
+    assert cli.main(["screenshot", source, "-o", str(tmp_path / "p.txt"), f"--at={T0 + 5000}"]) == 0
+
+
+def test_the_part_that_was_asked_for_is_dumped_whichever_segment_it_lies_in(
+    path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["dump", path, "--columns", "util_pct", "--begin", str(T0 + 98), "--end", str(T0 + 100)]) == 0
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert [float(line.split(",")[0]) - T0 for line in lines if line.split(",")[1] == "0"] == [98, 99, 98, 99, 100]
+
+
+def test_a_damaged_member_among_segments_is_skipped(tmp_path: Path) -> None:
+    source = recorded(tmp_path / "old.jsonl.gz", A_THEN_B)
+    whole = Path(source).read_bytes()
+    read = 0
+    for seed in range(6):
+        draw = random.Random(seed)
+        damaged = bytearray(whole)
+        for _ in range(draw.randrange(1, 6)):
+            damaged[draw.randrange(len(damaged))] = draw.randrange(256)
+        Path(source).write_bytes(damaged)
+        try:
+            recording = Recording(source)
+        except RecordingError:
+            continue
+        read += 1
+        for t in (-5, 0, 50, 99, 120, 500):
+            number = recording.segment_at(T0 + t)
+            assert isinstance(recording.segments[number], Segment)
+            list(recording.up_to(number, T0 + t, 30.0))
+        list(recording.snapshots(T0 + 30, T0 + 120))
+        recording.close()
+    assert read
