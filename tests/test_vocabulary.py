@@ -41,7 +41,7 @@ def _homes(words: frozenset[str], least: int) -> dict[str, int]:
 
 def test_every_sm_source_has_its_row_and_its_name_stands_in_one_file() -> None:
     assert tuple(SM_SOURCES) == get_args(SmSource)
-    assert {"gpm", "dcgm-exporter", "dcgmi"} == MEASURED
+    assert MEASURED.isdisjoint({"bound", "none"})
     assert set(_homes(frozenset(SM_SOURCES), 2)) == {"model/sm.py"}
 
 

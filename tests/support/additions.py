@@ -1,0 +1,376 @@
+"""One of each thing that people add to gputop, as small patches: what to touch, and nothing else.
+
+A patch names a file, a piece of text that stands in it once, and what comes after that piece. A file that does not
+exist is made. ``proof`` is a test, run in a copy of the tree that has all of them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Patch(NamedTuple):
+    """``text`` after the only ``after`` in ``file``; a new file without ``after``."""
+
+    file: str
+    text: str
+    after: str = ""
+
+
+class Addition(NamedTuple):
+    """What is added, the files that it may touch at most, how, and the test that proves it is there."""
+
+    name: str
+    most_files: int
+    patches: tuple[Patch, ...]
+    proof: str
+
+
+SM_SOURCE = Addition(
+    "a source of SM activity",
+    4,
+    (
+        Patch("gputop/model/sm.py", ' "added",', after='SmSource = Literal["gpm", "dcgm-exporter", "dcgmi",'),
+        Patch(
+            "gputop/model/sm.py",
+            """    "added": SmSourceRow(
+        "Added", measured=True,
+        works_on="GPUs of a test", asks="nobody", shown="`SM measured · Added`",
+    ),
+""",
+            after="""        shown="`SM measured · dcgmi`",
+    ),
+""",
+        ),
+        Patch(
+            "gputop/sources/activity/added.py",
+            '''"""An SM source that a test adds."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from gputop.sources.activity.ladder import Activity
+
+
+class Added:
+    """Measures 42 % of everything."""
+
+    @property
+    def name(self) -> Literal["added"]:
+        return "added"
+
+    def read(self, now: float) -> Activity:
+        return Activity({"sm_active_pct": 42.0}, {}, 1.0, now)
+
+    def close(self) -> None:
+        """Holds nothing."""
+''',
+        ),
+        Patch(
+            "gputop/sources/machine_reader.py",
+            "        from gputop.sources.activity.added import Added\n\n        rungs.append(Added())\n",
+            after="rungs: list[Rung] = [] if entity is None else [DcgmExporter(self._exporter, entity)]\n",
+        ),
+        Patch(
+            "gputop/sources/doctor.py",
+            '            _rung("added", True, "always"),\n',
+            after="            _dcgmi(gpu, known),\n",
+        ),
+    ),
+    """
+def test_an_sm_source_is_measured_shown_recorded_and_explained() -> None:
+    reader = MachineReader(1.0, None, None, None, "/proc", lambda: 0.0, lambda: None)
+    rungs = reader._more_rungs(gpu().static)
+    ladder = Ladder([rung for rung in rungs if rung.name == "added"])
+    standing = ladder.read(0.0)
+    assert (standing.source, standing.activity.values) == ("added", {"sm_active_pct": 42.0})
+    sample = gpu(sm_source="added", sm_active_pct=42.0)
+    assert sm_provenance([sample]) == ("SM measured · Added", "level.green")
+    assert read_back(snap(0, sample)).gpus[0].sm_source == "added"
+    assert "`added`" in page_text("sources")
+    snapshots = [snap(tick, gpu(sm_source="added")) for tick in range(60)]
+    assert diagnosis_of(snapshots).efficiency_pct is not None
+""",
+)
+
+GPU_METRIC = Addition(
+    "a GPU metric",
+    3,
+    (
+        Patch(
+            "gputop/model/metrics.py",
+            """    count("pcie_replays", "count", "REPLAYS", "packets that the PCIe link sent again", None,
+          "nvmlDeviceGetPcieReplayCounter", history=True, seldom=True, glossary=True),
+""",
+            after="GPU_METRICS = table(\n",
+        ),
+        Patch(
+            "gputop/model/snapshot.py",
+            "    pcie_replays: int | None = None\n",
+            after="    fan_pct: float | None = None\n",
+        ),
+        Patch(
+            "gputop/sources/nvml/questions.py",
+            '    Question(("pcie_replays",), ("nvmlDeviceGetPcieReplayCounter",), (), _as_is),\n',
+            after='    Question(("fan_pct",), ("nvmlDeviceGetFanSpeed",), (), _as_is),\n',
+        ),
+    ),
+    """
+def test_a_gpu_metric_is_asked_shown_recorded_remembered_and_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetPcieReplayCounter", lambda _: 7)
+    (question,) = (question for question in SELDOM if "pcie_replays" in question.keys)
+    answers = Answers()
+    assert question.ask_into(Handle("handle"), answers, 0.0)
+    assert answers.values == {"pcie_replays": 7}
+    snapshot = snap(0, gpu(pcie_replays=7))
+    assert snapshot_data(snapshot)["gpus"][0]["pcie_replays"] == 7
+    head, row, *_ = gpu_csv(snapshot).splitlines()
+    assert dict(zip(head.split(","), row.split(","), strict=True))["pcie_replays"] == "7"
+    assert read_back(snapshot).gpus[0].pcie_replays == 7
+    history = Monitor(1.0).feed(snapshot).history
+    assert history.recent("GPU-0", "pcie_replays", 10.0) == [(snapshot.t, 7.0)]
+    assert "sent again" in text_of(help_rows(COLOUR, 120))
+    shown = text_of(provenance_rows(snapshot, snapshot.gpus[0], 160, COLOUR))
+    assert "REPLAYS" in shown and "nvmlDeviceGetPcieReplayCounter" in shown and "0-5 s" in shown
+    assert "`pcie_replays`" in page_text("metrics")
+    simulated = snapshot_at(T0, started=T0).gpus[0]
+    assert simulated.pcie_replays is None
+    assert simulated.unavailable["pcie_replays"] == "the demo does not simulate it"
+""",
+)
+
+VERDICT = Addition(
+    "a verdict",
+    2,
+    (
+        Patch(
+            "gputop/diagnosis/rules/end.py",
+            """ADDED = Rule(
+    id="added",
+    title="an added verdict",
+    short="added",
+    condition="util is 96.5 %, as a test has it",
+    levels="info",
+    state="working",
+    holds=lambda s: s.u == 96.5,
+    tell=lambda s: Told("info", (_numbers(s),), "take it away again", "take it away"),
+)
+
+
+""",
+            after='    return line if s.tensor is None else f"{line}, tensor {pct(s.tensor)}"\n\n\n',
+        ),
+        Patch("gputop/diagnosis/rules/__init__.py", "ADDED, ", after="from gputop.diagnosis.rules.end import "),
+        Patch("gputop/diagnosis/rules/__init__.py", "ADDED, ", after="END: tuple[Rule, ...] = ("),
+    ),
+    """
+def test_a_verdict_is_given_with_its_evidence_and_explained() -> None:
+    found = diagnosis_of([snap(tick, gpu(util=96.5, sm=60.0), [train()]) for tick in range(60)])
+    assert (found.verdict, found.level, found.remedy) == ("added", "info", "take it away again")
+    assert found.evidence
+    assert "an added verdict" in text_of(help_rows(COLOUR, 120))
+    assert "`added`" in page_text("verdicts")
+""",
+)
+
+COLUMN = Addition(
+    "a column of the process table",
+    1,
+    (
+        Patch(
+            "gputop/paint/process_columns.py",
+            '    "tree_threads": ("threads", "TREE-THR", "threads of the process and of all below it"),\n',
+            after="TREE_TOTALS = {\n",
+        ),
+    ),
+    """
+def test_a_column_is_chosen_filtered_by_and_explained() -> None:
+    process = train(threads=11)
+    assert COLUMNS["tree_threads"].show(process, (process,)).strip() == "22"
+    assert parse("tree_threads>20").matches(process, (process,), "")
+    assert load(None, {"GPUTOP_COLUMNS": "pid,tree_threads"}, {})[0].columns == ("pid", "tree_threads")
+    assert "tree_threads" in page_text("filters")
+""",
+)
+
+KEY = Addition(
+    "a key",
+    2,
+    (
+        Patch(
+            "gputop/paint/keys.py",
+            '    Key("added", "f11", "F11", "say that a key was added", "everywhere"),\n',
+            after="\nKEYS: tuple[Key, ...] = (\n",
+        ),
+        Patch(
+            "gputop/tui/keys/everywhere.py",
+            """    def added(self) -> None:
+        self._screen.say("a key was added")
+
+""",
+            after="""    def leave(self) -> None:
+        self._screen.leave()
+
+""",
+        ),
+        Patch(
+            "gputop/tui/keys/everywhere.py",
+            '    "added": EverywhereKeys.added,\n',
+            after='    "quit": EverywhereKeys.leave,\n',
+        ),
+    ),
+    """
+async def test_a_key_runs_its_handler_is_rebound_and_explained() -> None:
+    for wanted, pressed in (({}, "f11"), ({"added": "ctrl+b"}, "ctrl+b")):
+        app = GputopApp(View(), "dark", playback_on(demo_frame(), Handed()), keys=wanted)
+        async with app.run_test(size=(100, 30)) as pilot:
+            await pilot.press(pressed)
+            await pilot.pause()
+            assert app.view.message == "a key was added"
+    assert "say that a key was added" in text_of(help_rows(COLOUR, 120))
+    assert "F11" in page_text("keys")
+""",
+)
+
+THEME = Addition(
+    "a theme",
+    1,
+    (
+        Patch(
+            "gputop/paint/palettes.py",
+            '    "added": ThemeRow(DARK, about="of a test"),\n',
+            after="""PALETTES: Mapping[str, ThemeRow] = MappingProxyType({
+""",
+        ),
+    ),
+    """
+def test_a_theme_is_chosen_drawn_and_explained() -> None:
+    assert load(None, {}, {"theme": "added"})[0].theme == "added"
+    assert THEMES["added"].looks == THEMES["dark"].looks
+    assert "added (of a test)" in page_text("settings") and "added" in page_text("options")
+    assert "added" in SCRIPTS.joinpath("bash").read_text()
+""",
+)
+
+COMMAND = Addition(
+    "a command",
+    1,
+    (
+        Patch(
+            "gputop/commands/added_one.py",
+            '''"""A command that a test adds."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from gputop.commands.needs import Needs
+from gputop.config import Settings
+
+NEEDS = Needs()
+PURPOSE, SUMMARY = "Watch", "what a test adds"
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--loud", action="store_true", help="say it louder")
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    sys.stdout.write("ADDED\\n" if args.loud else f"added {settings.interval:g}\\n")
+    return 0
+''',
+        ),
+    ),
+    """
+def test_a_command_runs_is_listed_completed_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (main(["added-one", "--loud"]), capsys.readouterr().out) == (0, "ADDED\\n")
+    assert (main(["added-one", "-i", "2"]), capsys.readouterr().out) == (0, "added 2\\n")
+    assert main(["help"]) == 0 and "added-one" in capsys.readouterr().out
+    assert "--loud" in page_text("options")
+    assert "added-one" in SCRIPTS.joinpath("zsh").read_text()
+""",
+)
+
+ADDITIONS = (SM_SOURCE, GPU_METRIC, VERDICT, COLUMN, KEY, THEME, COMMAND)
+
+HEAD = '''"""What was added is everywhere: run in a copy of the tree by ``tests/test_additions.py``."""
+
+from __future__ import annotations
+
+import pynvml
+import pytest
+
+from gputop.cli import main
+from gputop.commands.completion import SCRIPTS
+from gputop.commands.topics import page_of
+from gputop.config import load
+from gputop.diagnosis.types import GpuDiagnosis
+from gputop.model.snapshot import Snapshot
+from gputop.monitor import Monitor
+from gputop.output.data import gpu_csv, snapshot_data
+from gputop.output.reference.page import markdown
+from gputop.paint.glyphs import COLOUR
+from gputop.paint.help import help_rows
+from gputop.paint.line import Row
+from gputop.paint.process_columns import COLUMNS
+from gputop.paint.process_filter import parse
+from gputop.paint.provenance import provenance_rows
+from gputop.paint.theme import THEMES
+from gputop.paint.view import View
+from gputop.paint.words import sm_provenance
+from gputop.recording.decode import Decoder
+from gputop.recording.encode import Encoder
+from gputop.sources.activity.ladder import Ladder
+from gputop.sources.machine_reader import MachineReader
+from gputop.sources.nvml.handle import Answers, Handle
+from gputop.sources.nvml.questions import SELDOM
+from gputop.sources.simulation.simulated import snapshot_at
+from gputop.tui.app import GputopApp
+from tests.support.fake_app import Handed, playback_on
+from tests.support.frames import demo_frame
+from tests.support.scenes import T0, Watch, gpu, snap, train
+
+
+def read_back(snapshot: Snapshot) -> Snapshot:
+    encoder, decoder = Encoder(), Decoder()
+    lines = (*encoder.key_lines(snapshot), *encoder.frame_lines(snapshot))
+    return [found for line in lines if (found := decoder.feed(line)) is not None][-1]
+
+
+def text_of(rows: list[Row]) -> str:
+    return "\\n".join("".join(text for text, _ in row) for row in rows)
+
+
+def page_text(topic: str) -> str:
+    return markdown(page_of(topic), "a test")
+
+
+def diagnosis_of(snapshots: list[Snapshot]) -> GpuDiagnosis:
+    watch = Watch()
+    watch.feed(snapshots)
+    return watch.said[-1][1]
+'''
+
+
+def proofs() -> str:
+    """The file of tests for a copy that has every addition."""
+    return "\n\n".join((HEAD.rstrip() + "\n", *(addition.proof.strip() + "\n" for addition in ADDITIONS)))
+
+
+def apply(root: Path, addition: Addition) -> None:
+    """Patch a copy of the tree. Raises ValueError where a patch does not fit any more."""
+    for patch in addition.patches:
+        path = root / patch.file
+        if not patch.after:
+            if path.exists():
+                raise ValueError(f"{patch.file} exists already")
+            path.write_text(patch.text, encoding="utf-8")
+            continue
+        text = path.read_text(encoding="utf-8")
+        if text.count(patch.after) != 1:
+            raise ValueError(f"{patch.file} has not one {patch.after!r}: say anew where {addition.name} goes")
+        before, _, rest = text.partition(patch.after)
+        path.write_text(f"{before}{patch.after}{patch.text}{rest}", encoding="utf-8")

@@ -1,0 +1,76 @@
+"""To add one thing is to touch few files: one of each is added to a copy of the tree, and is then everywhere."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.additions import ADDITIONS, Addition, apply, proofs
+
+ROOT = Path(__file__).parent.parent
+COPIED = ("gputop", "tests", "docs", "screenshots", "README.md", "pyproject.toml")
+CHECKS = (
+    "tests/test_added.py",
+    "tests/test_reference.py",
+    "tests/test_generated.py",
+    "tests/test_vocabulary.py",
+    "tests/test_rebinding.py",
+    "tests/test_process_columns.py",
+    "tests/test_theme.py",
+    "tests/test_simulated.py::test_what_is_missing_has_a_reason",
+)
+"""What was added, and the checks that would miss it where a list is kept beside the one that was patched."""
+
+
+@pytest.mark.parametrize("addition", ADDITIONS, ids=lambda addition: addition.name)
+def test_an_addition_touches_few_files_that_are_where_it_says(addition: Addition, tmp_path: Path) -> None:
+    files = {patch.file for patch in addition.patches}
+    assert len(files) <= addition.most_files
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / file).exists():
+            shutil.copy(ROOT / file, tmp_path / file)
+    apply(tmp_path, addition)
+    for file in files:
+        compile((tmp_path / file).read_text(encoding="utf-8"), file, "exec")
+
+
+def test_the_contributors_table_has_a_row_for_each_addition() -> None:
+    rows = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
+    for addition in ADDITIONS:
+        (row,) = [line for line in rows.splitlines() if line.startswith(f"| {addition.name} |")]
+        for patch in addition.patches:
+            name, folder = patch.file.removeprefix("gputop/"), f"{Path(patch.file).parent.name}/"
+            assert f"`{name}`" in row or f"{folder}`" in row, (addition.name, patch.file)
+
+
+def _run(copy: Path, *arguments: str) -> None:
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+
+
+@pytest.mark.slow
+def test_one_of_each_is_added_and_every_check_holds(tmp_path: Path) -> None:
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, tmp_path / name)
+    for addition in ADDITIONS:
+        apply(tmp_path, addition)
+    (tmp_path / "tests" / "test_added.py").write_text(proofs(), encoding="utf-8")
+    _run(tmp_path, "-m", "tests.tools.reference")
+    _run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts=", "-m", "not slow", *CHECKS)
