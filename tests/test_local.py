@@ -52,6 +52,7 @@ def test_one_snapshot_has_the_librarys_exact_values(nvml_scenario: MakeScenario)
     gpu = scenario.gpus[1]
     gpu.set(util=97, mem_util=33, mem_used_bytes=61 * GIB + 12345, power_w=412.345, temp_c=71, sm_clock_mhz=1755)
     gpu.set(mem_clock_mhz=2600, pcie_gen=4, pcie_width=8, pcie_tx_mib=123, pcie_rx_mib=4567, throttle=0x24)
+    gpu.set(ecc_uncorrected=17, ecc_corrected=140, ecc_uncorrected_volatile=2, ecc_corrected_volatile=5)
     gpu.gpm[2] = 7.84
     gpu.processes = [Process(os.getpid(), 3 * GIB + 1, sm=41), Process(os.getppid(), None, type="G")]
     run = Run(scenario, "once")
@@ -77,7 +78,10 @@ def test_one_snapshot_has_the_librarys_exact_values(nvml_scenario: MakeScenario)
         "pcie_rx_bytes_per_s": pytest.approx(4567 * MIB),
         "throttle_reasons": 0x24,
         "pstate": 0,
-        "ecc_uncorrected": 0,
+        "ecc_uncorrected": 17,
+        "ecc_corrected": 140,
+        "ecc_uncorrected_volatile": 2,
+        "ecc_corrected_volatile": 5,
         "remap_pending": False,
     }
     assert {key: got[key] for key in expected} == expected

@@ -68,7 +68,7 @@ def test_a_filter_keeps_a_process_out(text: str) -> None:
 
 
 def test_what_was_not_measured_satisfies_neither_a_comparison_nor_its_negation() -> None:
-    for text in ("mem>1", "!mem>1", "mem<1", "cpu!=5", "nccl:yes", "!nccl:yes"):
+    for text in ("mem>1B", "!mem>1B", "mem<1B", "cpu!=5", "nccl:yes", "!nccl:yes"):
         assert not _passes(text, BARE), text
 
 
@@ -86,6 +86,8 @@ def test_a_process_without_a_gpu_or_user_is_not_the_one_that_was_asked_for() -> 
         ("user:ml zzzzzz>3", 8, "no field zzzzzz"),
         ("mem>10Q", 4, "Q is not a unit"),
         ("mem>lots", 4, "not a number"),
+        ("mem>70", 4, "write 70G, 70M, 70K or 70B"),
+        ("read>1.5", 5, "write 1.5G, 1.5M, 1.5K or 1.5B"),
         ("mem>", 4, "needs a value"),
         ("mem> 10G", 4, "needs a value"),
         ("user:ml !", 9, "! needs a term"),
@@ -112,7 +114,7 @@ def test_every_alias_and_every_column_is_a_field() -> None:
     assert set(ALIASES.values()) <= set(COLUMNS)
     for field in (*ALIASES, *COLUMNS):
         metric_is_text = isinstance(COLUMNS[ALIASES.get(field, field)].value(TRAIN, ()), str)
-        parse(f"{field}:x" if metric_is_text else f"{field}:1")
+        parse(f"{field}:x" if metric_is_text else f"{field}:0")
 
 
 def test_an_empty_filter_is_false_and_lets_everything_through() -> None:

@@ -83,7 +83,7 @@ class Place:
 
     def _until_written(self, program: PtyProgram, suffix: str) -> None:
         """Messages stand for some seconds only; a file stays."""
-        deadline = time.monotonic() + 30.0
+        deadline = time.monotonic() + 90.0
         while not any(path.suffix == suffix and path.stat().st_size for path in self.work.iterdir()):
             assert time.monotonic() < deadline, suffix
             program.read_for(0.1)
@@ -102,7 +102,7 @@ class Place:
 
 
 def _until(program: PtyProgram, text: str) -> None:
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + 90.0
     while not any(text in row for row in program.screen(COLUMNS, 48)):
         assert time.monotonic() < deadline, text
         program.read_for(0.3)

@@ -85,7 +85,7 @@ def _live(duration_s: float, settings: Settings) -> Iterator[Snapshot]:
             snapshot = source.poll()
             if snapshot is not None:
                 yield snapshot
-            _progress(f"watching {min(time.monotonic() - begun, duration_s):3.0f} of {duration_s:.0f} s")
+            _progress(f"watching {min(time.monotonic() - begun, duration_s):3.0f} of {duration_s:g} s")
     finally:
         source.close()
         _progress("")

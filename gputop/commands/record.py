@@ -10,6 +10,7 @@ from gputop.commands.amounts import seconds, size_bytes
 from gputop.commands.needs import Needs
 from gputop.commands.redaction import redacted_source, redactor_of
 from gputop.config import Settings
+from gputop.model.quantity import count, file_size
 from gputop.output.messages import say
 from gputop.session.record import record
 from gputop.sources.machine import open_local
@@ -39,9 +40,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         started=lambda path: say(f"recording to {path}"),
     )
     if done.dropped:
-        say(f"{done.dropped} frames were lost to a slow disk")
+        say(f"lost to a slow disk: {count(done.dropped, 'frame')}")
     if done.error is not None:
         say(done.error)
         return 1
-    say(f"{done.frames} frames, {done.bytes_written / 1e6:.1f} MB in {done.path}")
+    say(f"{count(done.frames, 'frame')}, {file_size(done.bytes_written)} in {done.path}")
     return 0

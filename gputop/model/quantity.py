@@ -17,6 +17,7 @@ BINARY: Mapping[str, float] = MappingProxyType({"": 1.0, "k": 2.0**10, "m": 2.0*
 """Bytes in a typed unit of size, as memory is counted."""
 DECIMAL: Mapping[str, float] = MappingProxyType({"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12})
 """Bytes a second in a typed unit of traffic."""
+_SIZES = ("B", "kB", "MB", "GB", "TB")
 _RATES = ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")
 
 
@@ -30,6 +31,16 @@ def pct(value: float | None) -> str:
     if value is None:
         return NOT_MEASURED
     return f"{value:.1f} %" if 0.0 < value < 1.0 else f"{value:.0f} %"
+
+
+def of_hundred(value: float | None) -> float | None:
+    """A share of 100 as people are told it. Two counters of a burst may give 115: data keeps that, words cannot."""
+    return None if value is None else min(100.0, value)
+
+
+def count(number: int, noun: str) -> str:
+    """``1 frame``, ``2 frames``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def rate(value: float | None) -> str:
@@ -51,6 +62,20 @@ def memory(value: float | None) -> str:
     return f"{value / GIB:.0f} GiB" if value >= 10 * GIB else f"{value / GIB:.1f} GiB"
 
 
+def file_size(size: float) -> str:
+    """Bytes of a file with a decimal unit, as ``ls -h --si`` counts them: ``28 kB``, ``1.2 MB``."""
+    unit = 0
+    while size >= 999.5 and unit < len(_SIZES) - 1:
+        size /= 1000
+        unit += 1
+    return f"{size:.{1 if unit >= 2 and size < 99.95 else 0}f} {_SIZES[unit]}"
+
+
+def seconds(value: float) -> str:
+    """A short time, with what matters below a second: ``0.25 s``, ``0.5 s``, ``1.0 s``, ``12.3 s``."""
+    return f"{value:.1f} s" if value >= 0.995 else f"{value:.2f}".rstrip("0").rstrip(".") + " s"
+
+
 def duration(seconds: float) -> str:
     """About how long: ``45 s`` up to a minute and a half, then ``12 min``, from two hours on ``2.5 h``."""
     if seconds < 90.0:
@@ -63,6 +88,8 @@ def duration(seconds: float) -> str:
 def length(seconds: float) -> str:
     """How long exactly, to two units: ``42 s``, ``12 min 3 s``, ``3 h 4 min``."""
     whole = round(seconds)
+    if 0.0 < seconds < 0.995:
+        return f"{seconds:.2f}".rstrip("0").rstrip(".") + " s"
     if whole < 60:
         return f"{whole} s"
     if whole < HOUR_S:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, State
-from gputop.model.quantity import length
+from gputop.model.quantity import length, of_hundred
 from gputop.output.report_text import sanitised_lines
 from gputop.report.gpu_account import GpuReport
 from gputop.report.job_report import JobReport
@@ -95,12 +95,11 @@ def compare_text(comparison: Comparison) -> str:
     for d in comparison.differences:
         if (d.before or 0.0) == (d.after or 0.0) == 0.0:
             continue
-        sign = "" if d.change is None else f"{d.change:+.{_decimals(d)}f}"
+        was, now = (of_hundred(value) if d.unit == "%" else value for value in (d.before, d.after))
+        sign = "" if was is None or now is None else f"{now - was:+.{_decimals(d)}f}"
         word = "" if d.direction in ("same", "unknown", "changed") else d.direction
         unit = f" {d.unit}" if d.unit else ""
-        lines.append(
-            f"  {d.label + unit:<20}{_cell(d, d.before):>10}{_cell(d, d.after):>10}{sign:>12}  {word}".rstrip()
-        )
+        lines.append(f"  {d.label + unit:<20}{_cell(d, was):>10}{_cell(d, now):>10}{sign:>12}  {word}".rstrip())
     lines += ["", *(f"  gone: {text}" for text in comparison.gone), *(f"  new:  {text}" for text in comparison.new)]
     lines.append(verdict_line(comparison))
     return sanitised_lines(lines)
@@ -110,7 +109,7 @@ def verdict_line(comparison: Comparison) -> str:
     """What came of it, in one line."""
     was, now = comparison.before.not_work_share(), comparison.after.not_work_share()
     if was is None or now is None:
-        return "Not comparable: GPU time by state was not measured in both."
+        return "Not comparable: there is no judged GPU time in one of them."
     change = 100.0 * (now - was)
     if abs(change) < _SAME_POINTS:
         return f"Same: {100 * now:.0f} % of the GPU time was not work, as before."

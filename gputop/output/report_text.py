@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from gputop.diagnosis.types import STATE_WORDS, State
-from gputop.model.quantity import NOT_MEASURED, length
+from gputop.model.quantity import NOT_MEASURED, length, of_hundred, seconds
 from gputop.model.text import terminal_safe
 from gputop.paint.text import shorten
 from gputop.report.gpu_account import GpuReport
@@ -158,11 +158,11 @@ def _gpu_row(gpu: GpuReport) -> tuple[str, ...]:
         number(gpu.util_pct),
         number(gpu.sm_pct),
         number(gpu.work_pct),
-        number(gpu.efficiency_pct),
+        number(of_hundred(gpu.efficiency_pct)),
         peak,
         NOT_MEASURED if gpu.power_w is None else f"{gpu.power_w:.0f} W",
         energy,
-        "" if gpu.rhythm_s is None else f"{gpu.rhythm_s:.1f} s",
+        "" if gpu.rhythm_s is None else seconds(gpu.rhythm_s),
     )
 
 

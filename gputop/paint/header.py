@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gputop.model.derived import lacks_sm
-from gputop.model.quantity import duration
+from gputop.model.quantity import duration, file_size, seconds
 from gputop.model.snapshot import GpuSample
 from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
@@ -37,7 +37,7 @@ def header(frame: Frame, view: View, width: int) -> Row:
         words = words.replace("SM not measured", "SM n/a").replace("measured · ", "")
     parts.append((1, words, f"{style}|bar"))
     if width >= 120:
-        parts.append((5, f"every {snapshot.interval_s:.1f} s", "dim|bar"))
+        parts.append((5, f"every {seconds(snapshot.interval_s)}", "dim|bar"))
     while parts and line.width + sum(2 + len(text) for _, text, _ in parts) > room:
         parts.remove(max(parts))
     for _, text, part_style in parts:
@@ -53,8 +53,8 @@ def _right(frame: Frame, view: View, width: int) -> list[tuple[str, str]]:
     if late:
         parts.append((f"STALE {late:.0f} s  ", "level.red|bar"))
     if view.recording is not None:
-        seconds, size = view.recording
-        parts.append((f"{view.glyphs.record} {elapsed(seconds, 1)} {size / 1e6:.1f} MB  ", "record|bar"))
+        since_s, size = view.recording
+        parts.append((f"{view.glyphs.record} {elapsed(since_s, 1)} {file_size(size)}  ", "record|bar"))
     if view.replay is not None:
         parts.append(("PAUSED  " if not view.replay.playing else "PAST  ", "level.yellow|bar"))
     parts.append((clock_time(snapshot.t, view.utc_offset_s) + "  ", "dim|bar"))

@@ -120,6 +120,8 @@ def board(gpu: GpuSample, glyphs: Glyphs) -> list[Field]:
     else:
         slowed = throttle_words(gpu.throttle_reasons)
         parts.append((", ".join(slowed), "level.yellow") if slowed else ("no throttle", "dim"))
-    if gpu.ecc_uncorrected is not None:
-        parts.append((f"ECC {gpu.ecc_uncorrected}", "dim"))
+    if gpu.ecc_uncorrected_volatile is not None:
+        parts.append((f"ECC {gpu.ecc_uncorrected_volatile}", "dim"))
+    elif gpu.ecc_uncorrected is not None:
+        parts.append((f"ECC {gpu.ecc_uncorrected} in its life", "dim"))
     return parts

@@ -9,6 +9,7 @@ import math
 import textwrap
 
 from gputop.diagnosis.types import GpuDiagnosis
+from gputop.model.quantity import of_hundred
 from gputop.model.snapshot import GpuSample, ProcessSample
 from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
@@ -69,7 +70,7 @@ def title(frame: Frame, view: View, position: int, width: int, *, selected: bool
 def _efficiency(d: GpuDiagnosis, *, long: bool) -> str:
     if d.efficiency_pct is None:
         return "efficiency   –" if d.state in ("idle", "idle_allocated") else "efficiency n/a"
-    return f"efficiency {min(d.efficiency_pct, 999):3.0f}" + (" / 100" if long else "")
+    return f"efficiency {of_hundred(d.efficiency_pct):3.0f}" + (" / 100" if long else "")
 
 
 def body(frame: Frame, view: View, position: int, width: int, rows: int) -> list[Row]:

@@ -220,7 +220,9 @@ def _number(text: str, metric: Metric, position: int) -> float:
     if metric.unit in ("bytes", "bytes/s"):
         factors = BINARY if metric.unit == "bytes" else DECIMAL
         unit = unit.removesuffix("/s").removesuffix("b").removesuffix("i")
-        example = "10G"
+        example = "10G" if metric.unit == "bytes" else "10M"
+        if not match[2] and number:
+            raise FilterError(f"{text} of what? write {text}G, {text}M, {text}K or {text}B", position)
     elif metric.unit == "s":
         factors, example = SECONDS, "90s, 10m, 2h or 1d"
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gputop.model import quantity
 from gputop.model.metric import Metric
 from gputop.model.metrics import GPU_METRICS
-from gputop.model.quantity import NOT_MEASURED
+from gputop.model.quantity import NOT_MEASURED, seconds
 from gputop.model.sm import MEASURED, SM_SOURCES
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.model.text import terminal_safe
@@ -75,7 +75,7 @@ def comes_with_activity(metric: Metric) -> bool:
 
 def _age(metric: Metric, gpu: GpuSample, late_s: float) -> str:
     if comes_with_activity(metric) and gpu.sm_source in MEASURED:
-        return "" if gpu.sm_age_s is None else f"{gpu.sm_age_s + late_s:.1f} s"
+        return "" if gpu.sm_age_s is None else seconds(gpu.sm_age_s + late_s)
     if metric.seldom:
         return f"0-{late_s + 5:.0f} s"
     return f"{late_s:.0f} s" if late_s else "fresh"
@@ -87,7 +87,7 @@ def _source(metric: Metric, gpu: GpuSample) -> str:
         return origin
     if SM_SOURCES[gpu.sm_source].dcgm:
         origin = f"{gpu.sm_source}: {metric.dcgm or ''}"
-    window = "" if gpu.sm_window_s is None else f", mean of {gpu.sm_window_s:.1f} s"
+    window = "" if gpu.sm_window_s is None else f", mean of {seconds(gpu.sm_window_s)}"
     return origin + window
 
 

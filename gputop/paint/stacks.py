@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gputop.model.inspection import DeepLook, ProcessSight, Stack, ThreadSight
+from gputop.model.quantity import count
 from gputop.model.text import terminal_safe
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row
@@ -83,7 +84,7 @@ def _stacks(stacks: tuple[Stack, ...], glyphs: Glyphs, width: int) -> list[Row]:
             where = f"{file}:{number}" if number else file
             rows.append(line.add(fit(f"  {where}", max(1, width - line.width), glyphs.more), "dim").row(width))
         if len(frames) > FRAMES_SHOWN:
-            rows.append(Line().add(f"    {len(frames) - FRAMES_SHOWN} more frames", "dim").row(width))
+            rows.append(Line().add(f"    {count(len(frames) - FRAMES_SHOWN, 'more frame')}", "dim").row(width))
     return rows
 
 

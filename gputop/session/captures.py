@@ -9,6 +9,7 @@ import os
 import time
 from pathlib import Path
 
+from gputop.model.quantity import count
 from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
 from gputop.output.svg import svg
@@ -28,7 +29,7 @@ def toggle_recording(session: Session) -> str:
     recorder = session.stop_recording()
     if recorder is not None:
         recorder.close(timeout_s=CLOSE_S)
-        return recorder.error or f"recorded {recorder.frames} frames to {recorder.path}"
+        return recorder.error or f"recorded {count(recorder.frames, 'frame')} to {recorder.path}"
     try:
         session.record(Recorder(os.getcwd() + os.sep))
     except (RecordingError, OSError) as error:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gputop.model.quantity import count
 from gputop.model.secrets import masked_words
 from gputop.model.snapshot import Event, GpuSample, ProcessSample, Snapshot
 from gputop.model.source import MarkedSource, SourceError, UsageError
@@ -156,7 +157,7 @@ class _Watch:
         if self._recorder is not None and self._recorder.error is not None:
             notes.append(self._recorder.error)
         if self._recorder is not None and self._recorder.dropped:
-            notes.append(f"{self._recorder.dropped} frames were not recorded: the disk was too slow")
+            notes.append(f"not recorded because the disk was too slow: {count(self._recorder.dropped, 'frame')}")
         if not self._uuids and not self._problems:
             notes.append("the job used no GPU")
             if self._foreign:

@@ -16,6 +16,7 @@ from typing import Any
 
 from gputop.model.extras import DISTRIBUTION
 from gputop.model.metrics import GPU_METRICS
+from gputop.model.quantity import seconds
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.model.source import SourceError
@@ -120,7 +121,7 @@ def _rung(name: str, ok: bool, reason: str, fix: str | None = None) -> dict[str,
 
 def _gpm(gpu: GpuSample) -> dict[str, Any]:
     if gpu.sm_source == "gpm" and gpu.sm_active_pct is not None:
-        return _rung("gpm", True, f"measured over {gpu.sm_window_s or 0.0:.2f} s")
+        return _rung("gpm", True, f"measured over {seconds(gpu.sm_window_s or 0.0)}")
     other = gpu.sm_source != "gpm" and gpu.sm_source in MEASURED
     in_use = "it gave nothing, so another source is in use" if other else None
     why = gpu.lost_reason or in_use or gpu.sm_reason or "another source is in use"

@@ -104,6 +104,18 @@ SELDOM = (
     Question(("pcie_gen_max",), ("nvmlDeviceGetMaxPcieLinkGeneration",), (), _as_is),
     Question(("pcie_width_max",), ("nvmlDeviceGetMaxPcieLinkWidth",), (), _as_is),
     Question(
+        ("ecc_uncorrected_volatile",),
+        ("nvmlDeviceGetTotalEccErrors",),
+        (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC),
+        _as_is,
+    ),
+    Question(
+        ("ecc_corrected_volatile",),
+        ("nvmlDeviceGetTotalEccErrors",),
+        (pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, pynvml.NVML_VOLATILE_ECC),
+        _as_is,
+    ),
+    Question(
         ("ecc_uncorrected",),
         ("nvmlDeviceGetTotalEccErrors",),
         (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_AGGREGATE_ECC),

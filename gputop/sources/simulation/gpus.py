@@ -219,6 +219,8 @@ def _errors(plan: GpuPlan, t: float, started: float) -> dict[str, Any]:
     return {
         "ecc_uncorrected": UNCORRECTED_BEFORE + error if life.ecc_after_s is not None else 0,
         "ecc_corrected": 0,
+        "ecc_uncorrected_volatile": int(error),
+        "ecc_corrected_volatile": 0,
         "remap_pending": error,
         "remap_failed": False,
         "xid": XID_CONTAINED_ECC if error else None,

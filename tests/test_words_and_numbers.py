@@ -1,0 +1,162 @@
+"""What people read: shares of 100 that end at 100, units that fit, one and many, and what was judged or measured."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gputop.cli import main
+from gputop.model.quantity import count, file_size, length, of_hundred, seconds
+from gputop.model.snapshot import Snapshot
+from gputop.monitor import Frame, Monitor
+from gputop.output.ansi import plain_text
+from gputop.output.data import gpu_data, snapshot_data
+from gputop.paint.details import DetailsView
+from gputop.paint.glyphs import COLOUR
+from gputop.paint.gpu_details import gpu_details
+from gputop.paint.main_screen import main_screen
+from gputop.paint.numbers import board
+from gputop.paint.view import View
+from gputop.recording.writer import RecordingWriter
+from tests.nvml.stand_in import Scenario
+from tests.support.scenes import gpu, snap, train
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (0.0, "0 s"),
+        (0.25, "0.25 s"),
+        (0.2501, "0.25 s"),
+        (0.5, "0.5 s"),
+        (0.999, "1.0 s"),
+        (1.0, "1.0 s"),
+        (12.34, "12.3 s"),
+    ],
+)
+def test_short_times_keep_what_matters(value: float, words: str) -> None:
+    assert seconds(value) == words
+
+
+def test_a_length_below_a_second_is_not_zero() -> None:
+    assert [length(value) for value in (0.0, 0.25, 0.75, 1.2, 42.4, 723.0)] == [
+        "0 s", "0.25 s", "0.75 s", "1 s", "42 s", "12 min 3 s",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (28_300, "28 kB"),
+        (999_600, "1.0 MB"),
+        (1_234_567, "1.2 MB"),
+        (3.4e9, "3.4 GB"),
+        (5e14, "500 TB"),
+    ],
+)
+def test_sizes_of_files_have_a_unit_that_fits(size: float, words: str) -> None:
+    assert file_size(size) == words
+
+
+def test_one_is_not_many() -> None:
+    assert [count(n, "frame") for n in (0, 1, 2)] == ["0 frames", "1 frame", "2 frames"]
+
+
+def test_a_share_of_a_hundred_ends_there() -> None:
+    assert [of_hundred(value) for value in (None, 0.0, 99.5, 115.0)] == [None, 0.0, 99.5, 100.0]
+
+
+def bursts(util: float = 60.0, sm: float = 69.0, count: int = 60) -> list[Snapshot]:
+    """Two counters that do not see the same bursts: SM / util is 1.15."""
+    return [snap(tick, gpu(util=util, sm=sm), [train(main=1.0)]) for tick in range(count)]
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> str:
+    writer = RecordingWriter(str(tmp_path / "r.jsonl"))
+    for snapshot in bursts():
+        writer.write(snapshot)
+    writer.close()
+    return str(tmp_path / "r.jsonl")
+
+
+def test_people_never_read_an_efficiency_above_a_hundred(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["diagnose", recording], ["report", recording], ["compare", recording, recording]):
+        main(arguments)
+        shown = capsys.readouterr().out
+        assert "115" not in shown
+        assert "100" in shown
+    frames = _frames(bursts())
+    for width, height in ((160, 48), (80, 24)):
+        assert "efficiency 115" not in plain_text(main_screen(frames[-1], View(), width, height).rows)
+    for arguments in (["diagnose", recording, "--json"], ["report", recording, "--json"]):
+        main(arguments)
+        assert re.search(r'"efficiency_pct": 11[45]\.', capsys.readouterr().out)
+
+
+def _frames(snapshots: list[Snapshot]) -> list[Frame]:
+    monitor = Monitor()
+    return [monitor.feed(snapshot) for snapshot in snapshots]
+
+
+def test_time_without_a_verdict_is_called_not_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "r.jsonl")
+    writer = RecordingWriter(path)
+    for tick in range(5):
+        writer.write(snap(tick, gpu(), [train()]))
+    writer.close()
+    for arguments in (["report", path], ["report", path, "--markdown"], ["compare", path, path]):
+        main(arguments)
+        shown = capsys.readouterr().out
+        assert "not judged" in shown
+        assert "not measured" not in shown
+    main(["report", path, "--json"])
+    assert '"unmeasured"' in capsys.readouterr().out
+
+
+def test_the_header_says_the_interval_as_it_is() -> None:
+    frame = _frames([replace(snap(0, gpu(), [train()]), interval_s=0.25)])[0]
+    assert "every 0.25 s" in plain_text(main_screen(frame, View(), 160, 48).rows)
+
+
+def test_people_see_volatile_ecc_counts_first_and_the_gpu_s_life_in_the_details() -> None:
+    counted = gpu(ecc_uncorrected=17, ecc_corrected=140, ecc_uncorrected_volatile=2, ecc_corrected_volatile=5)
+    assert ("ECC 2", "dim") in board(counted, COLOUR)
+    assert ("ECC 17 in its life", "dim") in board(replace(counted, ecc_uncorrected_volatile=None), COLOUR)
+    frame = _frames([snap(0, counted, [train()])])[0]
+    painted = gpu_details(frame, DetailsView(View()), counted.static.uuid, 160, 200)
+    told = [row.split("  ") for row in plain_text(painted.rows).splitlines() if "memory errors" in row]
+    assert [[cell.strip() for cell in row if cell.strip()][:2] for row in told] == [
+        ["ECC", "2"], ["ECC CORR", "5"], ["ECC LIFE", "17"], ["ECC CORR LIFE", "140"],
+    ]  # fmt: skip
+    data = gpu_data(counted)
+    assert (data["ecc_uncorrected"], data["ecc_uncorrected_volatile"], data["ecc_corrected_volatile"]) == (17, 2, 5)
+    assert "ecc_uncorrected_volatile" in snapshot_data(frame.snapshot)["gpus"][0]
+
+
+@pytest.mark.nvml
+def test_a_recording_says_how_much_it_is(
+    nvml_scenario: Callable[..., Scenario], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = nvml_scenario(1)
+    scenario.write()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gputop", "record", "-o", str(tmp_path / "r.jsonl.gz")],
+        env={**scenario.environment(), "HOME": str(tmp_path)}, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    assert "recording to" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    told = process.stderr.read()
+    process.wait()
+    process.stderr.close()
+    assert re.search(r"(1 frame|[02-9] frames), \d+(\.\d)? (k?B|MB) in ", told)
