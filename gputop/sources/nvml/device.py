@@ -13,9 +13,8 @@ import pynvml
 from gputop.model.metrics import ACTIVITY_KEYS, GPU_METRICS
 from gputop.model.snapshot import GpuSample, GpuStatic
 from gputop.model.text import clean_text
-from gputop.sources.activity.bound import bound
 from gputop.sources.activity.gpm import Gpm
-from gputop.sources.activity.ladder import Activity, Ladder, Rung, Standing
+from gputop.sources.activity.ladder import Ladder, Rung, Standing
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.nvml.errors import reason
 from gputop.sources.nvml.facts import facts, gpu_instance, is_vgpu, mig_facts, mig_slots, more_facts
@@ -23,6 +22,7 @@ from gputop.sources.nvml.fields import Fields
 from gputop.sources.nvml.handle import Answers, Handle, LostGpu
 from gputop.sources.nvml.processes import COLLECTING, GpuProcesses
 from gputop.sources.nvml.questions import EVERY_TICK, MEMORY_V1, MEMORY_V2, POWER_LIMIT, SELDOM, SM_CLOCK_MAX
+from gputop.sources.nvml.sample import sample_of
 
 SELDOM_S = 5.0
 PROCESSES_S = 2.0
@@ -212,7 +212,7 @@ class Device:
                 question.ask_into(handle, self._seldom, now)
         into.values.update(self._seldom.values)
         into.missing.update(self._seldom.missing)
-        standing = self._ladder.read(now)
+        standing = Standing(None, None, SPLIT) if self._split else self._ladder.read(now)
         measured: frozenset[str] = frozenset()
         if standing.activity is not None:
             into.values.update(standing.activity.values)
@@ -221,7 +221,7 @@ class Device:
                 into.missing["sm_active_pct"] = standing.reason
             measured = frozenset(standing.activity.values)
         else:
-            into.miss(ACTIVITY_KEYS, SPLIT if self._split else standing.reason or COLLECTING)
+            into.miss(ACTIVITY_KEYS, standing.reason or COLLECTING)
         self._fields.ask_into(handle, into, now, measured)
         values, missing = into.values, into.missing
         if isinstance(xid, int):
@@ -238,7 +238,7 @@ class Device:
             first = self._processes_at < 0
             self._processes_at = 0.0 if first else now + PROCESSES_S * 0.95
             self._list_processes(now, t, values.get("util_pct"), brief=first)
-        return self._sample(into, standing, now)
+        return sample_of(self.static, into, standing, now, bounded=not self._no_bound())
 
     def _put_memory(self, into: Answers, now: float) -> None:
         if MEMORY_V2.ask_into(self.handle, into, now):
@@ -277,35 +277,6 @@ class Device:
     def process_trouble(self) -> str | None:
         """Why the process list could not be had, or None."""
         return self._lister.reason
-
-    def _sample(self, into: Answers, standing: Standing, now: float) -> GpuSample:
-        values, missing = into.values, into.missing
-        activity: Activity | None = standing.activity
-        low, high = (None, None) if self._no_bound() else bound(values.get("util_pct"), self.static.sm_count)
-        if standing.source is not None:
-            # A rung that has only missed a tick leaves a gap; one that has no SM counter leaves the bound.
-            lasting = activity is not None and standing.reason is not None
-            return GpuSample(
-                self.static,
-                sm_source=standing.source,
-                sm_window_s=activity.window_s if activity else None,
-                sm_age_s=max(0.0, now - activity.t) if activity and activity.t is not None else None,
-                sm_low_pct=low if lasting else None,
-                sm_high_pct=high if lasting else None,
-                sm_reason=standing.reason,
-                unavailable=missing,
-                **values,
-            )
-        why = SPLIT if self._split else standing.reason
-        return GpuSample(
-            self.static,
-            sm_source="none" if high is None else "bound",
-            sm_low_pct=low,
-            sm_high_pct=high,
-            sm_reason=why,
-            unavailable=missing,
-            **values,
-        )
 
     def _no_bound(self) -> bool:
         """Whether this entry's utilisation may be that of other tenants too, so that it bounds nothing."""
