@@ -12,10 +12,21 @@ import pytest
 
 from tests.nvml.stand_in import LIBRARY, Scenario, build
 
+MOST_CORES = 12
+"""More workers would spend their time on collecting the tests."""
+
 
 def pytest_configure() -> None:
     # Some hundred programs are started: without bytecode each would compile gputop anew, two thirds of its time.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """What ``-n auto`` means: a worker a core that this process may use, and one for those that wait for a program.
+
+    xdist itself counts the machine's cores, also where a container or taskset lends two of them.
+    """
+    return min(len(os.sched_getaffinity(0)), MOST_CORES) + 1
 
 
 @pytest.fixture(scope="session")
