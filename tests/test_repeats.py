@@ -16,8 +16,9 @@ from gputop.model.snapshot import Event, Snapshot
 from gputop.monitor import Monitor
 from gputop.output.data import snapshot_data
 from gputop.output.dump import dump
-from gputop.recording.encode import Encoder, rounded
+from gputop.recording.encode import Encoder
 from gputop.recording.reader import read_snapshots
+from gputop.recording.rounding import rounded
 from gputop.recording.writer import RecordingWriter
 from gputop.report.job_report import ReportBuilder, report_recording
 from tests.nvml.stand_in import Scenario

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.model.secrets import MASK
+from gputop.model.secret_marks import MASK
 from tests.nvml.stand_in import Process, Scenario
 from tests.support.pty_program import ROOT, PtyProgram
 
