@@ -27,6 +27,17 @@ class BadgeRow(Struct, frozen=True):
     level: str
 
 
+DATALOADER_WAIT = VerdictRow(
+    "dataloader_wait",
+    "starved",
+    "starved: waits for the dataloader",
+    "in a trace: idle ≥ 20 % and at least half of it inside a DataLoader with workers; a trace does not hold these",
+    "yellow, red from 50 % idle",
+    "`gputop diagnose` while the job runs tells CPU from disk; until then more num_workers, prefetch_factor=4",
+)
+"""What a profiler's trace can say of loaders; live, the workers themselves are seen."""
+
+
 def verdict_rows() -> tuple[VerdictRow, ...]:
     """Every verdict once, in the order in which the rules are asked."""
     families = (
@@ -41,6 +52,8 @@ def verdict_rows() -> tuple[VerdictRow, ...]:
         for rule in rules:
             row = VerdictRow(rule.id, family, rule.title, rule.condition, rule.levels, rule.remedy)
             rows.setdefault(rule.id, row)
+        if family == DATALOADER_WAIT.family:
+            rows[DATALOADER_WAIT.id] = DATALOADER_WAIT
     return tuple(rows.values())
 
 

@@ -64,6 +64,9 @@ def _suspected(s: Signals) -> bool:
     )
 
 
+HIDE_COMMUNICATION = "overlap (bucket_cap_mb, FSDP prefetch), accumulate gradients, bf16 communication; NCCL_DEBUG=INFO"
+
+
 def _tell_communication(s: Signals) -> Told:
     certain = _moves_data(s)
     if s.nvlink is not None and s.nvlink >= NVLINK_BUSY:
@@ -79,7 +82,7 @@ def _tell_communication(s: Signals) -> Told:
     return Told(
         "red",
         (line,),
-        "overlap (bucket_cap_mb, FSDP prefetch), accumulate gradients, bf16 communication; NCCL_DEBUG=INFO",
+        HIDE_COMMUNICATION,
         "overlap, bucket_cap_mb",
         "high" if certain else "low",
         notes,
@@ -103,7 +106,7 @@ COMMUNICATION = Rule(
 # --- small kernels, or low SM of unknown cause ----------------------------------------------------------------------
 
 LAUNCH_BOUND_MAIN = 0.9
-_SMALL_REMEDY = 'larger batch, CUDA graphs, torch.compile(mode="reduce-overhead"), fused kernels; a smaller GPU, MIG'
+LARGER_WORK = 'larger batch, CUDA graphs, torch.compile(mode="reduce-overhead"), fused kernels; a smaller GPU, MIG'
 
 
 def _tell_small(s: Signals) -> Told:
@@ -114,7 +117,7 @@ def _tell_small(s: Signals) -> Told:
         line += f", main thread {share(s.main)} runnable"
     line += ": many tiny kernels" if launch else ": kernels too small for this GPU"
     notes = ("launch-bound: the main thread cannot launch faster",) if launch else ()
-    return Told(_flag_level(s, "yellow"), (line,), _SMALL_REMEDY, "larger batch, CUDA graphs", confidence, notes)
+    return Told(_flag_level(s, "yellow"), (line,), LARGER_WORK, "larger batch, CUDA graphs", confidence, notes)
 
 
 SMALL_KERNELS = Rule(
@@ -134,7 +137,7 @@ def _tell_low_sm(s: Signals) -> Told:
     return Told(
         _flag_level(s, "yellow"),
         (f"util {pct(s.u)} but SM {pct(s.sm)}; memory bandwidth is not measured here",),
-        _SMALL_REMEDY,
+        LARGER_WORK,
         "larger batch, CUDA graphs",
         "medium",
         ("cause not measurable here: no DRAM counter",),
@@ -156,6 +159,9 @@ LOW_SM = Rule(
 # --- no tensor cores ------------------------------------------------------------------------------------------------
 
 FP32_ONLY_S = 60.0
+USE_TENSOR_CORES = (
+    'bf16 autocast, torch.set_float32_matmul_precision("high") (TF32), dimensions that are multiples of 8'
+)
 
 NO_TENSOR_CORES = Rule(
     id="no_tensor_cores",
@@ -168,7 +174,7 @@ NO_TENSOR_CORES = Rule(
     tell=lambda s: Told(
         "yellow",
         (f"SM {pct(s.sm)}, FP32 {pct(s.fp32)}, tensor {pct(s.tensor)} for {s.fp32_only_s:.0f} s",),
-        'bf16 autocast, torch.set_float32_matmul_precision("high") (TF32), dimensions that are multiples of 8',
+        USE_TENSOR_CORES,
         "bf16 autocast, TF32",
     ),
     remedy="bf16 autocast, TF32, dims multiple of 8",

@@ -136,6 +136,9 @@ def _pcie(s: Signals) -> bool:
     return pcie >= PCIE_FULL or (s.idle >= IDLE_PCT and pcie >= s.idle / 200.0)
 
 
+PINNED = "pin_memory=True with non_blocking=True, send uint8, keep data on the GPU"
+
+
 def _tell_pcie(s: Signals) -> Told:
     capacity = s.pcie_bytes_per_s or 0.0
     rx = (s.pcie_rx or 0.0) >= (s.pcie_tx or 0.0)
@@ -147,7 +150,7 @@ def _tell_pcie(s: Signals) -> Told:
     return Told(
         "yellow",
         (line,),
-        "pin_memory=True with non_blocking=True, send uint8, keep data on the GPU",
+        PINNED,
         "pin_memory, send uint8",
         "high" if pageable else "medium",
     )
@@ -168,6 +171,11 @@ PCIE_TRANSFER = Rule(
 # --- main process ---------------------------------------------------------------------------------------------------
 
 
+IN_WORKERS = "DataLoader(num_workers=4–8)"
+"""For a main thread that loads the batches itself."""
+LIGHTER_HOST = "torch.compile or CUDA graphs, no .item(), print or .cpu() in each step, fused optimizer"
+
+
 def _main_process(s: Signals) -> bool:
     return s.idle >= IDLE_PCT and s.main is not None and at_least(s.main, s.u) >= MOSTLY
 
@@ -177,13 +185,11 @@ def _tell_main(s: Signals) -> Told:
     line = f"GPU idle {s.idle:.0f} %: main thread runnable at least {share(least)} of that"
     if s.loaders:
         line += f", {s.loaders} workers {share(s.workers)} busy"
-        remedy = "torch.compile or CUDA graphs, no .item(), print or .cpu() in each step, fused optimizer"
+        remedy = LIGHTER_HOST
         short = "torch.compile, no .item()"
     else:
         line += ", no workers"
-        remedy = (
-            "DataLoader(num_workers=4–8) if it loads data; else torch.compile, CUDA graphs, no .item() in each step"
-        )
+        remedy = f"{IN_WORKERS} if it loads data; else torch.compile, CUDA graphs, no .item() in each step"
         short = "num_workers=4–8, compile"
     return Told(starved_level(s), (line,), remedy, short)
 

@@ -1,0 +1,221 @@
+"""A Chrome trace's text as lists of events, some megabytes at a time: bounded memory for files of any size.
+
+A piece is cut where one event ends and the next begins. The cut is found by its text, and a left part that decodes
+proves it: inside a string or a nested list it could not. What does not decode is salvaged in blocks that shrink around
+the damage, in time linear in the length, and what is lost is counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from gputop.traces.columns import TraceError
+from gputop.traces.unpacked import PIECE_BYTES
+
+LARGEST_EVENT = 64 << 20
+_HEAD_LIMIT = 64 << 20
+_JOINED = 4
+"""Parts that are joined before one is given up: a cut inside of a string is none."""
+_BLOCK = 1024
+_CLOSE_TRIES = 8
+
+_KEYS = rb'"(?:ph|cat|name|pid|tid|ts|id|args|dur|s|bp)"'
+_CUT = re.compile(rb"\}(\s*),(?=\s*\{\s*" + _KEYS + rb"\s*:)")
+_LIST = re.compile(rb'"traceEvents"\s*:\s*\[')
+_CLOSE = re.compile(rb'\}(\s*)\](?=\s*(?:,\s*"\w+"\s*:|\}\s*\Z|\Z))')
+_NO_NUMBER = re.compile(rb"(?<=[:\[, ])-?(?:nan|inf|NaN|Infinity|inf\.0|nan\.0)(?=\s*[,}\]])")
+_NO_NUMBER_WORDS = (b"nan", b"NaN", b"inf", b"Inf")
+
+T = TypeVar("T")
+Decode = Callable[[bytes], list[T]]
+
+
+class EventText:
+    """Events of a trace's text, and the rest of its object: ``head`` and ``tail`` are what frames the list.
+
+    ``dropped`` counts events that could not be read, ``truncated`` says that the list has no end.
+    """
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self.head = b""
+        self.tail = b""
+        self.dropped = 0
+        self.truncated = False
+
+    def lists(self, decode: Decode[T]) -> Iterator[list[T]]:
+        """Lists of decoded events. Raises TraceError where the text holds no list of events."""
+        left = self._open()
+        for piece in self._pieces:
+            left += piece
+            while len(left) >= PIECE_BYTES:
+                cut = _last_cut(left)
+                if cut is None:
+                    if len(left) < LARGEST_EVENT:
+                        break
+                    left = self._skip(left)
+                    continue
+                part = left[: cut.start() + 1]
+                events = _decoded(part, decode)
+                if events is None and (earlier := _last_cut(part)) is not None:
+                    # The last cut may lie in a string: the one before it then does not.
+                    events = _decoded(left[: earlier.start() + 1], decode)
+                    cut = cut if events is None else earlier
+                if events is None:
+                    events = self._closed(left, decode)
+                    if events is not None:
+                        yield events
+                        self._read_tail()
+                        return
+                    events = self._salvaged(part, decode)
+                yield events
+                left = left[cut.end() :]
+        yield self._last(left, decode)
+
+    def _open(self) -> bytes:
+        """The text behind the opening bracket of the list of events."""
+        text = b""
+        for piece in self._pieces:
+            text += piece
+            start = text[:256].lstrip(b"\xef\xbb\xbf \t\r\n")
+            if start[:1] == b"[":
+                return text[text.index(b"[") + 1 :]
+            if start and start[:1] != b"{":
+                raise TraceError("is not JSON: a trace is the .json or .json.gz file of a profiler")
+            found = _LIST.search(text)
+            if found:
+                self.head = text[: found.start()]
+                return text[found.end() :]
+            if len(text) > _HEAD_LIMIT:
+                break
+        if not text.strip():
+            raise TraceError("is empty")
+        raise TraceError("holds no traceEvents: a trace is what torch.profiler's export_chrome_trace writes")
+
+    def _read_tail(self) -> None:
+        for piece in self._pieces:
+            if len(self.tail) < _HEAD_LIMIT:
+                self.tail += piece
+
+    def _closed(self, text: bytes, decode: Decode[T]) -> list[T] | None:
+        """The events up to the end of the list, where it ends in this text; what follows becomes the tail."""
+        for tries, found in enumerate(_CLOSE.finditer(text)):
+            if tries >= _CLOSE_TRIES:
+                break
+            events = _decoded(text[: found.start() + 1], decode)
+            if events is not None:
+                self.tail = text[found.end() :]
+                return events
+        return None
+
+    def _last(self, text: bytes, decode: Decode[T]) -> list[T]:
+        """The events of the rest of a file: up to the list's end, or as far as it goes."""
+        stripped = text.strip()
+        if stripped.startswith(b"]"):
+            self.tail = stripped[1:]
+            return []
+        closed = self._closed(text, decode)
+        if closed is not None:
+            return closed
+        whole = _decoded(stripped.rstrip(b","), decode)
+        if whole is not None:
+            self.truncated = True
+            return whole
+        # Damage before the end: the metadata may hold lists that close as the events' list does, so the first counts.
+        end = _CLOSE.search(text)
+        if end is not None:
+            self.tail = text[end.end() :]
+            return self._salvaged(text[: end.start() + 1], decode)
+        self.truncated = True
+        return self._salvaged(text, decode, torn=True)
+
+    def _skip(self, text: bytes) -> bytes:
+        """An event beyond every bound is left out."""
+        self.dropped += 1
+        found = _CUT.search(text)
+        return text[found.end() :] if found else b""
+
+    def _salvaged(self, text: bytes, decode: Decode[T], torn: bool = False) -> list[T]:
+        """What decodes of a text that as a whole does not. A ``torn`` text's last event is not counted as dropped."""
+        parts = _split(_repaired(text))
+        kept: list[T] = []
+        at, size = 0, len(parts)
+        while at < len(parts):
+            events = _decoded(b",".join(parts[at : at + size]), decode)
+            if events is None and size > 1:
+                size = min(size // 4, _BLOCK) or 1
+                continue
+            used = size
+            if events is None:
+                used, events = _joined(parts, at, decode)
+            if events is None:
+                self.dropped += not (torn and at == len(parts) - 1)
+            else:
+                kept += events
+            at += used
+            size *= 2
+        return kept
+
+
+def _repaired(text: bytes) -> bytes:
+    """The text with what JSON does not know taken out: numbers that are none, and bytes that are no UTF-8."""
+    if any(word in text for word in _NO_NUMBER_WORDS):
+        text = _NO_NUMBER.sub(b"null", text)
+    return text.decode("utf-8", "replace").encode()
+
+
+def _joined(parts: list[bytes], at: int, decode: Decode[T]) -> tuple[int, list[T] | None]:
+    """The fewest parts from one on that decode together, and how many; (1, None) where none do."""
+    for many in range(2, min(_JOINED, len(parts) - at) + 1):
+        joined = b",".join(parts[at : at + many])
+        if len(joined) > LARGEST_EVENT:
+            break
+        events = _decoded(joined, decode)
+        if events is not None:
+            return many, events
+    return 1, None
+
+
+def _split(text: bytes) -> list[bytes]:
+    """Pieces of a text, each of which ends where an event may end."""
+    parts, begin = [], 0
+    for found in _CUT.finditer(text):
+        parts.append(text[begin : found.start() + 1])
+        begin = found.end()
+    parts.append(text[begin:])
+    return parts
+
+
+def _last_cut(text: bytes) -> re.Match[bytes] | None:
+    """The last place between two events, looked for from the end in windows that grow."""
+    width = 1 << 16
+    while True:
+        begin = max(0, len(text) - width)
+        found = list(_CUT.finditer(text, begin))
+        if found or begin == 0:
+            return found[-1] if found else None
+        width *= 8
+
+
+def _decoded(text: bytes, decode: Decode[T]) -> list[T] | None:
+    try:
+        return decode(b"[" + text + b"]")
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+def framing(head: bytes, tail: bytes) -> dict[str, Any]:
+    """What the object holds beside its events: before and behind them. Unreadable parts are left out."""
+    found: dict[str, Any] = {}
+    for text in (head.rstrip().rstrip(b",") + b"}", b"{" + tail.lstrip().lstrip(b",")):
+        try:
+            part = msgspec.json.decode(_repaired(text))
+        except (msgspec.DecodeError, RecursionError):
+            continue
+        if isinstance(part, dict):
+            found.update(part)
+    return found

@@ -1,0 +1,165 @@
+"""A trace in memory: one array a column, so that millions of events fit and nothing is an object of its own.
+
+Times are nanoseconds (int64) since the trace's first event. Names, threads and streams are numbers into tables. What
+a file does not give is -1. Knows no file format and draws no conclusion.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from typing import Any
+
+from msgspec import Struct, field
+
+ABSENT = -1
+COMPUTE, COMM, COPY = 0, 1, 2
+"""Kinds of GPU work. ``COPY`` is a memory copy or a memset."""
+OPERATOR, ANNOTATION, PYTHON = 0, 1, 2
+"""Kinds of host spans: a framework's operator, a range that somebody named, a Python function."""
+
+_COMM_START = re.compile(r"(void\s+)?(nccl|rccl|msccl)", re.IGNORECASE)
+_COMM_PARTS = (
+    "all_reduce", "allreduce", "all_gather", "reduce_scatter", "cross_device", "multimem_", "nvshmem", "deep_ep",
+)  # fmt: skip
+"""Kernels that move data between GPUs, by what stands before their template arguments and parameters."""
+
+
+def is_communication(kernel: str) -> bool:
+    """Whether a kernel's name is one of a collective: NCCL's and its kin, and fused ones such as vLLM's multimem."""
+    head = re.split(r"[<(]", kernel, maxsplit=1)[0]
+    return _COMM_START.match(kernel) is not None or any(part in head.lower() for part in _COMM_PARTS)
+
+
+class Names(dict[Any, int]):
+    """Texts (or other keys) as numbers, in the order in which they were met: ``names[text]`` numbers a new one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def __missing__(self, key: Any) -> int:
+        number = self[key] = len(self.texts)
+        self.texts.append(key if isinstance(key, str) else str(key))
+        return number
+
+
+def _longs() -> array[int]:
+    return array("q")
+
+
+def _numbers() -> array[int]:
+    return array("i")
+
+
+def _flags() -> array[int]:
+    return array("b")
+
+
+def _floats() -> array[float]:
+    return array("f")
+
+
+class GpuEvents(Struct):
+    """Kernels, copies and memsets. ``blocks_per_sm`` is the grid over the multiprocessors, ``occupancy`` in percent.
+
+    Both are -1 where the file does not say; an occupancy of 0 means "not estimated" and is stored as -1, too.
+    ``correlation`` joins an event to the call that launched it.
+    """
+
+    start: array[int] = field(default_factory=_longs)
+    end: array[int] = field(default_factory=_longs)
+    name: array[int] = field(default_factory=_numbers)
+    kind: array[int] = field(default_factory=_flags)
+    device: array[int] = field(default_factory=_numbers)
+    stream: array[int] = field(default_factory=_longs)
+    correlation: array[int] = field(default_factory=_longs)
+    blocks_per_sm: array[float] = field(default_factory=_floats)
+    occupancy: array[float] = field(default_factory=_floats)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+class Calls(Struct):
+    """Calls of the CUDA or HIP runtime and driver on the host."""
+
+    start: array[int] = field(default_factory=_longs)
+    end: array[int] = field(default_factory=_longs)
+    name: array[int] = field(default_factory=_numbers)
+    thread: array[int] = field(default_factory=_numbers)
+    correlation: array[int] = field(default_factory=_longs)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+class Spans(Struct):
+    """What the host was inside of: operators, named ranges and Python functions."""
+
+    start: array[int] = field(default_factory=_longs)
+    end: array[int] = field(default_factory=_longs)
+    name: array[int] = field(default_factory=_numbers)
+    thread: array[int] = field(default_factory=_numbers)
+    kind: array[int] = field(default_factory=_flags)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+class Collective(Struct, frozen=True):
+    """What a collective's kernel says of itself; ``seq`` is -1 where it was not recorded."""
+
+    group: str
+    operation: str
+    seq: int
+
+
+class CounterSample(Struct, frozen=True):
+    """SM activity in percent that the profiler measured on a device at a moment, in nanoseconds."""
+
+    t: int
+    device: int
+    sm_active_pct: float
+
+
+class Device(Struct, frozen=True):
+    """A GPU as the trace describes it; None is what it does not say."""
+
+    index: int
+    name: str | None = None
+    sm_count: int | None = None
+    compute_major: int | None = None
+    memory_bytes: int | None = None
+    uuid: str | None = None
+
+
+class Trace(Struct):
+    """Everything that was read from one file.
+
+    ``begin_unix_s`` is the Unix time of nanosecond 0, None where the file does not tell; ``rank`` likewise.
+    ``truncated`` says that the end is missing, ``dropped_events`` counts what could not be read, ``foreign`` counts
+    device events of categories that are neither CUDA's nor ROCm's. ``threads`` are names of the thread numbers.
+    """
+
+    path: str
+    size_bytes: int = 0
+    names: Names = field(default_factory=Names)
+    threads: Names = field(default_factory=Names)
+    gpu: GpuEvents = field(default_factory=GpuEvents)
+    calls: Calls = field(default_factory=Calls)
+    spans: Spans = field(default_factory=Spans)
+    collectives: dict[int, Collective] = field(default_factory=dict)
+    counters: list[CounterSample] = field(default_factory=list)
+    counter_source: str | None = None
+    devices: dict[int, Device] = field(default_factory=dict)
+    rank: int | None = None
+    world_size: int | None = None
+    begin_unix_s: float | None = None
+    truncated: bool = False
+    dropped_events: int = 0
+    foreign: dict[str, int] = field(default_factory=dict)
+
+
+class TraceError(Exception):
+    """A file that is no trace, or holds nothing to analyse. One line: what is wrong, how to fix it."""

@@ -1,0 +1,261 @@
+"""The analysis of a trace against a timeline with one cell a microsecond, and its parts at their edges."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputop.traces.analyse import Choice, analyse
+from gputop.traces.chrome import read_chrome
+from gputop.traces.columns import TraceError
+from gputop.traces.gaps import CAUSES
+from gputop.traces.intervals import intersect, length_by, subtract, touching, union
+from gputop.traces.kernels import short_name
+from gputop.traces.report import Measures
+from tests.support.synthetic_trace import TraceMaker, planted, written
+
+
+def measures(path: Path, document: Any, choice: Choice | None = None) -> Measures:
+    (gpu,) = analyse(read_chrome(str(written(path, document))), choice)
+    return gpu.measures
+
+
+# --- the oracle -----------------------------------------------------------------------------------------------------
+
+
+def random_job(seed: int) -> TraceMaker:
+    """A job without steps on two streams, with everything that a host can do before a launch."""
+    draw = random.Random(seed)
+    maker = TraceMaker()
+    free = {7: 0, 20: 0}
+    for _ in range(draw.randrange(20, 60)):
+        what = draw.random()
+        if what < 0.15:
+            end = maker.t + draw.randrange(5, 300)
+            maker.span("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", maker.t, end, "user_annotation")
+            maker.t = end
+        elif what < 0.25:
+            end = maker.t + draw.randrange(5, 200)
+            maker.call("cudaMalloc", maker.t, end)
+            maker.t = end
+        elif what < 0.4:
+            maker.free = max(free.values())
+            maker.wait("aten::item" if draw.random() < 0.5 else None)
+        maker.t += draw.randrange(0, 60)
+        stream = draw.choice((7, 20))
+        maker.free = free[stream]
+        name, cat = draw.choice(
+            (("gemm", "kernel"), ("ncclKernel_AllReduce", "kernel"), ("Memcpy HtoD (Pinned -> Device)", "gpu_memcpy"))
+        )
+        maker.launch(name, draw.randrange(1, 150), cat=cat, blocks=draw.choice((0.25, 0.5, 2.0)), stream=stream)
+        free[stream] = maker.free
+    return maker
+
+
+def brute_force(events: list[dict[str, Any]]) -> dict[str, float]:
+    """Everything by cells of one microsecond, straight from the definitions."""
+    gpu = sorted((e for e in events if e["cat"] in ("kernel", "gpu_memcpy")), key=lambda e: e["ts"])
+    calls = [e for e in events if e["cat"] == "cuda_runtime"]
+    launch = {e["args"]["correlation"]: e for e in calls if "correlation" in e["args"]}
+    begin, end = gpu[0]["ts"], max(e["ts"] + e["dur"] for e in gpu)
+    cells = range(begin, end)
+
+    def during(chosen: list[dict[str, Any]]) -> set[int]:
+        return {t for e in chosen for t in range(e["ts"], e["ts"] + e["dur"])}
+
+    comm = during([e for e in gpu if e["name"].startswith("nccl")])
+    compute = during([e for e in gpu if e["name"] == "gemm"])
+    copy = during([e for e in gpu if e["cat"] == "gpu_memcpy"])
+    data = during([e for e in events if "DataLoader" in e["name"]])
+    allocating = during([e for e in calls if e["name"] == "cudaMalloc"])
+    syncs = [e for e in calls if e["name"] == "cudaStreamSynchronize"]
+    result = dict.fromkeys(("compute", "comm_exposed", "copy_exposed", "idle", *CAUSES), 0.0)
+    weight = {e["args"]["correlation"]: min(1.0, e["args"]["blocks per SM"]) for e in gpu if e["cat"] == "kernel"}
+    sm = 0.0
+    for t in cells:
+        kinds = [t in compute, t in comm, t in copy]
+        result[("compute", "comm_exposed", "copy_exposed", "idle")[kinds.index(True) if any(kinds) else 3]] += 1
+        running = [e["args"]["correlation"] for e in gpu if e["ts"] <= t < e["ts"] + e["dur"]]
+        sm += min(1.0, sum(weight.get(number, 0.0) for number in running))
+        if any(kinds):
+            continue
+        first = max(e["ts"] + e["dur"] for e in gpu if e["ts"] + e["dur"] <= t)
+        after = next(e for e in gpu if e["ts"] > t)
+        launched = launch[after["args"]["correlation"]]["ts"]
+        if launched <= first:
+            cause = "kernel_gap" if after["ts"] - first < 30 else "dependency"
+        elif t >= launched:
+            cause = "launch_latency"
+        elif t in data:
+            cause = "data"
+        elif t in allocating:
+            cause = "allocator"
+        elif any(e["ts"] < first <= e["ts"] + e["dur"] + 2 for e in syncs):
+            cause = "after_sync"
+        else:
+            cause = "launching"
+        result[cause] += 1
+    return {name: 100.0 * spent / len(cells) for name, spent in (*result.items(), ("sm", sm))}
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_shares_causes_and_the_sm_bound_are_those_of_a_timeline_of_microseconds(seed: int, tmp_path: Path) -> None:
+    maker = random_job(seed)
+    m = measures(tmp_path / "t.json", maker.document())
+    right = brute_force(maker.events)
+    for name, share in {**m.share_pct, **m.idle_cause_pct, "sm": m.sm_high_pct}.items():
+        assert share == pytest.approx(right[name], abs=1e-6), name
+    assert sum(m.share_pct.values()) == pytest.approx(100.0)
+    assert sum(m.idle_cause_pct.values()) == pytest.approx(m.share_pct["idle"])
+
+
+def test_time_in_a_loader_goes_before_the_allocator_and_the_sync_before_it(tmp_path: Path) -> None:
+    maker = TraceMaker()
+    maker.launch(length=50)
+    maker.wait()
+    begin = maker.t
+    maker.span("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", begin, begin + 100, "user_annotation")
+    maker.call("cudaMalloc", begin + 50, begin + 150)
+    maker.t = begin + 200
+    maker.launch(length=50)
+    m = measures(tmp_path / "t.json", maker.document())
+    idle_us = {cause: round(share / 100.0 * m.window_ms * 1000.0) for cause, share in m.idle_cause_pct.items()}
+    assert (idle_us["data"], idle_us["allocator"]) == (100, 50)
+    assert idle_us["after_sync"] == begin - maker_end(maker) + 51
+
+
+def maker_end(maker: TraceMaker) -> int:
+    first = next(e for e in maker.events if e["cat"] == "kernel")
+    return int(first["ts"] + first["dur"])
+
+
+# --- steps ----------------------------------------------------------------------------------------------------------
+
+
+def test_steps_tile_the_window_and_a_chosen_part_of_them_is_analysed_alone(tmp_path: Path) -> None:
+    document = planted("single_process", steps=6)
+    whole = measures(tmp_path / "t.json", document)
+    assert [row.name for row in whole.steps_table] == [f"#{n}" for n in range(6)]
+    assert sum(row.ms for row in whole.steps_table) == pytest.approx(whole.window_ms)
+    assert whole.steps_table[0].flag == "first"
+    part = measures(tmp_path / "t.json", document, Choice(first=2, last=3))
+    assert [row.name for row in part.steps_table] == ["#2", "#3"]
+    assert part.window_ms == pytest.approx(sum(row.ms for row in whole.steps_table[2:4]))
+    with pytest.raises(TraceError, match=r"no step 7–9: it has 0–5"):
+        measures(tmp_path / "t.json", document, Choice(first=7, last=9))
+
+
+def test_a_step_over_twice_the_median_is_flagged(tmp_path: Path) -> None:
+    maker = TraceMaker()
+    for step, length in enumerate((100, 100, 100, 500, 100)):
+        begin = maker.t
+        maker.launch(length=length)
+        maker.wait()
+        maker.span(f"ProfilerStep#{step}", begin, maker.t, "user_annotation")
+    assert [row.flag for row in measures(tmp_path / "t.json", maker.document()).steps_table] == [
+        "first", "", "", "slow", "",
+    ]  # fmt: skip
+
+
+def test_steps_can_be_named_ranges_and_a_wrong_name_lists_those_there_are(tmp_path: Path) -> None:
+    maker = TraceMaker()
+    for _ in range(3):
+        begin = maker.t
+        maker.launch(length=100)
+        maker.wait()
+        maker.span("train", begin, maker.t, "user_annotation")
+    document = maker.document()
+    assert measures(tmp_path / "t.json", document).steps_table == ()
+    assert len(measures(tmp_path / "t.json", document, Choice("train")).steps_table) == 3
+    with pytest.raises(TraceError, match="no range called 'tran'; it has 'train'"):
+        measures(tmp_path / "t.json", document, Choice("tran"))
+
+
+def test_a_wait_for_work_from_before_the_trace_is_unknown_and_not_idle_by_the_host(tmp_path: Path) -> None:
+    maker = TraceMaker()
+    begin = maker.t
+    maker.call("cudaStreamSynchronize", begin, begin + 500)
+    maker.t += 600
+    maker.launch(length=1000)
+    maker.span("ProfilerStep#3", begin, maker.t, "user_annotation")
+    m = measures(tmp_path / "t.json", maker.document())
+    assert m.idle_cause_pct["unknown"] / 100.0 * m.window_ms == pytest.approx(0.5)
+    assert m.idle_cause_pct["launching"] / 100.0 * m.window_ms == pytest.approx(0.101)
+
+
+# --- what else is shown ---------------------------------------------------------------------------------------------
+
+
+def test_underneath_names_the_deepest_thing_open_and_never_the_step(tmp_path: Path) -> None:
+    m = measures(tmp_path / "t.json", planted("single_process"))
+    names = {row.name: row.pct for row in m.under}
+    assert [row.name for row in m.under[:2]] == ["aten::stack", "_SingleProcessDataLoaderIter.__next__"]
+    assert not any(name.startswith("ProfilerStep") for name in names)
+    assert names["aten::stack"] == pytest.approx(25.0, abs=0.5)
+    assert m.gaps[0].ms == pytest.approx(8.0, abs=0.1)
+    assert m.gaps[0].under[0].name == "aten::stack"
+
+
+def test_only_waits_with_idle_time_after_them_cost_anything(tmp_path: Path) -> None:
+    (row,) = measures(tmp_path / "t.json", planted("sync_points")).syncs
+    assert row.op == "aten::item" and row.idle_after_ms > 40.0
+    maker = TraceMaker()
+    maker.launch(length=500)
+    maker.launch(length=500)
+    begin = maker.t
+    maker.call("cudaStreamSynchronize", begin, begin + 400)
+    maker.t = begin + 410
+    maker.launch(length=500)
+    (harmless,) = measures(tmp_path / "t.json", maker.document()).syncs
+    assert (harmless.host_ms, harmless.idle_after_ms) == (pytest.approx(0.4), 0.0)
+
+
+def test_overlap_is_the_part_of_communication_that_runs_beside_compute(tmp_path: Path) -> None:
+    maker = TraceMaker()
+    maker.work("gemm", 2000, 1000, 1)
+    maker.work("vllm::multimem_all_reduce_kernel<bf16>(void*)", 2750, 500, 2, stream=20)
+    m = measures(tmp_path / "t.json", maker.document())
+    assert m.overlap_pct == pytest.approx(50.0)
+    assert m.share_pct["comm_exposed"] == pytest.approx(20.0)
+
+
+def test_an_occupancy_of_zero_is_not_shown_as_one(tmp_path: Path) -> None:
+    maker = TraceMaker()
+    maker.work("sm90_xmma_gemm", 2000, 1000, 1)
+    maker.events[-1]["args"]["est. achieved occupancy %"] = 0
+    m = measures(tmp_path / "t.json", maker.document())
+    assert m.occupancy_pct is None and m.kernels[0].occupancy_pct is None
+
+
+def test_two_gpus_in_one_file_are_two_reports(tmp_path: Path) -> None:
+    first, second = planted("busy"), planted("launch_bound", device=1)
+    first["traceEvents"] += [e for e in second["traceEvents"] if not e["name"].startswith("ProfilerStep")]
+    reports = analyse(read_chrome(str(written(tmp_path / "t.json", first))))
+    assert [gpu.measures.index for gpu in reports] == [0, 1]
+    assert reports[0].measures.share_pct["idle"] < 1.0 < 50.0 < reports[1].measures.share_pct["idle"]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "short"),
+    [
+        ("void at::native::add_kernel<float, int>(int)", "add_kernel"),
+        ("ampere_sgemm_128x64_tn", "ampere_sgemm_128x64_tn"),
+        ("void (anonymous namespace)::softmax<c10::Half, 3>(void*)", "softmax"),
+        ("void a::b<c<d<e>>>::f<g>(h)", "f"),
+        ("", ""),
+    ],
+)
+def test_a_kernel_s_name_is_shown_without_its_templates(kernel: str, short: str) -> None:
+    assert short_name(kernel) == short
+
+
+def test_sets_of_intervals() -> None:
+    these, those = [(0, 10), (20, 30)], [(5, 22), (25, 26)]
+    assert union([(0, 5), (5, 8), (7, 9), (12, 12)]) == [(0, 9)]
+    assert subtract(these, those) == [(0, 5), (22, 25), (26, 30)]
+    assert intersect(these, those) == [(5, 10), (20, 22), (25, 26)]
+    assert touching(these, 10, 20) == [] and touching(these, 9, 21) == these
+    assert length_by(these, [0, 5, 25, 40]) == [5, 10, 5]

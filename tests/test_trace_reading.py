@@ -1,0 +1,267 @@
+"""Reading traces: old and new layouts, and what a file can be instead: one line, or a salvage that counts."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import re
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import pytest
+
+from gputop.traces import chunks, unpacked
+from gputop.traces.analyse import analyse
+from gputop.traces.columns import Trace, TraceError
+from gputop.traces.read import read_trace
+from tests.support.synthetic_trace import planted
+
+
+def text_of(document: Any) -> bytes:
+    """As Kineto lays a file out: an event a line."""
+    events = ",\n".join(json.dumps(event) for event in document.pop("traceEvents"))
+    return (
+        b'{"schemaVersion":1,\n'
+        + json.dumps(document)[1:-1].encode()
+        + b',"traceEvents":[\n'
+        + events.encode()
+        + b"\n]}"
+    )
+
+
+def read(path: Path, content: bytes) -> Trace:
+    path.write_bytes(content)
+    return read_trace(str(path))
+
+
+CLEAN = text_of(planted("single_process", distributedInfo={"rank": 3, "world_size": 8}))
+WHOLE = CLEAN.count(b'"kernel"')
+
+
+def test_a_file_gives_its_events_its_gpu_its_rank_and_its_time(tmp_path: Path) -> None:
+    trace = read(tmp_path / "t.json", CLEAN)
+    assert len(trace.gpu) == WHOLE and trace.dropped_events == 0 and not trace.truncated
+    assert (trace.rank, trace.world_size, trace.devices[0].sm_count) == (3, 8, 132)
+    assert trace.begin_unix_s is not None and 1_780_000_000.0 <= trace.begin_unix_s < 1_780_000_001.0
+
+
+def test_pieces_of_any_length_give_the_same_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = read(tmp_path / "t.json", CLEAN)
+    for length in (3_000, 20_011):
+        monkeypatch.setattr(unpacked, "PIECE_BYTES", length)
+        monkeypatch.setattr(chunks, "PIECE_BYTES", length)
+        trace = read(tmp_path / "t.json", CLEAN)
+        assert [len(table) for table in (trace.gpu, trace.calls, trace.spans)] == [
+            len(table) for table in (whole.gpu, whole.calls, whole.spans)
+        ]
+        assert analyse(trace) == analyse(whole)
+        assert trace.dropped_events == 0 and not trace.truncated and trace.rank == 3
+
+
+def test_metadata_behind_the_events_is_read_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = json.loads(CLEAN)
+    events = document.pop("traceEvents")
+    content = b'{"traceEvents":' + json.dumps(events).encode() + b"," + json.dumps(document)[1:].encode()
+    for length in (1 << 23, 5_000):
+        monkeypatch.setattr(unpacked, "PIECE_BYTES", length)
+        monkeypatch.setattr(chunks, "PIECE_BYTES", length)
+        trace = read(tmp_path / "t.json", content)
+        assert (len(trace.gpu), trace.rank, trace.devices[0].sm_count, trace.truncated) == (WHOLE, 3, 132, False)
+
+
+def old_layout(document: dict[str, Any]) -> dict[str, Any]:
+    """As PyTorch up to 1.8 wrote it: other categories, streams and threads as text, times of the epoch."""
+    names = {"kernel": "Kernel", "gpu_memcpy": "Memcpy", "cuda_runtime": "Runtime", "cpu_op": "Operator"}
+    for event in document["traceEvents"]:
+        event["cat"] = names.get(event["cat"], "Operator")
+        event["tid"] = f"stream {event['tid']}" if event["cat"] in ("Kernel", "Memcpy") else str(event["tid"])
+        event["ts"] += 1_600_000_000_000_000
+    del document["baseTimeNanoseconds"]
+    return document
+
+
+def test_the_layout_of_old_versions_gives_the_same_verdict(tmp_path: Path) -> None:
+    new = read(tmp_path / "new.json", text_of(planted("single_process")))
+    old = read(tmp_path / "old.json", text_of(old_layout(planted("single_process"))))
+    assert old.gpu.start == new.gpu.start and old.gpu.stream == new.gpu.stream
+    assert [gpu.said for gpu in analyse(old)] == [gpu.said for gpu in analyse(new)]
+    assert old.begin_unix_s == pytest.approx(1_600_000_000.0, abs=1.0)
+
+
+def test_rocm_has_neither_grid_nor_occupancy_and_other_names_of_calls(tmp_path: Path) -> None:
+    content = text_of(planted("sync_points")).replace(b'"cuda', b'"hip').replace(b'"hip_runtime', b'"cuda_runtime')
+    content = re.sub(rb'"(blocks per SM|est. achieved occupancy %)": [\d.]+', rb'"x": 0', content)
+    (gpu,) = analyse(read(tmp_path / "t.json", content))
+    assert gpu.said.cause == "sync_points"
+    assert (gpu.measures.sm_high_pct, gpu.measures.sm_source, gpu.measures.occupancy_pct) == (None, "none", None)
+
+
+def gzipped(content: bytes) -> bytes:
+    return gzip.compress(content, 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda text: text[text.index(b"[\n{") : text.rindex(b"]") + 1], id="a bare list"),
+        pytest.param(lambda text: text.replace(b"\n", b""), id="one line"),
+        pytest.param(gzipped, id="gzip"),
+        pytest.param(lambda text: gzipped(text[:20_000]) + gzipped(text[20_000:]), id="several gzip members"),
+        pytest.param(lambda text: b"\xef\xbb\xbf" + text, id="a byte order mark"),
+        pytest.param(lambda text: text.replace(b'"pid": 4000', b'"pid": "Spans"'), id="pid as text"),
+        pytest.param(lambda text: re.sub(rb'"ts": (\d+)', rb'"ts": "\1"', text), id="times as text"),
+        pytest.param(
+            lambda text: text.replace(b'"correlation": 101', b'"correlation": 9223372036854775808'), id="2^63"
+        ),
+        pytest.param(lambda text: text.replace(b"aten::add", rb"a},{\"ph\":\"X\""), id="an event in a name"),
+    ],
+)
+def test_what_is_unusual_is_read_whole(change: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    trace = read(tmp_path / "t.json", change(CLEAN))
+    assert (len(trace.gpu), trace.dropped_events, trace.truncated) == (WHOLE, 0, False)
+    analyse(trace)
+
+
+def first_kernel(text: bytes, old: bytes, new: bytes) -> bytes:
+    at = text.index(old, text.index(b'"kernel"'))
+    return text[:at] + new + text[at + len(old) :]
+
+
+@pytest.mark.parametrize(
+    ("change", "dropped", "kernels"),
+    [
+        pytest.param(lambda t: first_kernel(t, b"add_kernel", b'add"kernel'), 1, WHOLE - 1, id="a quote in a name"),
+        pytest.param(lambda t: first_kernel(t, b'"blocks per SM": 2.0', b'"blocks per SM": nan'), 0, WHOLE, id="nan"),
+        pytest.param(lambda t: first_kernel(t, b'"blocks per SM": 2.0', b'"blocks per SM": -inf'), 0, WHOLE, id="inf"),
+        pytest.param(lambda t: first_kernel(t, b"add_kernel", b"add\xff\xfe"), 0, WHOLE, id="bad UTF-8"),
+        pytest.param(lambda t: first_kernel(t, b'"dur": 500', b'"dur": -5'), 1, WHOLE - 1, id="a negative duration"),
+        pytest.param(lambda t: first_kernel(t, b'"dur": 500, ', b""), 0, WHOLE, id="no duration"),
+        pytest.param(lambda t: first_kernel(t, b'"dur": 500', b'"dur": "long"'), 1, WHOLE - 1, id="words"),
+        pytest.param(lambda t: first_kernel(t, b'"dur": 500', b'"dur": 1e300'), 1, WHOLE - 1, id="endless"),
+        pytest.param(lambda t: first_kernel(t, b'"device": 0', b'"device": [[0]]'), 1, WHOLE - 1, id="a list"),
+        pytest.param(lambda t: first_kernel(t, b'{"device"', b'{"x": ' + b"[" * 200_000 + b', "device"'), 1, WHOLE - 1,
+                     id="200,000 brackets"),
+    ],
+)  # fmt: skip
+def test_damage_costs_the_event_that_it_is_in(
+    change: Callable[[bytes], bytes], dropped: int, kernels: int, tmp_path: Path
+) -> None:
+    trace = read(tmp_path / "t.json", change(CLEAN))
+    assert (trace.dropped_events, len(trace.gpu), trace.truncated, trace.rank) == (dropped, kernels, False, 3)
+    analyse(trace)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_torn_file_gives_what_is_there_and_says_so(packed: bool, tmp_path: Path) -> None:
+    content = gzipped(CLEAN) if packed else CLEAN
+    trace = read(tmp_path / "t.json.tmp", content[: len(content) * 6 // 10])
+    assert trace.truncated and trace.dropped_events == 0
+    assert WHOLE // 3 < len(trace.gpu) < WHOLE
+    (gpu,) = analyse(trace)
+    assert gpu.said.confidence == "low" and any("end of the file is missing" in note for note in gpu.said.notes)
+
+
+def only(category: str, **more: Any) -> bytes:
+    document = planted("busy")
+    document["traceEvents"] = [{**e, **more} for e in document["traceEvents"] if e["cat"] == category]
+    return text_of(document)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b"  \n ", "is empty"),
+        (b"hello", "is not JSON"),
+        (b"\x80\x04\x95memory snapshot", "is a pickle"),
+        (b"PK\x03\x04zip", "is a zip archive"),
+        (b"SQLite format 3\x00" + b"\x00" * 200, "cannot be"),
+        (b'{"a": 1}', "holds no traceEvents"),
+        (b'{"traceEvents": []}', "no events that a GPU profiler writes"),
+        (b"[[1, 2], [3, 4]]", "no events that a GPU profiler writes"),
+        (gzipped(b"[[[1, 2], [3, 4]], []]"), "no events that a GPU profiler writes"),
+        (only("cpu_op"), "no GPU work"),
+        (only("cuda_runtime"), "CUDA calls but no kernels"),
+        (only("kernel", cat="mtia_runtime"), "not a CUDA or ROCm trace"),
+    ],
+)  # fmt: skip
+def test_what_is_no_trace_is_said_in_one_line(content: bytes, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_bytes(content)
+    with pytest.raises(TraceError, match=said) as caught:
+        analyse(read_trace(str(path)))
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_file_that_unfolds_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpacked, "MOST_BYTES", 1 << 22)
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    bomb = packer.compress(b'{"traceEvents":[' + b" " * (16 << 20)) + packer.flush()
+    with pytest.raises(TraceError, match="gzip bomb"):
+        read(tmp_path / "t.json.gz", bomb)
+
+
+def test_an_event_beyond_every_bound_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpacked, "PIECE_BYTES", 10_000)
+    monkeypatch.setattr(chunks, "PIECE_BYTES", 10_000)
+    monkeypatch.setattr(chunks, "LARGEST_EVENT", 30_000)
+    trace = read(tmp_path / "t.json", first_kernel(CLEAN, b"add_kernel", b"a" * 80_000))
+    assert 1 <= trace.dropped_events <= 3 and WHOLE - 3 <= len(trace.gpu) < WHOLE
+
+
+def test_a_report_of_nsight_systems_names_the_command_that_makes_it_readable(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=r"nsys export --type sqlite .*x\.nsys-rep"):
+        read_trace(str(tmp_path / "x.nsys-rep"))
+
+
+def damaged(text: bytes, draw: random.Random) -> bytes:
+    """A few of the things that happen to files."""
+    for _ in range(draw.randrange(1, 5)):
+        at = draw.randrange(len(text))
+        what = draw.randrange(6)
+        if what == 0:
+            text = text[:at]
+        elif what == 1:
+            text = text[:at] + bytes(draw.randrange(256) for _ in range(draw.randrange(1, 40))) + text[at + 10 :]
+        elif what == 2:
+            text = text[:at] + text[at + draw.randrange(1, 5000) :]
+        elif what == 3:
+            text = text[:at] + draw.choice((b'"', b"[", b"]", b"{", b"}", b"\\", b"\x00", b"},{")) + text[at:]
+        elif what == 4:
+            text = text[:at] + text[at:].replace(b"500", draw.choice((b"NaN", b"-1", b"1e999", b'"x"', b"null")), 9)
+        else:
+            text = text[:at] + text[: draw.randrange(2000)] + text[at:]
+    return text or b"{"
+
+
+@pytest.mark.slow
+def test_two_hundred_damaged_files_end_in_a_report_or_in_one_line_and_take_no_longer_than_twice_the_time(
+    tmp_path: Path,
+) -> None:
+    document = planted("launch_bound", steps=12)
+    clean = text_of(document)
+
+    def spent(content: bytes) -> float:
+        path = tmp_path / "t.json"
+        path.write_bytes(content)
+        begun = process_time()
+        try:
+            analyse(read_trace(str(path)))
+        except TraceError as error:
+            assert "\n" not in str(error)
+        return process_time() - begun
+
+    usual = min(spent(clean) for _ in range(3))
+    draw = random.Random(18)
+    took = []
+    for _ in range(200):
+        content = damaged(clean, draw)
+        took.append(spent(content))
+        if took[-1] > 2.0 * usual:
+            # Another program on this machine may have had the cache.
+            took[-1] = min(took[-1], spent(content), spent(content))
+    assert max(took) <= 2.0 * usual

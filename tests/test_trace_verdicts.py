@@ -1,0 +1,161 @@
+"""A trace gets the verdict that the screen gives for the same job, in the catalogue's words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputop.diagnosis.catalogue import verdict_rows
+from gputop.model.snapshot import GpuSample, ProcessSample
+from gputop.recording.reader import read_snapshots
+from gputop.recording.writer import RecordingWriter
+from gputop.traces.analyse import analyse
+from gputop.traces.chrome import read_chrome
+from gputop.traces.report import GpuReport
+from tests.support.scenes import Watch, gpu, snap, train, workers
+from tests.support.synthetic_trace import CAUSES, TraceMaker, planted, written
+
+LOW = {"tensor_active_pct": 1.0}
+RECORDED: dict[str, tuple[GpuSample, Sequence[ProcessSample], str]] = {
+    "single_process": (gpu(util=60.0, sm=55.0), [train(main=85.0)], "main_process"),
+    "workers": (gpu(util=60.0, sm=55.0), [train(main=2.0), *workers(4, 95.0)], "dataloader_cpu"),
+    "launch_bound": (gpu(util=40.0, sm=35.0), [train(main=100.0)], "main_process"),
+    "sync_points": (gpu(util=55.0, sm=50.0), [train(main=100.0)], "main_process"),
+    "allocator": (gpu(util=49.0, sm=45.0), [train(main=100.0)], "main_process"),
+    "copies": (gpu(util=45.0, sm=45.0, pcie_rx_bytes_per_s=1.4e10), [train(main=10.0)], "pcie_transfer"),
+    "communication": (gpu(util=99.0, sm=20.0, nvlink_rx_bytes_per_s=9e10, **LOW), [train()], "communication"),
+    "small_kernels": (gpu(util=90.0, sm=9.0, dram=5.0, **LOW), [train()], "small_kernels"),
+    "low_sm": (gpu(util=99.0, sm=10.0, dram=None, **LOW), [train()], "low_sm"),
+    "busy": (
+        gpu(util=99.0, sm=None, tensor_active_pct=None, dram=None, sm_source="none"),
+        [train()],
+        "no_bottleneck_seen",
+    ),
+}
+"""The same causes as a recording sees them, and its verdict. Only of workers can it say more than a trace."""
+
+
+def judge(path: Path, document: Any) -> GpuReport:
+    (report,) = analyse(read_chrome(str(written(path, document))))
+    return report
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_each_cause_gets_the_same_verdict_as_a_trace_and_as_a_recording(cause: str, tmp_path: Path) -> None:
+    said = judge(tmp_path / "t.json", planted(cause)).said
+    sample, processes, recorded = RECORDED[cause]
+    writer = RecordingWriter(str(tmp_path / "r.jsonl.gz"))
+    for tick in range(60):
+        writer.write(snap(tick, sample, processes))
+    writer.close()
+    watch = Watch()
+    for snapshot in read_snapshots(str(tmp_path / "r.jsonl.gz")):
+        shown = watch.diagnoser.observe(snapshot)[0]
+    assert shown.verdict == recorded
+    assert said.verdict == CAUSES[cause][1]
+    if cause == "workers":
+        assert (said.verdict, recorded) == ("dataloader_wait", "dataloader_cpu")
+    else:
+        assert said.verdict == recorded
+        assert said.title == shown.title
+        assert said.flag == shown.busy_not_working
+
+
+def test_every_verdict_is_of_the_catalogue_and_names_its_evidence(tmp_path: Path) -> None:
+    rows = {row.id: row for row in verdict_rows()}
+    for cause in CAUSES:
+        said = judge(tmp_path / f"{cause}.json", planted(cause)).said
+        assert said.title == rows[said.verdict].title
+        assert said.evidence and all(said.evidence)
+        assert bool(said.remedy) == (said.level in ("yellow", "red", "info"))
+
+
+@pytest.mark.parametrize(
+    ("cause", "narrower"),
+    [("single_process", "data"), ("workers", "data"), ("launch_bound", "launch_bound"), ("sync_points", "sync_points"),
+     ("allocator", "allocator"), ("copies", "transfer"), ("communication", "communication"), ("busy", None)],
+)  # fmt: skip
+def test_the_cause_says_which_fix_the_best_case_is_of(cause: str, narrower: str | None, tmp_path: Path) -> None:
+    report = judge(tmp_path / "t.json", planted(cause))
+    assert report.said.cause == narrower
+    if narrower is None:
+        assert report.best_case_step_ms is None
+    else:
+        saved = report.said.saves_pct
+        assert saved is not None and saved > 20.0
+        assert report.best_case_step_ms == pytest.approx(report.measures.step_median_ms * (1.0 - saved / 100.0))
+
+
+def test_the_best_case_of_a_fix_is_what_the_fixed_job_then_shows(tmp_path: Path) -> None:
+    before = judge(tmp_path / "before.json", planted("single_process"))
+    maker = TraceMaker()
+    for step in range(6):
+        begin = maker.t
+        for _ in range(24):
+            maker.launch(length=500)
+        maker.t = max(maker.t, maker.free - 2000)
+        maker.span(f"ProfilerStep#{step}", begin, maker.t, "user_annotation")
+    after = judge(tmp_path / "after.json", maker.document())
+    assert before.best_case_step_ms == pytest.approx(after.measures.step_median_ms, rel=0.02)
+
+
+def measured_sm(sm: float, cause: str = "busy") -> dict[str, Any]:
+    document = planted(cause)
+    last = max(e["ts"] for e in document["traceEvents"])
+    key = "sm__cycles_active.avg.pct_of_peak_sustained_elapsed"
+    document["traceEvents"] += [
+        {
+            "ph": "C",
+            "cat": "hardware_counters",
+            "name": key,
+            "pid": "GPU 0 Counters",
+            "tid": 0,
+            "ts": t,
+            "args": {key: sm},
+        }
+        for t in range(2000, last, 1000)
+    ]
+    return document
+
+
+@pytest.mark.parametrize(("sm", "verdict"), [(85.0, "healthy"), (60.0, "working"), (20.0, "low_sm")])
+def test_measured_sm_takes_the_place_of_the_bound(sm: float, verdict: str, tmp_path: Path) -> None:
+    report = judge(tmp_path / "t.json", measured_sm(sm))
+    m = report.measures
+    assert (m.sm_active_pct, m.sm_high_pct, m.sm_source) == (sm, None, "kineto")
+    assert report.said.verdict == verdict
+
+
+def test_a_bound_of_eighty_is_not_called_healthy(tmp_path: Path) -> None:
+    report = judge(tmp_path / "t.json", planted("busy"))
+    assert report.measures.sm_high_pct == pytest.approx(100.0, abs=0.1)
+    assert (report.said.verdict, report.measures.sm_source) == ("no_bottleneck_seen", "bound")
+
+
+def test_stacks_few_steps_and_fp32_products_are_said(tmp_path: Path) -> None:
+    document = planted("busy", steps=2)
+    for event in document["traceEvents"]:
+        if event["cat"] == "kernel":
+            event["name"] = "ampere_sgemm_128x64_tn"
+    document["traceEvents"].append(
+        {"ph": "X", "cat": "python_function", "name": "train.py(3): f", "pid": 1, "tid": 1, "ts": 1000, "dur": 5}
+    )
+    said = judge(tmp_path / "t.json", document).said
+    assert said.confidence == "medium"
+    text = "\n".join(said.notes)
+    assert "upper bounds" in text and "only 2 steps" in text and "bf16 autocast" in text
+
+
+def test_a_long_wait_without_idle_time_after_it_is_no_sync_point(tmp_path: Path) -> None:
+    document = planted("busy")
+    step = next(e for e in document["traceEvents"] if e["name"] == "ProfilerStep#2")
+    document["traceEvents"].append(
+        {"ph": "X", "cat": "cuda_runtime", "name": "cudaDeviceSynchronize", "pid": 4000, "tid": 4000, "ts": step["ts"],
+         "dur": 1500, "args": {}}
+    )  # fmt: skip
+    report = judge(tmp_path / "t.json", document)
+    assert report.said.verdict == "no_bottleneck_seen"
+    assert report.measures.syncs[0].idle_after_ms == 0.0
