@@ -14,7 +14,7 @@ from gputop.diagnosis.rules.end import HEALTHY_SM, HEALTHY_UTIL, WORKING_UTIL
 from gputop.diagnosis.rules.starved import ALARM_IDLE, IN_WORKERS, LIGHTER_HOST, PINNED
 from gputop.diagnosis.signals import busy_not_working
 from gputop.diagnosis.types import Confidence, Flag, Level
-from gputop.model.quantity import pct
+from gputop.model.quantity import count, pct
 from gputop.traces.columns import Trace
 from gputop.traces.host import SINGLE_PROCESS
 from gputop.traces.report import Measures, Said
@@ -225,7 +225,7 @@ def _notes(trace: Trace, m: Measures, found: _Found, stacks: bool) -> tuple[str,
     if not m.named_steps:
         notes.append("no steps: call profiler.step() after each one to see them")
     elif m.steps < LEAST_STEPS:
-        notes.append(f"only {m.steps} {'step' if m.steps == 1 else 'steps'}: too few to tell the typical one")
+        notes.append(f"only {count(m.steps, 'step')}: too few to tell the typical one")
     if stacks:
         notes.append("recorded with Python stacks, which slow the host: its shares are upper bounds")
     if trace.truncated:

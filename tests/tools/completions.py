@@ -14,7 +14,7 @@ from gputop.commands.topics import TOPICS
 from gputop.paint.palettes import THEME_NAMES
 from gputop.sources.simulation.scenarios import SCENARIOS
 
-FILES = ("after", "before", "config", "file", "output", "report")
+FILES = ("after", "before", "config", "file", "files", "output", "recording", "report")
 """Arguments that name a file."""
 VALUES = {"theme": THEME_NAMES, "scenario": (*SCENARIOS,), "source": ("demo",), "topic": (*TOPICS, *commands())}
 """Arguments and what they take. Left out of the command line's own parser, which says it better."""

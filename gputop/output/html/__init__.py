@@ -1,0 +1,1 @@
+"""Pages for a browser: one self-contained file each, without scripts. What reports, comparisons and traces share."""

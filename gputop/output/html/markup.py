@@ -1,0 +1,34 @@
+"""HTML that cannot be broken by what is in it: every text is escaped unless it is markup already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+
+from gputop.model.text import clean_text
+
+
+class Markup(str):
+    """Text that is HTML. Made by ``element`` and ``join`` only, so that nothing from outside becomes one."""
+
+    __slots__ = ()
+
+
+def text(value: object) -> Markup:
+    """A value as HTML: markup as it is, all else escaped, control and direction characters replaced."""
+    return value if isinstance(value, Markup) else Markup(escape(clean_text(str(value)), quote=True))
+
+
+def join(parts: Iterable[object], between: str = "") -> Markup:
+    """Values one after the other."""
+    return Markup(str(text(between)).join(map(text, parts)))
+
+
+def element(name: str, *inside: object, **attributes: object) -> Markup:
+    """``<name …>inside</name>``. ``class_`` is ``class``, ``_`` becomes ``-``, None is left out."""
+    given = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{text(value)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return Markup(f"<{name}{given}>{join(inside)}</{name}>")
