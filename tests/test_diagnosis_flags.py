@@ -112,3 +112,22 @@ def test_efficiency_is_sm_over_util_from_ten_percent_on(util: float, sm: float, 
     said = steady(45, gpu(util=util, sm=sm), [train()])
     assert said.efficiency_pct == (None if efficiency is None else pytest.approx(efficiency, abs=0.01))
     assert (said.efficiency_reason is None) == (efficiency is not None)
+
+
+def test_the_number_beside_a_verdict_is_the_one_that_the_verdict_is_about() -> None:
+    small = steady(45, gpu(util=97.0, sm=8.0), [train()])
+    starved = steady(45, gpu(util=38.0, sm=33.0), [train(main=2.0), *workers(8, 90.0, 10.0)])
+    bound = steady(45, gpu(util=99.0, sm=92.0, dram=78.0, tensor_active_pct=12.0), [train()])
+    waiting = gpu(util=99.0, sm=16.0, dram=6.0, tensor_active_pct=2.0, nvlink_rx_bytes_per_s=157.5e9)
+    talking = steady(45, waiting, [train()])
+    healthy = steady(45, gpu(util=50.0, sm=55.0), [train()])
+    said = [(d.verdict, d.figure[0], round(d.figure[1] or 0)) for d in (small, starved, bound, talking) if d.figure]
+    assert said == [
+        ("small_kernels", "efficiency", 8),
+        ("dataloader_cpu", "idle", 62),
+        ("memory_bandwidth", "DRAM", 78),
+        ("communication", "NVLink", 35),
+    ]
+    assert healthy.efficiency_pct == pytest.approx(110.0) and healthy.figure == ("idle", 50.0)
+    assert steady(45, gpu(util=88.0, sm=95.0), [train()]).figure == ("efficiency", 100.0), "never above 100 for people"
+    assert steady(5, gpu(), [train()]).figure is None

@@ -211,7 +211,7 @@ def test_a_broken_counter_draws_no_gap() -> None:
 @pytest.mark.parametrize(("reason", "said"), [("collecting: needs two samples", "…"), ("GPM: time-out", "n/a")])
 def test_what_comes_with_the_next_sample_is_no_missing_value(reason: str, said: str) -> None:
     gpu = GpuSample(GpuStatic(0, "GPU-0", "H100"), util_pct=60, sm_source="gpm", sm_reason=reason)
-    labels = number_labels(gpu, COLOUR, alarm=False)
+    labels = number_labels(gpu, COLOUR, alarm=False, red=False)
     assert [row[1][0].strip() for row in labels] == ["60", said, said, said]
 
 
@@ -229,3 +229,22 @@ def test_one_painter_shows_after_any_change_of_view_what_a_new_one_shows() -> No
     for seen, width in ((frame, 160), (later, 160), (later, 120)):
         for view in views:
             assert painter.paint(seen, view, width, 48).rows == Painter().paint(seen, view, width, 48).rows
+
+
+def test_a_red_gpu_s_sm_is_not_painted_as_praise_at_any_size() -> None:
+    frame = demo_frame()
+    red = [i for i, d in enumerate(frame.diagnoses) if d.level == "red"]
+    assert red
+    for width, height in ((80, 24), (160, 48), (200, 60)):
+        for i in red:
+            only = replace(frame, snapshot=replace(frame.snapshot, gpus=(frame.snapshot.gpus[i],)))
+            rows = main_screen(replace(only, diagnoses=(frame.diagnoses[i],)), View(), width, height).rows
+            assert not any(style == "value.sm" for row in rows for _, style in row)
+
+
+@pytest.mark.parametrize(("width", "height"), [(100, 30), (160, 48), (200, 60)])
+def test_the_number_of_a_verdict_has_one_form_wherever_it_stands(width: int, height: int) -> None:
+    text = _text(demo_frame(), View(), width, height)
+    for words in ("efficiency   8 %", "DRAM  78 %", "idle 100 %"):
+        assert words in text
+    assert "/ 100" not in text

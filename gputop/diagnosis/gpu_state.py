@@ -5,11 +5,12 @@ from __future__ import annotations
 from msgspec import Struct
 
 from gputop.diagnosis.attribution import IDLE_PCT, attribute
-from gputop.diagnosis.rules import STARVED, WORKS
+from gputop.diagnosis.figure import STARVED_IDS, Figure, efficiency, figure
+from gputop.diagnosis.rules import WORKS
 from gputop.diagnosis.rules.badges_gpu import ecc_badge, lost_badge, xid_badge
 from gputop.diagnosis.rules.base import Rule, Told
 from gputop.diagnosis.rules.gates import COLLECTING
-from gputop.diagnosis.signals import EFFICIENCY_UTIL, WINDOW_S, Signals
+from gputop.diagnosis.signals import WINDOW_S, Signals
 from gputop.diagnosis.timeline import Timeline
 from gputop.diagnosis.tracks import GpuTrack
 from gputop.diagnosis.types import Badge, Flag, GpuDiagnosis, Level, State
@@ -17,7 +18,6 @@ from gputop.diagnosis.verdict import VOTE_S, VOTES_NEEDED, BadgeBoard, Chooser, 
 from gputop.model.quantity import pct
 from gputop.model.snapshot import GpuSample
 
-STARVED_IDS = frozenset(rule.id for rule in STARVED)
 FLAGGED_IDS = frozenset(rule.id for rule in WORKS)
 """Only these verdicts carry A or B; beside starvation the flag is a note."""
 
@@ -26,6 +26,7 @@ class _Offer(Struct, frozen=True):
     rule: Rule
     told: Told
     flag: Flag | None
+    figure: Figure | None = None
 
 
 class GpuState:
@@ -80,34 +81,36 @@ class GpuState:
         """The diagnosis as it stands."""
         rule, told = self._shown.rule, self._shown.told
         flag, level = self._paint.shown
-        efficiency, reason = (None, told.evidence[0] if told.evidence else None) if s is None else _efficiency(s)
+        score, reason = (None, told.evidence[0] if told.evidence else None) if s is None else efficiency(s)
         notes = told.notes if s is None else _notes(s, told, rule)
         attribution = None
         if s is not None and s.host and s.util_known and s.idle >= IDLE_PCT and s.n >= s.least:
             attribution = attribute(s, self.track.correlation)
         return GpuDiagnosis(
-            self.index, gpu.static.uuid, rule.id, level, told.title or rule.title, rule.short, flag, efficiency, reason,
+            self.index, gpu.static.uuid, rule.id, level, told.title or rule.title, rule.short, flag, score, reason,
             told.confidence, WINDOW_S, 0 if s is None else s.n, told.evidence, told.remedy, told.remedy_short, notes,
             self._badges, attribution, self.state, self._verdict.since, seconds, self._timeline,
+            self._shown.figure,
         )  # fmt: skip
 
     def _choose(self, t: float, interval_s: float, rule: Rule, s: Signals) -> None:
         told = rule.tell(s)
         flag = s.flag if rule.id in FLAGGED_IDS else None
+        offered = _Offer(rule, told, flag, figure(s, rule, told.state or rule.state))
         changed = self._verdict.vote(t, rule.id, interval_s)
         shown = self._verdict.shown
         if changed:
-            offer = _Offer(rule, told, flag) if rule.id == shown else self._offers[shown]
+            offer = offered if rule.id == shown else self._offers[shown]
             self._offers.clear()
             self._show(t, offer)
         elif rule.id == shown:
-            self._shown = _Offer(rule, told, flag)
+            self._shown = offered
             self._paint.vote(t, (flag, told.level), interval_s)
         elif shown == COLLECTING.id:
             line = f"{s.n} samples: a verdict shows once it has held for {VOTES_NEEDED * VOTE_S:.0f} of {VOTE_S:.0f} s"
             self._shown = _Offer(COLLECTING, Told("grey", (line,), confidence="low"), None)
         if rule.id != shown:
-            self._offers[rule.id] = _Offer(rule, told, flag)
+            self._offers[rule.id] = offered
 
     def _show(self, t: float, offer: _Offer) -> None:
         self._shown = offer
@@ -130,21 +133,6 @@ class GpuState:
         self._verdict.forget()
         self._offers.clear()
         self._show(t, _Offer(COLLECTING, Told("grey", (reason,), confidence="low", title=title), None))
-
-
-def _efficiency(s: Signals) -> tuple[float | None, str | None]:
-    """SM / util × 100 of the means, or None and why."""
-    if s.sm_off is not None:
-        return None, s.sm_off
-    if s.n < s.least:
-        return None, "collecting"
-    if s.sm is None:
-        return None, "SM activity was not measured"
-    if not s.util_known:
-        return None, "util is not measured on a MIG instance"
-    if s.u < EFFICIENCY_UTIL:
-        return None, f"util below {EFFICIENCY_UTIL:.0f} %"
-    return 100.0 * s.sm / s.u, None
 
 
 def _notes(s: Signals, told: Told, rule: Rule) -> tuple[str, ...]:

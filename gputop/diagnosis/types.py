@@ -65,7 +65,9 @@ class GpuDiagnosis(Struct, frozen=True):
     ``title`` is the verdict in words ("starved: dataloader, CPU-bound"); for a busy-not-working verdict it is the
     cause alone ("small kernels"), because the screen leads with the flag. ``since`` is the Unix time at which the
     verdict was first shown. ``seconds`` integrates measured time by state since the monitor began. ``timeline`` holds
-    every change of verdict or flag as (Unix time, verdict, flag), oldest first.
+    every change of verdict or flag as (Unix time, verdict, flag), oldest first. ``figure`` is the
+    number that the verdict stands on, as (word, percent), of the same moment as the evidence; None where nothing is
+    judged yet.
     """
 
     index: int
@@ -90,6 +92,7 @@ class GpuDiagnosis(Struct, frozen=True):
     since: float | None = None
     seconds: Mapping[State, float] | None = None
     timeline: Sequence[Change] = ()
+    figure: tuple[str, float | None] | None = None
 
 
 class Finding(Struct, frozen=True):

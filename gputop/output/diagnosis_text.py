@@ -51,7 +51,7 @@ def _gpu(gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int) -> list[st
     if d.busy_not_working:
         facts.insert(0, f"flag {d.busy_not_working}")
     if d.efficiency_pct is not None:
-        facts.insert(0, f"efficiency {of_hundred(d.efficiency_pct):.0f} / 100")
+        facts.insert(0, f"efficiency {of_hundred(d.efficiency_pct):.0f} %")
     elif d.efficiency_reason:
         facts.insert(0, f"efficiency n/a: {d.efficiency_reason}")
     lines = [f"GPU {gpu_label(gpu)}  {glyph} {title}   ({', '.join(facts)})"]

@@ -12,6 +12,7 @@ from gputop.paint.numbers import board, buses, counters, fields, memory, number_
 from gputop.paint.panes import LABEL_WIDTH, chart_rows, first_rows, title, words_for
 from gputop.paint.text import pct, rate
 from gputop.paint.view import View
+from gputop.paint.words import is_red
 
 AXIS_WIDTH = 11
 LANES: tuple[tuple[str, str, str], ...] = (
@@ -30,9 +31,9 @@ def chart(frame: Frame, view: View, position: int, width: int, rows: int) -> lis
     gpu, d = frame.snapshot.gpus[position], frame.diagnoses[position]
     chart_width = width - LABEL_WIDTH - 1 - AXIS_WIDTH
     charts = chart_rows(frame, view, gpu, d, chart_width, rows)
-    labels = number_labels(gpu, view.glyphs, alarm=d.busy_not_working is not None)
+    labels = number_labels(gpu, view.glyphs, alarm=d.busy_not_working is not None, red=is_red(d))
     step = max(1, rows // len(labels)) if rows >= len(labels) else 1
-    painted = [title(frame, view, position, width, selected=True)]
+    painted = [title(frame, view, position, width)]
     for row in range(rows):
         line = Line()
         if row % step == 0 and row // step < len(labels):

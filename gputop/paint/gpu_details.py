@@ -30,7 +30,7 @@ from gputop.paint.provenance import PROVENANCE_ROWS, provenance_rows
 from gputop.paint.text import clock_time, pct, shorten
 from gputop.paint.time_axis import axis_for
 from gputop.paint.verdict_history import Stretch, list_rows, standing, stretches, strip
-from gputop.paint.words import gpu_label
+from gputop.paint.words import gpu_label, is_red
 
 SIZES = ((16, 4), (14, 3), (12, 3), (10, 3), (10, 2), (8, 2), (6, 2))
 """(rows of the gap chart, rows of every other chart), tried from roomy to tight; the tightest scrolls."""
@@ -71,7 +71,7 @@ def gpu_details(frame: Frame, state: DetailsView, uuid: str, width: int, height:
 
 def _head(frame: Frame, state: DetailsView, position: int, width: int, height: int) -> list[Row]:
     gpu, d, glyphs = frame.snapshot.gpus[position], frame.diagnoses[position], state.view.glyphs
-    rows = [header.header(frame, state.view, width), panes.title(frame, state.view, position, width, selected=True)]
+    rows = [header.header(frame, state.view, width), panes.title(frame, state.view, position, width)]
     words = 0 if height < 16 else 2 if height < 36 else 3
     said, remedy, extra = panes.words_for(gpu, d, glyphs, width - 4)
     spoken = (panes.spoken(d, glyphs, said, remedy, width - 4, words) + extra)[:words] if words else []
@@ -116,9 +116,9 @@ def _blocks(
     gap_rows, other = next(
         (size for size in SIZES if size[0] + size[1] * tall + fixed <= room), (max(4, min(6, room // 2)), 2)
     )
-    labels = number_labels(gpu, glyphs, alarm=d.busy_not_working is not None)
+    labels = number_labels(gpu, glyphs, alarm=d.busy_not_working is not None, red=is_red(d))
     if series.cursor is not None:
-        labels = _labels_at(series, alarm=d.busy_not_working is not None)
+        labels = _labels_at(series, alarm=d.busy_not_working is not None, red=is_red(d))
     blocks = [charts.gap_block(series, gap_rows, width, glyphs, labels, alarm=d.busy_not_working is not None)]
     blocks.append(Block(2, lambda: _strip_rows(series, listed, width, glyphs)))
     for chart in found:
@@ -148,13 +148,13 @@ def _blocks(
     return blocks
 
 
-def _labels_at(series: Series, *, alarm: bool) -> list[list[tuple[str, str]]]:
+def _labels_at(series: Series, *, alarm: bool, red: bool) -> list[list[tuple[str, str]]]:
     """UTIL, SM and GAP at the cursor."""
     util, sm = series.at("util_pct"), series.at("sm_active_pct")
     gap = None if util is None or sm is None else max(0.0, util - sm)
     return [
         [("  UTIL ", "dim"), (pct(util, 4), "strong")],
-        [("  SM   ", "dim"), (pct(sm, 4), "value.sm")],
+        [("  SM   ", "dim"), (pct(sm, 4), "strong" if red else "value.sm")],
         [("  GAP  ", "dim"), (pct(gap, 4), "value.alarm" if alarm else "value.gap")],
     ]
 

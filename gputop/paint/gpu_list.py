@@ -9,10 +9,13 @@ from gputop.monitor import Frame
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, Span
 from gputop.paint.numbers import sm_text
-from gputop.paint.panes import chart_rows
+from gputop.paint.panes import chart_rows, figure_words
 from gputop.paint.text import pct, shorten, whole
 from gputop.paint.view import View
-from gputop.paint.words import gpu_label
+from gputop.paint.words import gpu_label, is_red
+
+LEAST_FIGURE_WIDTH = 100
+"""On a narrower screen the verdict's words need the room of its number."""
 
 
 def list_header(width: int, chart_width: int, label_width: int) -> Row:
@@ -30,7 +33,7 @@ def list_row(
     """One GPU on one line: mini chart, UTIL, SM, memory, power, temperature, verdict."""
     gpu, d, glyphs = frame.snapshot.gpus[position], frame.diagnoses[position], view.glyphs
     alarm = d.busy_not_working is not None
-    sm, sm_style = sm_text(gpu, glyphs)
+    sm, sm_style = sm_text(gpu, glyphs, red=is_red(d))
     line = Line().add(f" {gpu_label(gpu):<{label_width}} ", "strong" if selected else "text")
     if chart_width:
         line.add_all(chart_rows(frame, view, gpu, d, chart_width, 1)[0])
@@ -39,8 +42,11 @@ def list_row(
         total = "n/a" if gpu.mem_total_bytes is None else f"{gpu.mem_total_bytes / 2**30:.0f}"
         used = "n/a" if gpu.mem_used_bytes is None else f"{gpu.mem_used_bytes / 2**30:.0f}"
         line.add(f"  {f'{used}/{total}':>7} {whole(gpu.power_w, 4)} {whole(gpu.temp_c, 3)}", "text")
-    room = width - line.width - 2
+    figure = figure_words(d) if width >= LEAST_FIGURE_WIDTH else ""
+    room = width - line.width - 2 - (len(figure) + 3 if figure else 0)
     line.add("  ").add_all(_list_verdict(gpu, d, glyphs, room, alarm=alarm))
+    if figure:
+        line.to(width - len(figure) - 2).add(figure, "strong" if alarm else "dim")
     return line.row(width, "alarm.row" if alarm else "select" if selected else None)
 
 

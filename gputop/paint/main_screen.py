@@ -227,14 +227,14 @@ def _panes(out: _Rows, frame: Frame, view: View, width: int, processes: int) -> 
         if sizes is None:
             return False
         blocks = [_Block(i, sizes[0] if i == selected else sizes[1]) for i in range(count)]
-        _stack(out, frame, view, width, blocks, selected)
+        _stack(out, frame, view, width, blocks)
     out.add(host.title(frame, view, width))
     out.add(host.load(frame, view, width))
     out.extend(host.attribution_rows(frame, view, width))
     return True
 
 
-def _stack(out: _Rows, frame: Frame, view: View, width: int, blocks: list[_Block], selected: int) -> None:
+def _stack(out: _Rows, frame: Frame, view: View, width: int, blocks: list[_Block]) -> None:
     labels = max(len(gpu_label(gpu)) for gpu in frame.snapshot.gpus)
     for block in blocks:
         position, rows = block.position, block.rows
@@ -243,23 +243,23 @@ def _stack(out: _Rows, frame: Frame, view: View, width: int, blocks: list[_Block
             chart = round((width - panes.LABEL_WIDTH) * 0.3)
             out.add(gpu_list.list_row(frame, view, position, width, chart, labels, selected=False), target)
         else:
-            out.extend(_pane(frame, view, position, width, rows, selected=position == selected), target)
+            out.extend(_pane(frame, view, position, width, rows), target)
 
 
-def _pane(frame: Frame, view: View, position: int, width: int, rows: int, *, selected: bool) -> list[Row]:
+def _pane(frame: Frame, view: View, position: int, width: int, rows: int) -> list[Row]:
     return [
-        panes.title(frame, view, position, width, selected=selected),
+        panes.title(frame, view, position, width),
         *panes.body(frame, view, position, width, rows - 1),
     ]
 
 
 def _grid(out: _Rows, frame: Frame, view: View, width: int, beside: int, rows: int) -> None:
     """Panes side by side, filled row by row."""
-    count, selected = len(frame.snapshot.gpus), selected_gpu(frame, view)
+    count = len(frame.snapshot.gpus)
     widths = [width // beside + (1 if i < width % beside else 0) for i in range(beside)]
     for first in range(0, count, beside):
         group = [
-            _pane(frame, view, position, widths[i], rows, selected=position == selected)
+            _pane(frame, view, position, widths[i], rows)
             for i, position in enumerate(range(first, min(first + beside, count)))
         ]
         ends = tuple(sum(widths[: i + 1]) for i in range(len(group)))

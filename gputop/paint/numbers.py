@@ -14,10 +14,10 @@ from gputop.paint.text import gb_per_s, gib, pct, whole
 Field = tuple[str, str]
 
 
-def sm_text(gpu: GpuSample, glyphs: Glyphs) -> Span:
-    """The SM number: measured, a bound, or n/a; never one under another's name."""
+def sm_text(gpu: GpuSample, glyphs: Glyphs, *, red: bool) -> Span:
+    """The SM number: measured, a bound, or n/a; never one under another's name. Green praises, so not on a red GPU."""
     if gpu.sm_active_pct is not None:
-        return pct(gpu.sm_active_pct), "value.sm"
+        return pct(gpu.sm_active_pct), "strong" if red else "value.sm"
     if gpu.sm_high_pct is not None and gpu.sm_high_pct < 99.5:
         return f"{glyphs.at_most}{gpu.sm_high_pct:.0f}"[:4].rjust(3), "dim"
     return (glyphs.more if _is_coming(gpu) else NOT_MEASURED), "dim"
@@ -28,9 +28,9 @@ def _is_coming(gpu: GpuSample) -> bool:
     return gpu.sm_source in MEASURED and gpu.sm_active_pct is None and (gpu.sm_reason or "").startswith("collecting")
 
 
-def number_labels(gpu: GpuSample, glyphs: Glyphs, *, alarm: bool) -> list[list[Span]]:
+def number_labels(gpu: GpuSample, glyphs: Glyphs, *, alarm: bool, red: bool) -> list[list[Span]]:
     """UTIL, SM, GAP and WORK with their labels, one row each."""
-    sm, sm_style = sm_text(gpu, glyphs)
+    sm, sm_style = sm_text(gpu, glyphs, red=red)
     gap, effort = gap_pct(gpu), work(gpu)
     gap_style = "dim" if gap is None else "value.alarm" if alarm else "value.gap" if gap >= 10 else "dim"
     absent = glyphs.more if _is_coming(gpu) else NOT_MEASURED

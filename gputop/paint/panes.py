@@ -9,7 +9,7 @@ import math
 import textwrap
 
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.model.quantity import of_hundred
+from gputop.model.quantity import NOT_MEASURED
 from gputop.model.snapshot import GpuSample, ProcessSample
 from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
@@ -19,7 +19,7 @@ from gputop.paint.line import Line, Row, Span
 from gputop.paint.numbers import Field, board, buses, busiest_bus, counters, fields, memory, number_labels
 from gputop.paint.text import cells, clock_time, gib, shorten, whole
 from gputop.paint.view import View
-from gputop.paint.words import gpu_label, headline, is_measured, model_name
+from gputop.paint.words import gpu_label, headline, is_measured, is_red, model_name
 
 LABEL_WIDTH = 12
 LEAST_HELD = 0.05 * 2**30
@@ -31,7 +31,7 @@ LEAST_EVIDENCE = 0.6
 """In a row shared with the remedy at least this share of the evidence must stay readable."""
 
 
-def title(frame: Frame, view: View, position: int, width: int, *, selected: bool) -> Row:
+def title(frame: Frame, view: View, position: int, width: int) -> Row:
     """The title row; red from edge to edge only while the GPU is busy and not working."""
     gpu, d, glyphs = frame.snapshot.gpus[position], frame.diagnoses[position], view.glyphs
     alarm = d.busy_not_working is not None
@@ -51,26 +51,30 @@ def title(frame: Frame, view: View, position: int, width: int, *, selected: bool
     line.add(text, level)
     if alarm:
         line.add("   " + d.title, "alarm.title")
-    efficiency = _efficiency(d, long=selected)
-    room = width - len(efficiency) - 5
+    figure = figure_words(d)
+    room = width - len(figure) - 5
     for badge in d.badges:
         words = f"   {glyphs.level(badge.level)} {badge.title}"
         if line.width + len(words) > room:
             break
         line.add(words, "alarm.title" if alarm else f"level.{badge.level}")
-    if line.width < width - len(efficiency) - 6:
+    if line.width < width - len(figure) - 6:
         line.add(" ", ruler)
-        line.rule(width - len(efficiency) - 3, " " if alarm else glyphs.rule, ruler)
-        line.add(f" {efficiency} ", "alarm.title" if alarm else "dim").add(" " if alarm else glyphs.rule, ruler)
+        line.rule(width - len(figure) - 3, " " if alarm else glyphs.rule, ruler)
+        line.add(f" {figure} " if figure else "", "alarm.title" if alarm else "dim").add(
+            " " if alarm else glyphs.rule, ruler
+        )
     elif alarm:
         line.to(width, "alarm.title")
     return line.row(width)
 
 
-def _efficiency(d: GpuDiagnosis, *, long: bool) -> str:
-    if d.efficiency_pct is None:
-        return "efficiency   –" if d.state in ("idle", "idle_allocated") else "efficiency n/a"
-    return f"efficiency {of_hundred(d.efficiency_pct):3.0f}" + (" / 100" if long else "")
+def figure_words(d: GpuDiagnosis) -> str:
+    """The number of the verdict with its word, in one form at every size; nothing before there is a verdict."""
+    if d.figure is None:
+        return ""
+    word, value = d.figure
+    return f"{word} {NOT_MEASURED:>5}" if value is None else f"{word} {value:3.0f} %"
 
 
 def body(frame: Frame, view: View, position: int, width: int, rows: int) -> list[Row]:
@@ -80,7 +84,7 @@ def body(frame: Frame, view: View, position: int, width: int, rows: int) -> list
     info_column = LABEL_WIDTH + chart_width + 3
     info_width = width - info_column - 1
     charts = chart_rows(frame, view, gpu, d, chart_width, rows)
-    labels = number_labels(gpu, glyphs, alarm=d.busy_not_working is not None)
+    labels = number_labels(gpu, glyphs, alarm=d.busy_not_working is not None, red=is_red(d))
     texts = (_tall_info if rows >= 4 else _short_info)(frame, gpu, d, glyphs, info_width, rows)
     painted = []
     for row in range(rows):

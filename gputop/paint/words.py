@@ -80,6 +80,11 @@ def headline(d: GpuDiagnosis, glyphs: Glyphs) -> tuple[str, str]:
     return f"{glyphs.level(d.level)} {d.title}", f"level.{d.level}"
 
 
+def is_red(d: GpuDiagnosis) -> bool:
+    """Whether a GPU is an alarm: nothing on it may look like praise then."""
+    return d.level == "red" or d.busy_not_working is not None
+
+
 def count_words(snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis], glyphs: Glyphs) -> list[tuple[str, str]]:
     """The summary's counts as (text, style), in the order in which they matter; empty groups are left out."""
     lost = sum(gpu.lost_reason is not None for gpu in snapshot.gpus)
