@@ -190,7 +190,14 @@ def test_commands_are_quoted_for_the_shell_and_never_carry_escape_sequences() ->
     compile(torch.text, "snippet", "exec")
     hostile = recipes(1, ["python", "\x1b[201~\nrm -rf /"], "/tmp/\x1b]0;x")
     assert all(line.isprintable() for recipe in hostile for line in recipe.lines)
-    assert hostile[1].lines[-1].endswith(" COMMAND")
+    assert hostile[1].lines[0].endswith(" COMMAND")
+
+
+def test_the_profilers_commands_end_in_the_line_that_reads_what_they_wrote() -> None:
+    _, nsys, torch = recipes(4711, ["python", "train.py"], None)
+    assert nsys.lines[-2].startswith("nsys export --type sqlite ") and "profile-4711.nsys-rep" in nsys.lines[-2]
+    assert nsys.lines[-1] == "gputop trace profile-4711.sqlite"
+    assert "trace.json.gz" in torch.lines[2] and torch.lines[-1].endswith("gputop trace trace.json.gz")
 
 
 def test_equal_stacks_are_painted_once_with_how_often_they_were_seen() -> None:

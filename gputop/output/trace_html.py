@@ -9,7 +9,7 @@ from gputop import __version__
 from gputop.output.html.blocks import Part, facts, legend, notes, stacked_bar, strip, table, verdict
 from gputop.output.html.document import document
 from gputop.output.html.markup import Markup, element, join
-from gputop.output.trace_text import CAUSE_WORDS, SHARE_WORDS, SM_WORDS, ms, straggler_words
+from gputop.output.trace_text import CAUSE_WORDS, LEAST_SHOWN, SHARE_WORDS, SM_WORDS, ms, straggler_words
 from gputop.report.meanwhile import Meanwhile
 from gputop.traces.gaps import CAUSES
 from gputop.traces.ranks import TraceReport
@@ -114,15 +114,15 @@ def _figures(gpu: GpuReport) -> list[tuple[str, str, str]]:
 
 
 def _idle(m: Measures, causes: list[Part]) -> list[Markup]:
-    if m.share_pct["idle"] < 0.05:
+    if m.share_pct["idle"] < LEAST_SHOWN:
         return []
     parts = [
         element("h2", "Why the GPU is idle"),
         stacked_bar(causes),
         legend(causes),
     ]
-    if m.under:
-        rows = [(element("code", row.name), f"{row.pct:.1f}") for row in m.under]
+    rows = [(element("code", row.name), f"{row.pct:.1f}") for row in m.under if row.pct >= LEAST_SHOWN]
+    if rows:
         parts += [element("h3", "What the host was inside of meanwhile"), table(("", "% of the time"), rows, "tn")]
     if m.gaps:
         line = [
@@ -130,7 +130,11 @@ def _idle(m: Measures, causes: list[Part]) -> list[Markup]:
             for gap in m.gaps
         ]
         rows_of_gaps = [
-            (ms(gap.at_ms), ms(gap.ms), ", ".join(f"{row.name} {row.pct:.0f} %" for row in gap.under) or "GPU side")
+            (
+                ms(gap.at_ms),
+                ms(gap.ms),
+                ", ".join(f"{row.name} {row.pct:.0f} %" for row in gap.under if row.pct >= 1.0) or "GPU side",
+            )
             for gap in m.gaps
         ]
         parts += [

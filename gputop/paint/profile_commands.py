@@ -37,22 +37,26 @@ def recipes(pid: int, argv: Sequence[str], folder: str | None) -> tuple[Recipe, 
             (f"py-spy record --output profile-{pid}.svg --duration 30 --subprocesses --pid {pid}",),
         ),
         Recipe(
-            "kernels, copies and the CPU on one time axis; Nsight Systems starts the job anew",
+            "kernels, copies and the CPU on one time axis; starts the job anew (--gpu-metrics-devices=all adds SM)",
             (
                 *where,
-                f"nsys profile --output profile-{pid} --trace cuda,nvtx,osrt,cudnn,cublas --delay 60 --duration 30 "
-                f"--kill none {again}",
+                f"nsys profile --output profile-{pid} --trace cuda,nvtx,osrt,cudnn,cublas --delay 60 "
+                f"--duration 30 --kill none {again}",
+                f"nsys export --type sqlite --force-overwrite=true --output profile-{pid}.sqlite "
+                f"profile-{pid}.nsys-rep",
+                f"gputop trace profile-{pid}.sqlite",
             ),
         ),
         Recipe(
-            "operators and kernels by name; around the training loop, then open trace.json in ui.perfetto.dev",
+            "operators and kernels by name; around the training loop",
             (
                 "from torch.profiler import profile, schedule",
-                "with profile(schedule=schedule(wait=10, warmup=2, active=6, repeat=1), with_stack=True,",
-                "             on_trace_ready=lambda p: p.export_chrome_trace('trace.json')) as profiler:",
+                "with profile(schedule=schedule(wait=10, warmup=2, active=6, repeat=1),",
+                "             on_trace_ready=lambda p: p.export_chrome_trace('trace.json.gz')) as profiler:",
                 "    for batch in loader:",
                 "        step(batch)",
                 "        profiler.step()",
+                "# then, in a shell: gputop trace trace.json.gz",
             ),
         ),
     )
