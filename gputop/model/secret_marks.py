@@ -10,19 +10,19 @@ MASK = "********"
 
 _SHAPE_MARKS = (
     "hf_", "sk-", "sk_", "rk-", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "gldt-",
-    "glrt-", "glcbt-", "xox", "xapp-", "hooks.slack", "AKIA", "ASIA", "ABIA", "ACCA", "AIza", "ya29.", "GOCSPX-",
-    "eyJ", "nvapi-", "gsk_", "r8_", "npm_", "pypi-", "dckr_pat_", "_v1_", "SG.", "whsec_", "hvs.", "hvb.",
+    "glrt-", "glcbt-", "xox", "xapp-", "hooks.slack", "discord", "AKIA", "ASIA", "ABIA", "ACCA", "AIza", "ya29.",
+    "GOCSPX-", "eyJ", "nvapi-", "gsk_", "r8_", "npm_", "pypi-", "dckr_pat_", "_v1_", "SG.", "whsec_", "hvs.", "hvb.",
     "AGE-SECRET", "glsa_", "lin_api_", "xai-", "shpat_", "PRIVATE KEY",
 )  # fmt: skip
 """Without one of these nothing has the shape of a secret."""
 _NAME_MARKS = (
-    "key", "token", "secret", "pass", "pwd", "cred", "auth", "cookie", "bearer", "basic ", "dsn", "jwt", "otp", "-pat",
-    "_pat", "pat=", "pin", "sig", "login",
+    "key", "token", "secret", "pass", "pwd", "cred", "auth", "cookie", "bearer", "basic ", "dsn", "pw", "sas", "jwt",
+    "otp", "-pat", "_pat", "pat=", "pin", "sig", "login",
 )  # fmt: skip
 """Without one of these no name says secret."""
 _PROGRAM_MARKS = (
-    "sshpass", "mysql", "mariadb", "mongo", "7z", "rar", "zip", "redis-cli", "keydb-cli", "ldap", "curl", "lftp",
-    "wget", "smbclient", "http", "xh", "docker", "podman", "nerdctl", "oras", "helm",
+    "sshpass", "mysql", "mariadb", "mongo", "7z", "rar", "zip", "sqlcmd", "twine", "redis-cli", "keydb-cli", "ldap",
+    "curl", "lftp", "wget", "smbclient", "http", "xh", "docker", "podman", "nerdctl", "oras", "helm",
 )  # fmt: skip
 """Without one of these no program takes a password by an option of one letter."""
 
@@ -32,6 +32,7 @@ def may_hold_one(text: str) -> bool:
     lowered = text.lower()
     return (
         "://" in text
+        or "@" in text
         or any(mark in lowered for mark in _NAME_MARKS)
         or may_have_its_shape(text)
         or any(mark in text for mark in _PROGRAM_MARKS)

@@ -33,26 +33,38 @@ _OPTION = re.compile(rf"[\[{{(,\"']*(?:--?|/)({_NAME})[\"',]*")
 _ASSIGNED = re.compile(rf"(?<![\w.\-])({_NAME})(?:\\?[\"']\]?)?(?:\s{{0,4}}(?:=>|:=|==?|:)\s{{0,4}}|%3[Dd])")
 _VALUE = re.compile(r"\\?\"(?:[^\"\\]|\\.)*\"?|\\?'(?:[^'\\]|\\.)*'?|[^\s&;\"'|<>()`]+")
 _QUOTE = re.compile(r"\\?[\"']")
+_LONG_OPTION = re.compile(r"--[a-z][a-z0-9_.\-]*(?:=.*)?", re.DOTALL)
+_VARIABLE = re.compile(r"[A-Za-z_][\w.]*[._]\w+|[A-Z]{4,}")
 _LISTED = re.compile(rf"([\"'])--?({_NAME})\1(\s{{0,4}},\s{{0,4}})([\"'])[^\"']*\4")
-_SIGNED = re.compile(r"(?<=[?&])((?:X-Amz-)?(?:sig|signature|credential)=)[^&\s\"']+", re.IGNORECASE)
+_SIGNED = re.compile(r"(?<=[?&;])((?:X-Amz-)?(?:sig|signature|credential)=)[^&\s\"']+", re.IGNORECASE)
 _USER_INFO = re.compile(r"(?<=://)([^\s/?#\"'<>:@]*)(:?)([^\s/?#\"'<>]{0,512})@")
 _SLASHED_USER_INFO = re.compile(r"(?<=://)([^\s/?#\"'<>:@]*):(?!\d{1,5}[/?#])([^\s\"'<>@]{1,256})@(?=[\w\[])")
+_PAIR_AT = re.compile(r"(?<![\w/:.+\-])([\w.+\-]{1,64}):([^\s:@/\"']{1,128})@(?=[\w\-]{1,64}\.\w|localhost\b)")
 _AFTER_SCHEME = re.compile(r"\b(Bearer|Basic)(\s+)(?=[^\s\"']{8})[^\s\"']+")
 _PAIR = re.compile(r"([^:%\s]+[:%]).+", re.DOTALL)
 _BARE = re.compile(r"(?:password|passwd|passphrase|secret|token|credentials?)$", re.IGNORECASE)
-_MIXED = re.compile(r"(?=.{6})(?:.*\d.*[A-Za-z]|.*[A-Za-z].*\d|.*[!@#$%^&*])")
 _PIECES = re.compile(r"(?:\\.|\"[^\"]*\"|'[^']*'|[^\s\"'\\])+|\s+|[\"'\\]", re.DOTALL)
+
+
+_JOINED = ("apikey", "accesskey", "privatekey", "passphrase", "passcode")
 
 
 @lru_cache(maxsize=512)
 def names_a_secret(name: str) -> bool:
     """Whether the name of an option or a variable (``api_key``, ``clientSecret``, ``wandb.token``) says secret."""
-    words = [word.lower() for word in _WORDS.findall(name.rsplit(".", 1)[-1])]
-    if not words and "." in name:
-        return False
+    last = name.rsplit(".", 1)[-1]
+    # Both as camelCase and as it stands: clientSecret and ToKeN.
+    split = [
+        [word.lower() for word in _WORDS.findall(last)],
+        [word for word in re.split(r"[_\-]", last.lower()) if word],
+    ]
+    return any(map(_say_secret, split))
+
+
+def _say_secret(words: list[str]) -> bool:
     for place, word in enumerate(words):
         rest = words[place + 1 :]
-        if ALWAYS.search(word) or word + (rest[0] if rest else "") in ("apikey", "accesskey", "privatekey"):
+        if ALWAYS.search(word) or word + (rest[0] if rest else "") in _JOINED:
             if not any(after in HARMLESS_AFTER for after in rest):
                 return True
         elif not all(TAIL.match(after) for after in rest):
@@ -60,7 +72,7 @@ def names_a_secret(name: str) -> bool:
         elif word in ("keys", "tokens"):
             if place and words[place - 1] in PLURAL_OF:
                 return True
-        elif LAST.match(word) and not (place and words[place - 1] in HARMLESS_BEFORE.get(word, ())):
+        elif LAST.match(word) and not _names_data(words[place - 1] if place else "", word):
             return True
     return False
 
@@ -95,9 +107,22 @@ def text_without_secrets(text: str) -> str:
     for index, place in enumerate(places):
         if shown[index] != bare[index]:
             pieces[place] = shown[index]
-        elif index and _BARE.fullmatch(words[index - 1]) and _MIXED.match(words[index]):
+        elif _is_told(words[max(0, index - 2) : index]) and _is_made_up(words[index]):
             pieces[place] = MASK
     return "".join(pieces)
+
+
+def _is_told(before: Sequence[str]) -> bool:
+    """Whether the words before say that a secret comes: ``token X``, ``the password is X``."""
+    if len(before) > 1 and before[-1].lower() in ("is", "was", "to"):
+        before = before[:-1]
+    return bool(before) and _BARE.fullmatch(before[-1]) is not None
+
+
+def _is_made_up(word: str) -> bool:
+    """Whether a word in a sentence is no word of a language: letters with digits, or with signs."""
+    has_letter, has_digit = any(map(str.isalpha, word)), any(map(str.isdigit, word))
+    return len(word) >= 6 and ((has_letter and has_digit) or (has_letter and any(sign in word for sign in "!@#$%^&*")))
 
 
 def _patterns(text: str) -> str:
@@ -111,6 +136,8 @@ def _patterns(text: str) -> str:
         text = _SIGNED.sub(rf"\1{MASK}", text)
         text = _USER_INFO.sub(_user_info, text)
         text = _SLASHED_USER_INFO.sub(rf"\1:{MASK}@", text)
+    if "@" in text:
+        text = _PAIR_AT.sub(rf"\1:{MASK}@", text)
     return _AFTER_SCHEME.sub(rf"\1\2{MASK}", text)
 
 
@@ -122,13 +149,18 @@ def _assigned(text: str) -> str:
             continue
         value = _VALUE.match(text, match.end())
         bare = value[0].strip("\\\"'") if value else ""
-        if value is None or not bare or bare.lower() in PLAIN | SCHEMES or _is_folder(match[1], bare):
+        if value is None or not bare or _is_plain(bare) or bare.lower() in SCHEMES or _is_folder(match[1], bare):
             continue
         quote = _QUOTE.match(value[0])
         mark = "" if quote is None else quote[0]
         parts += [text[done : value.start()], mark, MASK, mark]
         done = value.end()
     return "".join([*parts, text[done:]]) if parts else text
+
+
+def _is_plain(value: str) -> bool:
+    """Whether a value is no secret under any name: a word for true or false, a number below a hundred."""
+    return value.lower() in PLAIN or (len(value) <= 2 and value.isdigit())
 
 
 def _is_folder(name: str, value: str) -> bool:
@@ -142,7 +174,10 @@ def _announces(word: str, following: str) -> bool:
         return names_a_secret(option[1])
     if word.endswith((":", "=")):
         return names_a_secret(word[:-1].strip("\"'{([,"))
-    return following in (":", "=", ":=", "=>") and names_a_secret(word)
+    if following in (":", "=", ":=", "=>"):
+        return names_a_secret(word)
+    # ``MODEL.API_KEY X``, as configurations are overridden, and ``setenv TOKEN X``; ``DATA.KEY image`` is no secret.
+    return _VARIABLE.fullmatch(word) is not None and word.rsplit(".", 1)[-1].lower() != "key" and names_a_secret(word)
 
 
 def _masked_word(word: str) -> str:
@@ -152,7 +187,7 @@ def _masked_word(word: str) -> str:
     named = _NAMED.fullmatch(word)
     if named is not None and names_a_secret(named[1]):
         value = named[3].strip()
-        if not value or value.lower() in PLAIN or _is_folder(named[1], value):
+        if not value or _is_plain(value) or _is_folder(named[1], value):
             return word
         return word[: named.start(3)] + MASK
     if len(word.split(None, 1)) > 1:
@@ -164,13 +199,21 @@ def _hidden(word: str) -> tuple[str, bool]:
     """What stands for the value of a secret option, and whether the next word belongs to it as well."""
     if word.strip("\"'").lower() in SCHEMES or word in (":", "=", ":=", "=>"):
         return word, True
-    return (word if word.lower() in PLAIN else MASK), False
+    return (word if _is_plain(word) else MASK), False
 
 
 def _is_next_option(word: str) -> bool:
     """Whether the word after an option is the next one, with two dashes or one letter: a password may begin with one
     dash."""
-    return (word.startswith("--") and len(word) > 2) or (len(word) == 2 and word[0] == "-" and word[1].isalpha())
+    return _LONG_OPTION.fullmatch(word) is not None or (len(word) == 2 and word[0] == "-" and word[1].isalpha())
+
+
+def _names_data(before: str, word: str) -> bool:
+    """Whether a word that may say secret names a part of the data: ``image_key``, ``padtoken``."""
+    for kind, harmless in HARMLESS_BEFORE.items():
+        if word.endswith(kind) and (word.removesuffix(kind) or before) in harmless:
+            return True
+    return False
 
 
 def _listed(match: re.Match[str]) -> str:
@@ -190,6 +233,8 @@ def _user_info(match: re.Match[str]) -> str:
 def _of_tool(program: str, words: Sequence[str], place: int) -> str | None:
     """A word that is a password by the rules of its program; None for all others."""
     word, before = words[place], words[place - 1] if place else ""
+    if program == "curl" and before == "-b" and "=" in word:
+        return MASK
     if before == "login" and len(word) >= 16 and word.isalnum():
         return MASK
     if program in LOGINS:
@@ -200,10 +245,15 @@ def _of_tool(program: str, words: Sequence[str], place: int) -> str | None:
             return MASK
         return f"{option}{MASK}" if word.startswith(option) and len(word) > len(option) else None
     option = PAIR_OPTIONS.get(program)
-    if option is not None and (before in (option, "--user", "--proxy-user") or word.startswith(option)):
+    if option is not None and (_takes_pair(before, option) or word.startswith(option)):
         pair = _PAIR.fullmatch(word)
         return f"{pair[1]}{MASK}" if pair else None
     return None
+
+
+def _takes_pair(word: str, option: str) -> bool:
+    """Whether an option wants ``user:password``: by itself, by its long name or as the last of several letters."""
+    return word in ("--user", "--proxy-user") or (word[:1] == "-" and word[1:].isalpha() and word.endswith(option[1]))
 
 
 def _unquoted(word: str) -> str:

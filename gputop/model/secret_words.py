@@ -9,11 +9,12 @@ import re
 
 ALWAYS = re.compile(
     r"passw|passphrase|passwd|pwd$|passin$|passout$|secret(?!ar)|credential|creds?$|authori[sz]ation|apikey|authtoken|"
-    r"accesstoken|accesskey|privatekey|signingkey|encryptionkey|accountkey|masterkey|cookie$|bearer$|^pat$|^dsn$"
+    r"accesstoken|accesskey|privatekey|signingkey|encryptionkey|accountkey|masterkey|cookie$|bearer$|"
+    r"(?:user|db|my|root|ssh|smtp|admin|ftp|mail|http|proxy|key|store|login)pass$"
 )
 """Words that say secret wherever they stand in a name."""
 LAST = re.compile(
-    r"^(?:key|token|auth|pass|passcode|pin|otp|jwt|[a-z]{2,}token|(?:hf|aws|ssh|wandb|ngc|nv|license)key)$"
+    r"^(?:key|token|auth|pass|passcode|pin|otp|jwt|pat|dsn|pw|sas|[a-z]+token|(?:hf|aws|ssh|wandb|ngc|nv|license)key)$"
 )
 """Words that say secret when they end a name."""
 PLURAL_OF = frozenset((
@@ -25,7 +26,8 @@ HARMLESS_BEFORE: dict[str, frozenset[str]] = {
         "image", "img", "text", "caption", "video", "audio", "label", "target", "input", "output", "feature", "sort",
         "group", "order", "partition", "primary", "foreign", "index", "data", "dataset", "batch", "json", "dict",
         "state", "column", "field", "row", "loss", "metric", "monitor", "prompt", "response", "answer", "question",
-        "query", "reward", "score", "message", "messages", "sample", "mask", "map", "hot", "public", "cache",
+        "query", "reward", "best", "log", "eval", "score", "message",
+        "messages", "sample", "mask", "map", "hot", "public", "cache",
     )),
     "token": frozenset((
         "pad", "eos", "bos", "unk", "cls", "sep", "mask", "start", "stop", "end", "special", "image", "video", "audio",
@@ -33,7 +35,8 @@ HARMLESS_BEFORE: dict[str, frozenset[str]] = {
         "think", "eot", "decoder", "forced",
     )),
     "pass": frozenset((
-        "two", "one", "single", "multi", "first", "second", "third", "num", "n", "forward", "backward", "per", "each",
+        "two", "one", "single", "multi", "first", "second", "third", "num", "n", "forward", "backward", "per",
+        "each", "k", "max", "min",
         "by", "bump",
     )),
 }  # fmt: skip
@@ -59,7 +62,8 @@ SHAPES = re.compile(
     r"(?:sk|rk)[-_](?:(?:proj|live|test|ant|or|svcacct|admin)[-_][\w-]{6,}|[A-Za-z0-9]{20,}|"
     r"(?=[A-Za-z]{0,19}\d)[A-Za-z0-9]{8,})|"
     r"gh[pousr]_[A-Za-z0-9]{6,}|github_pat_\w{6,}|gl(?:pat|dt|rt|cbt)-[\w-]{8,}|"
-    r"xox[abeprs]-[\w-]{6,}|xapp-[\w-]{10,}|hooks\.slack\.com/services/[\w/]+|"
+    r"xox[abeprs]-[\w-]{6,}|xapp-[\w-]{10,}|hooks\.slack\.com/services/[\w/]+|discord(?:app)?\.com/api/webhooks/[\w/-]+|"
+    r""
     r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{8,}|AIza[\w-]{20,}|ya29\.[\w-]{8,}|GOCSPX-[\w-]{8,}|"
     r"eyJ[\w-]{6,}(?:\.[\w-]*){0,4}|nvapi-[\w-]{8,}|gsk_[A-Za-z0-9]{16,}|r8_[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{16,}|"
     r"pypi-[\w-]{16,}|dckr_pat_[\w-]{8,}|do[opr]_v1_[a-f0-9]{16,}|SG\.[\w-]{8,}\.[\w-]{8,}|whsec_\w{8,}|hv[bs]\.[\w-]{8,}|"
@@ -69,9 +73,9 @@ SHAPES = re.compile(
 """Secrets that are known by their shape alone."""
 
 PASSWORD_OPTIONS = {
-    **dict.fromkeys(("sshpass", "mysql", "mysqldump", "mysqladmin", "mariadb", "mariadb-dump"), "-p"),
+    **dict.fromkeys(("sshpass", "mysql", "mysqldump", "mysqladmin", "mariadb", "mariadb-dump", "twine"), "-p"),
     **dict.fromkeys(("mongo", "mongosh", "mongodump", "7z", "7za", "7zr", "rar", "unrar"), "-p"),
-    **dict.fromkeys(("zip", "unzip"), "-P"),
+    **dict.fromkeys(("zip", "unzip", "sqlcmd"), "-P"),
     **dict.fromkeys(("redis-cli", "keydb-cli"), "-a"),
     **dict.fromkeys(("ldapsearch", "ldapadd", "ldapmodify", "ldapwhoami"), "-w"),
 }
