@@ -53,6 +53,10 @@ def _run(words: Sequence[str], *, has_stdout: bool) -> int:
         say("stdout is closed: give the result somewhere to go")
         return USAGE_ERROR
     from gputop.config import Settings, load
+    from gputop.sources.capabilities import clear_ambient
+
+    # Before any program is started: none but the helper that reads the counters inherits the right to.
+    clear_ambient()
 
     settings = Settings()
     if needs.configuration:

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import replace
 
+from gputop.model.sm import SmChoice
 from gputop.paint.palettes import THEME_NAMES, theme_words
 
 LEAST_INTERVAL_S = 0.25
@@ -88,6 +89,21 @@ class Settings(Struct, frozen=True):
             "nsys."
         ),
     ] = False
+    perf: Annotated[
+        bool,
+        Meta(
+            description="Measure SM activity by the hardware counters where nothing else does. No profiler can use "
+            "them meanwhile; for ncu, nsys and DCGM they are given back."
+        ),
+    ] = False
+    perf_lib: Annotated[
+        str,
+        Meta(description="Folder of NVIDIA's counter libraries. Empty: the wheel that the extra perf installs."),
+    ] = ""
+    sm_source: Annotated[
+        SmChoice,
+        Meta(description="Where SM activity comes from: the best source that works, or this one and no other."),
+    ] = "auto"
     bell: Annotated[bool, Meta(description="Ring the terminal's bell on a new red verdict.")] = False
     density: Annotated[
         Literal["standard", "compact"],

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.nvml.stand_in import LIBRARY, Scenario, build
+from tests.nvperf import stand_in as nvperf
 
 MOST_CORES = 12
 """More workers would spend their time on collecting the tests."""
@@ -50,6 +51,28 @@ def nvml_dir(run_dir: Path) -> Path:
             directory.mkdir(exist_ok=True)
             build(directory)
     return directory
+
+
+@pytest.fixture(scope="session")
+def nvperf_dir(run_dir: Path) -> Path:
+    """The directory that holds the compiled stand-in performance libraries; as ``nvml_dir``."""
+    if shutil.which("cc") is None:
+        pytest.skip("the stand-in performance libraries need a C compiler (cc)")
+    directory = run_dir / "nvperf"
+    with (run_dir / "nvperf.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (directory / "libnvperf_target.so").exists():
+            directory.mkdir(exist_ok=True)
+            nvperf.build(directory)
+    return directory
+
+
+@pytest.fixture
+def counters(nvperf_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> nvperf.Counters:
+    """What the stand-in performance libraries answer to this process and its children."""
+    scripted = nvperf.Counters(nvperf_dir, tmp_path)
+    monkeypatch.setenv("NVPERF_SCENARIO", str(scripted.path))
+    return scripted
 
 
 @pytest.fixture

@@ -6,11 +6,16 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gputop.model.snapshot import GpuSample, GpuStatic
+from gputop.output.doctor_text import doctor_text
+from gputop.sources.activity.counters.rights import WITH_PERFMON, Rights, advice
 from gputop.sources.doctor import examine
+from gputop.sources.doctor_rungs import counters_here, counters_rung
 from tests.nvml.stand_in import LIBRARY, Scenario, split
 
 NO_EXPORTER = "http://127.0.0.1:1/metrics"
@@ -43,7 +48,7 @@ def test_a_gpu_with_gpm_needs_nothing(nvml_scenario: Callable[..., Scenario]) ->
     assert report["library"].endswith(LIBRARY)
     assert [gpu["sm_source"] for gpu in report["gpus"]] == ["gpm", "gpm"]
     found = rungs(report["gpus"][0])
-    assert list(found) == ["gpm", "dcgm-exporter", "dcgmi", "bound", "none"]
+    assert list(found) == ["gpm", "dcgm-exporter", "dcgmi", "counters", "bound", "none"]
     assert found["gpm"]["ok"]
     assert found["gpm"]["fix"] is None
     assert found["bound"]["ok"]
@@ -87,3 +92,28 @@ def test_without_a_driver_there_are_problems_and_no_gpus(tmp_path: Any) -> None:
     assert report["kernel"]["psi"] is False
     assert any("schedstat" in problem for problem in report["problems"])
     assert any("hidepid" in problem for problem in report["problems"])
+
+
+@pytest.mark.nvml
+def test_counters_that_are_denied_come_with_the_command_that_gives_the_right(
+    nvml_scenario: Callable[..., Scenario], nvperf_dir: Path, tmp_path: Path
+) -> None:
+    params = tmp_path / "driver/nvidia"
+    params.mkdir(parents=True)
+    (params / "params").write_text("RmProfilingAdminOnly: 1\n")
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/uid_map").write_text("0 0 4294967295\n")
+    counters = counters_here("580.65", str(tmp_path), str(nvperf_dir))
+    assert (counters["library"], counters["missing"]) == (str(nvperf_dir), None)
+    report = doctor(nvml_scenario(1, "NVIDIA A100-SXM4-80GB"))
+    assert counters_here(None, str(tmp_path), str(tmp_path))["missing"].startswith("no libnvperf_host.so")
+    denied = {**counters, "allowed": False, "advice": list(advice(Rights(True, False, True, False)))}
+    report["gpus"][0]["rungs"] = [counters_rung(gpu_sample(), denied)]
+    report["counters"] = denied
+    text = doctor_text(report)
+    assert "counters     SM not measured: this driver lets only administrators read GPU counters." in text
+    assert f"    {WITH_PERFMON}\n" in text, "one line, to be copied"
+
+
+def gpu_sample() -> GpuSample:
+    return GpuSample(GpuStatic(0, "GPU-0", "NVIDIA A100"), sm_source="bound")

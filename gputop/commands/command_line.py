@@ -9,12 +9,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import NoReturn, get_args
 
 from gputop import __version__
 from gputop.commands.argument_parser import COMMON, ListAction, Parser
 from gputop.commands.registry import commands, is_command, module_of
 from gputop.commands.shared_arguments import filterable, printable, selectable
+from gputop.model.sm import SmChoice
 
 
 class _Overview(argparse.Action):
@@ -57,6 +58,9 @@ def _common() -> Parser:
     add("--redact", action="store_true", help="users, hosts, paths and UUIDs as numbers, commands as program names")
     add("--dcgm-url", metavar="URL", help="metrics address of a running dcgm-exporter")
     add("--dcgmi", action="store_true", help="run dcgmi dmon for GPUs without GPM (takes the profiling unit)")
+    add("--perf", action="store_true", help="measure SM activity by the hardware counters (nobody else can meanwhile)")
+    add("--perf-lib", metavar="DIR", help="folder of NVIDIA's counter libraries, when not in a wheel")
+    add("--sm-source", metavar="NAME", help=f"where SM activity comes from: {', '.join(get_args(SmChoice))}")
     add("--price", metavar="P", help="your price of a GPU-hour; without it no money is shown")
     add("--config", metavar="FILE", help="read this configuration file")
     add("--debug", action="store_true", help="show tracebacks")

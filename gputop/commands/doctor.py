@@ -45,6 +45,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         settings.dcgm_url or None,
         terminal,
         dcgmi=settings.dcgmi,
+        perf=settings.perf,
+        perf_lib=settings.perf_lib or None,
+        sm_source=settings.sm_source,
         wait_s=wait_of(args),
         slow=say,
     )

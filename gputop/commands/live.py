@@ -47,7 +47,15 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from gputop.sources.marked import Marked
 
     watched = redacted_source(Marked(source), redactor)
-    return show(args, watched, settings, terminal, access=lambda: _access(redactor), passing=passing)
+    return show(
+        args,
+        watched,
+        settings,
+        terminal,
+        access=lambda: _access(redactor),
+        passing=passing,
+        counters=source.toggle_counters,
+    )
 
 
 def _access(redactor: Redactor | None) -> ProcessAccess:
@@ -143,12 +151,14 @@ def show(
     session: Session | None = None,
     access: Callable[[], ProcessAccess] | None = None,
     passing: Filter | None = None,
+    counters: Callable[[], str] | None = None,
     demo: bool = False,
 ) -> NoReturn:
     """Run the screen on a source until the user leaves it, and end the process.
 
     Collecting begins before anything that draws is imported, and the first frame is drawn before Textual is. A
-    ``session`` that has taken something in already gives the first frame.
+    ``session`` that has taken something in already gives the first frame. ``counters`` releases the GPUs' hardware
+    counters or takes them again, and says which.
     """
     wake: list[Callable[[], None]] = []
     ready = threading.Event()
@@ -180,6 +190,7 @@ def show(
             first_frame.draw(first, view, terminal)
             drawn = True
         app = _app(args, settings, terminal, view, source, session, access() if access else None, guard)
+        app.toggle_counters = counters
         wake.append(app.ready)
         app.run(mouse=settings.mouse)
     finally:

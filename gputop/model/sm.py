@@ -11,14 +11,17 @@ from typing import Literal
 
 from msgspec import Struct
 
-SmSource = Literal["gpm", "dcgm-exporter", "dcgmi", "bound", "none"]
+SmSource = Literal["gpm", "dcgm-exporter", "dcgmi", "counters", "bound", "none"]
+SmChoice = Literal["auto", "gpm", "dcgm-exporter", "dcgmi", "counters", "bound"]
+"""What ``--sm-source`` takes: the best that works, or one and no other."""
 
 
 class SmSourceRow(Struct, frozen=True):
     """How one source is shown, what its values are, and, for readers, where it works and what it asks.
 
     ``measured`` tells a value that was measured from a bound. A ``dcgm`` source gives its values under the names of
-    DCGM's fields. Those of a ``slow`` source are means over many seconds and may be old: the header then says so.
+    DCGM's fields. Those of a ``slow`` source are means over many seconds and may be old: the header then says so. A
+    ``program`` is started first.
     """
 
     label: str
@@ -28,6 +31,7 @@ class SmSourceRow(Struct, frozen=True):
     shown: str
     dcgm: bool = False
     slow: bool = False
+    program: bool = False
 
 
 SM_SOURCES: Mapping[str, SmSourceRow] = MappingProxyType({
@@ -44,10 +48,16 @@ SM_SOURCES: Mapping[str, SmSourceRow] = MappingProxyType({
         shown="`SM measured · DCGM`, with the time that it is the mean of and its age",
     ),
     "dcgmi": SmSourceRow(
-        "dcgmi", measured=True, dcgm=True,
+        "dcgmi", measured=True, dcgm=True, program=True,
         works_on="Volta and newer data centre GPUs",
         asks="`dcgmi dmon`, only with `--dcgmi`: before Hopper it takes the profiling unit for itself",
         shown="`SM measured · dcgmi`",
+    ),
+    "counters": SmSourceRow(
+        "counters (exclusive)", measured=True, program=True,
+        works_on="Turing and newer, the counters being free and readable; not MIG, vGPU or WSL",
+        asks="the hardware counters, only with `--perf`: no profiler can use them meanwhile; `P` releases them",
+        shown="`SM measured · counters (exclusive)`",
     ),
     "bound": SmSourceRow(
         "bound", measured=False,
@@ -64,5 +74,7 @@ SM_SOURCES: Mapping[str, SmSourceRow] = MappingProxyType({
 })  # fmt: skip
 """Every value of ``SmSource``, the best source first."""
 
+COUNTERS_DENIED = "this driver lets only administrators read GPU counters"
+"""Why the hardware counters give nothing to most users; what to do about it `gputop doctor` prints."""
 MEASURED = frozenset(name for name, row in SM_SOURCES.items() if row.measured)
 """Where an SM activity comes from that was measured, not bounded."""

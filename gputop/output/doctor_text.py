@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
+from gputop.model.sm import COUNTERS_DENIED
 from gputop.model.text import terminal_safe
 
 
@@ -25,6 +26,10 @@ def doctor_text(report: Mapping[str, Any], width: int = 100) -> str:
             lines += _wrapped(f"  {'yes' if rung['ok'] else 'no ':<4}{rung['rung']:<14}{used}", rung["reason"], width)
             if rung["fix"]:
                 lines += _wrapped(" " * 20 + "→", rung["fix"], width)
+    if any(rung["reason"] == COUNTERS_DENIED for gpu in report["gpus"] for rung in gpu["rungs"]):
+        # Commands are to be copied: a line of them stays a line.
+        advice = (f"  {line}" for line in report["counters"]["advice"])
+        lines += ["", f"counters     SM not measured: {COUNTERS_DENIED}.", *advice]
     kernel, permissions, terminal = report["kernel"], report["permissions"], report["terminal"]
     present = {True: "yes", False: "no", None: "n/a"}
     lines += [

@@ -28,6 +28,7 @@ KEYS: tuple[Key, ...] = (
     Key("previous_gpu", "left_square_bracket", "[", "previous GPU", "GPUs"),
     Key("next_gpu", "right_square_bracket", "]", "next GPU", "GPUs"),
     Key("gpu_details", "D", "D", "the selected GPU in full: all charts, verdicts, where each value is from", "GPUs"),
+    Key("release_counters", "P", "P", "release the hardware counters for another tool; take them again", "GPUs"),
     Key("section", "tab", "tab", "move in processes or in GPUs", "GPUs"),
     Key("up", "up,k", "↑  k", "up", "processes"),
     Key("down", "down,j", "↓  j", "down", "processes"),

@@ -17,13 +17,14 @@ from typing import Any
 from gputop.model.extras import DISTRIBUTION
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.quantity import seconds
-from gputop.model.sm import MEASURED
+from gputop.model.sm import MEASURED, SmChoice
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.model.source import SourceError
 from gputop.sources.activity.dcgm_exporter import FIX as EXPORTER_FIX
 from gputop.sources.activity.dcgm_exporter import Exporter, entity_of
 from gputop.sources.activity.gpm import COLLECTING
 from gputop.sources.activity.ladder import Activity, RungFailed
+from gputop.sources.doctor_rungs import EACH_FIX, counters_here, counters_rung, is_split, rung
 from gputop.sources.local import LocalSource
 from gputop.sources.nvml.device import SPLIT
 from gputop.sources.one_reading import WAIT_S, OneReading
@@ -31,7 +32,6 @@ from gputop.sources.one_reading import WAIT_S, OneReading
 SCHEMA = 1
 INITIAL_PID_NAMESPACE = 4026531836
 """Inode of the first PID namespace (PROC_PID_INIT_INO in linux/proc_ns.h)."""
-EACH_FIX = "look at the MIG instances, each has its own"
 DISTRIBUTIONS = (DISTRIBUTION, "textual", "nvidia-ml-py", "msgspec", "platformdirs")
 
 
@@ -43,6 +43,9 @@ def examine(
     environ: Mapping[str, str] = os.environ,
     proc: str = "/proc",
     dcgmi: bool = False,
+    perf: bool = False,
+    perf_lib: str | None = None,
+    sm_source: SmChoice = "auto",
     wait_s: float = WAIT_S,
     slow: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
@@ -53,7 +56,9 @@ def examine(
     after a second what is waited for. ``terminal`` is handed through. ``dcgmi`` asks dcgmi as well, which may take five
     seconds more. Raises UsageError for a GPU that does not exist.
     """
-    source = LocalSource(1.0, gpus, visible, dcgm_url, environ, proc, dcgmi=dcgmi)
+    source = LocalSource(
+        1.0, gpus, visible, dcgm_url, environ, proc, dcgmi=dcgmi, perf=perf, perf_lib=perf_lib, sm_source=sm_source
+    )
     reading: OneReading | None = None
     problems: list[str] = []
     try:
@@ -82,14 +87,17 @@ def examine(
     if snapshot is not None:
         exporter.scrape(0.0)
         known = _known_to_dcgmi(dcgmi)
-        report["gpus"] = [_gpu(gpu, exporter, known) for gpu in snapshot.gpus]
+        counters = report["counters"] = counters_here(snapshot.machine.driver, proc, perf_lib)
+        report["gpus"] = [_gpu(gpu, exporter, known, counters) for gpu in snapshot.gpus]
         problems += _gpu_problems(snapshot)
     problems += _machine_problems(report)
     report["problems"] = problems
     return report
 
 
-def _gpu(gpu: GpuSample, exporter: Exporter, known: Collection[str] | RungFailed) -> dict[str, Any]:
+def _gpu(
+    gpu: GpuSample, exporter: Exporter, known: Collection[str] | RungFailed, counters: Mapping[str, Any]
+) -> dict[str, Any]:
     static = gpu.static
     return {
         "index": static.index,
@@ -103,29 +111,21 @@ def _gpu(gpu: GpuSample, exporter: Exporter, known: Collection[str] | RungFailed
             _gpm(gpu),
             _exporter(gpu, exporter),
             _dcgmi(gpu, known),
+            counters_rung(gpu, counters),
             _bound(gpu),
-            _rung("none", True, "always"),
+            rung("none", True, "always"),
         ],
         "unavailable": dict(gpu.unavailable),
     }
 
 
-def _split(gpu: GpuSample) -> bool:
-    """Whether all work of this GPU happens in its MIG instances."""
-    return bool(gpu.static.mig_enabled) and gpu.static.mig_parent is None
-
-
-def _rung(name: str, ok: bool, reason: str, fix: str | None = None) -> dict[str, Any]:
-    return {"rung": name, "ok": ok, "reason": reason, "fix": None if ok else fix}
-
-
 def _gpm(gpu: GpuSample) -> dict[str, Any]:
     if gpu.sm_source == "gpm" and gpu.sm_active_pct is not None:
-        return _rung("gpm", True, f"measured over {seconds(gpu.sm_window_s or 0.0)}")
+        return rung("gpm", True, f"measured over {seconds(gpu.sm_window_s or 0.0)}")
     other = gpu.sm_source != "gpm" and gpu.sm_source in MEASURED
     in_use = "it gave nothing, so another source is in use" if other else None
     why = gpu.lost_reason or in_use or gpu.sm_reason or "another source is in use"
-    if _split(gpu):
+    if is_split(gpu):
         fix = EACH_FIX
     elif gpu.lost_reason is not None:
         fix = "fix the GPU first"
@@ -134,28 +134,26 @@ def _gpm(gpu: GpuSample) -> dict[str, Any]:
     else:
         fix = "none on this GPU: GPM needs Hopper or newer on bare metal; use dcgm-exporter"
     # The reasons of all rungs, from the top.
-    return _rung("gpm", False, re.split(r"; |, (?=(?:no )?dcgm)", why)[0], fix)
+    return rung("gpm", False, re.split(r"; |, (?=(?:no )?dcgm)", why)[0], fix)
 
 
 def _exporter(gpu: GpuSample, exporter: Exporter) -> dict[str, Any]:
     entity = entity_of(gpu.static)
-    if _split(gpu):
-        return _rung("dcgm-exporter", False, SPLIT, EACH_FIX)
+    if is_split(gpu):
+        return rung("dcgm-exporter", False, SPLIT, EACH_FIX)
     if entity is None:
-        return _rung("dcgm-exporter", False, "the driver does not number this MIG instance", "use GPM")
+        return rung("dcgm-exporter", False, "the driver does not number this MIG instance", "use GPM")
     try:
         got = exporter.newest(entity, 0.0)
     except RungFailed as failure:
-        return _rung(
-            "dcgm-exporter", False, failure.reason, failure.fix or f"start dcgm-exporter, then: {EXPORTER_FIX}"
-        )
+        return rung("dcgm-exporter", False, failure.reason, failure.fix or f"start dcgm-exporter, then: {EXPORTER_FIX}")
     whose = "this GPU" if entity[1] is None else "this MIG instance"
     if not isinstance(got, Activity):
-        return _rung("dcgm-exporter", False, got.reason, EXPORTER_FIX)
+        return rung("dcgm-exporter", False, got.reason, EXPORTER_FIX)
     if "sm_active_pct" in got.values:
-        return _rung("dcgm-exporter", True, f"exports SM activity of {whose}")
+        return rung("dcgm-exporter", True, f"exports SM activity of {whose}")
     others = ", ".join(GPU_METRICS[key].label for key in got.values)
-    return _rung("dcgm-exporter", False, f"{got.missing['sm_active_pct']}; of {whose} only {others}", got.fix or None)
+    return rung("dcgm-exporter", False, f"{got.missing['sm_active_pct']}; of {whose} only {others}", got.fix or None)
 
 
 def _known_to_dcgmi(asked: bool) -> Collection[str] | RungFailed:
@@ -180,24 +178,24 @@ def _known_to_dcgmi(asked: bool) -> Collection[str] | RungFailed:
 def _dcgmi(gpu: GpuSample, known: Collection[str] | RungFailed) -> dict[str, Any]:
     from gputop.sources.activity.dcgmi import INSTANCE
 
-    if _split(gpu):
-        return _rung("dcgmi", False, SPLIT, EACH_FIX)
+    if is_split(gpu):
+        return rung("dcgmi", False, SPLIT, EACH_FIX)
     if gpu.static.mig_parent is not None:
-        return _rung("dcgmi", False, INSTANCE, "use GPM or dcgm-exporter")
+        return rung("dcgmi", False, INSTANCE, "use GPM or dcgm-exporter")
     if isinstance(known, RungFailed):
-        return _rung("dcgmi", False, known.reason, known.fix)
+        return rung("dcgmi", False, known.reason, known.fix)
     if gpu.static.uuid not in known:
-        return _rung("dcgmi", False, "dcgmi does not know this GPU", "use dcgm-exporter")
-    return _rung("dcgmi", True, "dcgmi knows this GPU")
+        return rung("dcgmi", False, "dcgmi does not know this GPU", "use dcgm-exporter")
+    return rung("dcgmi", True, "dcgmi knows this GPU")
 
 
 def _bound(gpu: GpuSample) -> dict[str, Any]:
     if gpu.static.mig_enabled:
-        return _rung("bound", False, "a MIG GPU's utilisation bounds nothing", "use GPM")
+        return rung("bound", False, "a MIG GPU's utilisation bounds nothing", "use GPM")
     if gpu.util_pct is None:
         why = gpu.lost_reason or gpu.unavailable.get("util_pct") or "no utilisation"
-        return _rung("bound", False, why, "needs utilisation from NVML")
-    return _rung("bound", True, f"SM activity is at most the utilisation, {gpu.util_pct:.0f} % now")
+        return rung("bound", False, why, "needs utilisation from NVML")
+    return rung("bound", True, f"SM activity is at most the utilisation, {gpu.util_pct:.0f} % now")
 
 
 def _gpu_problems(snapshot: Snapshot) -> list[str]:
@@ -206,7 +204,7 @@ def _gpu_problems(snapshot: Snapshot) -> list[str]:
         name = f"GPU {gpu.static.index}"
         if gpu.lost_reason is not None:
             problems.append(f"{name}: {gpu.lost_reason}")
-        elif gpu.sm_active_pct is None and not _split(gpu):
+        elif gpu.sm_active_pct is None and not is_split(gpu):
             problems.append(f"{name}: SM activity is not measured: {gpu.sm_reason}")
     return problems
 

@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from gputop.model.sm import SmChoice
 from gputop.model.snapshot import NOTHING_LATE, Collector, HostSample, Machine, Snapshot
+from gputop.sources.activity.rungs import Rungs
 from gputop.sources.machine_reader import HostReading, MachineReader
 from gputop.sources.nvml.reading import Reading
 from gputop.sources.nvml.session import LOOK_S
@@ -43,12 +45,17 @@ class LocalSource:
         hung_s: float = HUNG_S,
         dcgmi: bool = False,
         look_s: float = LOOK_S,
+        perf: bool = False,
+        perf_lib: str | None = None,
+        sm_source: SmChoice = "auto",
     ) -> None:
         """``gpus`` is the value of --gpus; ``visible`` honours CUDA_VISIBLE_DEVICES; ``clock`` gives Unix time.
 
         ``dcgm_url`` is where a dcgm-exporter answers; None takes GPUTOP_DCGM_URL, or looks once at the usual place.
-        After ``hung_s`` a driver call counts as hung. ``dcgmi`` lets gputop run ``dcgmi dmon`` where all else fails.
-        ``look_s`` is how often the list of GPUs is refreshed, in seconds. Raises UsageError for an invalid address.
+        After ``hung_s`` a driver call counts as hung. ``dcgmi`` lets gputop run ``dcgmi dmon`` where all else fails,
+        ``perf`` lets it take the GPUs' hardware counters, by the libraries in ``perf_lib`` or in a wheel; ``sm_source``
+        forces one source of SM activity. ``look_s`` is how often the list of GPUs is refreshed, in seconds. Raises
+        UsageError for an invalid address.
         """
         self.interval_s = interval_s
         self._clock = clock
@@ -57,11 +64,19 @@ class LocalSource:
             interval_s,
             gpus,
             environ.get("CUDA_VISIBLE_DEVICES") if visible else None,
-            dcgm_url or environ.get("GPUTOP_DCGM_URL") or None,
+            Rungs(
+                interval_s,
+                proc,
+                dcgm_url=dcgm_url or environ.get("GPUTOP_DCGM_URL") or None,
+                dcgmi=dcgmi,
+                perf=perf,
+                perf_lib=perf_lib,
+                sm_source=sm_source,
+            ),
             proc,
             clock,
             self._fresh.set,
-            dcgmi=dcgmi,
+            sm_source=sm_source,
             look_s=look_s,
         )
         self._schedule = Schedule(interval_s, self._reader, self._publish)
@@ -139,7 +154,11 @@ class LocalSource:
     def _awaits_activity(self) -> bool:
         with self._lock:
             gpus = self._slot.gpus if self._slot is not None else ()
-        return self._reader.awaits_activity(gpus)
+        return self._reader.rungs.awaits_activity(gpus)
+
+    def toggle_counters(self) -> str:
+        """Give the hardware counters back, or take them again; what was done, in words."""
+        return self._reader.rungs.toggle_counters()
 
     @property
     def nvml_version(self) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from gputop.model.sm import SmChoice
 from gputop.sources.local import LocalSource
 
 
@@ -20,6 +21,12 @@ class MachineSettings(Protocol):
     def dcgm_url(self) -> str: ...
     @property
     def dcgmi(self) -> bool: ...
+    @property
+    def perf(self) -> bool: ...
+    @property
+    def perf_lib(self) -> str: ...
+    @property
+    def sm_source(self) -> SmChoice: ...
 
 
 def open_local(settings: MachineSettings, interval_s: float | None = None) -> LocalSource:
@@ -34,4 +41,7 @@ def open_local(settings: MachineSettings, interval_s: float | None = None) -> Lo
         settings.visible,
         settings.dcgm_url or None,
         dcgmi=settings.dcgmi,
+        perf=settings.perf,
+        perf_lib=settings.perf_lib or None,
+        sm_source=settings.sm_source,
     )

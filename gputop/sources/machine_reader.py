@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from gputop.model.metrics import HOST_METRICS
-from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, ProcessSample
+from gputop.model.sm import SmChoice
+from gputop.model.snapshot import HostSample, ProcessSample
 from gputop.model.source import SourceError, UsageError
-from gputop.sources.activity.dcgm_exporter import DcgmExporter, Exporter, entity_of
-from gputop.sources.activity.ladder import Rung
+from gputop.sources.activity.rungs import Rungs
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.nvml.inventory import kernel_gpus
 from gputop.sources.nvml.reading import Reading
@@ -21,7 +21,6 @@ from gputop.sources.nvml.session import LOOK_S, NvmlSession
 from gputop.sources.processes.collector import ProcessCollector
 
 if TYPE_CHECKING:
-    from gputop.sources.activity.dcgmi import Dmon
     from gputop.sources.host import HostCollector
 
 LEAST_HOST_S = 0.125
@@ -52,22 +51,19 @@ class MachineReader:
         interval_s: float,
         gpus: str | None,
         cuda_visible: str | None,
-        dcgm_url: str | None,
+        rungs: Rungs,
         proc: str,
         clock: Callable[[], float],
         told: Callable[[], None],
         *,
-        dcgmi: bool = False,
+        sm_source: SmChoice = "auto",
         look_s: float = LOOK_S,
     ) -> None:
         self._proc, self._clock, self._told = proc, clock, told
-        self._exporter = Exporter(dcgm_url)
-        self._dmon: Dmon | None = None
-        if dcgmi:
-            from gputop.sources.activity.dcgmi import Dmon
-
-            self._dmon = Dmon(interval_s)
-        self.session = NvmlSession(interval_s, gpus, cuda_visible, self._more_rungs, lambda: kernel_gpus(proc), look_s)
+        self.rungs = rungs
+        self.session = NvmlSession(
+            interval_s, gpus, cuda_visible, rungs.of, lambda: kernel_gpus(proc), look_s, sm_source=sm_source
+        )
         self.failure: SourceError | UsageError | None = None
         self.looked = Event()
         self.host_joins = 2
@@ -116,23 +112,5 @@ class MachineReader:
         self._processes.close()
 
     def stop(self) -> None:
-        """Let whatever else measures end: the exporter's thread, dcgmi. Returns at once."""
-        self._exporter.stop()
-        if self._dmon is not None:
-            self._dmon.stop()
-
-    def awaits_activity(self, gpus: Sequence[GpuSample]) -> bool:
-        """Whether a GPU waits for the first answer of an exporter, or for its first value of dcgmi."""
-        if self._exporter.kept_waiting:
-            return True
-        return any(gpu.sm_source == "dcgmi" and gpu.sm_active_pct is None for gpu in gpus)
-
-    def _more_rungs(self, gpu: GpuStatic) -> list[Rung]:
-        """What may measure a GPU without GPM."""
-        entity = entity_of(gpu)
-        rungs: list[Rung] = [] if entity is None else [DcgmExporter(self._exporter, entity)]
-        if self._dmon is not None:
-            from gputop.sources.activity.dcgmi import Dcgmi
-
-            rungs.append(Dcgmi(self._dmon, gpu))
-        return rungs
+        """Let whatever else measures end: the exporter's thread, dcgmi, the counters' helper."""
+        self.rungs.stop()

@@ -97,6 +97,8 @@ class GputopApp(QuietApp):
         self.look = THEMES[theme]
         self.playback = playback
         self.access = access
+        self.toggle_counters: Callable[[], str] | None = None
+        """Releases the GPUs' hardware counters or takes them again; None where they are not this machine's."""
         self._show_secrets(show_secrets)
         self._guard = guard
         self._has_bell = bell

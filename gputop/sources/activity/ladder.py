@@ -41,13 +41,18 @@ class Waiting(Struct, frozen=True):
 
 
 class RungFailed(Exception):
-    """No value this time. ``forever`` when asking again is pointless on this GPU; ``fix`` is what would help."""
+    """No value this time. ``forever`` when asking again is pointless on this GPU; ``fix`` is what would help.
 
-    def __init__(self, reason: str, forever: bool = False, fix: str = "") -> None:
+    ``resting`` when there is none by intent, as long as something lasts that the rung is told of: then the rungs below
+    are asked at once, and this one costs nothing to be asked again each time.
+    """
+
+    def __init__(self, reason: str, forever: bool = False, fix: str = "", *, resting: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
         self.forever = forever
         self.fix = fix
+        self.resting = resting
 
 
 class Rung(Protocol):
@@ -86,8 +91,10 @@ class _Step(Struct):
 class Ladder:
     """The rungs of one GPU, best first."""
 
-    def __init__(self, rungs: Sequence[Rung]) -> None:
+    def __init__(self, rungs: Sequence[Rung], without: str = "no SM counter on this GPU") -> None:
+        """``without`` is why there is nothing where no rung gives a reason."""
         self._steps = [_Step(rung) for rung in rungs]
+        self._without = without
 
     def read(self, now: float) -> Standing:
         """Ask the rungs from the top and stop at the first that measures SM activity, or may do so in a moment.
@@ -110,6 +117,9 @@ class Ladder:
                 step.failed, step.reason, step.fix = True, failure.reason, failure.fix
                 if failure.forever:
                     step.retry_at = inf
+                    continue
+                if failure.resting:
+                    step.failed, step.bad = False, 0
                     continue
                 if self._still_bad(step, now):
                     continue
@@ -138,6 +148,13 @@ class Ladder:
             return Standing(name, activity, "; ".join(filter(None, (activity.missing["sm_active_pct"], activity.fix))))
         return Standing(None, None, self._why())
 
+    def reject(self, source: SmSource, why: str) -> None:
+        """Never ask a rung again: what it says cannot be true."""
+        for step in self._steps:
+            if step.rung.name == source:
+                step.retry_at, step.stands, step.reason, step.fix = inf, False, why, ""
+                step.rung.close()
+
     def close(self) -> None:
         for step in self._steps:
             step.rung.close()
@@ -152,6 +169,6 @@ class Ladder:
 
     def _why(self) -> str:
         """All reasons from the top, then the most specific remedy."""
-        reasons = [step.reason for step in self._steps if step.reason] or ["no SM counter on this GPU"]
+        reasons = [step.reason for step in self._steps if step.reason] or [self._without]
         fixes = [step.fix for step in self._steps if step.fix]
         return "; ".join([", ".join(reasons), *fixes[-1:]])

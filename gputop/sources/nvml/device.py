@@ -11,8 +11,10 @@ from typing import Any
 import pynvml
 
 from gputop.model.metrics import ACTIVITY_KEYS, GPU_METRICS
+from gputop.model.sm import SmChoice
 from gputop.model.snapshot import GpuSample, GpuStatic
 from gputop.model.text import clean_text
+from gputop.sources.activity.cross_check import CrossCheck
 from gputop.sources.activity.gpm import Gpm
 from gputop.sources.activity.ladder import Ladder, Rung, Standing
 from gputop.sources.gpu_process import GpuProcess
@@ -31,8 +33,8 @@ SPLIT = "split into MIG instances: see each instance"
 NO_MIG = reason(pynvml.NVML_ERROR_NOT_SUPPORTED)
 NO_NVLINK = "no NVLink on this GPU"
 
-MoreRungs = Callable[[GpuStatic], list[Rung]]
-"""Gives the rungs below GPM for a GPU."""
+MoreRungs = Callable[[Callable[[], GpuStatic]], list[Rung]]
+"""Gives the rungs below GPM for a GPU, whose facts as known by then a call gives."""
 
 
 class Device:
@@ -45,6 +47,7 @@ class Device:
         more_rungs: MoreRungs,
         parent: Device | None = None,
         uuid: str | None = None,
+        sm_source: SmChoice = "auto",
     ) -> None:
         self.handle = Handle(None)
         self.stuck = False
@@ -64,7 +67,9 @@ class Device:
         self._mig_known = self._facts_due = False
         self._interval_s = interval_s
         self._more_rungs = more_rungs
+        self._sm_source = sm_source
         self._ladder = Ladder(())
+        self._cross_check = CrossCheck()
         self._fields = Fields(nvlink=False)
         self._lister = GpuProcesses(self.handle, index)
         self._seldom = Answers()
@@ -121,7 +126,8 @@ class Device:
         self._facts_due = not static.mig_enabled
         self._fields = Fields(static.nvlink_peak_bytes_per_s is not None)
         self._ladder.close()
-        self._ladder = Ladder(self._rungs())
+        self._ladder = Ladder(self._rungs(), self._no_rung())
+        self._cross_check = CrossCheck()
         self._seldom, self._seldom_at = Answers(), float("-inf")
         self._processes_at = float("-inf")
         self._parent_found = parent.times_found if parent is not None else 0
@@ -140,7 +146,16 @@ class Device:
             if instance is None:
                 return []
             mig = (parent.handle.raw, instance)
-        return [Gpm(self.handle, self._interval_s, static.architecture, mig), *self._more_rungs(static)]
+        more = self._more_rungs(lambda: self.static)
+        if self._sm_source not in ("auto", "gpm"):
+            return more
+        return [Gpm(self.handle, self._interval_s, static.architecture, mig), *more]
+
+    def _no_rung(self) -> str:
+        """Why there is no SM activity where there is no rung."""
+        if self._sm_source == "auto":
+            return "no SM counter on this GPU"
+        return f"not asked for: --sm-source {self._sm_source}"
 
     def mig_devices(self, now: float, t: float) -> dict[str, int] | None:
         """Slots of this GPU's MIG devices by UUID, asked now; None when that is unknown.
@@ -212,7 +227,7 @@ class Device:
                 question.ask_into(handle, self._seldom, now)
         into.values.update(self._seldom.values)
         into.missing.update(self._seldom.missing)
-        standing = Standing(None, None, SPLIT) if self._split else self._ladder.read(now)
+        standing = Standing(None, None, SPLIT) if self._split else self._witnessed(now, into.values.get("util_pct"))
         measured: frozenset[str] = frozenset()
         if standing.activity is not None:
             into.values.update(standing.activity.values)
@@ -239,6 +254,16 @@ class Device:
             self._processes_at = 0.0 if first else now + PROCESSES_S * 0.95
             self._list_processes(now, t, values.get("util_pct"), brief=first)
         return sample_of(self.static, into, standing, now, bounded=not self._no_bound())
+
+    def _witnessed(self, now: float, util_pct: float | None) -> Standing:
+        """Where the ladder stands, without counters that NVML's utilisation contradicts."""
+        standing = self._ladder.read(now)
+        if standing.source == "counters" and standing.activity is not None:
+            why = self._cross_check.refutes(standing.activity.values.get("sm_active_pct"), util_pct)
+            if why is not None:
+                self._ladder.reject("counters", why)
+                return self._ladder.read(now)
+        return standing
 
     def _put_memory(self, into: Answers, now: float) -> None:
         if MEMORY_V2.ask_into(self.handle, into, now):

@@ -13,6 +13,7 @@ from time import monotonic
 
 import pynvml
 
+from gputop.model.sm import SmChoice
 from gputop.model.snapshot import Event, GpuSample, GpuStatic
 from gputop.model.source import SourceError, UsageError
 from gputop.sources.activity.ladder import Rung
@@ -32,7 +33,7 @@ SOON_S = 1.0
 XID_ON_PARENT = "reported on the whole GPU"
 
 
-def no_more_rungs(_gpu: GpuStatic) -> list[Rung]:
+def no_more_rungs(_gpu: Callable[[], GpuStatic]) -> list[Rung]:
     return []
 
 
@@ -47,12 +48,15 @@ class NvmlSession:
         more_rungs: MoreRungs = no_more_rungs,
         shown: Callable[[], frozenset[str]] = kernel_gpus,
         look_s: float = LOOK_S,
+        *,
+        sm_source: SmChoice = "auto",
     ) -> None:
         """``shown`` is what the kernel shows of GPUs; the list is refreshed every ``look_s`` seconds."""
         self._interval_s = interval_s
         self._spec = gpus
         self._cuda_visible = cuda_visible
         self._more_rungs = more_rungs
+        self._sm_source = sm_source
         self._look_s = look_s
         self._look_at = float("-inf")
         self._inventory = Inventory(self._device, self._turn, shown)
@@ -67,7 +71,7 @@ class NvmlSession:
         self._current: Part | None = None
 
     def _device(self, index: int, parent: Device | None, uuid: str | None) -> Device:
-        return Device(index, self._interval_s, self._more_rungs, parent, uuid)
+        return Device(index, self._interval_s, self._more_rungs, parent, uuid, self._sm_source)
 
     @property
     def driver(self) -> str | None:

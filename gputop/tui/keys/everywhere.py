@@ -27,6 +27,10 @@ class EverywhereKeys:
 
         self._screen.push_screen(HelpScreen(self._screen.look, self._screen.view.glyphs, self._keys()))
 
+    def release_counters(self) -> None:
+        toggle = self._screen.toggle_counters
+        self._screen.say("only a live screen of this machine holds GPU counters" if toggle is None else toggle())
+
     def palette(self) -> None:
         from gputop.tui.textual_internals import Palette
 
@@ -40,4 +44,5 @@ HANDLERS: Mapping[str, Callable[[EverywhereKeys], None]] = MappingProxyType({
     "suspend": EverywhereKeys.suspend,
     "help": EverywhereKeys.help,
     "palette": EverywhereKeys.palette,
+    "release_counters": EverywhereKeys.release_counters,
 })  # fmt: skip

@@ -21,6 +21,7 @@ class MainScreen(Protocol):
     look: Theme
     playback: Playback
     access: ProcessAccess | None
+    toggle_counters: Callable[[], str] | None
 
     @property
     def size(self) -> Size: ...

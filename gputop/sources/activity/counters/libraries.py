@@ -1,0 +1,80 @@
+"""Where NVIDIA's performance libraries are on this machine, and whether they may be loaded.
+
+They come with the CUPTI wheel: an extra of gputop, or what PyTorch has brought along. Never taken from LD_LIBRARY_PATH,
+and never from where others may write: they are loaded by a process that may hold a capability.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from importlib.util import find_spec
+from pathlib import Path
+
+from gputop.model.extras import install
+from gputop.sources.activity.counters.abi import HOST_LIBRARY, TARGET_LIBRARY
+
+WHEELS = {13: "cu13/lib", 12: "cuda_cupti/lib"}
+"""CUDA's major version → where its wheel puts the libraries, under ``nvidia``."""
+EXTRAS = {13: "perf", 12: "perf-cu12"}
+LEAST_DRIVER = {13: 580, 12: 525}
+"""The first driver of each CUDA major (its release notes)."""
+
+
+class NoLibraries(Exception):
+    """There are none that may be used. ``fix`` is what would help."""
+
+    def __init__(self, reason: str, fix: str) -> None:
+        super().__init__(reason)
+        self.reason, self.fix = reason, fix
+
+
+def find(driver: str | None, directory: str | None = None, roots: Iterable[str] | None = None) -> str:
+    """The folder with both libraries for this driver; ``directory`` where the user names one. Raises NoLibraries."""
+    if directory:
+        if not _holds_both(Path(directory)):
+            raise NoLibraries(f"no {HOST_LIBRARY} and {TARGET_LIBRARY} in {directory}", "name their folder: --perf-lib")
+        return _checked(Path(directory))
+    major = driver_major(driver)
+    roots = _wheel_roots() if roots is None else roots
+    found = {cuda: path for root in roots for cuda, rest in WHEELS.items() if _holds_both(path := Path(root, rest))}
+    fitting = next((cuda for cuda in WHEELS if cuda in found and (major is None or major >= LEAST_DRIVER[cuda])), None)
+    if fitting is not None:
+        return _checked(found[fitting])
+    extra = install(EXTRAS[wanted_cuda(major)])
+    if found:
+        have = max(found)
+        needs = f"which needs driver {LEAST_DRIVER[have]} (this is {driver})"
+        raise NoLibraries(f"NVIDIA's counter libraries here are of CUDA {have}, {needs}", extra)
+    raise NoLibraries("NVIDIA's counter libraries are not installed", extra)
+
+
+def wanted_cuda(major: int | None) -> int:
+    """The CUDA major whose wheel fits a driver."""
+    return 13 if major is None or major >= LEAST_DRIVER[13] else 12
+
+
+def driver_major(driver: str | None) -> int | None:
+    first = (driver or "").partition(".")[0]
+    return int(first) if first.isascii() and first.isdigit() else None
+
+
+def _wheel_roots() -> list[str]:
+    spec = find_spec("nvidia")
+    return list(spec.submodule_search_locations or ()) if spec is not None else []
+
+
+def _holds_both(path: Path) -> bool:
+    return (path / HOST_LIBRARY).is_file() and (path / TARGET_LIBRARY).is_file()
+
+
+def _checked(path: Path) -> str:
+    for each in (path, path / HOST_LIBRARY, path / TARGET_LIBRARY):
+        real = each.resolve()
+        facts = real.stat()
+        if facts.st_mode & stat.S_IWOTH or facts.st_uid not in (0, os.getuid()):
+            raise NoLibraries(
+                f"{each} could be changed by other users, and is not loaded", f"chmod o-w {real}, or own it yourself"
+            )
+    return str(path.resolve())

@@ -1,0 +1,136 @@
+"""What the helper and its client say to each other: one JSON object a line, and what is believed of it.
+
+Version 1. The helper says ``hello`` once, ``s`` for each sample, ``gpu`` when the state of one changes, ``bye`` at its
+end. It is told ``release``, ``resume`` and ``interval``. Anything else is skipped, so that either side may know more.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+VERSION = 1
+LONGEST_LINE = 8192
+State = Literal["ok", "denied", "busy", "unsupported", "lost", "released"]
+
+
+class HelloGpu(Struct):
+    """A GPU that the helper knows. ``state`` is ``released`` until it is told to take it."""
+
+    pci: str
+    chip: str = ""
+    state: State = "released"
+
+
+class Hello(Struct, tag_field="t", tag="hello"):
+    v: int
+    pid: int
+    lib: str = ""
+    gpus: tuple[HelloGpu, ...] = ()
+
+
+class SampleLine(Struct, tag_field="t", tag="s"):
+    """Means in percent between the GPU's times ``t0`` and ``t1``, in seconds."""
+
+    v: int
+    pci: str
+    t0: float
+    t1: float
+    sm: float
+    gr: float | None = None
+    tensor: float | None = None
+    dram: float | None = None
+    dram_r: float | None = None
+    dram_w: float | None = None
+    issue: float | None = None
+
+
+class GpuLine(Struct, tag_field="t", tag="gpu"):
+    """The state of one GPU from now on; ``code`` is the library's answer where there was one."""
+
+    v: int
+    pci: str
+    state: State
+    why: str = ""
+    code: int | None = None
+    metrics: tuple[str, ...] = ()
+    keep_latest: bool | None = None
+
+
+class CostLine(Struct, tag_field="t", tag="cost"):
+    """What the helper itself takes: CPU in percent of one core since the last line, resident memory in bytes."""
+
+    v: int
+    cpu_pct: float
+    rss: float
+
+
+class Bye(Struct, tag_field="t", tag="bye"):
+    v: int
+    why: str = ""
+
+
+Line = Hello | SampleLine | GpuLine | CostLine | Bye
+_DECODER = msgspec.json.Decoder(Line)
+
+
+class Command(Struct, omit_defaults=True):
+    """What the helper is told. ``pci`` empty means every GPU."""
+
+    cmd: Literal["release", "resume", "interval"]
+    pci: str = ""
+    ms: int = 0
+
+
+_COMMANDS = msgspec.json.Decoder(Command)
+
+
+def decode(line: bytes) -> Line | None:
+    """One line of the helper; None for anything that is none of version 1."""
+    if len(line) > LONGEST_LINE:
+        return None
+    try:
+        said = _DECODER.decode(line)
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+        return None
+    return said if said.v == VERSION else None
+
+
+def decode_command(line: bytes) -> Command | None:
+    try:
+        return _COMMANDS.decode(line)
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+        return None
+
+
+def encode(said: Struct) -> bytes:
+    return msgspec.json.encode(said) + b"\n"
+
+
+LEAST_WINDOW_S = 0.2
+MOST_WINDOW_INTERVALS = 10.0
+ROUNDING_PCT = 10.0
+"""By how much a counter may exceed 100 % and is still shown as 100 [judged]: the clock of the units and that of the
+denominator differ by a few percent where clocks swing. More is impossible, and no value."""
+
+
+def doubt(sample: SampleLine, interval_s: float) -> str | None:
+    """Why a sample is not believed; None where it is."""
+    window_s = sample.t1 - sample.t0
+    if not (isfinite(window_s) and sample.t0 > 0.0):
+        return "the counters give no time for their values"
+    if not LEAST_WINDOW_S <= window_s <= max(MOST_WINDOW_INTERVALS * interval_s, 10.0):
+        return f"the counters give the mean over {window_s:.3g} s, which was not asked for"
+    if not (isfinite(sample.sm) and 0.0 <= sample.sm <= 100.0 + ROUNDING_PCT):
+        return f"the counters give an impossible value ({sample.sm:g})"
+    return None
+
+
+def shown(value: float | None) -> float | None:
+    """A percentage as it is shown; None for what is no percentage."""
+    if value is None or not isfinite(value) or not 0.0 <= value <= 100.0 + ROUNDING_PCT:
+        return None
+    return min(value, 100.0)

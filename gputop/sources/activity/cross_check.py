@@ -1,0 +1,31 @@
+"""Whether what the hardware counters say can be true beside NVML's utilisation: an independent witness, each tick."""
+
+from __future__ import annotations
+
+TIMES = 10
+"""In a row, before it is believed that the counters lie [judged]."""
+MARGIN_PCT = 25.0
+"""SM activity cannot exceed utilisation, but for the clock: one is a share of cycles, the other of time, and the two
+windows are not the same."""
+IDLE_SM_PCT = 5.0
+
+
+class CrossCheck:
+    """Told both numbers of each tick."""
+
+    def __init__(self) -> None:
+        self._contradictions = 0
+
+    def refutes(self, sm_pct: float | None, util_pct: float | None) -> str | None:
+        """Why SM activity is not to be believed any more, or None. A tick without both numbers says nothing."""
+        if sm_pct is None or util_pct is None:
+            return None
+        if sm_pct <= util_pct + MARGIN_PCT and not (util_pct == 0.0 and sm_pct > IDLE_SM_PCT):
+            self._contradictions = 0
+            return None
+        self._contradictions += 1
+        if self._contradictions < TIMES:
+            return None
+        return (
+            f"the GPU counters contradict NVML ({sm_pct:.0f} % of the chip at {util_pct:.0f} % utilisation): not shown"
+        )

@@ -1,0 +1,83 @@
+"""The rungs below GPM, as the user's settings want them: what they share, and one of each for every GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from gputop.model.sm import SM_SOURCES, SmChoice
+from gputop.model.snapshot import GpuSample, GpuStatic
+from gputop.sources.activity.dcgm_exporter import DcgmExporter, Exporter, entity_of
+from gputop.sources.activity.ladder import Rung
+
+if TYPE_CHECKING:
+    from gputop.sources.activity.counters.client import Counters
+    from gputop.sources.activity.dcgmi import Dmon
+
+
+class Rungs:
+    """Exporter, dcgmi and counters of one machine. The last two exist only where they were asked for."""
+
+    def __init__(
+        self,
+        interval_s: float,
+        proc: str,
+        *,
+        dcgm_url: str | None = None,
+        dcgmi: bool = False,
+        perf: bool = False,
+        perf_lib: str | None = None,
+        sm_source: SmChoice = "auto",
+    ) -> None:
+        """To name a source as ``sm_source`` is to ask for it. Raises UsageError for an invalid address."""
+        self._sm_source = sm_source
+        self._exporter = Exporter(dcgm_url)
+        self._dmon: Dmon | None = None
+        self._counters: Counters | None = None
+        if dcgmi or sm_source == "dcgmi":
+            from gputop.sources.activity.dcgmi import Dmon
+
+            self._dmon = Dmon(interval_s)
+        if perf or sm_source == "counters":
+            from gputop.sources.activity.counters.client import Counters
+
+            self._counters = Counters(interval_s, perf_lib, proc)
+
+    def of(self, gpu: Callable[[], GpuStatic]) -> list[Rung]:
+        """What may measure a GPU without GPM, best first; ``gpu`` gives its facts as they are known by then."""
+        static = gpu()
+        rungs: list[Rung] = []
+        if self._wants("dcgm-exporter") and (entity := entity_of(static)) is not None:
+            rungs.append(DcgmExporter(self._exporter, entity))
+        if self._dmon is not None and self._wants("dcgmi"):
+            from gputop.sources.activity.dcgmi import Dcgmi
+
+            rungs.append(Dcgmi(self._dmon, static))
+        if self._counters is not None and self._wants("counters"):
+            from gputop.sources.activity.counters.rung import CounterRung
+
+            rungs.append(CounterRung(self._counters, gpu))
+        return rungs
+
+    def _wants(self, name: SmChoice) -> bool:
+        return self._sm_source in ("auto", name)
+
+    def awaits_activity(self, gpus: Sequence[GpuSample]) -> bool:
+        """Whether a GPU waits for the first answer of an exporter, or for the first value of a program."""
+        if self._exporter.kept_waiting:
+            return True
+        return any(SM_SOURCES[gpu.sm_source].program and gpu.sm_active_pct is None for gpu in gpus)
+
+    def toggle_counters(self) -> str:
+        """Give the hardware counters back, or take them again; what was done, in words."""
+        if self._counters is None:
+            return "the GPU counters are not in use: start gputop with --perf"
+        return self._counters.toggle()
+
+    def stop(self) -> None:
+        """Let whatever else measures end. Takes at most half a second."""
+        self._exporter.stop()
+        if self._dmon is not None:
+            self._dmon.stop()
+        if self._counters is not None:
+            self._counters.stop()

@@ -1,0 +1,386 @@
+"""SM activity by the hardware counters: the helper and its client, against libraries that a test scripts."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gputop.model.snapshot import GpuStatic
+from gputop.sources.activity.counters import abi, client
+from gputop.sources.activity.counters.abi import HOST_CALLS, TARGET_CALLS, NvperfError, structure
+from gputop.sources.activity.counters.client import Counters
+from gputop.sources.activity.counters.metrics import host_library, plan_for
+from gputop.sources.activity.counters.protocol import SampleLine, decode, doubt
+from gputop.sources.activity.counters.sampler import places, target_library
+from gputop.sources.activity.counters.values import kernel_pci
+from gputop.sources.activity.ladder import Activity, RungFailed, Waiting
+from tests.nvperf.stand_in import Counters as Scripted
+
+GPU = GpuStatic(0, "GPU-0", "NVIDIA GeForce RTX 4090", pci_bus_id="00000000:01:00.0", driver="580.65")
+INTERVAL_S = 0.25
+Answer = Activity | Waiting | RungFailed
+
+
+@pytest.fixture
+def reader(counters: Scripted) -> Iterator[Counters]:
+    made = Counters(INTERVAL_S, str(counters.libraries), restarts_s=(0.05, 0.05))
+    yield made
+    made.stop()
+
+
+def until(reader: Counters, wanted: Callable[[Answer], bool], gpu: GpuStatic = GPU) -> Answer:
+    """Ask until the answer is as wanted."""
+    deadline = time.monotonic() + 20.0
+    while True:
+        try:
+            got: Answer = reader.activity(gpu, time.monotonic())
+        except RungFailed as failure:
+            got = failure
+        if wanted(got):
+            return got
+        assert time.monotonic() < deadline, (got, getattr(got, "reason", None))
+        time.sleep(0.02)
+
+
+def measured(got: Answer) -> bool:
+    return isinstance(got, Activity)
+
+
+def failed(words: str) -> Callable[[Answer], bool]:
+    return lambda got: isinstance(got, RungFailed) and words in got.reason
+
+
+def ended(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state == "Z"
+
+
+def settle(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10.0
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+# -- the binary interface ----------------------------------------------------------------------------------------------
+
+
+def test_every_structure_ends_where_the_library_expects_it() -> None:
+    for name, (size, fields) in {**HOST_CALLS, **TARGET_CALLS}.items():
+        assert ctypes.sizeof(structure(name, size, fields)) >= size
+    assert ctypes.sizeof(abi.EvalRequest) == 16 and ctypes.sizeof(abi.RawCounterRequest) == 24
+
+
+def test_a_structure_of_another_size_is_not_made() -> None:
+    with pytest.raises(TypeError, match="where the library takes 99"):
+        structure("NVPW_X", 99, ())
+
+
+@pytest.mark.parametrize("half", ["host", "target"])
+def test_the_library_refuses_a_structure_of_another_size(counters: Scripted, half: str) -> None:
+    library = host_library(str(counters.libraries)) if half == "host" else target_library(str(counters.libraries))
+    table = HOST_CALLS if half == "host" else TARGET_CALLS
+    for name, (function, made, size) in library._calls.items():
+        assert function(ctypes.byref(made(structSize=size + 1))) == 8, name
+        assert function(ctypes.byref(made(structSize=size - 1))) == 8, name
+    assert library._calls.keys() == table.keys()
+
+
+def test_gpus_are_joined_by_their_pci_address_and_not_by_their_number(counters: Scripted) -> None:
+    counters.write(gpus=3)
+    found = places(target_library(str(counters.libraries)))
+    assert [(place.device, place.pci) for place in found] == [
+        (0, "0000:03:00.0"),
+        (1, "0000:02:00.0"),
+        (2, "0000:01:00.0"),
+    ]
+    assert kernel_pci("00000000:3B:00.0") == "0000:3b:00.0" == kernel_pci("0000:3B:00.0")
+    assert kernel_pci(None) is None and kernel_pci("x") is None
+
+
+def test_what_does_not_fit_into_one_pass_is_left_out_and_sm_activity_comes_first(counters: Scripted) -> None:
+    library = host_library(str(counters.libraries))
+    assert list(plan_for(library, "AD102").metrics) == ["sm", "gr", "tensor", "dram_r", "dram_w", "issue"]
+    counters.write(one_pass=2)
+    assert list(plan_for(library, "AD102").metrics) == ["sm", "gr"]
+    counters.write(one_pass=0)
+    with pytest.raises(NvperfError, match="SM activity in one pass"):
+        plan_for(library, "AD102")
+    counters.write(one_pass=None, sm_only=1)
+    assert list(plan_for(library, "AD102").metrics) == ["sm"]
+    with pytest.raises(NvperfError):
+        plan_for(library, "XX999")
+
+
+# -- the protocol ------------------------------------------------------------------------------------------------------
+
+
+def test_a_line_that_is_none_of_the_protocol_is_skipped() -> None:
+    assert decode(b'{"v":1,"t":"s","pci":"p","t0":1,"t1":2,"sm":3,"new":4}') == SampleLine(1, "p", 1.0, 2.0, 3.0)
+    for line in (b"", b"{}", b"[]", b'{"t":"s"}', b'{"v":2,"t":"bye"}', b"\xff", b'{"t":"z","v":1}', b"[" * 5000):
+        assert decode(line) is None
+
+
+@pytest.mark.parametrize(
+    ("t0", "t1", "sm", "believed"),
+    [
+        (10.0, 11.0, 50.0, True),
+        (10.0, 11.0, 104.0, True),
+        (10.0, 11.0, 250.0, False),
+        (10.0, 11.0, -1.0, False),
+        (0.0, 11.0, 50.0, False),
+        (11.0, 10.0, 50.0, False),
+        (10.0, 10.1, 50.0, False),
+        (10.0, 40.0, 50.0, False),
+        (10.0, float("nan"), 50.0, False),
+    ],
+)
+def test_a_sample_without_a_plausible_time_and_value_is_not_believed(
+    t0: float, t1: float, sm: float, believed: bool
+) -> None:
+    assert (doubt(SampleLine(1, "p", t0, t1, sm), 1.0) is None) is believed
+
+
+# -- helper and client -------------------------------------------------------------------------------------------------
+
+
+def test_sm_activity_is_the_mean_between_two_triggers(reader: Counters, counters: Scripted) -> None:
+    got = until(reader, measured)
+    assert isinstance(got, Activity)
+    assert got.values["sm_active_pct"] == 41.2
+    assert got.values["dram_active_pct"] == pytest.approx(37.1)
+    assert got.values["tensor_active_pct"] == 12.1 and got.values["graphics_active_pct"] == 98.0
+    assert got.window_s is not None and 0.15 < got.window_s < 2.0
+    assert counters.is_locked()
+    counters.write(sm=104.0)
+    until(reader, lambda got: isinstance(got, Activity) and got.values["sm_active_pct"] == 100.0)
+
+
+def test_each_gpu_gets_its_own_value(reader: Counters, counters: Scripted) -> None:
+    counters.write(gpus=2, sm0=70, sm1=10)
+    other = GpuStatic(1, "GPU-1", "other", pci_bus_id="00000000:02:00.0", driver="580.65")
+    first, second = until(reader, measured), until(reader, measured, other)
+    assert isinstance(first, Activity) and isinstance(second, Activity)
+    # The library numbers them the other way round.
+    assert (first.values["sm_active_pct"], second.values["sm_active_pct"]) == (10.0, 70.0)
+    stranger = GpuStatic(2, "GPU-2", "stranger", pci_bus_id="00000000:99:00.0")
+    until(reader, failed("does not know this GPU"), stranger)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ({"begin": 17}, "only administrators"),
+        ({"begin": 20}, "in use by another tool"),
+        ({"supported": 0}, "cannot sample"),
+        ({"supported": 0, "vgpu": 1}, "virtual GPU"),
+        ({"begin": 15}, "driver is too old"),
+        ({"trigger": 2}, "internal error (2)"),
+        ({"sm": 250}, "impossible value"),
+        ({"window_s": 50}, "which was not asked for"),
+        ({"load": 1}, "finds no driver"),
+        ({"chip": "XX999"}, "invalid argument"),
+    ],
+)
+def test_what_goes_wrong_costs_the_number_and_its_reason_is_told(
+    reader: Counters, counters: Scripted, words: dict[str, object], why: str
+) -> None:
+    counters.write(**words)
+    until(reader, failed(why))
+    if "begin" in words:
+        assert not counters.is_locked()
+
+
+def test_who_is_denied_is_told_the_command_that_helps(
+    counters: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counters.write(begin=17)
+    monkeypatch.setattr("gputop.sources.activity.counters.rights._in_container", lambda _: False)
+    reader = Counters(INTERVAL_S, str(counters.libraries))
+    try:
+        got = until(reader, failed("only administrators"))
+        assert isinstance(got, RungFailed)
+        assert "setpriv" in got.fix and "--ambient-caps=+perfmon" in got.fix and got.fix.endswith("--perf")
+        assert got.resting
+    finally:
+        reader.stop()
+
+
+def test_nan_is_no_value_and_the_session_is_begun_anew(reader: Counters, counters: Scripted) -> None:
+    counters.write(sm="nan")
+    until(reader, failed("no sample of SM activity"))
+    assert not counters.is_locked()
+
+
+def test_a_full_record_buffer_is_set_up_anew(reader: Counters, counters: Scripted) -> None:
+    counters.write(keep_latest=0, overflow=1)
+    settle(lambda: not isinstance(_ask(reader), RungFailed))
+    counters.write(overflow=None)
+    until(reader, measured)
+
+
+def _ask(reader: Counters) -> Answer:
+    try:
+        return reader.activity(GPU, time.monotonic())
+    except RungFailed as failure:
+        return failure
+
+
+def test_counters_are_released_on_request_and_taken_again(reader: Counters, counters: Scripted) -> None:
+    until(reader, measured)
+    assert "P takes them again" in reader.toggle()
+    assert failed("released")(_ask(reader))
+    settle(lambda: not counters.is_locked())
+    assert "again" in reader.toggle()
+    until(reader, measured)
+    assert counters.is_locked()
+
+
+def test_counters_that_nobody_asks_for_are_given_back(
+    reader: Counters, counters: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    until(reader, measured)
+    reader.forget(GPU)
+    settle(lambda: not counters.is_locked())
+    until(reader, measured)
+
+
+def test_a_helper_that_crashes_is_started_again_and_then_given_up(reader: Counters, counters: Scripted) -> None:
+    counters.write(trigger_crash=1)
+    got = until(reader, failed("given up"))
+    assert isinstance(got, RungFailed) and got.forever and "SIGSEGV" in got.reason
+    assert not counters.is_locked()
+
+
+def test_a_gpu_on_which_a_call_hangs_is_never_asked_again(counters: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "SILENT_S", 0.6)
+    monkeypatch.setattr(client, "TERM_S", 0.1)
+    counters.write(gpus=2)
+    reader = Counters(INTERVAL_S, str(counters.libraries), restarts_s=(0.05,) * 5)
+    other = GpuStatic(1, "GPU-1", "other", pci_bus_id="00000000:02:00.0", driver="580.65")
+    try:
+        until(reader, measured)
+        counters.write(trigger_hang=1)
+        got = until(reader, failed("left alone for this run"))
+        assert isinstance(got, RungFailed) and got.forever
+        until(reader, measured, other)
+        settle(lambda: not counters.is_locked(1))
+    finally:
+        reader.stop()
+
+
+def test_no_helper_is_left_and_no_lock_however_it_ends(counters: Scripted) -> None:
+    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP):
+        reader = Counters(INTERVAL_S, str(counters.libraries), restarts_s=())
+        until(reader, measured)
+        process = reader._process
+        assert process is not None
+        os.kill(process.pid, number)
+        begun = time.monotonic()
+        reader.stop()
+        assert time.monotonic() - begun < 2.0
+        settle(lambda pid=process.pid: ended(pid))  # type: ignore[misc]
+        assert not counters.is_locked()
+
+
+PARENT = """
+import sys, time
+from gputop.model.snapshot import GpuStatic
+from gputop.sources.activity.counters.client import Counters
+from gputop.sources.activity.ladder import Activity
+reader = Counters(0.25, sys.argv[1])
+gpu = GpuStatic(0, "GPU-0", "", pci_bus_id="00000000:01:00.0", driver="580.65")
+while not isinstance(reader.activity(gpu, time.monotonic()), Activity):
+    time.sleep(0.02)
+print(reader._process.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def _killed_parent_leaves_nothing(counters: Scripted) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(counters.libraries)], stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    parent.kill()
+    parent.communicate()
+    settle(lambda: ended(pid) and not counters.is_locked())
+
+
+def test_the_helper_dies_with_its_parent(counters: Scripted) -> None:
+    _killed_parent_leaves_nothing(counters)
+
+
+@pytest.mark.slow
+def test_a_hundred_killed_parents_leave_no_helper_and_no_lock(counters: Scripted) -> None:
+    for _ in range(100):
+        _killed_parent_leaves_nothing(counters)
+
+
+def _helper(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run this in place of the helper."""
+    monkeypatch.setattr("gputop.sources.activity.counters.child.MODULE", "helper")
+    monkeypatch.setattr("gputop.sources.activity.counters.child._own_path", lambda: [code, *sys.path])
+
+
+HELLO = json.dumps({"t": "hello", "v": 1, "pid": 1, "gpus": [{"pci": "0000:01:00.0"}]})
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("while True: print('x' * 60)", "more than it is asked"),
+        ("while True: sys.stdout.write('x' * 4096)", "more than it is asked"),
+        ("print('not json'); sys.exit(4)", "status 4"),
+        ("raise OSError('no such thing')", "no such thing"),
+        ("os.kill(os.getpid(), 9)", "SIGKILL"),
+        ("os.close(1); time.sleep(60)", "closed its output"),
+    ],
+)
+def test_a_helper_that_floods_or_fails_is_ended(
+    counters: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, why: str
+) -> None:
+    (tmp_path / "helper.py").write_text(
+        f"import os, sys, time\ndef main(words):\n    print({HELLO!r}, flush=True)\n    {body}\n"
+    )
+    _helper(str(tmp_path), monkeypatch)
+    monkeypatch.setattr(client, "TERM_S", 0.1)
+    reader = Counters(INTERVAL_S, str(counters.libraries), restarts_s=())
+    try:
+        until(reader, failed(why))
+        until(reader, failed("given up"))
+        process = reader._process
+        assert process is None
+    finally:
+        reader.stop()
+
+
+def test_a_helper_that_lies_is_not_believed(
+    counters: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lie = json.dumps({"t": "s", "v": 1, "pci": "0000:01:00.0", "t0": 5, "t1": 5.25, "sm": 1e9})
+    unknown = json.dumps({"t": "s", "v": 1, "pci": "\x1b[2J", "t0": 5, "t1": 5.25, "sm": 10})
+    (tmp_path / "helper.py").write_text(
+        f"import time\ndef main(words):\n    print({HELLO!r}, flush=True)\n"
+        f"    while True:\n        print({lie!r})\n        print({unknown!r}, flush=True)\n        time.sleep(0.05)\n"
+    )
+    _helper(str(tmp_path), monkeypatch)
+    reader = Counters(INTERVAL_S, str(counters.libraries), restarts_s=())
+    try:
+        until(reader, failed("impossible value (1e+09)"))
+    finally:
+        reader.stop()
+    assert set(reader._newest) == set()

@@ -1,0 +1,74 @@
+"""The hardware counters under a running program: NVML and the performance libraries stand in, the rest is real."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.nvml.stand_in import Scenario
+from tests.nvperf.stand_in import Counters
+from tests.test_rungs_live import NOBODY, running
+
+pytestmark = [pytest.mark.nvml, pytest.mark.slow]
+A100 = "NVIDIA A100-SXM4-80GB"
+MakeScenario = Callable[..., Scenario]
+
+
+def scenario_of(make: MakeScenario, model: str = A100) -> Scenario:
+    scenario = make(gpus=1, model=model)
+    scenario.gpus[0].pci = "00000000:01:00.0"
+    return scenario
+
+
+def test_counters_come_and_go_under_a_running_screen(nvml_scenario: MakeScenario, counters: Counters) -> None:
+    with running(scenario_of(nvml_scenario), dcgm_url=NOBODY, perf=True, perf_lib=str(counters.libraries)) as program:
+        measured = program.until("counters", 41.2)
+        assert "SM measured · counters (exclusive)" in measured["header"]
+        counters.write(begin=17, trigger=17)
+        left = program.until("bound", None)
+        assert "only administrators" in left["reason"]
+    assert not counters.is_locked()
+
+
+def test_counters_that_lie_end_the_rung(nvml_scenario: MakeScenario, counters: Counters) -> None:
+    scenario = scenario_of(nvml_scenario)
+    scenario.gpus[0].values["util"] = 10
+    counters.write(sm=90)
+    with running(scenario, dcgm_url=NOBODY, perf=True, perf_lib=str(counters.libraries)) as program:
+        program.until("counters", 90)
+        left = program.until("bound", None)
+        assert "contradict NVML (90 % of the chip at 10 % utilisation)" in left["reason"]
+
+
+def once(scenario: Scenario, *options: str) -> dict[str, Any]:
+    scenario.write()
+    done = subprocess.run(
+        [sys.executable, "-m", "gputop", "once", "--json", "--dcgm-url", NOBODY, *options],
+        env={**os.environ, **scenario.environment()}, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    data: dict[str, Any] = json.loads(done.stdout)
+    return data
+
+
+def test_once_waits_for_the_first_value_and_leaves_nothing(nvml_scenario: MakeScenario, counters: Counters) -> None:
+    gpu = once(scenario_of(nvml_scenario), "--perf", "--perf-lib", str(counters.libraries))["gpus"][0]
+    assert (gpu["sm_source"], gpu["sm_active_pct"]) == ("counters", 41.2)
+    assert not counters.is_locked()
+
+
+@pytest.mark.parametrize(
+    ("choice", "source"), [("auto", "gpm"), ("gpm", "gpm"), ("counters", "counters"), ("bound", "bound")]
+)
+def test_a_source_can_be_forced(nvml_scenario: MakeScenario, counters: Counters, choice: str, source: str) -> None:
+    scenario = scenario_of(nvml_scenario, "NVIDIA H100 80GB HBM3")
+    gpu = once(scenario, "--sm-source", choice, "--perf-lib", str(counters.libraries))["gpus"][0]
+    assert gpu["sm_source"] == source
+    if choice == "bound":
+        assert gpu["sm_reason"] == "not asked for: --sm-source bound"
