@@ -8,10 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from gputop.cli import main
 from gputop.model.secret_marks import MASK
 from tests.nvml.stand_in import Process, Scenario
 from tests.support.pty_program import ROOT, PtyProgram
@@ -177,3 +179,21 @@ def test_show_secrets_unmasks_the_screen_alone(place: Place) -> None:
     assert holds_a_secret(place.screen(keys, GPUTOP_SHOW_SECRETS="1"))
     assert len(place.files()) == 2
     assert not any(map(holds_a_secret, place.files().values()))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("config", "--dcgm-url", f"http://me:{S}@127.0.0.1:9/metrics"), ("once", "--dcgm-url", f"ftp://me:{S}@h"),
+        ("replay", f"http://me:{S}@h/x"), ("report", f"/nonexistent/token={S}"), ("once", "--theme", TOKEN), (TOKEN,),
+        ("run", "--", f"/nonexistent/{TOKEN}"), ("once", "--filter", f"password={S}"), ("mark", f"password={S}"),
+    ],
+)  # fmt: skip
+def test_messages_about_a_wrong_word_do_not_repeat_a_secret(
+    arguments: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    with suppress(SystemExit):
+        main(arguments)
+    shown = capfd.readouterr()
+    assert shown.out or shown.err
+    assert not holds_a_secret((shown.out + shown.err).encode())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gputop.model.secret_marks import MASK
 from gputop.model.secret_rules import names_a_secret, text_without_secrets
@@ -96,6 +98,14 @@ def test_a_hostile_command_line_takes_no_time() -> None:
         masked_text(text)
         masked_words([text, *text.split()])
     assert time.process_time() - begin < 3.0
+
+
+@given(st.text("ab -=:\"'\\/@\n{}[],?&0", max_size=60), st.sampled_from(["token", "--key ", "hf_", "://", "Bearer "]))
+@settings(max_examples=300, deadline=None)
+def test_no_text_is_too_odd_to_be_masked(text: str, mark: str) -> None:
+    for odd in (mark + text, text + mark, text.replace("a", mark), f'x="{text} {mark}"', f"'{mark} {text}'y"):
+        masked_text(odd)
+        masked_words([odd, *odd.split("a")])
 
 
 def test_a_secret_that_the_end_of_a_long_command_line_would_cut_is_masked_first() -> None:

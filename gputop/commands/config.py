@@ -13,6 +13,7 @@ from typing import Any
 from gputop.commands.config_file import problems
 from gputop.commands.needs import Needs
 from gputop.config import ConfigError, Settings, declared, default_path, load
+from gputop.model.secrets import masked_text
 from gputop.output.messages import USAGE_ERROR, say
 
 NEEDS = Needs(configuration=False)
@@ -50,7 +51,10 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     settings, warnings = load(named, os.environ, vars(args))
     for warning in warnings:
         say(warning)
-    sys.stdout.write("".join(assignment(name, getattr(settings, name)) for name in declared()))
+    for name in declared():
+        value = getattr(settings, name)
+        # An address may hold a password, and this is what is pasted into a ticket.
+        sys.stdout.write(assignment(name, masked_text(value) if isinstance(value, str) else value))
     return 0
 
 

@@ -32,6 +32,7 @@ _NAMED = re.compile(rf"(?:--?|\+{{1,2}}|/)?({_NAME})(=|:|\+=)\s*(.*)", re.DOTALL
 _OPTION = re.compile(rf"[\[{{(,\"']*(?:--?|/)({_NAME})[\"',]*")
 _ASSIGNED = re.compile(rf"(?<![\w.\-])({_NAME})(?:\\?[\"']\]?)?(?:\s{{0,4}}(?:=>|:=|==?|:)\s{{0,4}}|%3[Dd])")
 _VALUE = re.compile(r"\\?\"(?:[^\"\\]|\\.)*\"?|\\?'(?:[^'\\]|\\.)*'?|[^\s&;\"'|<>()`]+")
+_QUOTED = re.compile(r"([\"'])((?:(?!\1).)*)\1", re.DOTALL)
 _QUOTE = re.compile(r"\\?[\"']")
 _LONG_OPTION = re.compile(r"--[a-z][a-z0-9_.\-]*(?:=.*)?", re.DOTALL)
 _VARIABLE = re.compile(r"[A-Za-z_][\w.]*[._]\w+|[A-Z]{4,}")
@@ -190,9 +191,12 @@ def _masked_word(word: str) -> str:
         if not value or _is_plain(value) or _is_folder(named[1], value):
             return word
         return word[: named.start(3)] + MASK
-    if len(word.split(None, 1)) > 1:
+    if len(word.split(None, 1)) < 2:
+        return _patterns(word)
+    if len(_PIECES.findall(word)) > 1:
         return text_without_secrets(word)
-    return _patterns(word)
+    # One word with quoted parts, which are texts of their own and shorter than this one.
+    return _patterns(_QUOTED.sub(lambda part: f"{part[1]}{text_without_secrets(part[2])}{part[1]}", word))
 
 
 def _hidden(word: str) -> tuple[str, bool]:

@@ -11,12 +11,16 @@ LONGEST = 500
 
 
 def say(text: object) -> None:
-    """Tell the user something in one line. A stderr that is closed or broken is no reason to fail."""
+    """Tell the user something in one line. A stderr that is closed or broken is no reason to fail.
+
+    A message may quote a wrong word, an address or a path: secrets in it are masked.
+    """
     if sys.stderr is None:
         return
+    from gputop.model.secrets import masked_text
     from gputop.model.text import clean_text
 
     try:
-        print(f"gputop: {clean_text(str(text)[:LONGEST])}", file=sys.stderr, flush=True)
+        print(f"gputop: {masked_text(clean_text(str(text)))[:LONGEST]}", file=sys.stderr, flush=True)
     except OSError:
         return
