@@ -115,10 +115,7 @@ class Settings(Struct, frozen=True):
     ] = ()
     hint: Annotated[
         bool,
-        Meta(
-            description="Show the first keys at the foot of the screen when it opens: for half a minute, or until a "
-            "key is pressed."
-        ),
+        Meta(description="Show the most useful keys in the last row of the screen."),
     ] = True
     keys: Annotated[
         Mapping[str, str],

@@ -6,7 +6,10 @@ here reads a clock, a file or a device.
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
@@ -114,6 +117,13 @@ class Monitor:
         findings, waste = self._diagnoser.findings(), self._diagnoser.waste()
         self.latest = Frame(snapshot, diagnoses, history, self._processes, findings, waste)
         return self.latest
+
+    def frozen(self) -> Frame | None:
+        """The latest frame with a history of its own, which later snapshots leave as it is; about 20 ms."""
+        if self.latest is None:
+            return None
+        histories = deepcopy((self.latest.history, self.latest.process_history))
+        return replace(self.latest, history=histories[0], process_history=histories[1])
 
     def _forget(self, uuid: str) -> None:
         """A MIG instance that was made again has another UUID: without an end of memory there would be ever more."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gputop.paint.chart import bar, gap_chart, lane, with_marks
-from gputop.paint.glyphs import ASCII, COLOUR, MONO
+from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs
 
 Spans = list[list[tuple[str, str]]]
 
@@ -48,7 +50,7 @@ def test_one_percent_is_seen() -> None:
 
 
 def test_sm_above_util_is_drawn_up_to_sm() -> None:
-    assert _text(_chart([50.0], [60.0], rows=1)) == ["▅"]
+    assert _text(_chart([50.0], [60.0], rows=1)) == ["▄"]
 
 
 def test_without_a_counter_util_alone_is_hatched() -> None:
@@ -58,7 +60,7 @@ def test_without_a_counter_util_alone_is_hatched() -> None:
 
 
 def test_a_column_without_sm_inside_a_measured_chart_is_hatched_too() -> None:
-    assert _text(_chart([100.0, 100.0], [100.0, None], rows=1)) == ["█▒"]
+    assert _text(_chart([100.0, 100.0], [100.0, None], rows=1)) == ["▇▒"]
 
 
 def test_without_colour_and_in_ascii_the_two_areas_differ_by_character() -> None:
@@ -69,7 +71,7 @@ def test_without_colour_and_in_ascii_the_two_areas_differ_by_character() -> None
 
 
 def test_neighbouring_cells_of_one_style_are_one_span() -> None:
-    assert _chart([100.0] * 50, [100.0] * 50, rows=1) == [[("█" * 50, "gap.sm")]]
+    assert _chart([100.0] * 50, [100.0] * 50, rows=1) == [[("▇" * 50, "gap.sm")]]
 
 
 def test_a_mark_is_a_line_down_its_column() -> None:
@@ -86,3 +88,16 @@ def test_a_bar_fills_in_eighths_and_is_blank_when_unknown() -> None:
 
 def test_a_lane_leaves_room_between_itself_and_the_next() -> None:
     assert lane([0.0, 50.0, 100.0, None], COLOUR, "lane.run")[0] == " ▄▇ "
+
+
+def test_charts_of_neighbouring_rows_do_not_run_into_each_other() -> None:
+    assert _text(_chart([100.0], [100.0], rows=1)) == ["▇"]
+    assert _text(_chart([100.0], [100.0], rows=2)) == ["█", "█"]
+
+
+@pytest.mark.parametrize("glyphs", [MONO, ASCII], ids=lambda g: g.name)
+def test_a_chart_of_one_row_shows_busy_but_not_working_without_colour(glyphs: Glyphs) -> None:
+    (row,) = gap_chart([97.0] * 3, [8.0] * 3, 1, glyphs, alarm=True, measured=True)
+    assert "".join(text for text, _ in row) == glyphs.gap * 3
+    (row,) = gap_chart([97.0] * 3, [92.0] * 3, 1, glyphs, alarm=False, measured=True)
+    assert "".join(text for text, _ in row) == glyphs.sm * 3

@@ -20,11 +20,15 @@ def _eighths(value: float, top: int) -> int:
     return min(top, max(height, 1 if value >= 0.5 else 0))
 
 
-def _cell(sm: int, util: int, glyphs: Glyphs, gap_style: str, sm_on_gap: str) -> Span:
-    """One cell of the gap chart: ``sm`` and ``util`` are the heights inside this cell, 0–8, sm ≤ util."""
+def _cell(sm: int, util: int, glyphs: Glyphs, gap_style: str, sm_on_gap: str, *, alone: bool) -> Span:
+    """One cell of the gap chart: ``sm`` and ``util`` are the heights inside this cell, 0–8, sm ≤ util.
+
+    ``alone`` is the only row of its chart.
+    """
     if not glyphs.solid:
         # One cell shows one of the two. A thin floor of SM is what tells little work from none: it goes before the gap.
-        if sm > 0:
+        # In a chart of one row the larger of the two says what the GPU does.
+        if sm > 0 and not (alone and util - sm > sm):
             return glyphs.sm if sm >= 4 else glyphs.lower[sm], "gap.sm"
         return (glyphs.gap, gap_style) if util >= 4 else (" ", "text")
     lower = glyphs.lower
@@ -48,7 +52,8 @@ def gap_chart(
     ``util`` and ``sm`` are columns of equal number. Where ``measured`` is False the SM columns are not used and the
     utilisation alone is drawn in the neutral hatch.
     """
-    top = rows * 8
+    # A chart of one row leaves an eighth free, so that it does not run into the one above.
+    top = rows * 8 if rows > 1 else 7
     gap_style, sm_on_gap = ("gap.alarm", "gap.sm_on_alarm") if alarm else ("gap.gap", "gap.sm_on_gap")
     columns: list[tuple[int, int] | None] = []
     for u, s in zip(util, sm, strict=True):
@@ -76,7 +81,7 @@ def gap_chart(
                     span = cache[key] = (
                         (glyphs.unknown if key[1] >= 4 else " ", "gap.unknown")
                         if unknown
-                        else _cell(key[0], key[1], glyphs, gap_style, sm_on_gap)
+                        else _cell(key[0], key[1], glyphs, gap_style, sm_on_gap, alone=rows == 1)
                     )
                 text, style = span
             if style != run_style and run:

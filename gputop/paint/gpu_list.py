@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gputop.diagnosis.types import GpuDiagnosis
+from gputop.model.quantity import duration
 from gputop.model.snapshot import GpuSample
 from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
@@ -18,9 +19,15 @@ LEAST_FIGURE_WIDTH = 100
 """On a narrower screen the verdict's words need the room of its number."""
 
 
-def list_header(width: int, chart_width: int, label_width: int) -> Row:
-    """Column heads of the one-line-a-GPU layout."""
-    line = Line().add("GPU".ljust(label_width + 1), "heading").to(label_width + 2 + chart_width)
+def list_header(width: int, chart_width: int, label_width: int, span_s: float) -> Row:
+    """Column heads of the one-line-a-GPU layout; above the charts stands how far back they go."""
+    line = Line().add(" GPU"[: label_width + 2], "heading")
+    back = f"-{duration(span_s)}"
+    if chart_width >= len(back):
+        line.to(label_width + 2).add(back, "dim")
+    if chart_width >= len(back) + 8:
+        line.to(label_width + 2 + chart_width - 3).add("now", "dim")
+    line.to(label_width + 2 + chart_width)
     line.add(" UTIL   SM", "heading")
     if width >= 76:
         line.add("  MEM GiB    W  °C", "heading")

@@ -1,19 +1,22 @@
-"""The line at the foot of a fresh screen: the few keys that lead to all the others."""
+"""The last row of the screen: the few keys that lead to all the others. It is always there, so that nothing jumps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from gputop.paint.keys import Key
-from gputop.paint.line import Line, Row
+from gputop.paint.line import Line, Row, Target
 
-Hint = tuple[tuple[str, str], ...]
-"""(key as shown, what it does), the most useful first."""
+Hint = tuple[tuple[str, str, str], ...]
+"""(key as shown, what it does, its id), the most useful first."""
 WORDS = (
     ("help", "what every number means"),
-    ("details", "the selected process in full"),
-    ("gpu_details", "the GPU in full"),
+    ("details", "details"),
+    ("gpu_details", "GPU in full"),
+    ("pause", "pause"),
     ("filter", "filter"),
+    ("copy", "copy for a ticket"),
+    ("findings", "findings"),
     ("palette", "every command"),
     ("quit", "quit"),
 )
@@ -24,13 +27,31 @@ LEAST_HEIGHT = 16
 def hint_of(keys: Iterable[Key]) -> Hint:
     """The hint with the keys that these commands have at present."""
     shown = {key.id: key.shown.split("  ")[0] for key in keys}
-    return tuple((shown[key_id], words) for key_id, words in WORDS if shown.get(key_id))
+    return tuple((shown[key_id], words, key_id) for key_id, words in WORDS if shown.get(key_id))
 
 
 def hint_row(hint: Hint, width: int) -> Row:
     """As many of the keys as fit in one row."""
-    line = Line().add(" first steps:", "dim")
-    for shown, words in hint:
-        if line.width + 3 + len(shown) + 1 + len(words) < width:
-            line.add("   ").add(shown, "key").add(f" {words}", "text")
+    line = Line()
+    for shown, words, _ in _fitting(hint, width):
+        line.add("   " if line.width else " ").add(shown, "key").add(f" {words}", "text")
     return line.row(width, "bar")
+
+
+def hint_target(hint: Hint, width: int) -> Target:
+    """The cells of the row with the key that each stands for: a click on its words is that key."""
+    ends, end = [], 0
+    for shown, words, key_id in _fitting(hint, width):
+        end += (3 if end else 1) + len(shown) + 1 + len(words)
+        ends.append((end, key_id))
+    return Target("key", None, (*ends, (width, None)))
+
+
+def _fitting(hint: Hint, width: int) -> Hint:
+    kept, used = [], 0
+    for entry in hint:
+        need = (3 if used else 1) + len(entry[0]) + 1 + len(entry[1])
+        if used + need < width:
+            kept.append(entry)
+            used += need
+    return tuple(kept)

@@ -1,6 +1,6 @@
 """How the main screen's height is given out: a pure choice of rows, from roomy to tight.
 
-What is left over goes to the charts in steps, so that they do not change their height with every process that comes.
+It knows the size of the screen and the number of GPUs, never how many processes run: nothing jumps when a job starts.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ STACKED: Mapping[Density, tuple[tuple[int, int, int], ...]] = MappingProxyType({
     "compact": ((6, 1, 3), (3, 1, 2)),
 })  # fmt: skip
 """(rows of the selected GPU's block, rows of the others', process rows kept), tried in this order."""
-GRID: Mapping[Density, tuple[int, ...]] = MappingProxyType({"standard": (9, 8, 7, 6, 5, 4, 3), "compact": (3,)})
-"""Heights of panes side by side, tried in this order."""
-GRID_PROCESSES = 8
-"""Process rows kept below panes side by side."""
+LEAST_GRID, COMPACT_GRID, TALLEST_GRID = 3, 3, 24
+"""Rows of a pane side by side with others."""
 TALLEST = 14
-"""No chart grows beyond this."""
-PROCESS_STEP = 4
+"""No chart of a single column grows beyond this."""
+LEAST_PROCESSES = 8
+"""Process rows that a chart leaves before it grows."""
+WORDS_ROWS, TABLE_ROWS = 3, 5
+"""What a list of GPUs leaves below itself: a title and two rows of words; the process table's heads and three rows."""
 
 
 def density(name: str) -> Density:
@@ -30,23 +31,43 @@ def density(name: str) -> Density:
     return "compact" if name == "compact" else "standard"
 
 
-def stacked(gpus: int, free: int, processes: int, density: Density) -> tuple[int, int] | None:
-    """Rows of the selected GPU's block and of each other one in ``free`` rows; None where not even the least fits."""
+def stacked(gpus: int, free: int, density: Density) -> tuple[int, int] | None:
+    """Rows of the selected GPU's block and of each other one in ``free`` rows; None where not even the least fits.
+
+    Of GPUs on one line each the column heads take a row, which counts.
+    """
     for tall, other, kept in STACKED[density]:
-        if tall + (gpus - 1) * other <= free - min(processes, kept):
+        heads = 1 if other == 1 and gpus > 1 else 0
+        if tall + heads + (gpus - 1) * other <= free - kept:
             if density == "compact":
                 return tall, other
-            return grown(tall, free - (gpus - 1) * other, processes), other
+            return grown(tall, free - heads - (gpus - 1) * other, free), other
     return None
 
 
-def side_by_side(lines: int, free: int, processes: int, density: Density) -> int:
+def side_by_side(lines: int, free: int, density: Density) -> int:
     """Rows of each of so many lines of panes; 0 where not even the least fits."""
-    room = free - min(processes, GRID_PROCESSES)
-    return next((rows for rows in GRID[density] if lines * rows <= room), 0)
+    if density == "compact":
+        return COMPACT_GRID if lines * COMPACT_GRID <= free - LEAST_PROCESSES else 0
+    rows = min(TALLEST_GRID, (free - kept_processes(free)) // lines)
+    return rows if rows >= LEAST_GRID else 0
 
 
-def grown(least: int, room: int, processes: int) -> int:
-    """A block of at least ``least`` rows, taller where the processes leave more of ``room``."""
-    kept = -(-max(1, processes) // PROCESS_STEP) * PROCESS_STEP
-    return max(least, min(room - kept, TALLEST))
+def panes_beside(most: int, gpus: int) -> int:
+    """How many panes stand side by side: as many as divide the GPUs evenly, so that the grid has no hole."""
+    return next((beside for beside in range(most, 1, -1) if gpus % beside == 0), most)
+
+
+def kept_processes(free: int) -> int:
+    """Process rows left below the GPUs: a third of the room, whatever runs, so that nothing moves when a job starts."""
+    return max(LEAST_PROCESSES, free // 3)
+
+
+def grown(least: int, room: int, free: int) -> int:
+    """A block of at least ``least`` rows, taller where its share of the ``free`` rows of the screen allows."""
+    return max(least, min(room - kept_processes(free), TALLEST))
+
+
+def listed(gpus: int, left: int) -> int:
+    """GPUs on one line each in so many rows: all of them where words and processes keep their room below."""
+    return max(1, min(gpus, max(left - WORDS_ROWS - TABLE_ROWS, left // 2, min(gpus, left - 2, 4))))

@@ -61,7 +61,7 @@ class Painter:
 
     def __init__(self) -> None:
         self._frame: Frame | None = None
-        self._key: tuple[View, int, int, int] | None = None
+        self._key: tuple[View, int, int] | None = None
         self._top = _Rows(0)
         self._targets: list[Target | None] = []
         self._shown_for: Frame | None = None
@@ -81,17 +81,18 @@ class Painter:
             return Painted(rows, [None] * height)
         shown = self.shown_rows(frame, view)
         self.process_count = len(shown)
-        bar = []
+        bar: list[Row] = []
+        foot: Target | None = None
         if view.replay is not None:
             selected = selected_gpu(frame, view)
             bar = bar_rows(frame, view.replay, selected, view.glyphs, width, height, view.utc_offset_s)
         elif view.hint and height >= hint.LEAST_HEIGHT:
-            bar = [hint.hint_row(view.hint, width)]
+            bar, foot = [hint.hint_row(view.hint, width)], hint.hint_target(view.hint, width)
         height -= len(bar)
         above = replace(view, process=None, scroll=0, sort="", inverted=False, search="", tagged=frozenset())
-        key = (above, width, height, min(len(shown), height))
+        key = (above, width, height)
         if frame is not self._frame or key != self._key:
-            self._top = _upper(frame, view, width, height, len(shown))
+            self._top = _upper(frame, view, width, height)
             self._frame, self._key = frame, key
         out = _Rows(height)
         out.rows, out.targets = list(self._top.rows), list(self._top.targets)
@@ -101,7 +102,7 @@ class Painter:
         while out.left > 0:
             out.add(empty)
         rows = out.rows + bar
-        out.targets += [None] * len(bar)
+        out.targets += [foot] * len(bar)
         if view.glyphs.name == "ascii":
             rows = [_refit(tuple((ascii_only(text), style) for text, style in row), width) for row in rows]
         self._targets = out.targets
@@ -149,16 +150,16 @@ class Painter:
         return target.at(column) if target is not None else None
 
 
-def _upper(frame: Frame, view: View, width: int, height: int, processes: int) -> _Rows:
+def _upper(frame: Frame, view: View, width: int, height: int) -> _Rows:
     """Header, GPUs and host: everything above the process table."""
     out = _Rows(height)
     out.add(header.header(frame, view, width))
     out.add(header.summary(frame, view, width))
     gpus = len(frame.snapshot.gpus)
     if gpus and view.layout != "list" and view.density == "standard" and _big(gpus, width, height):
-        _big_panes(out, frame, view, width, processes)
-    elif gpus and not (view.layout != "list" and _panes(out, frame, view, width, processes)):
-        _list(out, frame, view, width, processes)
+        _big_panes(out, frame, view, width)
+    elif gpus and not (view.layout != "list" and _panes(out, frame, view, width)):
+        _list(out, frame, view, width)
     return out
 
 
@@ -171,7 +172,7 @@ def _big(gpus: int, width: int, height: int) -> bool:
     return width >= 80 and ((gpus == 1 and height >= 28) or (gpus == 2 and height >= 46))
 
 
-def _big_panes(out: _Rows, frame: Frame, view: View, width: int, processes: int) -> None:
+def _big_panes(out: _Rows, frame: Frame, view: View, width: int) -> None:
     """One or two GPUs: tall charts with lanes, words, numbers, and the host on one line."""
     selected = selected_gpu(frame, view)
     gpus = frame.snapshot.gpus
@@ -179,7 +180,7 @@ def _big_panes(out: _Rows, frame: Frame, view: View, width: int, processes: int)
     lanes = len(big_pane.LANES) + 1
     # Titles and time axes, lanes, three rows of words, two of numbers, two of the host, the table's head.
     needed = count * 2 + lanes + 3 + 2 + 2 + 2
-    room = out.left - needed - min(max(1, processes), 8)
+    room = out.left - needed - layout.LEAST_PROCESSES
     air = room - 9 * count >= 3
     rows = max(5 if count == 1 else 4, min(14, (room - (3 if air else 0)) // count))
     empty = Line().row(width)
@@ -201,7 +202,8 @@ def _big_panes(out: _Rows, frame: Frame, view: View, width: int, processes: int)
 
 def _columns(width: int, gpus: int) -> int:
     """How many panes stand side by side."""
-    return max(1, min(width // LEAST_PANE_WIDTH, 3, gpus)) if width >= 2 * LEAST_PANE_WIDTH + 8 else 1
+    most = max(1, min(width // LEAST_PANE_WIDTH, 3, gpus))
+    return layout.panes_beside(most, gpus) if width >= 2 * LEAST_PANE_WIDTH + 8 else 1
 
 
 class _Block(Struct, frozen=True):
@@ -209,7 +211,7 @@ class _Block(Struct, frozen=True):
     rows: int
 
 
-def _panes(out: _Rows, frame: Frame, view: View, width: int, processes: int) -> bool:
+def _panes(out: _Rows, frame: Frame, view: View, width: int) -> bool:
     """Panes as tall as the height allows; False when even one row a GPU beside one small pane does not fit."""
     if width < LEAST_PANE_WIDTH:
         return False
@@ -218,12 +220,12 @@ def _panes(out: _Rows, frame: Frame, view: View, width: int, processes: int) -> 
     beside = _columns(width, count)
     free = out.left - HOST_ROWS - 2
     if beside > 1:
-        rows = layout.side_by_side(-(-count // beside), free, processes, view.density)
+        rows = layout.side_by_side(-(-count // beside), free, view.density)
         if not rows:
             return False
         _grid(out, frame, view, width, beside, rows)
     else:
-        sizes = layout.stacked(count, free, processes, view.density)
+        sizes = layout.stacked(count, free, view.density)
         if sizes is None:
             return False
         blocks = [_Block(i, sizes[0] if i == selected else sizes[1]) for i in range(count)]
@@ -236,11 +238,14 @@ def _panes(out: _Rows, frame: Frame, view: View, width: int, processes: int) -> 
 
 def _stack(out: _Rows, frame: Frame, view: View, width: int, blocks: list[_Block]) -> None:
     labels = max(len(gpu_label(gpu)) for gpu in frame.snapshot.gpus)
+    chart = round((width - panes.LABEL_WIDTH) * 0.3)
+    heads = next((block.position for block in blocks if block.rows == 1), None)
     for block in blocks:
+        if block.position == heads:
+            out.add(gpu_list.list_header(width, chart, labels, view.span_s))
         position, rows = block.position, block.rows
         target = Target("gpu", frame.snapshot.gpus[position].static.uuid)
         if rows == 1:
-            chart = round((width - panes.LABEL_WIDTH) * 0.3)
             out.add(gpu_list.list_row(frame, view, position, width, chart, labels, selected=False), target)
         else:
             out.extend(_pane(frame, view, position, width, rows), target)
@@ -254,14 +259,12 @@ def _pane(frame: Frame, view: View, position: int, width: int, rows: int) -> lis
 
 
 def _grid(out: _Rows, frame: Frame, view: View, width: int, beside: int, rows: int) -> None:
-    """Panes side by side, filled row by row."""
+    """Panes side by side, filled row by row; where the last row has fewer panes, they are wider."""
     count = len(frame.snapshot.gpus)
-    widths = [width // beside + (1 if i < width % beside else 0) for i in range(beside)]
     for first in range(0, count, beside):
-        group = [
-            _pane(frame, view, position, widths[i], rows)
-            for i, position in enumerate(range(first, min(first + beside, count)))
-        ]
+        here = min(beside, count - first)
+        widths = [width // here + (1 if i < width % here else 0) for i in range(here)]
+        group = [_pane(frame, view, first + i, widths[i], rows) for i in range(here)]
         ends = tuple(sum(widths[: i + 1]) for i in range(len(group)))
         uuids = tuple(gpu.static.uuid for gpu in frame.snapshot.gpus[first : first + len(group)])
         target = Target("gpu", uuids[0], tuple(zip(ends, uuids, strict=True)))
@@ -272,14 +275,14 @@ def _grid(out: _Rows, frame: Frame, view: View, width: int, beside: int, rows: i
             out.add(line.row(width), target)
 
 
-def _list(out: _Rows, frame: Frame, view: View, width: int, processes: int) -> None:
+def _list(out: _Rows, frame: Frame, view: View, width: int) -> None:
     """One line a GPU, then the words of the selected one, and the host on one line where there is room."""
     gpus, selected = frame.snapshot.gpus, selected_gpu(frame, view)
     chart = 0 if width < 60 else 11 if width < 100 else width // 4
     labels = max(len(gpu_label(gpu)) for gpu in gpus)
     if out.left > len(gpus) + 2 or out.left > 8:
-        out.add(gpu_list.list_header(width, chart, labels))
-    room = max(1, min(len(gpus), out.left - 2))
+        out.add(gpu_list.list_header(width, chart, labels, view.span_s))
+    room = layout.listed(len(gpus), out.left)
     first = max(0, min(selected - room // 2, len(gpus) - room))
     for position in range(first, first + room):
         row = gpu_list.list_row(frame, view, position, width, chart, labels, selected=position == selected)
@@ -287,7 +290,7 @@ def _list(out: _Rows, frame: Frame, view: View, width: int, processes: int) -> N
     d = frame.diagnoses[selected]
     evidence, remedy, extra = panes.words_for(gpus[selected], d, view.glyphs, width - 2)
     # Left below the chart: four rows of words, the host, the table's two heads; the chart has a title and a time line.
-    rows = layout.grown(0, out.left - 9, processes)
+    rows = layout.grown(0, out.left - 9, out.left)
     if width >= LEAST_CHART_WIDTH and rows >= LEAST_CHART_ROWS and view.density == "standard":
         out.extend(big_pane.chart(frame, view, selected, width, rows), Target("gpu", gpus[selected].static.uuid))
     elif out.left >= 8:
@@ -296,9 +299,9 @@ def _list(out: _Rows, frame: Frame, view: View, width: int, processes: int) -> N
         if room < len(gpus):
             line.add(f" {room} of {len(gpus)} GPUs shown, [ ] for the others ", "dim")
         out.add(line.rule(width, rule).row(width))
-    words = min(4, out.left - 5) if out.left >= 8 else min(2, out.left)
+    words = max(1, min(4, out.left - 6)) if out.left >= 8 else min(2, out.left)
     said = panes.spoken(d, view.glyphs, evidence, remedy, width - 2, words) + extra
     for spans in panes.first_rows(said, words, width - 2, view.glyphs):
         out.add(Line().add(" ").add_all(spans).row(width))
-    if out.left >= 5:
+    if out.left >= 6:
         out.add(host.load(frame, view, width, indent=1))

@@ -16,6 +16,8 @@ from gputop.paint.text import clock_time, elapsed
 ORDER = ("grey", "grey-green", "green", "info", "yellow", "red")
 """Levels from the least to the most urgent: a column shows the most urgent of its time."""
 LEAST_HEIGHT_A_STRIP = 3
+KEYS = ("space play", "← → step", "n N verdict", "J jump", ", . speed", "g G ends")
+"""The keys of the past, the most useful first: as many as fit are shown."""
 
 
 class Change(Struct, frozen=True):
@@ -82,10 +84,11 @@ def _state(replay: Replay, glyphs: Glyphs, width: int, offset: float) -> Row:
     line.add(f"{'playing' if replay.playing else 'paused'} {replay.speed:g}{glyphs.times}", "level.info")
     into, whole = elapsed(replay.position - replay.begin, 1), elapsed(replay.end - replay.begin, 1)
     line.add(f"  {clock_time(replay.position, offset)}  {into} of {whole} ", "text")
-    keys = "space play/pause   ← → step   J jump   n N verdict   , . speed   g G ends"
-    if replay.own_past:
-        keys += "   p live"
-    if line.width + len(keys) + 4 <= width:
+    keys = ""
+    for words in (*(("esc live",) if replay.own_past else ()), *KEYS):
+        if line.width + len(keys) + len(words) + 7 <= width:
+            keys += ("   " if keys else "") + words
+    if keys:
         line.rule(width - len(keys) - 3, rule).add(f" {keys} ", "dim")
     return line.rule(width, rule).row(width)
 

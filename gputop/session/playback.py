@@ -95,7 +95,7 @@ class Playback:
         source = self._replay_past(past)
         self.player = Player(source, own_past=True)
         source.start(notify)
-        self.player.stand_at_end()
+        self.player.stand_at_end(None if self.session is None else self.session.monitor.frozen())
         self.take()
         return True
 
@@ -109,7 +109,7 @@ class Playback:
         """Clear a sticky badge of what shows, by the GPU's index."""
         if self.player is not None:
             self.player.monitor.acknowledge(gpu, badge_id)
-        elif self.session is not None:
+        if self.session is not None:
             self.session.monitor.acknowledge(gpu, badge_id)
 
     def shown_view(self, view: View) -> View:

@@ -91,10 +91,13 @@ class Player:
         """The monitor whose frames are shown."""
         return self._monitor
 
-    def stand_at_end(self) -> None:
-        """Paused, on the newest frame."""
+    def stand_at_end(self, frame: Frame | None = None) -> None:
+        """Paused at the end; on the ``frame`` that showed there, if given, with its own history and verdicts."""
         self.source.pause()
         self.to_end()
+        if frame is not None:
+            self.source.poll()
+            self.frame, self._whole, self._since_jump = frame, None, []
 
     def to_begin(self) -> None:
         """Jump to the frame that was recorded first."""

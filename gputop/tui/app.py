@@ -36,8 +36,6 @@ from gputop.tui.terminal.driver import Outlet, guarded_driver
 from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.textual_internals import QuietApp, opened
 
-HINT_S = 30.0
-"""How long the first keys are shown."""
 MESSAGE_S = 8.0
 """How long a message is shown."""
 LEAST_REPAINT_S = 0.05
@@ -108,7 +106,7 @@ class GputopApp(QuietApp):
         self._keys = KeyTable(self, self._change_view, keys)
         self.set_keymap(self._keys.bind(keys))
         # Without a guard there is no terminal: a test's pilot reads what the compositor draws.
-        self._canvas = Canvas(self, self._keys.details, depth, outlet.write if guard else None)
+        self._canvas = Canvas(self, self._keys, depth, outlet.write if guard else None)
         self._paints_soon = False
         self._painted = 0.0
 
@@ -130,8 +128,6 @@ class GputopApp(QuietApp):
                 lambda status: loop.call_soon_threadsafe(partial(self.exit, status, return_code=status))
             )
         self.set_interval(max(LEAST_WATCH_S, self.playback.interval_s), self._watch)
-        if self.view.hint:
-            self.set_timer(HINT_S, self._drop_hint)
         self._take()
         self.paint()
         self._keys.time.work_later()
@@ -248,9 +244,6 @@ class GputopApp(QuietApp):
         if not self._keys.process.awaits_letter:
             self.see(replace(self.view, message=None))
 
-    def _drop_hint(self) -> None:
-        self.see(replace(self.view, hint=()))
-
     # -- keys -------------------------------------------------------------------------------------------------------
 
     async def on_key(self, event: events.Key) -> None:
@@ -265,7 +258,6 @@ class GputopApp(QuietApp):
 
     async def action_act(self, key_id: str) -> None:
         """Run the command of one key; ids as in ``gputop.paint.keys``. A screen that it opens is there afterwards."""
-        self._drop_hint()
         self._keys.press(key_id)
         await opened(self.screen)
 
@@ -279,7 +271,9 @@ class GputopApp(QuietApp):
             yield SystemCommand(key.does, f"key {key.shown}", partial(self.run_action, f"act('{key.id}')"))
 
     def _change_view(self, key_id: str) -> None:
-        if self.frame is not None:
+        if key_id == "release" and self.playback.shows_past and self.playback.session is not None:
+            self._keys.press("pause")
+        elif self.frame is not None:
             rows = self._canvas.process_rows(self.frame, self.view)
             self.see(after_key(self.view, key_id, self.frame, self._canvas.page, rows))
 

@@ -15,8 +15,8 @@ from gputop.paint.process_table import Shown
 from gputop.paint.terminal import Depth
 from gputop.paint.theme import Theme
 from gputop.paint.view import View
-from gputop.tui.keys.details import DetailsKeys
 from gputop.tui.keys.screen import MainScreen
+from gputop.tui.keys.table import KeyTable
 from gputop.tui.terminal.lines import Lines
 
 WHEEL_ROWS = 3
@@ -25,12 +25,10 @@ WHEEL_ROWS = 3
 class Canvas(Lines):
     """Shows a frame. With ``write``, changes go straight to the terminal, see ``Lines``."""
 
-    def __init__(
-        self, main: MainScreen, details: DetailsKeys, depth: Depth, write: Callable[[str], None] | None
-    ) -> None:
+    def __init__(self, main: MainScreen, keys: KeyTable, depth: Depth, write: Callable[[str], None] | None) -> None:
         super().__init__(main.look, write, Differ(main.look, depth))
         self._main = main
-        self._details = details
+        self._keys = keys
         self._depth = depth
         self._painter = Painter()
 
@@ -71,11 +69,13 @@ class Canvas(Lines):
         if target.kind == "gpu":
             self._main.see(replace(view, gpu=str(target.key)))
             if event.chain == 2:
-                self._details.open_gpu()
+                self._keys.details.open_gpu()
         elif target.kind == "process":
             self._main.see(replace(view, process=target.key))
             if event.chain == 2:
-                self._details.open_process()
+                self._keys.details.open_process()
+        elif target.kind == "key" and target.key is not None:
+            self._keys.press(str(target.key))
         elif target.kind == "header":
             column = column_at(event.screen_x, self.size.width, view.columns)
             if column is not None:

@@ -77,8 +77,9 @@ class KeyTable:
         return key_id != "tag" if self._screen.playback.shows_past else key_id not in PLAYING
 
     def press(self, key_id: str) -> None:
-        """Run the command of one key."""
-        self._handlers[key_id]()
+        """Run the command of one key, unless it means nothing now."""
+        if self.counts(key_id):
+            self._handlers[key_id]()
 
     def offered(self) -> list[Key]:
         """The keys whose commands the palette offers."""
