@@ -96,7 +96,6 @@ def test_stopped_by_another_and_continued_it_takes_the_terminal_again() -> None:
         program.written = b""
         program.signal(signal.SIGCONT)
         program.read_until(READY)
-        program.read_for(0.3)
         assert program.screen(160, 48)[0].startswith(" gputop  node-17")
         assert program.settings() == taken
         program.press("q")
@@ -115,3 +114,14 @@ def test_suspended_it_is_ended_by_a_signal_and_leaves_the_terminal_alone() -> No
         assert program.end() < 2.0
         assert program.status == 128 + signal.SIGTERM
         assert program.is_restored()
+
+
+def test_a_shell_ends_it_while_it_is_suspended_in_the_background() -> None:
+    # Whoever changes the terminal from the background is stopped once more, and ended by SIGKILL only.
+    script = '"$0" "$@"; p=$(jobs -p); kill %1; while kill -0 $p 2>/dev/null; do sleep 0.1; done'
+    within = ("bash", "--norc", "-ic", script)
+    with PtyProgram("demo", within=within) as program:
+        program.read_until(SCREEN_TAKEN)
+        program.press("\x1a")
+        program.read_until(f"Exit {128 + signal.SIGTERM}")
+        program.end()

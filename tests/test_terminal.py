@@ -130,6 +130,8 @@ def test_a_resize_storm_and_a_tiny_terminal_are_survived() -> None:
 
 def test_suspended_it_gives_the_terminal_back_and_resumed_it_draws_again() -> None:
     with _started("demo") as program:
+        program.read_for(0.5)
+        before = [line[:8] for line in program.screen(160, 48)[:34]]
         program.press("\x1a")
         program.read_until("\x1b[?1049l")
         program.wait_for_state("T")
@@ -137,11 +139,28 @@ def test_suspended_it_gives_the_terminal_back_and_resumed_it_draws_again() -> No
         program.written = b""
         program.signal(signal.SIGCONT)
         program.read_until(READY)
-        program.read_for(0.3)
+        deadline = time.monotonic() + 20.0
+        while [line[:8] for line in program.screen(160, 48)[:34]] != before and time.monotonic() < deadline:
+            program.read_for(0.1)
         assert b"\x1b[?1049h" in program.written
         # Switching to the alternate screen clears it: all of it has to come again.
-        assert program.screen(160, 48)[0].startswith(" gputop  node-17")
-        assert all(program.screen(160, 48)[:20])
+        assert [line[:8] for line in program.screen(160, 48)[:34]] == before
+        program.press("q")
+        assert program.end() < 2.0
+        assert program.is_restored()
+
+
+def test_a_size_in_the_environment_does_not_hold_while_the_window_is_resized() -> None:
+    with _started("demo", columns=120, rows=40, env={"COLUMNS": "80", "LINES": "24"}) as program:
+        program.read_for(0.1)
+        program.written = b""
+        program.resize(130, 45)
+        program.signal(signal.SIGWINCH)
+        deadline = time.monotonic() + 20.0
+        while not program.screen(130, 45)[0].endswith("? help") and time.monotonic() < deadline:
+            program.read_for(0.1)
+        assert len(program.screen(130, 45)[0]) > 120
+        assert program.screen(130, 45)[44]
         program.press("q")
         assert program.end() < 2.0
         assert program.is_restored()

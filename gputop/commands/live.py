@@ -194,6 +194,7 @@ def show(
         wake.append(app.ready)
         app.run(mouse=settings.mouse)
     finally:
+        guard.hurry(1)
         wake.clear()
         source.close()
         if drawn and app is None:

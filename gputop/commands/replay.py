@@ -60,6 +60,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         source.start(app.ready)
         app.run(mouse=settings.mouse)
     finally:
+        guard.hurry(1)
         source.close()
         guard.finish()
     end(app, guard)
