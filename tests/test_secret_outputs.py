@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import os
+import re
 import subprocess
 import sys
 import time
@@ -11,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import pyte
 import pytest
 
 from gputop.cli import main
@@ -26,7 +29,7 @@ ARGUMENTS = (
     "--api-key", S, f"--password=p {S} q", f"HF_TOKEN={S}", f"https://me:{S}@host/x?token={S}", "--max-tokens", "512",
     f"Authorization: Bearer {S}", TOKEN, "--tokenizer", "bert",
 )  # fmt: skip
-COLUMNS = 240
+COLUMNS, ROWS = 240, 40
 WAIT = "import threading, time; threading.Timer(900, print).start(); time.sleep(900)"
 
 
@@ -65,17 +68,18 @@ class Place:
         before = os.getcwd()
         os.chdir(self.work)
         try:
-            with PtyProgram(columns=COLUMNS, env={**self.environment, **environment}) as program:
+            with PtyProgram(columns=COLUMNS, rows=ROWS, env={**self.environment, **environment}) as program:
                 program.read_until("\x1b[?2004h")
-                _until(program, "GPU-MEM")
+                rows = Rows(program)
+                rows.until("GPU-MEM")
                 for key, shown in keys:
                     program.press(key)
                     if shown.startswith("."):
                         self._until_written(program, shown)
                     else:
-                        _until(program, shown)
+                        rows.until(shown)
                     # What is written is often a part of a row: the rows are looked at as well.
-                    self.seen += "\n".join(program.screen(COLUMNS, 48)).encode()
+                    self.seen += rows.text().encode()
                 program.press("\x03")
                 program.end()
                 assert program.status == 0
@@ -103,11 +107,33 @@ class Place:
             process.wait()
 
 
-def _until(program: PtyProgram, text: str) -> None:
-    deadline = time.monotonic() + 90.0
-    while not any(text in row for row in program.screen(COLUMNS, 48)):
-        assert time.monotonic() < deadline, text
-        program.read_for(0.3)
+class Rows:
+    """What the terminal shows, fed with what is new only: a whole screen takes the emulator a second."""
+
+    def __init__(self, program: PtyProgram) -> None:
+        self._program = program
+        self._screen = pyte.Screen(COLUMNS, ROWS)
+        self._stream = pyte.Stream(self._screen)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._fed, self._rest = 0, ""
+
+    def text(self) -> str:
+        written = self._program.written
+        text = self._rest + self._decoder.decode(written[self._fed :])
+        self._fed = len(written)
+        begun = re.search(r"\x1b(?:\[[0-?]*[ -/]*)?$", text)
+        self._rest = text[begun.start() :] if begun else ""
+        # The emulator takes private modes and the kitty protocol for text.
+        self._stream.feed(re.sub(r"\x1b\[[<>=?][0-9;]*\$?[a-zA-Z]", "", text[: begun.start()] if begun else text))
+        return "\n".join(self._screen.display)
+
+    def until(self, text: str) -> str:
+        """What shows as soon as a text does."""
+        deadline = time.monotonic() + 60.0
+        while text not in (shown := self.text()):
+            assert time.monotonic() < deadline, (text, shown)
+            self._program.read_for(0.1)
+        return shown
 
 
 def holds_a_secret(data: bytes) -> bool:
@@ -197,3 +223,17 @@ def test_messages_about_a_wrong_word_do_not_repeat_a_secret(
     shown = capfd.readouterr()
     assert shown.out or shown.err
     assert not holds_a_secret((shown.out + shown.err).encode())
+
+
+@pytest.mark.slow
+def test_a_redacted_screen_and_what_it_writes_name_no_path_and_no_uuid(place: Place) -> None:
+    keys = (("d", "to see more"), ("\x1b", "GPU-MEM"), ("e", "not shown with --redact"), *KEYS[-3:])
+    shown = place.screen(keys, GPUTOP_REDACT="1", GPUTOP_SHOW_SECRETS="1") + place.seen
+    outputs = [shown, *place.files().values()]
+    assert len(outputs) == 3
+    for data in outputs:
+        assert not holds_a_secret(data)
+        assert str(place.work.parent).encode() not in data
+        assert b"GPU-0" not in data
+    assert b'"uuid":"GPU-1"' in b"".join(outputs)
+    assert b'"user":"user1"' in b"".join(outputs)

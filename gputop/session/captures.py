@@ -29,12 +29,15 @@ def toggle_recording(session: Session) -> str:
     recorder = session.stop_recording()
     if recorder is not None:
         recorder.close(timeout_s=CLOSE_S)
-        return recorder.error or f"recorded {count(recorder.frames, 'frame')} to {recorder.path}"
+        # Names without their directory: the screen may be shared, and is redacted for that.
+        return (
+            recorder.error or f"recorded {count(recorder.frames, 'frame')} to {os.path.basename(recorder.path or '')}"
+        )
     try:
         session.record(Recorder(os.getcwd() + os.sep))
     except (RecordingError, OSError) as error:
         return f"cannot record: {error}"
-    return f"recording to {os.getcwd()}; R ends it"
+    return "recording to the directory that gputop was started in; R ends it"
 
 
 def end_if_failed(session: Session) -> str | None:
@@ -58,4 +61,4 @@ def screenshot(frame: Frame, view: View, theme: Theme, width: int, height: int) 
             file.write(svg(rows, theme, f"gputop on {terminal_safe(frame.snapshot.machine.hostname)}"))
     except OSError as error:
         return f"no screenshot: {path}: {error.strerror}"
-    return f"screenshot in {path}"
+    return f"screenshot in {path.name}"
