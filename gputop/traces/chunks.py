@@ -27,8 +27,8 @@ _KEYS = rb'"(?:ph|cat|name|pid|tid|ts|id|args|dur|s|bp)"'
 _CUT = re.compile(rb"\}(\s*),(?=\s*\{\s*" + _KEYS + rb"\s*:)")
 _LIST = re.compile(rb'"traceEvents"\s*:\s*\[')
 _CLOSE = re.compile(rb'\}(\s*)\](?=\s*(?:,\s*"\w+"\s*:|\}\s*\Z|\Z))')
-_NO_NUMBER = re.compile(rb"(?<=[:\[, ])-?(?:nan|inf|NaN|Infinity|inf\.0|nan\.0)(?=\s*[,}\]])")
-_NO_NUMBER_WORDS = (b"nan", b"NaN", b"inf", b"Inf")
+_NO_NUMBER = re.compile(rb"(?:-nan|-NaN|-inf|-Infinity|nan|NaN|inf|Infinity)(?:\.0)?(?=\s*[,}\]])")
+_BEFORE_A_NUMBER = b":[, "
 
 T = TypeVar("T")
 Decode = Callable[[bytes], list[T]]
@@ -118,20 +118,17 @@ class EventText:
         if stripped.startswith(b"]"):
             self.tail = stripped[1:]
             return []
+        # The metadata may hold lists that close as the events' list does, so the first end counts.
+        end = _CLOSE.search(text)
+        if end is None:
+            whole = _decoded(stripped.rstrip(b","), decode)
+            self.truncated = True
+            return self._salvaged(text, decode, torn=True) if whole is None else whole
         closed = self._closed(text, decode)
         if closed is not None:
             return closed
-        whole = _decoded(stripped.rstrip(b","), decode)
-        if whole is not None:
-            self.truncated = True
-            return whole
-        # Damage before the end: the metadata may hold lists that close as the events' list does, so the first counts.
-        end = _CLOSE.search(text)
-        if end is not None:
-            self.tail = text[end.end() :]
-            return self._salvaged(text[: end.start() + 1], decode)
-        self.truncated = True
-        return self._salvaged(text, decode, torn=True)
+        self.tail = text[end.end() :]
+        return self._salvaged(text[: end.start() + 1], decode)
 
     def _skip(self, text: bytes) -> bytes:
         """An event beyond every bound is left out."""
@@ -141,13 +138,16 @@ class EventText:
 
     def _salvaged(self, text: bytes, decode: Decode[T], torn: bool = False) -> list[T]:
         """What decodes of a text that as a whole does not. A ``torn`` text's last event is not counted as dropped."""
-        parts = _split(_repaired(text))
+        repaired = _repaired(text)
+        if repaired != text and (events := _decoded(repaired, decode)) is not None:
+            return events
+        parts = _split(repaired)
         kept: list[T] = []
-        at, size = 0, len(parts)
+        at, size = 0, _BLOCK
         while at < len(parts):
             events = _decoded(b",".join(parts[at : at + size]), decode)
             if events is None and size > 1:
-                size = min(size // 4, _BLOCK) or 1
+                size = size // 8 or 1
                 continue
             used = size
             if events is None:
@@ -163,8 +163,11 @@ class EventText:
 
 def _repaired(text: bytes) -> bytes:
     """The text with what JSON does not know taken out: numbers that are none, and bytes that are no UTF-8."""
-    if any(word in text for word in _NO_NUMBER_WORDS):
-        text = _NO_NUMBER.sub(b"null", text)
+
+    def number(found: re.Match[bytes]) -> bytes:
+        return b"null" if text[found.start() - 1] in _BEFORE_A_NUMBER else found[0]
+
+    text = _NO_NUMBER.sub(number, text)
     return text.decode("utf-8", "replace").encode()
 
 

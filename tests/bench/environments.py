@@ -23,11 +23,14 @@ def clean_environment() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
 
 
-def install(requirement: str, home: Path) -> Path:
-    """Install into a new environment, compiled to bytecode; its folder of programs. Raises CannotInstall."""
+def install(requirement: str, home: Path, *more: str) -> Path:
+    """Install into a new environment, compiled to bytecode; its folder of programs. Raises CannotInstall.
+
+    ``more`` are requirements that narrow what it needs itself.
+    """
     print(f"installing {requirement} …", file=sys.stderr)
     venv.create(home, with_pip=True)
-    command = [str(home / "bin/python"), "-m", "pip", "install", "-q", "--compile", requirement]
+    command = [str(home / "bin/python"), "-m", "pip", "install", "-q", "--compile", requirement, *more]
     done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=False)
     if done.returncode:
         raise CannotInstall((done.stderr.strip().splitlines() or ["pip said nothing"])[-1])
