@@ -117,6 +117,10 @@ class Settings(Struct, frozen=True):
         bool,
         Meta(description="Show the most useful keys in the last row of the screen."),
     ] = True
+    key_preset: Annotated[
+        Literal["gputop", "nvitop", "htop"],
+        Meta(description="Whose letters the keys are; [keys] overrides single actions."),
+    ] = "gputop"
     keys: Annotated[
         Mapping[str, str],
         Meta(

@@ -50,6 +50,7 @@ def _common() -> Parser:
     add("--gpus", action=ListAction, metavar="LIST", help="indices or UUIDs of the GPUs to watch, separated by commas")
     add("--visible", action="store_true", help="watch the GPUs that CUDA_VISIBLE_DEVICES names")
     add("--theme", metavar="NAME", help=theme_words())
+    add("--key-preset", metavar="NAME", help="whose letters the keys are: gputop (default), nvitop or htop")
     add("--ascii", action="store_true", help="draw with ASCII characters only")
     add("--no-color", action="store_true", help="draw without colours (NO_COLOR does the same)")
     add("--no-mouse", action="store_false", dest="mouse", help="leave the mouse to the terminal")

@@ -109,13 +109,15 @@ def first_hint(settings: Settings) -> Hint:
     if not settings.hint:
         return ()
     from gputop.paint.hint import hint_of
+    from gputop.paint.key_presets import wanted_keys
     from gputop.paint.keys import KEYS
 
-    if not settings.keys:
+    keys = wanted_keys(settings.key_preset, settings.keys)
+    if not keys:
         return hint_of(KEYS)
     from gputop.paint.rebinding import rebound
 
-    return hint_of(rebound(KEYS, settings.keys)[0])
+    return hint_of(rebound(KEYS, keys)[0])
 
 
 def _import_asyncio_without_tls() -> None:
@@ -223,6 +225,7 @@ def _app(
     """The application on a started source; importing it is most of the time until the first key is heard."""
     _import_asyncio_without_tls()
     from gputop.commands.config_file import ConfigWatch
+    from gputop.paint.key_presets import wanted_keys
     from gputop.session.playback import Playback
     from gputop.sources.recorded import RecordedSource
     from gputop.tui.app import GputopApp
@@ -235,7 +238,7 @@ def _app(
         guard=guard,
         bell=settings.bell,
         show_secrets=settings.show_secrets,
-        keys=settings.keys,
+        keys=wanted_keys(settings.key_preset, settings.keys),
         reload=ConfigWatch(args.__dict__.get("config"), os.environ, vars(args)).poll,
         depth=terminal.depth,
     )

@@ -12,6 +12,7 @@ from gputop.commands.redaction import redactor_of
 from gputop.commands.shared_arguments import filterable
 from gputop.config import Settings
 from gputop.model.source import UsageError
+from gputop.paint.key_presets import wanted_keys
 from gputop.recording.index import Recording
 from gputop.sources.recorded import RecordedSource
 from gputop.tui.terminal.guard import TerminalGuard
@@ -53,7 +54,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
             terminal.theme,
             Playback(player=Player(source)),
             guard=guard,
-            keys=settings.keys,
+            keys=wanted_keys(settings.key_preset, settings.keys),
             reload=ConfigWatch(args.__dict__.get("config"), os.environ, vars(args)).poll,
             depth=terminal.depth,
         )

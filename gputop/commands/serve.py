@@ -38,7 +38,7 @@ FOR_VIEWERS = frozenset(
         "dcgmi",
         "density",
     }
-    | {"columns", "hint", "keys"}
+    | {"columns", "hint", "keys", "key_preset"}
 )
 """Settings that a viewer's process is given."""
 NOT_FOR_VIEWERS = frozenset({"read_only", "price", "bell", "show_secrets", "perf", "perf_lib", "sm_source"})

@@ -23,6 +23,7 @@ from gputop.model.source import Source, SourceError, UsageError
 from gputop.monitor import Monitor
 from gputop.output.messages import say
 from gputop.paint.glyphs import ASCII, COLOUR, MONO
+from gputop.paint.key_presets import wanted_keys
 from gputop.paint.terminal import Terminal
 from gputop.recording.format import RecordingError
 from gputop.session.session import Session
@@ -88,7 +89,9 @@ def _show(settings: Settings, source_name: str | None = None, scenario: str | No
         from gputop.recording.index import Recording
 
         played = RecordedSource(Recording(source_name, redactor_of(settings)))
-        app = ServedApp(view, terminal.theme, Playback(player=Player(played)), keys=settings.keys)
+        app = ServedApp(
+            view, terminal.theme, Playback(player=Player(played)), keys=wanted_keys(settings.key_preset, settings.keys)
+        )
         played.start(app.ready)
         app.run(mouse=settings.mouse)
         return _status(app)
@@ -97,7 +100,7 @@ def _show(settings: Settings, source_name: str | None = None, scenario: str | No
         view,
         terminal.theme,
         Playback(source=source, session=session, replay_past=RecordedSource),
-        keys=settings.keys,
+        keys=wanted_keys(settings.key_preset, settings.keys),
     )
     source.start(app.ready)
     try:

@@ -9,10 +9,14 @@ from gputop.model.quantity import duration, file_size, seconds
 from gputop.model.snapshot import GpuSample
 from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
-from gputop.paint.line import Line, Row
+from gputop.paint.line import Line, Row, Target
 from gputop.paint.text import clock_time, elapsed, shorten
 from gputop.paint.view import View
 from gputop.paint.words import count_words, model_name, product, sm_provenance
+
+LEAST_WASTE_S = 10.0
+LEAST_NOT_JUDGED = 0.1
+"""GPUs' time that was not judged is said from here on."""
 
 
 def header(frame: Frame, view: View, width: int) -> Row:
@@ -84,6 +88,34 @@ def _sm_fixes(gpus: Sequence[GpuSample]) -> list[str]:
     return [f"for SM activity {fix}" for fix in fixes if fix]
 
 
+def waste_words(frame: Frame) -> str:
+    """How much of the node's GPU time was not work lately, and how much of it was not judged; empty before 10 s."""
+    waste, gpus = frame.waste, len(frame.snapshot.gpus)
+    if waste.recent_gpus <= 0 or waste.recent_s < LEAST_WASTE_S:
+        return ""
+    not_judged = max(0.0, gpus - waste.recent_gpus)
+    if gpus <= 1:
+        count = f"{100 * waste.recent_not_work_gpus / waste.recent_gpus:.0f} % of the GPU's time"
+        return f"last {duration(waste.recent_s)}: {count} was not work"
+    apart = f", {not_judged:.1f} not judged" if not_judged >= LEAST_NOT_JUDGED else ""
+    count = f"{waste.recent_not_work_gpus:.1f} of {gpus} GPUs' time"
+    return f"last {duration(waste.recent_s)}: {count} was not work{apart}"
+
+
+def summary_target(frame: Frame, view: View, width: int) -> Target | None:
+    """The cells of each count, with the word that it counts."""
+    if view.message:
+        return None
+    ends: list[tuple[int, object]] = []
+    end = 1
+    for i, (text, _) in enumerate(count_words(frame.snapshot, frame.diagnoses, view.glyphs)):
+        end += len(text) + (3 if i else 0)
+        if end > width:
+            break
+        ends.append((end, text.split(" ", 2)[2]))
+    return Target("count", None, (*ends, (width, None)))
+
+
 def summary(frame: Frame, view: View, width: int) -> Row:
     """Counts by state, and how much of the GPUs' time was not work."""
     line = Line().add(" ")
@@ -93,15 +125,9 @@ def summary(frame: Frame, view: View, width: int) -> Row:
         if line.width + 3 + len(text) > width:
             break
         line.add("   " if i else "", "text").add(text, style)
-    waste = frame.waste
-    if waste.recent_gpus > 0 and waste.recent_s >= 10:
-        whole = f"{waste.recent_gpus:.0f} GPUs' time" if waste.recent_gpus > 1 else "the GPU's time"
-        count = f"{waste.recent_not_work_gpus:.1f} of {whole}"
-        if waste.recent_gpus <= 1:
-            count = f"{100 * waste.recent_not_work_gpus / waste.recent_gpus:.0f} % of {whole}"
-        text = f"last {duration(waste.recent_s)}: {count} was not work"
-        if line.width + 5 + len(text) <= width:
-            line.add("     ").add(text, "text")
+    text = waste_words(frame)
+    if text and line.width + 5 + len(text) <= width:
+        line.add("     ").add(text, "text")
     for notice in (*frame.snapshot.notices, *_sm_fixes(frame.snapshot.gpus)):
         text = terminal_safe(notice)
         if line.width + 4 + 20 <= width:

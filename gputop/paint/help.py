@@ -21,9 +21,34 @@ THREE_NUMBERS = (
 )
 
 
-def help_rows(glyphs: Glyphs, width: int, keys: Sequence[Key] = (*KEYS, *REPLAY_KEYS)) -> list[Row]:
-    """All rows of the help at a width; the screen scrolls through them."""
+SCREEN_WORDS = (
+    ("A, B", "two degrees of busy, not working: A is UTIL of 80 or more with SM below 30; B, else, UTIL of 50 or more "
+             "with SM below 0.3 of it"),
+    ("efficiency", "SM / UTIL; beside a verdict stands the number that it is about: idle, DRAM, NVLink or efficiency"),
+    ("idle", "share of the last 30 s in which no kernel ran"),
+    ("R S D", "beside loaders, how many run or want to run (R), sleep (S) or wait for a disk (D)"),
+    ("GPU% time", "share of the time in which a kernel of this process ran, as the driver samples it"),
+    ("TREE-CPU", "CPU time of a process and all below it, percent of one core"),
+    ("waiting for a core", "share of the time in which some task could run and had no core (PSI cpu, some)"),
+    ("for I/O", "share of the time in which some task waited for storage (PSI io, some)"),
+    ("moves opposite", "the loaders' work and UTIL: at r near -1 the GPU idles while they work; n samples"),
+    ("GPUs' time", "'3.2 of 8 GPUs' time was not work': of 8 GPUs over the last minutes, as much as 3.2 of them whole"),
+    ("not judged", "too few samples yet, or no SM activity: counted neither as work nor as waste"),
+)  # fmt: skip
+"""Words on the screen that are neither metrics nor verdicts."""
+
+
+def help_rows(
+    glyphs: Glyphs, width: int, keys: Sequence[Key] = (*KEYS, *REPLAY_KEYS), verdict_id: str | None = None
+) -> list[Row]:
+    """All rows of the help at a width; the screen scrolls through them. ``verdict_id`` is the selected GPU's."""
     rows = [Line().add(" gputop: how to read it, and its keys", "title").row(width), Line().row(width)]
+    for verdict in verdict_rows():
+        if verdict.id == verdict_id:
+            rows += _section("the verdict of the selected GPU", width, glyphs)
+            rows += _entry(verdict.title, verdict.condition, width, indent=32)
+            rows += _entry("what helps", verdict.remedy or "nothing has to be done", width, indent=32)
+            rows.append(Line().row(width))
     rows += _section("the three numbers", width, glyphs)
     for text, style in THREE_NUMBERS:
         rows += [Line().to(2).add(line, style).row(width) for line in textwrap.wrap(text, max(10, width - 4))]
@@ -43,6 +68,8 @@ def help_rows(glyphs: Glyphs, width: int, keys: Sequence[Key] = (*KEYS, *REPLAY_
     for metric in (metric for metric in GPU_METRICS.values() if metric.glossary):
         source = "" if metric.origin is None else f" [{metric.origin}]"
         rows += _entry(metric.label, metric.definition + source, width)
+    for word, meaning in SCREEN_WORDS:
+        rows += _entry(word, meaning, width, indent=20)
     rows.append(Line().row(width))
     rows += _section("verdicts, in the order in which they are asked", width, glyphs)
     for verdict in verdict_rows():

@@ -16,10 +16,14 @@ class Key(Struct, frozen=True):
 
 
 KEYS: tuple[Key, ...] = (
-    Key("quit", "q", "q", "quit; close another screen", "everywhere"),
+    Key("quit", "q,Q,f10", "q  Q  F10", "quit; close another screen", "everywhere"),
     Key("interrupt", "ctrl+c", "ctrl+c", "quit, from any screen", "everywhere"),
     Key("help", "question_mark,h,f1", "?  h  F1", "this help", "everywhere"),
     Key("palette", "ctrl+p", "ctrl+p", "every command by name", "everywhere"),
+    Key("copy", "y", "y", "copy verdict, evidence and remedy as text for a ticket", "everywhere"),
+    Key("copy_json", "Y", "Y", "copy them as JSON", "everywhere"),
+    Key("theme", "T", "T", "next theme", "everywhere"),
+    Key("counted", "w", "w", "next GPU of those in most need, as a click on a count does", "GPUs"),
     Key("suspend", "ctrl+z", "ctrl+z", "suspend to the shell", "everywhere"),
     Key("layout", "c", "c", "layout: automatic, panes, list", "everywhere"),
     Key("pause", "p", "p", "pause on this run's own past; go on", "everywhere"),
@@ -36,6 +40,10 @@ KEYS: tuple[Key, ...] = (
     Key("page_down", "pagedown", "PgDn", "a page down", "processes"),
     Key("first", "home", "Home", "first row", "processes"),
     Key("last", "end", "End", "last row", "processes"),
+    Key("top", "g", "g", "first row", "processes"),
+    Key("bottom", "G", "G", "last row", "processes"),
+    Key("command_left", "left", "←", "scroll long commands back", "processes"),
+    Key("command_right", "right", "→", "scroll long commands", "processes"),
     Key("details", "enter", "enter", "the process in full; after tab, the GPU; so does a double click", "processes"),
     Key("tree", "t,f5", "t  F5", "loaders and helpers: automatic, all, none", "processes"),
     Key("sort", "o", "o + letter", "sort: g GPU, p PID, u user, m memory, t time, c CPU, r host, n name", "processes"),

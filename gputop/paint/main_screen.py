@@ -89,7 +89,9 @@ class Painter:
         elif view.hint and height >= hint.LEAST_HEIGHT:
             bar, foot = [hint.hint_row(view.hint, width)], hint.hint_target(view.hint, width)
         height -= len(bar)
-        above = replace(view, process=None, scroll=0, sort="", inverted=False, search="", tagged=frozenset())
+        above = replace(
+            view, process=None, scroll=0, command_at=0, sort="", inverted=False, search="", tagged=frozenset()
+        )
         key = (above, width, height)
         if frame is not self._frame or key != self._key:
             self._top = _upper(frame, view, width, height)
@@ -134,7 +136,7 @@ class Painter:
         first = max(0, min(view.scroll, len(shown) - room))
         if view.process is not None and at >= 0:
             first = max(min(first, at), at - room + 1)
-        key, drawn = (view.columns, view.tagged, width), self._drawn
+        key, drawn = (view.columns, view.tagged, view.command_at, width), self._drawn
         if key != self._drawn_key:
             drawn.clear()
             self._drawn_key = key
@@ -154,7 +156,7 @@ def _upper(frame: Frame, view: View, width: int, height: int) -> _Rows:
     """Header, GPUs and host: everything above the process table."""
     out = _Rows(height)
     out.add(header.header(frame, view, width))
-    out.add(header.summary(frame, view, width))
+    out.add(header.summary(frame, view, width), header.summary_target(frame, view, width))
     gpus = len(frame.snapshot.gpus)
     if gpus and view.layout != "list" and view.density == "standard" and _big(gpus, width, height):
         _big_panes(out, frame, view, width)

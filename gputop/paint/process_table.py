@@ -15,6 +15,7 @@ from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import ProcessSample
 from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
+from gputop.paint.command_words import job_words
 from gputop.paint.line import Line, Row
 from gputop.paint.process_columns import COLUMNS, columns_for
 from gputop.paint.process_filter import searchable
@@ -23,6 +24,8 @@ from gputop.paint.view import ProcessKey, View, selected_gpu
 
 TAG = "* "
 """Stands in the gutter behind the first column of a tagged process."""
+SCROLL_CELLS = 16
+"""How far a key scrolls the commands."""
 DEEPEST = 64
 """Ancestors looked at before a chain is taken for a loop."""
 
@@ -196,7 +199,11 @@ def row(shown: Shown, view: View, width: int, *, selected: bool) -> Row:
         if shown.branch and column.key == "gpu":
             line.add(f"{shown.branch:>{wide}}", "dim")
         elif column.flexible:
-            text = _command(process) if column.key == "command" else str(column.value(process, ()) or view.glyphs.dash)
+            text = (
+                _command(process, view.command_at)
+                if column.key == "command"
+                else str(column.value(process, ()) or view.glyphs.dash)
+            )
             line.add(fit(text, wide, view.glyphs.more), style)
         else:
             line.add(column.show(process, shown.children), style)
@@ -205,10 +212,11 @@ def row(shown: Shown, view: View, width: int, *, selected: bool) -> Row:
     return line.row(width, "select" if selected else None)
 
 
-def _command(process: ProcessSample) -> str:
+def _command(process: ProcessSample, scrolled: int) -> str:
+    """The job that a command line is; the command itself, from some place on, once it is scrolled."""
     text = process.static.command or process.static.name
     if text:
-        return text
+        return text[(scrolled - 1) * SCROLL_CELLS :] if scrolled else job_words(text)
     reason = process.unavailable.get("command") or next(iter(process.unavailable.values()), "not visible in /proc")
     return f"({reason})"
 

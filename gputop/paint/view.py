@@ -36,6 +36,7 @@ class View(Struct, frozen=True):
     process: ProcessKey | None = None
     focus: Focus = "processes"
     scroll: int = 0
+    command_at: int = 0
     sort: str = "gpu_mem_bytes"
     inverted: bool = False
     tree: TreeMode = "auto"

@@ -12,12 +12,14 @@ from gputop.paint import process_table
 from gputop.paint.process_filter import NO_FILTER
 from gputop.paint.process_table import Shown
 from gputop.paint.view import Layout, TreeMode, View, selected_gpu, zoomed
+from gputop.paint.words import group_of
 
 TREES: tuple[TreeMode, ...] = ("auto", "all", "none")
 LAYOUTS: tuple[Layout, ...] = ("auto", "panes", "list")
 FAR = 10**6
+MOST_SCROLLED = 256
 MOVES: Mapping[str, int] = MappingProxyType(
-    {"up": -1, "down": 1, "page_up": -1, "page_down": 1, "first": -FAR, "last": FAR}
+    {"up": -1, "down": 1, "page_up": -1, "page_down": 1, "first": -FAR, "last": FAR, "top": -FAR, "bottom": FAR}
 )
 """Keys that go this far through the processes, or GPU by GPU while the focus is on GPUs."""
 PAGES = ("page_up", "page_down")
@@ -38,6 +40,18 @@ def after_key(view: View, key_id: str, frame: Frame, page: int, rows: Sequence[S
     if view.focus == "gpus":
         return other_gpu(view, frame, max(-1, min(1, step)))
     return _other_process(view, frame, step, rows)
+
+
+def next_counted(view: View, frame: Frame, group: str) -> View:
+    """The next GPU of those that the summary counts under a word, round and round."""
+    gpus, at = frame.snapshot.gpus, selected_gpu(frame, view)
+    pairs = zip(gpus, frame.diagnoses, strict=True)
+    found = [i for i, (gpu, d) in enumerate(pairs) if group_of(gpu, d) == group]
+    if not found:
+        return view
+    # The first time the first of them, unless it is shown already because it needs attention most.
+    to = next((i for i in found if i > at or (view.gpu is None and i >= at)), found[0])
+    return replace(view, gpu=gpus[to].static.uuid)
 
 
 def other_gpu(view: View, frame: Frame, step: int) -> View:
@@ -88,6 +102,8 @@ CHOICES: Mapping[str, Callable[[View], View]] = MappingProxyType({
     "tree": _other_tree,
     "layout": _other_layout,
     "invert": lambda view: replace(view, inverted=not view.inverted),
+    "command_left": lambda view: replace(view, command_at=max(0, view.command_at - 1)),
+    "command_right": lambda view: replace(view, command_at=min(MOST_SCROLLED, view.command_at + 1)),
     "sort_next": _next_sort,
     "release": _released,
 })  # fmt: skip

@@ -85,24 +85,28 @@ def is_red(d: GpuDiagnosis) -> bool:
     return d.level == "red" or d.busy_not_working is not None
 
 
+def group_of(gpu: GpuSample, d: GpuDiagnosis) -> str:
+    """The word under which the summary counts a GPU."""
+    if gpu.lost_reason is not None:
+        return "LOST"
+    if d.busy_not_working is not None:
+        return "BUSY, NOT WORKING"
+    if d.state in ("idle", "idle_allocated"):
+        return "idle"
+    return {"starved": "starved", "unmeasured": "not judged"}.get(d.state, "working")
+
+
 def count_words(snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis], glyphs: Glyphs) -> list[tuple[str, str]]:
     """The summary's counts as (text, style), in the order in which they matter; empty groups are left out."""
-    lost = sum(gpu.lost_reason is not None for gpu in snapshot.gpus)
-    flagged = sum(d.busy_not_working is not None for d in diagnoses)
-    states = [
-        d.state
-        for d, gpu in zip(diagnoses, snapshot.gpus, strict=True)
-        if d.busy_not_working is None and gpu.lost_reason is None
-    ]
-    idle = states.count("idle") + states.count("idle_allocated")
+    groups = [group_of(gpu, d) for gpu, d in zip(snapshot.gpus, diagnoses, strict=True)]
     levels = {d.level for d in diagnoses if d.state == "starved"}
     worst = next((level for level in ("red", "yellow", "info") if level in levels), "yellow")
-    groups = (
-        (states.count("working"), glyphs.green, "working", "level.green"),
-        (flagged, glyphs.red, "BUSY, NOT WORKING", "level.red"),
-        (states.count("starved"), glyphs.level(worst), "starved", f"level.{worst}"),
-        (idle, glyphs.grey, "idle", "level.grey"),
-        (states.count("unmeasured"), glyphs.grey, "not judged", "level.grey"),
-        (lost, glyphs.red, "LOST", "level.red"),
+    ordered = (
+        (glyphs.green, "working", "level.green"),
+        (glyphs.red, "BUSY, NOT WORKING", "level.red"),
+        (glyphs.level(worst), "starved", f"level.{worst}"),
+        (glyphs.grey, "idle", "level.grey"),
+        (glyphs.grey, "not judged", "level.grey"),
+        (glyphs.red, "LOST", "level.red"),
     )
-    return [(f"{glyph} {n} {word}", style) for n, glyph, word, style in groups if n]
+    return [(f"{glyph} {n} {word}", style) for glyph, word, style in ordered if (n := groups.count(word))]

@@ -20,7 +20,9 @@ from textual.screen import Screen
 
 from gputop.config import Reload
 from gputop.model.inspection import ProcessAccess
+from gputop.model.quantity import duration
 from gputop.monitor import Frame
+from gputop.paint.key_presets import wanted_keys
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
 from gputop.paint.layout import density
 from gputop.paint.process_columns import known
@@ -103,7 +105,9 @@ class GputopApp(QuietApp):
         self._reload = reload
         self._clock = clock
         self._heard = clock()
-        self._keys = KeyTable(self, self._change_view, keys)
+        self._keys = KeyTable(
+            self, self._change_view, keys, outlet.write, lambda theme: self._canvas.apply_theme(theme)
+        )
         self.set_keymap(self._keys.bind(keys))
         # Without a guard there is no terminal: a test's pilot reads what the compositor draws.
         self._canvas = Canvas(self, self._keys, depth, outlet.write if guard else None)
@@ -183,12 +187,11 @@ class GputopApp(QuietApp):
     def _apply(self, change: Reload) -> None:
         """The configuration file has changed: theme, columns and keys change while the screen runs."""
         if (settings := change.settings) is not None:
-            self.set_keymap(self._keys.bind(settings.keys))
+            self.set_keymap(self._keys.bind(wanted_keys(settings.key_preset, settings.keys)))
             self._show_secrets(settings.show_secrets)
             self.view = replace(self.view, columns=known(settings.columns), density=density(settings.density))
             if settings.theme in THEMES and not self.look.colourless:
-                self.look = THEMES[settings.theme]
-                self._canvas.apply_theme(self.look)
+                self._canvas.apply_theme(THEMES[settings.theme])
         self.say("; ".join(change.messages) or "the configuration was read again")
 
     def _show_secrets(self, wanted: bool) -> None:
@@ -276,6 +279,8 @@ class GputopApp(QuietApp):
         elif self.frame is not None:
             rows = self._canvas.process_rows(self.frame, self.view)
             self.see(after_key(self.view, key_id, self.frame, self._canvas.page, rows))
+            if key_id in ("longer", "shorter"):
+                self.say(f"charts show the last {duration(self.view.span_s)}")
 
 
 def newly_red(before: Frame, now: Frame) -> bool:

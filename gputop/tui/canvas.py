@@ -15,6 +15,7 @@ from gputop.paint.process_table import Shown
 from gputop.paint.terminal import Depth
 from gputop.paint.theme import Theme
 from gputop.paint.view import View
+from gputop.paint.view_changes import next_counted
 from gputop.tui.keys.screen import MainScreen
 from gputop.tui.keys.table import KeyTable
 from gputop.tui.terminal.lines import Lines
@@ -37,8 +38,10 @@ class Canvas(Lines):
         self.set_rows(self._painter.paint(frame, view, width, height).rows)
 
     def apply_theme(self, theme: Theme) -> None:
-        """Draw in other colours."""
+        """Draw in other colours, what is opened from now on too."""
+        self._main.look = theme
         self.set_theme(theme, Differ(theme, self._depth))
+        self._main.paint_soon()
 
     @property
     def page(self) -> int:
@@ -74,6 +77,8 @@ class Canvas(Lines):
             self._main.see(replace(view, process=target.key))
             if event.chain == 2:
                 self._keys.details.open_process()
+        elif target.kind == "count" and target.key is not None and self._main.playback.frame is not None:
+            self._main.see(next_counted(view, self._main.playback.frame, str(target.key)))
         elif target.kind == "key" and target.key is not None:
             self._keys.press(str(target.key))
         elif target.kind == "header":

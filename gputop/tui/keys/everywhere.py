@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from gputop.paint.keys import Key
+from gputop.paint.theme import THEMES, Theme
+from gputop.paint.view import selected_gpu
+from gputop.paint.view_changes import next_counted
+from gputop.paint.words import group_of
 from gputop.tui.keys.screen import MainScreen
+
+BY_NEED = ("LOST", "BUSY, NOT WORKING", "starved", "not judged", "idle", "working")
 
 
 class EverywhereKeys:
-    """``keys`` gives the table of keys as it is now, for the help."""
+    """``keys`` gives the table of keys as it is now, for the help; ``write`` writes to the terminal."""
 
-    def __init__(self, screen: MainScreen, keys: Callable[[], Sequence[Key]]) -> None:
+    def __init__(
+        self,
+        screen: MainScreen,
+        keys: Callable[[], Sequence[Key]],
+        write: Callable[[str], None],
+        wear: Callable[[Theme], None],
+    ) -> None:
         self._screen = screen
         self._keys = keys
+        self._write = write
+        self._wear = wear
 
     def leave(self) -> None:
         self._screen.leave()
@@ -25,11 +40,53 @@ class EverywhereKeys:
     def help(self) -> None:
         from gputop.tui.screens.help import HelpScreen
 
-        self._screen.push_screen(HelpScreen(self._screen.look, self._screen.view.glyphs, self._keys()))
+        screen, frame = self._screen, self._screen.playback.frame
+        gpus = () if frame is None else frame.diagnoses
+        verdict_id = gpus[selected_gpu(frame, screen.view)].verdict if frame is not None and gpus else None
+        screen.push_screen(HelpScreen(screen.look, screen.view.glyphs, self._keys(), verdict_id))
 
     def release_counters(self) -> None:
         toggle = self._screen.toggle_counters
         self._screen.say("only a live screen of this machine holds GPU counters" if toggle is None else toggle())
+
+    def copy(self, *, as_json: bool = False) -> None:
+        """Copy what is selected, and show it: whether a terminal takes OSC 52 cannot be asked."""
+        screen, frame = self._screen, self._screen.playback.masked
+        if frame is None or not frame.snapshot.gpus:
+            screen.say("there is no GPU to copy a verdict of")
+            return
+        from gputop.output.ticket import ticket_json, ticket_text
+        from gputop.tui.screens.text import TextScreen
+        from gputop.tui.terminal.clipboard import copy_sequence
+
+        text = (ticket_json if as_json else ticket_text)(frame, selected_gpu(frame, screen.view))
+        sequence = copy_sequence(text, os.environ)
+        title = "sent to the terminal's clipboard (OSC 52); a terminal that refuses it lets you mark the text here"
+        if sequence is None:
+            title = "too long for a terminal's clipboard: mark the text here"
+        else:
+            self._write(sequence)
+        screen.push_screen(TextScreen(screen.look, screen.view.glyphs, title, text))
+
+    def theme(self) -> None:
+        """Wear the next theme at once, and say its name."""
+        if self._screen.look.colourless:
+            self._screen.say("without colours there is one theme: take --no-color or NO_COLOR away for others")
+            return
+        names = [name for name, theme in THEMES.items() if not theme.colourless]
+        at = names.index(self._screen.look.name) if self._screen.look.name in names else -1
+        name = names[(at + 1) % len(names)]
+        self._wear(THEMES[name])
+        self._screen.say(f'theme {name}; to keep it: theme = "{name}" in the configuration (gputop config --path)')
+
+    def counted(self) -> None:
+        """The next GPU of the group in most need."""
+        screen, frame = self._screen, self._screen.playback.frame
+        if frame is not None:
+            groups = {group_of(gpu, d) for gpu, d in zip(frame.snapshot.gpus, frame.diagnoses, strict=True)}
+            first = next((group for group in BY_NEED if group in groups), None)
+            if first is not None:
+                screen.see(next_counted(screen.view, frame, first))
 
     def palette(self) -> None:
         from gputop.tui.textual_internals import Palette
@@ -44,5 +101,9 @@ HANDLERS: Mapping[str, Callable[[EverywhereKeys], None]] = MappingProxyType({
     "suspend": EverywhereKeys.suspend,
     "help": EverywhereKeys.help,
     "palette": EverywhereKeys.palette,
+    "copy": EverywhereKeys.copy,
+    "copy_json": lambda keys: keys.copy(as_json=True),
+    "theme": EverywhereKeys.theme,
+    "counted": EverywhereKeys.counted,
     "release_counters": EverywhereKeys.release_counters,
 })  # fmt: skip

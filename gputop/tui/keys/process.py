@@ -50,6 +50,9 @@ class ProcessKeys:
         """Sort by the column of a letter; whether there is one."""
         self.awaits_letter = False
         key = SORTABLE.get(letter.lower())
+        if key is None and len(letter) == 1 and letter.isalnum():
+            self._screen.say(f"no column is sorted by the letter {letter}: press o for the letters")
+            return False
         view = replace(self._screen.view, message=None)
         self._screen.see(view if key is None else replace(view, sort=key, inverted=letter.isupper()))
         return key is not None

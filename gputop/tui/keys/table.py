@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
 from gputop.paint.rebinding import rebound
+from gputop.paint.theme import Theme
 from gputop.paint.view_changes import VIEW_KEYS
 from gputop.tui.keys import details, everywhere, process, time
 from gputop.tui.keys.screen import MainScreen
@@ -18,6 +19,8 @@ PLAYING = frozenset(key.id for key in REPLAY_KEYS)
 """Keys that count only while the past shows."""
 ALWAYS = frozenset(("interrupt", "suspend", "palette"))
 """Keys that count in every screen, whatever is awaited."""
+LIVE = frozenset(("tag", "top", "bottom", "command_left", "command_right"))
+"""Keys that mean time while the past shows."""
 Group = TypeVar("Group")
 
 
@@ -44,14 +47,24 @@ check(
 class KeyTable:
     """The keys of one screen. ``keys`` is the table with the user's own keys in it."""
 
-    def __init__(self, screen: MainScreen, change_view: Callable[[str], None], wanted: Mapping[str, str]) -> None:
-        """``change_view`` is called with an id of ``VIEW_KEYS``; ``wanted`` are the user's own keys."""
+    def __init__(
+        self,
+        screen: MainScreen,
+        change_view: Callable[[str], None],
+        wanted: Mapping[str, str],
+        write: Callable[[str], None],
+        wear: Callable[[Theme], None],
+    ) -> None:
+        """``change_view`` is called with an id of ``VIEW_KEYS``; ``wanted`` are the user's own keys.
+
+        ``write`` writes to the terminal, ``wear`` draws in the colours of a theme.
+        """
         self._screen = screen
         self.process = process.ProcessKeys(screen)
         self.details = details.DetailsKeys(screen)
         self.time = time.TimeKeys(screen)
         self._handlers: Mapping[str, Callable[[], None]] = {
-            **_bound(everywhere.HANDLERS, everywhere.EverywhereKeys(screen, lambda: self.keys)),
+            **_bound(everywhere.HANDLERS, everywhere.EverywhereKeys(screen, lambda: self.keys, write, wear)),
             **_bound(process.HANDLERS, self.process),
             **_bound(details.HANDLERS, self.details),
             **_bound(time.HANDLERS, self.time),
@@ -73,8 +86,8 @@ class KeyTable:
         # While a sort letter is awaited or another screen is open, letters are not commands.
         if self.process.awaits_letter or len(self._screen.screen_stack) > 1:
             return False
-        # In the past the space bar plays.
-        return key_id != "tag" if self._screen.playback.shows_past else key_id not in PLAYING
+        # In the past the space bar plays, and the arrows go through time.
+        return key_id not in LIVE if self._screen.playback.shows_past else key_id not in PLAYING
 
     def press(self, key_id: str) -> None:
         """Run the command of one key, unless it means nothing now."""

@@ -20,9 +20,10 @@ class HelpScreen(RowsScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark,h,f1,enter", "close", priority=True)]
 
-    def __init__(self, theme: Theme, glyphs: Glyphs, keys: Sequence[Key]) -> None:
+    def __init__(self, theme: Theme, glyphs: Glyphs, keys: Sequence[Key], verdict_id: str | None) -> None:
         super().__init__(theme, glyphs)
         self._keys = keys
+        self._verdict_id = verdict_id
 
     def rows(self, width: int) -> list[Row]:
-        return help_rows(self._glyphs, width, self._keys)
+        return help_rows(self._glyphs, width, self._keys, self._verdict_id)

@@ -1,0 +1,136 @@
+"""What the screen lets people do from where they look: copy, go through a count, other letters, other colours."""
+
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+from msgspec.structs import replace
+
+from gputop.output.ticket import ticket_json, ticket_text
+from gputop.paint.command_words import job_words
+from gputop.paint.header import summary_target, waste_words
+from gputop.paint.key_presets import PRESETS, wanted_keys
+from gputop.paint.keys import KEYS, REPLAY_KEYS
+from gputop.paint.rebinding import rebound
+from gputop.paint.view import View
+from gputop.paint.view_changes import next_counted
+from gputop.tui.screens.text import TextScreen
+from gputop.tui.terminal.clipboard import MOST_BYTES, copy_sequence
+from tests.support.fake_app import app_on
+from tests.support.frames import demo_frame
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("/home/ml/project/.venv/bin/python3.11 -u /home/ml/project/train.py --config big.yaml", "python train.py --config big.yaml"),
+        ("/usr/bin/python -m vllm.entrypoints.openai.api_server --model llama", "python -m vllm.entrypoints.openai.api_server --model llama"),
+        ("/venv/bin/python /venv/bin/torchrun --nproc_per_node=4 /home/ml/train.py --lr 1", "torchrun 4 × train.py --lr 1"),
+        ("torchrun --nnodes 2 --nproc-per-node 8 -m pkg.train", "torchrun 8 × pkg.train"),
+        ("python -m torch.distributed.run --nproc_per_node 2 t.py", "torchrun 2 × t.py"),
+        ("/venv/bin/python /venv/bin/accelerate launch --num_processes 4 run/train.py", "accelerate 4 × train.py"),
+        ("python -X dev -c print(1)", "python -c print(1)"),
+        ("/opt/tritonserver/bin/tritonserver --model-repository=/m", "tritonserver --model-repository=/m"),
+        ("python", "python"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_a_command_line_reads_as_the_job_that_it_is(command: str, words: str) -> None:
+    assert job_words(command) == words
+
+
+def test_the_whole_command_is_reached_by_scrolling() -> None:
+    from gputop.paint.process_table import row, shown_rows
+
+    frame = demo_frame()
+    view = View()
+    (shown, *_) = shown_rows(frame, view)
+    process = shown.process
+    long = replace(
+        process, static=replace(process.static, command="/opt/a/very/long/path/bin/python /x/train.py --lr 1")
+    )
+    rows = [
+        "".join(t for t, _ in row(replace(shown, process=long), replace(view, command_at=at), 120, selected=False))
+        for at in (0, 1, 2)
+    ]
+    assert "python train.py" in rows[0] and "/opt/a/very" in rows[1] and "/opt/a" not in rows[2]
+
+
+def test_the_share_that_was_no_work_is_of_the_node_and_what_was_not_judged_stands_apart() -> None:
+    frame = demo_frame()
+    waste = replace(frame.waste, recent_s=600.0, recent_gpus=6.0, recent_not_work_gpus=1.1)
+    assert waste_words(replace(frame, waste=waste)) == "last 10 min: 1.1 of 8 GPUs' time was not work, 2.0 not judged"
+
+
+def test_a_click_on_a_count_goes_through_exactly_those_gpus() -> None:
+    frame, view = demo_frame(), View()
+    target = summary_target(frame, view, 160)
+    assert target is not None
+    words = {str(part.key) for column in range(160) if (part := target.at(column)) is not None and part.key}
+    assert "BUSY, NOT WORKING" in words
+    seen = []
+    for _ in range(3):
+        view = next_counted(view, frame, "BUSY, NOT WORKING")
+        seen.append(next(i for i, gpu in enumerate(frame.snapshot.gpus) if gpu.static.uuid == view.gpu))
+    flagged = [i for i, d in enumerate(frame.diagnoses) if d.busy_not_working]
+    assert seen == [flagged[0], flagged[1], flagged[0]]
+    assert next_counted(view, frame, "LOST") is view
+
+
+def test_a_ticket_says_where_what_why_and_what_helps() -> None:
+    frame = demo_frame()
+    text, data = ticket_text(frame, 0), json.loads(ticket_json(frame, 0))
+    assert "node-17 GPU 0" in text and "busy, not working: small kernels" in text
+    assert "evidence: SM " in text and "what helps: larger batch" in text and "pid 4711" in text
+    assert (data["verdict"], data["busy_not_working"], data["gpu"]) == ("small_kernels", "A", 0)
+
+
+def test_the_clipboard_is_reached_through_tmux_too_and_too_much_is_said() -> None:
+    plain = copy_sequence("héllo", {})
+    assert plain is not None and base64.b64decode(plain.split(";")[2].rstrip("\x07")).decode() == "héllo"
+    through = copy_sequence("héllo", {"TMUX": "/tmp/x,1,0"})
+    assert through is not None and through.startswith(plain) and "\x1bPtmux;\x1b\x1b]52;c;" in through
+    assert copy_sequence("x" * (MOST_BYTES + 1), {}) is None
+
+
+@pytest.mark.parametrize("preset", list(PRESETS))
+def test_a_preset_only_gives_known_actions_keys_that_exist_and_the_user_s_own_win(preset: str) -> None:
+    keys, problems = rebound(KEYS, wanted_keys(preset, {"quit": "x"}), [key.id for key in REPLAY_KEYS])
+    assert set(PRESETS[preset]) <= {key.id for key in KEYS}
+    assert not [text for text in problems if "no action" in text or "no key" in text], problems
+    assert next(key.keys for key in keys if key.id == "quit") == "x"
+    taken = [name for key in keys for name in key.keys.split(",") if name]
+    assert len(taken) == len(set(taken)), "no key does two things"
+
+
+async def test_y_copies_and_shows_what_is_selected_and_t_changes_the_colours() -> None:
+    app, _ = app_on()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("y")
+        assert isinstance(app.screen, TextScreen)
+        assert "evidence" in "".join(text for row in app.screen.rows(120) for text, _ in row)
+        await pilot.press("escape")
+        before = app.look.name
+        await pilot.press("T")
+        assert app.look.name != before and app.look.name in (app.view.message or "")
+        await pilot.press("plus")
+        assert "charts show the last 5 min" in (app.view.message or "")
+        await pilot.press("o", "9")
+        assert "no column is sorted by the letter 9" in (app.view.message or "")
+
+
+def test_the_help_begins_with_the_selected_verdict_and_has_every_word_of_the_screen() -> None:
+    from gputop.output.ansi import plain_text
+    from gputop.paint.glyphs import COLOUR
+    from gputop.paint.help import help_rows
+
+    text = plain_text(help_rows(COLOUR, 120, verdict_id="small_kernels"))
+    assert (
+        text.splitlines()[2].startswith("─ the verdict of the selected GPU") and "small kernels" in text.splitlines()[3]
+    )
+    for word in ("A, B", "TREE-CPU", "GPU% time", "waiting for a core", "moves opposite", "GPUs' time", "R S D"):
+        assert f"  {word} " in text
