@@ -49,7 +49,8 @@ code, .mono { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaV
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th { color: var(--dim); font-weight: 500; font-size: .85rem; text-align: left; vertical-align: bottom; }
 th, td { padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--rule); }
-td.n, th.n { text-align: right; white-space: nowrap; padding-right: 1.1rem; } td.wide { width: 38%; } td.name { overflow-wrap: anywhere; }
+td.n, th.n { text-align: right; white-space: nowrap; padding-right: 1.1rem; }
+td.wide { width: 38%; } td.name { overflow-wrap: anywhere; }
 ul.notes { padding-left: 1.2rem; margin: .4rem 0; }
 @media print { body { max-width: none; padding: 0; font-size: 11px; } h2 { break-after: avoid; }
   .verdict, tr, .bar, .strip { break-inside: avoid; } .scroll { overflow: visible; }
