@@ -315,3 +315,29 @@ def long_trace() -> dict[str, Any]:
         maker.launch(length=900_000)
         maker.t = maker.free
     return maker.document()
+
+
+def test_redaction_leaves_no_path_and_changes_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], trace: str
+) -> None:
+    document = planted("launch_bound")
+    span = {
+        "ph": "X",
+        "cat": "python_function",
+        "name": "/home/alice/secret/train.py(7): step",
+        "pid": 4000,
+        "tid": 4000,
+    }
+    document["traceEvents"].append({**span, "ts": 1000, "dur": 20_000})
+    path = str(written(tmp_path / "alice.json", document))
+    plain = out(capsys, path)[1]
+    assert "train.py" in plain
+    for form in ([], ["--html"], ["--json"]):
+        said = out(capsys, path, "--redact", *form)[1]
+        assert "alice" not in said and "secret" not in said and str(tmp_path) not in said
+        assert "main_process" in said
+    data, redacted = (json.loads(out(capsys, trace, "--json", *more)[1]) for more in ([], ["--redact"]))
+    for both in (data, redacted):
+        both.pop("files")
+        both["ranks"][0].pop("file")
+    assert redacted == data

@@ -70,6 +70,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError(str(error)) from error
     finally:
         _say_progress("")
+    reports = [_redacted(report, settings) for report in reports]
     if ranks is not None and not set(ranks) & {rank.rank for rank in reports[-1].ranks}:
         known = ", ".join(str(rank.rank) for rank in reports[-1].ranks)
         raise UsageError(f"no rank {args.ranks} in these traces: they have {known}")
@@ -83,6 +84,16 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     else:
         write_private(args.output, text)
     return _exit_status(reports[-1], args.fail_on)
+
+
+def _redacted(report: TraceReport, settings: Settings) -> TraceReport:
+    """The report without paths, users and hosts in its texts, where the user asked for that."""
+    redactor = redactor_of(settings)
+    if redactor is None:
+        return report
+    from msgspec import convert, to_builtins
+
+    return convert(redactor.data(to_builtins(report)), TraceReport)
 
 
 def _exit_status(report: TraceReport, fail_on: str) -> int:
