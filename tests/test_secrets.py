@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gputop.model.secret_marks import MASK
 from gputop.model.secret_rules import names_a_secret, text_without_secrets
 from gputop.model.secrets import masked_text, masked_words
+from gputop.model.snapshot import Event, ProcessStatic
+from gputop.recording.decode import Decoder
+from gputop.recording.encode import Encoder
+from gputop.sources.marks import MarkListener, send_mark
 from gputop.sources.processes.facts import FactsReader, command_text, executable_name
-from tests.support.secret_commands import COMMANDS, ORDINARY, S
+from tests.support.scenes import gpu, snap, train
+from tests.support.secret_commands import COMMANDS, HF, ORDINARY, S
 
 
 def _leaks(text: str) -> bool:
@@ -131,3 +138,26 @@ def test_the_marks_that_are_looked_for_first_miss_nothing() -> None:
     for words in COMMANDS:
         text = " ".join(words)
         assert masked_text(text) == text_without_secrets(text)
+
+
+def test_an_older_recording_is_masked_when_it_is_read_and_keeps_what_its_commands_said() -> None:
+    encoder, decoder = Encoder(), Decoder()
+    raw = ProcessStatic("ml", f"vllm serve llama --api-key {S}", HF, why="holds a GPU context")
+    snapshot = snap(0, gpu(), [replace(train(), static=raw)])
+    snapshot = replace(snapshot, events=(Event(0.5, "mark", f"password={S}"),))
+    lines = [*encoder.key_lines(snapshot), *encoder.frame_lines(snapshot)]
+    (back,) = [frame for line in lines if (frame := decoder.feed(line)) is not None]
+    static = back.processes[0].static
+    assert (static.command, static.name) == (f"vllm serve llama --api-key {MASK}", MASK)
+    assert static.server == "vllm" and static.job_key
+    assert not _leaks(repr(back))
+
+
+def test_a_mark_is_masked_where_it_is_taken_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    listener = MarkListener()
+    try:
+        send_mark(f"login with --token {S}", time.time())
+        assert [event.text for event in listener.drain()] == [f"login with --token {MASK}"]
+    finally:
+        listener.close()
