@@ -1,0 +1,144 @@
+"""Kernels of known width on the user's own GPU, with utilisation and SM activity side by side."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from pathlib import Path
+
+from gputop.commands.needs import Needs
+from gputop.commands.redaction import redacted_source, redactor_of
+from gputop.config import Settings
+from gputop.model.snapshot import Event, Snapshot
+from gputop.model.source import SourceError, UsageError
+from gputop.output.data import json_text
+from gputop.output.messages import say
+from gputop.output.private_file import write_private
+from gputop.proof.experiment import Verdict, verdict
+from gputop.proof.kernels import KernelsFailed
+from gputop.proof.report import HEAD, conclusion, data, headline, row, text
+from gputop.proof.run import Experiment, Proof, Watched
+from gputop.sources.machine import open_local
+from gputop.sources.marks import send_mark
+
+NEEDS = Needs("stdout")
+PURPOSE, SUMMARY = "Set-up", "kernels of known width, and what is measured of them"
+
+INTERVAL_S = 0.5
+SUFFIXES = (".svg", ".json", ".txt")
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="one JSON object with every sample, to paste")
+    command.add_argument("-o", "--output", metavar="FILE", help="the table as FILE.svg, .json or .txt")
+    command.add_argument("--record", metavar="FILE", help="keep a recording of it")
+    command.add_argument("--force", action="store_true", help="although other processes use the GPU")
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    path = None if args.output is None else Path(args.output)
+    if path is not None and path.suffix not in SUFFIXES:
+        raise UsageError(f"cannot make a {path.suffix or 'file without suffix'}: name one of {', '.join(SUFFIXES)}")
+    # A script that ends us by a signal leaves nothing on the GPU either.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    keeper = _Keeper(args.record)
+    source = redacted_source(open_local(settings, INTERVAL_S), redactor_of(settings))
+    watched = Watched(keeper.take, keeper.mark, lambda found: None if args.json else _print(row(found)))
+    experiment = Experiment(source, watched)
+    try:
+        before = experiment.look(force=args.force)
+        say("runs kernels for about half a minute and takes 256 MiB of the GPU's memory; ctrl+c leaves at once")
+        if not args.json:
+            _print(headline(experiment.chosen(before), before.machine.driver, None, experiment.others(before)))
+            _print(HEAD)
+        proof = experiment.run(before)
+    except KernelsFailed as failed:
+        raise SourceError(f"the kernels cannot run: {failed}") from failed
+    finally:
+        experiment.close()
+        keeper.close()
+    found = verdict(proof.results, _why_not(proof))
+    return _finish(args, settings, path, proof, found)
+
+
+def _finish(args: argparse.Namespace, settings: Settings, path: Path | None, proof: Proof, found: Verdict) -> int:
+    if args.json:
+        _print(json_text(data(proof, found)).rstrip("\n"))
+    else:
+        for line in conclusion(found):
+            _print(line)
+    if path is not None:
+        if path.suffix == ".json":
+            write_private(path, json_text(data(proof, found)))
+        elif path.suffix == ".txt":
+            write_private(path, text(proof, found))
+        else:
+            write_private(path, _picture(settings, proof, found))
+    return found.exit_status
+
+
+def _picture(settings: Settings, proof: Proof, found: Verdict) -> str:
+    from gputop.output.svg import svg
+    from gputop.paint.theme import THEMES
+
+    theme = THEMES["dark" if settings.theme == "auto" else settings.theme]
+    styles = {"✓": "level.green", "✗": "level.red"}
+    rows = [
+        tuple((part, styles.get(part, "text")) for part in _around_mark(line))
+        for line in text(proof, found).splitlines()
+    ]
+    return svg(rows, theme, "gputop prove")
+
+
+def _around_mark(line: str) -> list[str]:
+    for mark in "✓✗":
+        if mark in line:
+            before, _, after = line.partition(mark)
+            return [before, mark, after]
+    return [line]
+
+
+def _why_not(proof: Proof) -> str:
+    """Why SM activity is not measured, with what would help; empty where it is."""
+    return proof.before.sm_reason or ""
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+class _Keeper:
+    """A recording of the experiment, where one was asked for, and the marks in it and in other screens."""
+
+    def __init__(self, target: str | None) -> None:
+        from gputop.monitor import Monitor
+        from gputop.session.session import Session
+
+        self._session = Session(Monitor(INTERVAL_S))
+        self._recorder = None
+        if target is not None:
+            from gputop.recording.recorder import Recorder
+
+            self._recorder = Recorder(target)
+            self._session.record(self._recorder)
+
+    def take(self, snapshot: Snapshot) -> None:
+        if self._recorder is not None:
+            self._session.take(snapshot)
+
+    def mark(self, words: str) -> None:
+        now = time.time()
+        send_mark(words, now)
+        if self._recorder is not None:
+            self._session.note(Event(now, "mark", words))
+
+    def close(self) -> None:
+        if self._recorder is not None:
+            self._recorder.close()
+            if self._recorder.error is not None:
+                say(self._recorder.error)
+            elif self._recorder.path is not None:
+                say(f"recorded in {self._recorder.path}")

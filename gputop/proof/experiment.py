@@ -1,0 +1,127 @@
+"""The stages of the experiment, what each should show, and whether it did. Pure: numbers in, a verdict out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Literal
+
+from msgspec import Struct
+
+from gputop.model.sm import MEASURED, SmSource
+
+TOLERANCE_PCT = 2.0
+Kind = Literal["idle", "spin", "tiny", "copy"]
+
+
+class Stage(Struct, frozen=True):
+    """One thing that runs on the GPU for some seconds. ``expected_pct`` is the SM activity that it must show."""
+
+    kind: Kind
+    blocks: int
+    title: str
+    expected_pct: float | None
+
+
+class Sample(Struct, frozen=True):
+    """What the source said at one moment of a stage; None where it said nothing. Unix seconds, percent, watts."""
+
+    t: float
+    util_pct: float | None
+    sm_pct: float | None
+    sm_source: SmSource
+    dram_pct: float | None
+    power_w: float | None
+
+
+class Result(Struct, frozen=True):
+    """A stage and its medians. ``ok`` is None where nothing was expected or SM activity is not measured."""
+
+    stage: Stage
+    util_pct: float | None
+    sm_pct: float | None
+    dram_pct: float | None
+    power_w: float | None
+    ok: bool | None
+    samples: tuple[Sample, ...]
+
+
+class Verdict(Struct, frozen=True):
+    """``exit_status``: 0 right, 1 wrong, 3 not measured. ``words`` conclude, ``reason`` is what may lie behind."""
+
+    exit_status: int
+    words: str
+    reason: str = ""
+
+
+def stages(multiprocessors: int) -> list[Stage]:
+    """From nothing to the whole chip, then two kinds of work whose width nobody knows beforehand."""
+    n = multiprocessors
+    found = [Stage("idle", 0, "nothing runs", 0.0)]
+    for k in dict.fromkeys(max(1, count) for count in (1, n // 4, n // 2, n)):
+        title = f"{k} of {n} multiprocessors spin{'s' if k == 1 else ''}" if k == 1 else f"{k} of {n}"
+        found.append(Stage("spin", k, title, 100.0 * k / n))
+    found.append(Stage("tiny", 1, "tiny kernels, one after the other", None))
+    found.append(Stage("copy", 0, "copying memory", None))
+    return found
+
+
+def tolerance_pct(multiprocessors: int) -> float:
+    """2 points, or one multiprocessor where that is more."""
+    return max(TOLERANCE_PCT, 100.0 / multiprocessors)
+
+
+def result(stage: Stage, samples: Sequence[Sample], multiprocessors: int) -> Result:
+    """The medians of a stage, and whether SM activity is what the stage must show."""
+    measured = [sample for sample in samples if sample.sm_source in MEASURED]
+    sm_pct = _median([sample.sm_pct for sample in measured])
+    ok = None
+    if stage.expected_pct is not None and sm_pct is not None:
+        ok = abs(sm_pct - stage.expected_pct) <= tolerance_pct(multiprocessors)
+    return Result(
+        stage,
+        _median([sample.util_pct for sample in samples]),
+        sm_pct,
+        _median([sample.dram_pct for sample in measured]),
+        _median([sample.power_w for sample in samples]),
+        ok,
+        tuple(samples),
+    )
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def verdict(results: Sequence[Result], why_not: str = "") -> Verdict:
+    """What the experiment shows; ``why_not`` is why SM activity is not measured, if it is not."""
+    judged = [r for r in results if r.stage.expected_pct is not None]
+    working = [r for r in results if r.stage.kind != "idle"]
+    full = sum((r.util_pct or 0.0) >= 95.0 for r in working)
+    said = f"Utilisation said at least 95 % in {full} of {len(working)} stages with work."
+    if not judged or all(r.sm_pct is None for r in judged):
+        bound = "Of SM activity only a bound is known here: at most the utilisation."
+        return Verdict(3, f"SM activity is not measured. {bound} {said}", why_not)
+    unknown = [r for r in judged if r.sm_pct is None]
+    if unknown:
+        return Verdict(1, f"SM activity was measured in some stages only, not while {unknown[0].stage.title}.", why_not)
+    off = [(abs((r.sm_pct or 0.0) - (r.stage.expected_pct or 0.0)), r) for r in judged]
+    worst_pct, worst = max(off, key=lambda pair: pair[0])
+    if all(r.ok for r in judged):
+        return Verdict(0, f"SM activity is right within {worst_pct:.1f} points. {said}")
+    words = f"SM activity is {worst_pct:.1f} points off while {worst.stage.title}. {said}"
+    return Verdict(1, words, _likely(judged))
+
+
+def _likely(judged: Sequence[Result]) -> str:
+    """The likeliest reason why the counters do not show what ran."""
+    idle = next((r for r in judged if r.stage.kind == "idle"), None)
+    if idle is not None and idle.ok is False:
+        return "something else runs on this GPU: it was not idle when nothing of ours ran"
+    if all((r.sm_pct or 0.0) < 1.0 for r in judged):
+        return "the counter reads 0 at work: it may be gated or read by somebody else (ncu, nsys, DCGM)"
+    high = sum((r.sm_pct or 0.0) > (r.stage.expected_pct or 0.0) for r in judged if not r.ok)
+    if high == sum(not r.ok for r in judged):
+        return "another process works on this GPU, or the clocks of idle multiprocessors were gated"
+    return "the kernels were held up (another process, throttled clocks), or the counter does not tell the truth"

@@ -1,0 +1,244 @@
+"""`gputop prove`: its stages and verdict as values, and the whole of it against libraries that a test scripts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputop.model.sm import SmSource
+from gputop.proof.experiment import Sample, Stage, result, stages, tolerance_pct, verdict
+from gputop.proof.ptx import KERNELS
+from gputop.recording.reader import read_snapshots
+from tests.cuda import stand_in as cuda_stand_in
+from tests.cuda.stand_in import Cuda, Gpu, library_path
+from tests.nvml.stand_in import Process, Scenario
+from tests.test_rungs_live import NOBODY
+
+MakeScenario = Callable[..., Scenario]
+A100 = "NVIDIA A100-SXM4-80GB"
+
+
+def samples(sm: float | None, util: float = 100.0, source: SmSource = "gpm") -> list[Sample]:
+    return [Sample(float(t), util, None if sm is None else sm + t * 0.1, source, None, 100.0) for t in range(3)]
+
+
+def results(read: Callable[[Stage], float | None], n: int = 132, source: SmSource = "gpm") -> list[Any]:
+    return [
+        result(stage, samples(read(stage), 0.0 if stage.kind == "idle" else 100.0, source), n) for stage in stages(n)
+    ]
+
+
+def truth(stage: Stage) -> float:
+    return stage.expected_pct if stage.expected_pct is not None else 7.0
+
+
+def test_the_stages_go_from_nothing_to_the_whole_chip() -> None:
+    assert [stage.blocks for stage in stages(132) if stage.kind == "spin"] == [1, 33, 66, 132]
+    assert [stage.expected_pct for stage in stages(4) if stage.kind == "spin"] == [25.0, 50.0, 100.0]
+    assert [stage.blocks for stage in stages(1) if stage.kind == "spin"] == [1]
+    assert stages(132)[0].expected_pct == 0.0
+    assert (tolerance_pct(132), tolerance_pct(14)) == (2.0, pytest.approx(7.14, abs=0.01))
+
+
+def test_counters_that_say_what_ran_are_right() -> None:
+    found = verdict(results(truth))
+    assert found.exit_status == 0
+    assert found.words.startswith("SM activity is right within 0.1 points. Utilisation said at least 95 % in 6 of 6")
+
+
+@pytest.mark.parametrize(
+    ("read", "reason"),
+    [
+        (lambda stage: truth(stage) * 0.5, "held up"),
+        (lambda stage: 0.0, "reads 0 at work"),
+        (lambda stage: truth(stage) + 20.0, "not idle when nothing of ours ran"),
+        (lambda stage: 100.0 if stage.kind == "spin" else truth(stage), "another process"),
+    ],
+)
+def test_counters_that_say_something_else_are_caught(read: Callable[[Stage], float], reason: str) -> None:
+    found = verdict(results(read))
+    assert found.exit_status == 1 and "points off" in found.words and reason in found.reason
+
+
+def test_without_a_measurement_only_a_bound_is_known() -> None:
+    found = verdict(results(truth, source="bound"), "Ampere has no GPM counters")
+    assert (found.exit_status, found.reason) == (3, "Ampere has no GPM counters")
+    partly = verdict(results(lambda stage: None if stage.blocks == 66 else truth(stage)))
+    assert partly.exit_status == 1 and "66 of 132" in partly.words
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", [75, 80, 86, 89, 90, 100, 120])
+def test_the_kernels_assemble_for_every_architecture(tmp_path: Path, architecture: int) -> None:
+    ptxas = shutil.which("ptxas") or next(map(str, Path(sys.prefix).rglob("bin/ptxas")), None)
+    if ptxas is None:
+        pytest.skip("ptxas is not here: it comes with the CUDA toolkit, or with the wheel nvidia-cuda-nvcc")
+    (tmp_path / "k.ptx").write_bytes(KERNELS.rstrip(b"\0"))
+    command = [ptxas, f"-arch=sm_{architecture}", str(tmp_path / "k.ptx"), "-o", str(tmp_path / "k.o")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "is not defined for option 'gpu-name'" in done.stderr:
+        pytest.skip(f"this ptxas knows no sm_{architecture}")
+    assert done.returncode == 0, done.stderr
+
+
+# -- the whole, end to end ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cuda(run_dir: Path, tmp_path: Path) -> Cuda:
+    if shutil.which("cc") is None:
+        pytest.skip("the stand-in CUDA library needs a C compiler (cc)")
+    directory = tmp_path / "libcuda"
+    directory.mkdir()
+    cuda_stand_in.build(directory)
+    return Cuda(directory, tmp_path)
+
+
+class Proving:
+    """A running `gputop prove` on a GPU that says what runs on it."""
+
+    def __init__(
+        self, scenario: Scenario, cuda: Cuda, *options: str, stage_s: float = 2.4, libcuda: bool = True
+    ) -> None:
+        scenario.write()
+        folders = [scenario.library_directory, *([cuda.libraries] if libcuda else [])]
+        environment = {
+            **os.environ, **scenario.environment(), **cuda.environment(), "LD_LIBRARY_PATH": library_path(*folders),
+        }  # fmt: skip
+        code = (
+            "import sys; from gputop.proof import kernels, run; from gputop.cli import main;"
+            f"run.Experiment.__init__.__defaults__ = ({stage_s},); kernels.SILENT_S = 2.0; sys.exit(main())"
+        )
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code, "prove", "--dcgm-url", NOBODY, *options],
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def done(self) -> tuple[int, str, str]:
+        out, err = self.process.communicate(timeout=120.0)
+        return self.process.returncode, out, err
+
+
+@contextlib.contextmanager
+def gpu(scenario: Scenario, cuda: Cuda, says: Callable[[float], float] = lambda true: true) -> Iterator[Gpu]:
+    with Gpu(cuda, scenario, 132, says) as running:
+        yield running
+
+
+slow = pytest.mark.slow
+
+
+@slow
+@pytest.mark.nvml
+def test_a_true_counter_is_proved_right(nvml_scenario: MakeScenario, cuda: Cuda, tmp_path: Path) -> None:
+    picture, recording = tmp_path / "p.svg", tmp_path / "r.jsonl.gz"
+    scenario = nvml_scenario()
+    with gpu(scenario, cuda) as running:
+        status, out, err = Proving(scenario, cuda, "-o", str(picture), "--record", str(recording)).done()
+    assert status == 0, (out, err)
+    assert "1 of 132 multiprocessors spins" in out and "← nvidia-smi says 100 %" in out and out.count("✓") == 5
+    assert "SM activity is right within" in out and "6 of 6" in out
+    assert {("spin", 1), ("spin", 33), ("spin", 66), ("spin", 132), ("tiny", 1), ("copy", 0)} <= running.seen
+    assert "<svg" in picture.read_text() and stat.S_IMODE(picture.stat().st_mode) == 0o600
+    events = [e.text for snapshot in read_snapshots(str(recording)) for e in snapshot.events if e.kind == "mark"]
+    assert events[:2] == ["prove: nothing runs", "prove: 1 of 132 multiprocessors spins"] and len(events) == 7
+
+
+@slow
+@pytest.mark.nvml
+@pytest.mark.parametrize("says", [lambda true: true * 0.6, lambda true: 0.0, lambda true: min(100.0, true + 15.0)])
+def test_a_counter_that_lies_is_caught(nvml_scenario: MakeScenario, cuda: Cuda, says: Callable[[float], float]) -> None:
+    scenario = nvml_scenario()
+    with gpu(scenario, cuda, says):
+        status, out, err = Proving(scenario, cuda, "--json").done()
+    report = json.loads(out)
+    assert (status, report["exit_status"]) == (1, 1), err
+    assert report["reason"] and [len(stage["samples"]) > 0 for stage in report["stages"]] == [True] * 7
+
+
+@slow
+@pytest.mark.nvml
+def test_where_sm_is_not_measured_it_says_what_would_measure_it(nvml_scenario: MakeScenario, cuda: Cuda) -> None:
+    scenario = nvml_scenario(1, A100)
+    with gpu(scenario, cuda):
+        status, out, err = Proving(scenario, cuda, stage_s=1.8).done()
+    assert status == 3, err
+    assert "≤100" in out and "SM activity is not measured" in out and "no GPM counters" in out
+
+
+@pytest.mark.nvml
+def test_a_gpu_that_others_use_is_left_alone(nvml_scenario: MakeScenario, cuda: Cuda) -> None:
+    scenario = nvml_scenario()
+    scenario.gpus[0].processes.append(Process(os.getpid(), 1 << 30))
+    status, _, err = Proving(scenario, cuda).done()
+    assert status == 2
+    assert f"({os.getpid()})" in err and "--force" in err and cuda.running() == ("idle", 0)
+
+
+@pytest.mark.nvml
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ({"cuCtxCreate": 2}, "CUDA_ERROR_OUT_OF_MEMORY (2)"),
+        ({"cuInit": 100}, "CUDA_ERROR_NO_DEVICE (100)"),
+        ({"cuModuleLoadData": 222}, "cuModuleLoadData"),
+        ({"cuLaunchKernel": 719}, "cuLaunchKernel: CUDA_ERROR (719)"),
+        ({"cuLaunchKernel_crash": 1}, "signal 11"),
+        ({"cuStreamSynchronize_hang": 1}, "has not ended for"),
+    ],
+)
+def test_kernels_that_cannot_run_end_in_one_line(
+    nvml_scenario: MakeScenario, cuda: Cuda, words: dict[str, object], why: str
+) -> None:
+    cuda.write(**words)
+    status, _, err = Proving(nvml_scenario(), cuda, stage_s=0.2).done()
+    assert status == 3 and why in err and "Traceback" not in err, err
+    assert len([line for line in err.splitlines() if "kernels cannot run" in line]) == 1
+
+
+@pytest.mark.nvml
+def test_without_libcuda_it_says_where_that_comes_from(nvml_scenario: MakeScenario, cuda: Cuda) -> None:
+    status, _, err = Proving(nvml_scenario(), cuda, stage_s=0.2, libcuda=False).done()
+    assert status == 3 and "libcuda.so.1: not found: it comes with NVIDIA's driver" in err
+
+
+def test_a_file_that_cannot_be_made_is_refused_before_anything_runs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gputop.cli import main
+
+    assert main(["prove", "-o", "x.pdf"]) == 2
+    assert "cannot make a .pdf" in capsys.readouterr().err
+
+
+@slow
+@pytest.mark.nvml
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_killed_in_any_stage_nothing_goes_on_running(
+    nvml_scenario: MakeScenario, cuda: Cuda, number: signal.Signals
+) -> None:
+    scenario = nvml_scenario()
+    for kind in ("spin", "tiny", "copy"):
+        with gpu(scenario, cuda):
+            proving = Proving(scenario, cuda, stage_s=1.6 if kind == "spin" else 0.3)
+            deadline = time.monotonic() + 60.0
+            while cuda.running()[0] != kind:
+                assert time.monotonic() < deadline and proving.process.poll() is None
+                time.sleep(0.01)
+            proving.process.send_signal(number)
+            status, _, err = proving.done()
+            assert status != 0 and "Traceback" not in err, err
+            time.sleep(0.6)
+            assert cuda.running() == ("idle", 0)
