@@ -259,3 +259,21 @@ def test_sets_of_intervals() -> None:
     assert intersect(these, those) == [(5, 10), (20, 22), (25, 26)]
     assert touching(these, 10, 20) == [] and touching(these, 9, 21) == these
     assert length_by(these, [0, 5, 25, 40]) == [5, 10, 5]
+
+
+@pytest.mark.parametrize(("after_us", "cause"), [(-1, "launching"), (0, "after_sync"), (3, "launching")])
+def test_a_wait_counts_where_it_held_the_gpu_s_end_and_two_microseconds_more(
+    after_us: int, cause: str, tmp_path: Path
+) -> None:
+    """A wait that had ended longer before the GPU ran empty, or began after it, did not drain the queue."""
+    maker = TraceMaker()
+    maker.launch(length=100)
+    empty = maker.free
+    if after_us >= 0:
+        maker.call("cudaStreamSynchronize", empty - 50, empty - after_us)
+    else:
+        maker.call("cudaStreamSynchronize", empty + 5, empty + 9)
+    maker.t = empty + 100
+    maker.launch(length=100)
+    m = measures(tmp_path / "t.json", maker.document())
+    assert m.idle_cause_pct[cause] > 30.0

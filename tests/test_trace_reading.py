@@ -267,3 +267,17 @@ def test_two_hundred_damaged_files_end_in_a_report_or_in_one_line_and_take_no_lo
         else:
             slow.append((number, min(took) / min(usual)))
     assert not slow
+
+
+def test_lists_in_an_event_survive_the_damage_of_another(tmp_path: Path) -> None:
+    # Between these two an event could end: only together do the parts decode.
+    text = CLEAN.replace(b'"args": {"device"', b'"args": {"shapes": [{"id": 1}, {"id": 2}], "device"', 5)
+    head, last, rest = text.rpartition(b'"ph": "X", "cat": "kernel"')
+    trace = read(tmp_path / "t.json", head + last.replace(b",", b"") + rest)
+    assert (trace.dropped_events, len(trace.gpu)) == (1, WHOLE - 1)
+
+
+def test_lists_in_events_are_not_taken_for_the_end_of_a_torn_file(tmp_path: Path) -> None:
+    text = CLEAN.replace(b'"args": {"device"', b'"args": {"shapes": [{"id": 1}, {"id": 2}], "device"')
+    trace = read(tmp_path / "t.json", text[: len(text) * 9 // 10])
+    assert trace.truncated and trace.dropped_events == 0 and len(trace.gpu) > WHOLE * 8 // 10

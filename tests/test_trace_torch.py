@@ -22,7 +22,7 @@ def profiled(path: Path) -> Path:
     layer = torch.nn.Linear(8, 8)
     with profile(
         activities=[torch.profiler.ProfilerActivity.CPU],
-        schedule=schedule(wait=1, warmup=1, active=3),
+        schedule=schedule(wait=1, warmup=1, active=3, repeat=1),
         on_trace_ready=lambda profiler: profiler.export_chrome_trace(str(path)),
     ) as profiler:
         for batch in loader:
@@ -42,7 +42,7 @@ def test_a_real_trace_of_the_cpu_is_read_and_said_to_hold_no_gpu(
     operators = [event for event in events if event.get("cat") == "cpu_op"]
     assert len(operators) > 10 and (trace.dropped_events, trace.truncated) == (0, False)
     assert len(trace.spans) >= len(operators)
-    assert "ProfilerStep#2" in trace.names.texts
+    assert any(name.startswith("ProfilerStep#") for name in trace.names.texts)
     assert any("_SingleProcessDataLoaderIter.__next__" in name for name in trace.names.texts)
     assert main(["trace", str(path)]) == 2
     error = capsys.readouterr().err

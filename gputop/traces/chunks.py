@@ -8,7 +8,9 @@ the damage, in time linear in the length, and what is lost is counted.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,7 +23,7 @@ _HEAD_LIMIT = 64 << 20
 _JOINED = 4
 """Parts that are joined before one is given up: a cut inside of a string is none."""
 _BLOCK = 1024
-_CLOSE_TRIES = 8
+_CLOSE_TRIES, _END_TRIES = 8, 16
 
 _KEYS = rb'"(?:ph|cat|name|pid|tid|ts|id|args|dur|s|bp)"'
 _CUT = re.compile(rb"\}(\s*),(?=\s*\{\s*" + _KEYS + rb"\s*:)")
@@ -103,9 +105,9 @@ class EventText:
 
     def _closed(self, text: bytes, decode: Decode[T]) -> list[T] | None:
         """The events up to the end of the list, where it ends in this text; what follows becomes the tail."""
-        for tries, found in enumerate(_CLOSE.finditer(text)):
-            if tries >= _CLOSE_TRIES:
-                break
+        end = _end(text)
+        # Where the metadata goes on beyond this text, no end can be told by what follows it.
+        for found in [end] if end is not None else islice(_CLOSE.finditer(text), _CLOSE_TRIES):
             events = _decoded(text[: found.start() + 1], decode)
             if events is not None:
                 self.tail = text[found.end() :]
@@ -118,17 +120,15 @@ class EventText:
         if stripped.startswith(b"]"):
             self.tail = stripped[1:]
             return []
-        # The metadata may hold lists that close as the events' list does, so the first end counts.
-        end = _CLOSE.search(text)
+        end = _end(text)
         if end is None:
-            whole = _decoded(stripped.rstrip(b","), decode)
             self.truncated = True
+            whole = _decoded(stripped.rstrip(b","), decode)
             return self._salvaged(text, decode, torn=True) if whole is None else whole
-        closed = self._closed(text, decode)
-        if closed is not None:
-            return closed
         self.tail = text[end.end() :]
-        return self._salvaged(text[: end.start() + 1], decode)
+        part = text[: end.start() + 1]
+        events = _decoded(part, decode)
+        return self._salvaged(part, decode) if events is None else events
 
     def _skip(self, text: bytes) -> bytes:
         """An event beyond every bound is left out."""
@@ -191,6 +191,28 @@ def _split(text: bytes) -> list[bytes]:
         begin = found.end()
     parts.append(text[begin:])
     return parts
+
+
+def _end(text: bytes) -> re.Match[bytes] | None:
+    """Where the list of events ends: the first of the last places that may be it whose rest is that of an object.
+
+    Lists inside of events look alike, but the rest of an event is followed by more events; lists in the metadata do
+    too, but come later.
+    """
+    places = deque(_CLOSE.finditer(text), maxlen=_END_TRIES)
+    return next((found for found in places if _is_rest(text[found.end() :])), None)
+
+
+def _is_rest(text: bytes) -> bool:
+    """Whether a text is what may follow the list of events: nothing, or the end of the object that it is in."""
+    text = text.strip()
+    if not text:
+        return True
+    try:
+        msgspec.json.decode(b"{" + _repaired(text.removeprefix(b",")))
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
 
 
 def _last_cut(text: bytes) -> re.Match[bytes] | None:
