@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
+from gputop.commands.delivery import deliver, form_of
 from gputop.commands.needs import Needs
 from gputop.commands.redaction import redactor_of
 from gputop.config import Settings
@@ -18,12 +18,23 @@ PURPOSE, SUMMARY = "Evidence", "what a change made better or worse"
 def arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("before", help="a recording")
     command.add_argument("after", help="a recording")
-    command.add_argument("--json", action="store_true", help="one JSON object")
+    form = command.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON object")
+    form.add_argument("--html", action="store_true", help="a page for a browser, both side by side")
+    command.add_argument("-o", "--output", metavar="FILE", help="write there; .json and .html choose the form")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     price, redactor = settings.price or None, redactor_of(settings)
+    form = form_of(args)
+    if form == "html":
+        from gputop.output.compare_html import compare_html
+        from gputop.report.lanes import pictured
+
+        was, now = (pictured(path, price=price, redactor=redactor) for path in (args.before, args.after))
+        deliver(compare_html(was, now), args.output)
+        return 0
     before, after = (report_recording(path, price=price, redactor=redactor) for path in (args.before, args.after))
     comparison = compare(before, after)
-    sys.stdout.write(compare_json(comparison) if args.json else compare_text(comparison))
+    deliver(compare_json(comparison) if form == "json" else compare_text(comparison), args.output)
     return 0

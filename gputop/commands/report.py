@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
+from gputop.commands.delivery import deliver, form_of
 from gputop.commands.needs import Needs
 from gputop.commands.redaction import redactor_of
 from gputop.config import Settings
@@ -20,10 +20,20 @@ def arguments(command: argparse.ArgumentParser) -> None:
     report_form = command.add_mutually_exclusive_group()
     report_form.add_argument("--json", action="store_true", help="one JSON object")
     report_form.add_argument("--markdown", action="store_true", help="Markdown")
+    report_form.add_argument("--html", action="store_true", help="a page for a browser, with charts")
+    command.add_argument("-o", "--output", metavar="FILE", help="write there; .json, .md and .html choose the form")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    report = report_recording(args.file, price=settings.price or None, redactor=redactor_of(settings))
-    form = report_json if args.json else report_markdown if args.markdown else report_text
-    sys.stdout.write(form(report))
+    price, redactor = settings.price or None, redactor_of(settings)
+    form = form_of(args)
+    if form == "html":
+        from gputop.output.report_html import report_html
+        from gputop.report.lanes import pictured
+
+        text = report_html(pictured(args.file, price=price, redactor=redactor))
+    else:
+        write = {"json": report_json, "md": report_markdown}.get(form, report_text)
+        text = write(report_recording(args.file, price=price, redactor=redactor))
+    deliver(text, args.output)
     return 0

@@ -60,7 +60,10 @@ def compare(before: JobReport, after: JobReport) -> Comparison:
         )
         for state in STATES
     ]
-    for key, label, unit, sign, read in _MEASURES:
+    has_sm = all(_mean(report, lambda gpu: gpu.sm_pct) is not None for report in (before, after))
+    for key, label, unit, usual, read in _MEASURES:
+        # Util is no aim where SM is known: it rises as well where a GPU only looks busier.
+        sign = 0 if key == "util_pct" and has_sm else usual
         differences.append(_difference(key, label, unit, _mean(before, read), _mean(after, read), sign))
     was, now = _finding_names(before), _finding_names(after)
     return Comparison(

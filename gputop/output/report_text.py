@@ -42,7 +42,7 @@ def report_text(report: JobReport, width: int = 100) -> str:
     lines += ["", *_finding_lines(report, width)]
     if report.top_remedy is not None:
         lines += ["", f"First to change: {report.top_remedy}"]
-    lines += [f"note: {note}" for note in _notes(report)]
+    lines += [f"note: {note}" for note in report_notes(report)]
     return "\n".join(terminal_safe(shorten(line, width)).rstrip() for line in lines) + "\n"
 
 
@@ -66,7 +66,7 @@ def report_markdown(report: JobReport) -> str:
             lines.append("Nothing wrong was seen.")
         if report.top_remedy is not None:
             lines += ["", f"**First to change:** {_escaped(report.top_remedy)}"]
-    lines += [f"- {_escaped(note)}" for note in _notes(report)]
+    lines += [f"- {_escaped(note)}" for note in report_notes(report)]
     return sanitised_lines(lines)
 
 
@@ -185,7 +185,7 @@ def _finding_lines(report: JobReport, width: int) -> list[str]:
     return [*lines, f"  and {left} more"] if left > 0 else lines
 
 
-def _notes(report: JobReport) -> list[str]:
+def report_notes(report: JobReport) -> list[str]:
     notes = list(report.notes)
     if any(gpu.energy_from == "power" for gpu in report.gpus):
         notes.append("~ energy is the integral of power: no energy counter was recorded")

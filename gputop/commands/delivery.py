@@ -1,0 +1,30 @@
+"""Where a report goes and in which form: stdout, or a file of the user's own whose suffix decides."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from gputop.model.source import UsageError
+from gputop.output.messages import say
+from gputop.output.private_file import write_private
+
+
+def form_of(args: argparse.Namespace) -> str:
+    """``json``, ``md``, ``html`` or ``text``: as asked for, else by the suffix of the file."""
+    asked = {"json": args.json, "html": args.html, "md": getattr(args, "markdown", False)}
+    suffix = Path(args.output or "").suffix.lstrip(".").lower()
+    return next((form for form, wanted in asked.items() if wanted), suffix if suffix in asked else "text")
+
+
+def deliver(text: str, path: str | None) -> None:
+    """Write to a file of the user's own, or to stdout. Raises UsageError where the file cannot be written."""
+    if path is None:
+        sys.stdout.write(text)
+        return
+    try:
+        write_private(path, text)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+    say(f"wrote {path}")

@@ -1,0 +1,67 @@
+"""The gap chart and the lane of verdicts under it, as SVG on one axis of time. No script; values on pointing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+from gputop.output.html.markup import Markup, element
+from gputop.report.lanes import LaneColumn
+
+HEIGHT, LANE = 100, 12
+GREEN, AMBER, RED, GREY = "var(--c-compute)", "#bf8f4a", "var(--red)", "var(--c-unknown)"
+LEVELS = {"green": GREEN, "grey-green": GREEN, "info": "var(--info)", "yellow": "#e0883a", "red": RED, "grey": GREY}
+"""The lane's colour of each level."""
+
+Columns = Sequence[LaneColumn | None]
+
+
+def chart(columns: Columns, label: str) -> Markup:
+    """Utilisation as the gap's colour, SM activity over it; what was not recorded stays empty."""
+    areas = [
+        _area(columns, lambda c: c.util_pct if c.sm_pct is None else None, GREY),
+        _area(columns, lambda c: c.util_pct if c.sm_pct is not None and not c.is_flagged else None, AMBER),
+        _area(columns, lambda c: c.util_pct if c.sm_pct is not None and c.is_flagged else None, RED),
+        _area(columns, lambda c: c.sm_pct, GREEN),
+    ]
+    return element(
+        "svg",
+        *areas,
+        viewBox=f"0 0 {len(columns)} {HEIGHT}",
+        preserveAspectRatio="none",
+        style="display:block;width:100%;height:3.6rem;background:var(--track)",
+        role="img",
+        aria_label=label,
+    )
+
+
+def lane(columns: Columns) -> Markup:
+    """What the verdict was, over the same time; pointing at a stretch names it."""
+    at, parts = 0, []
+    for told, run in groupby(columns, lambda c: None if c is None else (c.level, c.title)):
+        width = len(list(run))
+        if told is not None:
+            level, title = told
+            colour = LEVELS.get(level, GREY)
+            parts.append(element("rect", element("title", title), x=at, y=0, width=width, height=LANE, fill=colour))
+        at += width
+    return element(
+        "svg",
+        *parts,
+        viewBox=f"0 0 {len(columns)} {LANE}",
+        preserveAspectRatio="none",
+        style="display:block;width:100%;height:.5rem;margin-top:.2rem;border-radius:.2rem;background:var(--track)",
+        role="img",
+        aria_label="verdicts over the same time",
+    )
+
+
+def _area(columns: Columns, read: Callable[[LaneColumn], float | None], colour: str) -> Markup:
+    """Columns from the floor up to their value; one without a value is no column."""
+    path: list[str] = []
+    for x, column in enumerate(columns):
+        value = None if column is None else read(column)
+        if value is not None and value > 0.0:
+            height = round(min(100.0, value))
+            path.append(f"M{x} {HEIGHT}V{HEIGHT - height}h1V{HEIGHT}z")
+    return element("path", d="".join(path), fill=colour)

@@ -1,0 +1,202 @@
+"""A recording's report as a page: the time by what became of it, each GPU's chart with its verdicts, the findings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+
+from gputop import __version__
+from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, State
+from gputop.model.quantity import GIB, count, duration, length, of_hundred
+from gputop.model.sm import SM_SOURCES
+from gputop.output.html.blocks import facts, notes, table
+from gputop.output.html.document import document
+from gputop.output.html.gap_chart import AMBER, GREEN, GREY, RED, chart, lane
+from gputop.output.html.markup import Markup, element, join
+from gputop.output.report_text import report_notes
+from gputop.report.gpu_account import GpuReport
+from gputop.report.job_report import FindingReport, JobReport
+from gputop.report.lanes import Pictured
+
+STATE_COLOURS: dict[State, str] = {
+    "working": GREEN, "busy_not_working": RED, "starved": "#e0883a", "idle_allocated": "#9a8f6a", "idle": GREY,
+    "unmeasured": "var(--track)",
+}  # fmt: skip
+LEVEL_OF: dict[State, str] = {
+    "working": "green", "busy_not_working": "red", "starved": "yellow", "idle_allocated": "grey", "idle": "grey",
+    "unmeasured": "grey",
+}  # fmt: skip
+PRICED: tuple[State, ...] = ("busy_not_working", "starved", "idle_allocated")
+MOST_FINDINGS = 60
+
+
+def report_html(found: Pictured) -> str:
+    """The whole page: self-contained, without a script, light and dark, and it prints."""
+    report = found.report
+    title = headline(report)
+    body = [
+        element("h1", title),
+        element("p", what_it_is(found), class_="dim"),
+        facts(_cards(report)),
+        key(found.column_s),
+        *(gpu_section(found, gpu) for gpu in report.gpus),
+        element("h2", "Where the time went"),
+        table(("", "", "work", "not work", "not judged"), [_time_row(gpu) for gpu in report.gpus], "twnnn"),
+        *_findings(report),
+        *_processes(found),
+        notes(report_notes(report)),
+    ]
+    footer = (
+        f"Not work is busy, not working, starved, and idle. What was not measured or not judged is in none of them. "
+        f"{count(report.frames, 'frame')}, {count(report.gaps, 'gap')} in the recording. A column is the mean of "
+        f"{duration(found.column_s)}. gputop {__version__}"
+    )
+    return document(f"gputop: {title}", *body, footer=footer)
+
+
+def headline(report: JobReport) -> str:
+    """How many of the GPU-hours were not work; in GPU-minutes where hours say nothing."""
+    hours = report.gpu_hours()
+    judged = sum(value for state, value in hours.items() if state != "unmeasured")
+    lost = sum(hours[state] for state in NOT_WORK)
+    if judged <= 0.0:
+        return f"{report.host}: no GPU time was judged"
+    if judged < 1.0:
+        return f"{report.host}: {60 * lost:.1f} of {60 * judged:.1f} GPU-minutes were not work"
+    return f"{report.host}: {lost:.1f} of {judged:.1f} GPU-hours were not work"
+
+
+def what_it_is(found: Pictured) -> str:
+    """GPUs, driver, where SM is from, and when."""
+    report = found.report
+    kinds = dict.fromkeys(gpu.name for gpu in report.gpus)
+    parts = [f"{sum(gpu.name == kind for gpu in report.gpus)} × {kind}" for kind in kinds]
+    parts += [f"driver {found.driver}"] if found.driver else []
+    sources = " + ".join(SM_SOURCES[source].label for source in found.sm_sources if source in SM_SOURCES)
+    parts.append(f"SM measured by {sources}" if sources else "SM not measured")
+    begin, end = (datetime.fromtimestamp(t, timezone.utc) for t in (report.begin, report.end))
+    parts.append(f"{begin:%Y-%m-%d %H:%M} to {end:%H:%M} UTC ({length(report.duration_s)})")
+    return " · ".join(parts)
+
+
+def _cards(report: JobReport) -> list[tuple[str, str, str]]:
+    hours = report.gpu_hours()
+    cards = [(STATE_WORDS[state], _hours(hours[state]), "") for state in STATES if hours[state] > 0.0]
+    if report.price is not None:
+        per_hour = f"at your {report.price:.2f} a GPU-hour"
+        cards += [
+            (f"price of {STATE_WORDS[state]}", f"{report.price * hours[state]:.2f}", per_hour)
+            for state in PRICED
+            if hours[state] > 0.0
+        ]
+    return cards
+
+
+def key(column_s: float) -> Markup:
+    """What the colours of the charts mean."""
+    rows = (
+        (GREEN, "SM activity"),
+        (AMBER, "a kernel runs, this part of the chip does not"),
+        (RED, "the same while busy, not working"),
+        (GREY, "SM not measured"),
+    )
+    entries = [element("li", element("i", style=f"background:{colour}"), words) for colour, words in rows]
+    column = element("li", f"one column {duration(column_s)}; the lane below: verdict")
+    return element("ul", *entries, column, class_="legend")
+
+
+def gpu_section(found: Pictured, gpu: GpuReport) -> Markup:
+    """One GPU: its verdict with its number, the chart, the lane, evidence and remedy."""
+    state = max(STATES, key=lambda name: gpu.seconds.get(name, 0.0))
+    finding = _main_finding(found.report.findings, gpu)
+    title = finding.text if finding is not None else STATE_WORDS[state]
+    level = finding.level if finding is not None else LEVEL_OF[state]
+    red = title.startswith(STATE_WORDS["busy_not_working"])
+    head = element(
+        "div",
+        element("span", _figure(gpu, state), style="float:right"),
+        element("b", f"GPU {gpu.index}"),
+        element("span", f" {title}", class_="" if red else f"level {level}"),
+        style="padding:.45rem .8rem;" + ("background:#a01b1b;color:#ffffff;font-weight:600" if red else ""),
+    )
+    columns = found.lanes.get(gpu.uuid, ())
+    util, sm = of_hundred(gpu.util_pct), of_hundred(gpu.sm_pct)
+    gap = None if util is None or sm is None else max(0.0, util - sm)
+    figures = f"UTIL {_pct(util)} · SM {_pct(sm)} · GAP {_pct(gap)}"
+    said = []
+    if finding is not None:
+        said.append(element("p", f"↳ {finding.evidence} · {length(finding.seconds)} of {length(gpu.measured_s)}"))
+        if finding.remedy:
+            said.append(element("p", f"→ {finding.remedy}", style="color:var(--green)"))
+    inside = element("div", chart(columns, f"GPU {gpu.index}: {figures}"), lane(columns), style="padding:.4rem .8rem 0")
+    below = element("div", element("p", figures, class_="dim"), *said, style="padding:.2rem .8rem .6rem")
+    frame = "border:1px solid var(--rule);border-radius:.4rem;overflow:hidden;margin:.8rem 0;break-inside:avoid"
+    return element("section", head, inside, below, style=frame)
+
+
+def _main_finding(findings: Sequence[FindingReport], gpu: GpuReport) -> FindingReport | None:
+    """The verdict that stood for most of the GPU's time, where one did."""
+    own = [f for f in findings if f.gpu == gpu.index and f.kind == "verdict" and 2 * f.seconds > gpu.measured_s]
+    return max(own, key=lambda f: f.seconds, default=None)
+
+
+def _figure(gpu: GpuReport, state: State) -> str:
+    """The number of the verdict, as on the screen."""
+    if state in ("starved", "idle", "idle_allocated"):
+        return "" if gpu.util_pct is None else f"idle {100 - gpu.util_pct:.0f} %"
+    return "efficiency n/a" if gpu.efficiency_pct is None else f"efficiency {of_hundred(gpu.efficiency_pct):.0f} %"
+
+
+def _time_row(gpu: GpuReport) -> tuple[object, ...]:
+    total = sum(gpu.seconds.values()) or 1.0
+    parts = [
+        element("span", style=f"width:{100 * gpu.seconds.get(s, 0.0) / total:.2f}%;background:{STATE_COLOURS[s]}",
+                title=f"{STATE_WORDS[s]} {_hours(gpu.seconds.get(s, 0.0) / 3600)}")
+        for s in STATES
+    ]  # fmt: skip
+    work, lost = gpu.seconds.get("working", 0.0), sum(gpu.seconds.get(s, 0.0) for s in NOT_WORK)
+    bar = element("div", *parts, class_="bar thin")
+    hours = (_hours(seconds / 3600) for seconds in (work, lost, gpu.seconds.get("unmeasured", 0.0)))
+    return (f"GPU {gpu.index}", bar, *hours)
+
+
+def _findings(report: JobReport) -> list[Markup]:
+    if not report.findings:
+        return [element("h2", "Findings"), element("p", "none: nothing was wrong while it was judged")]
+    rows = []
+    for f in report.findings[:MOST_FINDINGS]:
+        times = f"{f.spells} ×, " if f.spells > 1 else ""
+        since = datetime.fromtimestamp(f.first_t, timezone.utc).strftime("%H:%M")
+        name = element("span", f.text, class_=f"level {f.level}")
+        rows.append((since, f"{f.gpu}", name, f.evidence, f.remedy, f"{times}{length(f.seconds)}"))
+    more = len(report.findings) - MOST_FINDINGS
+    tail = [element("p", f"and {more} more: gputop report names them all", class_="dim")] if more > 0 else []
+    head = ("since", "GPU", "verdict", "evidence", "what helps", "for")
+    return [element("h2", "Findings"), table(head, rows, "tntttn"), *tail]
+
+
+def _processes(found: Pictured) -> list[Markup]:
+    if not found.processes:
+        return []
+    rows = [
+        (
+            "n/a" if p.gpu is None else f"{p.gpu}",
+            f"{p.pid}",
+            p.user or "n/a",
+            "n/a" if p.memory_bytes is None else f"{p.memory_bytes / GIB:.1f} GiB",
+            length(p.seconds),
+            element("code", p.command[:400]),
+        )
+        for p in found.processes
+    ]
+    head = ("GPU", "PID", "user", "most memory", "seen for", "command")
+    more = [element("p", f"and {found.more_processes} more", class_="dim")] if found.more_processes else []
+    return [element("h2", "Processes"), join((table(head, rows, "nntnnt"),)), *more]
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:.1f} h" if hours >= 1.0 else f"{60 * hours:.1f} min"
+
+
+def _pct(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.0f}"

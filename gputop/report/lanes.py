@@ -1,0 +1,163 @@
+"""A whole recording as columns of equal length for each GPU: what its charts and lanes are drawn from.
+
+Constant memory, whatever the recording's length: a column keeps sums, never samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from gputop.diagnosis.types import GpuDiagnosis, Level
+from gputop.model.sm import MEASURED
+from gputop.model.snapshot import GpuSample, ProcessSample
+from gputop.monitor import Frame, Monitor
+from gputop.recording.index import Recording
+from gputop.report.job_report import JobReport, ReportBuilder
+
+if TYPE_CHECKING:
+    from gputop.model.redaction import Redactor
+
+COLUMNS = 480
+MOST_PROCESSES = 200
+"""Processes listed; those that come later are counted."""
+
+
+class LaneColumn(Struct, frozen=True):
+    """Means of util and SM over a column, percent; whether busy-not-working stood for most of it; its verdict."""
+
+    util_pct: float | None
+    sm_pct: float | None
+    is_flagged: bool
+    level: Level
+    title: str
+
+
+class ProcessRow(Struct, frozen=True):
+    """A GPU process over the recording: command as recorded, seconds seen, most device memory in bytes."""
+
+    pid: int
+    gpu: int | None
+    user: str | None
+    command: str
+    seconds: float
+    memory_bytes: float | None
+
+
+class Pictured(Struct, frozen=True):
+    """A report with its charts. ``lanes``: for each UUID an entry a column, None where nothing was recorded."""
+
+    report: JobReport
+    column_s: float
+    lanes: Mapping[str, tuple[LaneColumn | None, ...]]
+    processes: tuple[ProcessRow, ...]
+    more_processes: int
+    driver: str | None
+    sm_sources: tuple[str, ...]
+
+
+class _Sums:
+    """One column of one GPU."""
+
+    __slots__ = ("flagged", "seconds", "sm", "sm_count", "util", "util_count", "verdicts")
+
+    def __init__(self) -> None:
+        self.util = self.sm = 0.0
+        self.util_count = self.sm_count = self.flagged = self.seconds = 0
+        self.verdicts: dict[tuple[Level, str], int] = {}
+
+    def column(self) -> LaneColumn:
+        (level, title) = max(self.verdicts, key=lambda verdict: self.verdicts[verdict])
+        return LaneColumn(
+            self.util / self.util_count if self.util_count else None,
+            self.sm / self.sm_count if self.sm_count else None,
+            2 * self.flagged > self.seconds,
+            level,
+            title,
+        )
+
+
+class _Lanes:
+    """Collects columns and processes frame by frame."""
+
+    def __init__(self, begin: float, end: float) -> None:
+        self.begin = begin
+        self.column_s = max(1e-9, (end - begin) / COLUMNS)
+        self.gpus: dict[str, dict[int, _Sums]] = {}
+        self.processes: dict[tuple[int, int | None, int | None], tuple[ProcessSample, float, float | None]] = {}
+        self.missed: set[tuple[int, int | None]] = set()
+        self.driver: str | None = None
+        self.sources: dict[str, None] = {}
+
+    def add(self, frame: Frame) -> None:
+        snapshot = frame.snapshot
+        self.driver = snapshot.machine.driver or self.driver
+        # A frame stands for the interval before it, which may be longer than a column.
+        last = self._number(snapshot.t)
+        numbers = range(min(last, self._number(snapshot.t - snapshot.interval_s + self.column_s)), last + 1)
+        for gpu, d in zip(snapshot.gpus, frame.diagnoses, strict=False):
+            columns = self.gpus.setdefault(gpu.static.uuid, {})
+            for number in numbers:
+                self._add_gpu(columns.setdefault(number, _Sums()), gpu, d)
+        for process in snapshot.processes:
+            if process.role == "gpu":
+                self._add_process(process, snapshot.interval_s)
+
+    def _number(self, t: float) -> int:
+        return min(COLUMNS - 1, max(0, int((t - self.begin) / self.column_s)))
+
+    def _add_gpu(self, sums: _Sums, gpu: GpuSample, d: GpuDiagnosis) -> None:
+        sums.seconds += 1
+        if gpu.util_pct is not None:
+            sums.util += gpu.util_pct
+            sums.util_count += 1
+        if gpu.sm_source in MEASURED and gpu.sm_active_pct is not None:
+            sums.sm += gpu.sm_active_pct
+            sums.sm_count += 1
+            self.sources[gpu.sm_source] = None
+        flagged = d.busy_not_working is not None
+        sums.flagged += flagged
+        verdict: tuple[Level, str] = (d.level, f"busy, not working: {d.title}" if flagged else d.title)
+        sums.verdicts[verdict] = sums.verdicts.get(verdict, 0) + 1
+
+    def _add_process(self, process: ProcessSample, seconds: float) -> None:
+        key = (process.pid, process.starttime, process.gpu)
+        known = self.processes.get(key)
+        if known is None and len(self.processes) >= MOST_PROCESSES:
+            self.missed.add(key[:2])
+            return
+        _, before, most = known or (process, 0.0, None)
+        memory = process.gpu_mem_bytes
+        most = memory if most is None else max(most, memory or 0.0)
+        self.processes[key] = (process, before + seconds, most)
+
+    def rows(self) -> tuple[ProcessRow, ...]:
+        """The processes, those that were seen longest first."""
+        found = [
+            ProcessRow(p.pid, p.gpu, p.static.user, p.static.command or p.static.name or "", seconds, most)
+            for p, seconds, most in self.processes.values()
+        ]
+        return tuple(sorted(found, key=lambda row: (-row.seconds, row.pid)))
+
+
+def pictured(path: str, *, price: float | None = None, redactor: Redactor | None = None) -> Pictured:
+    """The report of a recording with its charts, diagnosed anew. Raises RecordingError."""
+    recording = Recording(path, redactor)
+    try:
+        monitor, builder, lanes = Monitor(recording.interval_s), ReportBuilder(), _Lanes(recording.begin, recording.end)
+        for snapshot in recording.snapshots():
+            frame = monitor.feed(snapshot)
+            builder.add(frame)
+            lanes.add(frame)
+    finally:
+        recording.close()
+    columns = {
+        uuid: tuple(sums[i].column() if i in sums else None for i in range(COLUMNS))
+        for uuid, sums in lanes.gpus.items()
+    }
+    return Pictured(
+        builder.report(price=price), lanes.column_s, columns, lanes.rows(), len(lanes.missed), lanes.driver,
+        tuple(lanes.sources),
+    )  # fmt: skip
