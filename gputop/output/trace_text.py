@@ -85,7 +85,7 @@ def _rank_table(report: TraceReport, glyphs: Glyphs) -> list[str]:
             line += f"{shares[3]:>5.1f} {m.idle_cause_pct['data']:>5.1f}   {glyphs.level(gpu.said.level)} "
             lines.append(shorten(line + gpu.said.headline, WIDTH))
     if report.straggler is not None:
-        lines += ["", f"{glyphs.red} {straggler_words(report.straggler)}"]
+        lines += ["", *_wrapped(f"{glyphs.red} ", straggler_words(report.straggler))]
     return lines
 
 
