@@ -172,7 +172,7 @@ def _findings(report: JobReport) -> list[Markup]:
     more = len(report.findings) - MOST_FINDINGS
     tail = [element("p", f"and {more} more: gputop report names them all", class_="dim")] if more > 0 else []
     head = ("since", "GPU", "verdict", "evidence", "what helps", "for")
-    return [element("h2", "Findings"), table(head, rows, "tntttn"), *tail]
+    return [element("h2", "Findings"), table(head, rows, "nntttn"), *tail]
 
 
 def _processes(found: Pictured) -> list[Markup]:

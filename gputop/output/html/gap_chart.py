@@ -9,7 +9,7 @@ from gputop.output.html.markup import Markup, element
 from gputop.report.lanes import LaneColumn
 
 HEIGHT, LANE = 100, 12
-GREEN, AMBER, RED, GREY = "var(--c-compute)", "#bf8f4a", "var(--red)", "var(--c-unknown)"
+GREEN, AMBER, RED, GREY = "var(--c-compute)", "#bf8f4a", "#a8201f", "var(--c-unknown)"
 LEVELS = {"green": GREEN, "grey-green": GREEN, "info": "var(--info)", "yellow": "#e0883a", "red": RED, "grey": GREY}
 """The lane's colour of each level."""
 
@@ -58,10 +58,12 @@ def lane(columns: Columns) -> Markup:
 
 def _area(columns: Columns, read: Callable[[LaneColumn], float | None], colour: str) -> Markup:
     """Columns from the floor up to their value; one without a value is no column."""
-    path: list[str] = []
-    for x, column in enumerate(columns):
-        value = None if column is None else read(column)
-        if value is not None and value > 0.0:
-            height = round(min(100.0, value))
-            path.append(f"M{x} {HEIGHT}V{HEIGHT - height}h1V{HEIGHT}z")
-    return element("path", d="".join(path), fill=colour)
+    heights = [0 if c is None else round(min(100.0, max(0.0, read(c) or 0.0))) for c in columns]
+    x, path = 0, ""
+    for height, run in groupby(heights):
+        width = len(list(run))
+        if height:
+            path += f"M{x} {HEIGHT}v-{height}h{width}v{height}z"
+        x += width
+    # Our own digits and letters, which may be more than a text from outside may have.
+    return element("path", d=Markup(path), fill=colour)
