@@ -177,14 +177,14 @@ def test_a_hung_disk_costs_frames_but_never_holds_the_one_who_offers(
 ) -> None:
     hold, entered = threading.Event(), threading.Event()
 
-    def hang(self: RecordingWriter, snapshot: Snapshot, derived: object = ()) -> None:
+    def hang(self: RecordingWriter, *_: object) -> None:
         entered.set()
         hold.wait()
 
     monkeypatch.setattr(RecordingWriter, "write", hang)
     recorder = Recorder(str(tmp_path / "r.jsonl.gz"))
     recorder.offer(frame(0))
-    entered.wait()
+    assert entered.wait(10.0)
     for _ in range(QUEUE_FRAMES + 5):
         recorder.offer(frame(1))
     assert recorder.dropped == 5
@@ -198,14 +198,14 @@ def test_a_mark_outlives_the_frame_that_a_slow_disk_cost(tmp_path: Path, monkeyp
     recorder = Recorder(str(tmp_path / "r.jsonl.gz"))
     write = recorder._writer.write
 
-    def later(snapshot: Snapshot, derived: Iterable[Event] = ()) -> None:
+    def later(snapshot: Snapshot, derived: Iterable[Event] = (), frame: bytes | None = None) -> None:
         entered.set()
         slow.wait()
-        write(snapshot, derived)
+        write(snapshot, derived, frame)
 
     monkeypatch.setattr(recorder._writer, "write", later)
     recorder.offer(frame(0))
-    entered.wait()
+    assert entered.wait(10.0)
     for k in range(1, QUEUE_FRAMES + 1):
         recorder.offer(frame(k))
     recorder.offer(replace(frame(500), events=(Event(T0 + 500, "mark", "epoch 5"),)))
