@@ -162,7 +162,26 @@ def test_counters_are_not_asked_for_what_gpm_measures(monkeypatch: pytest.Monkey
     Fields(nvlink=False).ask_into(
         Handle("h"), Answers(), 1.0, frozenset({"pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"})
     )
-    assert asked.asked == [("h", (82, 83))]
+    assert asked.asked == [("h", (82, 83, 297))]
+
+
+def test_mma_stall_is_asked_once_of_a_driver_that_does_not_know_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    stall = pynvml.c_nvmlFieldValue_t(fieldId=297, nvmlReturn=pynvml.NVML_ERROR_NOT_SUPPORTED)
+    asked = Script(monkeypatch, "nvmlDeviceGetFieldValues", [stall])
+    fields, into = Fields(nvlink=False), Answers()
+    fields.ask_into(Handle("h"), into, 1.0, frozenset())
+    fields.ask_into(Handle("h"), into, 2.0, frozenset())
+    assert [297 in numbers for _, numbers in asked.asked] == [True, False]
+    assert into.missing["mma_stall_pct"] == "this driver or GPU does not tell it"
+
+
+def test_mma_stall_is_shown_where_the_driver_gives_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    stall = pynvml.c_nvmlFieldValue_t(fieldId=297, valueType=pynvml.NVML_VALUE_TYPE_UNSIGNED_INT)
+    stall.value.uiVal = 37
+    Script(monkeypatch, "nvmlDeviceGetFieldValues", [stall])
+    into = Answers()
+    Fields(nvlink=False).ask_into(Handle("h"), into, 1.0, frozenset())
+    assert into.values["mma_stall_pct"] == 37
 
 
 def test_energy_falls_back_to_its_own_call(monkeypatch: pytest.MonkeyPatch) -> None:

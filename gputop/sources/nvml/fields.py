@@ -27,6 +27,9 @@ _COUNTERS = {
 
 _MEM_TEMP = pynvml.NVML_FI_DEV_MEMORY_TEMP
 _ENERGY = pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION
+_MMA_STALL: int | None = getattr(pynvml, "NVML_FI_DEV_MMA_STALL_PERCENT", None)
+"""Known to nvidia-ml-py from 13.615 on, and to few drivers."""
+NO_MMA_STALL = "this driver or GPU does not tell it"
 _READ_AS = {
     pynvml.NVML_VALUE_TYPE_DOUBLE: "dVal",
     pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal",
@@ -77,6 +80,8 @@ class Fields:
         self._wanted: list[Any] = [_MEM_TEMP, _ENERGY, _PCIE_TX, _PCIE_RX]
         if nvlink:
             self._wanted += [(_NVLINK_TX, ALL_LINKS), (_NVLINK_RX, ALL_LINKS)]
+        if _MMA_STALL is not None:
+            self._wanted.append(_MMA_STALL)
         self._rates = {field: Rate() for field in _COUNTERS}
 
     def ask_into(self, handle: Handle, into: Answers, now: float, measured: frozenset[str]) -> None:
@@ -86,6 +91,8 @@ class Fields:
             for field, (key, _) in _COUNTERS.items():
                 if key in measured:
                     self._rates[field].forget()
+        if _MMA_STALL not in wanted:
+            into.missing["mma_stall_pct"] = NO_MMA_STALL
         answer = handle.ask(("nvmlDeviceGetFieldValues",), (tuple(wanted),), now)
         if answer.__class__ is str:
             for field in wanted:
@@ -102,9 +109,13 @@ class Fields:
         name = field.fieldId
         key = _key(name)
         value = field_value(field) if field.nvmlReturn == pynvml.NVML_SUCCESS else None
-        if value is None:
+        if value is None and name == _MMA_STALL:
+            # Asked once: whoever does not know it today does not tomorrow.
+            into.missing[key] = NO_MMA_STALL
+            self._wanted = [field for field in self._wanted if field != name]
+        elif value is None:
             into.missing[key] = reason(field.nvmlReturn or pynvml.NVML_ERROR_NOT_SUPPORTED)
-        elif name == _MEM_TEMP:
+        elif name in (_MEM_TEMP, _MMA_STALL):
             into.put(key, value)
         elif name == _ENERGY:
             into.put(key, value / 1000)
@@ -120,4 +131,6 @@ def _key(field: Any) -> str:
     name = field[0] if isinstance(field, tuple) else field
     if name == _MEM_TEMP:
         return "mem_temp_c"
+    if name == _MMA_STALL:
+        return "mma_stall_pct"
     return "energy_j" if name == _ENERGY else _COUNTERS[name][0]

@@ -57,7 +57,10 @@ class _Counters(Struct, frozen=True):
 
     def values(self) -> dict[str, Any]:
         """The counters by catalogue key."""
-        measured = self.sm, self.occ, self.tensor, self.dram, self.fp64, self.fp32, self.fp16, self.graphics
+        # All simulated tensor work is in half precision.
+        other = None if self.tensor is None else 0.0
+        tensor = self.tensor, self.tensor, other, other
+        measured = self.sm, self.occ, *tensor, self.dram, self.fp64, self.fp32, self.fp16, self.graphics
         return dict(zip(ACTIVITY_KEYS, measured, strict=True))
 
 
