@@ -209,3 +209,17 @@ def test_a_visible_rhythm_is_measured_and_steady_load_has_none(period: int) -> N
         steady.add(T0 + k, 90.0 + k % 3)
     assert rhythm_s(waving) == pytest.approx(period, abs=0.5)
     assert rhythm_s(steady) is None
+
+
+def test_a_finding_that_several_gpus_share_is_told_once_with_its_count() -> None:
+    from gputop.model.quantity import numbers
+    from tests.support.scenes import gpu, snap, train
+
+    builder, monitor = ReportBuilder(), Monitor()
+    for tick in range(60):
+        builder.add(
+            monitor.feed(snap(tick, [gpu(i, util=97.0, sm=8.0) for i in range(4)], [train(i) for i in range(4)]))
+        )
+    text = report_text(builder.report())
+    assert text.count("busy, not working: ") == 1 and "4 × red" in text and "on GPUs 0-3" in text
+    assert numbers([0, 2, 3, 4, 5, 7, 8]) == "0, 2-5, 7, 8"

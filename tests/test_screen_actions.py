@@ -134,3 +134,29 @@ def test_the_help_begins_with_the_selected_verdict_and_has_every_word_of_the_scr
     )
     for word in ("A, B", "TREE-CPU", "GPU% time", "waiting for a core", "moves opposite", "GPUs' time", "R S D"):
         assert f"  {word} " in text
+
+
+async def test_the_palette_has_themes_columns_and_gpus_in_words() -> None:
+    app, _ = app_on()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.pause()
+        offered = {command.title: command.callback for command in app.get_system_commands(app.screen)}
+        assert {"theme: light", "sort by CPU%", "go to GPU 5"} <= set(offered)
+        offered["sort by CPU%"]()
+        offered["go to GPU 5"]()
+        offered["theme: light"]()
+        assert app.frame is not None
+        assert (app.view.sort, app.view.gpu, app.look.name) == (
+            "cpu_pct",
+            app.frame.snapshot.gpus[5].static.uuid,
+            "light",
+        )
+
+
+def test_doctor_says_a_thing_once_for_gpus_that_are_alike() -> None:
+    from gputop.output.doctor_text import _alike
+
+    rungs = [{"rung": "gpm", "ok": True, "reason": "", "fix": ""}]
+    gpus = [{"index": i, "uuid": f"GPU-{i}", "name": "H100", "rungs": rungs} for i in range(3)]
+    gpus.append({**gpus[0], "index": 3, "uuid": "GPU-3", "name": "A100"})
+    assert [[gpu["index"] for gpu in group] for group in _alike(gpus)] == [[0, 1, 2], [3]]

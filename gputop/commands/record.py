@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import signal
 import threading
 
@@ -45,4 +46,6 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         say(done.error)
         return 1
     say(f"{count(done.frames, 'frame')}, {file_size(done.bytes_written)} in {done.path}")
+    if done.path is not None and done.frames:
+        say(f"next: gputop report {shlex.quote(done.path)}")
     return 0

@@ -5,7 +5,7 @@ Fixed widths are ``paint.text``'s; what is not measured is "n/a" in both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 NOT_MEASURED = "n/a"
@@ -36,6 +36,18 @@ def pct(value: float | None) -> str:
 def of_hundred(value: float | None) -> float | None:
     """A share of 100 as people are told it. Two counters of a burst may give 115: data keeps that, words cannot."""
     return None if value is None else min(100.0, value)
+
+
+def numbers(values: Iterable[int]) -> str:
+    """Numbers in their order, runs of three or more as one: ``0, 2-5, 7``."""
+    runs: list[list[int]] = []
+    for value in sorted(set(values)):
+        if runs and value == runs[-1][-1] + 1:
+            runs[-1].append(value)
+        else:
+            runs.append([value])
+    parts = [[f"{run[0]}-{run[-1]}"] if len(run) > 2 else [str(value) for value in run] for run in runs]
+    return ", ".join(part for group in parts for part in group)
 
 
 def count(number: int, noun: str) -> str:

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gputop.model.quantity import numbers
 from gputop.model.sm import COUNTERS_DENIED
 from gputop.model.text import terminal_safe
+
+
+def _alike(gpus: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """GPUs of which all but their number and UUID is the same, together: each thing is said once."""
+    groups: list[list[Mapping[str, Any]]] = []
+    for gpu in gpus:
+        own = {key: value for key, value in gpu.items() if key not in ("index", "uuid")}
+        for group in groups:
+            if {key: value for key, value in group[0].items() if key not in ("index", "uuid")} == own:
+                group.append(gpu)
+                break
+        else:
+            groups.append([gpu])
+    return groups
 
 
 def doctor_text(report: Mapping[str, Any], width: int = 100) -> str:
@@ -17,8 +32,15 @@ def doctor_text(report: Mapping[str, Any], width: int = 100) -> str:
     lines.append(
         f"{report['host']}   driver {driver}   NVML {report.get('nvml') or 'n/a'}   {report.get('library') or ''}"
     )
-    for gpu in report["gpus"]:
-        lines += ["", f"GPU {gpu['index']}   {gpu['name']}   {gpu['architecture'] or ''}   {gpu['uuid']}"]
+    for alike in _alike(report["gpus"]):
+        gpu = alike[0]
+        lines.append("")
+        if len(alike) > 1:
+            which = numbers(one["index"] for one in alike)
+            lines.append(f"GPUs {which}   {len(alike)} × {gpu['name']}   {gpu['architecture'] or ''}")
+            lines += [f"  GPU {one['index']:<3} {one['uuid']}" for one in alike]
+        else:
+            lines.append(f"GPU {gpu['index']}   {gpu['name']}   {gpu['architecture'] or ''}   {gpu['uuid']}")
         if gpu["lost_reason"]:
             lines.append(f"  LOST: {gpu['lost_reason']}")
         for rung in gpu["rungs"]:

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from gputop.diagnosis.types import STATE_WORDS, State
-from gputop.model.quantity import NOT_MEASURED, length, of_hundred, seconds
+from gputop.model.quantity import NOT_MEASURED, length, numbers, of_hundred, seconds
 from gputop.model.text import terminal_safe
 from gputop.paint.text import shorten
 from gputop.report.gpu_account import GpuReport
@@ -174,15 +174,29 @@ def _when(finding: FindingReport) -> str:
 def _finding_lines(report: JobReport, width: int) -> list[str]:
     if not report.findings:
         return ["Findings: nothing wrong was seen."]
-    lines = ["Findings"]
-    for finding in report.findings[:_MOST_FINDINGS]:
-        lines.append(f"  GPU {finding.gpu}  {finding.level:<6}  {finding.text}: {_when(finding)}")
+    lines, groups = ["Findings"], _alike(report.findings)
+    for group in groups[:_MOST_FINDINGS]:
+        finding = group[0]
+        if len(group) == 1:
+            lines.append(f"  GPU {finding.gpu}  {finding.level:<6}  {finding.text}: {_when(finding)}")
+        else:
+            seconds = length(sum(one.seconds for one in group))
+            gpus = numbers(one.gpu for one in group)
+            lines.append(f"  {len(group)} × {finding.level:<6}  {finding.text}: on GPUs {gpus}, for {seconds} in all")
         if finding.evidence:
             lines.append(f"    ↳ {shorten(finding.evidence, width - 6)}")
         if finding.remedy:
             lines.append(f"    → {shorten(finding.remedy, width - 6)}")
-    left = len(report.findings) - _MOST_FINDINGS
+    left = len(groups) - _MOST_FINDINGS
     return [*lines, f"  and {left} more"] if left > 0 else lines
+
+
+def _alike(findings: Sequence[FindingReport]) -> list[list[FindingReport]]:
+    """Findings that say the same of several GPUs together, the longest first in each; the order stays."""
+    groups: dict[tuple[str, str, str], list[FindingReport]] = {}
+    for finding in findings:
+        groups.setdefault((finding.id, finding.level, finding.remedy), []).append(finding)
+    return [sorted(group, key=lambda one: -one.seconds) for group in groups.values()]
 
 
 def report_notes(report: JobReport) -> list[str]:

@@ -269,9 +269,11 @@ class GputopApp(QuietApp):
         await opened(self.screen)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """The command palette offers every key's command, and nothing else."""
+        """The command palette offers every key's command, and what no single key does: a theme, a column, a GPU."""
         for key in self._keys.offered():
             yield SystemCommand(key.does, f"key {key.shown}", partial(self.run_action, f"act('{key.id}')"))
+        for words, does in self._keys.choices():
+            yield SystemCommand(words, "", does)
 
     def _change_view(self, key_id: str) -> None:
         if key_id == "release" and self.playback.shows_past and self.playback.session is not None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
+from gputop.paint.process_columns import COLUMNS
 from gputop.paint.rebinding import rebound
-from gputop.paint.theme import Theme
+from gputop.paint.theme import THEMES, Theme
 from gputop.paint.view_changes import VIEW_KEYS
+from gputop.paint.words import gpu_label
 from gputop.tui.keys import details, everywhere, process, time
 from gputop.tui.keys.screen import MainScreen
 
@@ -60,6 +64,7 @@ class KeyTable:
         ``write`` writes to the terminal, ``wear`` draws in the colours of a theme.
         """
         self._screen = screen
+        self._wear = wear
         self.process = process.ProcessKeys(screen)
         self.details = details.DetailsKeys(screen)
         self.time = time.TimeKeys(screen)
@@ -97,6 +102,22 @@ class KeyTable:
     def offered(self) -> list[Key]:
         """The keys whose commands the palette offers."""
         return [key for key in self.keys if key.id not in PLAYING or self._screen.playback.shows_past]
+
+    def choices(self) -> Iterator[tuple[str, Callable[[], None]]]:
+        """What the palette offers beside the keys: (words, what does it)."""
+        screen = self._screen
+        if not screen.look.colourless:
+            for name, theme in THEMES.items():
+                if not theme.colourless:
+                    yield f"theme: {name}", partial(self._wear, theme)
+        for key in screen.view.columns:
+            yield f"sort by {COLUMNS[key].head}", partial(self._see, sort=key, inverted=False)
+        frame = screen.playback.frame
+        for gpu in () if frame is None else frame.snapshot.gpus:
+            yield f"go to GPU {gpu_label(gpu)}", partial(self._see, gpu=gpu.static.uuid)
+
+    def _see(self, **changes: object) -> None:
+        self._screen.see(replace(self._screen.view, **changes))
 
 
 def _bound(handlers: Mapping[str, Callable[[Group], None]], group: Group) -> dict[str, Callable[[], None]]:
