@@ -1,4 +1,4 @@
-"""The stand-in ``libcuda.so.1``, and its link to the stand-in NVML, which says what a GPU would that runs its kernels."""
+"""The stand-in ``libcuda.so.1``, and its link to the stand-in NVML, which tells what such a GPU would."""
 
 from __future__ import annotations
 
