@@ -9,6 +9,7 @@ import math
 import textwrap
 
 from gputop.diagnosis.types import GpuDiagnosis
+from gputop.model.derived import power_word
 from gputop.model.quantity import NOT_MEASURED
 from gputop.model.snapshot import GpuSample, ProcessSample
 from gputop.model.text import terminal_safe
@@ -149,7 +150,9 @@ def _because(d: GpuDiagnosis, gpu: GpuSample) -> tuple[str, str]:
     if d.evidence:
         return terminal_safe(d.evidence[0]), "evidence" if d.level in ("red", "yellow", "info") else "dim"
     if gpu.sm_reason and not is_measured(gpu):
-        return f"SM not measured: {terminal_safe(gpu.sm_reason)}", "dim"
+        words = power_word(gpu)
+        beside = f"{words}; " if words is not None else ""
+        return f"{beside}SM not measured: {terminal_safe(gpu.sm_reason)}", "dim"
     return (d.notes[0] if d.notes else ""), "dim"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gputop.model import quantity
+from gputop.model.derived import power_word
 from gputop.model.metric import Metric
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.quantity import NOT_MEASURED, seconds
@@ -100,5 +101,7 @@ def _missing(metric: Metric, gpu: GpuSample) -> str:
         reason = gpu.sm_reason
     reason = terminal_safe(reason or gpu.lost_reason or "this GPU or driver does not report it")
     if key == "sm_active_pct" and gpu.sm_high_pct is not None:
-        return f"bound from UTIL: between {gpu.sm_low_pct or 0:.1f} and {gpu.sm_high_pct:.0f} %; {reason}"
+        words = power_word(gpu)
+        beside = f"; {words}" if words is not None else ""
+        return f"bound from UTIL: between {gpu.sm_low_pct or 0:.1f} and {gpu.sm_high_pct:.0f} %{beside}; {reason}"
     return reason

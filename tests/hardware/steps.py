@@ -106,7 +106,7 @@ def steps() -> list[Step]:
         *(prove(source) for source in SOURCES),
         Step("two helpers, and kill -9", two_helpers),
         Step("SM clock beside the counters", beside_a_helper(smi, "--query-gpu=clocks.sm,pstate", "--format=csv")),
-        Step("memory beside the counters", beside_a_helper(smi, "--query-compute-apps=pid,used_memory", "--format=csv")),
+        Step("memory beside the counters", beside_a_helper(smi, "--query-compute-apps=used_memory", "--format=csv")),
         Step("GPM beside the counters", beside_a_helper(*GPUTOP, "once", "--json", "--sm-source", "gpm")),
         Step("dmon", lambda: said([smi, "dmon", "--gpm-metrics", "2,3,5,10", "-c", "5"])),
         Step("cost", lambda: said([sys.executable, "-m", "tests.bench"], 240.0)),
