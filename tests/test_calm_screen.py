@@ -100,3 +100,8 @@ def test_a_grid_of_panes_has_no_hole(gpus: int) -> None:
     assert grid
     for target in grid:
         assert target.at(299) is not None, "the last pane reaches the right edge"
+
+
+def test_a_tiny_screen_wastes_no_row() -> None:
+    rows = plain_text(main_screen(demo_frame(), VIEW, 40, 10).rows).splitlines()
+    assert all(row.strip() for row in rows) and len(rows) == 10

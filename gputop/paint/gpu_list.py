@@ -21,10 +21,10 @@ LEAST_FIGURE_WIDTH = 100
 
 def list_header(width: int, chart_width: int, label_width: int, span_s: float) -> Row:
     """Column heads of the one-line-a-GPU layout; above the charts stands how far back they go."""
-    line = Line().add(" GPU"[: label_width + 2], "heading")
+    line = Line().add("GPU", "heading")
     back = f"-{duration(span_s)}"
-    if chart_width >= len(back):
-        line.to(label_width + 2).add(back, "dim")
+    if chart_width > len(back):
+        line.to(label_width + 3).add(back, "dim")
     if chart_width >= len(back) + 8:
         line.to(label_width + 2 + chart_width - 3).add("now", "dim")
     line.to(label_width + 2 + chart_width)

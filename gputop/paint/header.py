@@ -42,6 +42,7 @@ def header(frame: Frame, view: View, width: int) -> Row:
     parts.append((1, words, f"{style}|bar"))
     if width >= 120:
         parts.append((5, f"every {seconds(snapshot.interval_s)}", "dim|bar"))
+        parts.append((6, f"charts {duration(view.span_s)}", "dim|bar"))
     while parts and line.width + sum(2 + len(text) for _, text, _ in parts) > room:
         parts.remove(max(parts))
     for _, text, part_style in parts:

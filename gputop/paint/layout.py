@@ -22,6 +22,8 @@ TALLEST = 14
 """No chart of a single column grows beyond this."""
 LEAST_PROCESSES = 8
 """Process rows that a chart leaves before it grows."""
+LEAST_LISTED = 8
+"""Fewer GPUs than these are not listed for the sake of processes."""
 WORDS_ROWS, TABLE_ROWS = 3, 5
 """What a list of GPUs leaves below itself: a title and two rows of words; the process table's heads and three rows."""
 
@@ -69,5 +71,6 @@ def grown(least: int, room: int, free: int) -> int:
 
 
 def listed(gpus: int, left: int) -> int:
-    """GPUs on one line each in so many rows: all of them where words and processes keep their room below."""
-    return max(1, min(gpus, max(left - WORDS_ROWS - TABLE_ROWS, left // 2, min(gpus, left - 2, 4))))
+    """GPUs on one line each in so many rows; a low screen gives all but two rows of words to them."""
+    room = left - WORDS_ROWS - TABLE_ROWS
+    return max(1, min(gpus, room if room >= LEAST_LISTED else left - 2))

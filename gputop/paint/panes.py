@@ -10,7 +10,7 @@ import textwrap
 
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.derived import power_word
-from gputop.model.quantity import NOT_MEASURED
+from gputop.model.quantity import NOT_MEASURED, duration
 from gputop.model.snapshot import GpuSample, ProcessSample
 from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
@@ -92,6 +92,8 @@ def body(frame: Frame, view: View, position: int, width: int, rows: int) -> list
         line = Line()
         if row < len(labels):
             line.add_all(labels[row])
+        elif row == rows - 1:
+            line.add(f"  -{duration(view.span_s)}", "dim")
         line.to(LABEL_WIDTH).add_all(charts[row]).to(info_column)
         if row < len(texts):
             line.add_all(texts[row])

@@ -16,6 +16,8 @@ from gputop.paint.text import clock_time, elapsed
 ORDER = ("grey", "grey-green", "green", "info", "yellow", "red")
 """Levels from the least to the most urgent: a column shows the most urgent of its time."""
 LEAST_HEIGHT_A_STRIP = 3
+LEAST_LENGTH_WIDTH = 100
+"""On a narrower screen the keys need the room of how long it is."""
 KEYS = ("space play", "← → step", "n N verdict", "J jump", ", . speed", "g G ends")
 """The keys of the past, the most useful first: as many as fit are shown."""
 
@@ -83,7 +85,9 @@ def _state(replay: Replay, glyphs: Glyphs, width: int, offset: float) -> Row:
     line = Line().add(f"{rule} ", "rule").add(what, "title").add("  ")
     line.add(f"{'playing' if replay.playing else 'paused'} {replay.speed:g}{glyphs.times}", "level.info")
     into, whole = elapsed(replay.position - replay.begin, 1), elapsed(replay.end - replay.begin, 1)
-    line.add(f"  {clock_time(replay.position, offset)}  {into} of {whole} ", "text")
+    line.add(f"  {clock_time(replay.position, offset)} ", "text")
+    if width >= LEAST_LENGTH_WIDTH:
+        line.add(f" {into} of {whole} ", "text")
     keys = ""
     for words in (*(("esc live",) if replay.own_past else ()), *KEYS):
         if line.width + len(keys) + len(words) + 7 <= width:
