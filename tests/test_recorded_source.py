@@ -46,7 +46,7 @@ def test_reading_from_a_time_gives_what_reading_all_gives(path: str, begin: floa
     for end in (None, T0 + begin + 70):
         expected = [s for s in everything if s.t >= T0 + begin and (end is None or s.t <= end)]
         assert list(recording.snapshots(T0 + begin, end)) == expected
-    assert [recording.part_at(T0 + second) for second in (0, 60, 120, 199)] == [0, 1, 2, 3]
+    assert recording.part_count == 4
     assert (recording.begin, recording.end) == (T0, T0 + 199)
     recording.close()
 
