@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 from msgspec.structs import replace
 
-from gputop.monitor import Monitor
+from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
 from gputop.paint.hint import hint_of
 from gputop.paint.keys import KEYS
@@ -29,16 +29,20 @@ LABELS = re.compile(
 )
 
 
-@pytest.mark.parametrize(("width", "height"), SIZES)
-def test_no_word_moves_sideways_in_a_minute(width: int, height: int) -> None:
+@cache
+def _a_minute() -> list[Frame]:
     source = SimulatedSource(None, clock=lambda: MOMENT)
     monitor = Monitor()
     for snapshot in source.past(120):
         monitor.feed(snapshot)
+    return [monitor.feed(snapshot_at(MOMENT + second, started=MOMENT)) for second in range(1, 61)]
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_no_word_moves_sideways_in_a_minute(width: int, height: int) -> None:
     before: list[list[tuple[str, int]]] = []
     words: list[tuple[str, str]] = []
-    for second in range(1, 61):
-        frame = monitor.feed(snapshot_at(MOMENT + second, started=MOMENT))
+    for second, frame in enumerate(_a_minute(), 1):
         said = [(d.verdict, d.title) for d in frame.diagnoses]
         rows = plain_text(main_screen(frame, VIEW, width, height).rows).splitlines()
         # Evidence and attribution are sentences with numbers in them; everything else is fixed.

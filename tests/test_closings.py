@@ -50,6 +50,7 @@ def _threads(program: PtyProgram) -> int:
     return len(list(Path(f"/proc/{program.pid}/task").iterdir()))
 
 
+@pytest.mark.slow
 def test_fifty_times_continued_it_has_the_threads_it_had() -> None:
     with PtyProgram("demo") as program:
         program.read_until(SCREEN_TAKEN)
@@ -67,6 +68,7 @@ def test_fifty_times_continued_it_has_the_threads_it_had() -> None:
         assert program.is_restored()
 
 
+@pytest.mark.slow
 def test_suspended_and_continued_many_times_at_once_it_resumes_once() -> None:
     with PtyProgram("demo") as program:
         program.read_until(SCREEN_TAKEN)
@@ -103,6 +105,7 @@ def test_stopped_by_another_and_continued_it_takes_the_terminal_again() -> None:
         assert program.is_restored()
 
 
+@pytest.mark.slow
 def test_suspended_it_is_ended_by_a_signal_and_leaves_the_terminal_alone() -> None:
     with PtyProgram("demo") as program:
         program.read_until(SCREEN_TAKEN)

@@ -73,7 +73,9 @@ def dithering(low: float, high: float, period: float, key: str, **changes: Any) 
     return watch
 
 
-@pytest.mark.parametrize("period", [2.1, 7.0, 23.0, 61.0])
+@pytest.mark.parametrize(
+    "period", [2.1, 23.0, pytest.param(7.0, marks=pytest.mark.slow), pytest.param(61.0, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
     ("low", "high", "key", "changes"),
     [
@@ -118,6 +120,7 @@ def test_a_tick_of_eight_gpus_and_64_loaders_costs_less_than_2_ms() -> None:
     assert min(cost_ms(100, 8) for _ in range(12)) < 2.0
 
 
+@pytest.mark.slow
 def test_memory_is_bounded() -> None:
     assert growth_bytes(1600) < 50_000
 

@@ -41,7 +41,7 @@ def watch(scenario: Scenario, interval_s: float, past_s: float = PAST_S) -> list
     return frames
 
 
-FOUR_TIMES_A_SECOND = ("dataloader_cpu", "lost_gpu")
+FOUR_TIMES_A_SECOND = ("dataloader_cpu",)
 """What is also watched four times a second in the quick part; all others are in the slow one."""
 
 

@@ -166,13 +166,14 @@ def test_a_size_in_the_environment_does_not_hold_while_the_window_is_resized() -
         assert program.is_restored()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "wanted", "unwanted"),
     [
-        slow({"NO_COLOR": "1"}, b"NOT WORKING", rb"[;\[][34]8;[25];"),
-        slow({"TERM": "xterm", "COLORTERM": ""}, b"NOT WORKING", rb"[;\[][34]8;[25];"),
+        ({"NO_COLOR": "1"}, b"NOT WORKING", rb"[;\[][34]8;[25];"),
+        ({"TERM": "xterm", "COLORTERM": ""}, b"NOT WORKING", rb"[;\[][34]8;[25];"),
         ({"COLORTERM": ""}, b";38;5;", rb"[;\[][34]8;2;"),
-        slow({"COLORTERM": "truecolor"}, b";38;2;", rb"[;\[][34]8;5;"),
+        ({"COLORTERM": "truecolor"}, b";38;2;", rb"[;\[][34]8;5;"),
     ],
     ids=["no colour", "16", "256", "truecolor"],
 )
