@@ -8,6 +8,7 @@ import re
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -97,10 +98,12 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, nvml_scenario: MakeScenario) -> Iterator[Place]:
+def place(nvml_scenario: MakeScenario) -> Iterator[Place]:
     scenario = nvml_scenario(1)
     scenario.gpus[0].processes.append(Process(os.getpid(), 1 << 30))
-    yield Place(tmp_path, scenario)
+    # A short path: the address of a Unix socket has 107 bytes, and a worker's own folder takes most of them.
+    with tempfile.TemporaryDirectory(prefix="gputop-") as root:
+        yield Place(Path(root), scenario)
 
 
 @pytest.mark.nvml

@@ -63,7 +63,7 @@ async def test_a_process_that_does_not_leave_is_killed(monkeypatch: pytest.Monke
 async def test_a_failure_is_one_line_without_control_characters() -> None:
     viewer = await _viewer(r"printf 'Traceback\n  File\ngputop: no \033[2Jdriver\n\n' >&2; exit 3")
     assert await _drawn(viewer) == b""
-    assert await viewer.failure() == "no  [2Jdriver"
+    assert await viewer.failure() == "no ?[2Jdriver"
     silent = await _viewer("exit 7")
     assert await silent.failure() == "the screen ended with status 7"
 

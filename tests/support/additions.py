@@ -69,20 +69,19 @@ class Added:
 ''',
         ),
         Patch(
-            "gputop/sources/machine_reader.py",
+            "gputop/sources/activity/rungs.py",
             "        from gputop.sources.activity.added import Added\n\n        rungs.append(Added())\n",
-            after="rungs: list[Rung] = [] if entity is None else [DcgmExporter(self._exporter, entity)]\n",
+            after="        rungs: list[Rung] = []\n",
         ),
         Patch(
             "gputop/sources/doctor.py",
-            '            _rung("added", True, "always"),\n',
+            '            rung("added", True, "always"),\n',
             after="            _dcgmi(gpu, known),\n",
         ),
     ),
     """
 def test_an_sm_source_is_measured_shown_recorded_and_explained() -> None:
-    reader = MachineReader(1.0, None, None, None, "/proc", lambda: 0.0, lambda: None)
-    rungs = reader._more_rungs(gpu().static)
+    rungs = Rungs(1.0, "/proc").of(lambda: gpu().static)
     ladder = Ladder([rung for rung in rungs if rung.name == "added"])
     standing = ladder.read(0.0)
     assert (standing.source, standing.activity.values) == ("added", {"sm_active_pct": 42.0})
@@ -324,7 +323,7 @@ from gputop.paint.words import sm_provenance
 from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder
 from gputop.sources.activity.ladder import Ladder
-from gputop.sources.machine_reader import MachineReader
+from gputop.sources.activity.rungs import Rungs
 from gputop.sources.nvml.handle import Answers, Handle
 from gputop.sources.nvml.questions import SELDOM
 from gputop.sources.simulation.simulated import snapshot_at

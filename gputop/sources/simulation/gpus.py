@@ -57,9 +57,9 @@ class _Counters(Struct, frozen=True):
 
     def values(self) -> dict[str, Any]:
         """The counters by catalogue key."""
-        # All simulated tensor work is in half precision.
-        other = None if self.tensor is None else 0.0
-        tensor = self.tensor, self.tensor, other, other
+        # All simulated tensor work is in half precision; only GPM tells the kinds apart, and DRAM comes with it.
+        kinds = (None, None, None) if self.dram is None else (self.tensor, 0.0, 0.0)
+        tensor = self.tensor, *kinds
         measured = self.sm, self.occ, *tensor, self.dram, self.fp64, self.fp32, self.fp16, self.graphics
         return dict(zip(ACTIVITY_KEYS, measured, strict=True))
 
