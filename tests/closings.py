@@ -51,7 +51,7 @@ class Phase:
 PHASES = (
     Phase("loading", ("demo",), seen="gputop"),
     Phase("live", ()),
-    Phase("demo", ("demo",)),
+    Phase("demo", ("demo", "small_kernels")),
     Phase("paused", (), keys="p", then_seen="PAUSED"),
     Phase("replay", ("replay", "{recording}", "--loop")),
     Phase("details", (), keys="D", then_seen="esc back"),
@@ -257,12 +257,16 @@ def close_many(kind: str, count: int, around: Surroundings, at_once: int = 2) ->
 
 
 @contextmanager
-def surroundings() -> Iterator[Surroundings]:
-    """Built for as long as it is needed, under a short path: a socket's name may have 108 characters."""
+def surroundings(library: Path | None = None) -> Iterator[Surroundings]:
+    """Built for as long as it is needed, under a short path: a socket's name may have 108 characters.
+
+    ``library`` is the folder of the stand-in, where it is compiled already.
+    """
     with tempfile.TemporaryDirectory(prefix="closings-", dir="/tmp") as directory:
-        library = Path(directory, "nvml")
-        library.mkdir()
-        build(library)
+        if library is None:
+            library = Path(directory, "nvml")
+            library.mkdir()
+            build(library)
         yield Surroundings(Path(directory), library)
 
 

@@ -238,7 +238,7 @@ def test_a_screenshot_needs_no_terminal_and_is_the_same_every_time(tmp_path: Pat
     texts = []
     for name in ("one", "two"):
         path = tmp_path / f"{name}.{suffix}"
-        done = gputop("screenshot", "demo", "--size", "120x36", "-o", str(path), TERM="dumb")
+        done = gputop("screenshot", "demo", "small_kernels", "--size", "120x36", "-o", str(path), TERM="dumb")
         assert (done.returncode, done.stderr) == (0, "")
         texts.append(path.read_text())
     assert texts[0] == texts[1]

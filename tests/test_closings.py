@@ -20,14 +20,14 @@ pytestmark = pytest.mark.nvml
 
 
 @pytest.fixture(scope="module")
-def around() -> Iterator[Surroundings]:
+def around(nvml_dir: Path) -> Iterator[Surroundings]:
     """What closings need, built once."""
     for tool in ("cc", "tmux"):
         if shutil.which(tool) is None:
             if os.environ.get("GPUTOP_TEST_EVERYTHING"):
                 pytest.fail(f"{tool} is missing, and these tests were asked not to be skipped")
             pytest.skip(f"closing terminals needs {tool}")
-    with surroundings() as built:
+    with surroundings(nvml_dir) as built:
         yield built
 
 
@@ -52,7 +52,7 @@ def _threads(program: PtyProgram) -> int:
 
 @pytest.mark.slow
 def test_fifty_times_continued_it_has_the_threads_it_had() -> None:
-    with PtyProgram("demo") as program:
+    with PtyProgram("demo", "small_kernels") as program:
         program.read_until(SCREEN_TAKEN)
         program.read_for(0.3)
         before = _threads(program)
@@ -70,7 +70,7 @@ def test_fifty_times_continued_it_has_the_threads_it_had() -> None:
 
 @pytest.mark.slow
 def test_suspended_and_continued_many_times_at_once_it_resumes_once() -> None:
-    with PtyProgram("demo") as program:
+    with PtyProgram("demo", "small_kernels") as program:
         program.read_until(SCREEN_TAKEN)
         program.read_for(0.3)
         before = _threads(program)
@@ -87,7 +87,7 @@ def test_suspended_and_continued_many_times_at_once_it_resumes_once() -> None:
 
 
 def test_stopped_by_another_and_continued_it_takes_the_terminal_again() -> None:
-    with PtyProgram("demo") as program:
+    with PtyProgram("demo", "small_kernels") as program:
         program.read_until(SCREEN_TAKEN)
         taken = program.settings()
         program.signal(signal.SIGSTOP)
@@ -107,7 +107,7 @@ def test_stopped_by_another_and_continued_it_takes_the_terminal_again() -> None:
 
 @pytest.mark.slow
 def test_suspended_it_is_ended_by_a_signal_and_leaves_the_terminal_alone() -> None:
-    with PtyProgram("demo") as program:
+    with PtyProgram("demo", "small_kernels") as program:
         program.read_until(SCREEN_TAKEN)
         program.press("\x1a")
         program.wait_for_state("T")

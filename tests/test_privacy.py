@@ -114,7 +114,7 @@ def test_nothing_is_sent_and_nothing_is_written_unasked(place: Place) -> None:
     place.run("demo", "--list")
     place.run("config")
     place.screen(ready="H100")
-    place.screen("demo", ready="NOT WORKING")
+    place.screen("demo", "small_kernels", ready="NOT WORKING")
     assert place.sockets() == []
     assert place.written() <= {"run/gputop"}
 

@@ -18,6 +18,8 @@ from tests.nvml.stand_in import Process, Scenario
 from tests.support.pty_program import PtyProgram
 
 READY = "NOT WORKING"
+DEMO = ("demo", "small_kernels")
+"""One GPU: the past of eight takes half of the start."""
 SCREEN_TAKEN = "\x1b[?2004h"
 
 
@@ -35,7 +37,7 @@ def _started(*arguments: str, **more: object) -> PtyProgram:
 
 @pytest.mark.parametrize("key", ["q", slow("\x03")], ids=["q", "ctrl+c"])
 def test_quitting_by_key_restores_the_terminal(key: str) -> None:
-    with _started("demo") as program:
+    with _started(*DEMO) as program:
         program.press(key)
         assert program.end() < 2.0
         assert program.status == 0
@@ -47,7 +49,7 @@ def test_quitting_by_key_restores_the_terminal(key: str) -> None:
 )
 @pytest.mark.slow
 def test_noise_on_the_line_is_dropped_and_keys_go_on(noise: bytes) -> None:
-    with _started("demo") as program:
+    with _started(*DEMO) as program:
         os.write(program.terminal, noise)
         program.read_for(0.3)
         program.press("q")
@@ -59,7 +61,7 @@ def test_noise_on_the_line_is_dropped_and_keys_go_on(noise: bytes) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, *map(slow, (signal.SIGHUP, signal.SIGQUIT, signal.SIGINT))])
 def test_a_signal_restores_the_terminal_and_is_told_by_the_exit_code(number: signal.Signals) -> None:
-    with _started("demo") as program:
+    with _started(*DEMO) as program:
         program.signal(number)
         assert program.end() < 2.0
         assert program.status == (128 + number)
@@ -68,7 +70,7 @@ def test_a_signal_restores_the_terminal_and_is_told_by_the_exit_code(number: sig
 
 @pytest.mark.slow
 def test_a_terminal_that_takes_no_output_does_not_keep_the_program() -> None:
-    with _started("demo", "--interval", "0.25", columns=300, rows=100) as program:
+    with _started(*DEMO, "--interval", "0.25", columns=300, rows=100) as program:
         time.sleep(3.0)  # nobody reads meanwhile: the pseudo-terminal and the screen's queue fill up
         program.signal(signal.SIGTERM)
         assert program.end(drain=False) < 2.5
@@ -115,7 +117,7 @@ def test_a_gpu_that_is_lost_while_running_is_named_and_the_other_goes_on(
 
 
 def test_a_resize_storm_and_a_tiny_terminal_are_survived() -> None:
-    with _started("demo") as program:
+    with _started(*DEMO) as program:
         for size in [(1, 1), (5, 3), (300, 100), (40, 10), (80, 24)] * 3:
             program.resize(*size)
             program.signal(signal.SIGWINCH)
@@ -129,7 +131,7 @@ def test_a_resize_storm_and_a_tiny_terminal_are_survived() -> None:
 
 
 def test_suspended_it_gives_the_terminal_back_and_resumed_it_draws_again() -> None:
-    with _started("demo") as program:
+    with _started(*DEMO) as program:
         program.read_for(0.5)
         before = [line[:8] for line in program.screen(160, 48)[:34]]
         program.press("\x1a")
@@ -151,7 +153,7 @@ def test_suspended_it_gives_the_terminal_back_and_resumed_it_draws_again() -> No
 
 
 def test_a_size_in_the_environment_does_not_hold_while_the_window_is_resized() -> None:
-    with _started("demo", columns=120, rows=40, env={"COLUMNS": "80", "LINES": "24"}) as program:
+    with _started(*DEMO, columns=120, rows=40, env={"COLUMNS": "80", "LINES": "24"}) as program:
         program.read_for(0.1)
         program.written = b""
         program.resize(130, 45)
@@ -178,7 +180,7 @@ def test_a_size_in_the_environment_does_not_hold_while_the_window_is_resized() -
     ids=["no colour", "16", "256", "truecolor"],
 )
 def test_no_more_colours_than_the_terminal_has(env: dict[str, str], wanted: bytes, unwanted: bytes) -> None:
-    with _started("demo", env=env) as program:
+    with _started(*DEMO, env=env) as program:
         program.press("jjj?")
         program.read_until("keys")
         program.press("\x03")
@@ -189,7 +191,7 @@ def test_no_more_colours_than_the_terminal_has(env: dict[str, str], wanted: byte
 
 @pytest.mark.slow
 def test_ascii_means_ascii() -> None:
-    with _started("demo", "--ascii") as program:
+    with _started(*DEMO, "--ascii") as program:
         program.press("?")
         program.read_until("three numbers")
         program.press("\x03")

@@ -56,7 +56,7 @@ async def test_a_whole_filter_in_one_burst_is_applied_and_the_next_one_begins_wi
 
 
 @pytest.mark.parametrize(
-    "arguments", [("demo",), ("replay", "tests/vectors/dataloader_cpu.jsonl")], ids=["live", "replay"]
+    "arguments", [("demo", "small_kernels"), ("replay", "tests/vectors/dataloader_cpu.jsonl")], ids=["live", "replay"]
 )
 def test_keys_typed_while_it_loads_are_not_echoed_and_are_obeyed(arguments: tuple[str, ...]) -> None:
     with PtyProgram(*arguments) as program:
@@ -70,7 +70,7 @@ def test_keys_typed_while_it_loads_are_not_echoed_and_are_obeyed(arguments: tupl
 
 
 def test_a_filter_typed_in_one_burst_arrives_whole() -> None:
-    with PtyProgram("demo") as program:
+    with PtyProgram("demo", "small_kernels") as program:
         program.read_until(SCREEN_TAKEN)
         program.press("fgpu:1\r")
         program.read_until("gpu:1")
