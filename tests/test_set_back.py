@@ -124,7 +124,9 @@ def test_small_steps_back_that_nothing_shows_lose_no_frame(tmp_path: Path) -> No
 def test_a_day_is_not_unpacked_to_find_no_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked = []
     runs = Recording._runs
-    monkeypatch.setattr(Recording, "_runs", lambda self, part: looked.append(part) or runs(self, part))
+    monkeypatch.setattr(
+        Recording, "_runs", lambda self, part, allowance: looked.append(part) or runs(self, part, allowance)
+    )
     for name in NAMES[:2]:
         looked.clear()
         Recording(recorded(tmp_path / name, list(range(600)))).close()

@@ -7,9 +7,10 @@ Nothing here knows what a line means.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from io import BytesIO
 from typing import BinaryIO, Literal
 
@@ -22,14 +23,53 @@ _GZIP = 31
 _CHUNK = 1 << 18
 _MOST_HELD = 16 << 20
 """A member that unpacks to more is given out before its checksum is known: no recorder writes one, gzip(1) does."""
-_BOMB_RATIO = 256
+BOMB_RATIO = 100
+"""What unpacks to more times its bytes is a bomb, which reaches 1032. Measured: recorders write 10:1; a machine on
+which nothing ever changes comes to 71:1, and to 88:1 where gzip -9 packs it anew."""
+MOST_LINES, LINES_A_FRAME = 20_000, 64
+"""Lines without a frame among them that are read in all, and how many more each frame is good for."""
 _PEEK = 4096
+_BLANK_LINES = re.compile(rb"\n{2,}")
 
-Fate = Literal["whole", "torn", "damaged"]
+Fate = Literal["whole", "torn", "damaged", "bomb"]
+
+
+class Allowance:
+    """What one pass over files may cost: bytes unpacked or looked at, and lines that are no frames.
+
+    Both grow with what a recording of such a size holds, so that no file costs more than a recording of its size does.
+    """
+
+    __slots__ = ("_bytes", "_lines")
+
+    def __init__(self, files: Iterable[BinaryIO]) -> None:
+        self._bytes = _MOST_HELD + BOMB_RATIO * sum(os.fstat(file.fileno()).st_size for file in files)
+        self._lines = MOST_LINES
+
+    @property
+    def is_over(self) -> bool:
+        return self._bytes < 0 or self._lines < 0
+
+    def take(self, size: int, text: bytes = b"") -> bool:
+        """Spend some bytes, and the empty lines of a text; False when there were not so many left."""
+        self._bytes -= size
+        self._lines -= text.count(b"\n\n")
+        return not self.is_over
+
+    def admit(self, line: bytes) -> bool:
+        """Spend a line, whatever its frame brings in; False when there are no more."""
+        if b'"frame"' in line:
+            self._lines = min(MOST_LINES, self._lines + LINES_A_FRAME)
+            return True
+        self._lines -= 1
+        return self._lines >= 0
 
 
 class Outcome(Struct):
-    """How reading one member ended: ``end`` is the offset after it, or where the search for the next one begins."""
+    """How reading one member ended: ``end`` is the offset after it, or where the search for the next one begins.
+
+    After a ``bomb`` the allowance is spent and the file is given up.
+    """
 
     fate: Fate = "torn"
     end: int = 0
@@ -54,20 +94,21 @@ def is_gzip(file: BinaryIO) -> bool:
     begin = file.read(64)
     if begin.lstrip().startswith(b"{"):
         return False
-    return begin.startswith(MAGIC[:2]) or next_member(file, 0) is not None
+    return begin.startswith(MAGIC[:2]) or next_member(file, 0, Allowance((file,))) is not None
 
 
-def gzip_lines(file: BinaryIO, offset: int, outcome: Outcome) -> Iterator[bytes]:
+def gzip_lines(file: BinaryIO, offset: int, outcome: Outcome, allowance: Allowance) -> Iterator[bytes]:
     """The lines of the member at an offset, without their newlines; none of them when it is damaged.
 
     The last line of a torn member may be unfinished; an unfinished object never parses.
     """
     unpacker = zlib.decompressobj(_GZIP)
-    file.seek(offset)
     outcome.fate, outcome.end = "damaged", offset + 1
     held: list[bytes] = []
     read = produced = pending = 0
     while not unpacker.eof:
+        # Another reader of the same file may have moved it since the last chunk.
+        file.seek(offset + read)
         packed = file.read(_CHUNK)
         if not packed:
             outcome.fate, outcome.end = "torn", offset + read
@@ -78,11 +119,15 @@ def gzip_lines(file: BinaryIO, offset: int, outcome: Outcome) -> Iterator[bytes]
                 chunk = unpacker.decompress(packed, _CHUNK)
             except zlib.error:
                 return
+            taken = len(packed) - len(unpacker.unconsumed_tail)
             packed = unpacker.unconsumed_tail
             produced += len(chunk)
+            if not allowance.take(taken + len(chunk), chunk):
+                outcome.fate = "bomb"
+                return
             newline = chunk.rfind(b"\n")
             pending = pending + len(chunk) if newline < 0 else len(chunk) - newline
-            if pending > MOST_LINE_BYTES or (produced > _MOST_HELD and produced > _BOMB_RATIO * read):
+            if pending > MOST_LINE_BYTES or (produced > _MOST_HELD and produced > BOMB_RATIO * (read - len(packed))):
                 return
             held.append(chunk)
             if produced > _MOST_HELD:
@@ -99,18 +144,25 @@ def gzip_lines(file: BinaryIO, offset: int, outcome: Outcome) -> Iterator[bytes]
 
 
 def _split(data: bytes) -> Iterator[bytes]:
-    """Lines one by one: a list of sixteen million empty ones would be a bomb by itself."""
+    """Lines one by one, empty ones left out: sixteen million of them would be a bomb by themselves."""
+    if b"\n\n" in data:
+        data = _BLANK_LINES.sub(b"\n", data)
     for line in BytesIO(data):
         yield line.rstrip(b"\n")
 
 
-def next_member(file: BinaryIO, offset: int, first: bytes = b"{") -> int | None:
-    """The offset of the next member at or after an offset whose text begins with ``first``; None at the end."""
+def next_member(file: BinaryIO, offset: int, allowance: Allowance, first: bytes = b"{") -> int | None:
+    """The offset of the next member at or after an offset whose text begins with ``first``.
+
+    None at the end, or when the allowance is spent.
+    """
     while True:
         file.seek(offset)
         chunk = file.read(_CHUNK)
         found = chunk.find(MAGIC)
         while found >= 0:
+            if not allowance.take(_PEEK):
+                return None
             if peek(file, offset + found, len(first)) == first:
                 return offset + found
             found = chunk.find(MAGIC, found + 1)
@@ -157,10 +209,10 @@ def plain_lines(file: BinaryIO, offset: int = 0, end: int | None = None) -> Iter
             at += len(line) + 1
 
 
-def first_lines(file: BinaryIO, offset: int, enough: Callable[[bytes], bool]) -> list[bytes]:
+def first_lines(file: BinaryIO, offset: int, enough: Callable[[bytes], bool], allowance: Allowance) -> list[bytes]:
     """The first lines of the member at an offset, up to and with the first that is ``enough``; [] when none is.
 
-    Reads no more than that needs, and no further than one longest line.
+    Reads no more than that needs, and no further than one longest line, or than the allowance goes.
     """
     unpacker = zlib.decompressobj(_GZIP)
     lines: list[bytes] = []
@@ -175,13 +227,17 @@ def first_lines(file: BinaryIO, offset: int, enough: Callable[[bytes], bool]) ->
         except zlib.error:
             return []
         produced += len(chunk)
+        if not allowance.take(_PEEK + len(chunk), chunk):
+            return []
         if produced and not (rest or lines or chunk.startswith(b"{")):
             return []
-        *whole, rest = (rest + chunk).split(b"\n")
+        *whole, rest = _BLANK_LINES.sub(b"\n", rest + chunk).split(b"\n")
         for line in whole:
             lines.append(line)
             if enough(line):
                 return lines
+        if len(lines) > MOST_LINES:
+            return []
         if enough(rest):
             return [*lines, rest]
     return []

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from gputop.model.snapshot import Event, GpuStatic, Snapshot
 from gputop.recording.decode import Decoder
 from gputop.recording.format import MEMBER_FRAMES, MOST_LINE_BYTES, RecordingError
-from gputop.recording.gzip_members import MAGIC, first_lines, is_gzip, open_recording, plain_lines
+from gputop.recording.gzip_members import MAGIC, Allowance, first_lines, is_gzip, open_recording, plain_lines
 from gputop.recording.reader import frames, lines_of, placed_frames, recording_files
 from gputop.recording.timeline import Segment, Timeline
 
@@ -93,11 +93,13 @@ class Recording(Timeline):
         """
         parts: list[Part] = []
         segments: list[Segment] = []
+        allowance = Allowance(self._files)
         least_s, most_s = (share * MEMBER_FRAMES * self.interval_s for share in AS_LONG)
         for part, following in zip_longest(self._parts, self._parts[1:]):
             whole = following is not None and not following.back
             whole = whole and (part.rises or least_s <= following.first_t - part.first_t <= most_s)
-            for turn, (begin, end) in enumerate([(part.first_t, part.first_t)] if whole else self._runs(part)):
+            runs = [(part.first_t, part.first_t)] if whole else self._runs(part, allowance)
+            for turn, (begin, end) in enumerate(runs):
                 here = len(parts)
                 parts.append(replace(part, first_t=begin, turn=turn))
                 self._turns.setdefault((part.file, part.begin), []).append(here)
@@ -109,12 +111,12 @@ class Recording(Timeline):
         self._parts = parts
         self._lay_out([part.first_t for part in parts], segments)
 
-    def _runs(self, part: Part) -> list[tuple[float, float]]:
+    def _runs(self, part: Part, allowance: Allowance) -> list[tuple[float, float]]:
         """(first, last) time of each run of rising times in a part."""
-        times = [t for line in self._lines(part, Decoder()) if (t := _time_of(line)) is not None]
+        times = [t for line in self._lines(part, Decoder(), allowance) if (t := _time_of(line)) is not None]
         if not times or any(after < before for before, after in pairwise(times)):
             decoder = Decoder()
-            times = [snapshot.t for snapshot in frames(self._lines(part, decoder), decoder, self.path)]
+            times = [snapshot.t for snapshot in frames(self._lines(part, decoder, allowance), decoder, self.path)]
         runs: list[tuple[float, float]] = []
         for t in times:
             if runs and t >= runs[-1][1]:
@@ -125,6 +127,7 @@ class Recording(Timeline):
 
     def walk(self, numbers: Iterable[int]) -> Iterator[tuple[int, Snapshot]]:
         decoder = Decoder(self.redactor)
+        allowance = Allowance(self._files)
         wanted = dict.fromkeys(numbers)
         # Parts of one stretch are decoded together, so that gaps and facts between them are right.
         first_of = list(dict.fromkeys(self._siblings(number)[0] for number in wanted))
@@ -133,7 +136,7 @@ class Recording(Timeline):
         def lines() -> Iterator[bytes]:
             for number in first_of:
                 here[0] = number
-                yield from self._lines(self._parts[number], decoder)
+                yield from self._lines(self._parts[number], decoder, allowance)
 
         before, turn, last_t = -1, 0, 0.0
         for first, snapshot in placed_frames(lines(), decoder, self.path, lambda: here[0]):
@@ -152,11 +155,11 @@ class Recording(Timeline):
 
     def events(self) -> Iterator[Event]:
         """Every event that was recorded, verdicts too, without decoding frames. Takes about 3 s for a day of 8 GPUs."""
-        decoder = Decoder(self.redactor)
+        decoder, allowance = Decoder(self.redactor), Allowance(self._files)
         for part in self._parts:
             if part.turn:
                 continue
-            for line in self._lines(part, decoder):
+            for line in self._lines(part, decoder, allowance):
                 if line.startswith((b'{"k":"event"', b'{"k": "event"')):
                     decoder.feed(line)
                     yield from (*decoder.trailing, *decoder.derived)
@@ -167,12 +170,12 @@ class Recording(Timeline):
         for file in self._files:
             file.close()
 
-    def _lines(self, part: Part, decoder: Decoder) -> Iterable[bytes]:
+    def _lines(self, part: Part, decoder: Decoder, allowance: Allowance) -> Iterable[bytes]:
         file = self._files[part.file]
         for offset in part.preamble:
             file.seek(offset)
             yield file.readline(MOST_LINE_BYTES)
-        yield from lines_of(file, decoder, part.begin, part.end)
+        yield from lines_of(file, decoder, allowance, part.begin, part.end)
 
 
 def _time_of(line: bytes) -> float | None:
@@ -186,8 +189,11 @@ def _time_of(line: bytes) -> float | None:
 def _packed_parts(file: BinaryIO, number: int) -> list[Part]:
     """One part a member, found by its header and proven by the frame that it begins with."""
     begins: list[tuple[int, float, bool]] = []
+    allowance = Allowance((file,))
     for offset in _headers(file):
-        lines = first_lines(file, offset, lambda line: _time_of(line) is not None)
+        if allowance.is_over:
+            break
+        lines = first_lines(file, offset, lambda line: _time_of(line) is not None, allowance)
         t = _time_of(lines[-1]) if lines else None
         if t is not None:
             begins.append((offset, t, _BACK in lines[0]))

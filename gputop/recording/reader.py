@@ -15,7 +15,15 @@ from msgspec.structs import replace
 from gputop.model.snapshot import Snapshot
 from gputop.recording.decode import Decoder
 from gputop.recording.format import SUFFIXES, RecordingError
-from gputop.recording.gzip_members import Outcome, gzip_lines, is_gzip, next_member, open_recording, plain_lines
+from gputop.recording.gzip_members import (
+    Allowance,
+    Outcome,
+    gzip_lines,
+    is_gzip,
+    next_member,
+    open_recording,
+    plain_lines,
+)
 
 if TYPE_CHECKING:
     from gputop.model.redaction import Redactor
@@ -32,7 +40,7 @@ def read_snapshots(path: str, redactor: Redactor | None = None) -> Iterator[Snap
     decoder, found = Decoder(redactor), False
     for file_path in recording_files(path):
         with open_recording(file_path) as file:
-            for snapshot in frames(lines_of(file, decoder), decoder, file_path):
+            for snapshot in frames(lines_of(file, decoder, Allowance((file,))), decoder, file_path):
                 found = True
                 yield snapshot
     if not found:
@@ -89,23 +97,40 @@ def placed_frames(
         yield last[0], replace(last[1], events=last[1].events + late) if late else last[1]
 
 
-def lines_of(file: BinaryIO, decoder: Decoder, offset: int = 0, end: int | None = None) -> Iterator[bytes]:
-    """The lines of a file between two offsets of members (or of lines, when it is plain). Damage is told to the
-    decoder."""
+def lines_of(
+    file: BinaryIO, decoder: Decoder, allowance: Allowance, offset: int = 0, end: int | None = None
+) -> Iterator[bytes]:
+    """The lines of a file between two offsets of members (or of lines, when it is plain).
+
+    Damage is told to the decoder. What goes beyond the allowance is no recording, and is damage from there on.
+    """
+    for line in _lines(file, decoder, allowance, offset, end):
+        if line is None:
+            decoder.note_damage()
+        elif not allowance.admit(line):
+            break
+        else:
+            yield line
+    if allowance.is_over:
+        decoder.note_damage()
+
+
+def _lines(
+    file: BinaryIO, decoder: Decoder, allowance: Allowance, offset: int, end: int | None
+) -> Iterator[bytes | None]:
+    """The lines that are not empty; None stands for one that is too long."""
+    if allowance.is_over:
+        return
     if not is_gzip(file):
-        for _, line in plain_lines(file, offset, end):
-            if line is None:
-                decoder.note_damage()
-            elif line:
-                yield line
+        yield from (line for _, line in plain_lines(file, offset, end) if line is None or line)
         return
     at: int | None = offset
     while at is not None and (end is None or at < end):
         outcome = Outcome()
-        yield from (line for line in gzip_lines(file, at, outcome) if line)
-        if outcome.fate == "torn":
+        yield from (line for line in gzip_lines(file, at, outcome, allowance) if line)
+        if outcome.fate in ("torn", "bomb"):
             return
         at = outcome.end
         if outcome.fate == "damaged":
             decoder.note_damage()
-            at = next_member(file, at)
+            at = next_member(file, at, allowance)
