@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from gputop.model.snapshot import GAP_INTERVALS, Event, GpuStatic, Snapshot
 from gputop.recording.format import RecordingError
@@ -18,6 +19,8 @@ from gputop.recording.memory import Past
 PAST_S = 660.0
 """What a monitor needs to stand where a live one stood: ten minutes of history and a window of diagnosis."""
 _MOST_LAG_S = 2.0
+MOST_EVENTS, _EVENTS_AT_ONCE = 100_000, 1000
+"""Events of a recording that are kept for jumping, and how many are handed on at a time."""
 
 
 class RecordedSource:
@@ -233,7 +236,8 @@ class RecordedSource:
     def _collect_events(self) -> None:
         """Read the events of the whole recording, a file through a handle of its own."""
         found: list[Event] = []
-        try:
+        # The same file was read a moment ago: what has been found until it fails stays.
+        with suppress(RecordingError):
             recording = (
                 self._recording
                 if isinstance(self._recording, Past)
@@ -241,11 +245,10 @@ class RecordedSource:
             )
             for event in recording.events():
                 found.append(event)
-                self._events = tuple(found)
-                if self._closed:
+                if len(found) % _EVENTS_AT_ONCE == 0:
+                    self._events = tuple(found)
+                if self._closed or len(found) >= MOST_EVENTS:
                     break
             recording.close()
-        except RecordingError:
-            # The same file was read a moment ago; what has been found until now stays.
-            self._events = tuple(found)
+        self._events = tuple(found)
         self._events_complete = True

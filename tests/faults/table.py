@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tests.faults import changes, driver, hangs, machine, surroundings, terminals, viewers
+from tests.faults import changes, driver, hangs, machine, recordings, surroundings, terminals, viewers
 from tests.faults.row import NOTHING, Row
 
 
 def rows() -> list[Row]:
     """Every row, in the order of the table."""
-    parts = (driver, hangs, changes, machine, surroundings, terminals, viewers)
+    parts = (driver, hangs, changes, machine, surroundings, recordings, terminals, viewers)
     return [row for part in parts for row in part.rows()]
 
 
