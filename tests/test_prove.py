@@ -225,7 +225,7 @@ def test_a_file_that_cannot_be_made_is_refused_before_anything_runs(
 
 @slow
 @pytest.mark.nvml
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_killed_in_any_stage_nothing_goes_on_running(
     nvml_scenario: MakeScenario, cuda: Cuda, number: signal.Signals
 ) -> None:
