@@ -12,7 +12,7 @@ import struct
 import sys
 import termios
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pyte
@@ -79,6 +79,15 @@ class PtyProgram:
         screen = pyte.Screen(columns, rows)
         pyte.Stream(screen).feed(text)
         return [line.rstrip() for line in screen.display]
+
+    def read_screen_until(
+        self, holds: Callable[[list[str]], bool], columns: int, rows: int, timeout_s: float = 20.0
+    ) -> None:
+        """Drain the terminal until what it shows fulfils a condition. Raises AssertionError when it never does."""
+        deadline = time.monotonic() + timeout_s
+        while not holds(screen := self.screen(columns, rows)):
+            assert time.monotonic() < deadline, "the screen never came to it:\n" + "\n".join(screen)
+            self._drain(0.05)
 
     def press(self, keys: str) -> None:
         os.write(self.terminal, keys.encode())

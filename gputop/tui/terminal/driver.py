@@ -10,6 +10,7 @@ import os
 import signal
 import termios
 import threading
+import tty
 from typing import Any
 
 from textual.driver import Driver
@@ -61,8 +62,7 @@ def guarded_driver(guard: TerminalGuard, outlet: Outlet) -> type[Driver]:
             super().__init__(*args, **kwargs)
             outlet.driver = self
             self.exit_event = InputEnd(guard)
-            self._taken: list[Any] | None = None
-            self._resuming = self._continued_again = self._retaking = False
+            self._has_started = self._resuming = self._continued_again = self._retaking = False
 
         # -- input ----------------------------------------------------------------------------------------------------
 
@@ -99,13 +99,11 @@ def guarded_driver(guard: TerminalGuard, outlet: Outlet) -> type[Driver]:
                 super().write(data)
 
         def start_application_mode(self) -> None:
-            is_first = self._taken is None
+            is_first, self._has_started = not self._has_started, True
             super().start_application_mode()  # type: ignore[no-untyped-call]
             if is_first and guard.attributes is not None:
                 # Textual would remember the settings under which the program loaded.
                 self.attrs_before = list(guard.attributes)
-            if not self._must_signal_resume:
-                self._taken = self._attributes()
 
         def stop_application_mode(self) -> None:
             if not self._must_signal_resume:
@@ -124,11 +122,13 @@ def guarded_driver(guard: TerminalGuard, outlet: Outlet) -> type[Driver]:
                 return super()._get_terminal_size()
             return width or 80, height or 25
 
-        def _attributes(self) -> list[Any] | None:
-            try:
-                return termios.tcgetattr(self.fileno)
-            except termios.error:
-                return None
+        def _take_keys(self) -> None:
+            """Set the terminal as Textual does at the start, whatever it was set to meanwhile."""
+            attributes: list[Any] = termios.tcgetattr(self.fileno)
+            attributes[tty.LFLAG] = self._patch_lflag(attributes[tty.LFLAG])
+            attributes[tty.IFLAG] = self._patch_iflag(attributes[tty.IFLAG])
+            attributes[tty.CC][termios.VMIN] = 1
+            termios.tcsetattr(self.fileno, termios.TCSANOW, attributes)
 
         # -- suspending and being continued ---------------------------------------------------------------------------
 
@@ -175,11 +175,10 @@ def guarded_driver(guard: TerminalGuard, outlet: Outlet) -> type[Driver]:
             if in_background():
                 os.kill(os.getpid(), signal.SIGSTOP)
                 return
-            if self._taken is not None:
-                try:
-                    termios.tcsetattr(self.fileno, termios.TCSANOW, self._taken)
-                except termios.error:
-                    return
+            try:
+                self._take_keys()
+            except termios.error:
+                return
             self.write("\x1b[?1049h\x1b[?25l\x1b[?1004h")
             self._enable_mouse_support()
             self._enable_bracketed_paste()
