@@ -31,7 +31,7 @@ def test_the_json_has_the_agreed_form() -> None:
     (found,) = data["gpus"]
     assert list(found) == [
         "index", "uuid", "name", "verdict", "level", "busy_not_working", "efficiency_pct", "confidence", "window_s",
-        "n", "evidence", "remedy", "notes", "badges", "seconds", "timeline",
+        "n", "evidence", "cause", "uneven", "feeders", "remedy", "notes", "badges", "seconds", "timeline",
     ]  # fmt: skip
     assert (found["verdict"], found["level"], found["confidence"]) == ("dataloader_cpu", "red", "high")
     assert (found["efficiency_pct"], found["window_s"], found["n"]) == (87.5, 30, 30)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gputop.diagnosis.types import STATES, Badge, GpuDiagnosis
+from gputop.model.feeders import Feeders
 from gputop.model.snapshot import GpuSample, Snapshot
 
 SCHEMA = 1
@@ -35,12 +36,19 @@ def _gpu(gpu: GpuSample, d: GpuDiagnosis) -> dict[str, object]:
         "window_s": d.window_s,
         "n": d.n,
         "evidence": list(d.evidence),
+        "cause": d.cause,
+        "uneven": d.uneven,
+        "feeders": None if d.feeders is None else _feeders(d.feeders),
         "remedy": d.remedy,
         "notes": list(d.notes),
         "badges": [_badge(badge) for badge in d.badges],
         "seconds": {state: round(seconds.get(state, 0.0), 3) for state in STATES},
         "timeline": [{"t": t, "verdict": verdict, "busy_not_working": flag} for t, verdict, flag in d.timeline],
     }
+
+
+def _feeders(feeders: Feeders) -> dict[str, object]:
+    return {"n": feeders.n, "busiest": round(100.0 * feeders.busiest.useful, 1), "kind": feeders.kind}
 
 
 def _badge(badge: Badge) -> dict[str, object]:

@@ -8,6 +8,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from gputop.model.feeders import Cause, Feeders, MainWaits, Outsider
+
 Level = Literal["green", "info", "yellow", "red", "grey", "grey-green"]
 Flag = Literal["A", "B"]
 Confidence = Literal["high", "medium", "low"]
@@ -57,6 +59,11 @@ class Attribution(Struct, frozen=True):
     main_pct: float | None = None
     pin_memory: bool | None = None
     correlation: str | None = None
+    feeders: Feeders | None = None
+    """What feeds the GPU, with its busiest; None in recordings made before feeders were measured."""
+    main_waits: MainWaits | None = None
+    outsiders: tuple[Outsider, ...] = ()
+    """Who else takes the cores, largest first; empty unless tasks queue for them."""
 
 
 class GpuDiagnosis(Struct, frozen=True):
@@ -67,7 +74,7 @@ class GpuDiagnosis(Struct, frozen=True):
     verdict was first shown. ``seconds`` integrates measured time by state since the monitor began. ``timeline`` holds
     every change of verdict or flag as (Unix time, verdict, flag), oldest first. ``figure`` is the
     number that the verdict stands on, as (word, percent), of the same moment as the evidence; None where nothing is
-    judged yet.
+    judged yet. ``cause`` and ``feeders`` are those of a starved GPU; ``uneven`` says that few of many feeders work.
     """
 
     index: int
@@ -93,6 +100,9 @@ class GpuDiagnosis(Struct, frozen=True):
     seconds: Mapping[State, float] | None = None
     timeline: Sequence[Change] = ()
     figure: tuple[str, float | None] | None = None
+    cause: Cause | None = None
+    uneven: bool = False
+    feeders: Feeders | None = None
 
 
 class Finding(Struct, frozen=True):

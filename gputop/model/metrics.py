@@ -145,7 +145,16 @@ HOST_METRICS = table(
     pct("psi_cpu_pct", "CPU WAIT", "share of time in which some task waited for a core", origin="/proc/pressure/cpu"),
     pct("psi_io_pct", "I/O WAIT", "share of time in which some task waited for I/O", origin="/proc/pressure/io"),
     pct("psi_mem_pct", "MEM WAIT", "share of time some task waited for memory", origin="/proc/pressure/memory"),
+    fact(
+        "cpu_outsiders",
+        "text",
+        "OUTSIDERS",
+        "largest CPU users outside the GPUs' process trees: user, name, percent",
+        "/proc/PID/stat",
+    ),
 )
+
+_FEEDER = "share of time in which a loader, or the busiest host thread of a GPU process,"
 
 PROCESS_METRICS = table(
     fact("pid", "id", "PID", "process id"),
@@ -185,6 +194,19 @@ PROCESS_METRICS = table(
     fact("pin_memory", "bool", "PIN", "whether a pin-memory thread runs", "thread names"),
     gauge("pool_threads", "count", "HOST THREADS", "threads neither main nor CUDA, NCCL or autograd"),
     gauge("pool_run_pct", "pct", "POOL RUN", "CPU time of those host threads, percent of one core"),
+    pct("feed_run_pct", "FEED RUN", f"{_FEEDER} ran on a core", origin="schedstat"),
+    pct("feed_queued_pct", "FEED QUEUE", f"{_FEEDER} was queued for a core", origin="schedstat"),
+    pct("feed_disk_pct", "FEED DISK", f"{_FEEDER} waited for a disk", origin="stat field 3"),
+    pct("feed_network_pct", "FEED NET", f"{_FEEDER} waited for the network", origin="wchan, sock_diag"),
+    pct("feed_lock_pct", "FEED LOCK", f"{_FEEDER} waited for a lock", origin="wchan"),
+    pct("feed_sleep_pct", "FEED SLEEP", f"{_FEEDER} slept by a timer", origin="wchan"),
+    pct("feed_poll_pct", "FEED POLL", f"{_FEEDER} polled: idle, or a socket with a timeout", origin="wchan"),
+    gauge("feeder_threads", "count", "FEEDERS", "threads that can prepare data, without the main thread"),
+    fact(
+        "feed_by", "text", "FEED BY", "what resolved a wait of the feeder: child, kinship, socket, thread or task queue"
+    ),
+    gauge("net_rx_bytes_per_s", "bytes/s", "NET ↓", "received on TCP sockets of this process", origin="sock_diag"),
+    fact("listens", "bool", "LISTENS", "whether its main thread waits for connections", "sock_diag, wchan"),
 )
 
 PROCESS_STATIC = table(

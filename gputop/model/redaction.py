@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from gputop.model.command_facts import NOT_A_LOADER
+from gputop.model.feeders import outsiders_in, outsiders_text
 from gputop.model.snapshot import Event, GpuSample, GpuStatic, HostSample, ProcessSample, ProcessStatic, Snapshot
 
 MOST_REMEMBERED = 4096
@@ -58,7 +59,7 @@ class Redactor:
             machine=replace(machine, hostname=host, boot_id=self._number("boot", machine.boot_id)),
             gpus=tuple(map(self._gpu, given.gpus)),
             processes=tuple(map(self._process, given.processes)),
-            host=self._without(given.host),
+            host=self._host(given.host),
             events=tuple(map(self.event, given.events)),
             stale={self.text(name): age for name, age in given.stale.items()},
             notices=tuple(map(self.text, given.notices)),
@@ -105,6 +106,13 @@ class Redactor:
         """A command line as the name of its executable."""
         words = command.split(None, 1)
         return self.text(words[0].rsplit("/", 1)[-1]) if words else command
+
+    def _host(self, given: HostSample) -> HostSample:
+        if given.cpu_outsiders:
+            known = outsiders_in(given.cpu_outsiders)
+            hidden = tuple(replace(o, user=self.user(o.user) or "", name=self.text(o.name)) for o in known)
+            given = replace(given, cpu_outsiders=outsiders_text(hidden))
+        return self._without(given)
 
     def _gpu(self, gpu: GpuSample) -> GpuSample:
         static = self._gpus.get(gpu.static)

@@ -122,6 +122,7 @@ class HostSample(Struct, frozen=True):
     psi_cpu_pct: float | None = None
     psi_io_pct: float | None = None
     psi_mem_pct: float | None = None
+    cpu_outsiders: str | None = None
     unavailable: Mapping[str, str] = NOTHING_MISSING
 
 
@@ -176,6 +177,17 @@ class ProcessSample(Struct, frozen=True):
     pin_memory: bool | None = None
     pool_threads: int | None = None
     pool_run_pct: float | None = None
+    feed_run_pct: float | None = None
+    feed_queued_pct: float | None = None
+    feed_disk_pct: float | None = None
+    feed_network_pct: float | None = None
+    feed_lock_pct: float | None = None
+    feed_sleep_pct: float | None = None
+    feed_poll_pct: float | None = None
+    feeder_threads: int | None = None
+    feed_by: str | None = None
+    net_rx_bytes_per_s: float | None = None
+    listens: bool | None = None
     static: ProcessStatic = ProcessStatic()
     unavailable: Mapping[str, str] = NOTHING_MISSING
 

@@ -1,0 +1,101 @@
+"""Feeders: whatever can prepare a GPU's next batch, and what it did.
+
+A feeder is a loader process, a helper that works like one, or a thread of the GPU's process or of a loader. Its time
+is divided into seven states that add up to at most 1; the rest is waiting for work to be handed out. Pure data.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+Cause = Literal[
+    "cpu", "queued", "disk", "network", "fetch", "lock", "sleep", "pipe", "transfer", "startup", "data", "unknown"
+]
+"""Why a GPU starves. ``fetch`` is something outside that cannot be seen; ``transfer`` the way over PCIe."""
+
+
+class FeederShares(Struct, frozen=True):
+    """What one feeder, or the mean of several, did: shares 0–1 of the window."""
+
+    run: float = 0.0
+    queued: float = 0.0
+    disk: float = 0.0
+    network: float = 0.0
+    lock: float = 0.0
+    sleep: float = 0.0
+    poll: float = 0.0
+
+    @property
+    def cpu(self) -> float:
+        """Runnable: on a core, or queued for one."""
+        return self.run + self.queued
+
+    @property
+    def useful(self) -> float:
+        """Time that goes into the next batch: runnable, in disk wait or waiting for the network."""
+        return self.run + self.queued + self.disk + self.network
+
+
+STATES = FeederShares.__struct_fields__
+NO_SHARES = FeederShares()
+
+
+class Feeders(Struct, frozen=True):
+    """The feeders of one GPU over the window.
+
+    ``kind`` names them in the plural (``workers``, ``host threads``). ``busiest`` is the one with most useful time,
+    ``pid`` its process. ``active`` of them do at least half as much as it does. ``any_disk`` and ``any_network`` are
+    the shares of the samples in which at least one of them waited so. ``by`` says what resolved waits of the busiest
+    one; ``rx_bytes_per_s`` is what its sockets received, where that was asked for.
+    """
+
+    n: int
+    kind: str
+    busiest: FeederShares
+    mean: FeederShares
+    pid: int | None = None
+    active: int = 0
+    uneven: bool = False
+    any_disk: float = 0.0
+    any_network: float = 0.0
+    by: str | None = None
+    rx_bytes_per_s: float | None = None
+    why_blind: str | None = None
+    """Why some evidence is missing: sockets that may not be seen, pipes of another user."""
+
+
+class MainWaits(Struct, frozen=True):
+    """What the main thread of a GPU's process waited for: shares 0–1 of the window."""
+
+    disk: float = 0.0
+    network: float = 0.0
+    lock: float = 0.0
+    sleep: float = 0.0
+    poll: float = 0.0
+    pipe: float = 0.0
+
+
+class Outsider(Struct, frozen=True):
+    """A process outside the GPUs' trees that uses the cores. ``cpu_pct`` is percent of one core."""
+
+    user: str
+    name: str
+    cpu_pct: float
+
+
+def outsiders_text(outsiders: tuple[Outsider, ...]) -> str:
+    """As a snapshot and a recording hold them: ``user name percent`` each, with a semicolon between."""
+    return "; ".join(f"{o.user} {o.name.replace(';', ' ')} {o.cpu_pct:.0f}" for o in outsiders)
+
+
+def outsiders_in(text: str | None) -> tuple[Outsider, ...]:
+    """The outsiders that a text holds; what is not of that form is left out."""
+    found = []
+    for part in (text or "").split("; "):
+        user, _, rest = part.partition(" ")
+        name, _, percent = rest.rpartition(" ")
+        if name and percent.isdigit() and len(percent) < 8:
+            found.append(Outsider(user, name, float(percent)))
+    return tuple(found)
