@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,13 +14,22 @@ import pytest
 from tests.nvml.stand_in import LIBRARY, Scenario, build
 from tests.nvperf import stand_in as nvperf
 
+RUNTIME = pytest.StashKey[str]()
+"""The directory of a worker's own for sockets."""
+
 MOST_CORES = 12
 """More workers would spend their time on collecting the tests."""
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     # Some hundred programs are started: without bytecode each would compile gputop anew, two thirds of its time.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    # A mark reaches every recorder and screen of a user: those of another worker's tests listen elsewhere.
+    config.stash[RUNTIME] = os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="gputop-run-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    shutil.rmtree(config.stash.get(RUNTIME, ""), ignore_errors=True)
 
 
 def pytest_xdist_auto_num_workers() -> int:
