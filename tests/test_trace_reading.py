@@ -269,9 +269,11 @@ def test_two_hundred_damaged_files_end_in_a_report_or_in_one_line_and_take_no_lo
     assert not slow
 
 
-def test_lists_in_an_event_survive_the_damage_of_another(tmp_path: Path) -> None:
-    # Between these two an event could end: only together do the parts decode.
-    text = CLEAN.replace(b'"args": {"device"', b'"args": {"shapes": [{"id": 1}, {"id": 2}], "device"', WHOLE - 1)
+@pytest.mark.parametrize("length", [2, 4])
+def test_lists_in_an_event_survive_the_damage_of_another(length: int, tmp_path: Path) -> None:
+    # Between two of these an event could end: only together do the parts decode.
+    shapes = b", ".join(b'{"id": %d}' % number for number in range(length))
+    text = CLEAN.replace(b'"args": {"device"', b'"args": {"shapes": [' + shapes + b'], "device"', WHOLE - 1)
     head, last, rest = text.rpartition(b'"ph": "X", "cat": "kernel"')
     trace = read(tmp_path / "t.json", head + last.replace(b",", b"") + rest)
     assert (trace.dropped_events, len(trace.gpu)) == (1, WHOLE - 1)

@@ -21,7 +21,7 @@ from gputop.traces.unpacked import PIECE_BYTES
 LARGEST_EVENT = 64 << 20
 _HEAD_LIMIT = 64 << 20
 _JOINED = 4
-"""Parts that are joined before one is given up: a cut inside of a string is none."""
+"""Parts that are joined before one is given up: an event with a list of objects is cut between these."""
 _BLOCK = 1024
 _CLOSE_TRIES, _END_TRIES = 8, 16
 
