@@ -19,11 +19,17 @@ from gputop.model.metrics import ACTIVITY_KEYS, HISTORY_KEYS
 from gputop.model.process_history import ProcessHistory
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, Snapshot
+from gputop.model.step_history import StepHistory, StepPace
+from gputop.model.steps import StepRow
 
 MOST_GPUS = 64
 """GPUs that are remembered; of more, those go that were not seen for the longest, never one that is there."""
 SM_SERIES = frozenset(HISTORY_KEYS).intersection(ACTIVITY_KEYS)
 """The series that come from the source of SM activity: two sources never mix in one of them."""
+
+
+STEP_SERIES = "step_s"
+"""Seconds a step, in the history of each GPU on which a job announces its steps."""
 
 
 class Frame(Struct, frozen=True):
@@ -35,6 +41,23 @@ class Frame(Struct, frozen=True):
     process_history: ProcessHistory
     findings: tuple[Finding, ...]
     waste: Waste
+    steps: tuple[StepPace, ...] = ()
+    """How fast each process that announces its steps is stepping."""
+
+
+def stepping_on(snapshot: Snapshot, who: StepPace | StepRow) -> frozenset[int]:
+    """The GPUs on which a process steps: those it holds a context on, else the one that it has named."""
+    held = frozenset(p.gpu for p in snapshot.processes if p.pid == who.pid and p.role == "gpu" and p.gpu is not None)
+    return held or (frozenset() if who.gpu is None else frozenset({who.gpu}))
+
+
+def _step_times(snapshot: Snapshot) -> dict[int, float]:
+    """Seconds a step by the index of the GPU; of several processes on one, the slowest."""
+    times: dict[int, float] = {}
+    for row in snapshot.steps:
+        for gpu in stepping_on(snapshot, row):
+            times[gpu] = max(times.get(gpu, 0.0), row.sum_s / row.count)
+    return times
 
 
 class SmSources:
@@ -69,6 +92,7 @@ class Monitor:
         self._interval_s = interval_s
         self._history = History(interval_s)
         self._processes = ProcessHistory(interval_s)
+        self._steps = StepHistory()
         self._diagnoser = Diagnoser(interval_s)
         self._sources = SmSources()
         self._seen: dict[str, None] = {}
@@ -87,6 +111,7 @@ class Monitor:
         if self._last_t is not None and snapshot.t <= self._last_t:
             self._history = History(self._interval_s)
             self._processes = ProcessHistory(self._interval_s)
+            self._steps = StepHistory()
             self._diagnoser = Diagnoser(self._interval_s)
             self._sources = SmSources()
             self._seen.clear()
@@ -94,11 +119,14 @@ class Monitor:
         history, t, interval_s = self._history, snapshot.t, snapshot.interval_s
         is_repeat = self._diagnoser.is_repeat(snapshot)
         diagnoses = self._diagnoser.observe(snapshot)
+        step_times = _step_times(snapshot) if snapshot.steps else {}
         history.pass_time(t)
         for gpu in () if is_repeat else snapshot.gpus:
             uuid = gpu.static.uuid
             values = {name: getattr(gpu, name) for name in HISTORY_KEYS}
             values.update(slowed(gpu))
+            if (step_s := step_times.get(gpu.static.index)) is not None:
+                values[STEP_SERIES] = step_s
             values.update(self._diagnoser.lanes(uuid))
             switch = self._sources.switch(gpu)
             history.add(t, uuid, values, interval_s, frozenset() if switch is None else SM_SERIES)
@@ -115,7 +143,9 @@ class Monitor:
             key = next((g.static.uuid for g in snapshot.gpus if g.static.index == event.gpu), None)
             history.mark(event.t, key, event.text)
         findings, waste = self._diagnoser.findings(), self._diagnoser.waste()
-        self.latest = Frame(snapshot, diagnoses, history, self._processes, findings, waste)
+        self._steps.observe(t, snapshot.steps)
+        paces = self._steps.paces(t)
+        self.latest = Frame(snapshot, diagnoses, history, self._processes, findings, waste, paces)
         return self.latest
 
     def frozen(self) -> Frame | None:

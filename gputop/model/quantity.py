@@ -88,6 +88,17 @@ def seconds(value: float) -> str:
     return f"{value:.1f} s" if value >= 0.995 else f"{value:.2f}".rstrip("0").rstrip(".") + " s"
 
 
+def step_time(value: float) -> str:
+    """The length of a step with three significant digits: ``0.52 ms``, ``41.2 ms``, ``412 ms``, ``3.42 s``."""
+    scaled, unit = (value, "s") if value >= 0.9995 else (1000.0 * value, "ms")
+    return f"{scaled:.{2 if scaled < 9.995 else 1 if scaled < 99.95 else 0}f} {unit}"
+
+
+def per_second(value: float) -> str:
+    """A rate of steps without its unit: ``0.024``, ``0.71``, ``2.4``, ``124``."""
+    return f"{value:.{0 if value >= 99.5 else 1 if value >= 0.995 else 2 if value >= 0.0995 else 3}f}"
+
+
 def duration(seconds: float) -> str:
     """About how long: ``45 s`` up to a minute and a half, then ``12 min``, from two hours on ``2.5 h``."""
     if seconds < 90.0:

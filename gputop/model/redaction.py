@@ -63,6 +63,7 @@ class Redactor:
             events=tuple(map(self.event, given.events)),
             stale={self.text(name): age for name, age in given.stale.items()},
             notices=tuple(map(self.text, given.notices)),
+            steps=tuple(replace(row, name=self._number("run", row.name) or "") for row in given.steps),
         )
 
     def event(self, event: Event) -> Event:

@@ -13,6 +13,7 @@ from typing import Literal, get_args
 from msgspec import Struct
 
 from gputop.model.sm import SmSource
+from gputop.model.steps import StepRow
 
 Role = Literal["gpu", "loader", "helper", "orphan"]
 EventKind = Literal["mark", "verdict", "gap", "gpu_lost", "ecc", "xid", "throttle"]
@@ -223,7 +224,8 @@ class Snapshot(Struct, frozen=True):
     ``t`` is Unix time in seconds. ``interval_s`` is the distance that the source aims at. ``stale`` names each
     collector that is late, with the age of its data in seconds. ``notices`` are machine-wide remarks with their fix.
     ``repeats`` names each collector whose values are those of the snapshot before, shown again because there are no
-    newer ones: what is repeated was not measured at ``t``, so it is no sample of anything.
+    newer ones: what is repeated was not measured at ``t``, so it is no sample of anything. ``steps`` are those that
+    jobs have announced since the snapshot before.
     """
 
     t: float
@@ -237,3 +239,4 @@ class Snapshot(Struct, frozen=True):
     stale: Mapping[str, float] = NOTHING_LATE
     notices: tuple[str, ...] = ()
     repeats: tuple[Collector, ...] = ()
+    steps: tuple[StepRow, ...] = ()

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, State
-from gputop.model.quantity import length, of_hundred
+from gputop.model.quantity import length, of_hundred, per_second
 from gputop.output.report_text import sanitised_lines
 from gputop.report.gpu_account import GpuReport
 from gputop.report.job_report import JobReport
@@ -65,6 +65,9 @@ def compare(before: JobReport, after: JobReport) -> Comparison:
         # Util is no aim where SM is known: it rises as well where a GPU only looks busier.
         sign = 0 if key == "util_pct" and has_sm else usual
         differences.append(_difference(key, label, unit, _mean(before, read), _mean(after, read), sign))
+    differences.append(
+        _difference("steps_per_s", "steps", "1/s", _steps_per_s(before), _steps_per_s(after), 1),
+    )
     was, now = _finding_names(before), _finding_names(after)
     return Comparison(
         before,
@@ -109,7 +112,19 @@ def compare_text(comparison: Comparison) -> str:
 
 
 def verdict_line(comparison: Comparison) -> str:
-    """What came of it, in one line."""
+    """What came of it, in one line: the GPU time, and the steps where both jobs announced them."""
+    return _work_line(comparison) + steps_words(comparison)
+
+
+def steps_words(comparison: Comparison) -> str:
+    """`` 3.1 steps/s, 2.4 before (+29 %).``; empty where one of the jobs did not announce its steps."""
+    was, now = _steps_per_s(comparison.before), _steps_per_s(comparison.after)
+    if was is None or now is None:
+        return ""
+    return f" {per_second(now)} steps/s, {per_second(was)} before ({100.0 * (now / was - 1.0):+.0f} %)."
+
+
+def _work_line(comparison: Comparison) -> str:
     was, now = comparison.before.not_work_share(), comparison.after.not_work_share()
     if was is None or now is None:
         return "Not comparable: there is no judged GPU time in one of them."
@@ -186,12 +201,17 @@ def _finding_names(report: JobReport) -> dict[str, str]:
     return names
 
 
+def _steps_per_s(report: JobReport) -> float | None:
+    """Steps a second of the run that made the most of them."""
+    return report.steps[0].steps_per_s if report.steps else None
+
+
 def _scaled(value: float | None, by: float) -> float | None:
     return None if value is None else value / by
 
 
 def _decimals(d: Difference) -> int:
-    return 1 if d.unit in ("s", "GiB") else 0
+    return 2 if d.unit == "1/s" else 1 if d.unit in ("s", "GiB") else 0
 
 
 def _cell(d: Difference, value: float | None) -> str:

@@ -13,7 +13,7 @@ from gputop.output.html.blocks import facts, notes, table
 from gputop.output.html.document import document
 from gputop.output.html.gap_chart import AMBER, GREEN, GREY, RED, chart, lane
 from gputop.output.html.markup import Markup, element, join
-from gputop.output.report_text import report_notes
+from gputop.output.report_text import report_notes, step_lines
 from gputop.report.gpu_account import GpuReport
 from gputop.report.job_report import FindingReport, JobReport
 from gputop.report.lanes import Pictured
@@ -40,6 +40,7 @@ def report_html(found: Pictured) -> str:
         facts(_cards(report)),
         key(found.column_s),
         *(gpu_section(found, gpu) for gpu in report.gpus),
+        *(element("p", line) for line in step_lines(report)),
         element("h2", "Where the time went"),
         table(("", "", "work", "not work", "not judged"), [_time_row(gpu) for gpu in report.gpus], "twnnn"),
         *_findings(report),

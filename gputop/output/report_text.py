@@ -8,15 +8,19 @@ from datetime import datetime, timezone
 from typing import Any
 
 from gputop.diagnosis.types import STATE_WORDS, State
-from gputop.model.quantity import NOT_MEASURED, length, numbers, of_hundred, seconds
+from gputop.model.quantity import NOT_MEASURED, count, length, numbers, of_hundred, per_second, seconds, step_time
 from gputop.model.text import terminal_safe
 from gputop.paint.text import shorten
 from gputop.report.gpu_account import GpuReport
 from gputop.report.job_report import FindingReport, JobReport
+from gputop.report.step_account import StepReport
 
 SCHEMA = 1
 _WASTE: tuple[State, ...] = ("busy_not_working", "starved", "idle_allocated", "idle")
 _MOST_FINDINGS = 12
+_MOST_RUNS = 4
+TOLD_SLOWER = 1.02
+"""A rank is named whose steps take 2 % longer than those of the mean."""
 NO_TIME = "No time passed between the frames, so there is no GPU time to account for."
 
 
@@ -39,6 +43,7 @@ def report_text(report: JobReport, width: int = 100) -> str:
     states = _state_rows(report)
     lines += ["", *(_aligned([_STATE_HEAD, *states], "<>>>") if states else [f"  {NO_TIME}"]), ""]
     lines += _aligned([_GPU_HEAD, *map(_gpu_row, report.gpus)], "<<" + ">" * 8)
+    lines += [f"  {line}" for line in step_lines(report)]
     lines += ["", *_finding_lines(report, width)]
     if report.top_remedy is not None:
         lines += ["", f"First to change: {report.top_remedy}"]
@@ -57,6 +62,7 @@ def report_markdown(report: JobReport) -> str:
             *_table(_GPU_HEAD, [_gpu_row(gpu) for gpu in report.gpus]),
             "",
         ]
+        lines += [f"{_escaped(line)}\n" for line in step_lines(report)]
         lines += ["## Findings", ""]
         for finding in report.findings:
             lines.append(f"- **GPU {finding.gpu}: {_escaped(finding.text)}** ({finding.level}), {_when(finding)}")
@@ -95,6 +101,7 @@ def report_data(report: JobReport) -> dict[str, Any]:
         "findings": [
             {key: getattr(finding, key) for key in FindingReport.__struct_fields__} for finding in report.findings
         ],
+        "steps": [{key: getattr(run, key) for key in StepReport.__struct_fields__} for run in report.steps],
         "top_remedy": report.top_remedy,
         "marks": [{"t": mark.t, "text": mark.text} for mark in report.marks],
         "notes": list(report.notes),
@@ -197,6 +204,25 @@ def _alike(findings: Sequence[FindingReport]) -> list[list[FindingReport]]:
     for finding in findings:
         groups.setdefault((finding.id, finding.level, finding.remedy), []).append(finding)
     return [sorted(group, key=lambda one: -one.seconds) for group in groups.values()]
+
+
+def step_lines(report: JobReport) -> list[str]:
+    """What the steps came to that the job announced, a line a run."""
+    lines = []
+    for run in report.steps[:_MOST_RUNS]:
+        ranks = "" if run.ranks == 1 else f", {run.ranks} ranks"
+        slow = (
+            f", rank {run.slowest_rank} the slowest with {step_time(run.slowest_mean_s)}"
+            if run.slowest_rank is not None and run.slowest_mean_s > TOLD_SLOWER * run.mean_s
+            else ""
+        )
+        warm = f"; {count(run.warm_up_steps, 'step')} of warm-up left out" if run.warm_up_steps else ""
+        name = f" ({run.name})" if run.name else ""
+        lines.append(
+            f"Steps{name}: {run.steps} of {step_time(run.mean_s)}, {per_second(run.steps_per_s)} steps/s{ranks}{slow}"
+            f"{warm}"
+        )
+    return lines
 
 
 def report_notes(report: JobReport) -> list[str]:

@@ -13,7 +13,7 @@ from gputop.diagnosis.window_row import pcie_capacity
 from gputop.model import quantity
 from gputop.model.quantity import NOT_MEASURED
 from gputop.model.snapshot import GpuSample
-from gputop.monitor import Frame
+from gputop.monitor import STEP_SERIES, Frame
 from gputop.paint.big_pane import LANES
 from gputop.paint.chart import Column, gap_chart, lane, with_marks
 from gputop.paint.details import AXIS_WIDTH, LABEL_WIDTH, Block, chart_row, words_row
@@ -54,8 +54,10 @@ class Series(Struct, frozen=True):
         """The column's mean under the cursor; without a cursor what was measured last."""
         if self.cursor is not None:
             return self.columns(name)[self.cursor]
-        value: Column = getattr(self.gpu, name, None)
-        return value
+        if hasattr(self.gpu, name):
+            value: Column = getattr(self.gpu, name)
+            return value
+        return next((value for value in reversed(self.columns(name)) if value is not None), None)
 
 
 class Chart(Struct, frozen=True):
@@ -97,12 +99,13 @@ def charts_for(gpu: GpuSample, series: Series, glyphs: Glyphs) -> list[Chart]:
     )
     top = slowdown or 100.0
     words = f"{'slow ' if slowdown else ''}{top:.0f} {glyphs.degree}"
+    found.insert(0, Chart(STEP_SERIES, "STEP", "area.work", *_step_scale(series), _step))
     found.append(Chart("temp_c", "TEMP", "area.heat", top, words, _unit(glyphs.degree)))
     return [chart for chart in found if _has_any(series, chart.name)]
 
 
 def _has_any(series: Series, name: str) -> bool:
-    return getattr(series.gpu, name) is not None or any(value is not None for value in series.columns(name))
+    return getattr(series.gpu, name, None) is not None or any(value is not None for value in series.columns(name))
 
 
 def _scale(known: float | None, words: str, series: Series, name: str, unit: str) -> tuple[float | None, str]:
@@ -122,6 +125,15 @@ def _traffic_top(series: Series, key: str, peak: float | None) -> float | None:
         return None
     top = round_top(max(most, 1e6))
     return top if peak is None or most > peak else min(top, peak)
+
+
+def _step_scale(series: Series) -> tuple[float, str]:
+    top = round_top(max((value for value in series.columns(STEP_SERIES) if value is not None), default=0.0))
+    return top, quantity.step_time(top)
+
+
+def _step(value: float | None) -> str:
+    return NOT_MEASURED if value is None else quantity.step_time(value)
 
 
 def _gib(value: float | None) -> str:

@@ -18,6 +18,7 @@ from gputop.paint.chart import bar, gap_chart, with_marks
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, Span
 from gputop.paint.numbers import Field, board, buses, busiest_bus, counters, fields, memory, number_labels
+from gputop.paint.step_words import step_words
 from gputop.paint.text import cells, clock_time, gib, shorten, whole
 from gputop.paint.view import View
 from gputop.paint.words import gpu_label, headline, is_measured, is_red, model_name
@@ -59,6 +60,9 @@ def title(frame: Frame, view: View, position: int, width: int) -> Row:
         if line.width + len(words) > room:
             break
         line.add(words, "alarm.title" if alarm else f"level.{badge.level}")
+    steps = step_words(frame, gpu)
+    if steps and line.width + 3 + len(steps) <= room:
+        line.add(f"   {steps}", "alarm.title" if alarm else "text")
     if line.width < width - len(figure) - 6:
         line.add(" ", ruler)
         line.rule(width - len(figure) - 3, " " if alarm else glyphs.rule, ruler)

@@ -28,6 +28,7 @@ from gputop.model.snapshot import (
     ProcessStatic,
     Snapshot,
 )
+from gputop.model.steps import StepRow, step_row
 from gputop.model.text import clean_text
 from gputop.recording.checks import Damage, Layout, Table, checked, facts_of, layout_of, number, parse_line, words_of
 from gputop.recording.format import (
@@ -49,6 +50,7 @@ _MOST_TIME = 1e11
 _MOST_EVENTS = 256
 _MOST_UUIDS = 1024
 _MOST_FACTS = 5120
+_MOST_STEP_ROWS = 8192
 _INTERVALS = (0.01, 86400.0)
 _UNKNOWN_PROCESS = ProcessStatic()
 _SM_SOURCE = next(i for i, c in enumerate(GPU_COLUMNS) if c.key == "sm_source")
@@ -82,6 +84,7 @@ class Decoder:
         self._last_t: float | None = None
         self._restarted = False
         self._damage = False
+        self._steps: tuple[StepRow, ...] = ()
         self._na: tuple[object, list[Mapping[str, str]], Mapping[str, str]] | None = None
 
     def note_damage(self) -> None:
@@ -101,6 +104,8 @@ class Decoder:
                 self._learn(parsed.get("procs"))
             elif kind == "event":
                 self._event(parsed)
+            elif kind == "steps":
+                self._steps = _step_rows(parsed.get("rows"))
         except Damage:
             self.damaged += 1
             self._damage = True
@@ -211,6 +216,7 @@ class Decoder:
         self._last_t = t
         self._restarted = self._damage = False
         self.frames += 1
+        steps, self._steps = self._steps, ()
         snapshot = Snapshot(
             t=float(t),
             machine=machine,
@@ -222,6 +228,7 @@ class Decoder:
             stale=stale,
             notices=notices,
             repeats=repeats,
+            steps=steps,
         )
         return snapshot if self._redactor is None else self._redactor.snapshot(snapshot)
 
@@ -286,6 +293,16 @@ class Decoder:
         columns = self._table.columns([row], layout, 1)
         values = [default if place is None else columns[place][0] for place, default in layout.sources]
         return cast("Callable[..., HostSample]", HostSample)(*values, missing)
+
+
+def _step_rows(given: object) -> tuple[StepRow, ...]:
+    if not isinstance(given, list) or len(given) > _MOST_STEP_ROWS:
+        raise Damage("steps are not a list")
+    rows = [step_row(values) if isinstance(values, list) else None for values in given]
+    known = tuple(row for row in rows if row is not None)
+    if len(known) != len(rows):
+        raise Damage("steps that cannot be")
+    return known
 
 
 def _fills(columns: Sequence[Sequence[Any]], layout: Layout) -> list[Iterable[Any]]:

@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from gputop import __version__
 from gputop.model.snapshot import Event, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
@@ -204,13 +205,15 @@ class Encoder:
         return [_line(key), *(_line({"k": "procs", "procs": group}) for group in others)]
 
     def frame_lines(self, snapshot: Snapshot, derived: Iterable[Event] = (), frame: bytes | None = None) -> list[bytes]:
-        """The lines of one frame: processes not introduced yet, its events, those derived from it, the frame itself.
+        """The lines of one frame: processes not introduced yet, events, those derived from it, steps, the frame itself.
 
         ``frame`` is its line where somebody has made it already, see ``frame_table``.
         """
         lines = self.introductions(snapshot)
         lines += [event_line(event) for event in snapshot.events]
         lines += [event_line(event, derived=True) for event in derived]
+        if snapshot.steps:
+            lines.append(_line({"k": "steps", "t": round(snapshot.t, 3), "rows": list(map(astuple, snapshot.steps))}))
         if frame is None:
             frame = _frame_line(snapshot, [cells for _, cells, _ in _tables(snapshot)], _rest(snapshot))
         lines.append(frame)

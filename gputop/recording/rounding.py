@@ -35,7 +35,7 @@ class Rounder:
         back = decoder.alone(table.parsed)
         if back is None:
             raise RecordingError("a snapshot outside what can be recorded")
-        return replace(back, machine=snapshot.machine, own=snapshot.own), table.line
+        return replace(back, machine=snapshot.machine, own=snapshot.own, steps=snapshot.steps), table.line
 
 
 def rounded(snapshot: Snapshot) -> Snapshot:

@@ -15,6 +15,7 @@ from gputop.model.snapshot import GAP_INTERVALS, Event, Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.recording.index import Recording
 from gputop.report.gpu_account import GpuAccount, GpuReport
+from gputop.report.step_account import StepAccount, StepReport
 
 if TYPE_CHECKING:
     from gputop.model.redaction import Redactor
@@ -63,6 +64,7 @@ class JobReport(Struct, frozen=True):
     exit_code: int | None = None
     duration_s: float = 0.0
     notes: tuple[str, ...] = ()
+    steps: tuple[StepReport, ...] = ()
 
     def gpu_hours(self) -> dict[State, float]:
         """GPU-hours by state, over all GPUs."""
@@ -101,12 +103,14 @@ class ReportBuilder:
         self._segment_begin = self._before_s = 0.0
         """Where the clock was set back last, and the time that had passed by then."""
         self._host = ""
+        self._steps = StepAccount()
 
     def add(self, frame: Frame) -> None:
         snapshot = frame.snapshot
         for event in snapshot.events:
             self.add_event(event)
         self._recorded += 1
+        self._steps.add(snapshot.steps)
         if "nvml" in snapshot.repeats and self._frames and all(g.static.uuid in self._gpus for g in snapshot.gpus):
             # Nothing was measured: neither a sample nor its time.
             return
@@ -204,6 +208,7 @@ class ReportBuilder:
             exit_code=exit_code,
             duration_s=self._passed_s if duration_s is None else duration_s,
             notes=tuple(notes),
+            steps=self._steps.report(),
         )
 
 

@@ -196,6 +196,7 @@ class _Watch:
             gpus=gpus,
             processes=tuple(process for process in snapshot.processes if process.gpu in indices),
             events=tuple(event for event in snapshot.events if event.gpu is None or event.gpu in indices),
+            steps=tuple(row for row in snapshot.steps if self._descends(row.pid)),
         )
 
     def _is_member(self, process: ProcessSample) -> bool:
@@ -205,7 +206,12 @@ class _Watch:
         if process.starttime is None:
             self._foreign += 1
             return False
-        chain, pid = [], process.pid
+        return self._descends(process.pid)
+
+    def _descends(self, pid: int) -> bool:
+        if pid in self._members:
+            return True
+        chain = []
         for _ in range(_MOST_ANCESTORS):
             chain.append(pid)
             parent, group = self._parent_and_group(pid)

@@ -1,4 +1,4 @@
-"""A source whose snapshots carry the marks that a job sent meanwhile."""
+"""A source whose snapshots carry the marks and the steps that jobs sent meanwhile."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ class Marked:
             self._begun = True
             return snapshot
         marks = self._listener.drain()
-        return replace(snapshot, events=(*snapshot.events, *marks)) if marks else snapshot
+        steps = self._listener.steps()
+        if not marks and not steps:
+            return snapshot
+        return replace(snapshot, events=(*snapshot.events, *marks), steps=(*snapshot.steps, *steps))
 
     def close(self) -> None:
         self._source.close()

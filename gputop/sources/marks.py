@@ -10,6 +10,7 @@ import json
 import os
 import socket
 import stat
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,7 +19,9 @@ from msgspec import Struct
 
 from gputop.model.secrets import masked_text
 from gputop.model.snapshot import Event
+from gputop.model.steps import StepRow
 from gputop.model.text import clean_text
+from gputop.sources.step_intake import Emptier, StepIntake, is_steps, received, with_credentials
 
 MOST_MARK = 1000
 """Characters of a mark."""
@@ -27,6 +30,7 @@ MOST_OFF_S = 60.0
 stand in a time that nobody watched."""
 _MOST_DATAGRAM = 8192
 _MOST_DRAINED = 64
+_MOST_AT_ONCE = 1024
 
 
 class Sent(Struct, frozen=True):
@@ -37,7 +41,7 @@ class Sent(Struct, frozen=True):
 
 
 class MarkListener:
-    """Receives marks. ``reason`` says why it cannot, when it cannot; it then simply never gets any."""
+    """Receives marks and announced steps. ``reason`` says why it cannot, when it cannot; it then never gets any."""
 
     def __init__(self, clock: Callable[[], float] = time.time, job_began: float | None = None) -> None:
         """``clock`` gives Unix time. ``job_began`` is when the job began whose marks are awaited, if there is one."""
@@ -46,6 +50,10 @@ class MarkListener:
         self._job_began = job_began
         self._socket: socket.socket | None = None
         self._path: str | None = None
+        self._lock = threading.Lock()
+        self._events: list[Event] = []
+        self._intake = StepIntake()
+        self._emptier: Emptier | None = None
         reasons = []
         for directory in mark_directories():
             try:
@@ -58,22 +66,41 @@ class MarkListener:
 
     def drain(self) -> list[Event]:
         """The marks since the last call, at most 64. Never blocks."""
-        events: list[Event] = []
-        if self._socket is None:
-            return events
-        for _ in range(_MOST_DRAINED):
-            try:
-                data = self._socket.recv(_MOST_DATAGRAM)
-            except BlockingIOError:
-                break
-            except OSError as error:
-                self.reason = f"marks are no longer received: {error.strerror or error}"
-                self.close()
-                break
-            event = _event(data)
-            if event is not None and self._is_timely(event.t):
-                events.append(event)
+        self._empty()
+        with self._lock:
+            events, self._events = self._events[:_MOST_DRAINED], self._events[_MOST_DRAINED:]
         return events
+
+    def steps(self) -> tuple[StepRow, ...]:
+        """The steps that jobs have announced, up to the last ``drain``."""
+        with self._lock:
+            return self._intake.drain()
+
+    def _empty(self) -> bool:
+        """Take what waits in the socket, on whichever thread asks; False where something was left there."""
+        with self._lock:
+            if self._socket is None:
+                return True
+            for _ in range(_MOST_AT_ONCE):
+                if len(self._events) >= _MOST_DRAINED:
+                    # The rest waits in the socket: its senders are told when that is full.
+                    return False
+                try:
+                    data, pid = received(self._socket, _MOST_DATAGRAM)
+                except BlockingIOError:
+                    return True
+                except OSError as error:
+                    self.reason = f"marks are no longer received: {error.strerror or error}"
+                    return True
+                if is_steps(data):
+                    if self._intake.accept(data, pid) and self._emptier is None:
+                        # Only where a job announces steps: marks are few.
+                        self._emptier = Emptier(self._socket, self._empty)
+                    continue
+                event = _event(data)
+                if event is not None and self._is_timely(event.t):
+                    self._events.append(event)
+        return False
 
     def _is_timely(self, t: float) -> bool:
         now = self._clock()
@@ -81,6 +108,9 @@ class MarkListener:
         return earliest - MOST_OFF_S <= t <= now + MOST_OFF_S
 
     def close(self) -> None:
+        if self._emptier is not None:
+            self._emptier.close()
+            self._emptier = None
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -93,6 +123,7 @@ class MarkListener:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         path = os.path.join(directory, f"{os.getpid()}-{os.urandom(4).hex()}.sock")
         try:
+            with_credentials(listener)
             listener.bind(path)
             os.chmod(path, 0o600)
         except OSError:
@@ -106,22 +137,21 @@ def send_mark(text: str, t: float) -> Sent:
     data = json.dumps({"t": round(t, 3), "text": clean_text(text)[:MOST_MARK]}).encode("ascii")
     reached, lost = 0, []
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC) as sender:
-        for directory in mark_directories():
-            for path in _listeners(directory):
-                try:
-                    sender.sendto(data, path)
-                    reached += 1
-                except ConnectionRefusedError:
-                    # Its listener has died without cleaning up.
-                    with suppress(OSError):
-                        os.unlink(path)
-                except FileNotFoundError:
-                    # It has ended in this moment.
-                    continue
-                except BlockingIOError:
-                    lost.append(f"{_owner(path)} has too many marks waiting")
-                except OSError as error:
-                    lost.append(f"{_owner(path)}: {error.strerror or error}")
+        for path in listeners():
+            try:
+                sender.sendto(data, path)
+                reached += 1
+            except ConnectionRefusedError:
+                # Its listener has died without cleaning up.
+                with suppress(OSError):
+                    os.unlink(path)
+            except FileNotFoundError:
+                # It has ended in this moment.
+                continue
+            except BlockingIOError:
+                lost.append(f"{_owner(path)} has too many marks waiting")
+            except OSError as error:
+                lost.append(f"{_owner(path)}: {error.strerror or error}")
     return Sent(reached, tuple(lost))
 
 
@@ -136,6 +166,11 @@ def mark_directories() -> list[str]:
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     private = f"/tmp/gputop-{os.geteuid()}"
     return [os.path.join(runtime, "gputop"), private] if runtime and os.path.isabs(runtime) else [private]
+
+
+def listeners() -> list[str]:
+    """The sockets of this user's listeners."""
+    return [path for directory in mark_directories() for path in _listeners(directory)]
 
 
 def _prepare(directory: str) -> None:

@@ -1,0 +1,94 @@
+"""How fast the jobs of this machine step: the last minute of what each process announced. Pure; time enters with it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from math import sqrt
+
+from msgspec import Struct
+
+from gputop.model.steps import StepRow
+
+WINDOW_S = 60.0
+SILENT_S = 30.0
+"""A job that has announced no step for so long, and for ten of its steps, is no longer stepping."""
+SILENT_STEPS = 10.0
+LEAST_ROWS = 4
+"""Below so many announcements their spread says nothing."""
+MOST_RANKS = 256
+_MOST_ROWS = 256
+_Z95 = 1.96
+
+
+class StepPace(Struct, frozen=True):
+    """One process: the mean step over the last minute.
+
+    ``error_pct`` is half of the mean's 95 % interval in percent of it, from how the announcements differ; None for
+    fewer than four. ``p99_s`` is the longest 99th percentile that was announced, ``steps`` how many steps this is of.
+    """
+
+    pid: int
+    rank: int | None
+    gpu: int | None
+    name: str
+    mean_s: float
+    error_pct: float | None
+    p99_s: float
+    steps: int
+
+    @property
+    def steps_per_s(self) -> float:
+        return 1.0 / self.mean_s
+
+
+class StepHistory:
+    """Takes rows in order of time and tells the pace of each process."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[int, str], deque[tuple[float, StepRow]]] = {}
+
+    def observe(self, t: float, rows: Iterable[StepRow]) -> None:
+        """Take the rows of one snapshot in; forget who is silent."""
+        for row in rows:
+            kept = self._rows.get((row.pid, row.name))
+            if kept is None:
+                if len(self._rows) >= MOST_RANKS:
+                    continue
+                kept = self._rows[row.pid, row.name] = deque(maxlen=_MOST_ROWS)
+            kept.append((t, row))
+        for identity in [i for i, kept in self._rows.items() if _is_silent(t, kept)]:
+            del self._rows[identity]
+
+    def paces(self, t: float) -> tuple[StepPace, ...]:
+        """The pace of each process that is stepping, by rank and pid."""
+        if not self._rows:
+            return ()
+        found = [pace for kept in self._rows.values() if (pace := _pace(t, kept)) is not None]
+        return tuple(sorted(found, key=lambda p: (p.name, -1 if p.rank is None else p.rank, p.pid)))
+
+
+def slowest(paces: Sequence[StepPace]) -> StepPace | None:
+    """The process whose steps take longest; where all wait for each other, the first of them."""
+    return max(paces, key=lambda pace: pace.mean_s, default=None)
+
+
+def _is_silent(t: float, kept: Sequence[tuple[float, StepRow]]) -> bool:
+    last_t, row = kept[-1]
+    return t - last_t > max(SILENT_S, SILENT_STEPS * row.sum_s / row.count)
+
+
+def _pace(t: float, kept: Sequence[tuple[float, StepRow]]) -> StepPace | None:
+    recent = [row for at, row in kept if at > t - WINDOW_S] or [kept[-1][1]]
+    steps = sum(row.count for row in recent)
+    total = sum(row.sum_s for row in recent)
+    if total <= 0.0:
+        return None
+    mean, last = total / steps, recent[-1]
+    error = None
+    if len(recent) >= LEAST_ROWS:
+        # The mean of groups of unequal size: the variance of a ratio estimator.
+        spread = sqrt(sum((row.sum_s - row.count * mean) ** 2 for row in recent))
+        n = len(recent)
+        error = 100.0 * _Z95 * spread * sqrt(n / (n - 1)) / total
+    return StepPace(last.pid, last.rank, last.gpu, last.name, mean, error, max(r.p99_s for r in recent), steps)

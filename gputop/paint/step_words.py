@@ -1,0 +1,32 @@
+"""How fast the job on a GPU steps, in the words of its title."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from gputop.model.quantity import per_second, step_time
+from gputop.model.snapshot import GpuSample
+from gputop.model.step_history import StepPace, slowest
+from gputop.monitor import Frame, stepping_on
+
+TOLD_SLOWER = 1.02
+"""A rank counts as the slowest where its steps take 2 % longer than the median's: steps of one job end together."""
+
+
+def step_words(frame: Frame, gpu: GpuSample) -> str:
+    """``412 ms a step ± 3 %, 2.4 steps/s``; empty where no process on this GPU announces its steps."""
+    here = [pace for pace in frame.steps if gpu.static.index in stepping_on(frame.snapshot, pace)]
+    pace = slowest(here)
+    if pace is None:
+        return ""
+    error = "" if pace.error_pct is None else f" ± {pace.error_pct:.{0 if pace.error_pct >= 0.95 else 1}f} %"
+    last = ", the slowest rank" if pace is _slowest_rank(frame, pace.name) else ""
+    return f"{step_time(pace.mean_s)} a step{error}, {per_second(pace.steps_per_s)} steps/s{last}"
+
+
+def _slowest_rank(frame: Frame, name: str) -> StepPace | None:
+    ranks = [pace for pace in frame.steps if pace.name == name]
+    last = slowest(ranks)
+    if last is None or last.mean_s <= TOLD_SLOWER * median(pace.mean_s for pace in ranks):
+        return None
+    return last

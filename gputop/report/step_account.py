@@ -1,0 +1,100 @@
+"""What a job's steps came to over a recording: how many, how long, and which rank was the slowest.
+
+Warm-up is left out: the first steps compile, allocate and fill caches, and belong into no mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+from msgspec import Struct
+
+from gputop.model.steps import StepRow
+
+WARM_UP_ROWS = 30
+WARM_UP_FACTOR = 2.0
+"""Leading announcements whose mean step is more than so many times the median of the first thirty are warm-up."""
+MOST_RUNS = 256
+
+
+class StepReport(Struct, frozen=True):
+    """The steps of the processes of one name. ``steps_per_s`` and ``mean_s`` are means over the ranks, which step
+    together in a synchronous job; ``max_s`` is the longest step after the warm-up."""
+
+    name: str
+    ranks: int
+    steps: int
+    mean_s: float
+    max_s: float
+    steps_per_s: float
+    slowest_rank: int | None
+    slowest_mean_s: float
+    warm_up_steps: int
+
+
+class _Rank:
+    def __init__(self, rank: int | None) -> None:
+        self.rank = rank
+        self.early: list[StepRow] = []
+        self.steps = 0
+        self.total_s = self.max_s = 0.0
+
+    def add(self, row: StepRow) -> None:
+        if len(self.early) < WARM_UP_ROWS:
+            self.early.append(row)
+            return
+        self.steps += row.count
+        self.total_s += row.sum_s
+        self.max_s = max(self.max_s, row.max_s)
+
+    def account(self) -> tuple[int, float, float, int]:
+        """Steps, their seconds and the longest of them without the warm-up, and the steps of the warm-up."""
+        usual = median(row.sum_s / row.count for row in self.early)
+        first = next((i for i, r in enumerate(self.early) if r.sum_s / r.count <= WARM_UP_FACTOR * usual), 0)
+        kept = self.early[first:]
+        steps = self.steps + sum(row.count for row in kept)
+        total = self.total_s + sum(row.sum_s for row in kept)
+        longest = max((row.max_s for row in kept), default=0.0)
+        return steps, total, max(self.max_s, longest), sum(row.count for row in self.early[:first])
+
+
+class StepAccount:
+    """Takes the rows of every frame."""
+
+    def __init__(self) -> None:
+        self._ranks: dict[tuple[str, int], _Rank] = {}
+
+    def add(self, rows: Iterable[StepRow]) -> None:
+        for row in rows:
+            known = self._ranks.get((row.name, row.pid))
+            if known is None:
+                if len(self._ranks) >= MOST_RUNS:
+                    continue
+                known = self._ranks[row.name, row.pid] = _Rank(row.rank)
+            known.add(row)
+
+    def report(self) -> tuple[StepReport, ...]:
+        """One for each name, the one with the most steps first."""
+        names = dict.fromkeys(name for name, _ in self._ranks)
+        found = [_of_name(name, [rank for (of, _), rank in self._ranks.items() if of == name]) for name in names]
+        return tuple(sorted((report for report in found if report is not None), key=lambda r: -r.steps))
+
+
+def _of_name(name: str, ranks: Sequence[_Rank]) -> StepReport | None:
+    accounts = [(rank.rank, *rank.account()) for rank in ranks]
+    means = [(rank, total / steps) for rank, steps, total, _, _ in accounts if steps and total > 0.0]
+    if not means:
+        return None
+    slowest_rank, slowest_s = max(means, key=lambda pair: pair[1])
+    return StepReport(
+        name,
+        len(means),
+        max(steps for _, steps, _, _, _ in accounts),
+        sum(mean for _, mean in means) / len(means),
+        max(longest for _, _, _, longest, _ in accounts),
+        sum(1.0 / mean for _, mean in means) / len(means),
+        slowest_rank if len(means) > 1 else None,
+        slowest_s,
+        max(warm for *_, warm in accounts),
+    )

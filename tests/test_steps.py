@@ -1,0 +1,201 @@
+"""Announced steps travel from job to listener, through a recording, to the screen and into reports."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from gputop.model.redaction import Redactor
+from gputop.model.snapshot import Event, GpuSample, GpuStatic, Machine, ProcessSample, Snapshot
+from gputop.model.step_history import StepHistory
+from gputop.model.steps import StepRow, step_row
+from gputop.monitor import STEP_SERIES, Monitor
+from gputop.output.compare import compare, compare_data, verdict_line
+from gputop.output.report_text import report_data, report_text
+from gputop.paint.step_words import step_words
+from gputop.recording.decode import Decoder
+from gputop.recording.encode import Encoder
+from gputop.recording.rounding import rounded
+from gputop.report.job_report import JobReport, ReportBuilder
+from gputop.sources import marks
+from gputop.sources.marks import MarkListener, send_mark
+from gputop.sources.step_intake import LEAST_APART_S, MOST_SENDERS, StepIntake, datagram
+from gputop.sources.steps import StepListener, StepSender
+
+NOW = 1_780_000_000.0
+
+
+def row(pid: int = 100, step_s: float = 0.4, count: int = 3, **given: object) -> StepRow:
+    times = (round(factor * step_s, 6) for factor in (count, 0.98, 1.02, 1.0, 1.01))
+    made = StepRow(pid, 0, None, "train", count, *times)
+    return replace(made, **given)
+
+
+def snapshot(t: float, *rows: StepRow, pids: tuple[int, ...] = (100,)) -> Snapshot:
+    gpus = tuple(
+        GpuSample(GpuStatic(i, f"GPU-{i}", "X"), util_pct=95.0, sm_active_pct=80.0, sm_source="gpm", sm_window_s=1.0)
+        for i in range(len(pids))
+    )
+    holders = tuple(ProcessSample(pid, starttime=1, role="gpu", gpu=i) for i, pid in enumerate(pids))
+    return Snapshot(t, Machine("host"), gpus, holders, steps=rows)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(marks, "mark_directories", lambda: [str(tmp_path / "private")])
+    return str(tmp_path / "steps.sock")
+
+
+def test_steps_and_marks_share_the_users_socket_and_the_kernel_says_who_sends(place: str) -> None:
+    listener, sender = MarkListener(lambda: NOW), StepSender(place)
+    assert sender.send(row(pid=1)) == 1
+    assert send_mark("epoch 1", NOW).reached == 1
+    assert listener.drain() == [Event(NOW, "mark", "epoch 1")]
+    assert listener.steps() == (row(pid=os.getpid()),)
+    assert listener.steps() == ()
+    listener.close()
+    assert sender.send(row()) == 0
+    sender.close()
+
+
+def test_an_exporters_socket_takes_the_steps_of_any_user_and_is_made_again_after_a_kill(place: str) -> None:
+    listener = StepListener(place)
+    assert os.stat(place).st_mode & 0o777 == 0o666
+    with pytest.raises(OSError, match="another exporter"):
+        StepListener(place)
+    sender = StepSender(place)
+    assert sender.send(row()) == 1
+    assert listener.drain() == (row(pid=os.getpid()),)
+    # As SIGKILL leaves it: the socket stays where it was.
+    listener._socket.close()
+    again = StepListener(place)
+    assert sender.send(row()) == 1
+    again.close()
+    assert not os.path.exists(place)
+
+
+def test_more_ranks_than_a_sockets_queue_holds_all_arrive(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Every datagram is of this process: as many as come are taken.
+    monkeypatch.setattr("gputop.sources.step_intake.LEAST_APART_S", 0.0)
+    listener, sender = StepListener(place), StepSender(place)
+    taken = threading.Event()
+    accept = listener._intake.accept
+    seen = []
+
+    def watched(data: bytes, pid: int) -> bool:
+        seen.append(pid)
+        if len(seen) == 40:
+            taken.set()
+        return accept(data, pid)
+
+    listener._intake.accept = watched  # type: ignore[method-assign]
+    while len(seen) < 40:
+        sender.send(row())
+    assert taken.wait(5.0)
+    assert len(listener.drain()) >= 40
+    listener.close()
+
+
+def test_what_cannot_be_true_or_comes_too_often_is_dropped_and_counted() -> None:
+    now = [0.0]
+    intake = StepIntake(lambda: now[0])
+    good = datagram(row())
+    given = json.loads(good)
+    bad = [
+        b"", b"{", b"[]", b'{"k":"steps"}', good + b" " * 1024, datagram(row(count=0)), datagram(row(max_s=1e9)),
+        json.dumps({**given, "sum": 99.0}).encode(), json.dumps({**given, "name": 7}).encode(),
+        json.dumps({**given, "rank": -1}).encode(), json.dumps({**given, "n": True}).encode(),
+        json.dumps({**given, "p50": "x"}).encode(), good.replace(b'"sum":1.2', b'"sum":NaN'),
+        b'{"k":"steps","rank":' + b"[" * 400 + b"}",
+    ]  # fmt: skip
+    assert [intake.accept(data, 7) for data in bad] == [False] * len(bad)
+    assert not intake.accept(good, 0), "a process of another PID namespace is nobody"
+    assert intake.accept(good, 7) and not intake.accept(good, 7)
+    now[0] += LEAST_APART_S
+    assert intake.accept(good, 7)
+    assert sum(intake.accept(good, 1000 + i) for i in range(MOST_SENDERS + 5)) == MOST_SENDERS - 1
+    assert intake.dropped == len(bad) + 2 + 6
+    now[0] += 61.0
+    assert intake.accept(good, 5000), "who is silent makes room"
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(), st.floats(), st.text(), st.booleans()), min_size=10, max_size=10))
+def test_whatever_a_row_claims_it_is_checked(values: list[object]) -> None:
+    made = step_row(values)
+    if made is not None:
+        assert made.count >= 1 and 0.0 <= made.min_s <= made.max_s * 1.01 and len(made.name) <= 64
+
+
+def test_a_recording_keeps_steps_exactly_and_skips_those_that_cannot_be() -> None:
+    taken = snapshot(NOW, row(step_s=0.412345, name="übung"), row(101))
+    assert rounded(taken).steps == taken.steps
+    encoder, decoder = Encoder(), Decoder()
+    lines = encoder.key_lines(taken) + encoder.frame_lines(taken)
+    back = [made for line in lines if (made := decoder.feed(line)) is not None]
+    assert back[0].steps == taken.steps
+    assert decoder.feed(encoder.frame_lines(snapshot(NOW + 1))[-1]).steps == ()  # type: ignore[union-attr]
+    assert decoder.damaged == 0
+    decoder.feed(b'{"k":"steps","t":1,"rows":[[1,2]]}')
+    assert decoder.damaged == 1
+    shared = Redactor().snapshot(taken)
+    assert [r.name for r in shared.steps] == ["run1", "run2"]
+
+
+def test_the_pace_is_the_mean_of_a_minute_with_its_error_and_ends_with_the_job() -> None:
+    history = StepHistory()
+    for s in range(100):
+        history.observe(NOW + s, [row(step_s=0.3 if s < 40 else 0.4 if s % 2 else 0.5)])
+    (pace,) = history.paces(NOW + 99)
+    assert pace.mean_s == pytest.approx(0.45)
+    assert pace.steps_per_s == pytest.approx(1 / 0.45)
+    # 60 means with a standard deviation of 0.05: 1.96 · 0.05 / √60 of 0.45.
+    assert pace.error_pct == pytest.approx(100 * 1.96 * 0.05 / 60**0.5 / 0.45, rel=0.02)
+    history.observe(NOW + 125, [])
+    assert history.paces(NOW + 125)
+    history.observe(NOW + 131, [])
+    assert history.paces(NOW + 131) == ()
+
+
+def test_the_screen_says_the_step_time_beside_the_verdict_and_names_the_slowest_rank() -> None:
+    monitor = Monitor()
+    frame = monitor.feed(snapshot(NOW - 1, pids=(100, 101, 102)))
+    assert step_words(frame, frame.snapshot.gpus[0]) == ""
+    for s in range(5):
+        rows = [row(100 + i, 0.45 if i == 1 else 0.4, rank=i) for i in range(3)]
+        frame = monitor.feed(snapshot(NOW + s, *rows, pids=(100, 101, 102)))
+    words = [step_words(frame, gpu) for gpu in frame.snapshot.gpus]
+    assert words[0] == "400 ms a step ± 0.0 %, 2.5 steps/s"
+    assert words[1] == "450 ms a step ± 0.0 %, 2.2 steps/s, the slowest rank"
+    columns = frame.history.columns("GPU-1", STEP_SERIES, 1.0, 4)
+    assert columns[-1] == pytest.approx(0.45)
+
+
+def _report(build: Callable[[int], StepRow], seconds: int = 60) -> JobReport:
+    monitor, builder = Monitor(), ReportBuilder()
+    for s in range(seconds):
+        builder.add(monitor.feed(snapshot(NOW + s, build(s))))
+    return builder.report()
+
+
+def test_reports_say_what_a_fix_brought_in_steps_without_the_warm_up() -> None:
+    before = _report(lambda s: row(step_s=4.0 if s < 2 else 0.4))
+    after = _report(lambda s: row(step_s=0.32))
+    (run,) = before.steps
+    assert (run.steps, run.warm_up_steps, run.max_s) == (174, 6, pytest.approx(0.408))
+    assert run.mean_s == pytest.approx(0.4)
+    assert "Steps (train): 174 of 400 ms, 2.5 steps/s; 6 steps of warm-up left out" in report_text(before)
+    assert report_data(before)["steps"][0]["steps_per_s"] == pytest.approx(2.5)
+    both = compare(before, after)
+    assert verdict_line(both).endswith(" 3.1 steps/s, 2.5 before (+25 %).")
+    entry = next(d for d in compare_data(both)["differences"] if d["key"] == "steps_per_s")
+    assert entry["direction"] == "better" and entry["change"] == pytest.approx(0.625)
+    without = _report(lambda s: row(step_s=0.4), seconds=1)
+    assert "steps/s" not in verdict_line(compare(replace(without, steps=()), after))
