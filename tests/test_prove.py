@@ -29,6 +29,8 @@ from tests.test_rungs_live import NOBODY
 MakeScenario = Callable[..., Scenario]
 A100 = "NVIDIA A100-SXM4-80GB"
 
+slow = pytest.mark.slow
+
 
 def samples(sm: float | None, util: float = 100.0, source: SmSource = "gpm") -> list[Sample]:
     return [Sample(float(t), util, None if sm is None else sm + t * 0.1, source, None, 100.0) for t in range(3)]
@@ -79,7 +81,7 @@ def test_without_a_measurement_only_a_bound_is_known() -> None:
     assert partly.exit_status == 1 and "66 of 132" in partly.words
 
 
-@pytest.mark.slow
+@slow
 @pytest.mark.parametrize("architecture", [75, 80, 86, 89, 90, 100, 120])
 def test_the_kernels_assemble_for_every_architecture(tmp_path: Path, architecture: int) -> None:
     ptxas = shutil.which("ptxas") or next(map(str, Path(sys.prefix).rglob("bin/ptxas")), None)
@@ -110,8 +112,16 @@ class Proving:
     """A running `gputop prove` on a GPU that says what runs on it."""
 
     def __init__(
-        self, scenario: Scenario, cuda: Cuda, *options: str, stage_s: float = 2.4, libcuda: bool = True
+        self,
+        scenario: Scenario,
+        cuda: Cuda,
+        *options: str,
+        stage_s: float = 2.4,
+        silent_s: float = 5.0,
+        only: str | None = None,
+        libcuda: bool = True,
     ) -> None:
+        """``only`` is the kind of the one stage that there is."""
         scenario.write()
         folders = [scenario.library_directory, *([cuda.libraries] if libcuda else [])]
         environment = {
@@ -119,7 +129,9 @@ class Proving:
         }  # fmt: skip
         code = (
             "import sys; from gputop.proof import kernels, run; from gputop.cli import main;"
-            f"run.Experiment.__init__.__defaults__ = ({stage_s},); kernels.SILENT_S = 2.0; sys.exit(main())"
+            f"run.Experiment.__init__.__defaults__ = ({stage_s},); kernels.SILENT_S = {silent_s}; every = run.stages;"
+            f"run.stages = lambda n: [stage for stage in every(n) if {only!r} in (None, stage.kind)];"
+            "sys.exit(main())"
         )
         self.process = subprocess.Popen(
             [sys.executable, "-c", code, "prove", "--dcgm-url", NOBODY, *options],
@@ -135,9 +147,6 @@ class Proving:
 def gpu(scenario: Scenario, cuda: Cuda, says: Callable[[float], float] = lambda true: true) -> Iterator[Gpu]:
     with Gpu(cuda, scenario, 132, says) as running:
         yield running
-
-
-slow = pytest.mark.slow
 
 
 @slow
@@ -192,18 +201,18 @@ def test_a_gpu_that_others_use_is_left_alone(nvml_scenario: MakeScenario, cuda: 
     ("words", "why"),
     [
         ({"cuCtxCreate": 2}, "CUDA_ERROR_OUT_OF_MEMORY (2)"),
-        ({"cuInit": 100}, "CUDA_ERROR_NO_DEVICE (100)"),
-        ({"cuModuleLoadData": 222}, "cuModuleLoadData"),
-        ({"cuLaunchKernel": 719}, "cuLaunchKernel: CUDA_ERROR (719)"),
         ({"cuLaunchKernel_crash": 1}, "signal 11"),
-        ({"cuStreamSynchronize_hang": 1}, "has not ended for"),
+        pytest.param({"cuInit": 100}, "CUDA_ERROR_NO_DEVICE (100)", marks=slow),
+        pytest.param({"cuModuleLoadData": 222}, "cuModuleLoadData", marks=slow),
+        pytest.param({"cuLaunchKernel": 719}, "cuLaunchKernel: CUDA_ERROR (719)", marks=slow),
+        pytest.param({"cuStreamSynchronize_hang": 1}, "has not ended for", marks=slow),
     ],
 )
 def test_kernels_that_cannot_run_end_in_one_line(
     nvml_scenario: MakeScenario, cuda: Cuda, words: dict[str, object], why: str
 ) -> None:
     cuda.write(**words)
-    status, _, err = Proving(nvml_scenario(), cuda, stage_s=0.2).done()
+    status, _, err = Proving(nvml_scenario(), cuda, stage_s=0.2, silent_s=0.8, only="spin").done()
     assert status == 3 and why in err and "Traceback" not in err, err
     assert len([line for line in err.splitlines() if "kernels cannot run" in line]) == 1
 
@@ -225,20 +234,23 @@ def test_a_file_that_cannot_be_made_is_refused_before_anything_runs(
 
 @slow
 @pytest.mark.nvml
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("kind", ["spin", "tiny", "copy"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_killed_in_any_stage_nothing_goes_on_running(
-    nvml_scenario: MakeScenario, cuda: Cuda, number: signal.Signals
+    nvml_scenario: MakeScenario, cuda: Cuda, kind: str, number: signal.Signals
 ) -> None:
     scenario = nvml_scenario()
-    for kind in ("spin", "tiny", "copy"):
-        with gpu(scenario, cuda):
-            proving = Proving(scenario, cuda, stage_s=1.6 if kind == "spin" else 0.3)
-            deadline = time.monotonic() + 60.0
-            while cuda.running()[0] != kind:
-                assert time.monotonic() < deadline and proving.process.poll() is None
-                time.sleep(0.01)
-            proving.process.send_signal(number)
-            status, _, err = proving.done()
-            assert status != 0 and "Traceback" not in err, err
-            time.sleep(0.6)
-            assert cuda.running() == ("idle", 0)
+    with gpu(scenario, cuda):
+        # Much longer than the test waits: a stage that ends by itself would end the program, too.
+        proving = Proving(scenario, cuda, stage_s=300.0, only=kind)
+        deadline = time.monotonic() + 60.0
+        while cuda.running()[0] != kind:
+            assert proving.process.poll() is None, proving.done()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        proving.process.send_signal(number)
+        status, _, err = proving.done()
+        assert status == (-number if number == signal.SIGKILL else 128 + number)
+        assert "Traceback" not in err, err
+        time.sleep(0.6)
+        assert cuda.running() == ("idle", 0)
