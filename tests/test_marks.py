@@ -25,7 +25,7 @@ def listening(**given: float) -> MarkListener:
 @pytest.fixture(autouse=True)
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found = [str(tmp_path / "run"), str(tmp_path / "private")]
-    monkeypatch.setattr(marks, "mark_directories", lambda: found)
+    monkeypatch.setattr(marks, "runtime_directories", lambda: found)
     return found
 
 

@@ -219,7 +219,7 @@ def test_messages_about_a_wrong_word_do_not_repeat_a_secret(
     arguments: tuple[str, ...], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     # Where somebody listens, a mark is sent to them and nothing is said.
-    monkeypatch.setattr("gputop.sources.marks.mark_directories", lambda: [str(tmp_path)])
+    monkeypatch.setattr("gputop.sources.marks.runtime_directories", lambda: [str(tmp_path)])
     with suppress(SystemExit):
         main(arguments)
     shown = capfd.readouterr()

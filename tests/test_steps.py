@@ -50,7 +50,7 @@ def snapshot(t: float, *rows: StepRow, pids: tuple[int, ...] = (100,)) -> Snapsh
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(marks, "mark_directories", lambda: [str(tmp_path / "private")])
+    monkeypatch.setattr(marks, "runtime_directories", lambda: [str(tmp_path / "private")])
     return str(tmp_path / "steps.sock")
 
 

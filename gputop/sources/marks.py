@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import stat
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from gputop.model.secrets import masked_text
 from gputop.model.snapshot import Event
 from gputop.model.steps import StepRow
 from gputop.model.text import clean_text
+from gputop.sources.runtime_directory import is_ours, prepare, runtime_directories
 from gputop.sources.step_intake import Emptier, StepIntake, is_steps, received, with_credentials
 
 MOST_MARK = 1000
@@ -55,9 +55,9 @@ class MarkListener:
         self._intake = StepIntake()
         self._emptier: Emptier | None = None
         reasons = []
-        for directory in mark_directories():
+        for directory in runtime_directories():
             try:
-                _prepare(directory)
+                prepare(directory)
                 self._bind(directory)
                 return
             except OSError as error:
@@ -161,36 +161,13 @@ def _owner(path: str) -> str:
     return f"process {pid}" if pid.isdecimal() else "a listener"
 
 
-def mark_directories() -> list[str]:
-    """Where listeners may be. A job often lacks the XDG_RUNTIME_DIR of the screen, so both places count."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    private = f"/tmp/gputop-{os.geteuid()}"
-    return [os.path.join(runtime, "gputop"), private] if runtime and os.path.isabs(runtime) else [private]
-
-
 def listeners() -> list[str]:
     """The sockets of this user's listeners."""
-    return [path for directory in mark_directories() for path in _listeners(directory)]
-
-
-def _prepare(directory: str) -> None:
-    with suppress(FileExistsError):
-        os.mkdir(directory, 0o700)
-    if not _is_ours(directory):
-        raise PermissionError(1, "not a directory of this user alone")
-
-
-def _is_ours(directory: str) -> bool:
-    """Whether a directory belongs to this user and nobody else can enter it; a link is not followed."""
-    try:
-        status = os.lstat(directory)
-    except OSError:
-        return False
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
+    return [path for directory in runtime_directories() for path in _listeners(directory)]
 
 
 def _listeners(directory: str) -> list[str]:
-    if not _is_ours(directory):
+    if not is_ours(directory):
         return []
     try:
         return [os.path.join(directory, name) for name in sorted(os.listdir(directory)) if name.endswith(".sock")]
