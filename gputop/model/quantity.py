@@ -5,8 +5,11 @@ Fixed widths are ``paint.text``'s; what is not measured is "n/a" in both.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+
+from gputop.model.metric import Unit
 
 NOT_MEASURED = "n/a"
 GIB = 2.0**30
@@ -17,6 +20,9 @@ BINARY: Mapping[str, float] = MappingProxyType({"": 1.0, "k": 2.0**10, "m": 2.0*
 """Bytes in a typed unit of size, as memory is counted."""
 DECIMAL: Mapping[str, float] = MappingProxyType({"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12})
 """Bytes a second in a typed unit of traffic."""
+_TYPED = r"(\d{1,18}(?:\.\d{1,9})?|\.\d{1,9})\s*([A-Za-z%/]*)"
+"""Compiled when a number is typed: the first frame does not wait for it."""
+_TRUTHS: Mapping[str, float] = MappingProxyType({"yes": 1.0, "true": 1.0, "1": 1.0, "no": 0.0, "false": 0.0, "0": 0.0})
 _SIZES = ("B", "kB", "MB", "GB", "TB")
 _RATES = ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")
 
@@ -118,3 +124,32 @@ def length(seconds: float) -> str:
     if whole < HOUR_S:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def typed_number(text: str, unit: Unit) -> float:
+    """A number as people type it beside a metric of that unit: ``10G`` bytes, ``90s``, ``85``, ``20%``, ``yes``.
+
+    Raises ValueError with what is wrong.
+    """
+    if unit == "bool":
+        if text.lower() not in _TRUTHS:
+            raise ValueError(f"{text or 'nothing'} is neither yes nor no")
+        return _TRUTHS[text.lower()]
+    match = re.fullmatch(_TYPED, text)
+    if match is None:
+        raise ValueError(f"{text or 'nothing'} is not a number")
+    number, typed = float(match[1]), match[2].lower()
+    factors: Mapping[str, float]
+    if unit in ("bytes", "bytes/s"):
+        factors = BINARY if unit == "bytes" else DECIMAL
+        typed = typed.removesuffix("/s").removesuffix("b").removesuffix("i")
+        example = "10G" if unit == "bytes" else "10M"
+        if not match[2] and number:
+            raise ValueError(f"{text} of what? write {text}G, {text}M, {text}K or {text}B")
+    elif unit == "s":
+        factors, example = SECONDS, "90s, 10m, 2h or 1d"
+    else:
+        factors, example = {"": 1.0, **({"%": 1.0} if unit == "pct" else {})}, "50"
+    if typed not in factors:
+        raise ValueError(f"{match[2]} is not a unit here: write {example}")
+    return number * factors[typed]

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from gputop.model.metric import Metric
 from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC
-from gputop.model.quantity import BINARY, DECIMAL, SECONDS
+from gputop.model.quantity import typed_number
 from gputop.model.snapshot import ProcessSample
 from gputop.paint.process_columns import COLUMNS
 
@@ -33,7 +33,6 @@ ALIASES = {
 }  # fmt: skip
 """Short names → catalogue keys; the keys themselves are understood, too."""
 _NUMBERED = ("gpu", "pid", "ppid", "starttime")
-_NUMBER = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*([a-z%/]*)", re.IGNORECASE)
 _TERM = re.compile(r"(?P<field>[A-Za-z_]\w*)(?P<op><=|>=|!=|[:~=<>])")
 
 
@@ -209,27 +208,10 @@ def _texts_wanted(value: str, position: int) -> tuple[str, ...]:
 
 
 def _number(text: str, metric: Metric, position: int) -> float:
-    if metric.unit == "bool":
-        if text.lower() in ("yes", "true", "1", "no", "false", "0"):
-            return float(text.lower() in ("yes", "true", "1"))
-        raise FilterError(f"{text} is neither yes nor no", position)
-    match = _NUMBER.fullmatch(text)
-    if match is None:
-        raise FilterError(f"{text or 'nothing'} is not a number", position)
-    number, unit = float(match[1]), match[2].lower()
-    if metric.unit in ("bytes", "bytes/s"):
-        factors = BINARY if metric.unit == "bytes" else DECIMAL
-        unit = unit.removesuffix("/s").removesuffix("b").removesuffix("i")
-        example = "10G" if metric.unit == "bytes" else "10M"
-        if not match[2] and number:
-            raise FilterError(f"{text} of what? write {text}G, {text}M, {text}K or {text}B", position)
-    elif metric.unit == "s":
-        factors, example = SECONDS, "90s, 10m, 2h or 1d"
-    else:
-        factors, example = {"": 1.0, **({"%": 1.0} if metric.unit == "pct" else {})}, "50"
-    if unit not in factors:
-        raise FilterError(f"{match[2]} is not a unit here: write {example}", position)
-    return number * factors[unit]
+    try:
+        return typed_number(text, metric.unit)
+    except ValueError as error:
+        raise FilterError(str(error), position) from None
 
 
 def remembered(history: tuple[str, ...], text: str) -> tuple[str, ...]:
