@@ -122,7 +122,7 @@ async def test_what_needs_live_processes_says_so_in_a_demo() -> None:
     async with app.run_test(size=SIZE) as pilot:
         for key in ("f9", "e", "d"):
             await pilot.press(key)
-            assert "do not run here" in (app.view.message or "")
+            assert "cannot be reached" in (app.view.message or "")
             assert len(app.screen_stack) == 1
 
 

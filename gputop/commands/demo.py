@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from gputop.commands.filtering import filter_of
 from gputop.commands.live import screen_terminal, show
@@ -11,12 +14,20 @@ from gputop.commands.needs import Needs
 from gputop.commands.redaction import redacted_snapshot, redacted_source, redactor_of
 from gputop.commands.shared_arguments import filterable, printable, selectable
 from gputop.config import Settings
-from gputop.monitor import Monitor
+from gputop.model.source import UsageError
+from gputop.monitor import Frame, Monitor
 from gputop.session.session import Session
+
+if TYPE_CHECKING:
+    from gputop.model.inspection import ProcessAccess
+    from gputop.model.redaction import Redactor
+    from gputop.sources.simulation.simulated import SimulatedSource
 
 NEEDS = Needs("terminal")
 PURPOSE, SUMMARY = "Watch", "a simulated node, on any machine"
 
+FORGOTTEN_S, SHORT_PAST_S = 5.0, 130.0
+"""The charts of the tour show two minutes; with a gap longer than this they are begun anew."""
 PAST_S = 700.0
 """How much of its past a scenario shows at once: the ten minutes that charts keep, and the window before them."""
 
@@ -26,6 +37,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
     printable(command)
     selectable(command)
     filterable(command)
+    command.add_argument("--tour", action="store_true", help="walk through the node, GPU by GPU, with each remedy")
     command.add_argument("--list", action="store_true", help="name the scenarios")
     command.add_argument("--seed", type=int, default=0, help="another run of the same scenario")
 
@@ -38,6 +50,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         width = max(map(len, SCENARIOS))
         sys.stdout.writelines(f"{name:<{width}}  {scenario.title}\n" for name, scenario in SCENARIOS.items())
         return 0
+    if args.tour and args.scenario is not None:
+        raise UsageError("the tour walks through the whole node: leave the scenario away")
     source = SimulatedSource(args.scenario, interval_s=settings.interval, seed=args.seed, only=settings.gpus or None)
     if getattr(args, "once", False):
         from gputop.commands.once import table
@@ -52,5 +66,52 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     session = Session(Monitor(settings.interval))
     for snapshot in source.past(PAST_S):
         session.take(redacted_snapshot(snapshot, redactor))
-    watched = redacted_source(source, redactor)
-    return show(args, watched, settings, terminal, session=session, passing=passing, demo=True)
+    return show(
+        args,
+        redacted_source(source, redactor),
+        settings,
+        terminal,
+        session=session,
+        access=lambda: _access(source, redactor),
+        passing=passing,
+        demo=True,
+        remedied=Remedied(settings.interval, args.seed).frame if args.scenario is None else None,
+        begins_with="tour" if args.tour else "",
+    )
+
+
+def _access(source: SimulatedSource, redactor: Redactor | None) -> ProcessAccess:
+    from gputop.sources.simulation.access import SimulatedAccess
+
+    access = SimulatedAccess(source)
+    if redactor is None:
+        return access
+    from gputop.sources.redacted import RedactedAccess
+
+    return RedactedAccess(access, redactor)
+
+
+class Remedied:
+    """The node of the demo after every remedy; simulated only while somebody looks at it."""
+
+    def __init__(self, interval_s: float, seed: int, clock: Callable[[], float] = time.time) -> None:
+        self._interval_s = interval_s
+        self._seed = seed
+        self._clock = clock
+        self._source: SimulatedSource | None = None
+        self._monitor = Monitor(interval_s)
+
+    def frame(self) -> Frame:
+        """Its newest frame. After a while in which nobody asked it begins anew, for charts without a hole."""
+        latest = self._monitor.latest
+        if self._source is None or latest is None or self._clock() - latest.snapshot.t > FORGOTTEN_S:
+            from gputop.sources.simulation.simulated import SimulatedSource
+
+            self._monitor = Monitor(self._interval_s)
+            self._source = SimulatedSource("remedied", interval_s=self._interval_s, seed=self._seed, clock=self._clock)
+            for snapshot in self._source.past(SHORT_PAST_S):
+                self._monitor.feed(snapshot)
+        if (newest := self._source.poll()) is not None:
+            self._monitor.feed(newest)
+        assert self._monitor.latest is not None, "a source that is asked for the first time has a snapshot"
+        return self._monitor.latest

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from gputop.model.inspection import ProcessAccess
     from gputop.model.redaction import Redactor
+    from gputop.monitor import Frame
     from gputop.paint.hint import Hint
     from gputop.paint.process_filter import Filter
     from gputop.paint.view import View
@@ -104,8 +105,8 @@ def first_view(settings: Settings, terminal: Terminal, *, demo: bool = False, pa
     )
 
 
-def first_hint(settings: Settings) -> Hint:
-    """The first keys, for a moment at every start; nothing is written to remember that they were shown."""
+def first_hint(settings: Settings, *, tour: bool = False) -> Hint:
+    """The keys on the last row; with the tour where there is one."""
     if not settings.hint:
         return ()
     from gputop.paint.hint import hint_of
@@ -114,10 +115,10 @@ def first_hint(settings: Settings) -> Hint:
 
     keys = wanted_keys(settings.key_preset, settings.keys)
     if not keys:
-        return hint_of(KEYS)
+        return hint_of(KEYS, tour=tour)
     from gputop.paint.rebinding import rebound
 
-    return hint_of(rebound(KEYS, keys)[0])
+    return hint_of(rebound(KEYS, keys)[0], tour=tour)
 
 
 def _import_asyncio_without_tls() -> None:
@@ -155,12 +156,15 @@ def show(
     passing: Filter | None = None,
     counters: Callable[[], str] | None = None,
     demo: bool = False,
+    remedied: Callable[[], Frame] | None = None,
+    begins_with: str = "",
 ) -> NoReturn:
     """Run the screen on a source until the user leaves it, and end the process.
 
     Collecting begins before anything that draws is imported, and the first frame is drawn before Textual is. A
     ``session`` that has taken something in already gives the first frame. ``counters`` releases the GPUs' hardware
-    counters or takes them again, and says which.
+    counters or takes them again, and says which. ``remedied`` gives the demo's node after its remedies, for its tour;
+    ``begins_with`` is the id of a key that is pressed first.
     """
     wake: list[Callable[[], None]] = []
     ready = threading.Event()
@@ -182,7 +186,10 @@ def show(
         guard.watch()
         source.start(notify)
         session = session or Session(Monitor(settings.interval))
-        view = replace(first_view(settings, terminal, demo=demo, passing=passing), hint=first_hint(settings))
+        view = replace(
+            first_view(settings, terminal, demo=demo, passing=passing),
+            hint=first_hint(settings, tour=remedied is not None),
+        )
         first = session.monitor.latest
         if first is None and ready.wait(FIRST_WAIT_S) and (snapshot := source.poll()) is not None:
             first = session.take(snapshot)
@@ -192,7 +199,7 @@ def show(
             first_frame.draw(first, view, terminal)
             drawn = True
         app = _app(args, settings, terminal, view, source, session, access() if access else None, guard)
-        app.toggle_counters = counters
+        app.toggle_counters, app.remedied, app.begins_with = counters, remedied, begins_with
         wake.append(app.ready)
         app.run(mouse=settings.mouse)
     finally:

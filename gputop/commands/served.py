@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gputop.commands.demo import PAST_S
-from gputop.commands.live import first_view
+from gputop.commands.demo import PAST_S, Remedied
+from gputop.commands.live import first_hint, first_view
 from gputop.commands.redaction import redacted_snapshot, redacted_source, redactor_of
 from gputop.config import ConfigError, Settings, apply
 from gputop.model.source import Source, SourceError, UsageError
@@ -84,7 +84,9 @@ def _show(settings: Settings, source_name: str | None = None, scenario: str | No
     from gputop.tui.served_app import ServedApp
 
     terminal = browser(settings)
+    has_tour = source_name == "demo" and scenario is None
     view = first_view(settings, terminal, demo=source_name == "demo")
+    view = replace(view, hint=first_hint(settings, tour=has_tour))
     if source_name not in (None, "demo"):
         from gputop.recording.index import Recording
 
@@ -102,6 +104,8 @@ def _show(settings: Settings, source_name: str | None = None, scenario: str | No
         Playback(source=source, session=session, replay_past=RecordedSource),
         keys=wanted_keys(settings.key_preset, settings.keys),
     )
+    if has_tour:
+        app.remedied = Remedied(settings.interval, seed=0).frame
     source.start(app.ready)
     try:
         app.run(mouse=settings.mouse)

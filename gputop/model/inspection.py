@@ -21,19 +21,27 @@ class Identity(Struct, frozen=True):
 
 
 class SignalOutcome(Struct, frozen=True):
-    """Whether a signal was sent; ``reason`` says why not, in one line with what would help."""
+    """Whether a signal was sent; ``reason`` says why not, in one line with what would help.
+
+    ``note`` is what else there is to know of one that was sent.
+    """
 
     identity: Identity
     sent: bool
     reason: str = ""
+    note: str = ""
 
 
 class Environment(Struct, frozen=True):
-    """The environment that a process was started with, sorted by name; ``reason`` where it cannot be read."""
+    """The environment that a process was started with, sorted by name; ``reason`` where it cannot be read.
+
+    ``note`` is what else there is to know of it, such as that it is simulated.
+    """
 
     identity: Identity
     variables: tuple[tuple[str, str], ...] = ()
     reason: str = ""
+    note: str = ""
 
 
 class ThreadSight(Struct, frozen=True):
@@ -67,12 +75,17 @@ class ProcessSight(Struct, frozen=True):
 
 
 class DeepLook(Struct, frozen=True):
-    """A process and, where it has one, a loader of it. ``argv`` and ``folder`` are how it was started, if visible."""
+    """A process and, where it has one, a loader of it. ``argv`` and ``folder`` are how it was started, if visible.
+
+    ``note`` is what else there is to know of it; where ``exists`` is False no command can reach the process.
+    """
 
     process: ProcessSight
     loader: ProcessSight | None = None
     argv: tuple[str, ...] = ()
     folder: str | None = None
+    note: str = ""
+    exists: bool = True
 
 
 class ProcessAccess(Protocol):

@@ -36,6 +36,9 @@ def environment_rows(
     rows = [head.add(fit(title, max(1, width - head.width - 1), glyphs.more), "dim").row(width)]
     if environment.reason:
         return [*rows, Line().add(f"  {terminal_safe(environment.reason)}", "level.yellow").row(width)]
+    if environment.note:
+        rows.append(Line().add(f"  {environment.note}", "level.info").row(width))
+    above = len(rows)
     masked = 0
     names = min(NAME_WIDTH, width // 3)
     for name, value in environment.variables:
@@ -45,7 +48,7 @@ def environment_rows(
         masked += text != value
         line = Line().add("  ").add(fit(name, names, glyphs.more), "key").add("  ")
         rows.append(line.add(fit(text, max(1, width - line.width - 1), glyphs.more), "text").row(width))
-    if len(rows) == 1:
+    if len(rows) == above:
         rows.append(Line().add("  no variable holds these letters", "dim").row(width))
     if masked:
         rows.insert(1, Line().add(f"  masked because they look like secrets: {masked}; v shows them", "dim").row(width))

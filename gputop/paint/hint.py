@@ -20,14 +20,16 @@ WORDS = (
     ("palette", "every command"),
     ("quit", "quit"),
 )
+TOUR = ("tour", "the tour")
 LEAST_HEIGHT = 16
 """A lower screen needs its last row for something else."""
 
 
-def hint_of(keys: Iterable[Key]) -> Hint:
-    """The hint with the keys that these commands have at present."""
+def hint_of(keys: Iterable[Key], *, tour: bool = False) -> Hint:
+    """The hint with the keys that these commands have at present; with the tour where there is one."""
     shown = {key.id: key.shown.split("  ")[0] for key in keys}
-    return tuple((shown[key_id], words, key_id) for key_id, words in WORDS if shown.get(key_id))
+    words = (TOUR, *WORDS) if tour else WORDS
+    return tuple((shown[key_id], does, key_id) for key_id, does in words if shown.get(key_id))
 
 
 def hint_row(hint: Hint, width: int) -> Row:

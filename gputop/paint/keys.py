@@ -22,6 +22,7 @@ KEYS: tuple[Key, ...] = (
     Key("palette", "ctrl+p", "ctrl+p", "every command by name", "everywhere"),
     Key("copy", "y", "y", "copy verdict, evidence and remedy as text for a ticket", "everywhere"),
     Key("copy_json", "Y", "Y", "copy them as JSON", "everywhere"),
+    Key("tour", "f7", "F7", "in the demo: its tour, GPU by GPU", "everywhere"),
     Key("theme", "T", "T", "next theme", "everywhere"),
     Key("counted", "w", "w", "next GPU of those in most need, as a click on a count does", "GPUs"),
     Key("suspend", "ctrl+z", "ctrl+z", "suspend to the shell", "everywhere"),

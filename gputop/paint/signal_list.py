@@ -111,6 +111,6 @@ def outcome_words(outcomes: Sequence[SignalOutcome], name: str) -> str:
     failed = [outcome for outcome in outcomes if not outcome.sent]
     if not failed:
         whom = f"process {sent[0].identity.pid}" if len(sent) == 1 else f"{len(sent)} processes"
-        return f"{name} sent to {whom}"
+        return f"{name} sent to {whom}" + (f": {sent[0].note}" if sent[0].note else "")
     first = f"{name} not sent to {failed[0].identity.pid}: {failed[0].reason}"
     return first if len(outcomes) == 1 else f"{first} ({len(sent)} of {len(outcomes)} sent)"

@@ -18,7 +18,8 @@ STATES = {"R": "running", "S": "asleep", "D": "disk wait", "Z": "ended", "T": "s
 
 def look_rows(look: DeepLook, command: str, glyphs: Glyphs, width: int) -> list[Row]:
     """Everything that was seen, and the commands that see more; numbered, so that a key can copy each."""
-    rows = _sight(look.process, "process", command, glyphs, width)
+    rows = [Line().add(f"  {look.note}", "level.info").row(width)] if look.note else []
+    rows += _sight(look.process, "process", command, glyphs, width)
     if look.loader is not None:
         told = look.loader.reason == look.process.reason
         rows += _sight(look.loader, "one of its loaders", "", glyphs, width, told=told)

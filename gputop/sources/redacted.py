@@ -58,7 +58,12 @@ class RedactedAccess:
     def look(self, identity: Identity, loader: Identity | None) -> DeepLook:
         """As ``ProcessAccess.look``, without the command line and with paths as numbers."""
         found = self._access.look(identity, loader)
-        return DeepLook(self._sight(found.process), found.loader and self._sight(found.loader))
+        return DeepLook(
+            self._sight(found.process),
+            found.loader and self._sight(found.loader),
+            note=found.note,
+            exists=found.exists,
+        )
 
     def command(self, identity: Identity) -> str:
         """Never given: what is redacted is not shown with its secrets."""

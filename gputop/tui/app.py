@@ -99,6 +99,10 @@ class GputopApp(QuietApp):
         self.access = access
         self.toggle_counters: Callable[[], str] | None = None
         """Releases the GPUs' hardware counters or takes them again; None where they are not this machine's."""
+        self.remedied: Callable[[], Frame] | None = None
+        """The node of the demo after every remedy, for its tour; None where there is no tour."""
+        self.begins_with = ""
+        """The id of a key that is pressed as soon as the screen is there."""
         self._show_secrets(show_secrets)
         self._guard = guard
         self._has_bell = bell
@@ -135,6 +139,8 @@ class GputopApp(QuietApp):
         self._take()
         self.paint()
         self._keys.time.work_later()
+        if self.begins_with:
+            self.call_after_refresh(self._keys.press, self.begins_with)
 
     def on_unmount(self) -> None:
         self.playback.close()

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from gputop.model.source import UsageError
-from gputop.sources.simulation import failures, node, single
+from gputop.sources.simulation import failures, node, remedied, single
 from gputop.sources.simulation.life import NodeLife
 
 
@@ -53,8 +53,14 @@ def _one(name: str, title: str, build: Callable[[], NodeLife], verdict: str, *ba
     return Scenario(name, title, build, (Expected(verdict, badges=badges),))
 
 
+_REMEDIED = (
+    *(Expected("healthy", gpu=gpu) for gpu in range(7)),
+    Expected("idle", gpu=7),
+)
+
 _ROWS = (
     Scenario("node", "eight GPUs of one node, each with another fate (the default)", node.node, _NODE),
+    Scenario("remedied", "the same node after every remedy was applied", remedied.remedied, _REMEDIED),
     _one("healthy", "a training job that uses the whole chip", single.healthy, "healthy"),
     Scenario(
         "small_kernels",

@@ -19,10 +19,11 @@ from gputop.model.snapshot import Event, HostSample, Machine, ProcessSample, Sna
 from gputop.sources.own_cost import OwnCostMeter
 from gputop.sources.selection import choose
 from gputop.sources.simulation.gpus import DRIVER, GIB, LOST_REASON, XID_CONTAINED_ECC, GpuPlan, plan_gpu, sample_gpu
-from gputop.sources.simulation.life import HostLife, NodeLife
+from gputop.sources.simulation.life import GpuLife, HostLife, NodeLife
 from gputop.sources.simulation.node import node
 from gputop.sources.simulation.noise import drift, ripple
 from gputop.sources.simulation.processes import JobPlan, plan_job, sample_job
+from gputop.sources.simulation.remedied import freed
 from gputop.sources.simulation.scenarios import find
 
 FULL_RATE_PAST_S, NEAR_PAST_S = 130.0, 700.0
@@ -46,14 +47,17 @@ class _Plan(Struct, frozen=True):
 
 
 @lru_cache(maxsize=8)
-def _plan(scenario: str | None, seed: int, gpus: int) -> _Plan:
-    """Everything that does not change with time. Pure, and kept because a snapshot is asked for every second."""
+def _plan(scenario: str | None, seed: int, gpus: int, ended: frozenset[int] = frozenset()) -> _Plan:
+    """Everything that does not change with time. Pure, and kept because a snapshot is asked for every second.
+
+    ``ended`` are the process ids of jobs that run no more.
+    """
     row = find(scenario)
     life: NodeLife = node(gpus) if row.build is node else row.build()
     plans: list[GpuPlan] = []
     for index, gpu in enumerate(life.gpus):
         parent = None if gpu.mig_parent is None else plans[gpu.mig_parent].static.uuid
-        plans.append(plan_gpu(gpu, life.chip, index, seed, parent))
+        plans.append(plan_gpu(_without(gpu, ended), life.chip, index, seed, parent))
     taken = {job.pid for gpu in life.gpus for job in gpu.jobs}
     jobs: list[tuple[JobPlan, ...]] = []
     for plan in plans:
@@ -68,6 +72,16 @@ def _plan(scenario: str | None, seed: int, gpus: int) -> _Plan:
     return _Plan(machine, life.host, tuple(plans), tuple(jobs), seed)
 
 
+def _without(life: GpuLife, ended: frozenset[int]) -> GpuLife:
+    """What is left of a GPU's life when some of its jobs have ended: without any job it does nothing."""
+    left = tuple(job for job in life.jobs if job.pid not in ended)
+    if len(left) == len(life.jobs):
+        return life
+    if not left:
+        return freed()
+    return replace(life, jobs=left, used_gib=life.used_gib - sum(j.memory_gib for j in life.jobs if j.pid in ended))
+
+
 def snapshot_at(
     t: float,
     *,
@@ -76,13 +90,15 @@ def snapshot_at(
     gpus: int = 8,
     started: float,
     interval_s: float = 1.0,
+    ended: frozenset[int] = frozenset(),
 ) -> Snapshot:
     """The machine at Unix time t, as a pure function of its arguments: any moment, in any order.
 
     ``started`` is the Unix time at which the program began; ages and events count from it. ``gpus`` sizes the default
-    machine; the other scenarios bring their own number. Raises UsageError for a scenario that does not exist.
+    machine; the other scenarios bring their own number. ``ended`` are the process ids of jobs that have ended before.
+    Raises UsageError for a scenario that does not exist.
     """
-    plan = _plan(scenario, seed, gpus)
+    plan = _plan(scenario, seed, gpus, ended)
     shares = [gpu.share(t, interval_s) for gpu in plan.gpus]
     samples = tuple(
         [sample_gpu(gpu, t, interval_s, started, share) for gpu, share in zip(plan.gpus, shares, strict=True)]
@@ -176,6 +192,13 @@ class SimulatedSource:
         self._last_tick = -1
         self._stopped = threading.Event()
         self._own = OwnCostMeter()
+        self._ended: frozenset[int] = frozenset()
+        self.now: Snapshot | None = None
+        """The snapshot that was handed out last."""
+
+    def end_job(self, pid: int) -> None:
+        """Let a job run no more from the next snapshot on; its loaders end with it."""
+        self._ended |= {pid}
 
     def past(self, seconds: float) -> Iterator[Snapshot]:
         """Snapshots of the time before the start, oldest first, so that the first frame has charts and verdicts.
@@ -206,7 +229,8 @@ class SimulatedSource:
             return None
         self._last_tick = tick
         snapshot = self._at(self._started + tick * self.interval_s, self.interval_s)
-        return replace(snapshot, own=self._own.read())
+        self.now = snapshot = replace(snapshot, own=self._own.read())
+        return snapshot
 
     def close(self) -> None:
         self._stopped.set()
@@ -219,6 +243,7 @@ class SimulatedSource:
             gpus=self._gpus,
             started=self._started,
             interval_s=interval_s,
+            ended=self._ended,
         )
         return snapshot if self._only is None else _with_gpus(snapshot, self._only)
 

@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
+from msgspec.structs import replace
+
 from gputop.paint.keys import Key
 from gputop.paint.theme import THEMES, Theme
 from gputop.paint.view import selected_gpu
@@ -88,6 +90,21 @@ class EverywhereKeys:
             if first is not None:
                 screen.see(next_counted(screen.view, frame, first))
 
+    def tour(self) -> None:
+        """Page through the demo's GPUs; the one that was looked at last is selected afterwards."""
+        screen = self._screen
+        if screen.remedied is None:
+            screen.say("the tour walks through the whole node of the demo: gputop demo --tour")
+            return
+        from gputop.tui.screens.tour import TourScreen
+
+        def seen(uuid: str) -> None:
+            screen.see(replace(screen.view, gpu=uuid))
+
+        screen.push_screen(
+            TourScreen(screen.look, lambda: screen.view, lambda: screen.playback.frame, screen.remedied, seen)
+        )
+
     def palette(self) -> None:
         from gputop.tui.textual_internals import Palette
 
@@ -104,6 +121,7 @@ HANDLERS: Mapping[str, Callable[[EverywhereKeys], None]] = MappingProxyType({
     "copy": EverywhereKeys.copy,
     "copy_json": lambda keys: keys.copy(as_json=True),
     "theme": EverywhereKeys.theme,
+    "tour": EverywhereKeys.tour,
     "counted": EverywhereKeys.counted,
     "release_counters": EverywhereKeys.release_counters,
 })  # fmt: skip

@@ -20,7 +20,7 @@ from gputop.paint.process_filter import FilterError, parse, remembered
 from gputop.paint.view import View
 from gputop.tui.keys.screen import MainScreen
 
-NO_ACCESS = "these processes do not run here: a demo or a recording shows them"
+NO_ACCESS = "these processes cannot be reached from here: a recording or a browser shows them"
 NONE = "no process is selected"
 NONE_LEFT = "no process to send a signal to: those that were tagged have ended"
 READ_ONLY = "read-only: start gputop without --read-only to send signals"

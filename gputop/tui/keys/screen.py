@@ -9,6 +9,7 @@ from textual.geometry import Size
 from textual.screen import Screen
 
 from gputop.model.inspection import ProcessAccess
+from gputop.monitor import Frame
 from gputop.paint.theme import Theme
 from gputop.paint.view import View
 from gputop.session.playback import Playback
@@ -22,6 +23,7 @@ class MainScreen(Protocol):
     playback: Playback
     access: ProcessAccess | None
     toggle_counters: Callable[[], str] | None
+    remedied: Callable[[], Frame] | None
 
     @property
     def size(self) -> Size: ...

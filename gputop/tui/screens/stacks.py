@@ -70,6 +70,6 @@ class StacksScreen(RowsScreen):
 
     def action_copy(self, number: int) -> None:
         """Put a command into the clipboard of the terminal (OSC 52)."""
-        if self._seen is not None and self._may_copy:
+        if self._seen is not None and self._seen.exists and self._may_copy:
             found = recipes(self._pid, self._seen.argv, self._seen.folder)
             self.app.copy_to_clipboard(found[number - 1].text)
