@@ -13,7 +13,7 @@ from typing import NoReturn, get_args
 
 from gputop import __version__
 from gputop.commands.argument_parser import COMMON, ListAction, Parser
-from gputop.commands.registry import commands, is_command, module_of
+from gputop.commands.registry import commands, commands_and_parts, is_command, module_of, parts
 from gputop.commands.shared_arguments import filterable, printable, selectable
 from gputop.model.sm import SmChoice
 
@@ -78,15 +78,27 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     if rest and not is_command(rest[0]):
         top.refuse_command(own, rest[0], commands())
     if rest:
-        command = command_parser(rest[0])
+        name, words = _with_part(rest[0], rest[1:])
+        command = command_parser(name)
         command.refuse_foreign(top.options_of(own))
-        vars(args).update(vars(command.parse_args(rest[1:])), command=rest[0])
+        vars(args).update(vars(command.parse_args(words)), command=name)
         if once:
             args.once = True
     elif once:
         args = command_parser("once").parse_args([], args)
         args.command = "once"
     return args
+
+
+def _with_part(name: str, words: list[str]) -> tuple[str, list[str]]:
+    """The command, with its part where the words name one, and the words without that name."""
+    if not parts(name):
+        return name, words
+    command = command_parser(name)
+    own, rest = command.split(words)
+    if rest and rest[0] not in parts(name):
+        command.refuse_command(own, rest[0], parts(name))
+    return (f"{name} {rest[0]}", own + rest[1:]) if rest else (name, words)
 
 
 def live_parser() -> Parser:
@@ -110,7 +122,7 @@ def live_parser() -> Parser:
 
 
 def command_parser(name: str) -> Parser:
-    """The parser of one command's own words."""
+    """The parser of the own words of a command, or of a part named by both its words."""
     command = Parser(prog=f"gputop {name}", parents=[_common()], homes=_homes)
     return _filled(command, name)
 
@@ -120,7 +132,11 @@ def whole() -> Parser:
     top, common = live_parser(), _common()
     parsers = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     for name, summary in commands().items():
-        _filled(parsers.add_parser(name, help=summary, parents=[common]), name)
+        command = _filled(parsers.add_parser(name, help=summary, parents=[common]), name)
+        if parts(name):
+            below = command.add_subparsers(dest="part", metavar="PART", parser_class=Parser)
+            for part, words in parts(name).items():
+                _filled(below.add_parser(part, help=words, parents=[common]), f"{name} {part}")
     return top
 
 
@@ -129,10 +145,15 @@ def _filled(command: Parser, name: str) -> Parser:
     module = module_of(name)
     command.description = f"{module.SUMMARY[0].upper()}{module.SUMMARY[1:]}."
     command.epilog = "Options of every command: gputop help options"
+    if parts(name):
+        own = "; ".join(f"`gputop {name} {part}`: {words}" for part, words in parts(name).items())
+        command.description += f" {own}."
     module.arguments(command)
     return command
 
 
 def _homes(option: str) -> list[str]:
     """The commands that know an option."""
-    return [f"`gputop {name}`" for name in commands() if option in command_parser(name)._option_string_actions]
+    return [
+        f"`gputop {name}`" for name in commands_and_parts() if option in command_parser(name)._option_string_actions
+    ]

@@ -10,7 +10,7 @@ from gputop.commands.argument_parser import nearest
 from gputop.commands.command_line import command_parser
 from gputop.commands.needs import Needs
 from gputop.commands.overview import WIDTH, overview
-from gputop.commands.registry import commands
+from gputop.commands.registry import commands, commands_and_parts
 from gputop.commands.topics import TOPICS, page_of
 from gputop.config import Settings
 from gputop.model.source import UsageError
@@ -35,6 +35,6 @@ def _about(topic: str) -> str:
         from gputop.output.reference.page import plain
 
         return plain(page_of(topic), shutil.get_terminal_size((WIDTH, 24)).columns)
-    if topic in commands():
+    if topic in commands_and_parts():
         return command_parser(topic).format_help()
     raise UsageError(f"no help on {topic!r}{nearest(topic, (*TOPICS, *commands()))}; `gputop help` lists what there is")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from gputop.commands.argument_parser import COMMON
 from gputop.commands.command_line import command_parser, live_parser
-from gputop.commands.registry import commands
+from gputop.commands.registry import commands_and_parts
 from gputop.output.man_page import ENVIRONMENT, EXIT, option_names
 from gputop.output.reference.page import Page, Section
 
@@ -20,7 +20,7 @@ def page() -> Page:
         Section("Options of every command", (), HEAD, _rows(_common(live))),
         Section("Without a command: the live screen", (), HEAD, _rows(_own(live))),
     ]
-    for name, summary in commands().items():
+    for name, summary in commands_and_parts().items():
         own = _own(command_parser(name))
         sections.append(Section(f"gputop {name}", (f"{summary[0].upper()}{summary[1:]}.",), HEAD, _rows(own)))
     sections.append(

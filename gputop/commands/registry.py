@@ -3,6 +3,9 @@
 A command is a file in this folder, named after it (``loader-bench``: ``loader_bench.py``), with ``PURPOSE, SUMMARY``,
 ``NEEDS``, ``arguments(parser)`` and ``run(args, settings)``. To list the commands their files are read, not imported:
 most of them import what measures, and the help does not wait for that.
+
+A command may have parts, named by a second word: ``fleet demo`` is the file ``demo.py`` in the folder ``of_fleet``,
+with ``SUMMARY``, ``NEEDS``, ``arguments`` and ``run`` like a command's.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-PURPOSES = ("Watch", "Evidence", "A job", "Set-up")
+PURPOSES = ("Watch", "Evidence", "A job", "The fleet", "Set-up")
 """In the order of the help."""
 LONGEST = 40
 """Characters of a command's name."""
@@ -34,8 +37,21 @@ def is_command(name: str) -> bool:
     letters = name.replace("-", "")
     if not (letters.isascii() and letters.isalpha() and len(name) <= LONGEST):
         return False
-    path = _FOLDER / f"{name.replace('-', '_')}.py"
+    path = _FOLDER / f"{_file(name)}.py"
     return path.is_file() and _said(path) is not None
+
+
+@lru_cache(maxsize=16)
+def parts(name: str) -> dict[str, str]:
+    """The parts of a command by their second word, each with what it is for; empty for most commands."""
+    import re
+
+    found = {}
+    for path in sorted((_FOLDER / f"of_{_file(name)}").glob("*.py")):
+        match = re.search(r'^SUMMARY = "([^"]+)"$', path.read_text(encoding="utf-8"), re.MULTILINE)
+        if match is not None:
+            found[path.stem.replace("_", "-")] = match[1]
+    return found
 
 
 @lru_cache(maxsize=1)
@@ -53,6 +69,21 @@ def commands() -> dict[str, str]:
     return {name: summary for group in groups().values() for name, summary in group.items()}
 
 
+def commands_and_parts() -> dict[str, str]:
+    """Every command, and after it its parts under both their words, with what it is for."""
+    found = {}
+    for name, summary in commands().items():
+        found[name] = summary
+        found.update({f"{name} {part}": words for part, words in parts(name).items()})
+    return found
+
+
 def module_of(name: str) -> ModuleType:
-    """A command's file, imported."""
-    return import_module(f"gputop.commands.{name.replace('-', '_')}")
+    """The file of a command, or of a part named by both its words, imported."""
+    command, _, part = name.partition(" ")
+    where = f"of_{_file(command)}.{_file(part)}" if part else _file(command)
+    return import_module(f"gputop.commands.{where}")
+
+
+def _file(word: str) -> str:
+    return word.replace("-", "_")

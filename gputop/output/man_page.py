@@ -63,16 +63,20 @@ def _group(parser: argparse.ArgumentParser, title: str) -> list[argparse.Action]
 def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            yield from action.choices.items()
+            for name, command in action.choices.items():
+                yield name, command
+                yield from ((f"{name} {part}", parser) for part, parser in _commands(command))
 
 
 def _usage(name: str, command: argparse.ArgumentParser) -> str:
     """A command with its positional arguments."""
     parts = [name]
     for action in command._actions:
-        if not action.option_strings:
+        if not action.option_strings and not isinstance(action, argparse._SubParsersAction):
             value = _value(action) or action.dest.upper()
-            parts.append(f"[{value}]" if action.nargs == "?" else f"{value} ..." if action.nargs == "+" else value)
+            parts.append(
+                f"[{value}]" if action.nargs == "?" else f"{value} ..." if action.nargs in ("+", "*") else value
+            )
     return " ".join(parts)
 
 

@@ -1,0 +1,1 @@
+"""The parts of `gputop fleet`, a file each: `gputop fleet demo` is demo.py."""

@@ -1,0 +1,57 @@
+"""The names of a fleet's exporters: every generation gives the same GPU with the same value."""
+
+from __future__ import annotations
+
+import pytest
+
+from gputop.fleet.names import DIALECTS, KEYS, group_of, host_of, job_of
+from gputop.model.metrics import GPU_METRICS
+
+
+def test_every_exporter_tells_at_least_utilisation_memory_and_power_of_the_catalogue() -> None:
+    for dialect in DIALECTS.values():
+        assert {"util_pct", "mem_used_bytes", "power_w"} <= set(dialect.signals)
+        assert set(dialect.signals) <= set(KEYS) <= set(GPU_METRICS)
+    names = [signal.selector() for dialect in DIALECTS.values() for signal in dialect.signals.values()]
+    assert len(names) == len(set(names)), "one name, one meaning"
+
+
+@pytest.mark.parametrize(
+    ("dialect", "key", "exported", "wanted"),
+    [
+        ("legacy", "sm_active_pct", 0.42, 42.0),
+        ("4.9", "util_pct", 0.97, 97.0),
+        ("legacy", "util_pct", 97.0, 97.0),
+        ("legacy", "mem_used_bytes", 1024.0, 2.0**30),
+        ("4.9", "mem_used_bytes", 2.0**30, 2.0**30),
+        ("gputop", "sm_clock_mhz", 1.98e9, 1980.0),
+        ("jobstats", "power_w", 700_000.0, 700.0),
+        ("utkuozdemir", "util_pct", 0.5, 50.0),
+        ("nvitop", "mem_used_bytes", 1024.0, 2.0**30),
+    ],
+)
+def test_units_become_those_of_the_catalogue(dialect: str, key: str, exported: float, wanted: float) -> None:
+    assert exported * DIALECTS[dialect].signals[key].factor == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    ("labels", "host"),
+    [
+        ({"Hostname": "node-1", "instance": "10.0.0.1:9400"}, "node-1"),
+        ({"hostname": "localhost", "instance": "node-2:9400"}, "node-2"),
+        ({"node": "node-3", "instance": "10.0.0.3:9400"}, "node-3"),
+        ({"instance": "localhost:9400"}, "localhost:9400"),
+        ({}, ""),
+    ],
+)
+def test_the_host_is_the_first_label_that_names_one(labels: dict[str, str], host: str) -> None:
+    assert host_of(labels) == host
+
+
+def test_a_job_is_known_from_slurm_or_a_pod_and_pods_of_one_operator_are_one_job() -> None:
+    assert job_of({"hpc_job": "8830", "pod": "exporter-1"}) == ("job 8830", "")
+    assert job_of({"jobid": "77", "userid": "1000"}) == ("job 77", "uid 1000")
+    assert job_of({"jobid": "0"}) == ("", "")
+    assert job_of({"exported_pod": "llm-worker-3", "exported_namespace": "team"}) == ("pod llm-worker-3", "team")
+    assert group_of("pod llm-worker-3") == group_of("pod llm-master-0") == "pod llm"
+    assert group_of("pod web-7d9f8b6c5-x2x4z") == "pod web-7d9f8b6c5-x2x4z"
