@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.diagnosis.engine import Diagnoser
+from gputop.diagnosis.fabric import FabricSignals
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.model.derived import slowed
 from gputop.model.history import History
@@ -43,6 +44,7 @@ class Frame(Struct, frozen=True):
     waste: Waste
     steps: tuple[StepPace, ...] = ()
     """How fast each process that announces its steps is stepping."""
+    fabric: FabricSignals | None = None
 
 
 def stepping_on(snapshot: Snapshot, who: StepPace | StepRow) -> frozenset[int]:
@@ -144,8 +146,8 @@ class Monitor:
             history.mark(event.t, key, event.text)
         findings, waste = self._diagnoser.findings(), self._diagnoser.waste()
         self._steps.observe(t, snapshot.steps)
-        paces = self._steps.paces(t)
-        self.latest = Frame(snapshot, diagnoses, history, self._processes, findings, waste, paces)
+        paces, fabric = self._steps.paces(t), self._diagnoser.fabric
+        self.latest = Frame(snapshot, diagnoses, history, self._processes, findings, waste, paces, fabric)
         return self.latest
 
     def frozen(self) -> Frame | None:

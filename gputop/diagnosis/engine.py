@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
+from gputop.diagnosis.fabric import FabricSignals, FabricWindow
 from gputop.diagnosis.findings import Findings
 from gputop.diagnosis.gpu_state import GpuState
 from gputop.diagnosis.host import HostReader, HostTick
@@ -27,6 +28,7 @@ class Diagnoser:
         self._gpus: dict[str, GpuState] = {}
         self._reader = HostReader()
         self._peers = Peers()
+        self._fabric = FabricWindow()
         self._ledger = Ledger()
         self._findings = Findings()
         self._seen: dict[str, tuple[GpuSample, HostTick | None]] = {}
@@ -73,6 +75,9 @@ class Diagnoser:
         peers = self._peers.observe([s for _, _, s in read if s is not None], ticks)
         if peers:
             read = [(gpu, state, None if s is None else replace(s, peer=peers.get(s.gpu))) for gpu, state, s in read]
+        fabric = self._fabric.observe(t, snapshot.host)
+        if fabric is not None:
+            read = [(gpu, state, None if s is None else replace(s, fabric=fabric)) for gpu, state, s in read]
         self._read = read
         for gpu, state, signals in read:
             state.observe(t, interval, gpu, signals)
@@ -104,6 +109,11 @@ class Diagnoser:
         """This tick's host lanes of one GPU, percent: means over its loaders, and its main thread."""
         seen = self._seen.get(uuid)
         return NO_LANES if seen is None else _lanes(*seen)
+
+    @property
+    def fabric(self) -> FabricSignals | None:
+        """What the fabric did over the window; None where there is none."""
+        return self._fabric.signals
 
     def findings(self) -> tuple[Finding, ...]:
         """Every change of a verdict or badge, newest last; bounded."""

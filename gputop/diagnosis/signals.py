@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from gputop.diagnosis.fabric import FabricSignals
 from gputop.diagnosis.types import Flag
 
 WINDOW_S = 30.0
@@ -145,6 +146,8 @@ class Signals(Struct, frozen=True):
     pin_memory: bool | None
     pool_cores: float | None
     peer: Peer | None = None
+    fabric: FabricSignals | None = None
+    """None where the machine has no fabric and TCP sends nothing again."""
 
     @property
     def queue_share(self) -> float | None:

@@ -131,6 +131,7 @@ GPU_STATE = table(
     fact("lost_since", "s", "SINCE", "Unix time since which this GPU cannot be read"),
 )
 
+_PORTS = "/sys/class/infiniband"
 HOST_METRICS = table(
     pct("cpu_pct", "CPU", "processor time in use, of all cores", origin="/proc/stat"),
     gauge("cpu_count", "count", "CORES", "cores that gputop's cgroup and affinity leave", origin="affinity, cgroup"),
@@ -152,6 +153,31 @@ HOST_METRICS = table(
         "largest CPU users outside the GPUs' process trees: user, name, percent",
         "/proc/PID/stat",
     ),
+    gauge("fabric_rx_bytes_per_s", "bytes/s", "FABRIC ↓", "received over InfiniBand, RoCE and EFA", origin=_PORTS),
+    gauge("fabric_tx_bytes_per_s", "bytes/s", "FABRIC ↑", "sent over InfiniBand, RoCE and EFA", origin=_PORTS),
+    gauge(
+        "fabric_peak_bytes_per_s", "bytes/s", "FABRIC PEAK", "speed of the ports that are up, each way", origin=_PORTS
+    ),
+    count("fabric_drops", "count", "FABRIC DROPS", "packets that the fabric's ports dropped", origin=_PORTS),
+    count(
+        "fabric_retransmits",
+        "count",
+        "FABRIC RETRANS",
+        "events after which the fabric sent packets again",
+        origin=_PORTS,
+    ),
+    count(
+        "fabric_link_errors", "count", "FABRIC ERRORS", "symbol and link errors of the fabric's ports", origin=_PORTS
+    ),
+    gauge("fabric_ports_down", "count", "PORTS DOWN", "ports without a link that have had one", origin=_PORTS),
+    gauge(
+        "fabric_ports_degraded",
+        "count",
+        "PORTS SLOW",
+        "ports slower or narrower than they were or than their like",
+        origin=_PORTS,
+    ),
+    count("tcp_retransmits", "count", "TCP RETRANS", "TCP segments sent again since boot", origin="/proc/1/net/snmp"),
 )
 
 _FEEDER = "share of time in which a loader, or the busiest host thread of a GPU process,"

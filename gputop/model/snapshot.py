@@ -12,6 +12,7 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
+from gputop.model.fabric import FabricPort
 from gputop.model.sm import SmSource
 from gputop.model.steps import StepRow
 
@@ -124,6 +125,15 @@ class HostSample(Struct, frozen=True):
     psi_io_pct: float | None = None
     psi_mem_pct: float | None = None
     cpu_outsiders: str | None = None
+    fabric_rx_bytes_per_s: float | None = None
+    fabric_tx_bytes_per_s: float | None = None
+    fabric_peak_bytes_per_s: float | None = None
+    fabric_drops: int | None = None
+    fabric_retransmits: int | None = None
+    fabric_link_errors: int | None = None
+    fabric_ports_down: int | None = None
+    fabric_ports_degraded: int | None = None
+    tcp_retransmits: int | None = None
     unavailable: Mapping[str, str] = NOTHING_MISSING
 
 
@@ -225,7 +235,8 @@ class Snapshot(Struct, frozen=True):
     collector that is late, with the age of its data in seconds. ``notices`` are machine-wide remarks with their fix.
     ``repeats`` names each collector whose values are those of the snapshot before, shown again because there are no
     newer ones: what is repeated was not measured at ``t``, so it is no sample of anything. ``steps`` are those that
-    jobs have announced since the snapshot before.
+    jobs have announced since the snapshot before. ``fabric_ports`` are the ports behind the host's fabric sums; a
+    recording keeps the sums alone.
     """
 
     t: float
@@ -240,3 +251,4 @@ class Snapshot(Struct, frozen=True):
     notices: tuple[str, ...] = ()
     repeats: tuple[Collector, ...] = ()
     steps: tuple[StepRow, ...] = ()
+    fabric_ports: tuple[FabricPort, ...] = ()

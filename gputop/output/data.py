@@ -9,8 +9,11 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from msgspec.structs import asdict
+
 from gputop.diagnosis.window_row import flag_now
 from gputop.model.derived import gap_pct
+from gputop.model.fabric import FabricPort
 from gputop.model.metrics import (
     GPU_METRICS,
     GPU_STATE,
@@ -54,6 +57,10 @@ def process_data(process: ProcessSample) -> dict[str, object]:
     }
 
 
+def _port_data(port: FabricPort) -> dict[str, object]:
+    return {key: _clean(value) for key, value in asdict(port).items()}
+
+
 def snapshot_data(snapshot: Snapshot) -> dict[str, Any]:
     """The JSON object of one snapshot, in the published form (schema 1)."""
     return {
@@ -65,6 +72,7 @@ def snapshot_data(snapshot: Snapshot) -> dict[str, Any]:
             "source": snapshot.machine.source,
             **_fields(snapshot.host, HOST_METRICS),
             "unavailable": dict(snapshot.host.unavailable),
+            "fabric_ports": [_port_data(port) for port in snapshot.fabric_ports],
         },
         "gpus": [gpu_data(gpu) for gpu in snapshot.gpus],
         "processes": [process_data(process) for process in snapshot.processes],

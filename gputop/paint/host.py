@@ -5,6 +5,7 @@ from __future__ import annotations
 from gputop.diagnosis.types import Attribution
 from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
+from gputop.paint import fabric
 from gputop.paint.chart import bar
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row
@@ -32,9 +33,11 @@ def load_fields(frame: Frame, glyphs: Glyphs) -> list[Field]:
     """Pressure, memory and traffic of the host as fields of fixed width, the most telling first."""
     host = frame.snapshot.host
     return [
+        *fabric.trouble_fields(frame.fabric),
         (f"waiting for a core {pct(host.psi_cpu_pct)} %", "text"),
         (f"for I/O {pct(host.psi_io_pct)} %", "text"),
         (f"mem {gib(host.mem_used_bytes, 6)} GiB", "text"),
+        *fabric.traffic_fields(frame.fabric, glyphs),
         (f"net {glyphs.down}{rate(host.net_rx_bytes_per_s)}", "text"),
         (f"disk {glyphs.down}{rate(host.disk_read_bytes_per_s)}", "text"),
         (f"net {glyphs.up}{rate(host.net_tx_bytes_per_s)}", "dim"),

@@ -23,7 +23,7 @@ class Rounder:
         self._decoder = Decoder()
 
     def take(self, snapshot: Snapshot) -> tuple[Snapshot, bytes]:
-        """The snapshot as it would be read back, but of its own machine and with gputop's own cost; and its line.
+        """The snapshot as it would be read back, but of its own machine and with what is only shown live; and its line.
 
         Raises RecordingError for one that no recording can hold.
         """
@@ -35,7 +35,13 @@ class Rounder:
         back = decoder.alone(table.parsed)
         if back is None:
             raise RecordingError("a snapshot outside what can be recorded")
-        return replace(back, machine=snapshot.machine, own=snapshot.own, steps=snapshot.steps), table.line
+        return _live(back, snapshot), table.line
+
+
+def _live(back: Snapshot, snapshot: Snapshot) -> Snapshot:
+    """What is shown live and not recorded, beside what was read back."""
+    ports = snapshot.fabric_ports
+    return replace(back, machine=snapshot.machine, own=snapshot.own, steps=snapshot.steps, fabric_ports=ports)
 
 
 def rounded(snapshot: Snapshot) -> Snapshot:

@@ -11,13 +11,16 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, cast
 
 import psutil
 from msgspec import Struct
 
+from gputop.model.fabric import FabricPort
 from gputop.model.snapshot import HostSample
 from gputop.sources.cgroup import CgroupFolders, cgroup_folders, cgroup_text, cpu_quota, memory_limit
-from gputop.sources.host_devices import disk_bytes, network_bytes
+from gputop.sources.fabric.watch import FabricWatch
+from gputop.sources.host_devices import disk_bytes, network_bytes, tcp_retransmits
 from gputop.sources.procfs import read_small
 
 # Containers that show only half of /proc/meminfo: what is used here is there, and the screen is no place for a warning.
@@ -27,7 +30,7 @@ _REFUSED = (OSError, ValueError, KeyError, IndexError, RuntimeError)
 """What psutil lets out where a file of /proc is missing, denied or in a form that it does not know."""
 _NEEDS_TWO = "needs two readings"
 _STEPPED = "the clock stepped back"
-# Disks, network, swap and the cgroup's limits cost most to read and are shown as slow averages.
+# Disks, network, TCP, swap and the cgroup's limits cost most to read and are shown as slow averages.
 _SLOW_S = 2.0
 _PRESSURES = (("psi_cpu_pct", "cpu"), ("psi_io_pct", "io"), ("psi_mem_pct", "memory"))
 _NO_PRESSURE = "no pressure information (needs Linux 4.20 with CONFIG_PSI, on some systems psi=1 at boot)"
@@ -66,6 +69,14 @@ class HostCollector:
         self._limits: _Limits | None = None
         self._folders: CgroupFolders | None = None
         self._swap: float | None = None
+        self._retransmits: int | str = _NEEDS_TWO
+        self._fabric = FabricWatch(sys)
+        self.ports: tuple[FabricPort, ...] = ()
+        """The fabric's ports, as of the newest reading."""
+
+    def close(self) -> None:
+        """Let the thread that reads the fabric end."""
+        self._fabric.close()
 
     def read(self, now: float) -> HostSample:
         """The machine now. ``now`` is monotonic, in seconds; rates are over the time since the last call."""
@@ -80,6 +91,7 @@ class HostCollector:
             self._network = self._rates("network", now, network_bytes(self._sys))
             self._limits = self._read_limits()
             self._swap = _swap_bytes()
+            self._retransmits = tcp_retransmits(self._proc)
         if self._swap is None:
             missing["swap_used_bytes"] = "cannot read /proc/meminfo"
         for rates, keys in (
@@ -89,6 +101,11 @@ class HostCollector:
             if rates.reason:
                 missing.update(dict.fromkeys(keys, rates.reason))
         used, total = self._memory(missing)
+        fabric = self._fabric.newest(now)
+        self.ports = fabric.ports
+        missing.update(fabric.missing)
+        if isinstance(self._retransmits, str):
+            missing["tcp_retransmits"] = self._retransmits
         pressures = {key: self._pressure(key, name, now, missing) for key, name in _PRESSURES}
         return HostSample(
             cpu_pct=self._cpu(now, missing),
@@ -104,6 +121,8 @@ class HostCollector:
             psi_cpu_pct=pressures["psi_cpu_pct"],
             psi_io_pct=pressures["psi_io_pct"],
             psi_mem_pct=pressures["psi_mem_pct"],
+            tcp_retransmits=None if isinstance(self._retransmits, str) else self._retransmits,
+            **cast("dict[str, Any]", fabric.values),
             unavailable=missing,
         )
 

@@ -1,4 +1,4 @@
-"""Byte counters of the machine's disks and network interfaces, each byte counted once.
+"""Counters of the machine's disks and network interfaces: bytes, each counted once, and TCP's retransmits.
 
 Disks: whole devices only. Partitions, loop, RAM and compressed-RAM disks are left out, and so is whatever stands on
 other devices (dm, md, bcache: a non-empty ``slaves`` in sysfs). With native NVMe multipath the kernel counts at the
@@ -15,6 +15,8 @@ import os
 import re
 
 import psutil
+
+from gputop.sources.procfs import read_file
 
 _NOT_DISKS = ("loop", "ram", "zram")
 _NVME_PATH = re.compile(r"(nvme\d+)c\d+(n\d+)$")
@@ -51,6 +53,20 @@ def _stands_on_others(sys: str, name: str) -> bool:
         return bool(os.listdir(f"{sys}/block/{name}/slaves"))
     except OSError:
         return False
+
+
+def tcp_retransmits(proc: str) -> int | str:
+    """TCP segments sent again since boot, in the network namespace of the machine, or why that is unknown.
+
+    That of process 1 where it may be read; in a container it is the container's own.
+    """
+    for file in (f"{proc}/1/net/snmp", f"{proc}/self/net/snmp"):
+        try:
+            lines = [line.split() for line in read_file(file).splitlines() if line.startswith(b"Tcp:")]
+            return int(dict(zip(*lines, strict=True))[b"RetransSegs"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return "cannot read /proc/net/snmp"
 
 
 def network_bytes(sys: str) -> tuple[float, float] | str:

@@ -208,6 +208,7 @@ class LocalSource:
             self._schedule.stale() or NOTHING_LATE,
             tuple(notices),
             tuple(repeats),
+            fabric_ports=around.ports if around is not None else (),
         )
 
 

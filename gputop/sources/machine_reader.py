@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from gputop.model.fabric import FabricPort
 from gputop.model.metrics import HOST_METRICS
 from gputop.model.sm import SmChoice
 from gputop.model.snapshot import HostSample, ProcessSample
@@ -37,6 +38,7 @@ class HostReading(Struct, frozen=True):
     processes: tuple[ProcessSample, ...]
     notices: tuple[str, ...]
     knew_gpus: bool
+    ports: tuple[FabricPort, ...] = ()
 
 
 class MachineReader:
@@ -105,11 +107,14 @@ class MachineReader:
         if self._host_collector is not None and now - self._host_at >= LEAST_HOST_S:
             self._host, self._host_at = self._host_collector.read(now), now
         samples = self._processes.read(now, gpu_processes)
-        return HostReading(self._host, samples, tuple(self._processes.notices), knew_gpus)
+        ports = () if self._host_collector is None else self._host_collector.ports
+        return HostReading(self._host, samples, tuple(self._processes.notices), knew_gpus, ports)
 
     def close_host(self) -> None:
         """Close the files kept open; on the thread that reads them."""
         self._processes.close()
+        if self._host_collector is not None:
+            self._host_collector.close()
 
     def stop(self) -> None:
         """Let whatever else measures end: the exporter's thread, dcgmi, the counters' helper."""

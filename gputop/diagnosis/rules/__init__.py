@@ -62,6 +62,7 @@ BADGES: tuple[BadgeRule, ...] = (
     badges_gpu.MEMORY_FULL,
     badges_gpu.STRAGGLER,
     badges_gpu.PCIE_DEGRADED,
+    badges_host.FABRIC_ERRORS,
     badges_host.CORE_SHORTAGE,
     badges_host.CPU_LIMIT,
     badges_host.SWAP,

@@ -1,13 +1,36 @@
-"""Badges about the host around a GPU: cores, limits, swap, company on the same GPU."""
+"""Badges about the host around a GPU: fabric, cores, limits, swap, company on the same GPU."""
 
 from __future__ import annotations
 
 from gputop.diagnosis.attribution import IDLE_PCT
+from gputop.diagnosis.fabric import LEAST_LINK_ERRORS, LEAST_LOSSES
 from gputop.diagnosis.rules.base import BadgeRule
 from gputop.diagnosis.rules.dataloader import DATALOADER_CPU, QUEUED, THROTTLED
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import Badge, Level
 from gputop.model.quantity import pct, share
+
+
+def _fabric_errors(s: Signals, verdict: str) -> Badge | None:
+    fabric = s.fabric
+    # The fabric belongs to the machine: only a job that talks over it suffers from it.
+    if fabric is None or not s.nccl:
+        return None
+    if fabric.links:
+        return Badge("fabric_errors", "red", "fabric link", fabric.links, "check cable, transceiver and switch port")
+    if not fabric.has_losses:
+        return None
+    remedy = "check cables and congestion control (PFC, ECN); ibdiagnet or perfquery names the port"
+    return Badge("fabric_errors", "yellow", "fabric errors", f"the fabric had {fabric.losses}", remedy)
+
+
+FABRIC_ERRORS = BadgeRule(
+    "fabric_errors",
+    f"with NCCL: ≥ {LEAST_LOSSES} drops or retransmits, or ≥ {LEAST_LINK_ERRORS} link errors of the fabric in 30 s; a "
+    "link that was up is down, or is slower than it was, than most of ≥ 3 equal adapters, or one lane wide",
+    "yellow, red for a link",
+    _fabric_errors,
+)
 
 PSI_CPU, HOST_CPU = 20.0, 90.0
 

@@ -81,7 +81,7 @@ def _tell_communication(s: Signals) -> Told:
         notes = (*notes, f"it may be waiting for GPU {s.peer.straggler}: see the straggler badge")
     return Told(
         "red",
-        (line,),
+        (line,) if s.fabric is None else (line, *s.fabric.evidence()),
         HIDE_COMMUNICATION,
         "overlap, bucket_cap_mb",
         "high" if certain else "low",

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from gputop.model.throttle import POWER_CAP, SOFTWARE_THERMAL
 from gputop.sources.simulation import node
-from gputop.sources.simulation.life import Counter, Cpu, GpuLife, HostLife, Job, Load, NodeLife, Workers
+from gputop.sources.simulation.life import Counter, Cpu, FabricLife, GpuLife, HostLife, Job, Load, NodeLife, Workers
 from gputop.sources.simulation.single import machine
 
 
@@ -39,6 +39,12 @@ def straggler() -> NodeLife:
         load, temp = (late, 62) if rank == 2 else (waiter, 53)
         gpus.append(replace(node.healthy(0), busy=load, temp_c=temp, jobs=(job,)))
     return NodeLife(tuple(gpus), host=HostLife(cpu=44))
+
+
+def fabric_link() -> NodeLife:
+    """Two ranks over two ports: the second loses its link after half a minute, the first drops what it cannot carry."""
+    fabric = FabricLife(ports=2, rx=61.0, tx=60.0, drops_per_s=24.0, retransmits_per_s=9.0, down_after_s=30.0)
+    return NodeLife((node.healthy(0), node.healthy(1)), host=HostLife(cpu=31), fabric=fabric)
 
 
 def lost_gpu() -> NodeLife:

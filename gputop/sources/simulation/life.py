@@ -163,6 +163,20 @@ class HostLife(Struct, frozen=True):
 QUIET_HOST = HostLife()
 
 
+class FabricLife(Struct, frozen=True):
+    """InfiniBand ports of one kind. Speeds in Gb/s each way, traffic in percent of them, losses a second of all."""
+
+    ports: int = 8
+    gigabits: float = 400.0
+    width: str = "4X NDR"
+    rx: float = 12.0
+    tx: float = 12.0
+    drops_per_s: float = 0.0
+    retransmits_per_s: float = 0.0
+    down_after_s: float | None = None
+    """When the last port loses its link, counted from the start of the program."""
+
+
 class NodeLife(Struct, frozen=True):
     """A machine: GPUs of one kind and the host around them."""
 
@@ -170,3 +184,4 @@ class NodeLife(Struct, frozen=True):
     chip: Chip = H100
     host: HostLife = QUIET_HOST
     hostname: str = "node-17"
+    fabric: FabricLife | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from gputop.sources.simulation.life import Cpu, GpuLife, HostLife, Job, Load, NodeLife, Workers
+from gputop.sources.simulation.life import Cpu, FabricLife, GpuLife, HostLife, Job, Load, NodeLife, Workers
 
 HOUR_S = 3600.0
 DAY_S = 86400.0
@@ -153,7 +153,9 @@ def node(gpus: int = 8) -> NodeLife:
         dataloader_io(),
         idle_holding_memory(),
     )
-    return NodeLife(tuple(_again(fates[i % 8], i // 8) for i in range(gpus)), host=BUSY_HOST)
+    return NodeLife(
+        tuple(_again(fates[i % 8], i // 8) for i in range(gpus)), host=BUSY_HOST, fabric=FabricLife(rx=3.1, tx=3.0)
+    )
 
 
 def _again(life: GpuLife, copy: int) -> GpuLife:

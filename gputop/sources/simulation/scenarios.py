@@ -72,7 +72,7 @@ _ROWS = (
         "communication",
         "busy but not working: waiting in NCCL for other ranks",
         single.communication,
-        (Expected("communication", "A"),),
+        (Expected("communication", "A", ("fabric_errors",)),),
     ),
     _one("dataloader_cpu", "starved: workers decode all the time", single.dataloader_cpu, "dataloader_cpu"),
     _one(
@@ -118,6 +118,12 @@ _ROWS = (
         "four ranks of one job wait for the slowest",
         failures.straggler,
         (Expected("healthy", badges=("straggler",), gpu=2), Expected("working", badges=("straggler",), gpu=0)),
+    ),
+    Scenario(
+        "fabric_link",
+        "two ranks, and one of the fabric's two links goes down",
+        failures.fabric_link,
+        (Expected("healthy", badges=("fabric_errors",), gpu=0), Expected("healthy", badges=("fabric_errors",), gpu=1)),
     ),
     Scenario(
         "lost_gpu",

@@ -11,15 +11,18 @@ import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from math import floor
+from typing import Any, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.snapshot import Event, HostSample, Machine, ProcessSample, Snapshot
+from gputop.sources.fabric.reading import FabricReading
 from gputop.sources.own_cost import OwnCostMeter
 from gputop.sources.selection import choose
+from gputop.sources.simulation.fabric import sample_fabric
 from gputop.sources.simulation.gpus import DRIVER, GIB, LOST_REASON, XID_CONTAINED_ECC, GpuPlan, plan_gpu, sample_gpu
-from gputop.sources.simulation.life import GpuLife, HostLife, NodeLife
+from gputop.sources.simulation.life import FabricLife, GpuLife, HostLife, NodeLife
 from gputop.sources.simulation.node import node
 from gputop.sources.simulation.noise import drift, ripple
 from gputop.sources.simulation.processes import JobPlan, plan_job, sample_job
@@ -41,6 +44,7 @@ _HOST_SERIES = 3
 class _Plan(Struct, frozen=True):
     machine: Machine
     host: HostLife
+    fabric: FabricLife | None
     gpus: tuple[GpuPlan, ...]
     jobs: tuple[tuple[JobPlan, ...], ...]
     seed: int
@@ -69,7 +73,7 @@ def _plan(scenario: str | None, seed: int, gpus: int, ended: frozenset[int] = fr
             mine.append(planned)
         jobs.append(tuple(mine))
     machine = Machine(life.hostname, f"simulated-{seed}", DRIVER, "simulated")
-    return _Plan(machine, life.host, tuple(plans), tuple(jobs), seed)
+    return _Plan(machine, life.host, life.fabric, tuple(plans), tuple(jobs), seed)
 
 
 def _without(life: GpuLife, ended: frozenset[int]) -> GpuLife:
@@ -109,18 +113,20 @@ def snapshot_at(
         if gpu.lost_reason is None:
             for job in jobs:
                 processes += sample_job(job, t, started, share, gpu.util_pct)
+    fabric = sample_fabric(plan.fabric, plan.seed, t, started)
     return Snapshot(
         t,
         plan.machine,
         samples,
         tuple(processes),
-        _host(plan, t),
+        _host(plan, t, fabric),
         interval_s,
         _events(plan, t - interval_s, t, started),
+        fabric_ports=fabric.ports,
     )
 
 
-def _host(plan: _Plan, t: float) -> HostSample:
+def _host(plan: _Plan, t: float, fabric: FabricReading) -> HostSample:
     host, seed = plan.host, plan.seed
     wobble, traffic = drift(seed, _HOST_SERIES, t), 1.0 + 0.15 * drift(seed, _HOST_SERIES + 1, t)
     cpu = min(100.0, max(0.0, host.cpu + wobble * (0.5 + 0.03 * host.cpu)))
@@ -140,6 +146,9 @@ def _host(plan: _Plan, t: float) -> HostSample:
         psi_cpu_pct=round(host.psi_cpu * (1.0 + 0.08 * wobble), 2),
         psi_io_pct=round(host.psi_io * (1.0 - 0.1 * wobble), 2),
         psi_mem_pct=0.0,
+        tcp_retransmits=int(0.1 * t),
+        unavailable=fabric.missing,
+        **cast("dict[str, Any]", fabric.values),
     )
 
 

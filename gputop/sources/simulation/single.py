@@ -14,6 +14,7 @@ from gputop.sources.simulation.life import (
     Chip,
     Counter,
     Cpu,
+    FabricLife,
     GpuLife,
     HostLife,
     Job,
@@ -40,7 +41,8 @@ def small_kernels() -> NodeLife:
 
 
 def communication() -> NodeLife:
-    return machine(node.communication(), HostLife(cpu=12))
+    fabric = FabricLife(ports=1, rx=3.0, tx=3.0, drops_per_s=40.0)
+    return replace(machine(node.communication(), HostLife(cpu=12)), fabric=fabric)
 
 
 def dataloader_cpu() -> NodeLife:
