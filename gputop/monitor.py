@@ -6,6 +6,7 @@ here reads a clock, a file or a device.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import deepcopy
 
 from msgspec import Struct
@@ -90,7 +91,9 @@ class SmSources:
 class Monitor:
     """Owns history and diagnosis."""
 
-    def __init__(self, interval_s: float = 1.0) -> None:
+    def __init__(self, interval_s: float = 1.0, *, charts: bool = True) -> None:
+        """Without ``charts`` the history of its frames stays empty, for who draws none: a third of a tick's work."""
+        self._charts = charts
         self._interval_s = interval_s
         self._history = History(interval_s)
         self._processes = ProcessHistory(interval_s)
@@ -118,9 +121,25 @@ class Monitor:
             self._sources = SmSources()
             self._seen.clear()
         self._last_t = snapshot.t
-        history, t, interval_s = self._history, snapshot.t, snapshot.interval_s
         is_repeat = self._diagnoser.is_repeat(snapshot)
         diagnoses = self._diagnoser.observe(snapshot)
+        for gpu in () if is_repeat else snapshot.gpus:
+            # Taken out and put in again: the order is that of the last sight.
+            self._seen.pop(gpu.static.uuid, None)
+            self._seen[gpu.static.uuid] = None
+        if self._charts:
+            self._remember(snapshot, is_repeat=is_repeat)
+        while len(self._seen) > max(MOST_GPUS, len(snapshot.gpus)):
+            self._forget(next(iter(self._seen)))
+        findings, waste = self._diagnoser.findings(), self._diagnoser.waste()
+        self._steps.observe(snapshot.t, snapshot.steps)
+        paces, fabric = self._steps.paces(snapshot.t), self._diagnoser.fabric
+        self.latest = Frame(snapshot, diagnoses, self._history, self._processes, findings, waste, paces, fabric)
+        return self.latest
+
+    def _remember(self, snapshot: Snapshot, *, is_repeat: bool) -> None:
+        """Take one snapshot into the history that charts show."""
+        history, t, interval_s = self._history, snapshot.t, snapshot.interval_s
         step_times = _step_times(snapshot) if snapshot.steps else {}
         history.pass_time(t)
         for gpu in () if is_repeat else snapshot.gpus:
@@ -134,21 +153,15 @@ class Monitor:
             history.add(t, uuid, values, interval_s, frozenset() if switch is None else SM_SERIES)
             if switch is not None:
                 history.mark(t, uuid, switch)
-            # Taken out and put in again: the order is that of the last sight.
-            self._seen.pop(uuid, None)
-            self._seen[uuid] = None
-        while len(self._seen) > max(MOST_GPUS, len(snapshot.gpus)):
-            self._forget(next(iter(self._seen)))
         if "proc" not in snapshot.repeats or self._processes.latest_t is None:
             self._processes.observe(t, snapshot.processes, interval_s)
         for event in snapshot.events:
             key = next((g.static.uuid for g in snapshot.gpus if g.static.index == event.gpu), None)
             history.mark(event.t, key, event.text)
-        findings, waste = self._diagnoser.findings(), self._diagnoser.waste()
-        self._steps.observe(t, snapshot.steps)
-        paces, fabric = self._steps.paces(t), self._diagnoser.fabric
-        self.latest = Frame(snapshot, diagnoses, history, self._processes, findings, waste, paces, fabric)
-        return self.latest
+
+    def lanes(self, uuid: str) -> Mapping[str, float | None]:
+        """What the host did for one GPU in the latest snapshot, in percent, see ``Diagnoser.lanes``."""
+        return self._diagnoser.lanes(uuid)
 
     def frozen(self) -> Frame | None:
         """The latest frame with a history of its own, which later snapshots leave as it is; about 20 ms."""

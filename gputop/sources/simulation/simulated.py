@@ -185,9 +185,13 @@ class SimulatedSource:
         seed: int = 0,
         gpus: int = 8,
         only: str | None = None,
+        hostname: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """``only`` names the GPUs to watch, as ``--gpus`` does. Raises UsageError for what does not exist."""
+        """``only`` names the GPUs to watch, as ``--gpus`` does; ``hostname`` takes the place of the machine's own.
+
+        Raises UsageError for what does not exist.
+        """
         self.interval_s = interval_s
         self._scenario = find(scenario).name
         self._seed = seed
@@ -196,6 +200,7 @@ class SimulatedSource:
         if only is not None:
             statics = [plan.static for plan in _plan(self._scenario, seed, gpus).gpus]
             self._only = frozenset(statics[i].index for i in choose(statics, only, None))
+        self._hostname = hostname
         self._clock = clock
         self._started = clock()
         self._last_tick = -1
@@ -254,6 +259,8 @@ class SimulatedSource:
             interval_s=interval_s,
             ended=self._ended,
         )
+        if self._hostname is not None:
+            snapshot = replace(snapshot, machine=replace(snapshot.machine, hostname=self._hostname))
         return snapshot if self._only is None else _with_gpus(snapshot, self._only)
 
     def _run(self, notify: Callable[[], None]) -> None:

@@ -1,0 +1,163 @@
+"""This node for Prometheus: a scrape server, a text file for node_exporter, or one page. Never imports Textual."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from gputop.commands.needs import Needs
+from gputop.commands.redaction import redacted_snapshot, redacted_source, redactor_of
+from gputop.commands.shared_arguments import selectable, waiting
+from gputop.config import Settings
+from gputop.export.feed import Feed
+from gputop.export.page import Choice
+from gputop.model.dcgm_names import GENERATIONS
+from gputop.model.source import Source, UsageError
+from gputop.monitor import Monitor
+from gputop.output.messages import say
+from gputop.session.session import Session
+
+if TYPE_CHECKING:
+    from gputop.export.server import ScrapeServer
+
+NEEDS = Needs("nothing")
+PURPOSE, SUMMARY = "The fleet", "this node for Prometheus: what it measures and concludes"
+DEMO = "demo"
+PAST_S = 700.0
+"""How much of its past a simulated node has lived when it is first asked."""
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add("source", nargs="?", help="demo: a simulated node; without it this machine")
+    add("scenario", nargs="?", help="with demo: one scenario instead of the whole node")
+    add("--listen", metavar="HOST:PORT", help="where to answer scrapes (default 127.0.0.1:9401)")
+    text = "the same values under DCGM's names as well, for dashboards made for dcgm-exporter"
+    add("--dcgm-names", choices=GENERATIONS, help=text)
+    add("--processes", action="store_true", help="the GPUs' processes, too: pid, user and name of the executable")
+    add("-1", "--once", action="store_true", help="print one page and end")
+    add("--textfile", metavar="FILE.prom", help="write each page there, for node_exporter; no server without --listen")
+    add("--tls-cert", metavar="FILE", help="serve over TLS with this certificate")
+    add("--tls-key", metavar="FILE", help="its key, when in another file")
+    add("--client-ca", metavar="FILE", help="answer only clients with a certificate of this authority")
+    add("--seed", type=int, default=0, metavar="N", help="with demo: another run of the same scenario")
+    add("--hostname", metavar="NAME", help="with demo: the simulated node's name")
+    selectable(command)
+    waiting(command)
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    if args.source not in (None, DEMO):
+        raise UsageError(f"no source {args.source!r}: it is `gputop export` or `gputop export demo [SCENARIO]`")
+    if args.hostname is not None and args.source is None:
+        raise UsageError("--hostname names a simulated node: gputop export demo --hostname NAME")
+    if args.once:
+        return _once(args, settings)
+    return _serve(args, settings)
+
+
+def _choice(args: argparse.Namespace) -> Choice:
+    if args.dcgm_names is None:
+        return Choice(args.processes)
+    from gputop.export.dcgm_page import DcgmFamilies
+
+    return Choice(args.processes, (DcgmFamilies(args.dcgm_names),))
+
+
+def _once(args: argparse.Namespace, settings: Settings) -> int:
+    from gputop.commands.once import NOTHING_READ, wait_of
+
+    if args.source == DEMO:
+        _, session = _simulated(args, settings)
+        sys.stdout.write(Feed(session, _choice(args)).page())
+        return 0
+    wait_s = wait_of(args)
+    from gputop.sources.machine import open_local
+
+    source = open_local(settings)
+    source.open()
+    try:
+        reading = source.read_once(wait_s, say)
+    finally:
+        source.close()
+    feed = Feed(Session(Monitor(settings.interval, charts=False)), _choice(args))
+    feed.take(redacted_snapshot(reading.snapshot, redactor_of(settings)))
+    sys.stdout.write(feed.page())
+    sys.stdout.flush()
+    return 0 if reading.has_measured else NOTHING_READ
+
+
+def _serve(args: argparse.Namespace, settings: Settings) -> int:
+    from gputop.export.textfile import TextFile
+
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: stop.set())
+    opened, session = _source(args, settings)
+    feed = Feed(session, _choice(args))
+    file = None if args.textfile is None else TextFile(args.textfile, feed.page, say)
+    server = None
+    if args.listen is not None or file is None:
+        server = _server(args, feed.page)
+        server.start()
+    try:
+        feed.run(opened, stop, say, None if file is None else file.write)
+    finally:
+        if server is not None:
+            server.shutdown()
+            server.server_close()
+        if file is not None:
+            file.remove()
+    return 0
+
+
+def _server(args: argparse.Namespace, page: Callable[[], str]) -> ScrapeServer:
+    """The server on its socket, told to the user."""
+    from gputop.export import address
+    from gputop.export.server import ScrapeServer
+
+    where = address.parse(args.listen or address.DEFAULT)
+    tls = None
+    if args.tls_cert or args.tls_key or args.client_ca:
+        from gputop.export.tls import context
+
+        tls = context(args.tls_cert, args.tls_key, args.client_ca)
+    listener = address.listen(where)
+    where = replace(where, port=listener.getsockname()[1])
+    if not where.is_loopback and not (tls and args.client_ca):
+        say(f"whoever can reach {where} can read these metrics; --tls-cert and --client-ca restrict that")
+    say(f"metrics at {'https' if tls else 'http'}://{where}/metrics")
+    return ScrapeServer(listener, page, tls, local_only=where.is_loopback)
+
+
+def _source(args: argparse.Namespace, settings: Settings) -> tuple[Callable[[], Source], Session]:
+    redactor = redactor_of(settings)
+    if args.source == DEMO:
+        source, session = _simulated(args, settings)
+        return lambda: redacted_source(source, redactor), session
+    from gputop.sources.machine import open_local
+
+    return lambda: redacted_source(open_local(settings), redactor), Session(Monitor(settings.interval, charts=False))
+
+
+def _simulated(args: argparse.Namespace, settings: Settings) -> tuple[Source, Session]:
+    """A simulated node and a session that has seen its past, so that its verdicts stand at once."""
+    from gputop.sources.simulation.simulated import SimulatedSource
+
+    source = SimulatedSource(
+        args.scenario,
+        interval_s=settings.interval,
+        seed=args.seed,
+        only=settings.gpus or None,
+        hostname=args.hostname,
+    )
+    session, redactor = Session(Monitor(settings.interval, charts=False)), redactor_of(settings)
+    for snapshot in source.past(PAST_S):
+        session.take(redacted_snapshot(snapshot, redactor))
+    return source, session

@@ -1,0 +1,97 @@
+"""What is counted over a run and only ever rises: seconds by state, throttled seconds, Xid errors; verdicts of an hour.
+
+Starts at 0 with the process; nothing is stored. A GPU that is late or lost keeps what it has. Pure: time comes with
+the frames.
+"""
+
+from __future__ import annotations
+
+import re
+
+from gputop.diagnosis.types import STATES, GpuDiagnosis, State
+from gputop.diagnosis.waste import measured_span
+from gputop.model.snapshot import GpuSample, GpuStatic
+from gputop.model.throttle import NOT_THROTTLING, WORDS
+from gputop.monitor import MOST_GPUS, Frame
+
+REMEMBERED_S = 3600.0
+"""How long a verdict that went away, and a GPU that is gone, are still exported."""
+MOST_XIDS = 32
+"""Kinds of Xid kept for one GPU; the rest count as ``other``."""
+REASONS = {bit: word.replace(" ", "_") for bit, word in WORDS.items() if not bit & NOT_THROTTLING}
+"""What holds clocks down, by NVML's bit, as a label says it."""
+_XID = re.compile(r"Xid (\d{1,6})", re.ASCII)
+
+
+class GpuCounts:
+    """What is counted of one GPU."""
+
+    def __init__(self, static: GpuStatic) -> None:
+        self.static = static
+        self.seen_t = 0.0
+        self.states: dict[State, float] = dict.fromkeys(STATES, 0.0)
+        self.throttled: dict[str, float] | None = None
+        """Seconds by reason; None until the driver has told its reasons."""
+        self.xids: dict[str, int] = {}
+        self.verdicts: dict[str, float] = {}
+        """Verdict → Unix time at which it was last shown."""
+        self._booked: dict[State, float] | None = None
+
+    def take(self, t: float, dt: float, gpu: GpuSample, diagnosis: GpuDiagnosis) -> None:
+        """Count ``dt`` seconds that end at ``t``."""
+        self.static, self.seen_t = gpu.static, t
+        seconds = dict(diagnosis.seconds or {})
+        for state, total in seconds.items():
+            before = 0.0 if self._booked is None else self._booked.get(state, 0.0)
+            if self._booked is not None:
+                # Less than before: the monitor has begun afresh, and what it has is new.
+                self.states[state] += total - before if total >= before else total
+        self._booked = seconds
+        if gpu.throttle_reasons is not None:
+            if self.throttled is None:
+                self.throttled = dict.fromkeys(REASONS.values(), 0.0)
+            for bit, word in REASONS.items():
+                if gpu.throttle_reasons & bit:
+                    self.throttled[word] += dt
+        self.verdicts[diagnosis.verdict] = t
+        for verdict in [name for name, last in self.verdicts.items() if not t - REMEMBERED_S <= last <= t]:
+            del self.verdicts[verdict]
+
+    def count_xid(self, number: str) -> None:
+        """Count one Xid error."""
+        kind = number if number in self.xids or len(self.xids) < MOST_XIDS else "other"
+        self.xids[kind] = self.xids.get(kind, 0) + 1
+
+
+class Counters:
+    """Counts of every GPU by UUID."""
+
+    def __init__(self) -> None:
+        self.gpus: dict[str, GpuCounts] = {}
+        self._last_t: float | None = None
+
+    def take(self, frame: Frame) -> None:
+        """Count one frame. One that repeats what was read before counts no time, only its events."""
+        snapshot = frame.snapshot
+        t = snapshot.t
+        if "nvml" not in snapshot.repeats:
+            dt = 0.0 if self._last_t is None else measured_span(t - self._last_t, snapshot.interval_s)
+            self._last_t = t
+            for gpu, diagnosis in zip(snapshot.gpus, frame.diagnoses, strict=True):
+                counts = self.gpus.get(gpu.static.uuid)
+                if counts is None:
+                    counts = self.gpus[gpu.static.uuid] = GpuCounts(gpu.static)
+                counts.take(t, dt, gpu, diagnosis)
+            self._forget(t, len(snapshot.gpus))
+        by_index = {counts.static.index: counts for counts in self.gpus.values() if counts.seen_t == self._last_t}
+        for event in snapshot.events:
+            found = _XID.fullmatch(event.text) if event.kind == "xid" else None
+            if found is not None and event.gpu in by_index:
+                by_index[event.gpu].count_xid(found[1])
+
+    def _forget(self, t: float, present: int) -> None:
+        gone = [uuid for uuid, counts in self.gpus.items() if not t - REMEMBERED_S <= counts.seen_t <= t]
+        oldest_first = sorted(self.gpus, key=lambda uuid: self.gpus[uuid].seen_t)
+        gone += oldest_first[: max(0, len(self.gpus) - max(MOST_GPUS, present))]
+        for uuid in gone:
+            self.gpus.pop(uuid, None)

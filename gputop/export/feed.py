@@ -1,0 +1,113 @@
+"""Feeds a session from a source and keeps the newest frame for whoever asks; asking never waits for a driver."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from gputop.export.counters import Counters
+from gputop.export.page import Choice, OwnCost, Reading, metrics_page
+from gputop.model.snapshot import Snapshot
+from gputop.model.source import Source, SourceError
+from gputop.monitor import Frame
+from gputop.session.session import Session
+
+STALE_INTERVALS = 2.5
+"""A value this many intervals old is not of this moment any more."""
+RETRY_S = 60.0
+"""How often a machine that could not be measured is tried again: a driver may be installed while we run."""
+_LOOK_S = 1.0
+"""How often a stop is looked for while no snapshot comes."""
+
+
+class Feed:
+    """One watched run. ``run`` belongs to one thread; ``page`` may be called from any other."""
+
+    def __init__(self, session: Session, choice: Choice, clock: Callable[[], float] = time.monotonic) -> None:
+        """``session`` may have taken snapshots of the past already. ``clock`` is monotonic, in seconds."""
+        self._session = session
+        self._choice = choice
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._counters = Counters()
+        self._frame: Frame | None = None
+        self._lanes: dict[str, dict[str, float | None]] = {}
+        self._gpus_at = self._host_at = float("-inf")
+        self._gpus_t = 0.0
+        if session.monitor.latest is not None:
+            self._keep(session.monitor.latest)
+
+    def run(
+        self,
+        open_source: Callable[[], Source],
+        stop: threading.Event,
+        said: Callable[[str], None],
+        each: Callable[[], None] | None = None,
+    ) -> None:
+        """Watch until ``stop`` is set. ``each`` is called once an interval, with or without a new snapshot.
+
+        A source that cannot measure is told to ``said`` once and opened again every minute. Raises UsageError for a
+        chosen GPU that does not exist.
+        """
+        told = ""
+        while not stop.is_set():
+            source, fresh = open_source(), threading.Event()
+            try:
+                source.start(fresh.set)
+                self._watch(source, fresh, stop, each)
+            except SourceError as error:
+                if str(error) != told:
+                    told = str(error)
+                    said(f"{told}; tried again every {RETRY_S:.0f} s")
+                if each is not None:
+                    each()
+            finally:
+                source.close()
+            stop.wait(RETRY_S)
+
+    def _watch(
+        self, source: Source, fresh: threading.Event, stop: threading.Event, each: Callable[[], None] | None
+    ) -> None:
+        due = self._clock()
+        while not stop.is_set():
+            # A short wait, because a signal handler sets only ``stop``.
+            fresh.wait(min(_LOOK_S, source.interval_s))
+            fresh.clear()
+            while (snapshot := source.poll()) is not None:
+                self.take(snapshot)
+            if each is not None and self._clock() >= due:
+                due = max(due + source.interval_s, self._clock())
+                each()
+
+    def take(self, snapshot: Snapshot) -> None:
+        """Take one snapshot in."""
+        self._keep(self._session.take(snapshot))
+
+    def _keep(self, frame: Frame) -> None:
+        snapshot, now = frame.snapshot, self._clock()
+        lanes = {gpu.static.uuid: dict(self._session.monitor.lanes(gpu.static.uuid)) for gpu in snapshot.gpus}
+        with self._lock:
+            self._counters.take(frame)
+            self._frame, self._lanes = frame, lanes
+            if "nvml" not in snapshot.repeats:
+                self._gpus_at, self._gpus_t = now, snapshot.t
+            if "proc" not in snapshot.repeats:
+                self._host_at = now
+
+    def page(self) -> str:
+        """The page of this moment."""
+        own = OwnCost(time.process_time(), self._rss())
+        with self._lock:
+            return metrics_page(self._reading(), self._counters, own, self._choice)
+
+    def _rss(self) -> float | None:
+        own = self._frame.snapshot.own if self._frame is not None else None
+        return None if own is None else own.rss_bytes
+
+    def _reading(self) -> Reading | None:
+        frame = self._frame
+        if frame is None:
+            return None
+        limit = self._clock() - STALE_INTERVALS * frame.snapshot.interval_s
+        return Reading(frame, self._gpus_at >= limit, self._host_at >= limit, self._gpus_t, self._lanes)

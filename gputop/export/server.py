@@ -1,0 +1,173 @@
+"""The scrape server: the standard library's http.server, with an end to everything that a client can do.
+
+A connection has 10 s in all, for the TLS handshake, the request and the answer; 16 may be open, and a new one takes the
+place of the oldest; headers are 8 kB. One request a connection, GET and HEAD, three paths.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from socketserver import TCPServer, ThreadingMixIn
+from typing import Any
+
+from gputop.export.address import names_loopback
+from gputop.export.text_format import CONTENT_TYPE
+
+MOST_CONNECTIONS = 16
+MOST_HEADER_BYTES = 8192
+LONGEST_S = 10.0
+"""How long a connection may last."""
+PACKED_FROM_BYTES = 2048
+"""Where a client takes it packed: a tenth of the size for a millisecond."""
+_LOOK_S = 1.0
+_INDEX = """<!doctype html><title>gputop</title><p>gputop: <a href="/metrics">metrics</a>\n"""
+
+
+class _HeadersTooLarge(Exception):
+    """More than ``MOST_HEADER_BYTES`` came before the end of the headers."""
+
+
+class _Limited(io.RawIOBase):
+    """The request's bytes as http.server reads them, and no more of them than a request may have."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._left = MOST_HEADER_BYTES
+
+    def readline(self, limit: int | None = -1, /) -> bytes:
+        line: bytes = self._stream.readline(self._left + 1)
+        self._left -= len(line)
+        if self._left < 0:
+            raise _HeadersTooLarge
+        return line
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+
+class ScrapeServer(ThreadingMixIn, TCPServer):
+    """Serves pages until it is shut down. ``page`` is called for each scrape, on the scrape's own thread."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(
+        self, listener: socket.socket, page: Callable[[], str], tls: ssl.SSLContext | None, *, local_only: bool
+    ) -> None:
+        """``local_only`` answers only requests whose Host is a loopback name."""
+        super().__init__(listener.getsockname()[:2], _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+        self.page = page
+        self.local_only = local_only
+        self._tls = tls
+        self._open: dict[socket.socket, float] = {}
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Answer from a thread of its own."""
+        threading.Thread(target=self.serve_forever, args=(_LOOK_S,), name="scrapes", daemon=True).start()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Give a connection a thread of its own; the oldest one makes room for it."""
+        with self._lock:
+            while len(self._open) >= MOST_CONNECTIONS:
+                self._cut(next(iter(self._open)))
+            self._open[request] = time.monotonic()
+        request.settimeout(LONGEST_S)
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """Cut off those that have had their time, whatever they wait for."""
+        now = time.monotonic()
+        with self._lock:
+            for request in [request for request, since in self._open.items() if now - since >= LONGEST_S]:
+                self._cut(request)
+
+    def _cut(self, request: socket.socket) -> None:
+        self._open.pop(request, None)
+        with contextlib.suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """On the connection's thread: the handshake, then the request."""
+        if self._tls is None:
+            super().finish_request(request, client_address)
+            return
+        # The copy shares the connection: a cut reaches it, and the original stays the one that is counted.
+        with self._tls.wrap_socket(request.dup(), server_side=True) as wrapped:
+            super().finish_request(wrapped, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away or talks nonsense is nothing to tell anybody of."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One request."""
+
+    server: ScrapeServer
+    server_version, sys_version = "gputop", ""
+    protocol_version = "HTTP/1.0"
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile: Any = _Limited(self.rfile)
+
+    def handle(self) -> None:
+        try:
+            self.handle_one_request()
+        except _HeadersTooLarge:
+            self.requestline, self.request_version, self.command = "", self.protocol_version, "GET"
+            self._answer(431, "the headers are too large\n")
+        except (ValueError, UnicodeError):
+            self.close_connection = True
+
+    def do_GET(self) -> None:
+        """Answer a GET or a HEAD."""
+        if self.server.local_only and not names_loopback(self.headers.get("Host")):
+            self._answer(403, "this exporter answers to its loopback address only\n")
+            return
+        path = self.path.partition("?")[0]
+        if path == "/metrics":
+            self._answer(200, self.server.page(), CONTENT_TYPE)
+        elif path == "/healthz":
+            self._answer(200, "ok\n")
+        elif path == "/":
+            self._answer(200, _INDEX, "text/html; charset=utf-8")
+        else:
+            self._answer(404, "there are /metrics and /healthz\n")
+
+    do_HEAD = do_GET
+
+    def _answer(self, status: int, text: str, kind: str = "text/plain; charset=utf-8") -> None:
+        body = text.encode()
+        packed = len(body) > PACKED_FROM_BYTES and "gzip" in self.headers.get("Accept-Encoding", "")
+        if packed:
+            body = gzip.compress(body, compresslevel=1, mtime=0)
+        self.send_response(status)
+        if packed:
+            self.send_header("Content-Encoding", "gzip")
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Scrapes are not logged."""

@@ -1,0 +1,57 @@
+"""Pages of metrics as Prometheus' own client library reads them."""
+
+from __future__ import annotations
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from gputop.export.feed import Feed
+from gputop.export.page import Choice
+from gputop.monitor import Monitor
+from gputop.session.session import Session
+from gputop.sources.simulation.simulated import SimulatedSource
+
+Labels = frozenset[tuple[str, str]]
+Page = dict[str, dict[Labels, float]]
+
+
+def read(text: str) -> Page:
+    """Name → labels → value. Fails on a line that is no metric, and on a sample that stands twice."""
+    found: Page = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            rows = found.setdefault(sample.name, {})
+            named = frozenset(sample.labels.items())
+            assert named not in rows, (sample.name, named)
+            rows[named] = sample.value
+    return found
+
+
+def value(page: Page, name: str, **labels: str) -> float | None:
+    """The one sample of that name with these labels among its own; None where there is none."""
+    wanted = frozenset(labels.items())
+    found = [number for named, number in page.get(name, {}).items() if wanted <= named]
+    assert len(found) <= 1, (name, labels, found)
+    return found[0] if found else None
+
+
+class Clock:
+    """A monotonic clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def feed(choice: Choice | None = None, clock: Clock | None = None, interval_s: float = 1.0) -> Feed:
+    """A feed that has seen nothing."""
+    return Feed(Session(Monitor(interval_s)), choice or Choice(), clock or Clock())
+
+
+def demo_feed(scenario: str | None = None, choice: Choice | None = None, clock: Clock | None = None) -> Feed:
+    """A feed whose session has seen 200 s of a scenario's past."""
+    source, session = SimulatedSource(scenario, clock=lambda: 1_780_000_000.0), Session(Monitor())
+    for snapshot in source.past(200.0):
+        session.take(snapshot)
+    return Feed(session, choice or Choice(), clock or Clock())

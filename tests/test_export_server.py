@@ -1,0 +1,162 @@
+"""The scrape server: what it answers, to whom, and what clients can do to it."""
+
+from __future__ import annotations
+
+import gzip
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from gputop.export import server as serving
+from gputop.export.address import Address, listen
+from gputop.export.server import MOST_CONNECTIONS, ScrapeServer
+from gputop.export.textfile import TextFile
+from gputop.export.tls import context
+from gputop.model.source import UsageError
+
+PAGE = "a_metric 1\n" * 400
+
+
+@contextmanager
+def running(tls: ssl.SSLContext | None = None, *, local_only: bool = True) -> Iterator[int]:
+    """The port of a server with a page of 4 kB."""
+    server = ScrapeServer(listen(Address("127.0.0.1", 0)), lambda: PAGE, tls, local_only=local_only)
+    server.start()
+    try:
+        yield server.socket.getsockname()[1]
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def said(port: int, request: str) -> bytes:
+    """The whole answer to a request."""
+    with socket.create_connection(("127.0.0.1", port), 5) as connection:
+        connection.sendall(request.encode())
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def get(path: str, *headers: str, method: str = "GET") -> str:
+    return "\r\n".join((f"{method} {path} HTTP/1.1", *(headers or ("Host: localhost",)), "", ""))
+
+
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "_LOOK_S", 0.02)
+
+
+def test_three_paths_two_methods_and_nothing_else() -> None:
+    with running() as port:
+        for request, status in {
+            get("/metrics"): b"200", get("/metrics?x=1"): b"200", get("/healthz"): b"200", get("/"): b"200",
+            get("/metrics", method="HEAD"): b"200", get("/metrics/../etc/passwd"): b"404", get("/nothing"): b"404",
+            get("/metrics", method="POST"): b"501", get("/metrics", method="DELETE"): b"501",
+            get("/metrics", "Host: evil.example"): b"403", get("/metrics", "X: y"): b"403",
+        }.items():  # fmt: skip
+            assert said(port, request).split(b" ", 2)[1] == status, request
+        assert said(port, get("/metrics")).endswith(PAGE.encode())
+        assert said(port, get("/metrics", method="HEAD")).endswith(b"\r\n\r\n")
+        packed = said(port, get("/metrics", "Host: localhost", "Accept-Encoding: gzip")).split(b"\r\n\r\n", 1)[1]
+        assert gzip.decompress(packed) == PAGE.encode()
+
+
+def test_another_host_name_is_answered_where_others_may_ask() -> None:
+    with running(local_only=False) as port:
+        assert b" 200 " in said(port, get("/metrics", "Host: node-17:9401"))[:20]
+
+
+def test_headers_without_an_end_are_refused() -> None:
+    with running() as port:
+        assert b" 431 " in said(port, get("/metrics", "Host: localhost", "X: " + "a" * 9000))[:20]
+        assert b" 431 " in said(port, get("/metrics", *(f"X{i}: {'a' * 50}" for i in range(200))))[:20]
+        assert said(port, "\x16\x03\x01 nonsense\r\n\r\n")[:20] is not None
+        assert b" 200 " in said(port, get("/healthz"))[:20]
+
+
+def test_a_client_that_sits_there_is_cut_off_and_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "LONGEST_S", 0.3)
+    with running() as port:
+        silent = [socket.create_connection(("127.0.0.1", port), 5) for _ in range(2 * MOST_CONNECTIONS)]
+        silent[-1].sendall(b"GET /metrics HT")
+        begun = time.monotonic()
+        assert b" 200 " in said(port, get("/metrics"))[:20]
+        assert time.monotonic() - begun < 2.0
+        for connection in silent:
+            connection.settimeout(5.0)
+            with suppress(ConnectionError):
+                assert connection.recv(100) == b""
+            connection.close()
+
+
+def _certificate(folder: Path, name: str, signer: str | None = None) -> None:
+    """NAME.pem and NAME.key; signed by another of these, or by itself."""
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+         "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", f"{name}.key",
+         "-out", f"{name}.pem", *(("-CA", f"{signer}.pem", "-CAkey", f"{signer}.key") if signer else ())],
+        cwd=folder, check=True, capture_output=True,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_over_tls_only_a_client_of_the_authority_gets_in(tmp_path: Path) -> None:
+    _certificate(tmp_path, "server")
+    _certificate(tmp_path, "ca")
+    _certificate(tmp_path, "client", "ca")
+    files = {name: str(tmp_path / name) for name in ("server.pem", "server.key", "ca.pem")}
+    with running(context(files["server.pem"], files["server.key"], files["ca.pem"])) as port:
+        # Says nothing: its handshake waits on its own thread.
+        with socket.create_connection(("127.0.0.1", port), 5):
+            mine = ssl.create_default_context(cafile=files["server.pem"])
+            mine.load_cert_chain(tmp_path / "client.pem", tmp_path / "client.key")
+            with (
+                socket.create_connection(("127.0.0.1", port), 5) as plain,
+                mine.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
+            ):
+                connection.sendall(get("/metrics").encode())
+                answer = b"".join(iter(lambda: connection.recv(65536), b""))
+            assert answer.endswith(PAGE.encode())
+        nobody = ssl.create_default_context(cafile=files["server.pem"])
+        with (
+            pytest.raises((ssl.SSLError, ConnectionError)),
+            socket.create_connection(("127.0.0.1", port), 5) as plain,
+            nobody.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
+        ):
+            connection.sendall(get("/metrics").encode())
+            if not connection.recv(100):
+                raise ConnectionError
+
+
+def test_a_certificate_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "no.pem").write_text("nothing of the kind")
+    for files in ((str(tmp_path / "no.pem"), None, None), ("/nonexistent.pem", None, None), (None, "key", None)):
+        with pytest.raises(UsageError, match=r"^--t?ls?-?(cert|key|client-ca).*|^--tls-key and"):
+            context(*files)
+
+
+def test_an_address_that_cannot_be_had_is_one_line() -> None:
+    taken = listen(Address("127.0.0.1", 0))
+    with taken, pytest.raises(UsageError, match="choose another one with --listen"):
+        listen(Address("127.0.0.1", taken.getsockname()[1]))
+    with pytest.raises(UsageError, match="no address"):
+        listen(Address("no.such.host.invalid.", 1))
+
+
+def test_a_text_file_is_whole_at_every_moment_and_gone_at_the_end(tmp_path: Path) -> None:
+    words: list[str] = []
+    path = tmp_path / "gputop.prom"
+    file = TextFile(str(path), lambda: PAGE, words.append)
+    file.write()
+    assert path.read_text() == PAGE and path.stat().st_mode & 0o777 == 0o644
+    assert list(tmp_path.iterdir()) == [path]
+    file.remove()
+    assert list(tmp_path.iterdir()) == [] and words == []
+    for wrong in (str(tmp_path / "gputop.txt"), str(tmp_path / "nowhere" / "x.prom")):
+        with pytest.raises(UsageError, match="--textfile"):
+            TextFile(wrong, lambda: PAGE, words.append)
