@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from statistics import median
-
 from gputop.model.quantity import per_second, step_time
 from gputop.model.snapshot import GpuSample
 from gputop.model.step_history import StepPace, slowest
@@ -25,6 +23,9 @@ def step_words(frame: Frame, gpu: GpuSample) -> str:
 
 
 def _slowest_rank(frame: Frame, name: str) -> StepPace | None:
+    # Costs 4 ms, which a first picture without steps need not wait for.
+    from statistics import median
+
     ranks = [pace for pace in frame.steps if pace.name == name]
     last = slowest(ranks)
     if last is None or last.mean_s <= TOLD_SLOWER * median(pace.mean_s for pace in ranks):
