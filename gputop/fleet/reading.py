@@ -1,0 +1,91 @@
+"""What was read of a fleet at one moment, as plain numbers: the same from Prometheus and from a simulation.
+
+Nothing is concluded here. What is not measured is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from gputop.diagnosis.types import State
+
+WINDOW_S = 300.0
+"""Over what time utilisation and SM activity are means: a state of the fleet holds for five minutes."""
+HOUR_S = 3600.0
+
+
+class GpuReading(Struct, frozen=True):
+    """One GPU, or one MIG instance (``gpu`` is then ``0/3``).
+
+    Utilisation and SM activity are means over ``WINDOW_S`` seconds, the other values the newest ones; keys and units
+    are those of the metric catalogue. ``is_quiet`` tells whether the 95th percentile of utilisation was below 5 %.
+    ``names`` is the dialect that it was read in. ``own_state`` and ``own_verdict`` are what gputop on the node says.
+    ``job`` and ``user`` are empty where nothing tells them.
+    """
+
+    host: str
+    gpu: str
+    uuid: str = ""
+    model: str = ""
+    names: str = ""
+    util_pct: float | None = None
+    sm_active_pct: float | None = None
+    tensor_active_pct: float | None = None
+    dram_active_pct: float | None = None
+    graphics_active_pct: float | None = None
+    power_w: float | None = None
+    mem_used_bytes: float | None = None
+    temp_c: float | None = None
+    is_quiet: bool = False
+    job: str = ""
+    user: str = ""
+    own_state: State | None = None
+    own_verdict: str | None = None
+
+
+class Down(Struct, frozen=True):
+    """A host that does not answer. ``since_s`` is how long ago it last did, None where that is unknown."""
+
+    since_s: float | None
+    reason: str
+
+
+class Lost(Struct, frozen=True):
+    """GPU-hours of the last hour that were no work: of one GPU, under the job that it then had."""
+
+    host: str
+    gpu: str
+    job: str
+    user: str
+    state: State
+    gpu_h: float
+
+
+class Alert(Struct, frozen=True):
+    """An alert that fires in Prometheus. ``labels`` are what it is about."""
+
+    name: str
+    severity: str
+    host: str
+    labels: Mapping[str, str]
+
+
+class FleetReading(Struct, frozen=True):
+    """A fleet at Unix time ``t``. ``down`` holds hosts by name; their GPUs carry the last values that were read.
+
+    ``age_s`` is how old the newest value is. ``lost`` is None until the last hour was read, and then spans ``lost_s``
+    seconds. ``problems`` are one line each, for people.
+    """
+
+    t: float
+    source: str
+    gpus: Sequence[GpuReading]
+    down: Mapping[str, Down] = {}
+    names: tuple[str, ...] = ()
+    age_s: float | None = None
+    lost: Sequence[Lost] | None = None
+    lost_s: float = HOUR_S
+    alerts: Sequence[Alert] = ()
+    problems: tuple[str, ...] = ()

@@ -1,0 +1,177 @@
+"""What follows from a fleet's numbers: states, stragglers, waste and words, on planted cases and a simulated fleet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from msgspec.structs import replace
+
+from gputop.cli import main
+from gputop.fleet.data import fleet_csv, fleet_data
+from gputop.fleet.frame import FleetFrame, fleet_frame, groups_of, worst_first
+from gputop.fleet.judge import state_of
+from gputop.fleet.reading import Down, FleetReading, GpuReading, Lost
+from gputop.fleet.simulated import STARTED, SimulatedFleet
+from gputop.fleet.stragglers import stragglers
+
+GIB = 2.0**30
+BUSY = GpuReading("a", "0", util_pct=98.0, sm_active_pct=90.0, power_w=600.0, mem_used_bytes=60 * GIB, job="job 1")
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        ({}, ("working", "sm")),
+        ({"sm_active_pct": 29.0}, ("busy_not_working", "sm")),
+        ({"util_pct": 80.0, "sm_active_pct": 30.0}, ("starved", "util")),
+        ({"sm_active_pct": None}, ("unmeasured", "nothing")),
+        ({"sm_active_pct": None, "util_pct": 50.0}, ("starved", "util")),
+        ({"util_pct": 50.0, "sm_active_pct": 45.0, "mem_used_bytes": None, "job": ""}, ("working", "sm")),
+        ({"util_pct": 1.0, "is_quiet": True}, ("idle_allocated", "util")),
+        ({"util_pct": 1.0, "is_quiet": True, "mem_used_bytes": GIB / 2}, ("idle", "util")),
+        ({"util_pct": None}, ("unmeasured", "nothing")),
+        ({"own_state": "starved"}, ("starved", "gputop")),
+    ],
+)
+def test_a_gpu_has_the_first_state_that_holds(change: dict[str, object], wanted: tuple[str, str]) -> None:
+    gpu = replace(BUSY, **change)
+    assert state_of(gpu) == wanted
+    assert state_of(gpu, is_down=True) == ("down", "up")
+
+
+def _job(*sm: float, util: float = 97.0, **more: object) -> list[GpuReading]:
+    return [replace(BUSY, gpu=str(i), util_pct=util, sm_active_pct=value, **more) for i, value in enumerate(sm)]
+
+
+def test_the_straggler_is_the_one_that_does_more_while_the_others_wait() -> None:
+    (one,) = stragglers(_job(62.0, 61.0, 63.0, 94.0))
+    assert (one.gpu, one.kind, one.by, one.value, one.median) == ("3", "slow", "sm", 94.0, 62.0)
+
+
+def test_the_straggler_is_the_one_that_starves_while_all_others_are_busy() -> None:
+    members = _job(60.0, 60.0, 60.0)
+    members[1] = replace(members[1], util_pct=61.0)
+    (one,) = stragglers(members)
+    assert (one.gpu, one.kind, one.by, one.value, one.median) == ("1", "starved", "util", 61.0, 97.0)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        _job(90.0, 60.0, 20.0, 40.0),
+        _job(62.0, 61.0, 20.0),
+        _job(62.0, 94.0),
+        _job(62.0, 61.0, 63.0, 94.0, job=""),
+        _job(62.0, 61.0, 63.0, 76.0),
+        _job(60.0, 60.0, 90.0, util=70.0),
+        [replace(gpu, job=f"job {gpu.gpu}") for gpu in _job(62.0, 61.0, 63.0, 94.0)],
+    ],
+    ids=["wide spread", "one does less", "two GPUs", "no job", "within 15 points", "not all busy", "several jobs"],
+)
+def test_nobody_straggles(members: list[GpuReading]) -> None:
+    assert stragglers(members) == []
+
+
+def test_without_sm_activity_power_tells_who_does_more() -> None:
+    members = [replace(gpu, sm_active_pct=None, power_w=400.0 + i) for i, gpu in enumerate(_job(0.0, 0.0, 0.0, 0.0))]
+    members[2] = replace(members[2], power_w=640.0)
+    (one,) = stragglers(members)
+    assert (one.gpu, one.by, one.value) == ("2", "power", 640.0)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_every_planted_straggler_is_found_and_none_beside_them(seed: int) -> None:
+    fleet = SimulatedFleet(250, seed=seed)
+    planted = fleet.planted()
+    found = {(one.host, one.gpu, one.kind) for one in fleet_frame(fleet.ask(STARTED + 77.0)).stragglers}
+    assert found == planted and planted
+
+
+@pytest.fixture(scope="module")
+def frame() -> FleetFrame:
+    return fleet_frame(SimulatedFleet(125).ask(STARTED))
+
+
+def test_counts_are_gpus_and_a_host_that_is_down_counts_those_it_had(frame: FleetFrame) -> None:
+    assert sum(frame.counts.values()) == 1000
+    assert frame.counts["down"] == 8 * len(frame.read.down) > 0
+    assert all(frame.counts[state] for state in ("working", "busy_not_working", "starved", "idle", "unmeasured"))
+
+
+def test_waste_is_summed_by_job_user_and_cause_and_splits_a_starved_gpu_by_its_utilisation(frame: FleetFrame) -> None:
+    assert frame.read.lost is not None
+    by_job = {lost.job for lost in frame.read.lost}
+    assert {row.job for row in frame.waste} == by_job
+    total = sum(row.gpu_h for row in frame.waste)
+    assert total == pytest.approx(frame.not_work_gpu_h) == pytest.approx(sum(lost.gpu_h for lost in frame.read.lost))
+    starved = next(row for row in frame.waste if row.state == "starved")
+    job = next(job for job in SimulatedFleet(125).jobs if job.name == starved.job)
+    hours = min(1.0, job.begun_s / 3600.0)
+    assert starved.gpu_h == pytest.approx(job.hosts * 8 * hours * (1 - job.fate.util / 100), rel=0.02)
+
+
+def test_groups_hold_every_gpu_once(frame: FleetFrame) -> None:
+    for by in ("job", "user"):
+        assert sum(len(group.gpus) for group in groups_of(frame, by)) == 1000
+    jobs = {group.name: group for group in groups_of(frame, "job")}
+    assert len(jobs["slurm 8822"].hosts) == 8
+
+
+def test_the_worst_come_first_and_a_straggler_before_those_who_wait(frame: FleetFrame) -> None:
+    states = [group.verdict.state for group in sorted(frame.hosts, key=worst_first)]
+    assert states[0] == "busy_not_working" and states[-1] == "down"
+    straggling = next(group for group in frame.hosts if group.stragglers)
+    assert "straggles" in straggling.verdict.text
+    waiting = [group for group in frame.hosts if "wait for" in group.verdict.text]
+    assert all(worst_first(straggling) < worst_first(group) for group in waiting) and waiting
+
+
+def test_what_dcgm_exporter_leaves_out_is_said_once_with_the_row_to_add(frame: FleetFrame) -> None:
+    (line,) = frame.problems
+    assert "DCGM_FI_PROF_SM_ACTIVE, gauge" in line and "hosts" in line
+    bare = [gpu for host in frame.hosts for gpu in host.gpus if gpu.state == "unmeasured"]
+    assert bare and all(gpu.read.sm_active_pct is None and gpu.gap_pct is None for gpu in bare)
+
+
+def test_json_and_csv_have_every_gpu_null_where_nothing_was_measured(frame: FleetFrame) -> None:
+    data = json.loads(json.dumps(fleet_data(frame), allow_nan=False))
+    assert list(data)[:5] == ["schema", "t", "source", "names", "age_s"]
+    gpus = [gpu for host in data["hosts"] for gpu in host["gpus"]]
+    assert len(gpus) == 1000 and data["counts"]["down"] == 8 * data["hosts_down"]
+    assert {gpu["sm_source"] for gpu in gpus} == {"gputop", "4.9", "legacy", "none"}
+    rows = list(csv.DictReader(io.StringIO(fleet_csv(frame))))
+    assert len(rows) == 1000
+    assert {row["sm_active_pct"] for row in rows if row["state"] == "unmeasured"} == {""}
+
+
+def test_what_a_cluster_has_no_data_of_is_not_zero() -> None:
+    frame = fleet_frame(FleetReading(1.0, "x", (replace(BUSY, util_pct=None, sm_active_pct=None, power_w=None),)))
+    (host,) = frame.hosts
+    assert (host.util_pct, host.gap_pct, host.power_w, host.waste_gpu_h, frame.not_work_gpu_h) == (None,) * 5
+
+
+def test_a_host_that_is_down_says_for_how_long_and_loses_nothing_of_its_hour() -> None:
+    lost = (Lost("a", "0", "job 1", "ml", "busy_not_working", 0.5),)
+    frame = fleet_frame(
+        FleetReading(1.0, "x", (BUSY,), {"a": Down(240.0, "no answer"), "b": Down(None, "x")}, lost=lost)
+    )
+    a, b = frame.hosts
+    assert a.verdict.text == "down 4 min: no answer" and a.waste_gpu_h == 0.5 and a.gpus[0].state == "down"
+    assert b.gpus == () and frame.counts["down"] == 1
+
+
+def test_a_label_cannot_become_a_formula_in_a_spreadsheet() -> None:
+    frame = fleet_frame(FleetReading(1.0, "x", (replace(BUSY, host="=1+1", job='@SUM("a")'),)))
+    (row,) = csv.DictReader(io.StringIO(fleet_csv(frame)))
+    assert row["host"] == "'=1+1" and row["job"].startswith("'@")
+
+
+def test_the_demo_runs_anywhere(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fleet", "demo", "--hosts", "10", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["hosts"]) == 10
+    assert main(["fleet", "demo", "--hosts", "0", "--json"]) == 2
+    assert main(["fleet", "demo", "--hosts", "2", "--csv", "--seed", "3"]) == 0
+    assert capsys.readouterr().out.count("\n") == 17
