@@ -1,4 +1,4 @@
-"""Forty things that people do in nvitop and htop, each with the same or a more obvious key."""
+"""Sixty things that people do in other tops, vim and less, each with the same or a more obvious key."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ async def test_35_see_a_process_in_full() -> None:
 
 
 async def test_36_see_a_gpu_in_full() -> None:
-    async with _screen("tab", "enter") as (app, _):
+    async with _screen("tab", "tab", "enter") as (app, _):
         assert len(app.screen_stack) == 2
 
 
@@ -278,3 +278,89 @@ def test_40_the_options_that_one_looks_for() -> None:
     for option in ("--gpus", "CUDA_VISIBLE_DEVICES", "--interval", "--ascii", "--theme", "--read-only", "--filter"):
         assert option in text
     assert "one measured snapshot" in overview()
+
+
+async def test_41_to_48_vim_and_less_move_find_and_command() -> None:
+    async with _screen("home") as (app, pilot):
+        await pilot.press("ctrl+f")
+        page = _cursor(app)
+        await pilot.press("ctrl+b")
+        assert page > _cursor(app) == 0
+        await pilot.press("G")
+        last = _cursor(app)
+        await pilot.press("g")
+        assert last > page and _cursor(app) == 0
+        await pilot.press("slash", *"train", "enter")
+        first = _cursor(app)
+        await pilot.press("n")
+        assert _cursor(app) > first
+        await pilot.press("N")
+        assert _cursor(app) == first
+        await pilot.press("colon")
+        assert type(app.screen).__name__ == "Palette"
+
+
+async def test_49_to_54_act_on_counts_gpus_and_processes_by_tab_and_enter() -> None:
+    async with _screen() as (app, pilot):
+        await pilot.press("tab", "right", "enter")
+        assert (app.view.focus, app.view.count) == ("counts", "BUSY, NOT WORKING")
+        flagged = [
+            g.static.uuid
+            for g, d in zip(demo_frame().snapshot.gpus, demo_frame().diagnoses, strict=True)
+            if d.busy_not_working
+        ]
+        seen = [app.view.gpu]
+        await pilot.press("enter")
+        seen.append(app.view.gpu)
+        assert sorted(map(str, seen)) == sorted(flagged), "enter goes through exactly those that are counted"
+        await pilot.press("tab", "down")
+        assert app.view.focus == "gpus" and "▸ 5 " in screen_text(app)
+        await pilot.press("tab", "M")
+        assert (app.view.focus, app.view.sort) == ("processes", "gpu_mem_bytes")
+        await pilot.press("l")
+        assert "open files are not shown" in (app.view.message or "")
+        await pilot.press("escape", "p", "shift+right")
+        assert app.view.command_at == 1 and app.playback.shows_past
+
+
+async def test_55_to_57_choose_a_theme_on_the_screen_itself() -> None:
+    async with _screen() as (app, pilot):
+        before = app.look.name
+        await pilot.press("T", "right")
+        assert app.look.name != before and f"[{app.look.name}]" in (app.view.message or "")
+        await pilot.press("escape")
+        assert app.look.name == before and app.view.message is None
+        await pilot.press("T", "enter")
+        assert app.look.name != before and "to keep it" in (app.view.message or "")
+
+
+async def test_58_to_60_click_on_what_names_a_key() -> None:
+    async with _screen("t") as (app, pilot):
+        lines = screen_text(app).splitlines()
+        title = next(i for i, line in enumerate(lines) if "o sort" in line)
+        await pilot.click(offset=(lines[title].index("t tree"), title))
+        assert app.view.tree == "none"
+        await pilot.click(offset=(lines[0].index("? help"), 0))
+        assert isinstance(app.screen, HelpScreen)
+        await pilot.click(offset=(2, 47))
+        assert len(app.screen_stack) == 1
+        await pilot.press("p")
+        lines = screen_text(app).splitlines()
+        await pilot.click(offset=(lines[-10].index("esc live") if "esc live" in lines[-10] else 0, 38))
+        bar = next(i for i, line in enumerate(lines) if "esc live" in line)
+        await pilot.click(offset=(lines[bar].index("esc live"), bar))
+        assert not app.playback.shows_past
+
+
+@pytest.mark.parametrize(
+    ("preset", "keys", "name"), [("nvitop", ("home", "K"), "SIGKILL"), ("htop", ("home", "k"), "")]
+)
+async def test_a_preset_s_letters_end_a_process_after_a_question(preset: str, keys: tuple[str, ...], name: str) -> None:
+    from gputop.paint.key_presets import wanted_keys
+
+    asked = Asked()
+    app = GputopApp(View(), "dark", app_on()[0].playback, access=asked, keys=wanted_keys(preset, {}))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press(*keys)
+        assert type(app.screen).__name__ == "SignalScreen" and asked.sent == []
+        assert (f"Send {name} to process" in screen_text(app)) is bool(name)

@@ -14,7 +14,7 @@ from gputop.paint.view import View
 from gputop.paint.view_changes import VIEW_KEYS, after_key
 from gputop.tui import screens
 from gputop.tui.app import GputopApp
-from gputop.tui.keys import details, everywhere, process, time
+from gputop.tui.keys import details, everywhere, process, themes, time
 from gputop.tui.keys.table import KeyTable, KeyTableError, check
 from gputop.tui.screens.details import DetailsScreen
 from gputop.tui.screens.list import ListScreen
@@ -24,7 +24,7 @@ from tests.support.fake_app import app_on
 from tests.support.frames import demo_frame
 
 ALL = (*KEYS, *REPLAY_KEYS)
-HANDLED = (*everywhere.HANDLERS, *process.HANDLERS, *details.HANDLERS, *time.HANDLERS, *VIEW_KEYS)
+HANDLED = (*everywhere.HANDLERS, *themes.HANDLERS, *process.HANDLERS, *details.HANDLERS, *time.HANDLERS, *VIEW_KEYS)
 MOST_METHODS = 25
 NEW = Key("teleport", "x", "x", "nothing yet", "everywhere")
 
@@ -51,7 +51,7 @@ def test_every_key_of_the_view_does_something_to_some_view(key_id: str) -> None:
     frame = demo_frame()
     rows = app_on()[0]._canvas.process_rows(frame, View())
     views = [View(process=None), View(gpu=frame.snapshot.gpus[3].static.uuid, scroll=4)]
-    views += [View(command_at=1)]
+    views += [View(command_at=1, sort="pid")]
     views += [after_key(View(), move, frame, 10, rows) for move in ("last", "down")]
     assert any(after_key(view, key_id, frame, 10, rows) != view for view in views)
 

@@ -30,6 +30,7 @@ class Glyphs(Struct, frozen=True):
     dash: str = "–"
     times: str = "×"
     dot: str = "·"
+    here: str = "▸"
     at_most: str = "≤"
     degree: str = "°C"
     record: str = "●"
@@ -71,6 +72,7 @@ ASCII = Glyphs(
     dash="-",
     times="x",
     dot="-",
+    here=">",
     at_most="<=",
     degree="C",
     record="(R)",

@@ -9,14 +9,19 @@ from gputop.model.quantity import duration, file_size, seconds
 from gputop.model.snapshot import GpuSample
 from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
-from gputop.paint.line import Line, Row, Target
+from gputop.paint.line import Line, Row, Target, words_target
 from gputop.paint.text import clock_time, elapsed, shorten
-from gputop.paint.view import View
+from gputop.paint.view import View, selected_count
 from gputop.paint.words import count_words, model_name, product, sm_provenance
 
 LEAST_WASTE_S = 10.0
 LEAST_NOT_JUDGED = 0.1
 """GPUs' time that was not judged is said from here on."""
+
+
+def header_target(row: Row) -> Target:
+    """The cells of the key that the top bar names."""
+    return words_target(row, (("? help", "help"),))
 
 
 def header(frame: Frame, view: View, width: int) -> Row:
@@ -125,7 +130,8 @@ def summary(frame: Frame, view: View, width: int) -> Row:
     for i, (text, style) in enumerate(count_words(frame.snapshot, frame.diagnoses, view.glyphs)):
         if line.width + 3 + len(text) > width:
             break
-        line.add("   " if i else "", "text").add(text, style)
+        focused = text.split(" ", 2)[2] == selected_count(frame, view)
+        line.add("   " if i else "", "text").add(text, f"{style}|select" if focused else style)
     text = waste_words(frame)
     if text and line.width + 5 + len(text) <= width:
         line.add("     ").add(text, "text")

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from gputop.paint.keys import Key
 from gputop.paint.line import Line, Row, Target
+from gputop.paint.rebinding import key_name
 
 Hint = tuple[tuple[str, str, str], ...]
 """(key as shown, what it does, its id), the most useful first."""
@@ -20,6 +21,8 @@ WORDS = (
     ("palette", "every command"),
     ("quit", "quit"),
 )
+GAP = "   "
+"""What stands between the keys of a last row."""
 TOUR = ("tour", "the tour")
 LEAST_HEIGHT = 16
 """A lower screen needs its last row for something else."""
@@ -38,6 +41,15 @@ def hint_row(hint: Hint, width: int) -> Row:
     for shown, words, _ in _fitting(hint, width):
         line.add("   " if line.width else " ").add(shown, "key").add(f" {words}", "text")
     return line.row(width, "bar")
+
+
+def key_named_at(row: Row, column: int) -> str | None:
+    """The key, by Textual's name, that the words of a last row at some column begin with; None where they name none."""
+    text = "".join(part for part, _ in row)
+    begin = text.rfind(GAP, 0, column) + len(GAP) if GAP in text[:column] else 0
+    words = text[begin:].split(GAP)[0].split()
+    shown = len(text[begin:].split(GAP)[0]) + begin
+    return key_name(words[0]) if len(words) > 1 and column < shown else None
 
 
 def hint_target(hint: Hint, width: int) -> Target:

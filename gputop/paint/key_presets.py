@@ -10,15 +10,39 @@ Preset = Literal["gputop", "nvitop", "htop"]
 PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType({
     "gputop": MappingProxyType({}),
     "nvitop": MappingProxyType({
-        "quit": "q,Q", "environment": "e", "tree": "t", "details": "enter", "signal": "K,f9", "untag": "U,c",
-        "layout": "C", "columns": "f2", "first": "home", "last": "end",
+        "signal": "f9", "terminate": "T", "kill": "K", "interrupt_process": "I", "theme": "", "layout": "a,f,c",
+        "invert": "slash", "sort_next": "full_stop", "sort_previous": "comma", "slower": "<", "faster": ">",
+        "search": "f3", "search_next": "", "filter": "f4,backslash",
+        "command_left": "left,[", "command_right": "right,]", "previous_gpu": "{", "next_gpu": "}",
     }),
     "htop": MappingProxyType({
-        "quit": "q,f10", "signal": "k,f9", "up": "up", "sort_next": "f6", "sort": "o,>", "search": "slash,f3",
-        "search_next": "n", "filter": "backslash,f4", "tree": "t,f5", "tag": "space", "columns": "f2,S",
+        "quit": "q,f10", "signal": "k,f9", "up": "up", "sort": "f6,<,>,o", "sort_next": "", "search": "slash,f3",
+        "search_next": "", "filter": "backslash,f4", "columns": "f2,S,C", "sort_cpu": "P", "sort_time": "T",
+        "theme": "", "release_counters": "",
     }),
 })  # fmt: skip
 """Preset -> action -> keys, for the actions whose keys differ."""
+
+
+ELSEWHERE: Mapping[str, str] = MappingProxyType({
+    "a": "c changes the layout", "s": "o and a letter sort; --interval sets how often is measured",
+    "l": "open files are not shown; e shows the environment, enter the process in full",
+    "m": "o m, or M, sorts by GPU memory", "r": "I reverses the order; priorities are not changed from here",
+    "i": "all processes on the GPUs are shown; f filters them", "v": "space tags one process after the other",
+    "x": "the column sorted by stands brighter; o and a letter sort", "z": "T changes the colours",
+    "H": "the threads of a process: enter", "F": "the cursor follows its process; esc lets it go",
+    "W": "settings are kept in a file: gputop config --init", "1": "c changes the layout; D shows one GPU in full",
+    "0": "[ and ] choose a GPU; ctrl+p finds one by number", "*": "t opens and closes all branches",
+})  # fmt: skip
+"""What people expect of letters that have no command here, and where to find it."""
+
+
+def unknown_key(key: str) -> str:
+    """What to say of a key without a command, by Textual's name of it."""
+    from gputop.paint.rebinding import shown_key
+
+    shown = shown_key(key)
+    return f"{shown}: {ELSEWHERE.get(shown, 'no command')} (? lists the keys, ctrl+p finds commands by name)"
 
 
 def wanted_keys(preset: str, own: Mapping[str, str]) -> Mapping[str, str]:

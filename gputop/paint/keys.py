@@ -6,7 +6,10 @@ from msgspec import Struct
 
 
 class Key(Struct, frozen=True):
-    """A binding: id (stable, for remapping), keys in Textual's names, as shown, what it does, section of the help."""
+    """A binding: id (stable, for remapping), keys in Textual's names, as shown, what it does, section of the help.
+
+    Without keys a command is in the palette alone, until somebody or a preset gives it one.
+    """
 
     id: str
     keys: str
@@ -19,12 +22,13 @@ KEYS: tuple[Key, ...] = (
     Key("quit", "q,Q,f10", "q  Q  F10", "quit; close another screen", "everywhere"),
     Key("interrupt", "ctrl+c", "ctrl+c", "quit, from any screen", "everywhere"),
     Key("help", "question_mark,h,f1", "?  h  F1", "this help", "everywhere"),
-    Key("palette", "ctrl+p", "ctrl+p", "every command by name", "everywhere"),
-    Key("copy", "y", "y", "copy verdict, evidence and remedy as text for a ticket", "everywhere"),
+    Key("palette", "ctrl+p,colon", "ctrl+p  :", "every command by name", "everywhere"),
+    Key("copy", "y", "y", "copy what is selected for a ticket: verdict, evidence, remedy, the process", "everywhere"),
     Key("copy_json", "Y", "Y", "copy them as JSON", "everywhere"),
     Key("tour", "f7", "F7", "in the demo: its tour, GPU by GPU", "everywhere"),
-    Key("theme", "T", "T", "next theme", "everywhere"),
+    Key("theme", "T", "T", "choose a theme: each shows at once, esc leaves it as it was", "everywhere"),
     Key("counted", "w", "w", "next GPU of those in most need, as a click on a count does", "GPUs"),
+    Key("redraw", "ctrl+l", "ctrl+l", "draw the whole screen anew", "everywhere"),
     Key("suspend", "ctrl+z", "ctrl+z", "suspend to the shell", "everywhere"),
     Key("layout", "c", "c", "layout: automatic, panes, list", "everywhere"),
     Key("pause", "p", "p", "pause on this run's own past; go on", "everywhere"),
@@ -34,29 +38,40 @@ KEYS: tuple[Key, ...] = (
     Key("next_gpu", "right_square_bracket", "]", "next GPU", "GPUs"),
     Key("gpu_details", "D", "D", "the selected GPU in full: all charts, verdicts, where each value is from", "GPUs"),
     Key("release_counters", "P", "P", "release the hardware counters for another tool; take them again", "GPUs"),
-    Key("section", "tab", "tab", "move in processes or in GPUs", "GPUs"),
+    Key("section", "tab", "tab", "move among the counts, the GPUs or the processes", "GPUs"),
     Key("up", "up,k", "↑  k", "up", "processes"),
     Key("down", "down,j", "↓  j", "down", "processes"),
-    Key("page_up", "pageup", "PgUp", "a page up", "processes"),
-    Key("page_down", "pagedown", "PgDn", "a page down", "processes"),
+    Key("page_up", "pageup,ctrl+b,ctrl+u", "PgUp  ctrl+b", "a page up", "processes"),
+    Key("page_down", "pagedown,ctrl+f,ctrl+d", "PgDn  ctrl+f", "a page down", "processes"),
     Key("first", "home", "Home", "first row", "processes"),
     Key("last", "end", "End", "last row", "processes"),
     Key("top", "g", "g", "first row", "processes"),
     Key("bottom", "G", "G", "last row", "processes"),
     Key("command_left", "left", "←", "scroll long commands back", "processes"),
     Key("command_right", "right", "→", "scroll long commands", "processes"),
-    Key("details", "enter", "enter", "the process in full; after tab, the GPU; so does a double click", "processes"),
+    Key("command_back", "shift+left", "shift+←", "the same, while arrows go through time", "processes"),
+    Key("command_on", "shift+right", "shift+→", "the same, while arrows go through time", "processes"),
+    Key("details", "enter", "enter", "the process in full; after tab, a count's next GPU or the GPU", "processes"),
     Key("tree", "t,f5", "t  F5", "loaders and helpers: automatic, all, none", "processes"),
     Key("sort", "o", "o + letter", "sort: g GPU, p PID, u user, m memory, t time, c CPU, r host, n name", "processes"),
     Key("sort_next", "f6", "F6", "sort by the next column", "processes"),
+    Key("sort_previous", "shift+f6,f18", "shift+F6", "sort by the column before", "processes"),
+    Key("sort_memory", "M", "M", "sort by GPU memory", "processes"),
+    Key("sort_cpu", "", "", "sort by CPU", "processes"),
+    Key("sort_time", "", "", "sort by age", "processes"),
     Key("invert", "I", "I", "reverse the order", "processes"),
     Key("filter", "f,f4", "f  F4", "filter: gpu:3 user:ml mem>10G verdict:starved name~train !state:D", "processes"),
     Key("search", "slash", "/", "search in command, user, pid, job", "processes"),
+    Key("match_next", "n", "n", "next match", "processes"),
+    Key("match_previous", "N", "N", "previous match", "processes"),
     Key("search_next", "f3", "F3", "next match", "processes"),
     Key("search_previous", "shift+f3,f15", "shift+F3", "previous match", "processes"),
     Key("tag", "space,insert", "space", "tag for the next signal, go down", "processes"),
     Key("untag", "U", "U", "untag all", "processes"),
     Key("signal", "f9,K", "F9  K", "send a signal to the tagged ones or the selected one; asks first", "processes"),
+    Key("terminate", "", "", "send SIGTERM to them; asks first", "processes"),
+    Key("kill", "", "", "send SIGKILL to them; asks first", "processes"),
+    Key("interrupt_process", "", "", "send SIGINT to them; asks first", "processes"),
     Key("environment", "e", "e", "environment, secrets masked", "processes"),
     Key("stacks", "d", "d", "deep look: Python stacks, threads, profiler commands", "processes"),
     Key("users", "u", "u", "GPU use by user and by job", "processes"),

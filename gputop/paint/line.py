@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from gputop.paint.text import cells
@@ -11,7 +13,7 @@ Row = tuple[Span, ...]
 
 
 class Target(Struct, frozen=True):
-    """What a click on a row means: ``kind`` is gpu, process, header or finding; ``key`` names which one.
+    """What a click on a row means: ``kind`` is gpu, process, header, count, key, time or finding; ``key`` names which.
 
     Where several stand side by side, ``beside`` has the column at which each ends, and its key.
     """
@@ -25,6 +27,20 @@ class Target(Struct, frozen=True):
         if not self.beside:
             return self
         return next((Target(self.kind, key) for end, key in self.beside if column < end), None)
+
+
+def words_target(row: Row, words: Sequence[tuple[str, str]]) -> Target:
+    """The cells of words that name a key, each with the key's id; a click on them is that key. Other cells: None."""
+    text = "".join(part for part, _ in row)
+    ends: list[tuple[int, object]] = []
+    end = 0
+    for said, key_id in words:
+        begin = text.find(said, end)
+        if begin >= 0:
+            first = cells(text[:begin])
+            ends += [(first, None), (first + cells(said), key_id)]
+            end = begin + len(said)
+    return Target("key", None, (*ends, (len(text) * 2, None)))
 
 
 class Painted(Struct, frozen=True):

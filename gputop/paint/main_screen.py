@@ -13,8 +13,8 @@ from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
 from gputop.paint import big_pane, gpu_list, header, hint, host, layout, panes, process_table
 from gputop.paint.glyphs import ascii_only
-from gputop.paint.line import Line, Painted, Row, Target
-from gputop.paint.replay_bar import bar_rows
+from gputop.paint.line import Line, Painted, Row, Target, words_target
+from gputop.paint.replay_bar import bar_rows, bar_targets
 from gputop.paint.text import shorten
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import gpu_label
@@ -82,12 +82,13 @@ class Painter:
         shown = self.shown_rows(frame, view)
         self.process_count = len(shown)
         bar: list[Row] = []
-        foot: Target | None = None
+        foot: list[Target | None] = []
         if view.replay is not None:
             selected = selected_gpu(frame, view)
             bar = bar_rows(frame, view.replay, selected, view.glyphs, width, height, view.utc_offset_s)
+            foot = bar_targets(bar, frame, view.replay, selected, width, height)
         elif view.hint and height >= hint.LEAST_HEIGHT:
-            bar, foot = [hint.hint_row(view.hint, width)], hint.hint_target(view.hint, width)
+            bar, foot = [hint.hint_row(view.hint, width)], [hint.hint_target(view.hint, width)]
         height -= len(bar)
         above = replace(
             view, process=None, scroll=0, command_at=0, sort="", inverted=False, search="", tagged=frozenset()
@@ -104,7 +105,7 @@ class Painter:
         while out.left > 0:
             out.add(empty)
         rows = out.rows + bar
-        out.targets += [foot] * len(bar)
+        out.targets += foot
         if view.glyphs.name == "ascii":
             rows = [_refit(tuple((ascii_only(text), style) for text, style in row), width) for row in rows]
         self._targets = out.targets
@@ -125,7 +126,8 @@ class Painter:
         if out.left < 3:
             return
         count = sum(not row.branch for row in shown)
-        out.add(process_table.title(frame, view, width, count), Target("processes", None))
+        title = process_table.title(frame, view, width, count)
+        out.add(title, process_table.title_target(title))
         out.add(process_table.head(view, width), Target("header", None))
         if not shown:
             reason = process_table.nothing_words(frame, view)
@@ -155,7 +157,8 @@ class Painter:
 def _upper(frame: Frame, view: View, width: int, height: int) -> _Rows:
     """Header, GPUs and host: everything above the process table."""
     out = _Rows(height)
-    out.add(header.header(frame, view, width))
+    top = header.header(frame, view, width)
+    out.add(top, header.header_target(top))
     out.add(header.summary(frame, view, width), header.summary_target(frame, view, width))
     gpus = len(frame.snapshot.gpus)
     if gpus and view.layout != "list" and view.density == "standard" and _big(gpus, width, height):
@@ -300,7 +303,8 @@ def _list(out: _Rows, frame: Frame, view: View, width: int) -> None:
         line = Line().add(rule, "rule").add(f" {gpu_label(gpus[selected])} ", "title")
         if room < len(gpus):
             line.add(f" {room} of {len(gpus)} GPUs shown, [ ] for the others ", "dim")
-        out.add(line.rule(width, rule).row(width))
+        named = line.rule(width, rule).row(width)
+        out.add(named, words_target(named, (("[", "previous_gpu"), ("] for", "next_gpu"))))
     words = max(1, min(4, out.left - 6)) if out.left >= 8 else min(2, out.left)
     said = panes.spoken(d, view.glyphs, evidence, remedy, width - 2, words) + extra
     for spans in panes.first_rows(said, words, width - 2, view.glyphs):

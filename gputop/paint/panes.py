@@ -20,7 +20,7 @@ from gputop.paint.line import Line, Row, Span
 from gputop.paint.numbers import Field, board, buses, busiest_bus, counters, fields, memory, number_labels
 from gputop.paint.step_words import step_words
 from gputop.paint.text import cells, clock_time, gib, shorten, whole
-from gputop.paint.view import View
+from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import gpu_label, headline, is_measured, is_red, model_name
 
 LABEL_WIDTH = 12
@@ -42,7 +42,12 @@ def title(frame: Frame, view: View, position: int, width: int) -> Row:
     names = max(len(model_name(g.static.name)) for g in frame.snapshot.gpus)
     labels = max(len(gpu_label(g)) for g in frame.snapshot.gpus)
     mark = " " if alarm else glyphs.rule
-    line = Line().add(mark, ruler).add(" ", ruler)
+    line = Line()
+    if view.focus == "gpus" and position == selected_gpu(frame, view):
+        line.add(glyphs.here, "alarm.title" if alarm else "strong")
+    else:
+        line.add(mark, ruler)
+    line.add(" ", ruler)
     line.add(f"{gpu_label(gpu):<{labels}}  {model_name(gpu.static.name):<{min(names, 20)}}", level)
     line.add("   ", ruler)
     text, _ = headline(d, glyphs)

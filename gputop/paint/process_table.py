@@ -16,7 +16,7 @@ from gputop.model.snapshot import ProcessSample
 from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
 from gputop.paint.command_words import job_words
-from gputop.paint.line import Line, Row
+from gputop.paint.line import Line, Row, Target, words_target
 from gputop.paint.process_columns import COLUMNS, columns_for
 from gputop.paint.process_filter import searchable
 from gputop.paint.text import fit, shorten
@@ -178,6 +178,14 @@ def title(frame: Frame, view: View, width: int, count: int) -> Row:
     return line.rule(width, glyphs.rule).row(width)
 
 
+def title_target(row: Row) -> Target:
+    """The cells of the keys that the title names."""
+    return words_target(
+        row,
+        (("by ", "sort_next"), ("t tree", "tree"), ("o sort", "sort"), ("[", "previous_gpu"), ("] GPU", "next_gpu")),
+    )
+
+
 def head(view: View, width: int) -> Row:
     line = Line()
     for placed in columns_for(width, view.columns):
@@ -233,6 +241,13 @@ def selected_process(frame: Frame, view: View) -> ProcessSample | None:
     rows = shown_rows(frame, view)
     at = cursor(rows, frame, view)
     return rows[at].process if 0 <= at < len(rows) else None
+
+
+def chosen_process(frame: Frame, view: View) -> ProcessSample | None:
+    """The process that the user has chosen, if it still runs; the cursor alone is no choice."""
+    if view.process is None:
+        return None
+    return next((p for p in frame.snapshot.processes if key_of(p) == view.process), None)
 
 
 def cursor(rows: Sequence[Shown], frame: Frame, view: View) -> int:

@@ -25,6 +25,7 @@ _RENAMED: Mapping[str, str] = MappingProxyType({
 """Names of characters that Textual shortens (``KEY_NAME_REPLACEMENTS`` in ``textual.keys``)."""
 _SPELLED: Mapping[str, str] = MappingProxyType({
     "esc": "escape", "return": "enter", "pgup": "pageup", "pgdn": "pagedown", "del": "delete", "ins": "insert",
+    "←": "left", "→": "right", "↑": "up", "↓": "down",
     "ctrl+i": "tab", "ctrl+m": "enter", "ctrl+[": "escape",
 })  # fmt: skip
 """Other spellings, and keys that a terminal cannot tell from each other."""
@@ -53,7 +54,7 @@ def _characters() -> Mapping[str, str]:
 def key_name(text: str) -> str | None:
     """Textual's name of a key as somebody wrote it; None where no terminal sends such a key."""
     text = text.strip()
-    if len(text) == 1:
+    if len(text) == 1 and text not in _SPELLED:
         return _character_name(text) if text.isprintable() else None
     lowered = text.lower()
     lowered = _SPELLED.get(lowered, lowered)

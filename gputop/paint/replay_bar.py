@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from functools import lru_cache
 
 from msgspec import Struct
 
 from gputop.diagnosis.catalogue import verdict_rows
+from gputop.model.snapshot import GpuSample
 from gputop.monitor import Frame
 from gputop.paint.glyphs import Glyphs
-from gputop.paint.line import Line, Row
+from gputop.paint.line import Line, Row, Target, words_target
 from gputop.paint.text import clock_time, elapsed
 
 ORDER = ("grey", "grey-green", "green", "info", "yellow", "red")
@@ -18,8 +20,16 @@ ORDER = ("grey", "grey-green", "green", "info", "yellow", "red")
 LEAST_HEIGHT_A_STRIP = 3
 LEAST_LENGTH_WIDTH = 100
 """On a narrower screen the keys need the room of how long it is."""
-KEYS = ("space play", "← → step", "n N verdict", "J jump", ", . speed", "g G ends")
-"""The keys of the past, the most useful first: as many as fit are shown."""
+LIVE = ("esc live", (("esc live", "release"),))
+KEYS = (
+    ("space play", (("space play", "play"),)),
+    ("← → step", (("←", "back"), ("→ step", "on"))),
+    ("n N verdict", (("n", "next_change"), ("N verdict", "previous_change"))),
+    ("J jump", (("J jump", "jump"),)),
+    (", . speed", ((",", "slower"), (". speed", "faster"))),
+    ("g G ends", (("g", "begin"), ("G ends", "end"))),
+)
+"""The keys of the past, the most useful first, with the id of each part: as many as fit are shown."""
 
 
 class Change(Struct, frozen=True):
@@ -57,11 +67,7 @@ def bar_rows(
     frame: Frame, replay: Replay, selected: int, glyphs: Glyphs, width: int, height: int, offset: float
 ) -> list[Row]:
     """State and keys, the strips of as many GPUs as the height allows (else the selected one), and the position."""
-    gpus = frame.snapshot.gpus
-    room = max(1, (height - 24) // LEAST_HEIGHT_A_STRIP)
-    shown = list(gpus) if len(gpus) <= room else [gpus[selected]] if gpus else []
-    label = max((len(str(gpu.static.index)) for gpu in shown), default=1) + 3
-    columns = max(10, width - label - 2)
+    shown, label, columns = _strips(frame, selected, width, height)
     rows = [_state(replay, glyphs, width, offset)]
     for gpu in shown:
         line = Line().add(f" {gpu.static.index} ".rjust(label), "dim")
@@ -79,6 +85,26 @@ def bar_rows(
     return rows
 
 
+def bar_targets(
+    rows: Sequence[Row], frame: Frame, replay: Replay, selected: int, width: int, height: int
+) -> list[Target | None]:
+    """What a click on each row of the bar means: its keys, and below them the moment of each column."""
+    _, label, columns = _strips(frame, selected, width, height)
+    state = "".join(text for text, _ in rows[0])
+    named = [part for words, parts in (LIVE, *KEYS) if words in state for part in parts]
+    moment = Target("time", (label, columns, replay.begin, replay.end))
+    return [words_target(rows[0], named), *[moment] * (len(rows) - 1)]
+
+
+def _strips(frame: Frame, selected: int, width: int, height: int) -> tuple[list[GpuSample], int, int]:
+    """The GPUs that have a strip, the cells before it, and its columns."""
+    gpus = frame.snapshot.gpus
+    room = max(1, (height - 24) // LEAST_HEIGHT_A_STRIP)
+    shown = list(gpus) if len(gpus) <= room else [gpus[selected]] if gpus else []
+    label = max((len(str(gpu.static.index)) for gpu in shown), default=1) + 3
+    return shown, label, max(10, width - label - 2)
+
+
 def _state(replay: Replay, glyphs: Glyphs, width: int, offset: float) -> Row:
     rule = glyphs.rule
     what = "this run's past" if replay.own_past else "replay"
@@ -89,7 +115,7 @@ def _state(replay: Replay, glyphs: Glyphs, width: int, offset: float) -> Row:
     if width >= LEAST_LENGTH_WIDTH:
         line.add(f" {into} of {whole} ", "text")
     keys = ""
-    for words in (*(("esc live",) if replay.own_past else ()), *KEYS):
+    for words, _ in (*((LIVE,) if replay.own_past else ()), *KEYS):
         if line.width + len(keys) + len(words) + 7 <= width:
             keys += ("   " if keys else "") + words
     if keys:

@@ -94,7 +94,7 @@ STEPS = (
         "idle_holding_memory",
         "nobody uses it, and nobody else can",
         "No kernel has run for a long time, and a forgotten notebook still holds memory; gputop says whose it is. On "
-        "the main screen you can try it: select the process, press F9 and choose SIGTERM. In the demo that is simulated, too.",
+        "the main screen you can try it: select the process, press F9, choose SIGTERM. That is simulated, too.",
         "the notebook was ended: the GPU is free for the next job",
     ),
 )

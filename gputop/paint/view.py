@@ -14,12 +14,13 @@ from gputop.paint.layout import Density
 from gputop.paint.process_columns import DEFAULT
 from gputop.paint.process_filter import NO_FILTER, Filter
 from gputop.paint.replay_bar import Replay
+from gputop.paint.words import counted_groups
 
 ProcessKey = tuple[int, int | None, int | None]
 """Identity of a process row: pid, start time, GPU."""
 TreeMode = Literal["auto", "all", "none"]
 Layout = Literal["auto", "panes", "list"]
-Focus = Literal["processes", "gpus"]
+Focus = Literal["counts", "gpus", "processes"]
 
 SPANS_S = (60.0, 120.0, 300.0, 600.0, 1800.0, 7200.0, 86400.0)
 """Time spans that the charts can show, in seconds."""
@@ -28,6 +29,7 @@ SPANS_S = (60.0, 120.0, 300.0, 600.0, 1800.0, 7200.0, 86400.0)
 class View(Struct, frozen=True):
     """The state of the main screen. ``gpu`` is a UUID; None follows what needs attention most.
 
+    ``count`` is the word of a count of the summary, while the focus is on the counts; None is the first of them.
     ``columns`` are keys of ``process_columns.COLUMNS``; ``tagged`` processes are those that the next signal is for.
     """
 
@@ -35,6 +37,7 @@ class View(Struct, frozen=True):
     gpu: str | None = None
     process: ProcessKey | None = None
     focus: Focus = "processes"
+    count: str | None = None
     scroll: int = 0
     command_at: int = 0
     sort: str = "gpu_mem_bytes"
@@ -55,6 +58,14 @@ class View(Struct, frozen=True):
     utc_offset_s: float = 0.0
     read_only: bool = False
     demo: bool = False
+
+
+def selected_count(frame: Frame, view: View) -> str | None:
+    """The word of the count under the cursor; None where the focus is elsewhere or there is no GPU."""
+    if view.focus != "counts":
+        return None
+    groups = counted_groups(frame.snapshot, frame.diagnoses)
+    return view.count if view.count in groups else next(iter(groups), None)
 
 
 _URGENCY = {"red": 0, "yellow": 1, "info": 2, "green": 3, "grey-green": 3, "grey": 4}

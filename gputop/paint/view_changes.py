@@ -11,17 +11,19 @@ from gputop.monitor import Frame
 from gputop.paint import process_table
 from gputop.paint.process_filter import NO_FILTER
 from gputop.paint.process_table import Shown
-from gputop.paint.view import Layout, TreeMode, View, selected_gpu, zoomed
-from gputop.paint.words import group_of
+from gputop.paint.view import Focus, Layout, TreeMode, View, selected_count, selected_gpu, zoomed
+from gputop.paint.words import counted_groups, group_of
 
 TREES: tuple[TreeMode, ...] = ("auto", "all", "none")
+SECTIONS: tuple[Focus, ...] = ("processes", "counts", "gpus")
+"""Where tab goes: from the processes to the top of the screen, and down again."""
 LAYOUTS: tuple[Layout, ...] = ("auto", "panes", "list")
 FAR = 10**6
 MOST_SCROLLED = 256
 MOVES: Mapping[str, int] = MappingProxyType(
     {"up": -1, "down": 1, "page_up": -1, "page_down": 1, "first": -FAR, "last": FAR, "top": -FAR, "bottom": FAR}
 )
-"""Keys that go this far through the processes, or GPU by GPU while the focus is on GPUs."""
+"""Keys that go this far through the processes, or one by one through GPUs or counts while the focus is there."""
 PAGES = ("page_up", "page_down")
 """Moves that are counted in pages."""
 OTHER_GPU: Mapping[str, int] = MappingProxyType({"previous_gpu": -1, "next_gpu": 1})
@@ -32,11 +34,15 @@ def after_key(view: View, key_id: str, frame: Frame, page: int, rows: Sequence[S
 
     ``page`` is the height of the process table, ``rows`` are all of its rows.
     """
+    if view.focus == "counts" and key_id in ("command_left", "command_right"):
+        return _other_count(view, frame, -1 if key_id == "command_left" else 1)
     if key_id in CHOICES:
         return CHOICES[key_id](view)
     if key_id in OTHER_GPU:
         return other_gpu(view, frame, OTHER_GPU[key_id])
     step = MOVES[key_id] * (page if key_id in PAGES else 1)
+    if view.focus == "counts":
+        return _other_count(view, frame, step)
     if view.focus == "gpus":
         return other_gpu(view, frame, max(-1, min(1, step)))
     return _other_process(view, frame, step, rows)
@@ -72,7 +78,20 @@ def _other_process(view: View, frame: Frame, step: int, rows: Sequence[Shown]) -
 
 
 def _other_section(view: View) -> View:
-    return replace(view, focus="gpus" if view.focus == "processes" else "processes")
+    return replace(view, focus=SECTIONS[(SECTIONS.index(view.focus) + 1) % len(SECTIONS)])
+
+
+def _other_count(view: View, frame: Frame, step: int) -> View:
+    groups = list(counted_groups(frame.snapshot, frame.diagnoses))
+    chosen = selected_count(frame, view)
+    if chosen is None:
+        return view
+    return replace(view, count=groups[max(0, min(len(groups) - 1, groups.index(chosen) + step))])
+
+
+def _scrolled(view: View, step: int) -> View:
+    """The commands of the process table, further to one side."""
+    return replace(view, command_at=max(0, min(MOST_SCROLLED, view.command_at + step)))
 
 
 def _other_tree(view: View) -> View:
@@ -83,10 +102,15 @@ def _other_layout(view: View) -> View:
     return replace(view, layout=LAYOUTS[(LAYOUTS.index(view.layout) + 1) % len(LAYOUTS)])
 
 
-def _next_sort(view: View) -> View:
+def _next_sort(view: View, step: int) -> View:
     keys = view.columns
-    at = keys.index(view.sort) if view.sort in keys else -1
-    return replace(view, sort=keys[(at + 1) % len(keys)], inverted=False)
+    at = keys.index(view.sort) if view.sort in keys else -1 if step > 0 else 0
+    return sorted_by(view, keys[(at + step) % len(keys)])
+
+
+def sorted_by(view: View, key: str) -> View:
+    """Sorted by a column, in its usual direction."""
+    return replace(view, sort=key, inverted=False)
 
 
 def _released(view: View) -> View:
@@ -102,9 +126,15 @@ CHOICES: Mapping[str, Callable[[View], View]] = MappingProxyType({
     "tree": _other_tree,
     "layout": _other_layout,
     "invert": lambda view: replace(view, inverted=not view.inverted),
-    "command_left": lambda view: replace(view, command_at=max(0, view.command_at - 1)),
-    "command_right": lambda view: replace(view, command_at=min(MOST_SCROLLED, view.command_at + 1)),
-    "sort_next": _next_sort,
+    "command_left": lambda view: _scrolled(view, -1),
+    "command_right": lambda view: _scrolled(view, 1),
+    "command_back": lambda view: _scrolled(view, -1),
+    "command_on": lambda view: _scrolled(view, 1),
+    "sort_next": lambda view: _next_sort(view, 1),
+    "sort_previous": lambda view: _next_sort(view, -1),
+    "sort_memory": lambda view: sorted_by(view, "gpu_mem_bytes"),
+    "sort_cpu": lambda view: sorted_by(view, "cpu_pct"),
+    "sort_time": lambda view: sorted_by(view, "age_s"),
     "release": _released,
 })  # fmt: skip
 """Keys that change the view whatever is measured."""

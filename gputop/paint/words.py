@@ -96,17 +96,27 @@ def group_of(gpu: GpuSample, d: GpuDiagnosis) -> str:
     return {"starved": "starved", "unmeasured": "not judged"}.get(d.state, "working")
 
 
+COUNTED = ("working", "BUSY, NOT WORKING", "starved", "idle", "not judged", "LOST")
+"""The summary's groups, in the order in which they stand."""
+
+
+def counted_groups(snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis]) -> dict[str, int]:
+    """How many GPUs each group has, in the order of the summary; without the empty ones."""
+    groups = [group_of(gpu, d) for gpu, d in zip(snapshot.gpus, diagnoses, strict=True)]
+    return {word: n for word in COUNTED if (n := groups.count(word))}
+
+
 def count_words(snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis], glyphs: Glyphs) -> list[tuple[str, str]]:
     """The summary's counts as (text, style), in the order in which they matter; empty groups are left out."""
-    groups = [group_of(gpu, d) for gpu, d in zip(snapshot.gpus, diagnoses, strict=True)]
+    groups = counted_groups(snapshot, diagnoses)
     levels = {d.level for d in diagnoses if d.state == "starved"}
     worst = next((level for level in ("red", "yellow", "info") if level in levels), "yellow")
-    ordered = (
-        (glyphs.green, "working", "level.green"),
-        (glyphs.red, "BUSY, NOT WORKING", "level.red"),
-        (glyphs.level(worst), "starved", f"level.{worst}"),
-        (glyphs.grey, "idle", "level.grey"),
-        (glyphs.grey, "not judged", "level.grey"),
-        (glyphs.red, "LOST", "level.red"),
-    )
-    return [(f"{glyph} {n} {word}", style) for glyph, word, style in ordered if (n := groups.count(word))]
+    glyph_and_style = {
+        "working": (glyphs.green, "level.green"),
+        "BUSY, NOT WORKING": (glyphs.red, "level.red"),
+        "starved": (glyphs.level(worst), f"level.{worst}"),
+        "idle": (glyphs.grey, "level.grey"),
+        "not judged": (glyphs.grey, "level.grey"),
+        "LOST": (glyphs.red, "level.red"),
+    }
+    return [(f"{glyph_and_style[word][0]} {n} {word}", glyph_and_style[word][1]) for word, n in groups.items()]

@@ -22,7 +22,7 @@ from gputop.config import Reload
 from gputop.model.inspection import ProcessAccess
 from gputop.model.quantity import duration
 from gputop.monitor import Frame
-from gputop.paint.key_presets import wanted_keys
+from gputop.paint.key_presets import unknown_key, wanted_keys
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
 from gputop.paint.layout import density
 from gputop.paint.process_columns import known
@@ -72,7 +72,8 @@ class GputopApp(QuietApp):
     # With priority a key takes effect before the next one is looked at. Without, each would pass through the screen's
     # queue first, and those typed right after one that opens a prompt would be lost there.
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(key.keys, _action(key), key.does, id=key.id, show=False, priority=True) for key in (*KEYS, *REPLAY_KEYS)
+        Binding(key.keys or f"unbound_{key.id}", _action(key), key.does, id=key.id, show=False, priority=True)
+        for key in (*KEYS, *REPLAY_KEYS)
     ]
 
     def __init__(
@@ -110,7 +111,11 @@ class GputopApp(QuietApp):
         self._clock = clock
         self._heard = clock()
         self._keys = KeyTable(
-            self, self._change_view, keys, outlet.write, lambda theme: self._canvas.apply_theme(theme)
+            self,
+            self._change_view,
+            keys,
+            outlet.write,
+            lambda theme: self._canvas.apply_theme(theme),
         )
         self.set_keymap(self._keys.bind(keys))
         # Without a guard there is no terminal: a test's pilot reads what the compositor draws.
@@ -250,17 +255,19 @@ class GputopApp(QuietApp):
         self.set_timer(MESSAGE_S, self._unsay)
 
     def _unsay(self) -> None:
-        if not self._keys.process.awaits_letter:
+        if not self._keys.awaits:
             self.see(replace(self.view, message=None))
 
     # -- keys -------------------------------------------------------------------------------------------------------
 
     async def on_key(self, event: events.Key) -> None:
-        """Take the letter of a column to sort by; a key that is none, but for escape, does what it always does."""
-        if self._keys.process.awaits_letter:
+        """Take the answer to a question on the line of messages; say of an unknown key where the others are."""
+        if self._keys.awaits:
             event.stop()
-            if not self._keys.process.take_letter(event.key) and event.key != "escape":
+            if not self._keys.take(event.key):
                 await self.run_bound(event.key)
+        elif len(self.screen_stack) == 1 and event.is_printable:
+            self.say(unknown_key(event.key))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         return action != "act" or self._keys.counts(str(parameters[0]))

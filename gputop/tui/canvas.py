@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from msgspec.structs import replace
 from textual import events
@@ -63,7 +64,7 @@ class Canvas(Lines):
         view = self._main.view
         self._main.see(replace(view, process=None, scroll=max(0, min(most, view.scroll + rows))))
 
-    def on_click(self, event: events.Click) -> None:
+    async def on_click(self, event: events.Click) -> None:
         """Select; a second click opens; a column's name sorts."""
         view = self._main.view
         target = self._painter.target(event.screen_y, event.screen_x)
@@ -80,7 +81,11 @@ class Canvas(Lines):
         elif target.kind == "count" and target.key is not None and self._main.playback.frame is not None:
             self._main.see(next_counted(view, self._main.playback.frame, str(target.key)))
         elif target.kind == "key" and target.key is not None:
-            self._keys.press(str(target.key))
+            await self.run_action(f"app.act('{target.key}')")
+        elif target.kind == "time":
+            label, columns, begin, end = cast("tuple[int, int, float, float]", target.key)
+            share = (event.screen_x - label + 0.5) / columns
+            self._keys.time.play_on(lambda player: player.seek(begin + max(0.0, min(1.0, share)) * (end - begin)))
         elif target.kind == "header":
             column = column_at(event.screen_x, self.size.width, view.columns)
             if column is not None:

@@ -7,7 +7,9 @@ from textual.driver import Driver
 from gputop.tui.app import GputopApp
 from gputop.tui.served_driver import ServedDriver
 
-WITHHELD = frozenset({"record", "screenshot", "suspend", "signal", "environment", "stacks"})
+WITHHELD = frozenset(
+    {"record", "screenshot", "suspend", "signal", "terminate", "kill", "interrupt_process", "environment", "stacks"}
+)
 """Actions that write a file, reach another process, show what its environment holds, or need a terminal."""
 
 

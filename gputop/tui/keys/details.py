@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from gputop.monitor import Frame
 from gputop.paint.process_table import key_of, selected_process
-from gputop.paint.view import View, selected_gpu
+from gputop.paint.view import View, selected_count, selected_gpu
+from gputop.paint.view_changes import next_counted
 from gputop.tui.keys.screen import MainScreen
 
 
@@ -20,9 +21,12 @@ class DetailsKeys:
         self._screen = screen
 
     def open(self) -> None:
-        """Of a process, or of a GPU while the focus is on GPUs or no process is listed."""
+        """Of a process; of a GPU while the focus is on GPUs or no process is listed. A count leads to its next GPU."""
         frame, view = self._screen.playback.frame, self._screen.view
-        if view.focus == "gpus" or frame is None or selected_process(frame, view) is None:
+        counted = None if frame is None else selected_count(frame, view)
+        if frame is not None and counted is not None:
+            self._screen.see(next_counted(view, frame, counted))
+        elif view.focus == "gpus" or frame is None or selected_process(frame, view) is None:
             self.open_gpu()
         else:
             self.open_process()

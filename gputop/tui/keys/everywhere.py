@@ -9,7 +9,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from gputop.paint.keys import Key
-from gputop.paint.theme import THEMES, Theme
+from gputop.paint.process_table import chosen_process
 from gputop.paint.view import selected_gpu
 from gputop.paint.view_changes import next_counted
 from gputop.paint.words import group_of
@@ -26,18 +26,20 @@ class EverywhereKeys:
         screen: MainScreen,
         keys: Callable[[], Sequence[Key]],
         write: Callable[[str], None],
-        wear: Callable[[Theme], None],
     ) -> None:
         self._screen = screen
         self._keys = keys
         self._write = write
-        self._wear = wear
 
     def leave(self) -> None:
         self._screen.leave()
 
     def suspend(self) -> None:
         self._screen.action_suspend_process()
+
+    def redraw(self) -> None:
+        """Draw everything anew, whatever another program has written over it."""
+        self._screen.refresh(layout=True)
 
     def help(self) -> None:
         from gputop.tui.screens.help import HelpScreen
@@ -61,7 +63,12 @@ class EverywhereKeys:
         from gputop.tui.screens.text import TextScreen
         from gputop.tui.terminal.clipboard import copy_sequence
 
-        text = (ticket_json if as_json else ticket_text)(frame, selected_gpu(frame, screen.view))
+        process = chosen_process(frame, screen.view)
+        indices = [gpu.static.index for gpu in frame.snapshot.gpus]
+        at = selected_gpu(frame, screen.view)
+        if process is not None and process.gpu in indices:
+            at = indices.index(process.gpu)
+        text = (ticket_json if as_json else ticket_text)(frame, at, process)
         sequence = copy_sequence(text, os.environ)
         title = "sent to the terminal's clipboard (OSC 52); a terminal that refuses it lets you mark the text here"
         if sequence is None:
@@ -69,17 +76,6 @@ class EverywhereKeys:
         else:
             self._write(sequence)
         screen.push_screen(TextScreen(screen.look, screen.view.glyphs, title, text))
-
-    def theme(self) -> None:
-        """Wear the next theme at once, and say its name."""
-        if self._screen.look.colourless:
-            self._screen.say("without colours there is one theme: take --no-color or NO_COLOR away for others")
-            return
-        names = [name for name, theme in THEMES.items() if not theme.colourless]
-        at = names.index(self._screen.look.name) if self._screen.look.name in names else -1
-        name = names[(at + 1) % len(names)]
-        self._wear(THEMES[name])
-        self._screen.say(f'theme {name}; to keep it: theme = "{name}" in the configuration (gputop config --path)')
 
     def counted(self) -> None:
         """The next GPU of the group in most need."""
@@ -120,7 +116,7 @@ HANDLERS: Mapping[str, Callable[[EverywhereKeys], None]] = MappingProxyType({
     "palette": EverywhereKeys.palette,
     "copy": EverywhereKeys.copy,
     "copy_json": lambda keys: keys.copy(as_json=True),
-    "theme": EverywhereKeys.theme,
+    "redraw": EverywhereKeys.redraw,
     "tour": EverywhereKeys.tour,
     "counted": EverywhereKeys.counted,
     "release_counters": EverywhereKeys.release_counters,

@@ -6,6 +6,7 @@ only: without one (a demo, a recording) the keys that need it say so.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
@@ -177,7 +178,8 @@ class ProcessKeys:
         found = {(p.pid, p.starttime): p for p in frame.snapshot.processes if process_table.key_of(p) in tagged}
         return list(found.values())
 
-    def signal(self) -> None:
+    def signal(self, number: int | None = None) -> None:
+        """Choose a signal for them; with a ``number`` it is chosen, and only the question is left."""
         screen, who = self._screen, self._addressed()
         if screen.view.read_only:
             screen.say(READ_ONLY)
@@ -191,7 +193,7 @@ class ProcessKeys:
 
             addressees = [Addressee(_identity(p), p.static.user, p.static.command or p.static.name) for p in who]
             screen.push_screen(
-                SignalScreen(screen.look, screen.view.glyphs, addressees, screen.access.send, self._signalled)
+                SignalScreen(screen.look, screen.view.glyphs, addressees, screen.access.send, self._signalled, number)
             )
 
     def _signalled(self, words: str) -> None:
@@ -250,11 +252,16 @@ HANDLERS: Mapping[str, Callable[[ProcessKeys], None]] = MappingProxyType({
     "sort": ProcessKeys.sort,
     "filter": ProcessKeys.filter,
     "search": ProcessKeys.search,
+    "match_next": lambda keys: keys.search_again(1),
+    "match_previous": lambda keys: keys.search_again(-1),
     "search_next": lambda keys: keys.search_again(1),
     "search_previous": lambda keys: keys.search_again(-1),
     "tag": ProcessKeys.tag,
     "untag": ProcessKeys.untag,
     "signal": ProcessKeys.signal,
+    "terminate": lambda keys: keys.signal(signal.SIGTERM),
+    "kill": lambda keys: keys.signal(signal.SIGKILL),
+    "interrupt_process": lambda keys: keys.signal(signal.SIGINT),
     "environment": ProcessKeys.environment,
     "stacks": ProcessKeys.stacks,
     "users": ProcessKeys.users,

@@ -15,7 +15,7 @@ from gputop.paint.rebinding import rebound
 from gputop.paint.theme import THEMES, Theme
 from gputop.paint.view_changes import VIEW_KEYS
 from gputop.paint.words import gpu_label
-from gputop.tui.keys import details, everywhere, process, time
+from gputop.tui.keys import details, everywhere, process, themes, time
 from gputop.tui.keys.screen import MainScreen
 
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
@@ -23,7 +23,7 @@ PLAYING = frozenset(key.id for key in REPLAY_KEYS)
 """Keys that count only while the past shows."""
 ALWAYS = frozenset(("interrupt", "suspend", "palette"))
 """Keys that count in every screen, whatever is awaited."""
-LIVE = frozenset(("tag", "top", "bottom", "command_left", "command_right"))
+LIVE = frozenset(("tag", "top", "bottom", "command_left", "command_right", "match_next", "match_previous"))
 """Keys that mean time while the past shows."""
 Group = TypeVar("Group")
 
@@ -44,7 +44,7 @@ def check(keys: Iterable[Key], handled: Iterable[str]) -> None:
 
 check(
     (*KEYS, *REPLAY_KEYS),
-    (*everywhere.HANDLERS, *process.HANDLERS, *details.HANDLERS, *time.HANDLERS, *VIEW_KEYS),
+    (*everywhere.HANDLERS, *themes.HANDLERS, *process.HANDLERS, *details.HANDLERS, *time.HANDLERS, *VIEW_KEYS),
 )
 
 
@@ -66,10 +66,12 @@ class KeyTable:
         self._screen = screen
         self._wear = wear
         self.process = process.ProcessKeys(screen)
+        self.themes = themes.ThemeChoice(screen, wear)
         self.details = details.DetailsKeys(screen)
         self.time = time.TimeKeys(screen)
         self._handlers: Mapping[str, Callable[[], None]] = {
-            **_bound(everywhere.HANDLERS, everywhere.EverywhereKeys(screen, lambda: self.keys, write, wear)),
+            **_bound(everywhere.HANDLERS, everywhere.EverywhereKeys(screen, lambda: self.keys, write)),
+            **_bound(themes.HANDLERS, self.themes),
             **_bound(process.HANDLERS, self.process),
             **_bound(details.HANDLERS, self.details),
             **_bound(time.HANDLERS, self.time),
@@ -89,10 +91,21 @@ class KeyTable:
         if key_id in ALWAYS:
             return True
         # While a sort letter is awaited or another screen is open, letters are not commands.
-        if self.process.awaits_letter or len(self._screen.screen_stack) > 1:
+        if self.awaits or len(self._screen.screen_stack) > 1:
             return False
         # In the past the space bar plays, and the arrows go through time.
         return key_id not in LIVE if self._screen.playback.shows_past else key_id not in PLAYING
+
+    @property
+    def awaits(self) -> bool:
+        """Whether the next key answers a question on the line of messages."""
+        return self.process.awaits_letter or self.themes.active
+
+    def take(self, key: str) -> bool:
+        """Answer that question; whether the key was an answer. One that is none does what it always does."""
+        if self.themes.active:
+            return self.themes.take(key)
+        return self.process.take_letter(key) or key == "escape"
 
     def press(self, key_id: str) -> None:
         """Run the command of one key, unless it means nothing now."""

@@ -18,6 +18,7 @@ from gputop.monitor import Frame
 from gputop.paint.details import LABEL_WIDTH, DetailsPainted, DetailsView, after_key
 from gputop.paint.theme import Theme
 from gputop.paint.view import View
+from gputop.tui.screens.footer import press_named
 from gputop.tui.terminal.closing import ClosesOnce
 from gputop.tui.terminal.lines import Lines
 
@@ -113,7 +114,9 @@ class DetailsScreen(ClosesOnce[None]):
         self.paint()
 
     def on_click(self, event: events.Click) -> None:
-        """A click into the charts reads that moment."""
+        """A click into the charts reads that moment; one on a key's name in the last row is that key."""
+        if self._painted is not None and press_named(self.app, self._painted.rows, event):
+            return
         axis = None if self._painted is None else self._painted.axis
         column = event.screen_x - LABEL_WIDTH
         if axis is not None and 0 <= column < axis.columns:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from gputop.paint.glyphs import Glyphs, ascii_only
 from gputop.paint.line import Line, Row
 from gputop.paint.theme import Theme
+from gputop.tui.screens.footer import press_named
 from gputop.tui.terminal.closing import ClosesOnce
 from gputop.tui.terminal.lines import Lines
 
@@ -57,6 +59,9 @@ class RowsScreen(ClosesOnce[None]):
     def on_mouse_scroll_up(self) -> None:
         self.action_scroll(-3)
 
+    def on_click(self, event: events.Click) -> None:
+        press_named(self.app, self._lines.rows, event)
+
     def action_close(self) -> None:
         self.dismiss()
 
@@ -76,7 +81,7 @@ class RowsScreen(ClosesOnce[None]):
         shown = rows[self._first : self._first + room]
         last = self._first + len(shown)
         shown += [Line().row(width)] * (room - len(shown))
-        where = f"{self._first + 1} to {last} of {len(rows)}"
+        where = f"rows {self._first + 1} to {last} of {len(rows)}"
         text = f" esc closes   {glyphs.up}{glyphs.down} scroll   {self.KEYS}{where}"
         shown.append(Line().add(text, "dim").row(width, "bar"))
         if glyphs.name == "ascii":

@@ -32,13 +32,15 @@ class SignalScreen(ListScreen):
         who: Sequence[Addressee],
         send: Callable[[Identity, int], SignalOutcome],
         done: Callable[[str], None],
+        chosen: int | None = None,
     ) -> None:
         super().__init__(theme, glyphs)
         self._who = who
         self._send = send
         self._done = done
         self._choices = signal_choices()
-        self._asked = False
+        self._asked = chosen is not None
+        self.cursor = next((i for i, choice in enumerate(self._choices) if choice.number == chosen), 0)
         self._outcomes: list[SignalOutcome] = []
 
     def entries(self) -> int:

@@ -41,6 +41,11 @@ class Lines(Widget, can_focus=False):
         self._styles: dict[str, Style] = {}
         self._drawn: tuple[int, int] | None = None
 
+    @property
+    def rows(self) -> list[Row]:
+        """What shows."""
+        return self._rows
+
     def set_rows(self, rows: list[Row]) -> None:
         """Show these rows, as many as the widget is high. Rows that are equal to what is shown cost a comparison."""
         old, self._rows = self._rows, rows
