@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from gputop.export.address import Address, names_loopback, parse
 from gputop.export.counters import REMEMBERED_S
 from gputop.export.dcgm_page import DcgmFamilies
@@ -18,7 +21,11 @@ from gputop.model.snapshot import (
     Snapshot,
 )
 from gputop.model.source import UsageError
+from gputop.model.steps import StepRow
 from gputop.model.throttle import HARDWARE_THERMAL, IDLE
+from gputop.sources.marked import Marked
+from gputop.sources.stepped import with_steps
+from gputop.sources.steps import StepSender
 from tests.support.exported import Clock, demo_feed, feed, read, value
 
 COLLIDING = {"job", "instance", "pod", "namespace", "container", "node"}
@@ -170,6 +177,40 @@ def test_no_command_line_and_no_control_character_gets_into_a_label() -> None:
 def test_the_jobs_that_share_a_gpu_are_told_one_by_one() -> None:
     page = read(demo_feed("shared_gpu").page())
     assert len({dict(labels)["job_id"] for labels in page["gputop_job_info"]}) == 2
+
+
+def test_announced_steps_are_a_summary_by_rank_and_job_that_ends_with_the_job() -> None:
+    given = feed()
+    static = ProcessStatic("ml", None, "python3", "slurm 77")
+    for t in (1.0, 2.0):
+        steps = (StepRow(9, 3, None, "train", 4, 2.0, 0.5, 0.5, 0.5, 0.5),)
+        given.take(_snapshot(t, processes=(ProcessSample(9, gpu=0, static=static),), steps=steps))
+    page = read(given.page())
+    assert value(page, "gputop_step_seconds_sum", gpu="0", rank="3", job_id="77") == 4.0
+    assert value(page, "gputop_step_seconds_count", gpu="0", rank="3", job_id="77") == 8.0
+    given.take(_snapshot(2.0 + REMEMBERED_S + 1.0))
+    assert "gputop_step_seconds_count" not in read(given.page())
+
+
+def test_steps_come_on_one_socket_and_never_twice(tmp_path: Path) -> None:
+    class Idle:
+        interval_s = 1.0
+
+        def start(self, notify: object) -> None: ...
+        def close(self) -> None: ...
+        def poll(self) -> Snapshot:
+            return _snapshot(1.0)
+
+    path = str(tmp_path / "steps.sock")
+    source = with_steps(Idle(), path)
+    assert isinstance(with_steps(Idle(), path), Marked)
+    sender = StepSender(path)
+    assert sender.send(StepRow(os.getpid(), 0, 0, "x", 1, 0.5, 0.5, 0.5, 0.5, 0.5)) >= 1
+    snapshot = source.poll()
+    assert snapshot is not None and [row.pid for row in snapshot.steps] == [os.getpid()]
+    source.close()
+    sender.close()
+    assert not os.path.exists(path)
 
 
 def test_dcgm_s_names_carry_dcgm_s_units() -> None:

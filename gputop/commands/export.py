@@ -142,8 +142,10 @@ def _source(args: argparse.Namespace, settings: Settings) -> tuple[Callable[[], 
         source, session = _simulated(args, settings)
         return lambda: redacted_source(source, redactor), session
     from gputop.sources.machine import open_local
+    from gputop.sources.stepped import with_steps
 
-    return lambda: redacted_source(open_local(settings), redactor), Session(Monitor(settings.interval, charts=False))
+    session = Session(Monitor(settings.interval, charts=False))
+    return lambda: redacted_source(with_steps(open_local(settings)), redactor), session
 
 
 def _simulated(args: argparse.Namespace, settings: Settings) -> tuple[Source, Session]:

@@ -10,9 +10,9 @@ import re
 
 from gputop.diagnosis.types import STATES, GpuDiagnosis, State
 from gputop.diagnosis.waste import measured_span
-from gputop.model.snapshot import GpuSample, GpuStatic
+from gputop.model.snapshot import GpuSample, GpuStatic, Snapshot
 from gputop.model.throttle import NOT_THROTTLING, WORDS
-from gputop.monitor import MOST_GPUS, Frame
+from gputop.monitor import MOST_GPUS, Frame, stepping_on
 
 REMEMBERED_S = 3600.0
 """How long a verdict that went away, and a GPU that is gone, are still exported."""
@@ -20,6 +20,8 @@ MOST_XIDS = 32
 """Kinds of Xid kept for one GPU; the rest count as ``other``."""
 REASONS = {bit: word.replace(" ", "_") for bit, word in WORDS.items() if not bit & NOT_THROTTLING}
 """What holds clocks down, by NVML's bit, as a label says it."""
+MOST_STEPPING = 256
+"""Ranks whose steps are exported."""
 _XID = re.compile(r"Xid (\d{1,6})", re.ASCII)
 
 
@@ -63,11 +65,23 @@ class GpuCounts:
         self.xids[kind] = self.xids.get(kind, 0) + 1
 
 
+class StepCounts:
+    """Steps of one rank: how many, and how long they took together."""
+
+    def __init__(self) -> None:
+        self.count, self.sum_s, self.seen_t = 0, 0.0, 0.0
+
+
+Rank = tuple[str, str, str]
+"""GPU index, rank and job id, as their labels say them; empty where unknown."""
+
+
 class Counters:
-    """Counts of every GPU by UUID."""
+    """Counts of every GPU by UUID, and of every rank that announces its steps."""
 
     def __init__(self) -> None:
         self.gpus: dict[str, GpuCounts] = {}
+        self.steps: dict[Rank, StepCounts] = {}
         self._last_t: float | None = None
 
     def take(self, frame: Frame) -> None:
@@ -88,6 +102,22 @@ class Counters:
             found = _XID.fullmatch(event.text) if event.kind == "xid" else None
             if found is not None and event.gpu in by_index:
                 by_index[event.gpu].count_xid(found[1])
+
+        self._count_steps(snapshot)
+
+    def _count_steps(self, snapshot: Snapshot) -> None:
+        t = snapshot.t
+        for rank in [rank for rank, of in self.steps.items() if not t - REMEMBERED_S <= of.seen_t <= t]:
+            del self.steps[rank]
+        jobs = {process.pid: process.static.job for process in snapshot.processes} if snapshot.steps else {}
+        for row in snapshot.steps:
+            gpus = stepping_on(snapshot, row)
+            job = (jobs.get(row.pid) or "").partition(" ")[2]
+            rank = (str(min(gpus)) if gpus else "", "" if row.rank is None else str(row.rank), job)
+            if rank not in self.steps and len(self.steps) >= MOST_STEPPING:
+                continue
+            of = self.steps.setdefault(rank, StepCounts())
+            of.count, of.sum_s, of.seen_t = of.count + row.count, of.sum_s + row.sum_s, t
 
     def _forget(self, t: float, present: int) -> None:
         gone = [uuid for uuid, counts in self.gpus.items() if not t - REMEMBERED_S <= counts.seen_t <= t]

@@ -241,3 +241,11 @@ def _counters(page: TextPage, counters: Counters) -> None:
     text = "Xid errors seen while gputop watched"
     xids = [(f'{own},xid="{xid}"', float(count)) for own, of in rows for xid, count in of.xids.items()]
     page.family("gputop_gpu_xid_errors_total", "counter", text, xids)
+    ranks = [
+        (labels(("gpu", gpu), ("rank", rank), ("job_id", job)), of) for (gpu, rank, job), of in counters.steps.items()
+    ]
+    page.summary(
+        "gputop_step_seconds",
+        "Training steps that jobs announce, and how long they took",
+        [(named, of.sum_s, of.count) for named, of in ranks],
+    )

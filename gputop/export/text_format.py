@@ -53,6 +53,15 @@ class TextPage:
             self._parts.append(f"# HELP {name} {escaped}\n# TYPE {name} {kind}\n")
             self._parts += lines
 
+    def summary(self, name: str, text: str, samples: Iterable[tuple[str, float, int]]) -> None:
+        """Add a summary without quantiles: labels, sum and count."""
+        lines = []
+        for labelled, total, count in samples:
+            braces = f"{{{labelled}}}" if labelled else ""
+            lines.append(f"{name}_sum{braces} {number(total)}\n{name}_count{braces} {count}\n")
+        if lines:
+            self._parts += [f"# HELP {name} {text}\n# TYPE {name} summary\n", *lines]
+
     def text(self) -> str:
         """The whole page."""
         return "".join(self._parts)
