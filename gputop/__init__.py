@@ -1,3 +1,32 @@
-"""gputop: top for GPUs that shows how much of a busy GPU works, and says why the rest does not."""
+"""gputop: top for GPUs that shows how much of a busy GPU works, and says why the rest does not.
+
+The public names are loaded when they are first used: ``import gputop`` loads nothing else. Their types are in the stub
+beside this file.
+"""
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "snapshot": "gputop.api.reading",
+    "frames": "gputop.api.reading",
+    "watch": "gputop.api.watch",
+    "mark": "gputop.api.reading",
+    "load": "gputop.api.offline",
+    "trace": "gputop.api.offline",
+}
+"""The public names, each with the module that it is loaded from (PEP 562)."""
+__all__ = ["__version__", "frames", "load", "mark", "snapshot", "trace", "watch"]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'gputop' has no attribute {name!r}")
+    from importlib import import_module
+
+    found = globals()[name] = getattr(import_module(home), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -75,6 +75,7 @@ def test_an_exporters_socket_takes_the_steps_of_any_user_and_is_made_again_after
     assert sender.send(row()) == 1
     assert listener.drain() == (row(pid=os.getpid()),)
     # As SIGKILL leaves it: the socket stays where it was.
+    listener._emptier.close()
     listener._socket.close()
     again = StepListener(place)
     assert sender.send(row()) == 1

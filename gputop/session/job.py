@@ -9,29 +9,26 @@ import os
 import shlex
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from gputop.model.quantity import count
 from gputop.model.secrets import masked_words
-from gputop.model.snapshot import Event, GpuSample, ProcessSample, Snapshot
+from gputop.model.snapshot import Event, ProcessSample, Snapshot
 from gputop.model.source import MarkedSource, SourceError, UsageError
 from gputop.monitor import Monitor
 from gputop.recording.format import RecordingError
 from gputop.recording.recorder import Recorder
 from gputop.report.job_report import JobReport, ReportBuilder
 from gputop.session.foreground import NOT_EXECUTABLE, NOT_FOUND, ForegroundJob
+from gputop.session.own_gpus import OwnGpus
 from gputop.session.session import Session
 
 if TYPE_CHECKING:
     from gputop.model.redaction import Redactor
 
-_HELD_FRAMES = 100
-"""Frames kept until the job first uses a GPU, so that its start-up on that GPU is in the recording."""
 _WAKE_S = 0.25
 _MOST_ANCESTORS = 64
 ParentAndGroup = Callable[[int], tuple[int | None, int | None]]
@@ -119,8 +116,7 @@ class _Watch:
         self._target = target
         self._parent_and_group = parent_and_group
         self._members: set[int] = {root}
-        self._uuids: set[str] = set()
-        self._held: deque[Snapshot] = deque(maxlen=_HELD_FRAMES)
+        self._own = OwnGpus(self._is_member, self._descends)
         self._recorder: Recorder | None = None
         self._session: Session | None = None
         self._problems: list[str] = []
@@ -158,24 +154,15 @@ class _Watch:
             notes.append(self._recorder.error)
         if self._recorder is not None and self._recorder.dropped:
             notes.append(f"not recorded because the disk was too slow: {count(self._recorder.dropped, 'frame')}")
-        if not self._uuids and not self._problems:
+        if not self._own.any and not self._problems:
             notes.append("the job used no GPU")
             if self._foreign:
                 notes.append("GPU processes were seen that this PID namespace cannot tell from the job's")
         return notes
 
     def _take(self, snapshot: Snapshot) -> None:
-        used = {process.gpu for process in snapshot.processes if process.role == "gpu" and self._is_member(process)}
-        first = not self._uuids
-        self._uuids.update(gpu.static.uuid for gpu in snapshot.gpus if gpu.static.index in used)
-        if not self._uuids:
-            self._held.append(snapshot)
-            return
-        if first:
-            for held in self._held:
-                self._feed(self._cut(held))
-            self._held.clear()
-        self._feed(self._cut(snapshot))
+        for cut in self._own.take(snapshot):
+            self._feed(cut)
 
     def _feed(self, snapshot: Snapshot) -> None:
         if self._session is None:
@@ -187,17 +174,6 @@ class _Watch:
                 except RecordingError as error:
                     self._problems.append(f"nothing was recorded: {error}")
         self.builder.add(self._session.take(snapshot))
-
-    def _cut(self, snapshot: Snapshot) -> Snapshot:
-        gpus: tuple[GpuSample, ...] = tuple(gpu for gpu in snapshot.gpus if gpu.static.uuid in self._uuids)
-        indices = {gpu.static.index for gpu in gpus}
-        return replace(
-            snapshot,
-            gpus=gpus,
-            processes=tuple(process for process in snapshot.processes if process.gpu in indices),
-            events=tuple(event for event in snapshot.events if event.gpu is None or event.gpu in indices),
-            steps=tuple(row for row in snapshot.steps if self._descends(row.pid)),
-        )
 
     def _is_member(self, process: ProcessSample) -> bool:
         """Whether a process descends from the job, or is in its process group."""

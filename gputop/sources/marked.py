@@ -51,6 +51,11 @@ class Marked:
             return snapshot
         return replace(snapshot, events=(*snapshot.events, *marks), steps=(*snapshot.steps, *steps))
 
+    @property
+    def listening(self) -> bool:
+        """Whether marks reach it now."""
+        return self._listener is not None and self._listener.reason is None
+
     def close(self) -> None:
         self._source.close()
         if self._listener is not None:

@@ -1,0 +1,10 @@
+from gputop.api.offline import load as load
+from gputop.api.offline import trace as trace
+from gputop.api.reading import frames as frames
+from gputop.api.reading import mark as mark
+from gputop.api.reading import snapshot as snapshot
+from gputop.api.watch import watch as watch
+
+__version__: str
+__all__: list[str]
+_HOMES: dict[str, str]

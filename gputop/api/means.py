@@ -1,0 +1,78 @@
+"""What a logger is given: means over the time since it was given something last, under the catalogue's names.
+
+A point in time misses what lies between two of them, which is why W&B's and Lightning's own figures jump.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from gputop.model.metrics import GPU_METRICS, HOST_METRICS
+from gputop.model.steps import StepRow
+from gputop.monitor import Frame
+
+Metrics = Literal["few", "all"]
+METRICS: tuple[Metrics, ...] = ("few", "all")
+FEW = ("util_pct", "sm_active_pct", "mem_used_bytes", "power_w", "temp_c", "dram_active_pct")
+"""Of each GPU; with ``efficiency_pct`` and ``busy_not_working`` they are eight."""
+FLAGS = {None: 0.0, "B": 1.0, "A": 2.0}
+"""``busy_not_working`` as a number: 0 no, 1 probably (B), 2 certainly (A)."""
+
+
+class Means:
+    """Adds up frames; ``take`` gives the means and begins anew."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        if metrics not in METRICS:
+            raise ValueError(f"metrics must be one of {', '.join(map(repr, METRICS))}, not {metrics!r}")
+        self._gpu_keys: Sequence[str] = FEW if metrics == "few" else tuple(GPU_METRICS)
+        self._host_keys: Sequence[str] = ("cpu_pct",) if metrics == "few" else tuple(HOST_METRICS)
+        self._sums: dict[str, list[float]] = {}
+        self._last: dict[str, float] = {}
+        self._starved = [0.0, 0]
+        self._steps = [0.0, 0]
+
+    def add(self, frame: Frame) -> None:
+        """Add what is new in a frame: values that are only repeated were not measured again."""
+        snapshot = frame.snapshot
+        if "nvml" not in snapshot.repeats:
+            for gpu, diagnosis in zip(snapshot.gpus, frame.diagnoses, strict=False):
+                place = f"gputop/gpu{gpu.static.index}/"
+                for key in self._gpu_keys:
+                    self._add(place + key, getattr(gpu, key))
+                self._add(place + "efficiency_pct", diagnosis.efficiency_pct)
+                self._last[place + "busy_not_working"] = FLAGS[diagnosis.busy_not_working]
+                if diagnosis.state != "unmeasured":
+                    self._starved[0] += diagnosis.state == "starved"
+                    self._starved[1] += 1
+        if "proc" not in snapshot.repeats:
+            for key in self._host_keys:
+                self._add(f"gputop/{key}", getattr(snapshot.host, key))
+
+    def add_steps(self, rows: Iterable[StepRow]) -> None:
+        """Add this process's own steps."""
+        for row in rows:
+            self._steps[0] += row.sum_s
+            self._steps[1] += row.count
+
+    def take(self) -> dict[str, float]:
+        """The means since the last call. What was not measured is absent."""
+        found = {key: total / n for key, (total, n) in self._sums.items()}
+        found.update(self._last)
+        if self._starved[1]:
+            found["gputop/starved_pct"] = 100.0 * self._starved[0] / self._starved[1]
+        seconds, steps = self._steps
+        if steps and seconds > 0.0:
+            found["gputop/step_ms"] = 1000.0 * seconds / steps
+            found["gputop/steps_per_s"] = steps / seconds
+        self._sums.clear()
+        self._last.clear()
+        self._starved, self._steps = [0.0, 0], [0.0, 0]
+        return found
+
+    def _add(self, key: str, value: object) -> None:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            total = self._sums.setdefault(key, [0.0, 0.0])
+            total[0] += value
+            total[1] += 1.0

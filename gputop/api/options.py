@@ -1,0 +1,71 @@
+"""What a watch is asked for, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from gputop.api.loggers import NOTICES
+from gputop.api.means import METRICS, Metrics
+from gputop.api.ranks import RANKS, Ranks
+from gputop.diagnosis.types import Finding
+from gputop.model.source import Source
+from gputop.monitor import Frame
+
+INTERVALS_S = (0.05, 3600.0)
+LogThread = Literal["training", "own"]
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """The arguments of ``gputop.watch``."""
+
+    interval: float
+    gpus: str
+    record: str | None
+    log: Any
+    log_every: float
+    metrics: Metrics
+    steps: bool
+    ranks: Ranks
+    strict: bool
+    price: float | None
+    name: str
+    on_frame: Callable[[Frame], object] | None
+    on_finding: Callable[[Finding], object] | None
+    source: Source | None
+    log_thread: LogThread
+
+
+def checked_interval(interval: float, *, strict: bool) -> float:
+    """An interval that can be kept: a training must not end because of it, unless that was asked for."""
+    least, most = INTERVALS_S
+    if least <= interval <= most:
+        return float(interval)
+    words = f"interval must be {least:g} to {most:g} seconds, not {interval!r}"
+    if strict:
+        raise ValueError(words)
+    kept = most if interval > most else 1.0 if not interval > 0.0 else least
+    NOTICES.warning("gputop: %s; it is %g s", words, kept)
+    return kept
+
+
+def checked_words(metrics: str, ranks: str, log_thread: str) -> None:
+    """Raises ValueError for words that mean nothing."""
+    for name, value, known in (
+        ("metrics", metrics, METRICS),
+        ("ranks", ranks, RANKS),
+        ("log_thread", log_thread, ("training", "own")),
+    ):
+        if value not in known:
+            raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, not {value!r}")
+
+
+def gpus_text(gpus: str | int | Iterable[int | str] | None) -> str:
+    """``mine``, ``all``, or a list as ``--gpus`` takes it: ``0,2`` or the beginning of a UUID."""
+    if gpus is None:
+        return "all"
+    if isinstance(gpus, (str, int)):
+        return str(gpus)
+    return ",".join(map(str, gpus))

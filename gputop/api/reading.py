@@ -1,0 +1,119 @@
+"""Numbers of this machine for a program: one reading, or one frame after the other; and marks for who listens."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator
+from types import TracebackType
+
+from gputop.api.options import checked_interval, gpus_text
+from gputop.model.snapshot import Snapshot
+from gputop.model.source import Source, SourceError
+from gputop.monitor import Frame, Monitor
+from gputop.session.session import Session
+from gputop.sources.local import LocalSource
+from gputop.sources.marks import send_mark
+from gputop.sources.one_reading import WAIT_S
+
+_LOOK_S = 1.0
+"""How often a wait looks whether it was ended."""
+
+
+def snapshot(*, gpus: str | int | Iterable[int | str] | None = None, wait_s: float = WAIT_S) -> Snapshot:
+    """One reading of this machine, as ``gputop once`` has it: every GPU read twice, about 0.3 s.
+
+    ``gpus`` are all, or indices and UUIDs. After ``wait_s`` seconds it is what there is; ``notices`` say what is
+    missing. Raises SourceError where no GPU can be read, UsageError for a GPU that does not exist.
+    """
+    chosen = gpus_text(gpus)
+    source = LocalSource(gpus=None if chosen == "all" else chosen)
+    try:
+        reading = source.read_once(wait_s)
+    finally:
+        source.close()
+    if not reading.has_measured:
+        said = "; ".join(reading.snapshot.notices) or "no GPU could be read"
+        raise SourceError(f"{said}: see `gputop doctor`")
+    return reading.snapshot
+
+
+def frames(
+    interval: float = 1.0, *, gpus: str | int | Iterable[int | str] | None = None, source: Source | None = None
+) -> Frames:
+    """Frames of this machine, or of ``source``, every ``interval`` seconds: ``for frame in`` or ``async for``.
+
+    Measuring begins with the first one, which raises SourceError where no GPU can be read.
+    """
+    if source is None:
+        chosen = gpus_text(gpus)
+        source = LocalSource(checked_interval(interval, strict=True), None if chosen == "all" else chosen)
+    return Frames(source)
+
+
+class Frames:
+    """Frames without an end, for one loop at a time; ``close``, a ``with`` block, or the end of the loop's object end
+    the measuring. A loop that is slower than the interval gets the newest frame, not those that it missed."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._session = Session(Monitor(source.interval_s))
+        self._fresh = threading.Event()
+        self._started = self._closed = False
+
+    def __iter__(self) -> Iterator[Frame]:
+        return self
+
+    def __next__(self) -> Frame:
+        while not self._closed:
+            frame = self._poll()
+            if frame is not None:
+                return frame
+            self._fresh.wait(_LOOK_S)
+            self._fresh.clear()
+        raise StopIteration
+
+    def __aiter__(self) -> AsyncIterator[Frame]:
+        return self
+
+    async def __anext__(self) -> Frame:
+        import asyncio
+
+        while not self._closed:
+            frame = self._poll()
+            if frame is not None:
+                return frame
+            await asyncio.to_thread(self._fresh.wait, _LOOK_S)
+            self._fresh.clear()
+        raise StopAsyncIteration
+
+    def __enter__(self) -> Frames:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop measuring; a loop ends."""
+        if not self._closed:
+            self._closed = True
+            if self._started:
+                self._source.close()
+            self._fresh.set()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _poll(self) -> Frame | None:
+        if not self._started:
+            self._started = True
+            self._source.start(self._fresh.set)
+        found = self._source.poll()
+        return None if found is None else self._session.take(found)
+
+
+def mark(text: str) -> int:
+    """Send a mark to every recorder, screen and watch of this user; how many have it."""
+    return send_mark(str(text), time.time()).reached

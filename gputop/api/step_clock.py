@@ -1,0 +1,87 @@
+"""Steps as they end: one append each, worked out once a second on another thread."""
+
+from __future__ import annotations
+
+from collections import deque
+from time import perf_counter
+
+from gputop.model.steps import StepRow
+
+MOST_WAITING = 1 << 18
+"""Ends of steps that wait to be worked out; a loop that is faster than that a second loses the oldest."""
+QUANTILE_P99 = 0.99
+
+
+class StepClock:
+    """Takes the ends of steps from the training thread. A step lasts from one end to the next: the first has no length.
+
+    ``end`` is what the loop calls, ``end_by_hook`` what an optimizer's hook calls; the loop's own word counts alone
+    once it was given.
+    """
+
+    def __init__(self) -> None:
+        self._ends: deque[float] = deque(maxlen=MOST_WAITING)
+        self._hooked: deque[float] = deque(maxlen=MOST_WAITING)
+        self._last: float | None = None
+        self._hooked_last: float | None = None
+        self.append_end = self._ends.append
+        self.append_hooked = self._hooked.append
+        self.explicit = False
+        """Whether the loop counts its steps itself."""
+        self.count = 0
+        """Steps that were worked out, the first included."""
+
+    def silence(self) -> None:
+        """Count nothing any more: a forked child's steps are not the parent's."""
+        self.append_end = self.append_hooked = lambda _end: None
+
+    @property
+    def used(self) -> bool:
+        """Whether any step has ended yet."""
+        return self.explicit or bool(self._hooked) or self.count > 0
+
+    @property
+    def total(self) -> int:
+        """Steps that have ended until now."""
+        return self.count + len(self._ends if self.explicit else self._hooked)
+
+    def end(self) -> None:
+        """One step has ended; for the loop."""
+        self.explicit = True
+        self.append_end(perf_counter())
+
+    def end_by_hook(self) -> None:
+        """One step has ended; for the optimizer's hook."""
+        if not self.explicit:
+            self.append_hooked(perf_counter())
+
+    def lengths(self) -> list[float]:
+        """The lengths of the steps that have ended since the last call, in seconds."""
+        waiting, last = (self._ends, self._last) if self.explicit else (self._hooked, self._hooked_last)
+        if self.explicit and self._hooked:
+            # What the hook has counted before the loop began to: the same steps.
+            self._hooked.clear()
+            self.count = 0
+        ends = [waiting.popleft() for _ in range(len(waiting))]
+        if not ends:
+            return []
+        self.count += len(ends)
+        begins = ends[:-1] if last is None else [last, *ends[:-1]]
+        if self.explicit:
+            self._last = ends[-1]
+        else:
+            self._hooked_last = ends[-1]
+        # Steps may end on several threads, a hair out of order.
+        return [max(0.0, end - begin) for begin, end in zip(begins, ends[len(ends) - len(begins) :], strict=True)]
+
+
+def row_of(lengths: list[float], pid: int, rank: int | None, name: str) -> StepRow | None:
+    """The row that announces these steps; None without any that took time."""
+    if not lengths or sum(lengths) <= 0.0:
+        return None
+    # The numbers as the datagram carries them, so that all who hear of a step hear the same.
+    ordered = [float(f"{length:.6g}") for length in sorted(lengths)]
+    middle = ordered[(len(ordered) - 1) // 2]
+    late = ordered[min(len(ordered) - 1, int(QUANTILE_P99 * len(ordered)))]
+    total = float(f"{sum(ordered):.6g}")
+    return StepRow(pid, rank, None, name, len(ordered), total, ordered[0], ordered[-1], middle, late)

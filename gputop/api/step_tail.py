@@ -1,0 +1,79 @@
+"""The spread of a process's steps, and what the machine did while the slow ones ran."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from gputop.api.summary import SLOW_TAIL, StepSummary
+from gputop.model.quantity import step_time
+from gputop.model.snapshot import HostSample
+
+MOST_KEPT = 20_000
+"""Steps whose length is kept; then every second one goes, so that the whole run stays represented."""
+LEAST_STEPS = 100
+WARM_UP = 30
+WARM_UP_FACTOR = 2.0
+_SIGNS = (
+    ("psi_cpu_pct", "tasks waited for a core", "%"),
+    ("psi_io_pct", "tasks waited for the disk", "%"),
+    ("psi_mem_pct", "tasks waited for memory", "%"),
+    ("cpu_pct", "the cores were busy", "%"),
+)
+_LEAST_APART = 15.0
+"""Points between slow and other steps from which on a difference is named."""
+
+
+class StepTail:
+    """Takes the lengths of steps with what the host showed about then."""
+
+    def __init__(self) -> None:
+        self._steps: list[tuple[float, tuple[float | None, ...]]] = []
+        self._every = 1
+        self._count = 0
+
+    def add(self, lengths: Sequence[float], host: HostSample | None) -> None:
+        """The steps of about a second, and the host's newest sample, if there is one."""
+        signs = tuple(None if host is None else getattr(host, key) for key, _, _ in _SIGNS)
+        for length in lengths:
+            self._count += 1
+            if self._count % self._every == 0:
+                self._steps.append((length, signs))
+        if len(self._steps) > MOST_KEPT:
+            self._steps = self._steps[::2]
+            self._every *= 2
+
+    def summary(self) -> StepSummary | None:
+        """Median and 99th percentile without the warm-up; None without steps."""
+        steps = self._warm()
+        if not steps:
+            return None
+        lengths = sorted(length for length, _ in steps)
+        p50 = median(lengths)
+        p99 = lengths[min(len(lengths) - 1, int(0.99 * len(lengths)))]
+        words = self._slow_words(steps, p50, p99) if len(steps) >= LEAST_STEPS and p99 > SLOW_TAIL * p50 else ""
+        return StepSummary(self._count, p50, p99, words)
+
+    def _warm(self) -> list[tuple[float, tuple[float | None, ...]]]:
+        early = self._steps[:WARM_UP]
+        if not early:
+            return []
+        usual = median(length for length, _ in early)
+        first = next((i for i, (length, _) in enumerate(early) if length <= WARM_UP_FACTOR * usual), 0)
+        return self._steps[first:]
+
+    def _slow_words(self, steps: Sequence[tuple[float, tuple[float | None, ...]]], p50: float, p99: float) -> str:
+        said = f"slow steps: the 99th percentile is {step_time(p99)}, {p99 / p50:.1f} × the median"
+        found = []
+        for place, (_, words, unit) in enumerate(_SIGNS):
+            slow = [signs[place] for length, signs in steps if length > SLOW_TAIL * p50]
+            rest = [signs[place] for length, signs in steps if length <= SLOW_TAIL * p50]
+            of_slow, of_rest = _mean(slow), _mean(rest)
+            if of_slow is not None and of_rest is not None and of_slow - of_rest >= _LEAST_APART:
+                found.append(f"{words} {of_slow:.0f} {unit} ({of_rest:.0f} {unit} otherwise)")
+        return f"{said}; in them {', '.join(found)}" if found else f"{said}; the machine looked no different in them"
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

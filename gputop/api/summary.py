@@ -1,0 +1,93 @@
+"""What a watched run came to: as text, as data, and as a page for a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from msgspec import Struct
+
+from gputop.api.cost import OwnCost
+from gputop.api.memory import MemoryReport
+from gputop.model.quantity import length
+from gputop.output.report_text import report_data, report_text, step_lines
+from gputop.report.job_report import JobReport
+
+SLOW_TAIL = 2.0
+"""From this ratio of the 99th percentile to the median on, slow steps are worth a word."""
+_PAGE_HEIGHT = "34rem"
+
+
+class StepSummary(Struct, frozen=True):
+    """The steps of this process: how many, their median and 99th percentile in seconds, the warm-up left out.
+
+    ``slow_words`` says what the machine did in the slow ones, where that differs.
+    """
+
+    count: int
+    p50_s: float
+    p99_s: float
+    slow_words: str = ""
+
+
+class Summary(Struct, frozen=True):
+    """``str()`` is the report that ``gputop run`` prints; ``to_dict()`` is its JSON (schema 1) with what only the
+    program itself knows; a notebook shows it as a page."""
+
+    report: JobReport
+    memory: tuple[MemoryReport, ...]
+    steps: StepSummary | None
+    cost: OwnCost
+    available: bool
+    reason: str | None
+
+    @property
+    def text(self) -> str:
+        """Lines for a terminal."""
+        lines = [report_text(self.report).rstrip("\n")]
+        if not self.report.frames:
+            lines = [f"gputop: {self.reason}", *(f"  {line}" for line in step_lines(self.report))]
+        if self.steps is not None and self.steps.slow_words:
+            lines.append(f"  {self.steps.slow_words}")
+        if self.memory:
+            lines += ["", "Memory", *(f"  {each.text}" for each in self.memory)]
+        lines += ["", cost_words(self.cost)]
+        return "\n".join(lines) + "\n"
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object."""
+        own: Mapping[str, Any] = {
+            "available": self.available,
+            "reason": self.reason,
+            "memory": [_fields(each) | {"headroom_bytes": each.headroom_bytes} for each in self.memory],
+            "own_steps": None if self.steps is None else _fields(self.steps),
+            "cost": _fields(self.cost) | {"cpu_pct": self.cost.cpu_pct},
+        }
+        return {**report_data(self.report), **own}
+
+    @property
+    def html(self) -> str:
+        """A whole page: one file, without a script."""
+        from gputop.output.summary_html import summary_html
+
+        memory = [each.text for each in self.memory]
+        slow = [self.steps.slow_words] if self.steps is not None and self.steps.slow_words else []
+        return summary_html(self.report, memory, [*slow, cost_words(self.cost)], self.reason)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of its own: its style stays out of the notebook, and nothing in it can run."""
+        style = f"width:100%;height:{_PAGE_HEIGHT};border:0"
+        return f'<iframe srcdoc="{escape(self.html, quote=True)}" sandbox style="{style}"></iframe>'
+
+
+def cost_words(cost: OwnCost) -> str:
+    """What watching took."""
+    return f"gputop itself: {cost.cpu_pct:.2f} % of one core over {length(cost.seconds)}"
+
+
+def _fields(struct: Struct) -> dict[str, Any]:
+    return {key: getattr(struct, key) for key in struct.__struct_fields__}

@@ -1,0 +1,228 @@
+"""``gputop.watch``: GPUs, verdicts and step times beside a training loop, for one line in it.
+
+Never raises into the loop unless ``strict`` was asked for, never touches CUDA, imports no framework, and is inert in
+children.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any
+
+from gputop.api.cost import OwnCost
+from gputop.api.loggers import NOTICES
+from gputop.api.means import Metrics
+from gputop.api.options import LogThread, Options, checked_interval, checked_words, gpus_text
+from gputop.api.ranks import Ranks
+from gputop.api.summary import Summary
+from gputop.api.watcher import Watcher
+from gputop.diagnosis.types import Finding, GpuDiagnosis
+from gputop.model.snapshot import Event
+from gputop.model.source import Source
+from gputop.model.steps import MOST_NAME
+from gputop.model.text import clean_text
+from gputop.monitor import Frame
+from gputop.sources.local import CLOSE_S
+from gputop.sources.marks import send_mark
+
+
+class Watch:
+    """A watch: a context manager, or ``start`` and ``stop``. All methods may be called from any thread.
+
+    A watch inside another one shares its thread; one that is started while another runs without ``with``, as in the
+    next cell of a notebook, takes its place.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._watcher = Watcher(options)
+        self._entered = False
+        self._end_step = self._watcher.clock.end
+
+    def start(self) -> Watch:
+        """Begin to watch; returns at once."""
+        if not self._entered:
+            self._entered = True
+            self._watcher = _ONE.join(self._watcher, scoped=False)
+            self._end_step = self._watcher.clock.end
+        return self
+
+    def stop(self) -> None:
+        """End. Waits a second at most; calling it again does nothing."""
+        if self._entered:
+            self._entered = False
+            _ONE.leave(self._watcher)
+
+    def __enter__(self) -> Watch:
+        if not self._entered:
+            self._entered = True
+            self._watcher = _ONE.join(self._watcher, scoped=True)
+            self._end_step = self._watcher.clock.end
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def step(self, n: int | None = None, **scalars: float) -> None:
+        """One step of the loop has ended: a few hundred nanoseconds and no system call, but for the first step after
+        ``log_every``, on which the loggers are called.
+
+        ``n`` is the loop's own number. ``scalars`` are logged beside the GPUs' numbers; ``batch_size`` also tells how
+        memory grows with it.
+        """
+        self._end_step()
+        watcher = self._watcher
+        if n is not None:
+            watcher.number = n
+        if scalars:
+            watcher.scalars = scalars
+        if watcher.log_due:
+            watcher.log_now()
+
+    def mark(self, text: str) -> None:
+        """A mark in this watch, and in every recorder and screen of this user."""
+        t = time.time()
+        if self._watcher.alive:
+            self._watcher.note(Event(t, "mark", clean_text(str(text))))
+            send_mark(str(text), t)
+
+    def metrics(self) -> dict[str, float]:
+        """Means since the last call, under the names that loggers get; empty where nothing was measured."""
+        return self._watcher.metrics()
+
+    def verdicts(self) -> list[GpuDiagnosis]:
+        """The verdict on each GPU as it stands."""
+        frame = self._watcher.latest
+        return [] if frame is None else list(frame.diagnoses)
+
+    def summary(self) -> Summary:
+        """What it came to until now; also after the end."""
+        return self._watcher.summary()
+
+    @property
+    def latest(self) -> Frame | None:
+        """The newest frame; None before the first."""
+        return self._watcher.latest
+
+    @property
+    def available(self) -> bool:
+        """Whether the GPUs are measured."""
+        return self._watcher.available
+
+    @property
+    def reason(self) -> str | None:
+        """Why they are not, with what to do about it."""
+        return self._watcher.reason
+
+    @property
+    def cost(self) -> OwnCost:
+        """What watching has taken from this process."""
+        return self._watcher.cost()
+
+
+def watch(
+    interval: float = 1.0,
+    *,
+    gpus: str | int | Iterable[int | str] = "mine",
+    record: str | os.PathLike[str] | None = None,
+    log: Any = (),
+    log_every: float = 10.0,
+    metrics: Metrics = "few",
+    steps: bool = True,
+    ranks: Ranks = "node",
+    strict: bool = False,
+    price: float | None = None,
+    name: str | None = None,
+    on_frame: Callable[[Frame], object] | None = None,
+    on_finding: Callable[[Finding], object] | None = None,
+    source: Source | None = None,
+    log_thread: LogThread = "training",
+) -> Watch:
+    """Watch this program's GPUs while it runs.
+
+    ``interval`` is in seconds. ``gpus``: ``"mine"`` are those of CUDA_VISIBLE_DEVICES, else those on which this job
+    holds a context; ``"all"``, or indices and UUIDs. ``record`` is a file or folder for a recording. ``log`` is one or
+    more of: a call of (numbers, step), or an object with ``log``, ``log_metrics`` or ``add_scalar``; it is given means
+    every ``log_every`` seconds, ``metrics`` ``"few"`` or ``"all"`` of them, on the training thread, or with
+    ``log_thread="own"`` on the watcher's. ``steps`` lets PyTorch's optimizer hook count steps where the loop does not.
+    ``ranks``: one process a ``"node"`` samples, ``"0"`` only rank 0, ``"all"`` each its own GPUs. ``strict`` raises
+    where nothing can be measured. ``price`` is per GPU-hour, ``name`` the run's. ``on_frame`` and ``on_finding`` are
+    called on the watcher's thread. ``source`` replaces this machine, for tests.
+
+    Raises ValueError for words that mean nothing, TypeError for what cannot log.
+    """
+    checked_words(metrics, ranks, log_thread)
+    return Watch(
+        Options(
+            interval=checked_interval(interval, strict=strict),
+            gpus=gpus_text(gpus),
+            record=None if record is None else os.fspath(record),
+            log=log,
+            log_every=max(0.0, log_every),
+            metrics=metrics,
+            steps=steps,
+            ranks=ranks,
+            strict=strict,
+            price=price,
+            name=clean_text(name or os.path.basename(sys.argv[0] or "") or "python")[:MOST_NAME],
+            on_frame=on_frame,
+            on_finding=on_finding,
+            source=source,
+            log_thread=log_thread,
+        )
+    )
+
+
+class _One:
+    """The one watcher of this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: Watcher | None = None
+        self._scoped = False
+
+    def join(self, watcher: Watcher, *, scoped: bool) -> Watcher:
+        """The watcher to use: the running one for a watch inside of a ``with``, else the new one, started."""
+        with self._lock:
+            running = self._running if self._running is not None and self._running.alive else None
+            if running is not None and self._scoped:
+                running.users += 1
+                return running
+            if running is not None:
+                NOTICES.warning("gputop: a new watch takes the place of the one that was running")
+                running.stop()
+            watcher.users = 1
+            watcher.start()
+            self._running, self._scoped = watcher, scoped
+            return watcher
+
+    def leave(self, watcher: Watcher) -> None:
+        """End it when its last user leaves."""
+        with self._lock:
+            watcher.users -= 1
+            if watcher.users <= 0:
+                watcher.stop()
+
+    def end(self) -> None:
+        """At the end of the program: as short as a hung driver allows, and without loggers that may have ended."""
+        if self._running is not None:
+            self._running.stop(CLOSE_S, log=False)
+
+    def forked(self) -> None:
+        """In a forked child."""
+        self._lock = threading.Lock()
+        if self._running is not None:
+            self._running.become_inert()
+
+
+_ONE = _One()
+os.register_at_fork(after_in_child=_ONE.forked)
+atexit.register(_ONE.end)

@@ -1,0 +1,51 @@
+"""Snapshots cut down to the GPUs that one job uses, from the job's own start on those GPUs."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from gputop.model.snapshot import ProcessSample, Snapshot
+
+HELD_FRAMES = 100
+"""Frames kept until the job first uses a GPU, so that its start-up on that GPU is not lost."""
+
+
+class OwnGpus:
+    """``is_member`` says whether a process on a GPU is of the job, ``is_pid_member`` whether any process is."""
+
+    def __init__(self, is_member: Callable[[ProcessSample], bool], is_pid_member: Callable[[int], bool]) -> None:
+        self._is_member = is_member
+        self._is_pid_member = is_pid_member
+        self._uuids: set[str] = set()
+        self._held: deque[Snapshot] = deque(maxlen=HELD_FRAMES)
+
+    @property
+    def any(self) -> bool:
+        """Whether the job has used a GPU yet."""
+        return bool(self._uuids)
+
+    def take(self, snapshot: Snapshot) -> list[Snapshot]:
+        """What to feed on: nothing before the job has used a GPU, then what was held back and this one, cut."""
+        used = {p.gpu for p in snapshot.processes if p.role == "gpu" and self._is_member(p)}
+        first = not self._uuids
+        self._uuids.update(gpu.static.uuid for gpu in snapshot.gpus if gpu.static.index in used)
+        if not self._uuids:
+            self._held.append(snapshot)
+            return []
+        earlier = [self._cut(held) for held in self._held] if first else []
+        self._held.clear()
+        return [*earlier, self._cut(snapshot)]
+
+    def _cut(self, snapshot: Snapshot) -> Snapshot:
+        gpus = tuple(gpu for gpu in snapshot.gpus if gpu.static.uuid in self._uuids)
+        indices = {gpu.static.index for gpu in gpus}
+        return replace(
+            snapshot,
+            gpus=gpus,
+            processes=tuple(process for process in snapshot.processes if process.gpu in indices),
+            events=tuple(event for event in snapshot.events if event.gpu is None or event.gpu in indices),
+            steps=tuple(row for row in snapshot.steps if self._is_pid_member(row.pid)),
+        )
