@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +14,10 @@ import pytest
 
 from tests.nvml.stand_in import LIBRARY, Scenario, build
 from tests.nvperf import stand_in as nvperf
+from tests.support.kept import KEPT_IN
 
-RUNTIME = pytest.StashKey[str]()
-"""The directory of a worker's own for sockets."""
+OWN = pytest.StashKey[list[str]]()
+"""The directories that this process has made and takes away."""
 
 MOST_CORES = 12
 """More workers would spend their time on collecting the tests."""
@@ -24,12 +26,18 @@ MOST_CORES = 12
 def pytest_configure(config: pytest.Config) -> None:
     # Some hundred programs are started: without bytecode each would compile gputop anew, two thirds of its time.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     # A mark reaches every recorder and screen of a user: those of another worker's tests listen elsewhere.
-    config.stash[RUNTIME] = os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="gputop-run-")
+    config.stash[OWN] = [tempfile.mkdtemp(prefix="gputop-run-")]
+    os.environ["XDG_RUNTIME_DIR"] = config.stash[OWN][0]
+    if KEPT_IN not in os.environ:
+        os.environ[KEPT_IN] = tempfile.mkdtemp(prefix="gputop-kept-")
+        config.stash[OWN].append(os.environ[KEPT_IN])
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    shutil.rmtree(config.stash.get(RUNTIME, ""), ignore_errors=True)
+    for directory in config.stash.get(OWN, []):
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def pytest_xdist_auto_num_workers() -> int:

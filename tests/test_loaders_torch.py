@@ -13,6 +13,7 @@ from gputop.sources.processes.collector import ProcessCollector
 from tests.proc_trees.running import Samples, loaders, running, watch
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.torch,
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed"),
 ]

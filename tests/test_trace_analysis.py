@@ -261,7 +261,9 @@ def test_sets_of_intervals() -> None:
     assert length_by(these, [0, 5, 25, 40]) == [5, 10, 5]
 
 
-@pytest.mark.parametrize(("after_us", "cause"), [(-1, "launching"), (0, "after_sync"), (2, "after_sync"), (3, "launching")])
+@pytest.mark.parametrize(
+    ("after_us", "cause"), [(-1, "launching"), (0, "after_sync"), (2, "after_sync"), (3, "launching")]
+)
 def test_a_wait_counts_where_it_held_the_gpu_s_end_and_two_microseconds_more(
     after_us: int, cause: str, tmp_path: Path
 ) -> None:

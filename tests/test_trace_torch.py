@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,15 @@ import pytest
 from gputop.cli import main
 from gputop.traces.read import read_trace
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch==2.13.0")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.torch,
+    pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch: pip install torch==2.13.0"),
+]
 
 
 def profiled(path: Path) -> Path:
+    import torch
     from torch.profiler import profile, schedule
     from torch.utils.data import DataLoader
 
@@ -31,8 +37,6 @@ def profiled(path: Path) -> Path:
     return path
 
 
-@pytest.mark.slow
-@pytest.mark.torch
 def test_a_real_trace_of_the_cpu_is_read_and_said_to_hold_no_gpu(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,6 +6,7 @@ from functools import cache
 
 from gputop.monitor import Frame, Monitor
 from gputop.sources.simulation.simulated import SimulatedSource, snapshot_at
+from tests.support.kept import kept
 
 MOMENT = 1_780_000_000.0
 
@@ -13,6 +14,10 @@ MOMENT = 1_780_000_000.0
 @cache
 def demo_frame(scenario: str | None = None, seed: int = 0, later_s: int = 0) -> Frame:
     """The last frame of 700 s of a scenario, and of so many seconds after its start."""
+    return kept(f"demo-{scenario}-{seed}-{later_s}", lambda: _demo_frame(scenario, seed, later_s))
+
+
+def _demo_frame(scenario: str | None, seed: int, later_s: int) -> Frame:
     source = SimulatedSource(scenario, seed=seed, clock=lambda: MOMENT)
     monitor = Monitor()
     frames = [monitor.feed(snapshot) for snapshot in source.past(700)]

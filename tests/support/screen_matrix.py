@@ -10,6 +10,7 @@ from gputop.model.snapshot import ProcessSample, Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.frames import MOMENT
+from tests.support.kept import kept
 
 SIZES = ((40, 10), (80, 24), (100, 30), (160, 48), (200, 60), (300, 100))
 GPUS = (1, 2, 4, 8, 16)
@@ -31,6 +32,10 @@ HOSTILE = (
 @cache
 def matrix_frame(gpus: int, processes: int) -> Frame:
     """The demo node with so many GPUs and so many processes that hold them, after two minutes."""
+    return kept(f"matrix-{gpus}-{processes}", lambda: _matrix_frame(gpus, processes))
+
+
+def _matrix_frame(gpus: int, processes: int) -> Frame:
     monitor = Monitor()
     for snapshot in SimulatedSource(gpus=gpus, clock=lambda: MOMENT).past(PAST_S):
         crowded = snapshot.t > MOMENT - CROWD_S
