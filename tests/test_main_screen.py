@@ -248,3 +248,15 @@ def test_the_number_of_a_verdict_has_one_form_wherever_it_stands(width: int, hei
     for words in ("efficiency   8 %", "DRAM  78 %", "idle 100 %"):
         assert words in text
     assert "/ 100" not in text
+
+
+def test_the_four_numbers_show_beside_one_gpu_on_a_small_screen_and_high_panes_have_axis_and_lanes() -> None:
+    frame = demo_frame()
+    one = replace(
+        frame, snapshot=replace(frame.snapshot, gpus=frame.snapshot.gpus[3:4]), diagnoses=frame.diagnoses[3:4]
+    )
+    small = plain_text(main_screen(one, View(), 80, 23).rows)
+    assert all(f"\n  {word} " in small for word in ("UTIL", "SM", "GAP", "WORK")) and "PID" in small
+    assert plain_text(main_screen(frame, View(), 200, 60).rows).count(" now") == 8
+    high = plain_text(main_screen(frame, View(), 300, 99).rows)
+    assert high.count(" now") == 8 and high.count("  loaders  ") == 8

@@ -126,14 +126,19 @@ async def test_y_copies_and_shows_what_is_selected_and_t_changes_the_colours() -
 def test_the_help_begins_with_the_selected_verdict_and_has_every_word_of_the_screen() -> None:
     from gputop.output.ansi import plain_text
     from gputop.paint.glyphs import COLOUR
-    from gputop.paint.help import help_rows
+    from gputop.paint.help import Selected, help_rows
 
-    text = plain_text(help_rows(COLOUR, 120, verdict_id="small_kernels"))
+    text = plain_text(help_rows(COLOUR, 120, selected=Selected("small_kernels", sort="cpu_pct")))
     assert (
         text.splitlines()[2].startswith("─ the verdict of the selected GPU") and "small kernels" in text.splitlines()[3]
     )
     for word in ("A, B", "TREE-CPU", "GPU% time", "waiting for a core", "moves opposite", "GPUs' time", "R S D"):
         assert f"  {word} " in text
+    assert "it is sorted by this" in text
+    (process, *_) = demo_frame().snapshot.processes
+    chosen = plain_text(help_rows(COLOUR, 120, selected=Selected("small_kernels", process)))
+    assert chosen.splitlines()[2].startswith(f"─ process {process.pid}, which is selected")
+    assert chosen.index("  LOADERS ") < chosen.index("the verdict of the selected GPU")
 
 
 async def test_the_palette_has_themes_columns_and_gpus_in_words() -> None:

@@ -63,3 +63,18 @@ def test_nothing_is_remembered_unless_it_is_asked_for_and_then_from_the_newest_s
     past = session.past()
     assert past is not None
     assert [snapshot.t for snapshot in past.snapshots()] == [T0 + 1, T0 + 2]
+
+
+def test_a_source_that_knows_what_was_before_lets_a_pause_go_back_before_the_start() -> None:
+    session = Session(Monitor(), lambda: map(frame, range(10)))
+    session.take(frame(9))
+    session.remember()
+    session.take(frame(10))
+    past = session.past()
+    assert past is not None and [s.t for s in past.snapshots()] == [frame(k).t for k in range(11)]
+    assert not [event for event in past.events() if event.kind == "gap"]
+    far = Session(Monitor(), lambda: map(frame, range(10)))
+    far.remember()
+    far.take(frame(40))
+    past = far.past()
+    assert past is not None and past.begin == frame(40).t, "nothing is put before a hole"

@@ -13,7 +13,7 @@ import pytest
 
 from gputop.output.ansi import plain_text
 from gputop.paint.glyphs import COLOUR
-from gputop.paint.help import help_rows
+from gputop.paint.help import Selected, help_rows
 from tests.nvml.stand_in import Process, Scenario
 from tests.support.pty_program import PtyProgram
 
@@ -203,7 +203,7 @@ def test_a_screen_above_is_not_written_into_and_the_one_below_comes_back_whole()
     with _started("demo", "--interval", "0.25", columns=120, rows=40) as program:
         program.press("?")
         wanted = [
-            line.rstrip() for line in plain_text(help_rows(COLOUR, 120, verdict_id="small_kernels")[:39]).splitlines()
+            line.rstrip() for line in plain_text(help_rows(COLOUR, 120, selected=Selected("small_kernels"))[:39]).splitlines()
         ]
         deadline = time.monotonic() + 20.0
         while program.screen(120, 40)[:39] != wanted and time.monotonic() < deadline:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from gputop.commands.filtering import filter_of
@@ -21,6 +21,7 @@ from gputop.session.session import Session
 if TYPE_CHECKING:
     from gputop.model.inspection import ProcessAccess
     from gputop.model.redaction import Redactor
+    from gputop.model.snapshot import Snapshot
     from gputop.sources.simulation.simulated import SimulatedSource
 
 NEEDS = Needs("terminal")
@@ -28,6 +29,8 @@ PURPOSE, SUMMARY = "Watch", "a simulated node, on any machine"
 
 FORGOTTEN_S, SHORT_PAST_S = 5.0, 130.0
 """The charts of the tour show two minutes; with a gap longer than this they are begun anew."""
+EARLIER_S = 60.0
+"""How far before its start a paused demo can go back: packing it takes a moment, when it is first paused."""
 PAST_S = 700.0
 """How much of its past a scenario shows at once: the ten minutes that charts keep, and the window before them."""
 
@@ -63,7 +66,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     redactor = redactor_of(settings)
     passing = filter_of(args, redactor)
     terminal = screen_terminal(settings)
-    session = Session(Monitor(settings.interval))
+    session = session_on(source, settings, redactor)
     for snapshot in source.past(PAST_S):
         session.take(redacted_snapshot(snapshot, redactor))
     return show(
@@ -78,6 +81,15 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         remedied=Remedied(settings.interval, args.seed).frame if args.scenario is None else None,
         begins_with="tour" if args.tour else "",
     )
+
+
+def session_on(source: SimulatedSource, settings: Settings, redactor: Redactor | None) -> Session:
+    """A session that can go back to before its start."""
+
+    def earlier() -> Iterator[Snapshot]:
+        return (redacted_snapshot(snapshot, redactor) for snapshot in source.past(EARLIER_S))
+
+    return Session(Monitor(settings.interval), earlier)
 
 
 def _access(source: SimulatedSource, redactor: Redactor | None) -> ProcessAccess:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gputop.commands.demo import PAST_S, Remedied
+from gputop.commands.demo import PAST_S, Remedied, session_on
 from gputop.commands.live import first_hint, first_view
 from gputop.commands.redaction import redacted_snapshot, redacted_source, redactor_of
 from gputop.config import ConfigError, Settings, apply
@@ -124,12 +124,12 @@ def _status(app: ServedApp) -> int:
 
 
 def _source(settings: Settings, name: str | None, scenario: str | None) -> tuple[Source, Session]:
-    session = Session(Monitor(settings.interval))
     redactor = redactor_of(settings)
     if name == "demo":
         from gputop.sources.simulation.simulated import SimulatedSource
 
         simulated = SimulatedSource(scenario, interval_s=settings.interval)
+        session = session_on(simulated, settings, redactor)
         for snapshot in simulated.past(PAST_S):
             session.take(redacted_snapshot(snapshot, redactor))
         return redacted_source(simulated, redactor), session
@@ -137,7 +137,7 @@ def _source(settings: Settings, name: str | None, scenario: str | None) -> tuple
 
     local = open_local(settings)
     local.open()
-    return redacted_source(local, redactor), session
+    return redacted_source(local, redactor), Session(Monitor(settings.interval))
 
 
 def browser(settings: Settings) -> Terminal:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gputop.model.quantity import duration
 from gputop.monitor import Frame
 from gputop.paint.chart import Column, bar, lane
 from gputop.paint.line import Line, Row
 from gputop.paint.numbers import board, buses, counters, fields, memory, number_labels
-from gputop.paint.panes import LABEL_WIDTH, chart_rows, first_rows, title, words_for
+from gputop.paint.panes import LABEL_WIDTH, axis, chart_rows, first_rows, title, words_for
 from gputop.paint.text import pct, rate
 from gputop.paint.view import View
 from gputop.paint.words import is_red
@@ -46,10 +45,7 @@ def chart(frame: Frame, view: View, position: int, width: int, rows: int) -> lis
         elif row == rows // 2:
             line.add(" 50", "dim")
         painted.append(line.row(width))
-    line = Line().to(LABEL_WIDTH).add(f"-{duration(view.span_s)}", "dim")
-    half = f"-{duration(view.span_s / 2)}"
-    line.to(LABEL_WIDTH + chart_width // 2 - len(half) // 2).add(half, "dim")
-    painted.append(line.to(LABEL_WIDTH + chart_width - 3).add("now", "dim").row(width))
+    painted.append(Line().to(LABEL_WIDTH).add_all(axis(view, chart_width)).row(width))
     return painted
 
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from gputop.diagnosis.catalogue import badge_rows, verdict_rows
 from gputop.model.metrics import GPU_METRICS
+from gputop.model.snapshot import ProcessSample
+from gputop.model.text import terminal_safe
 from gputop.paint.glyphs import Glyphs, ascii_only
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
 from gputop.paint.line import Line, Row
+from gputop.paint.process_columns import COLUMNS, DEFAULT, known
 
 THREE_NUMBERS = (
     ("UTIL - SM is idle silicon; SM - WORK is stalled silicon.", "value"),
@@ -38,11 +43,30 @@ SCREEN_WORDS = (
 """Words on the screen that are neither metrics nor verdicts."""
 
 
+ROLES = {
+    "gpu": "it holds a GPU context", "loader": "a worker that prepares batches for the process above it",
+    "helper": "a child of a GPU process that is no worker", "orphan": "a worker whose GPU process has ended",
+}  # fmt: skip
+
+
+class Selected(Struct, frozen=True):
+    """What the help begins with: the verdict of the selected GPU, the chosen process, the columns and their order."""
+
+    verdict_id: str | None = None
+    process: ProcessSample | None = None
+    columns: tuple[str, ...] = DEFAULT
+    sort: str | None = None
+
+
 def help_rows(
-    glyphs: Glyphs, width: int, keys: Sequence[Key] = (*KEYS, *REPLAY_KEYS), verdict_id: str | None = None
+    glyphs: Glyphs, width: int, keys: Sequence[Key] = (*KEYS, *REPLAY_KEYS), selected: Selected | None = None
 ) -> list[Row]:
-    """All rows of the help at a width; the screen scrolls through them. ``verdict_id`` is the selected GPU's."""
+    """All rows of the help at a width; the screen scrolls through them. It begins with what is selected."""
     rows = [Line().add(" gputop: how to read it, and its keys", "title").row(width), Line().row(width)]
+    selected = selected or Selected()
+    verdict_id, columns = selected.verdict_id, _column_rows(selected, glyphs, width)
+    if selected.process is not None:
+        rows += _process_rows(selected.process, glyphs, width) + columns
     for verdict in verdict_rows():
         if verdict.id == verdict_id:
             rows += _section("the verdict of the selected GPU", width, glyphs)
@@ -62,7 +86,7 @@ def help_rows(
         rows += _section(section, width, glyphs)
         for key in keys:
             if key.section == section:
-                rows += _entry(key.shown, key.does, width)
+                rows += _entry(key.shown or glyphs.dash, key.does, width)
         rows.append(Line().row(width))
     rows += _section("glossary", width, glyphs)
     for metric in (metric for metric in GPU_METRICS.values() if metric.glossary):
@@ -71,6 +95,8 @@ def help_rows(
     for word, meaning in SCREEN_WORDS:
         rows += _entry(word, meaning, width, indent=20)
     rows.append(Line().row(width))
+    if selected.process is None:
+        rows += columns
     rows += _section("verdicts, in the order in which they are asked", width, glyphs)
     for verdict in verdict_rows():
         helps = f" {glyphs.remedy} {verdict.remedy}" if verdict.remedy else ""
@@ -82,6 +108,24 @@ def help_rows(
     if glyphs.name == "ascii":
         return [Line().add_all([(ascii_only(text), style) for text, style in row]).row(width) for row in rows]
     return rows
+
+
+def _process_rows(process: ProcessSample, glyphs: Glyphs, width: int) -> list[Row]:
+    """What the chosen process is, and why it is taken for that."""
+    rows = _section(f"process {process.pid}, which is selected", width, glyphs)
+    rows += _entry("role", f"{process.role}: {ROLES.get(process.role, 'a process near the GPU')}", width)
+    if process.static.why:
+        rows += _entry("why", terminal_safe(process.static.why), width)
+    return [*rows, Line().row(width)]
+
+
+def _column_rows(selected: Selected, glyphs: Glyphs, width: int) -> list[Row]:
+    """The columns of the process table with what they say; the one that it is sorted by comes first."""
+    rows = _section("columns of the process table", width, glyphs)
+    for key in sorted(known(selected.columns), key=lambda key: key != selected.sort):
+        order = " (it is sorted by this)" if key == selected.sort else ""
+        rows += _entry(COLUMNS[key].head, COLUMNS[key].definition + order, width)
+    return [*rows, Line().row(width)]
 
 
 def _section(name: str, width: int, glyphs: Glyphs) -> list[Row]:

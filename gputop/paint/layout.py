@@ -22,6 +22,8 @@ TALLEST = 14
 """No chart of a single column grows beyond this."""
 LEAST_PROCESSES = 8
 """Process rows that a chart leaves before it grows."""
+LEAST_PROCESSES_OF_FEW, MOST_PROCESSES = 5, 24
+"""Process rows that a chart of one or two GPUs leaves on a low screen, and that are kept free on a high one."""
 LEAST_LISTED = 8
 """Fewer GPUs than these are not listed for the sake of processes."""
 WORDS_ROWS, TABLE_ROWS = 3, 5
@@ -62,7 +64,17 @@ def panes_beside(most: int, gpus: int) -> int:
 
 def kept_processes(free: int) -> int:
     """Process rows left below the GPUs: a third of the room, whatever runs, so that nothing moves when a job starts."""
-    return max(LEAST_PROCESSES, free // 3)
+    return max(LEAST_PROCESSES, min(free // 3, MOST_PROCESSES))
+
+
+def few_listed_chart(left: int) -> int:
+    """Rows of the selected one's chart below a list of one or two GPUs; enough for the four numbers beside it."""
+    return min(left - LEAST_PROCESSES_OF_FEW, TALLEST)
+
+
+def big_chart(least: int, room: int, count: int, height: int) -> int:
+    """Rows of each chart of one or two GPUs: what is left of ``room``, up to two fifths of a high screen."""
+    return max(least, min(max(TALLEST, height * 2 // 5), room // count))
 
 
 def grown(least: int, room: int, free: int) -> int:

@@ -24,6 +24,8 @@ LEAST_PANE_WIDTH = 96
 LEAST_CHART_WIDTH, LEAST_CHART_ROWS = 60, 3
 """Smaller than this the selected GPU of the list gets no chart of its own."""
 LEAST_SIZE = (20, 4)
+LEAST_ABOVE_LANES = 8
+"""A pane has lanes when so many rows are left for its chart, numbers and words."""
 
 
 class _Rows:
@@ -187,7 +189,7 @@ def _big_panes(out: _Rows, frame: Frame, view: View, width: int) -> None:
     needed = count * 2 + lanes + 3 + 2 + 2 + 2
     room = out.left - needed - layout.LEAST_PROCESSES
     air = room - 9 * count >= 3
-    rows = max(5 if count == 1 else 4, min(14, (room - (3 if air else 0)) // count))
+    rows = layout.big_chart(5 if count == 1 else 4, room - (3 if air else 0), count, out.height)
     empty = Line().row(width)
     for position in range(count):
         out.extend(big_pane.chart(frame, view, position, width, rows), Target("gpu", gpus[position].static.uuid))
@@ -257,9 +259,15 @@ def _stack(out: _Rows, frame: Frame, view: View, width: int, blocks: list[_Block
 
 
 def _pane(frame: Frame, view: View, position: int, width: int, rows: int) -> list[Row]:
+    """One pane; a tall one has the host's lanes below its chart, on the same time axis."""
+    lanes = 1 + len(big_pane.LANES)
+    if rows - 1 - lanes < LEAST_ABOVE_LANES:
+        return [panes.title(frame, view, position, width), *panes.body(frame, view, position, width, rows - 1)]
+    beside = panes.LABEL_WIDTH + panes.chart_width(width) + 1 + big_pane.AXIS_WIDTH
     return [
         panes.title(frame, view, position, width),
-        *panes.body(frame, view, position, width, rows - 1),
+        *panes.body(frame, view, position, width, rows - 1 - lanes),
+        *(Line().add_all(row).row(width) for row in big_pane.lanes(frame, view, position, beside)),
     ]
 
 
@@ -295,7 +303,8 @@ def _list(out: _Rows, frame: Frame, view: View, width: int) -> None:
     d = frame.diagnoses[selected]
     evidence, remedy, extra = panes.words_for(gpus[selected], d, view.glyphs, width - 2)
     # Left below the chart: four rows of words, the host, the table's two heads; the chart has a title and a time line.
-    rows = layout.grown(0, out.left - 9, out.left)
+    left = out.left - 9
+    rows = layout.few_listed_chart(left) if len(gpus) <= 2 else layout.grown(0, left, out.left)
     if width >= LEAST_CHART_WIDTH and rows >= LEAST_CHART_ROWS and view.density == "standard":
         out.extend(big_pane.chart(frame, view, selected, width, rows), Target("gpu", gpus[selected].static.uuid))
     elif out.left >= 8:

@@ -29,6 +29,8 @@ LEAST_HELD = 0.05 * 2**30
 LAST_SEEN_S = 10.0
 MOST_LOOKED_BACK_S = 600.0
 """How far before and after its loss the last values of a GPU are looked for; full rate is kept for ten minutes."""
+LEAST_WITH_AXIS = 6
+"""A lower chart has its span in words at the left, and no row for an axis."""
 LEAST_EVIDENCE = 0.6
 """In a row shared with the remedy at least this share of the evidence must stay readable."""
 
@@ -90,10 +92,13 @@ def figure_words(d: GpuDiagnosis) -> str:
 def body(frame: Frame, view: View, position: int, width: int, rows: int) -> list[Row]:
     """The rows under the title: labels, gap chart and text side by side; ``rows`` is at least 2."""
     gpu, d, glyphs = frame.snapshot.gpus[position], frame.diagnoses[position], view.glyphs
-    chart_width = max(12, round((width - LABEL_WIDTH) * (0.415 if width >= 120 else 0.37)))
-    info_column = LABEL_WIDTH + chart_width + 3
+    columns = chart_width(width)
+    info_column = LABEL_WIDTH + columns + 3
     info_width = width - info_column - 1
-    charts = chart_rows(frame, view, gpu, d, chart_width, rows)
+    has_axis = rows >= LEAST_WITH_AXIS
+    charts = chart_rows(frame, view, gpu, d, columns, rows - 1 if has_axis else rows)
+    if has_axis:
+        charts.append(list(axis(view, columns)))
     labels = number_labels(gpu, glyphs, alarm=d.busy_not_working is not None, red=is_red(d))
     texts = (_tall_info if rows >= 4 else _short_info)(frame, gpu, d, glyphs, info_width, rows)
     painted = []
@@ -101,13 +106,28 @@ def body(frame: Frame, view: View, position: int, width: int, rows: int) -> list
         line = Line()
         if row < len(labels):
             line.add_all(labels[row])
-        elif row == rows - 1:
+        elif row == rows - 1 and not has_axis:
             line.add(f"  -{duration(view.span_s)}", "dim")
         line.to(LABEL_WIDTH).add_all(charts[row]).to(info_column)
         if row < len(texts):
             line.add_all(texts[row])
         painted.append(line.row(width))
     return painted
+
+
+def chart_width(width: int) -> int:
+    """Columns of the chart in a pane of some width."""
+    return max(12, round((width - LABEL_WIDTH) * (0.415 if width >= 120 else 0.37)))
+
+
+def axis(view: View, columns: int) -> Row:
+    """The time axis under a chart that ends now."""
+    line = Line().add(f"-{duration(view.span_s)}", "dim")
+    half = f"-{duration(view.span_s / 2)}"
+    middle = columns // 2 - len(half) // 2
+    if middle > line.width and middle + len(half) + 4 < columns:
+        line.to(middle).add(half, "dim")
+    return line.to(columns - 3).add("now", "dim").row(columns)
 
 
 def chart_rows(

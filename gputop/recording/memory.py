@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from gputop.model.snapshot import Event, Snapshot
+from gputop.model.snapshot import GAP_INTERVALS, Event, Snapshot
 from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder
 from gputop.recording.reader import placed_frames
@@ -95,6 +95,18 @@ class Memory:
         self._last = snapshot
         while self._blocks and self._blocks[0].last_t < snapshot.t - KEPT_S:
             self._blocks.popleft()
+
+    def begin_with(self, earlier: Iterable[Snapshot]) -> None:
+        """Put frames before the first one that is kept, unless something is missing between them and it."""
+        if self._last is None:
+            return
+        begin = self._blocks[0].first_t if self._blocks else self._first_t
+        before = Memory()
+        for snapshot in earlier:
+            if snapshot.t < begin:
+                before.add(snapshot)
+        if before._last is not None and begin - before._last.t <= GAP_INTERVALS * self._last.interval_s:
+            self._blocks.extendleft(reversed([*before._blocks, before._packed()]))
 
     def past(self) -> Past | None:
         """What is kept now, frozen; None before the first frame."""

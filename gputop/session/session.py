@@ -6,6 +6,7 @@ that the first frame does not wait for it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from gputop.model.snapshot import Event, Snapshot
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 class Session:
     """Gives a frame for each snapshot, and keeps what was asked for: the last minutes, a recording, or both."""
 
-    def __init__(self, monitor: Monitor) -> None:
+    def __init__(self, monitor: Monitor, earlier: Callable[[], Iterable[Snapshot]] | None = None) -> None:
+        """``earlier`` gives what came before the first snapshot that is remembered, where a source can tell that."""
         self.monitor = monitor
+        self._earlier = earlier
         self._memory: Memory | None = None
         self._recorder: Recorder | None = None
         self._events: FrameEvents | None = None
@@ -59,6 +62,10 @@ class Session:
 
     def past(self) -> Past | None:
         """The last minutes, frozen; None where nothing is remembered."""
+        if self._memory is not None and self._earlier is not None:
+            # Not at the start: what may never be looked at shall not delay the first frame.
+            self._memory.begin_with(self._earlier())
+            self._earlier = None
         return None if self._memory is None else self._memory.past()
 
     def record(self, recorder: Recorder) -> None:

@@ -42,12 +42,19 @@ class EverywhereKeys:
         self._screen.refresh(layout=True)
 
     def help(self) -> None:
+        from gputop.paint.help import Selected
         from gputop.tui.screens.help import HelpScreen
 
         screen, frame = self._screen, self._screen.playback.frame
         gpus = () if frame is None else frame.diagnoses
-        verdict_id = gpus[selected_gpu(frame, screen.view)].verdict if frame is not None and gpus else None
-        screen.push_screen(HelpScreen(screen.look, screen.view.glyphs, self._keys(), verdict_id))
+        view = screen.view
+        selected = Selected(
+            gpus[selected_gpu(frame, view)].verdict if frame is not None and gpus else None,
+            None if frame is None else chosen_process(frame, view),
+            view.columns,
+            view.sort,
+        )
+        screen.push_screen(HelpScreen(screen.look, view.glyphs, self._keys(), selected))
 
     def release_counters(self) -> None:
         toggle = self._screen.toggle_counters

@@ -8,7 +8,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from gputop.paint.glyphs import Glyphs
-from gputop.paint.help import help_rows
+from gputop.paint.help import Selected, help_rows
 from gputop.paint.keys import Key
 from gputop.paint.line import Row
 from gputop.paint.theme import Theme
@@ -20,10 +20,10 @@ class HelpScreen(RowsScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark,h,f1,enter", "close", priority=True)]
 
-    def __init__(self, theme: Theme, glyphs: Glyphs, keys: Sequence[Key], verdict_id: str | None) -> None:
+    def __init__(self, theme: Theme, glyphs: Glyphs, keys: Sequence[Key], selected: Selected) -> None:
         super().__init__(theme, glyphs)
         self._keys = keys
-        self._verdict_id = verdict_id
+        self._selected = selected
 
     def rows(self, width: int) -> list[Row]:
-        return help_rows(self._glyphs, width, self._keys, self._verdict_id)
+        return help_rows(self._glyphs, width, self._keys, self._selected)
