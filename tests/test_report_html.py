@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import closing
+from datetime import datetime, timezone
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,8 +12,10 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.cli import main
+from gputop.model.snapshot import Event
 from gputop.output.compare_html import compare_html
 from gputop.output.report_html import report_html
+from gputop.output.report_text import report_data, report_markdown
 from gputop.recording.writer import RecordingWriter
 from gputop.report.certainty import Change, change, sentence
 from gputop.report.lanes import COLUMNS, LaneColumn, Pictured, pictured
@@ -133,3 +136,28 @@ def test_what_the_frames_do_not_cover_stays_empty(tmp_path: Path) -> None:
             writer.write(snap(tick, gpu(), [train(), *workers(2, 10.0)]))
     (columns,) = pictured(str(path)).lanes.values()
     assert columns[COLUMNS // 2] is None and columns[5] is not None and columns[-1] is not None
+
+
+def test_a_damaged_recording_says_what_is_missing_whose_it_was_and_when(flagged: Pictured) -> None:
+    gap = Event(flagged.report.begin + 3.0, "gap", "no data for 58 s: the recording is damaged here")
+    row = replace(flagged.processes[0], job="slurm 8830", user="rl")
+    page = report_html(
+        replace(flagged, report=replace(flagged.report, gaps=1, missing=(gap,)), processes=(row, replace(row, pid=9)))
+    )
+    _parsed(page)
+    assert "Parts of this recording are damaged" in page and page.count("damaged here") >= 2
+    assert "jobs: slurm 8830 (rl)" in page
+    begin = datetime.fromtimestamp(flagged.report.begin, timezone.utc)
+    assert f"<span>{begin:%H:%M}" in page, "the axis of time has the clock at its begin"
+    assert "missing" not in report_html(flagged)
+
+
+def test_a_finding_of_several_gpus_is_told_once_in_every_form(flagged: Pictured) -> None:
+    (finding, *_) = flagged.report.findings
+    report = replace(flagged.report, findings=tuple(replace(finding, gpu=gpu) for gpu in (0, 1, 2, 5)))
+    page = report_html(replace(flagged, report=report))
+    assert page.count(">0-2, 5<") == 1
+    assert report_markdown(report).count(f"{finding.text}**") == 1
+    (group,) = report_data(report)["finding_groups"]
+    assert group["gpus"] == [0, 1, 2, 5] and group["seconds"] == pytest.approx(4 * finding.seconds)
+    assert len(report_data(report)["findings"]) == 4

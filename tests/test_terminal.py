@@ -203,7 +203,8 @@ def test_a_screen_above_is_not_written_into_and_the_one_below_comes_back_whole()
     with _started("demo", "--interval", "0.25", columns=120, rows=40) as program:
         program.press("?")
         wanted = [
-            line.rstrip() for line in plain_text(help_rows(COLOUR, 120, selected=Selected("small_kernels"))[:39]).splitlines()
+            line.rstrip()
+            for line in plain_text(help_rows(COLOUR, 120, selected=Selected("small_kernels"))[:39]).splitlines()
         ]
         deadline = time.monotonic() + 20.0
         while program.screen(120, 40)[:39] != wanted and time.monotonic() < deadline:

@@ -7,15 +7,15 @@ from datetime import datetime, timezone
 
 from gputop import __version__
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, State
-from gputop.model.quantity import GIB, count, duration, length, of_hundred
+from gputop.model.quantity import GIB, count, duration, length, numbers, of_hundred
 from gputop.model.sm import SM_SOURCES
 from gputop.output.html.blocks import facts, notes, table
 from gputop.output.html.document import document
-from gputop.output.html.gap_chart import AMBER, GREEN, GREY, RED, chart, lane
+from gputop.output.html.gap_chart import AMBER, GREEN, GREY, RED, chart, clock, lane
 from gputop.output.html.markup import Markup, element, join
-from gputop.output.report_text import report_notes, step_lines
+from gputop.output.report_text import gap_words, report_notes, step_lines
 from gputop.report.gpu_account import GpuReport
-from gputop.report.job_report import FindingReport, JobReport
+from gputop.report.job_report import FindingReport, JobReport, alike
 from gputop.report.lanes import Pictured
 
 STATE_COLOURS: dict[State, str] = {
@@ -28,6 +28,7 @@ LEVEL_OF: dict[State, str] = {
 }  # fmt: skip
 PRICED: tuple[State, ...] = ("busy_not_working", "starved", "idle_allocated")
 MOST_FINDINGS = 60
+MOST_JOBS = 8
 
 
 def report_html(found: Pictured) -> str:
@@ -37,6 +38,8 @@ def report_html(found: Pictured) -> str:
     body = [
         element("h1", title),
         element("p", what_it_is(found), class_="dim"),
+        *_whose(found),
+        *_missing(report),
         facts(_cards(report)),
         key(found.column_s),
         *(gpu_section(found, gpu) for gpu in report.gpus),
@@ -78,6 +81,24 @@ def what_it_is(found: Pictured) -> str:
     begin, end = (datetime.fromtimestamp(t, timezone.utc) for t in (report.begin, report.end))
     parts.append(f"{begin:%Y-%m-%d %H:%M} to {end:%H:%M} UTC ({length(report.duration_s)})")
     return " · ".join(parts)
+
+
+def _whose(found: Pictured) -> list[Markup]:
+    """Whose jobs held the GPUs: each job once, with its user; those of no scheduler by their users alone."""
+    jobs = dict.fromkeys((p.job, p.user) for p in found.processes if p.job or p.user)
+    words = [f"{job} ({user})" if job and user else job or f"user {user}" for job, user in jobs]
+    more = f" and {len(words) - MOST_JOBS} more" if len(words) > MOST_JOBS else ""
+    return [element("p", f"jobs: {', '.join(map(str, words[:MOST_JOBS]))}{more}", class_="dim")] if words else []
+
+
+def _missing(report: JobReport) -> list[Markup]:
+    """What the recording does not hold, and that no figure knows of it."""
+    if not report.missing:
+        return []
+    is_damaged = any("damaged" in gap.text for gap in report.missing)
+    said = "Parts of this recording are damaged" if is_damaged else "This recording has gaps"
+    words = f"{said}; what is missing is in no chart and no figure{gap_words(report)}"
+    return [element("p", words, class_="level yellow")]
 
 
 def _cards(report: JobReport) -> list[tuple[str, str, str]]:
@@ -129,7 +150,13 @@ def gpu_section(found: Pictured, gpu: GpuReport) -> Markup:
         said.append(element("p", f"↳ {finding.evidence} · {length(finding.seconds)} of {length(gpu.measured_s)}"))
         if finding.remedy:
             said.append(element("p", f"→ {finding.remedy}", style="color:var(--green)"))
-    inside = element("div", chart(columns, f"GPU {gpu.index}: {figures}"), lane(columns), style="padding:.4rem .8rem 0")
+    inside = element(
+        "div",
+        chart(columns, f"GPU {gpu.index}: {figures}"),
+        lane(columns),
+        clock(found.report.begin, found.report.end),
+        style="padding:.4rem .8rem 0",
+    )
     below = element("div", element("p", figures, class_="dim"), *said, style="padding:.2rem .8rem .6rem")
     frame = "border:1px solid var(--rule);border-radius:.4rem;overflow:hidden;margin:.8rem 0;break-inside:avoid"
     return element("section", head, inside, below, style=frame)
@@ -165,12 +192,15 @@ def _findings(report: JobReport) -> list[Markup]:
     if not report.findings:
         return [element("h2", "Findings"), element("p", "none: nothing was wrong while it was judged")]
     rows = []
-    for f in report.findings[:MOST_FINDINGS]:
-        times = f"{f.spells} ×, " if f.spells > 1 else ""
-        since = datetime.fromtimestamp(f.first_t, timezone.utc).strftime("%H:%M")
+    groups = alike(report.findings)
+    for group in groups[:MOST_FINDINGS]:
+        f, spells = group[0], sum(one.spells for one in group)
+        times = f"{spells} ×, " if spells > 1 else ""
+        since = datetime.fromtimestamp(min(one.first_t for one in group), timezone.utc).strftime("%H:%M")
         name = element("span", f.text, class_=f"level {f.level}")
-        rows.append((since, f"{f.gpu}", name, f.evidence, f.remedy, f"{times}{length(f.seconds)}"))
-    more = len(report.findings) - MOST_FINDINGS
+        gpus, seconds = numbers(one.gpu for one in group), sum(one.seconds for one in group)
+        rows.append((since, gpus, name, f.evidence, f.remedy, f"{times}{length(seconds)}"))
+    more = len(groups) - MOST_FINDINGS
     tail = [element("p", f"and {more} more: gputop report names them all", class_="dim")] if more > 0 else []
     head = ("since", "GPU", "verdict", "evidence", "what helps", "for")
     return [element("h2", "Findings"), table(head, rows, "nntttn"), *tail]

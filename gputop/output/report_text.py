@@ -12,13 +12,14 @@ from gputop.model.quantity import NOT_MEASURED, count, length, numbers, of_hundr
 from gputop.model.text import terminal_safe
 from gputop.paint.text import shorten
 from gputop.report.gpu_account import GpuReport
-from gputop.report.job_report import FindingReport, JobReport
+from gputop.report.job_report import FindingReport, JobReport, alike
 from gputop.report.step_account import StepReport
 
 SCHEMA = 1
 _WASTE: tuple[State, ...] = ("busy_not_working", "starved", "idle_allocated", "idle")
 _MOST_FINDINGS = 12
 _MOST_RUNS = 4
+_MOST_GAPS = 3
 TOLD_SLOWER = 1.02
 """A rank is named whose steps take 2 % longer than those of the mean."""
 NO_TIME = "No time passed between the frames, so there is no GPU time to account for."
@@ -64,8 +65,10 @@ def report_markdown(report: JobReport) -> str:
         ]
         lines += [f"{_escaped(line)}\n" for line in step_lines(report)]
         lines += ["## Findings", ""]
-        for finding in report.findings:
-            lines.append(f"- **GPU {finding.gpu}: {_escaped(finding.text)}** ({finding.level}), {_when(finding)}")
+        for group in alike(report.findings):
+            finding = group[0]
+            whom, when = group_words(group)
+            lines.append(f"- **{whom}: {_escaped(finding.text)}** ({finding.level}), {when}")
             lines += [f"  - {_escaped(finding.evidence)}"] if finding.evidence else []
             lines += [f"  - → {_escaped(finding.remedy)}"] if finding.remedy else []
         if not report.findings:
@@ -101,11 +104,20 @@ def report_data(report: JobReport) -> dict[str, Any]:
         "findings": [
             {key: getattr(finding, key) for key in FindingReport.__struct_fields__} for finding in report.findings
         ],
+        "finding_groups": [_group_data(group) for group in alike(report.findings)],
         "steps": [{key: getattr(run, key) for key in StepReport.__struct_fields__} for run in report.steps],
         "top_remedy": report.top_remedy,
+        "missing": [{"t": gap.t, "text": gap.text} for gap in report.missing],
         "marks": [{"t": mark.t, "text": mark.text} for mark in report.marks],
         "notes": list(report.notes),
     }
+
+
+def _group_data(group: Sequence[FindingReport]) -> dict[str, Any]:
+    """Findings that say the same of several GPUs, as one: of which ones, and how long over all of them."""
+    first = group[0]
+    told = {key: getattr(first, key) for key in ("kind", "id", "level", "text", "evidence", "remedy")}
+    return told | {"gpus": sorted(one.gpu for one in group), "seconds": sum(one.seconds for one in group)}
 
 
 def report_json(report: JobReport) -> str:
@@ -178,10 +190,17 @@ def _when(finding: FindingReport) -> str:
     return f"for {length(finding.seconds)}{spells}, first after {length(finding.first_after_s)}"
 
 
+def group_words(group: Sequence[FindingReport]) -> tuple[str, str]:
+    """Of which GPUs findings that are alike were told, and how long."""
+    if len(group) == 1:
+        return f"GPU {group[0].gpu}", _when(group[0])
+    return f"GPUs {numbers(one.gpu for one in group)}", f"for {length(sum(one.seconds for one in group))} in all"
+
+
 def _finding_lines(report: JobReport, width: int) -> list[str]:
     if not report.findings:
         return ["Findings: nothing wrong was seen."]
-    lines, groups = ["Findings"], _alike(report.findings)
+    lines, groups = ["Findings"], alike(report.findings)
     for group in groups[:_MOST_FINDINGS]:
         finding = group[0]
         if len(group) == 1:
@@ -196,14 +215,6 @@ def _finding_lines(report: JobReport, width: int) -> list[str]:
             lines.append(f"    → {shorten(finding.remedy, width - 6)}")
     left = len(groups) - _MOST_FINDINGS
     return [*lines, f"  and {left} more"] if left > 0 else lines
-
-
-def _alike(findings: Sequence[FindingReport]) -> list[list[FindingReport]]:
-    """Findings that say the same of several GPUs together, the longest first in each; the order stays."""
-    groups: dict[tuple[str, str, str], list[FindingReport]] = {}
-    for finding in findings:
-        groups.setdefault((finding.id, finding.level, finding.remedy), []).append(finding)
-    return [sorted(group, key=lambda one: -one.seconds) for group in groups.values()]
 
 
 def step_lines(report: JobReport) -> list[str]:
@@ -225,6 +236,15 @@ def step_lines(report: JobReport) -> list[str]:
     return lines
 
 
+def gap_words(report: JobReport) -> str:
+    """When the first gaps were, and why; empty where that is not known."""
+    told = [
+        f"{datetime.fromtimestamp(gap.t, timezone.utc):%H:%M:%S} UTC {gap.text}" for gap in report.missing[:_MOST_GAPS]
+    ]
+    more = ["…"] if len(report.missing) > _MOST_GAPS else []
+    return f": {'; '.join([*told, *more])}" if told else ""
+
+
 def report_notes(report: JobReport) -> list[str]:
     notes = list(report.notes)
     if any(gpu.energy_from == "power" for gpu in report.gpus):
@@ -232,7 +252,7 @@ def report_notes(report: JobReport) -> list[str]:
     if any(gpu.sm_pct is None for gpu in report.gpus):
         notes.append("SM n/a: not measured on that GPU, so busy-not-working cannot be seen there")
     if report.gaps:
-        notes.append(f"{report.gaps} gap{'s' if report.gaps != 1 else ''} in the recording")
+        notes.append(f"{count(report.gaps, 'gap')} in the recording{gap_words(report)}")
     for mark in report.marks:
         time = datetime.fromtimestamp(mark.t, timezone.utc).strftime("%H:%M:%S")
         notes.append(f"mark at {time} UTC: {mark.text}")

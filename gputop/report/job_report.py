@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _MOST_FINDINGS = 1000
 _MOST_MARKS = 256
+_MOST_MISSING = 32
 _TOLD: tuple[Level, ...] = ("red", "yellow", "info")
 
 
@@ -66,6 +67,8 @@ class JobReport(Struct, frozen=True):
     duration_s: float = 0.0
     notes: tuple[str, ...] = ()
     steps: tuple[StepReport, ...] = ()
+    missing: tuple[Event, ...] = ()
+    """The first gaps, with their reasons."""
 
     def gpu_hours(self) -> dict[State, float]:
         """GPU-hours by state, over all GPUs."""
@@ -98,6 +101,7 @@ class ReportBuilder:
         self._spells: dict[tuple[int, str, str], _Spell] = {}
         self._marks: list[Event] = []
         self._gaps = 0
+        self._missing: list[Event] = []
         self._recorded = self._frames = 0
         """Frames, and those among them that are no repeats."""
         self._begin = self._end = 0.0
@@ -137,6 +141,8 @@ class ReportBuilder:
         """Count a gap, keep a mark."""
         if event.kind == "gap":
             self._gaps += 1
+            if len(self._missing) < _MOST_MISSING:
+                self._missing.append(event)
         elif event.kind == "mark" and len(self._marks) < _MOST_MARKS:
             self._marks.append(event)
 
@@ -219,7 +225,16 @@ class ReportBuilder:
             duration_s=self._passed_s if duration_s is None else duration_s,
             notes=tuple(notes),
             steps=self._steps.report(),
+            missing=tuple(self._missing),
         )
+
+
+def alike(findings: Iterable[FindingReport]) -> list[list[FindingReport]]:
+    """Findings that say the same of several GPUs together, the longest first in each; the order stays."""
+    groups: dict[tuple[str, str, str, str], list[FindingReport]] = {}
+    for finding in findings:
+        groups.setdefault((finding.kind, finding.id, finding.level, finding.remedy), []).append(finding)
+    return [sorted(group, key=lambda one: -one.seconds) for group in groups.values()]
 
 
 def _top_remedy(findings: Iterable[FindingReport]) -> str | None:

@@ -44,6 +44,7 @@ class ProcessRow(Struct, frozen=True):
     command: str
     seconds: float
     memory_bytes: float | None
+    job: str | None = None
 
 
 class Pictured(Struct, frozen=True):
@@ -136,7 +137,9 @@ class _Lanes:
     def rows(self) -> tuple[ProcessRow, ...]:
         """The processes, those that were seen longest first."""
         found = [
-            ProcessRow(p.pid, p.gpu, p.static.user, p.static.command or p.static.name or "", seconds, most)
+            ProcessRow(
+                p.pid, p.gpu, p.static.user, p.static.command or p.static.name or "", seconds, most, p.static.job
+            )
             for p, seconds, most in self.processes.values()
         ]
         return tuple(sorted(found, key=lambda row: (-row.seconds, row.pid)))

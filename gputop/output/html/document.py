@@ -52,7 +52,8 @@ th, td { padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--rule); }
 td.n, th.n { text-align: right; white-space: nowrap; padding-right: 1.1rem; }
 td.wide { width: 38%; } td.name { overflow-wrap: anywhere; }
 ul.notes { padding-left: 1.2rem; margin: .4rem 0; }
-@media print { html { font-size: 11.7px; } body { max-width: none; padding: 0; font-size: 11px; } h2 { break-after: avoid; }
+@media print { html { font-size: 11.7px; } body { max-width: none; padding: 0; font-size: 11px; }
+  h2 { break-after: avoid; }
   .verdict, tr, .bar, .strip { break-inside: avoid; } .scroll { overflow: visible; }
   * { -webkit-print-color-adjust: exact; print-color-adjust: exact; } }
 """

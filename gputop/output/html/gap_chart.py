@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
 from itertools import groupby
 
 from gputop.output.html.markup import Markup, element
@@ -12,6 +13,10 @@ HEIGHT, LANE = 100, 12
 GREEN, AMBER, RED, GREY = "var(--c-compute)", "#bf8f4a", "#a8201f", "var(--c-unknown)"
 LEVELS = {"green": GREEN, "grey-green": GREEN, "info": "var(--info)", "yellow": "#e0883a", "red": RED, "grey": GREY}
 """The lane's colour of each level."""
+
+MARKS = 4
+"""Stretches of equal length between the labels of the axis."""
+WITH_SECONDS_S, DAY_S = 60.0, 86400.0
 
 Columns = Sequence[LaneColumn | None]
 
@@ -54,6 +59,16 @@ def lane(columns: Columns) -> Markup:
         role="img",
         aria_label="verdicts over the same time",
     )
+
+
+def clock(begin: float, end: float) -> Markup:
+    """Times of day (UTC) under the charts, on their axis: both ends, and as many between as stand well."""
+    span = end - begin
+    form = "%H:%M:%S" if span < 4 * WITH_SECONDS_S else "%H:%M" if span < DAY_S else "%m-%d %H:%M"
+    times = [datetime.fromtimestamp(begin + span * i / MARKS, timezone.utc) for i in range(MARKS + 1)]
+    labels = [element("span", f"{t:{form}}") for t in times]
+    style = "display:flex;justify-content:space-between;color:var(--dim);font-size:.75rem"
+    return element("div", *labels, style=style, aria_label="UTC")
 
 
 def _area(columns: Columns, read: Callable[[LaneColumn], float | None], colour: str) -> Markup:
