@@ -23,9 +23,9 @@ from gputop.paint.palettes import THEME_NAMES, theme_words
 LEAST_INTERVAL_S = 0.25
 """NVML serialises inside the driver and GPM pairs need 0.1 s: nothing is asked more often than this."""
 LARGEST_FILE = 1 << 20
-FILE_ONLY = ("keys",)
+FILE_ONLY = ("keys", "alert")
 """Settings that no environment variable carries."""
-NO_FLAG = ("columns", "keys", "show_secrets")
+NO_FLAG = ("columns", "keys", "show_secrets", "alert")
 """Settings that no flag carries; ``dump --columns`` is another thing."""
 _WORDS = {"yes": True, "on": True, "no": False, "off": False, "": False}
 """Words for true and false that people type beside those that ``convert`` knows."""
@@ -128,6 +128,13 @@ class Settings(Struct, frozen=True):
             "action its keys."
         ),
     ] = MappingProxyType({})
+    alert: Annotated[
+        tuple[Mapping[str, Any], ...],
+        Meta(
+            description="Alerts of your own, one table [[alert]] each: what to run or to whom to tell when a condition "
+            "holds on a GPU. `gputop help alerts` explains the fields."
+        ),
+    ] = ()
 
 
 class Setting(Struct, frozen=True):
@@ -257,6 +264,8 @@ def _converted(setting: Setting, value: Any) -> Any:
         _must_be_one_of(THEME_NAMES, taken, "theme")
     elif setting.name == "columns":
         _must_be_columns(taken)
+    elif setting.name == "alert":
+        _must_be_alerts(taken)
     return MappingProxyType(taken) if isinstance(taken, dict) else taken
 
 
@@ -277,6 +286,9 @@ def _refusal(setting: Setting, value: Any) -> str:
         return f'columns must be a list of texts such as ["pid", "command"], not {value!r}'
     if name == "keys":
         return f'keys must be a table [keys] of lines such as quit = "q,ctrl+c", not {value!r}'
+    if name == "alert":
+        # Not quoted: an alert may hold addresses with tokens in them.
+        return "alert must be tables, each of which begins with a line [[alert]]"
     return f"{name} must be a text, not {value!r}"
 
 
@@ -301,3 +313,12 @@ def _must_be_columns(chosen: tuple[str, ...]) -> None:
             raise ConfigError(f"no column {column!r}{_nearest(column, COLUMNS)}")
         if chosen.count(column) > 1:
             raise ConfigError(f"column {column} is listed twice: leave one of them out")
+
+
+def _must_be_alerts(tables: tuple[Mapping[str, Any], ...]) -> None:
+    from gputop.diagnosis.alerts.table import AlertError, alerts_of
+
+    try:
+        alerts_of(tables)
+    except AlertError as error:
+        raise ConfigError(str(error)) from None

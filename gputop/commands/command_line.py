@@ -14,7 +14,7 @@ from typing import NoReturn, get_args
 from gputop import __version__
 from gputop.commands.argument_parser import COMMON, ListAction, Parser
 from gputop.commands.registry import commands, commands_and_parts, is_command, module_of, parts
-from gputop.commands.shared_arguments import filterable, printable, selectable
+from gputop.commands.shared_arguments import alertable, filterable, printable, selectable
 from gputop.model.sm import SmChoice
 
 
@@ -116,6 +116,7 @@ def live_parser() -> Parser:
     top.set_defaults(command=None)
     # Said here and not in the screen's own file, which no other command needs to import.
     printable(top)
+    alertable(top)
     selectable(top)
     filterable(top)
     return top

@@ -7,12 +7,15 @@ import os
 import sys
 import textwrap
 from collections.abc import Mapping
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
+from gputop.commands.alert_examples import examples
 from gputop.commands.config_file import problems
 from gputop.commands.needs import Needs
 from gputop.config import ConfigError, Settings, declared, default_path, load
+from gputop.model.secret_marks import MASK
 from gputop.model.secrets import masked_text
 from gputop.output.messages import USAGE_ERROR, say
 
@@ -28,7 +31,7 @@ EXAMPLE = """\
 #quit = "q,x"
 #pause = "p,ctrl+s"
 """
-"""Below ``[keys]``, which is the last setting because a TOML table has to be."""
+"""Below ``[keys]``, which comes last with the alerts because TOML tables have to."""
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
@@ -84,12 +87,14 @@ def template() -> str:
     for setting in declared().values():
         lines = [f"# {line}" for line in textwrap.wrap(setting.description, 116)]
         lines += [f"#{line}" for line in assignment(setting.name, setting.default).splitlines()]
-        parts.append("\n".join(lines) + "\n")
-    return "\n".join(parts) + EXAMPLE
+        parts.append("\n".join(lines) + "\n" + {"keys": EXAMPLE, "alert": examples(os.getuid())}.get(setting.name, ""))
+    return "\n".join(parts)
 
 
 def assignment(name: str, value: Any) -> str:
-    """A setting as TOML."""
+    """A setting as TOML; of alerts nothing that may hold a secret."""
+    if name == "alert":
+        return "".join(f"[[alert]]\n{''.join(starmap(assignment, masked_alert(alert).items()))}" for alert in value)
     if isinstance(value, Mapping):
         rows = "".join(f"{key} = {_quoted(keys)}\n" for key, keys in value.items())
         return f"[{name}]\n{rows}"
@@ -98,6 +103,18 @@ def assignment(name: str, value: Any) -> str:
     if isinstance(value, tuple):
         return f"{name} = [{', '.join(map(_quoted, value))}]\n"
     return f"{name} = {_quoted(value) if isinstance(value, str) else f'{value:g}'}\n"
+
+
+def masked_alert(alert: Mapping[str, Any]) -> dict[str, Any]:
+    """An alert without what may hold a secret: the arguments of its program, its addresses and where they are."""
+    masked = dict(alert)
+    if run := alert.get("run"):
+        masked["run"] = (run[0], *[MASK] * len(run[1:]))
+    if "notify" in alert:
+        masked["notify"] = (MASK,)
+    if "notify_file" in alert:
+        masked["notify_file"] = f"/{MASK}"
+    return masked
 
 
 def _quoted(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,36 @@ def problems(path: Path) -> list[str]:
         try:
             settings = apply(settings, {name: value}, "", warnings)
         except ConfigError as error:
-            warnings.append(str(error))
+            if name == "alert" and (more := _alert_problems(lines, value)):
+                found += more
+            else:
+                warnings.append(str(error))
         found += [(_line_of(lines, "", name), text.removeprefix(": ")) for text in warnings]
     for text in key_problems(settings.keys):
         action = next((name for name in settings.keys if re.search(rf"\b{re.escape(name)}\b", text)), "")
         found.append((_line_of(lines, "keys", action), text))
     return [f"{path}:{line}: {text}" if line else f"{path}: {text}" for line, text in sorted(found)]
+
+
+def _alert_problems(lines: list[str], tables: Any) -> list[tuple[int, str]]:
+    """What is wrong with each ``[[alert]]``, with its line; nothing where these are no tables at all."""
+    from gputop.diagnosis.alerts.table import read_alerts
+
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        return []
+    heads = [number for number, line in enumerate(lines, 1) if re.match(r"\s*\[\[\s*[\"']?alert[\"']?\s*\]\]", line)]
+    found = []
+    for error in read_alerts(tables)[1]:
+        first = heads[error.number] if error.number < len(heads) else 0
+        line = first
+        for number in range(first + 1, len(lines) + 1) if first else ():
+            if re.match(r"\s*\[", lines[number - 1]):
+                break
+            if error.field and re.match(rf"\s*[\"']?{error.field}[\"']?\s*=", lines[number - 1]):
+                line = number
+                break
+        found.append((line, str(error)))
+    return found
 
 
 def key_problems(wanted: Mapping[str, str]) -> list[str]:
@@ -58,12 +82,19 @@ def _line_of(lines: list[str], table: str, name: str) -> int:
 class ConfigWatch:
     """Notices that the configuration file changed. One ``stat`` every few seconds; no thread.
 
-    ``path``, ``env`` and ``flags`` are what ``load`` was given; flags still win over the new file.
+    ``path``, ``env`` and ``flags`` are what ``load`` was given; flags still win over the new file. ``alerts`` are those
+    that stay in force: who writes to the file of a running gputop must not make it run something else.
     """
 
     def __init__(
-        self, path: str | None, env: Mapping[str, str], flags: Mapping[str, Any], every_s: float = 2.0
+        self,
+        path: str | None,
+        env: Mapping[str, str],
+        flags: Mapping[str, Any],
+        every_s: float = 2.0,
+        alerts: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
+        self._alerts = alerts
         self._args = (path, env, flags)
         named = path or env.get("GPUTOP_CONFIG")
         self._path = Path(named) if named else default_path()
@@ -84,6 +115,8 @@ class ConfigWatch:
             settings, warnings = load(*self._args)
         except ConfigError as error:
             return Reload(None, [f"{error} (the settings before stay in force)"])
+        if self._alerts is not None and list(settings.alert) != list(self._alerts):
+            warnings.append("alerts stay those of the start: start gputop again for the changed ones")
         return Reload(settings, warnings)
 
     def _stamp(self) -> tuple[int, int, int] | None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 
+from gputop.commands.alerting import alerts_report
 from gputop.commands.needs import Needs
 from gputop.commands.once import NOTHING_READ, wait_of
 from gputop.commands.redaction import redactor_of
@@ -51,6 +52,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         wait_s=wait_of(args),
         slow=say,
     )
+    if settings.alert:
+        report["alerts"] = alerts_report(args, settings)
+        report["problems"] += [report["alerts"]["problem"]] if report["alerts"]["problem"] else []
     redactor = redactor_of(settings)
     if redactor is not None:
         redactor.host(report["host"])

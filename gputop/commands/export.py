@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from gputop.commands.alerting import alerts_here
 from gputop.commands.needs import Needs
 from gputop.commands.redaction import redacted_snapshot, redacted_source, redactor_of
 from gputop.commands.shared_arguments import selectable, waiting
@@ -100,6 +101,8 @@ def _serve(args: argparse.Namespace, settings: Settings) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
     opened, session = _source(args, settings)
+    if args.source is None:
+        session.alerts = alerts_here(args, settings, tell=say)
     feed = Feed(session, _choice(args))
     file = None if args.textfile is None else TextFile(args.textfile, feed.page, say)
     server = None
@@ -114,6 +117,8 @@ def _serve(args: argparse.Namespace, settings: Settings) -> int:
             server.server_close()
         if file is not None:
             file.remove()
+        if session.alerts is not None:
+            session.alerts.close()
     return 0
 
 

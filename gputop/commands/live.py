@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gputop.paint.hint import Hint
     from gputop.paint.process_filter import Filter
     from gputop.paint.view import View
+    from gputop.session.alerts.node_alerts import NodeAlerts
     from gputop.session.session import Session
     from gputop.tui.app import GputopApp
     from gputop.tui.terminal.guard import TerminalGuard
@@ -40,6 +41,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     redactor = redactor_of(settings)
     passing = filter_of(args, redactor)
     terminal = screen_terminal(settings)
+    alerts = _alerts(args, settings)
     from gputop.sources.machine import open_local
 
     source = open_local(settings)
@@ -56,7 +58,23 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         access=lambda: _access(redactor),
         passing=passing,
         counters=source.toggle_counters,
+        alerts=alerts,
     )
+
+
+def _alerts(args: argparse.Namespace, settings: Settings) -> NodeAlerts | None:
+    """The alerts to show, and to fire where --alerts asks for it. Raises UsageError and ConfigError."""
+    fire = args.__dict__.get("alerts", False)
+    if not settings.alert and not fire:
+        return None
+    from gputop.commands.alerting import REDACTED, alerts_here, configuration_file
+
+    if fire and not settings.alert:
+        file = configuration_file(args)
+        raise UsageError(f"--alerts: there is no [[alert]] in {file}; `gputop help alerts` shows how one is written")
+    if fire and settings.redact:
+        raise UsageError(f"--alerts: {REDACTED}")
+    return alerts_here(args, settings, fire=fire)
 
 
 def _access(redactor: Redactor | None) -> ProcessAccess:
@@ -155,6 +173,7 @@ def show(
     access: Callable[[], ProcessAccess] | None = None,
     passing: Filter | None = None,
     counters: Callable[[], str] | None = None,
+    alerts: NodeAlerts | None = None,
     demo: bool = False,
     remedied: Callable[[], Frame] | None = None,
     begins_with: str = "",
@@ -164,7 +183,7 @@ def show(
     Collecting begins before anything that draws is imported, and the first frame is drawn before Textual is. A
     ``session`` that has taken something in already gives the first frame. ``counters`` releases the GPUs' hardware
     counters or takes them again, and says which. ``remedied`` gives the demo's node after its remedies, for its tour;
-    ``begins_with`` is the id of a key that is pressed first.
+    ``begins_with`` is the id of a key that is pressed first. ``alerts`` are judged meanwhile, and closed.
     """
     wake: list[Callable[[], None]] = []
     ready = threading.Event()
@@ -186,6 +205,7 @@ def show(
         guard.watch()
         source.start(notify)
         session = session or Session(Monitor(settings.interval))
+        session.alerts = alerts
         view = replace(
             first_view(settings, terminal, demo=demo, passing=passing),
             hint=first_hint(settings, tour=remedied is not None),
@@ -206,6 +226,8 @@ def show(
         guard.hurry(1)
         wake.clear()
         source.close()
+        if alerts is not None:
+            alerts.close()
         if drawn and app is None:
             first_frame.undo()
         guard.finish()
@@ -246,6 +268,6 @@ def _app(
         bell=settings.bell,
         show_secrets=settings.show_secrets,
         keys=wanted_keys(settings.key_preset, settings.keys),
-        reload=ConfigWatch(args.__dict__.get("config"), os.environ, vars(args)).poll,
+        reload=ConfigWatch(args.__dict__.get("config"), os.environ, vars(args), alerts=settings.alert).poll,
         depth=terminal.depth,
     )

@@ -7,6 +7,7 @@ import shlex
 import signal
 import threading
 
+from gputop.commands.alerting import alerts_here
 from gputop.commands.amounts import seconds, size_bytes
 from gputop.commands.needs import Needs
 from gputop.commands.redaction import redacted_source, redactor_of
@@ -31,6 +32,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
+    alerts = alerts_here(args, settings, tell=say)
     source = open_local(settings)
     done = record(
         redacted_source(Marked(source, at_once=True), redactor_of(settings)),
@@ -39,6 +41,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         seconds=None if args.duration is None else seconds(args.duration, "--for"),
         most_bytes=None if args.max_size is None else size_bytes(args.max_size, "--max-size"),
         started=lambda path: say(f"recording to {path}"),
+        alerts=alerts,
     )
     if done.dropped:
         say(f"lost to a slow disk: {count(done.dropped, 'frame')}")

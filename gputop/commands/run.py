@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+from gputop.commands.alerting import alerts_here
 from gputop.commands.needs import Needs
 from gputop.commands.redaction import redacted_source, redactor_of
 from gputop.config import Settings
@@ -34,6 +35,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError("no command to run: gputop run [-o FILE] -- COMMAND …")
     if args.report is not None and Path(args.report).suffix not in (".md", ".json", ".txt"):
         raise UsageError(f"--report must name a .md, .json or .txt file, not {args.report!r}")
+    alerts = alerts_here(args, settings)
     source, redactor = open_local(settings), redactor_of(settings)
     result = run_job(
         command,
@@ -42,6 +44,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         target=args.output,
         price=settings.price or None,
         redactor=redactor,
+        alerts=alerts,
     )
     sys.stderr.write(report_text(result.report))
     if args.report is not None:

@@ -20,6 +20,12 @@ def filterable(command: argparse.ArgumentParser) -> None:
     add("-p", "--pid", action=ListAction, default=absent, metavar="PIDS", help=text)
 
 
+def alertable(command: argparse.ArgumentParser) -> None:
+    """Whether the screen fires alerts: it shows them without."""
+    text = "fire the alerts of the configuration file, which the screen otherwise only shows"
+    command.add_argument("--alerts", action="store_true", default=argparse.SUPPRESS, help=text)
+
+
 def selectable(command: argparse.ArgumentParser) -> None:
     """``-o``, the short name of ``--gpus`` where no output file has that letter."""
     text, absent = "the same as --gpus", argparse.SUPPRESS

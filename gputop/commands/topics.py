@@ -12,6 +12,7 @@ TOPICS = {
     "options": "gputop.commands.options_page",
     "settings": "gputop.commands.settings_page",
     "keys": "gputop.output.reference.keys",
+    "alerts": "gputop.output.reference.alerts",
     "filters": "gputop.output.reference.filters",
     "metrics": "gputop.output.reference.metrics",
     "sources": "gputop.output.reference.sources",

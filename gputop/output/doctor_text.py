@@ -66,6 +66,10 @@ def doctor_text(report: Mapping[str, Any], width: int = 100) -> str:
     if terminal.get("tmux") and terminal.get("colour_depth") != "truecolor":
         hint = "for 24-bit colour: set -as terminal-features ',*:RGB' in tmux.conf and export COLORTERM=truecolor"
         lines += _wrapped("             →", hint, width)
+    if (alerts := report.get("alerts")) is not None:
+        who = "nobody" if alerts["fired_by_pid"] is None else f"pid {alerts['fired_by_pid']}"
+        names = ", ".join(alert["name"] for alert in alerts["configured"])
+        lines += _wrapped("alerts      ", f"{names}   fired by {who}", width)
     versions = "   ".join(f"{name} {version or 'not installed'}" for name, version in report["versions"].items())
     lines += _wrapped("versions    ", versions, width)
     lines.append("")

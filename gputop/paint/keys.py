@@ -76,7 +76,7 @@ KEYS: tuple[Key, ...] = (
     Key("stacks", "d", "d", "deep look: Python stacks, threads, profiler commands", "processes"),
     Key("users", "u", "u", "GPU use by user and by job", "processes"),
     Key("columns", "f2,C", "F2  C", "choose and order the columns", "processes"),
-    Key("findings", "A", "A", "findings: every change, acknowledge", "everywhere"),
+    Key("findings", "A", "A", "findings: every change, acknowledge; alerts: silence", "everywhere"),
     Key("record", "R", "R", "record to this directory; again ends it", "everywhere"),
     Key("screenshot", "f8", "F8", "picture of the screen to this directory", "everywhere"),
     Key("release", "escape", "esc", "back; follow what needs attention", "everywhere"),

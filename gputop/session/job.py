@@ -28,6 +28,7 @@ from gputop.session.session import Session
 
 if TYPE_CHECKING:
     from gputop.model.redaction import Redactor
+    from gputop.session.alerts.node_alerts import NodeAlerts
 
 _WAKE_S = 0.25
 _MOST_ANCESTORS = 64
@@ -51,9 +52,11 @@ def run_job(
     target: str | None = None,
     price: float | None = None,
     redactor: Redactor | None = None,
+    alerts: NodeAlerts | None = None,
 ) -> JobResult:
     """Run a command to its end; record the GPUs that its processes use to ``target``, if given, and report on them.
 
+    ``alerts`` are judged on the GPUs that the job uses, and closed; what came of them becomes notes of the report.
     ``parent_and_group`` tells whose child a process is, and in which process group; None and None once it has ended.
 
     Call it from the main thread, before any other thread is started. The exit code is the command's, 128 + N after
@@ -73,7 +76,7 @@ def run_job(
         code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
         note = f"{shlex.split(shown)[0]}: {error.strerror or error}"
         return JobResult(code, ReportBuilder().report(command=shown, exit_code=code, notes=[note]), None)
-    watch = _Watch(job.pid, target, parent_and_group)
+    watch = _Watch(job.pid, target, parent_and_group, alerts)
     try:
         watch.start(source, wake)
         while not job.take_changes():
@@ -111,8 +114,11 @@ def _check_target(target: str) -> str | None:
 class _Watch:
     """Cuts each snapshot down to the GPUs of one job, then records and reports what is left."""
 
-    def __init__(self, root: int, target: str | None, parent_and_group: ParentAndGroup) -> None:
+    def __init__(
+        self, root: int, target: str | None, parent_and_group: ParentAndGroup, alerts: NodeAlerts | None = None
+    ) -> None:
         self._root = root
+        self._alerts = alerts
         self._target = target
         self._parent_and_group = parent_and_group
         self._members: set[int] = {root}
@@ -144,12 +150,14 @@ class _Watch:
                 self._session.note(mark)
         if self._recorder is not None:
             self._recorder.close()
+        if self._alerts is not None:
+            self._alerts.close()
 
     def path(self) -> str | None:
         return None if self._recorder is None else self._recorder.path
 
     def notes(self) -> list[str]:
-        notes = list(self._problems)
+        notes = [*self._problems, *(self._alerts.messages if self._alerts is not None else ())]
         if self._recorder is not None and self._recorder.error is not None:
             notes.append(self._recorder.error)
         if self._recorder is not None and self._recorder.dropped:
@@ -167,6 +175,7 @@ class _Watch:
     def _feed(self, snapshot: Snapshot) -> None:
         if self._session is None:
             self._session = Session(Monitor(self._interval_s))
+            self._session.alerts = self._alerts
             if self._target is not None:
                 try:
                     self._recorder = Recorder(self._target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -11,6 +12,9 @@ from gputop.model.source import MarkedSource
 from gputop.monitor import Monitor
 from gputop.recording.recorder import Recorder
 from gputop.session.session import Session
+
+if TYPE_CHECKING:
+    from gputop.session.alerts.node_alerts import NodeAlerts
 
 _LOOK_S = 1.0
 """How often a stop and the end of the time are looked for while no frame comes."""
@@ -36,16 +40,18 @@ def record(
     seconds: float | None = None,
     most_bytes: int | None = None,
     started: Callable[[str], None] | None = None,
+    alerts: NodeAlerts | None = None,
 ) -> Recorded:
     """Record until ``stop`` is set, ``seconds`` of recorded time are over, or writing fails.
 
     ``target`` is as in RecordingWriter. ``started`` is called once with the path of the first file. Set ``stop`` from
-    a signal handler to end cleanly. Raises RecordingError when the target cannot be written at all, and what
-    ``source.start`` raises.
+    a signal handler to end cleanly. ``alerts`` are judged meanwhile, and closed.
+    Raises RecordingError when the target cannot be written at all, and what ``source.start`` raises.
     """
     recorder = Recorder(target, most_bytes=most_bytes)
     session = Session(Monitor(source.interval_s))
     session.record(recorder)
+    session.alerts = alerts
     fresh = threading.Event()
     try:
         source.start(fresh.set)
@@ -67,6 +73,8 @@ def record(
         for mark in source.late:
             session.note(mark)
         recorder.close()
+        if alerts is not None:
+            alerts.close()
     return Recorded(
         recorder.path, recorder.frames, recorder.bytes_written, recorder.seconds, recorder.dropped, recorder.error
     )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gputop.recording.memory import Memory, Past
     from gputop.recording.recorder import Recorder
     from gputop.recording.rounding import Rounder
+    from gputop.session.alerts.node_alerts import NodeAlerts
     from gputop.session.events import FrameEvents
 
 
@@ -30,6 +31,8 @@ class Session:
         self._recorder: Recorder | None = None
         self._events: FrameEvents | None = None
         self._rounder: Rounder | None = None
+        self.alerts: NodeAlerts | None = None
+        """Judged at every frame where there are any."""
 
     def take(self, snapshot: Snapshot) -> Frame:
         """The frame of one more snapshot. Never waits for a disk.
@@ -45,6 +48,8 @@ class Session:
             self._memory.add(snapshot, line)
         if self._recorder is not None and self._events is not None:
             self._recorder.offer(snapshot, self._events.of(frame), line)
+        if self.alerts is not None:
+            self.alerts.take(frame)
         return frame
 
     def note(self, event: Event) -> None:

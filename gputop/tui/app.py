@@ -171,8 +171,11 @@ class GputopApp(QuietApp):
         if now is None or now is before:
             return new
         self._heard = self._clock()
-        if self.playback.session is not None and (failure := end_if_failed(self.playback.session)) is not None:
-            self.say(failure)
+        if self.playback.session is not None:
+            if (failure := end_if_failed(self.playback.session)) is not None:
+                self.say(failure)
+            if (alerts := self.playback.session.alerts) is not None and alerts.messages:
+                self.say(alerts.messages.popleft())
         if self._has_bell and before is not None and newly_red(before, now):
             self.bell()
         if self.view.stale_s is not None and not self.playback.shows_past:

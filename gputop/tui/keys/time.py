@@ -48,6 +48,7 @@ class TimeKeys:
                 lambda: playback.frame,
                 playback.acknowledge,
                 screen.view.utc_offset_s,
+                None if playback.session is None else playback.session.alerts,
             ),
             lambda _: screen.paint(),
         )

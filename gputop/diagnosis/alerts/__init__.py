@@ -1,0 +1,1 @@
+"""Alerts: their conditions, the table that declares them, and the judge that says when one fires. Pure."""

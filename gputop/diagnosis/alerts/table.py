@@ -1,0 +1,176 @@
+"""``[[alert]]`` of the configuration: what each field may hold, read into alerts. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+from msgspec import Struct
+
+from gputop.diagnosis.alerts.condition import Condition, ConditionError, parse
+from gputop.model.quantity import HOUR_S, SECONDS
+
+MOST_ALERTS = 64
+LEAST_AGAIN_S = 1.0
+LONGEST_S = 30 * 86400.0
+FOR_S = 60.0
+"""How long a condition holds before its alert fires, unless badges alone decide it."""
+AGAIN_S = HOUR_S
+FIELDS: Mapping[str, str] = MappingProxyType({
+    "name": "its name: letters a-z, digits and -, at most 40, each name once",
+    "when": "the condition",
+    "for": "how long the condition must hold: 30s, 5m; by default 0s where badges alone decide, else 1m",
+    "again": "how long the alert is silent on a GPU after it fired there; by default 1h",
+    "run": "a program and its arguments, run without a shell; placeholders such as {host} stand in any argument",
+    "notify": "addresses for apprise, such as slack://… (needs the extra notify)",
+    "notify_file": "a file with one such address a line, readable by its owner alone",
+})  # fmt: skip
+PLACEHOLDERS: Mapping[str, str] = MappingProxyType({
+    "host": "the machine's name",
+    "gpu": "the GPU's index",
+    "uuid": "the GPU's UUID",
+    "pci": "the GPU's PCI address",
+    "alert": "the alert's name",
+    "verdict": "the GPU's verdict",
+    "level": "the level of the verdict: green, yellow, red",
+    "pid": "the process on the GPU, where there is just one",
+    "job_id": "the batch job on the GPU, where there is just one",
+})  # fmt: skip
+PLACEHOLDER = re.compile(r"\{([A-Za-z_]+)\}")
+_NAME = re.compile(r"[a-z0-9-]{1,40}")
+_TIME = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]*)")
+
+
+class AlertError(Exception):
+    """What is wrong with one alert, in one line. ``number`` counts from 0; ``field`` is empty where none is wrong."""
+
+    def __init__(self, text: str, number: int, field: str, name: object = None) -> None:
+        who = f"alert {name}" if isinstance(name, str) and _NAME.fullmatch(name) else f"alert {number + 1}"
+        super().__init__(f"{who}: {field}: {text}" if field else f"{who}: {text}")
+        self.number, self.field = number, field
+
+
+class Alert(Struct, frozen=True):
+    """When to fire, and what to do then: run a program, notify, or both; with neither it is shown only."""
+
+    name: str
+    when: Condition
+    for_s: float
+    again_s: float = AGAIN_S
+    run: tuple[str, ...] = ()
+    notify: tuple[str, ...] = ()
+    notify_file: str | None = None
+
+    @property
+    def notifies(self) -> bool:
+        return bool(self.notify or self.notify_file)
+
+
+def alerts_of(tables: Iterable[Mapping[str, Any]]) -> tuple[Alert, ...]:
+    """The alerts that the configuration declares. Raises AlertError for the first mistake."""
+    alerts, errors = read_alerts(tables)
+    if errors:
+        raise errors[0]
+    return alerts
+
+
+def read_alerts(tables: Iterable[Mapping[str, Any]]) -> tuple[tuple[Alert, ...], list[AlertError]]:
+    """The alerts without a mistake, and the first mistake of each of the others."""
+    alerts: dict[str, Alert] = {}
+    errors: list[AlertError] = []
+    for number, table in enumerate(tables):
+        try:
+            alert = _Reader(number, table).alert()
+            if alert.name in alerts:
+                raise AlertError("an alert before it has this name: names tell alerts apart", number, "name")
+            if len(alerts) == MOST_ALERTS:
+                raise AlertError(f"there may be at most {MOST_ALERTS} alerts", number, "")
+            alerts[alert.name] = alert
+        except AlertError as error:
+            errors.append(error)
+    return tuple(alerts.values()), errors
+
+
+class _Reader:
+    """One table."""
+
+    def __init__(self, number: int, table: Mapping[str, Any]) -> None:
+        self._number, self._table = number, table
+
+    def alert(self) -> Alert:
+        for field in self._table:
+            if field not in FIELDS:
+                self._refuse("", f"unknown field {field!r}{_nearest(field, FIELDS)}")
+        name = self._text("name")
+        if _NAME.fullmatch(name) is None:
+            self._refuse("name", f"must be of a-z, 0-9 and -, at most 40 characters, not {name!r}")
+        try:
+            when = parse(self._text("when"))
+        except ConditionError as error:
+            self._refuse("when", str(error))
+        file = self._text("notify_file") if "notify_file" in self._table else None
+        if file is not None and not file.startswith(("/", "~/")):
+            self._refuse("notify_file", f"must be a whole path, from / or ~/ on, not {file!r}")
+        return Alert(
+            name,
+            when,
+            self._seconds("for", 0.0 if when.is_badges else FOR_S, 0.0),
+            self._seconds("again", AGAIN_S, LEAST_AGAIN_S),
+            self._command(),
+            self._texts("notify", '["slack://…"]'),
+            file,
+        )
+
+    def _text(self, field: str) -> str:
+        if field not in self._table:
+            self._refuse("", f"{field} is missing: {FIELDS[field]}")
+        value = self._table[field]
+        if not isinstance(value, str) or not value.strip():
+            self._refuse(field, f"must be a text, not {value!r}")
+        return value
+
+    def _texts(self, field: str, example: str) -> tuple[str, ...]:
+        value = self._table.get(field)
+        if value is None:
+            return ()
+        # The value is not quoted: it may be an address with a token in it.
+        if not isinstance(value, (list, tuple)) or not value or not all(isinstance(v, str) and v for v in value):
+            self._refuse(field, f"must be a list of texts such as {example}")
+        if any("\0" in text for text in value):
+            self._refuse(field, "holds a zero byte")
+        return tuple(value)
+
+    def _command(self) -> tuple[str, ...]:
+        command = self._texts("run", '["kubectl", "cordon", "{host}"]: no shell takes one apart')
+        for word in command:
+            for name in PLACEHOLDER.findall(word):
+                if name not in PLACEHOLDERS:
+                    self._refuse("run", f"there is no placeholder {{{name}}}{_nearest(name, PLACEHOLDERS)}")
+        if command and PLACEHOLDER.search(command[0]):
+            self._refuse("run", "the program itself must not be a placeholder")
+        return command
+
+    def _seconds(self, field: str, default: float, least: float) -> float:
+        value = self._table.get(field)
+        if value is None:
+            return default
+        found = None
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            found = float(value)
+        elif isinstance(value, str) and (match := _TIME.fullmatch(value.strip().lower())) and match[2] in SECONDS:
+            found = float(match[1]) * SECONDS[match[2]]
+        if found is None or not least <= found <= LONGEST_S:
+            self._refuse(field, f"must be a time such as 30s, 5m or 1h, from {least:g}s to 30d, not {value!r}")
+        return found
+
+    def _refuse(self, field: str, text: str) -> NoReturn:
+        raise AlertError(text, self._number, field, self._table.get("name"))
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, list(known), 1)
+    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"

@@ -1,0 +1,37 @@
+"""Sends one notification by apprise: a program of its own, so that what apprise loads stays out of gputop.
+
+``python -I -S notifier.py``, standard library only until ``path`` is known. On stdin is one JSON object: ``path``
+(what modules are imported from), ``urls``, ``title``, ``body``. Addresses carry tokens: none is ever printed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+
+
+def main() -> int:
+    """Send to each address; the exit status is 1 where one did not take it."""
+    given = json.load(sys.stdin)
+    sys.path[:] = given["path"]
+    try:
+        import apprise
+    except ImportError:
+        print("apprise is not installed")  # noqa: T201
+        return 1
+    # What it logs quotes addresses.
+    logging.disable(logging.CRITICAL)
+    refused: list[str] = []
+    for number, url in enumerate(given["urls"], 1):
+        service = apprise.Apprise()
+        known = service.add(url)
+        if not known or not service.notify(title=given["title"], body=given["body"]):
+            refused.append(f"address {number}" + ("" if known else " is not one that apprise knows"))
+    sent = len(given["urls"]) - len(refused)
+    print(f"sent to {sent} of {len(given['urls'])}" + (f"; not taken: {', '.join(refused)}" if refused else ""))  # noqa: T201
+    return 1 if refused else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+"""Runs what alerts ask for on threads of its own: one command of an alert at a time, never in a tick.
+
+Nothing here waits for a command where it is called from: ``offer`` and ``close`` return at once, or after a moment.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
+from gputop.diagnosis.alerts.judge import Place
+from gputop.session.alerts.addresses import AddressError, addresses
+from gputop.session.alerts.firing import Firing, NotHanded
+from gputop.session.alerts.lock import FiringLock
+from gputop.session.alerts.supervised import Ended, Running, notification
+
+MOST_WAITING = 64
+"""Firings of one alert that wait for the command before them: one for each GPU of a large machine."""
+RETRY_S = 5.0
+"""How often a process that does not fire looks whether the one that does has ended."""
+HAND_OVER_S = 1.0
+"""How long the end of gputop waits for what has fired to be in the hands of its supervisor."""
+
+
+class Outcome(Struct, frozen=True):
+    """What came of one firing, in words such as ``kubectl ended with 0``."""
+
+    firing: Firing
+    words: str
+    has_failed: bool
+    output: str = ""
+
+
+class Runner:
+    """``tell`` is called from other threads with each outcome."""
+
+    def __init__(self, lock: FiringLock, tell: Callable[[Outcome], None]) -> None:
+        self._lock = lock
+        self._tell = tell
+        self._state = threading.Condition()
+        self._waiting: dict[str, deque[Firing]] = {}
+        self._busy: set[str] = set()
+        self._unbegun = 0
+        """Firings that are not in the hands of a supervisor yet."""
+        self._adopted: Mapping[Place, float] | None = None
+        self._closed = threading.Event()
+        self._awaits = not lock.take() and lock.reason is None
+        if lock.is_held:
+            self._adopted = lock.fired()
+
+    def why_not(self) -> str:
+        """Why this process does not fire; empty where it does."""
+        if self._lock.is_held:
+            return ""
+        if self._lock.reason is not None:
+            return f"nothing is fired: {self._lock.reason}"
+        holder = "another gputop" if self._lock.holder is None else f"the gputop with pid {self._lock.holder}"
+        return f"{holder} fires this user's alerts"
+
+    def adopted(self) -> Mapping[Place, float] | None:
+        """Once after this process has become the one that fires: when each alert fired last.
+
+        Asked at every tick. The first time begins to wait for another process that fires: no thread runs before.
+        """
+        if self._awaits:
+            self._awaits = False
+            threading.Thread(target=self._await_lock, name="gputop-alerts-lock", daemon=True).start()
+        found, self._adopted = self._adopted, None
+        return found
+
+    def offer(self, firing: Firing) -> None:
+        """Fire, if this process is the one that does. Never waits."""
+        if not self._lock.is_held or self._closed.is_set():
+            return
+        name = firing.alert.name
+        with self._state:
+            waiting = self._waiting.setdefault(name, deque())
+            is_full = len(waiting) >= MOST_WAITING
+            if not is_full:
+                waiting.append(firing)
+                self._unbegun += 1
+            is_busy = name in self._busy
+            self._busy.add(name)
+        if is_full:
+            self._tell(Outcome(firing, f"was not run: {MOST_WAITING} wait before it", True))
+        elif not is_busy:
+            try:
+                threading.Thread(target=self._work, args=(name,), name=f"gputop-alert-{name}", daemon=True).start()
+            except RuntimeError:
+                with self._state:
+                    self._busy.discard(name)
+                self._tell(Outcome(firing, "was not run: no thread can be started", True))
+
+    def close(self) -> None:
+        """End. What has fired is handed over, waits for at most a second for that, and goes on by itself."""
+        with self._state:
+            self._state.wait_for(lambda: not self._unbegun, HAND_OVER_S)
+            self._closed.set()
+            left = [firing for waiting in self._waiting.values() for firing in waiting]
+            self._waiting.clear()
+        for firing in left:
+            self._tell(Outcome(firing, "was not run: gputop ended while one before it ran", True))
+        self._lock.close()
+
+    def _await_lock(self) -> None:
+        while not self._closed.wait(RETRY_S):
+            if self._lock.take():
+                self._adopted = self._lock.fired()
+                return
+
+    def _work(self, name: str) -> None:
+        """Run what waits of one alert, one after the other."""
+        while True:
+            with self._state:
+                waiting = self._waiting.get(name)
+                if not waiting:
+                    self._busy.discard(name)
+                    return
+                firing = waiting.popleft()
+            self._lock.note((name, firing.uuid), firing.t)
+            under_way = UnderWay(firing)
+            with self._state:
+                self._unbegun -= 1
+                self._state.notify_all()
+            self._tell(under_way.outcome())
+
+
+class UnderWay:
+    """One firing whose command and notification have been started."""
+
+    def __init__(self, firing: Firing) -> None:
+        self._firing = firing
+        self._parts: list[tuple[str, Running | str]] = []
+        alert = firing.alert
+        if alert.run:
+            self._parts.append((alert.run[0].rpartition("/")[2], self._command()))
+        if alert.notifies:
+            self._parts.append(("notification", self._notification()))
+
+    def outcome(self) -> Outcome:
+        """What came of it, when it is over: after 40 s at most."""
+        words, printed, has_failed = [], [], False
+        for name, started in self._parts:
+            ended = Ended(None, started) if isinstance(started, str) else started.ended()
+            words.append(f"{name} {ended.words()}")
+            printed += [ended.output] if ended.output else []
+            has_failed = has_failed or ended.has_failed
+        return Outcome(self._firing, "; ".join(words) or "is shown only", has_failed, "; ".join(printed))
+
+    def _command(self) -> Running | str:
+        """The command under way, or why it is not."""
+        try:
+            return Running(self._firing.argv(), self._firing.json())
+        except NotHanded as error:
+            return f"was not run: {error}"
+
+    def _notification(self) -> Running | str:
+        alert = self._firing.alert
+        try:
+            urls = [*alert.notify, *(addresses(alert.notify_file) if alert.notify_file else ())]
+        except AddressError as error:
+            return f"was not sent: {error}"
+        return notification(urls, self._firing.title, self._firing.body)

@@ -1,0 +1,110 @@
+"""A command under its supervisor: 30 s, nothing of this process's environment but PATH, HOME and LANG."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from gputop.model.secrets import masked_text
+from gputop.model.text import clean_text
+
+LIMIT_S = 30.0
+SPARE_S = 10.0
+"""What the supervisor may take beyond the limit, before it is taken for lost."""
+USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
+_HERE = Path(__file__).parent
+
+
+class Ended(Struct, frozen=True):
+    """How a command ended: its exit status, negative for a signal, or None; what went wrong; what it printed."""
+
+    exit_code: int | None
+    problem: str | None
+    output: str = ""
+
+    @property
+    def has_failed(self) -> bool:
+        return self.problem is not None or self.exit_code != 0
+
+    def words(self) -> str:
+        """``ended with 0``, ``was killed after 30 s``."""
+        if self.problem is not None:
+            return self.problem
+        if self.exit_code is not None and self.exit_code < 0:
+            return f"was ended by signal {-self.exit_code}"
+        return f"ended with {self.exit_code}"
+
+
+class Running:
+    """A command in the hands of its supervisor: it runs on to its end, or to its limit, also when this process ends."""
+
+    def __init__(self, argv: Sequence[str], text: str, limit_s: float = LIMIT_S) -> None:
+        """Start a command with a text on its stdin. What goes wrong is told by ``ended``."""
+        self._limit_s = limit_s + SPARE_S
+        self._process: subprocess.Popen[bytes] | None = None
+        self._problem: str | None = None
+        env = environment(os.environ)
+        given = {"argv": list(argv), "env": env, "input": text, "timeout_s": limit_s}
+        try:
+            self._process = subprocess.Popen(
+                _python("supervisor.py"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=env,
+                cwd="/",
+                start_new_session=True,
+            )
+            assert self._process.stdin is not None
+            with self._process.stdin as pipe:
+                pipe.write(json.dumps(given).encode())
+            self._process.stdin = None
+        except OSError as error:
+            self._problem = f"cannot be run: {error.strerror}"
+
+    def ended(self) -> Ended:
+        """How it ended. Call it beside the ticks: it takes up to ten seconds more than the limit."""
+        process = self._process
+        if process is None:
+            return Ended(None, self._problem)
+        try:
+            answer = json.loads(process.communicate(timeout=self._limit_s)[0])
+            return Ended(answer["exit"], answer["problem"], one_line(answer["output"]))
+        except subprocess.TimeoutExpired:
+            return Ended(None, f"was killed after {self._limit_s:g} s, with what watched over it")
+        except (OSError, ValueError, KeyError, TypeError):
+            return Ended(None, self._problem or "nobody knows how it ended: what watched over it is gone")
+        finally:
+            process.kill()
+            process.wait()
+
+
+def notification(addresses: Sequence[str], title: str, body: str) -> Running:
+    """Start to send a notification by apprise, under the same limits. Neither argv nor environment holds an address."""
+    path = [os.path.abspath(part) for part in sys.path]
+    given = {"path": path, "urls": list(addresses), "title": title, "body": body}
+    return Running(_python("notifier.py"), json.dumps(given))
+
+
+def environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What a command gets of an environment. A folder of PATH that depends on where one is would be anybody's."""
+    given = {name: environ[name] for name in ("HOME", "LANG") if name in environ}
+    path = ":".join(part for part in environ.get("PATH", "").split(":") if part.startswith("/"))
+    return {"PATH": path or USUAL_PATH, **given}
+
+
+def one_line(text: str) -> str:
+    """What a command printed: its lines joined, control characters and secrets masked."""
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    return masked_text(clean_text(" ⏎ ".join(lines)))
+
+
+def _python(script: str) -> list[str]:
+    """This Python on a file of this folder, isolated: it imports from nowhere but the standard library."""
+    return [sys.executable or "python3", "-I", "-S", str(_HERE / script)]

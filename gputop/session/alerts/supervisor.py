@@ -1,0 +1,146 @@
+"""Runs one command for an alert, and sees to its end: a program of its own, so that the limit holds without gputop.
+
+``python -I -S supervisor.py``, standard library only. On stdin is one JSON object: ``argv``, ``env``, ``input`` (the
+command's stdin), ``timeout_s``. On stdout it writes one: ``exit`` (the status, negative for a signal, or null),
+``problem`` (a text or null) and ``output`` (the first 4 kB of stdout and stderr).
+
+Everything that the command starts becomes a child of this program when its parent ends, so nothing of it is left when
+the time is over, however it detaches itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+MOST_OUTPUT = 4096
+LOOK_S = 0.02
+KILLING_S = 2.0
+"""How long processes that fork faster than they are killed, or may not be killed, are fought."""
+_SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
+"""linux/prctl.h."""
+
+
+def main() -> int:
+    """Run what stdin says. An input that was cut off, because gputop was killed meanwhile, runs nothing."""
+    given = json.load(sys.stdin)
+    libc = ctypes.CDLL(None)
+    libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    json.dump(_supervise(given, lambda: libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)), sys.stdout)
+    return 0
+
+
+def _supervise(given: dict[str, Any], die_with_us: Any) -> dict[str, Any]:
+    deadline = time.monotonic() + given["timeout_s"]
+    command_input = os.memfd_create("alert")
+    os.write(command_input, given["input"].encode())
+    os.lseek(command_input, 0, os.SEEK_SET)
+    output, command_output = os.pipe()
+    os.set_blocking(output, False)
+    try:
+        process = subprocess.Popen(
+            given["argv"],
+            stdin=command_input,
+            stdout=command_output,
+            stderr=command_output,
+            env=given["env"],
+            cwd="/",
+            start_new_session=True,
+            # This program has one thread, which is what makes a function before exec safe.
+            preexec_fn=die_with_us,
+        )
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        return {"exit": None, "problem": f"cannot be run: {reason}", "output": ""}
+    os.close(command_output)
+    os.close(command_input)
+    kept, status, has_children = b"", None, True
+    while has_children and time.monotonic() < deadline:
+        kept += _read(output, MOST_OUTPUT - len(kept))
+        status, has_children = _reap(process.pid, status)
+    problem = None
+    if has_children:
+        late = status is None
+        status, has_children = _kill_all(process.pid, status)
+        what = "was killed" if late else "had ended, what it left running was killed"
+        problem = f"{what} after {given['timeout_s']:g} s"
+        if has_children:
+            problem += ", but for processes that may not be killed"
+    kept += _read(output, MOST_OUTPUT - len(kept))
+    process.returncode = 0 if status is None else status
+    return {"exit": status, "problem": problem, "output": kept.decode("utf-8", "replace")}
+
+
+def _read(output: int, room: int) -> bytes:
+    """What has come within the next moment, as much of it as there is room for; the rest is read and dropped."""
+    if not select.select([output], [], [], LOOK_S)[0]:
+        return b""
+    try:
+        data = os.read(output, 1 << 16)
+    except BlockingIOError:
+        return b""
+    if not data:
+        # Closed by all who could write; select would answer at once from now on.
+        time.sleep(LOOK_S)
+    return data[:room]
+
+
+def _reap(command: int, status: int | None) -> tuple[int | None, bool]:
+    """Collect who has ended: the command's status where it is known, and whether any child is left."""
+    while True:
+        try:
+            pid, code = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return status, False
+        if pid == 0:
+            return status, True
+        if pid == command:
+            status = os.waitstatus_to_exitcode(code)
+
+
+def _kill_all(command: int, status: int | None) -> tuple[int | None, bool]:
+    """Kill every descendant until there is none: first stopped, so that they start no more meanwhile."""
+    end = time.monotonic() + KILLING_S
+    left = True
+    while left and time.monotonic() < end:
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in _descendants():
+                try:
+                    os.kill(pid, number)
+                except OSError as error:
+                    if error.errno not in (errno.ESRCH, errno.EPERM):
+                        raise
+        time.sleep(LOOK_S)
+        status, left = _reap(command, status)
+    return status, left
+
+
+def _descendants() -> list[int]:
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    # The name stands in parentheses and may hold some itself.
+                    parent = int(file.read().rpartition(b")")[2].split()[1])
+            except (OSError, ValueError, IndexError):
+                continue
+            children.setdefault(parent, []).append(int(name))
+    found, waiting = [], [os.getpid()]
+    while waiting:
+        here = children.get(waiting.pop(), [])
+        found += here
+        waiting += here
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
