@@ -62,7 +62,15 @@ def test_nothing_outside_the_screen_imports_textual() -> None:
 
 @pytest.mark.nvml
 @pytest.mark.parametrize(
-    "command", [["once"], ["record", "--for", "1s"], ["run", "--", "true"], ["export", "--once"]], ids=lambda c: c[0]
+    "command",
+    [
+        ["once"],
+        *(
+            pytest.param(command, marks=pytest.mark.slow)
+            for command in (["record", "--for", "1s"], ["run", "--", "true"], ["export", "--once"])
+        ),
+    ],
+    ids=lambda command: command[0],
 )
 def test_a_command_without_a_screen_never_loads_one_while_it_runs(
     command: list[str], nvml_scenario: Callable[..., Scenario], tmp_path: Path

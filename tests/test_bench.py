@@ -134,6 +134,7 @@ def executable(path: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.nvml
 def test_nvtop_is_taken_from_path_and_measured_with_its_own_options(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -153,6 +154,7 @@ def test_nvtop_is_taken_from_path_and_measured_with_its_own_options(
     assert figures["nvml_calls_per_s"].median == 0
 
 
+@pytest.mark.slow
 @pytest.mark.nvml
 def test_a_first_frame_that_did_not_always_come_has_no_figure(place: Path, tmp_path: Path) -> None:
     starts = 'open(__file__ + ".starts", "a").write("x") and len(open(__file__ + ".starts").read())'

@@ -22,7 +22,10 @@ from tests.support.fake_app import Handed
 from tests.support.frames import MOMENT, demo_frame
 
 VIEW = View(hint=hint_of(KEYS))
-SIZES = [(40, 10), (80, 24), (120, 40), (160, 48), (200, 60), (300, 100)]
+SIZES = [
+    (40, 10), (80, 24), (160, 48),
+    *(pytest.param(*size, marks=pytest.mark.slow) for size in ((120, 40), (200, 60), (300, 100))),
+]  # fmt: skip
 LABELS = re.compile(
     r"UTIL|SM|GAP|WORK|MEM|OCC|TENSOR|DRAM|GiB|MHz|throttle|ECC|PCIe|NVLink|efficiency|idle(?= +[0-9]+ %)|cpu|waiting"
     r" for a core|for I/O|net|disk|queued|network|workers running|GPU-MEM|TREE-CPU|LOADERS|COMMAND|last|self|every"

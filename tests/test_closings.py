@@ -122,6 +122,7 @@ def test_suspended_it_is_ended_by_a_signal_and_leaves_the_terminal_alone() -> No
         assert program.is_restored()
 
 
+@pytest.mark.slow
 def test_a_shell_ends_it_while_it_is_suspended_in_the_background() -> None:
     # Whoever changes the terminal from the background is stopped once more, and ended by SIGKILL only.
     script = '"$0" "$@"; p=$(jobs -p); kill %1; while kill -0 $p 2>/dev/null; do sleep 0.1; done'

@@ -7,13 +7,14 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gputop.diagnosis.catalogue import badge_rows, verdict_rows
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.report import as_json
 from gputop.diagnosis.types import STATES
+from tests.support.examples import looks
 from tests.support.scenes import T0, Watch, gpu, snap, steady, train, workers
 
 STARVED = (gpu(util=40.0, sm=35.0), [train(main=2.0), *workers(4, 90.0, 10.0)])
@@ -173,7 +174,7 @@ ROWS = st.lists(
 PHASES = st.lists(st.tuples(st.integers(1, 25), st.sampled_from([0.2, 1.0, 1.7, 4.0, 90.0]), SAMPLES, ROWS), max_size=8)
 
 
-@settings(max_examples=30, deadline=None)
+@looks(12)
 @given(PHASES)
 def test_whatever_was_measured_gives_one_sound_diagnosis(phases: list[Any]) -> None:
     known = {row.id for row in verdict_rows()}
@@ -200,5 +201,5 @@ def test_the_tables_hold_every_verdict_and_badge_of_the_design_once() -> None:
     ]  # fmt: skip
     assert {row.id for row in badge_rows()} == {
         "lost", "ecc", "thermal", "power_brake", "xid", "counter_fault", "memory_leak", "memory_full", "straggler",
-        "pcie_degraded", "core_shortage", "cpu_limit", "swap", "power_capped", "stop_start", "shared_gpu",
+        "pcie_degraded", "core_shortage", "cpu_limit", "swap", "power_capped", "stop_start", "shared_gpu", "fabric_errors",
     }  # fmt: skip

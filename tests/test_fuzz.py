@@ -1,12 +1,15 @@
-"""Properties that hold for any input. ``GPUTOP_FUZZ=long`` looks two hundred times longer."""
+"""Properties that hold for any input. ``GPUTOP_FUZZ=long`` looks five hundred times longer."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,20 +34,10 @@ from gputop.sources.activity.dcgm_text import parse as parse_exporter
 from gputop.sources.activity.dcgmi import FIELDS, parse_discovery, parse_row
 from gputop.sources.cgroup import cgroup_folders
 from gputop.sources.procfs import parse_io, parse_schedstat, parse_stat, parse_uptime
+from tests.support.examples import LONGER_BY, looks
 from tests.support.random_frames import T0, random_snapshot
 
-LONGER = 200 if os.environ.get("GPUTOP_FUZZ") == "long" else 1
 SEEDS = st.integers(0, 2**32 - 1)
-
-
-def looks(count: int) -> settings:
-    """So many examples, however slow the machine; always the same ones unless a long run is asked for."""
-    return settings(
-        max_examples=count * LONGER,
-        deadline=None,
-        derandomize=LONGER == 1,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    )
 
 
 def same(kind: type[Struct], before: Any, after: Any) -> None:
@@ -57,7 +50,7 @@ def same(kind: type[Struct], before: Any, after: Any) -> None:
             assert a == b, name
 
 
-@looks(60)
+@looks(20)
 @given(SEEDS, st.integers(0, 8), st.integers(0, 30))
 def test_what_was_recorded_is_read_back(seed: int, gpus: int, processes: int) -> None:
     snapshot = random_snapshot(seed, gpus=gpus, processes=processes)
@@ -78,7 +71,7 @@ def test_what_was_recorded_is_read_back(seed: int, gpus: int, processes: int) ->
     assert rounded(once) == once, "what was rounded stays as it is"
 
 
-@looks(60)
+@looks(20)
 @given(SEEDS, st.integers(0, 8))
 def test_data_are_always_json_and_csv(seed: int, gpus: int) -> None:
     snapshot = random_snapshot(seed, gpus=gpus)
@@ -98,7 +91,7 @@ def _at(snapshot: Snapshot, t: float) -> Snapshot:
     return replace(snapshot, t=t)
 
 
-@looks(40)
+@looks(12)
 @given(
     SEEDS,
     st.integers(0, 17),
@@ -139,7 +132,7 @@ WORDS = st.lists(
 ).map("".join)
 
 
-@looks(150)
+@looks(12)
 @given(st.one_of(WORDS, st.text(max_size=80)), SEEDS)
 def test_any_filter_is_understood_or_refused_with_its_place(text: str, seed: int) -> None:
     processes = random_snapshot(seed, processes=3).processes
@@ -156,7 +149,7 @@ def test_any_filter_is_understood_or_refused_with_its_place(text: str, seed: int
 NAMES_OF_PROCESSES = st.binary(max_size=15) | st.sampled_from([b") R 1", b"a (b) c\n", b"\n", b"((", b"))", b" "])
 
 
-@looks(200)
+@looks(50)
 @given(NAMES_OF_PROCESSES, st.sampled_from("RSDZT"), st.lists(st.integers(0, 2**63), min_size=22, max_size=50))
 def test_a_stat_line_is_read_whatever_the_name_holds(name: bytes, state: str, numbers: list[int]) -> None:
     line = b"1234 (%b) %b %b\n" % (name, state.encode(), " ".join(map(str, numbers)).encode())
@@ -166,7 +159,7 @@ def test_a_stat_line_is_read_whatever_the_name_holds(name: bytes, state: str, nu
     assert (stat.cpu_ticks, stat.starttime) == (numbers[10] + numbers[11], numbers[18])
 
 
-@looks(200)
+@looks(50)
 @given(st.binary(max_size=200), st.integers(0, 300))
 def test_files_of_proc_that_are_cut_anywhere_are_read_or_refused(garbage: bytes, cut: int) -> None:
     parse_stat(b"7 (a b) S 1 7 7 0 -1 0 0 0 0 0 5 6 0 0 20 0 3 0 999 4096 100 0 0\n"[:cut])
@@ -184,7 +177,7 @@ LABELS = st.dictionaries(
 )
 
 
-@looks(150)
+@looks(12)
 @given(
     st.lists(
         st.tuples(st.sampled_from([*NAMES, "DCGM_FI_DEV_GPU_UTIL"]), LABELS, st.floats() | st.text(max_size=8)),
@@ -204,7 +197,7 @@ def test_no_text_of_an_exporter_gives_an_impossible_value(rows: list[Any], garba
         assert all(value is None or 0.0 <= value < BLANK for value in values.values())
 
 
-@looks(150)
+@looks(12)
 @given(
     st.one_of(
         st.text(max_size=80),
@@ -217,3 +210,23 @@ def test_no_line_of_dcgmi_is_taken_for_another(line: str) -> None:
         assert line.split()[0] == "GPU"
         assert row[1].keys() <= set(FIELDS.values())
         assert all(value == value and abs(value) != float("inf") for value in row[1].values())
+
+
+PROPERTIES = ("fuzz", "secrets", "recording_format", "recording_verdicts", "set_back", "diagnosis_report")
+"""The files with properties."""
+
+
+@pytest.mark.slow
+def test_the_properties_hold_for_more_examples_than_the_quick_part_takes() -> None:
+    root = Path(__file__).parent
+    with_properties = [path.name for path in root.glob("test_*.py") if "\n@looks(" in path.read_text("utf-8")]
+    assert sorted(with_properties) == sorted(f"test_{name}.py" for name in PROPERTIES)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-n", "0", *(str(root / name) for name in with_properties)],
+        cwd=root.parent,
+        env={**os.environ, LONGER_BY: "8"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]

@@ -56,7 +56,7 @@ def test_every_size_is_filled_exactly_wherever_it_is_scrolled_to(width: int, hei
 
 def test_every_style_that_is_painted_exists_in_every_theme() -> None:
     state, styles = DetailsView(View(), 0, MOMENT - 30.0), set()
-    for scenario in (None, "lost_gpu", "thermal", "no_sm_counter", "memory_leak"):
+    for scenario in (None, "lost_gpu", "no_sm_counter", "memory_leak"):
         rows = _painted(demo_frame(scenario), 160, 160, 0, state).rows
         styles |= {style for row in rows for _, style in row}
     assert len(styles) > 20

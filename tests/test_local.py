@@ -152,7 +152,13 @@ def test_without_gpm_utilisation_bounds_sm_activity(nvml_scenario: MakeScenario)
 
 @pytest.mark.parametrize(
     ("code", "words"),
-    [(9, "driver is not loaded"), (18, "upgraded under the running kernel"), (4, "no permission"), (999, "unknown")],
+    [
+        (18, "upgraded under the running kernel"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in ((9, "driver is not loaded"), (4, "no permission"), (999, "unknown"))
+        ),
+    ],
 )
 def test_a_driver_that_does_not_start_says_so_at_once(nvml_scenario: MakeScenario, code: int, words: str) -> None:
     scenario = nvml_scenario(1)
@@ -183,7 +189,7 @@ def test_only_the_chosen_gpus_are_read(nvml_scenario: MakeScenario) -> None:
     assert "hides every GPU" in run.last["notices"][0]
 
 
-@pytest.mark.parametrize("code", [15, 16, 999])
+@pytest.mark.parametrize("code", [15, *(pytest.param(code, marks=pytest.mark.slow) for code in (16, 999))])
 def test_a_gpu_lost_while_running_leaves_the_others_alone(nvml_scenario: MakeScenario, code: int) -> None:
     scenario = nvml_scenario(3)
     scenario.error("*", code, gpu=1, after=60)
@@ -227,6 +233,7 @@ def test_a_hung_call_costs_one_gpu_and_gives_it_back(nvml_scenario: MakeScenario
     assert scenario.sessions()[-1].endswith("shutdown samples=0 event_sets=0")
 
 
+@pytest.mark.slow
 def test_a_hung_gpu_does_not_hold_up_one_snapshot_or_the_end(nvml_scenario: MakeScenario) -> None:
     scenario = nvml_scenario(2)
     scenario.hang("nvmlDeviceGetUtilizationRates", 30, gpu=0)
@@ -237,6 +244,7 @@ def test_a_hung_gpu_does_not_hold_up_one_snapshot_or_the_end(nvml_scenario: Make
     assert run.end["closed_in"] < 0.3
 
 
+@pytest.mark.slow
 def test_a_hung_start_is_told_and_not_waited_for(nvml_scenario: MakeScenario) -> None:
     scenario = nvml_scenario(1)
     scenario.hang("nvmlInitWithFlags", 30)
@@ -280,11 +288,12 @@ def test_an_xid_is_an_event_and_stays_as_the_last_one(nvml_scenario: MakeScenari
 def test_a_millisecond_a_call_misses_no_tick(nvml_scenario: MakeScenario) -> None:
     scenario = nvml_scenario(8)
     scenario.latency_us = 1000
-    run = Run(scenario, "live", "3.4")
+    run = Run(scenario, "live", "2.3")
     assert all(snapshot["stale"] == {} for snapshot in run.snapshots)
-    assert len(run.snapshots) >= 4
+    assert len(run.snapshots) >= 3
 
 
+@pytest.mark.slow
 def test_memory_of_a_unified_gpu_points_to_the_host(nvml_scenario: MakeScenario) -> None:
     scenario = nvml_scenario(1)
     scenario.gpus[0].set(mem_used_bytes=None, mem_total_bytes=None)

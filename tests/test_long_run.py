@@ -31,9 +31,9 @@ from gputop.sources.simulation.simulated import snapshot_at
 from tests.proc_trees.fake_proc import FakeProc
 from tests.support.frames import MOMENT
 
-LIVES = 1000
+LIVES = 800
 """Processes and GPUs that come and go, one of each kind a tick."""
-FEWER_LIVES = 250
+FEWER_LIVES = 150
 """Where each life is a folder of files."""
 MOST_HELD = 700
 """Entries of any one container: ten minutes and a minute of ticks is what the longest of them holds meanwhile."""

@@ -132,6 +132,7 @@ def test_the_doctor_and_a_gpu_without_gpm_look_at_one_place_of_this_machine_only
     assert place.written() == set()
 
 
+@pytest.mark.slow
 @pytest.mark.nvml
 def test_what_was_asked_for_is_for_its_owner_alone(place: Place) -> None:
     place.run("record", "--for", "1s", "-o", "r.gputop.jsonl.gz")

@@ -215,8 +215,23 @@ async def test_columns_are_chosen_moved_reset_and_left_alone() -> None:
         assert "TREE-WRITE" in screen_text(app)
 
 
-@pytest.mark.parametrize("size", [(40, 10), (80, 24), (160, 48)])
-@pytest.mark.parametrize("glyphs", [COLOUR, ASCII], ids=["colour", "ascii"])
+@pytest.mark.parametrize(
+    ("glyphs", "size"),
+    [
+        (COLOUR, (80, 24)),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                (COLOUR, (40, 10)),
+                (COLOUR, (160, 48)),
+                (ASCII, (40, 10)),
+                (ASCII, (80, 24)),
+                (ASCII, (160, 48)),
+            )
+        ),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
 async def test_every_screen_is_full_and_safe_at_every_size(size: tuple[int, int], glyphs: Glyphs) -> None:
     frame = demo_frame()
     hostile = ProcessStatic(user="\x1b[31mröot", command="漢字 \u202e[bold]\n" * 300, name="e\u0301", job="\x07j")

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -27,6 +27,7 @@ from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder
 from gputop.recording.format import GPU_COLUMNS, HOST_COLUMNS, PROCESS_COLUMNS, RecordingError
 from gputop.recording.rounding import rounded
+from tests.support.examples import looks
 from tests.support.recording_frames import T0, frame, frames
 
 
@@ -97,7 +98,7 @@ SNAPSHOTS = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@looks(20)
 @given(SNAPSHOTS)
 def test_any_snapshot_is_read_back_as_it_was_rounded(snapshot: Snapshot) -> None:
     once = rounded(snapshot)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -19,6 +19,7 @@ from gputop.recording.rounding import rounded
 from gputop.recording.writer import RecordingWriter
 from gputop.session.events import FrameEvents
 from gputop.sources.simulation.simulated import snapshot_at
+from tests.support.examples import looks
 from tests.support.recording_frames import T0
 
 
@@ -66,7 +67,7 @@ PHASES = st.lists(
 )
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@looks(3)
 @given(phases=PHASES, seed=st.integers(0, 2**16))
 def test_values_at_the_very_thresholds_are_diagnosed_alike(
     tmp_path: Path, phases: list[tuple[int, float, float | None, float, float]], seed: int

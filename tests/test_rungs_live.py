@@ -82,6 +82,7 @@ def assert_one_line_each(frame: dict[str, Any], *allowed: float) -> None:
         assert beside == []
 
 
+@pytest.mark.slow
 def test_each_change_between_gpm_exporter_and_bound_breaks_and_marks_the_line(nvml_scenario: MakeScenario) -> None:
     scenario = nvml_scenario(1)
 
@@ -146,6 +147,7 @@ def test_dcgmi_takes_over_from_an_exporter_and_back(
     assert_one_line_each(last, DMON, SCRAPED)
 
 
+@pytest.mark.slow
 def test_dcgmi_takes_over_from_gpm_and_leaves_the_bound(
     nvml_scenario: MakeScenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,6 +257,7 @@ def test_an_answer_that_takes_a_moment_is_waited_for_once(nvml_scenario: MakeSce
     assert (gpu["sm_source"], gpu["sm_active_pct"]) == ("dcgm-exporter", SCRAPED)
 
 
+@pytest.mark.slow
 def test_an_answer_that_comes_after_the_last_read_is_waited_for_once(nvml_scenario: MakeScenario) -> None:
     """GPM that claims support but gives no number is known at the second read only: the exporter is asked then."""
     scenario = nvml_scenario(1)

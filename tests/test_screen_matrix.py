@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -22,6 +23,12 @@ from tests.support.screen_matrix import GPUS, PROCESSES, SIZES, matrix_frame
 
 SETS = (COLOUR, MONO, ASCII)
 MATRIX = [(size, gpus, processes) for size in SIZES for gpus in GPUS for processes in PROCESSES]
+QUICK = [case for case in MATRIX if case[2] == 5 or case[1] in (1, 8)]
+"""The quick part: every size with every number of GPUs, and the number of processes for a small and a usual machine."""
+
+
+def quick_or_slow(case: tuple[object, ...]) -> Any:
+    return pytest.param(*case, marks=() if case[:3] in QUICK else pytest.mark.slow)
 
 
 @cache
@@ -37,7 +44,7 @@ def _texts(painted: Painted) -> list[str]:
     ("size", "gpus", "processes", "glyphs"),
     # Glyphs change what a cell holds and not what a row does: each other set sees every size, and every number of GPUs.
     [
-        (*case, glyphs)
+        quick_or_slow((*case, glyphs))
         for glyphs in SETS
         for case in MATRIX
         if glyphs is COLOUR or (case[2] == 5 and (case[1] == 8 or case[0] == (160, 48)))
@@ -56,14 +63,14 @@ def test_it_is_filled_exactly_with_what_a_terminal_can_show(
 
 
 def test_every_style_of_the_matrix_is_known_to_every_theme() -> None:
-    styles = {style for case in MATRIX for row in _painted(*case, COLOUR).rows for _, style in row}
+    styles = {style for case in QUICK for row in _painted(*case, COLOUR).rows for _, style in row}
     assert len(styles) > 20
     for theme in THEMES.values():
         for style in styles:
             theme.look(style)
 
 
-@pytest.mark.parametrize(("size", "gpus", "processes"), MATRIX)
+@pytest.mark.parametrize(("size", "gpus", "processes"), list(map(quick_or_slow, MATRIX)))
 def test_no_verdict_is_cut_before_its_first_words(size: tuple[int, int], gpus: int, processes: int) -> None:
     frame = matrix_frame(gpus, processes)
     painted = _painted(size, gpus, processes, COLOUR)
@@ -99,7 +106,9 @@ def _says(gpu: GpuSample, d: GpuDiagnosis, text: str) -> bool:
     return any(" ".join(words.split()[:2]) in text for words in (d.title, d.short))
 
 
-@pytest.mark.parametrize(("size", "gpus", "processes"), [case for case in MATRIX if case[0][1] >= 24 and case[2]])
+@pytest.mark.parametrize(
+    ("size", "gpus", "processes"), [quick_or_slow(case) for case in MATRIX if case[0][1] >= 24 and case[2]]
+)
 def test_processes_have_room_beside_the_gpus(size: tuple[int, int], gpus: int, processes: int) -> None:
     painted = _painted(size, gpus, processes, COLOUR)
     rows = sum(target is not None and target.kind == "process" for target in painted.targets)
@@ -129,9 +138,10 @@ def test_a_click_on_panes_side_by_side_meets_the_one_under_it(size: tuple[int, i
 
 
 def test_one_more_process_seldom_moves_the_screen() -> None:
-    heads = []
+    frame, heads = matrix_frame(8, 500), []
     for processes in range(13):
-        painted = main_screen(matrix_frame(2, processes), View(), 100, 30)
+        snapshot = replace(frame.snapshot, processes=frame.snapshot.processes[:processes])
+        painted = main_screen(replace(frame, snapshot=snapshot), View(), 100, 30)
         heads.append(
             next(y for y, target in enumerate(painted.targets) if target is not None and target.kind == "header")
         )
@@ -146,8 +156,10 @@ def test_a_sentence_that_does_not_fit_its_rows_ends_in_an_ellipsis() -> None:
     assert first_rows(words[:1] + words[:1], 1, 9, COLOUR) == words[:1]
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("gpus", GPUS)
+@pytest.mark.parametrize(
+    ("size", "gpus"),
+    [pytest.param(size, gpus, marks=() if gpus in (1, 8) else pytest.mark.slow) for size in SIZES for gpus in GPUS],
+)
 def test_the_compact_density_leaves_processes_at_least_as_much_room(size: tuple[int, int], gpus: int) -> None:
     rooms = []
     for density in ("standard", "compact"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from textual.command import CommandList
 from textual.events import Key
@@ -53,7 +55,15 @@ COMMANDS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+def slow(command: str) -> Any:
+    """A screen that only the slow part sees: others like it are in the quick one."""
+    return pytest.param(command, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [command if command in ("help", "details", "signal") else slow(command) for command in COMMANDS],
+)
 async def test_every_screen_lives_through_a_terminal_of_one_cell(command: str) -> None:
     app = _app()
     async with app.run_test(size=(100, 30)) as pilot:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -18,6 +18,7 @@ from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder
 from gputop.sources.marks import MarkListener, send_mark
 from gputop.sources.processes.facts import FactsReader, command_text, executable_name
+from tests.support.examples import looks
 from tests.support.scenes import gpu, snap, train
 from tests.support.secret_commands import COMMANDS, HF, ORDINARY, S
 
@@ -108,7 +109,7 @@ def test_a_hostile_command_line_takes_no_time() -> None:
 
 
 @given(st.text("ab -=:\"'\\/@\n{}[],?&0", max_size=60), st.sampled_from(["token", "--key ", "hf_", "://", "Bearer "]))
-@settings(max_examples=300, deadline=None)
+@looks(60)
 def test_no_text_is_too_odd_to_be_masked(text: str, mark: str) -> None:
     for odd in (mark + text, text + mark, text.replace("a", mark), f'x="{text} {mark}"', f"'{mark} {text}'y"):
         masked_text(odd)

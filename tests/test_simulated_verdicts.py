@@ -53,7 +53,14 @@ def assert_as_expected(scenario: Scenario, interval_s: float, frames: list[Frame
         assert badges == set(expected.badges), found.badges
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=list(SCENARIOS))
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        pytest.param(scenario, marks=pytest.mark.slow if name == "sixteen" else ())
+        for name, scenario in SCENARIOS.items()
+    ],
+    ids=list(SCENARIOS),
+)
 def test_a_scenario_reaches_its_diagnosis_and_has_it_in_its_first_frame(scenario: Scenario) -> None:
     found = {name for expected in scenario.expected for name in (expected.verdict, *expected.badges)}
     frames = watch(scenario, 1.0, PAST_S if found & LOOK_BACK else SHORT_PAST_S)

@@ -115,7 +115,8 @@ async def test_j_and_k_move_in_the_process_table_and_tab_in_the_gpus() -> None:
         last = app.view.process
         await pilot.press("home", "j")
         assert app.view.process not in (None, last)
-        await pilot.press("tab", "j")
+        # The counts of the summary come before the GPUs.
+        await pilot.press("tab", "tab", "j")
         assert app.view.gpu is not None
 
 
@@ -358,6 +359,7 @@ async def test_a_crash_is_kept_for_one_line_and_prints_no_traceback(capfd: pytes
     assert "Traceback" not in capfd.readouterr().err
 
 
+@pytest.mark.slow
 async def test_the_palette_runs_every_command_by_name() -> None:
     app, _ = _app()
     async with app.run_test(size=(120, 40)) as pilot:

@@ -56,7 +56,12 @@ async def test_a_whole_filter_in_one_burst_is_applied_and_the_next_one_begins_wi
 
 
 @pytest.mark.parametrize(
-    "arguments", [("demo", "small_kernels"), ("replay", "tests/vectors/dataloader_cpu.jsonl")], ids=["live", "replay"]
+    "arguments",
+    [
+        ("demo", "small_kernels"),
+        pytest.param(("replay", "tests/vectors/dataloader_cpu.jsonl"), marks=pytest.mark.slow),
+    ],
+    ids=["live", "replay"],
 )
 def test_keys_typed_while_it_loads_are_not_echoed_and_are_obeyed(arguments: tuple[str, ...]) -> None:
     with PtyProgram(*arguments) as program:
@@ -69,6 +74,7 @@ def test_keys_typed_while_it_loads_are_not_echoed_and_are_obeyed(arguments: tupl
         assert program.is_restored()
 
 
+@pytest.mark.slow
 def test_a_filter_typed_in_one_burst_arrives_whole() -> None:
     with PtyProgram("demo", "small_kernels") as program:
         program.read_until(SCREEN_TAKEN)
