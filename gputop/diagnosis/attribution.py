@@ -56,6 +56,9 @@ def attribute(s: Signals, correlation: Correlation) -> Attribution:
         main_pct=main,
         pin_memory=s.pin_memory,
         correlation=correlation.words() if loaders else None,
+        feeders=s.feeders,
+        main_waits=s.main_waits if s.knows_feeders else None,
+        outsiders=s.outsiders,
     )
 
 

@@ -10,11 +10,13 @@ from gputop.diagnosis.rules import WORKS
 from gputop.diagnosis.rules.badges_gpu import ecc_badge, lost_badge, xid_badge
 from gputop.diagnosis.rules.base import Rule, Told
 from gputop.diagnosis.rules.gates import COLLECTING
+from gputop.diagnosis.rules.unattributed import STARVED_UNATTRIBUTED
 from gputop.diagnosis.signals import WINDOW_S, Signals
 from gputop.diagnosis.timeline import Timeline
 from gputop.diagnosis.tracks import GpuTrack
 from gputop.diagnosis.types import Badge, Flag, GpuDiagnosis, Level, State
 from gputop.diagnosis.verdict import VOTE_S, VOTES_NEEDED, BadgeBoard, Chooser, candidate
+from gputop.model.feeders import Feeders
 from gputop.model.quantity import pct
 from gputop.model.snapshot import GpuSample
 
@@ -27,6 +29,7 @@ class _Offer(Struct, frozen=True):
     told: Told
     flag: Flag | None
     figure: Figure | None = None
+    feeders: Feeders | None = None
 
 
 class GpuState:
@@ -83,6 +86,7 @@ class GpuState:
         flag, level = self._paint.shown
         score, reason = (None, told.evidence[0] if told.evidence else None) if s is None else efficiency(s)
         notes = told.notes if s is None else _notes(s, told, rule)
+        feeders = self._shown.feeders
         attribution = None
         if s is not None and s.host and s.util_known and s.idle >= IDLE_PCT and s.n >= s.least:
             attribution = attribute(s, self.track.correlation)
@@ -90,13 +94,14 @@ class GpuState:
             self.index, gpu.static.uuid, rule.id, level, told.title or rule.title, rule.short, flag, score, reason,
             told.confidence, WINDOW_S, 0 if s is None else s.n, told.evidence, told.remedy, told.remedy_short, notes,
             self._badges, attribution, self.state, self._verdict.since, seconds, self._timeline,
-            self._shown.figure,
+            self._shown.figure, told.cause, told.cause is not None and feeders is not None and feeders.uneven, feeders,
         )  # fmt: skip
 
     def _choose(self, t: float, interval_s: float, rule: Rule, s: Signals) -> None:
         told = rule.tell(s)
         flag = s.flag if rule.id in FLAGGED_IDS else None
-        offered = _Offer(rule, told, flag, figure(s, rule, told.state or rule.state))
+        starved = rule.id in STARVED_IDS or rule.id == STARVED_UNATTRIBUTED.id
+        offered = _Offer(rule, told, flag, figure(s, rule, told.state or rule.state), s.feeders if starved else None)
         changed = self._verdict.vote(t, rule.id, interval_s)
         shown = self._verdict.shown
         if changed:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gputop.model.command_facts import NOT_A_LOADER
+from gputop.diagnosis.feeder_window import FeederRow
+from gputop.model.command_facts import BESIDE, NOT_A_LOADER
 from gputop.model.snapshot import ProcessSample
 
 HELPER_SHARE = 0.3
@@ -24,6 +25,7 @@ class HostTick:
     __slots__ = (
         "births",
         "disk",
+        "feeders",
         "kinds",
         "loader_count",
         "loader_reason",
@@ -67,6 +69,8 @@ class HostTick:
         self.pool_pct: float | None = None
         self.births: list[tuple[int, int | None, float | None]] = []
         self.loader_reason: str | None = None
+        self.feeders: list[FeederRow] = []
+        """What feeds it, row by row; empty in recordings made before feeders were measured."""
 
     def own(self, p: ProcessSample) -> None:
         """Take in a process that holds a context on this GPU."""
@@ -81,7 +85,15 @@ class HostTick:
             self.pin_memory = bool(self.pin_memory) or p.pin_memory
         if p.pool_run_pct is not None:
             self.pool_pct = (self.pool_pct or 0.0) + p.pool_run_pct
+        if p.feed_run_pct is not None and (p.feeder_threads or p.feed_by == "child"):
+            kind = "child processes" if p.feed_by == "child" else p.static.loader or "host threads"
+            self.feeders.append(_row(p, -p.pid, kind, p.feeder_threads or 1))
         self.belong(p)
+
+    @property
+    def knows_feeders(self) -> bool:
+        """Whether whoever measured this could measure feeders."""
+        return self.primary is not None and self.primary.feeder_threads is not None
 
     def computing(self) -> int:
         """How many processes compute on this GPU, as against drawing or brokering."""
@@ -131,6 +143,27 @@ class HostTick:
         if self.kinds is None:
             self.kinds = p.static.loader
         self.births.append((p.pid, p.starttime, p.age_s))
+        if p.feed_run_pct is not None:
+            self.feeders.append(_row(p, p.pid, feeder_kind(p), 1))
+
+
+def feeder_kind(p: ProcessSample) -> str:
+    """What a loader is called, in the plural."""
+    why = p.static.why or ""
+    if why.startswith(BESIDE):
+        return "processes beside it"
+    if why.startswith("R5"):
+        return "helpers"
+    return "Ray tasks" if p.static.loader == "ray" else "workers"
+
+
+def _row(p: ProcessSample, key: int, kind: str, count: int) -> FeederRow:
+    shares = (
+        p.feed_run_pct, p.feed_queued_pct, p.feed_disk_pct, p.feed_network_pct,
+        p.feed_lock_pct, p.feed_sleep_pct, p.feed_poll_pct,
+    )  # fmt: skip
+    values = tuple([0.0 if value is None else value / 100.0 for value in shares])
+    return FeederRow(key, kind, values, p.feed_by, p.net_rx_bytes_per_s, count, p.unavailable.get("net_rx_bytes_per_s"))
 
 
 def _weight(p: ProcessSample) -> tuple[bool, float, int]:
@@ -185,6 +218,9 @@ class HostReader:
         core, disk = self._helpers.get(p.pid, (0.0, 0.0))
         weight = min(1.0, interval_s / HELPER_MEMORY_S)
         run = p.run_pct if p.run_pct is not None else p.cpu_pct or 0.0
+        if p.feed_run_pct is not None:
+            # The source has judged it with its queued time and its network waits: see ``Member.role``.
+            return False
         core += weight * (run / 100.0 - core)
         disk += weight * ((1.0 if p.state == "D" else 0.0) - disk)
         seen[p.pid] = (core, disk)

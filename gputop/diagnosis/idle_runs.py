@@ -16,6 +16,8 @@ BIRTHS_REMEMBERED_S = 120.0
 FOUND_WITHIN_S = 10.0
 """Processes are looked for every few seconds: what is older than this when it is first seen has an age of no use, and
 what is first seen so soon after the job is no birth."""
+YOUNGER_S = 20.0
+"""Loaders that came so long after their job were not its first [judged]."""
 ALTERNATION_SAMPLES = 30
 ALTERNATION_STEP_S = 0.9
 """Samples nearer than this to the one before do not count: at 4 Hz the steps of any training job alternate."""
@@ -79,9 +81,16 @@ class Births:
         self._times: deque[float] = deque(maxlen=1024)
         self._begun: float | None = None
 
-    def observe(self, t: float, loaders: list[tuple[int, int | None, float | None]]) -> None:
-        """Note which loaders were not there before. A loader is (pid, starttime, age in seconds)."""
+    def observe(
+        self, t: float, loaders: list[tuple[int, int | None, float | None]], job_age_s: float | None = None
+    ) -> None:
+        """Note which loaders were not there before. A loader is (pid, starttime, age in seconds).
+
+        With the job's age, loaders found with it that are much younger and all of one age were born meanwhile.
+        """
         known = self._known
+        if not known and job_age_s is not None:
+            self._born_before(t, [age for _, _, age in loaders if age is not None], job_age_s)
         for pid, starttime, age in loaders:
             if pid not in known or known[pid] != starttime:
                 known[pid] = starttime
@@ -93,6 +102,12 @@ class Births:
             self._known = {pid: starttime for pid, starttime, _ in loaders}
         while self._times and self._times[0] <= t - BIRTHS_REMEMBERED_S:
             self._times.popleft()
+
+    def _born_before(self, t: float, ages: list[float], job_age_s: float) -> None:
+        if not ages or max(ages) - min(ages) > BESIDE_S or max(ages) > BIRTHS_REMEMBERED_S / 2:
+            return
+        if job_age_s - max(ages) >= YOUNGER_S:
+            self._times.extend(t - age for age in ages)
 
     def recent(self, t: float, runs: tuple[Pause, ...]) -> tuple[int, float]:
         """(births in the last 30 s, longest run without a kernel beside any of them in seconds).

@@ -9,6 +9,7 @@ from gputop.diagnosis import window as col
 from gputop.diagnosis.host import HostTick
 from gputop.diagnosis.window import Window
 from gputop.diagnosis.window_row import swapping, why_dark
+from gputop.model.feeders import MainWaits, outsiders_in, waits_in
 from gputop.model.snapshot import GpuSample, HostSample
 
 Means = list[float | None]
@@ -61,7 +62,30 @@ def host_part(window: Window, mean: Means, tick: HostTick, host: HostSample) -> 
         "host_cpu": host.cpu_pct,
         "psi_cpu": host.psi_cpu_pct,
         "swapping": swapping(host),
+        "listens": mean[col.LISTENS] or 0.0,
+        "main_fetches": p is not None and p.feed_by == "main socket",
+        "main_looks": 1 if p is None else max(1, sum(waits_in(p.main_waits).values())),
+        "main_queued": mean[col.MAIN_QUEUED],
+        "main_rx": None if p is None else p.net_rx_bytes_per_s,
+        "main_waits": main_waits(mean),
+        "knows_feeders": tick.knows_feeders,
+        "cores": host.cpu_count,
+        "outsiders": outsiders_in(host.cpu_outsiders),
     }
+
+
+def main_waits(mean: Means) -> MainWaits | None:
+    """What the main thread waited for; None where it cannot be seen."""
+    if mean[col.MAIN] is None:
+        return None
+    return MainWaits(
+        mean[col.MAIN_DISK] or 0.0,
+        mean[col.MAIN_NETWORK] or 0.0,
+        mean[col.MAIN_LOCK] or 0.0,
+        mean[col.MAIN_SLEEP] or 0.0,
+        mean[col.MAIN_POLL] or 0.0,
+        mean[col.MAIN_PIPE] or 0.0,
+    )
 
 
 def process_part(tick: HostTick) -> Part:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from gputop.diagnosis.fabric import FabricSignals
 from gputop.diagnosis.types import Flag
+from gputop.model.feeders import Feeders, MainWaits, Outsider
 
 WINDOW_S = 30.0
 """W: rules are evaluated on the means over so many seconds, whatever the interval."""
@@ -148,6 +149,26 @@ class Signals(Struct, frozen=True):
     peer: Peer | None = None
     fabric: FabricSignals | None = None
     """None where the machine has no fabric and TCP sends nothing again."""
+    feeders: Feeders | None = None
+    """None in recordings made before feeders were measured: they are judged by the means over loaders."""
+    knows_feeders: bool = False
+    """Whether feeders were measured; a GPU may have none."""
+    cores: float | None = None
+    """Cores that the cgroup and the affinity leave."""
+    main_waits: MainWaits | None = None
+    main_looks: int = 1
+    """Looks at the main thread in each sample."""
+    main_fetches: bool = False
+    """The main thread polls, and its process receives data or opens connections again and again."""
+    main_queued: float | None = None
+    main_rx: float | None = None
+    """Bytes a second that the GPU's process receives, where its sockets were asked."""
+    listens: float = 0.0
+    outsiders: tuple[Outsider, ...] = ()
+    worked: bool = False
+    """Kernels ran in 10 of the last 15 s: the job trains, however young it is."""
+    changed_s: float | None = None
+    """Seconds since the window began anew because the cause had changed; None when it never has."""
 
     @property
     def queue_share(self) -> float | None:

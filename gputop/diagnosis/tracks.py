@@ -6,7 +6,9 @@ Everything kept is bounded, and a tick costs the same whatever went before.
 from __future__ import annotations
 
 from gputop.diagnosis import window as col
+from gputop.diagnosis.changes import BEFORE_S, CHANGE_S, Startup, contradicts
 from gputop.diagnosis.correlation import Correlation
+from gputop.diagnosis.feeder_window import FeederWindow
 from gputop.diagnosis.health import Health
 from gputop.diagnosis.host import NOBODY, HostTick
 from gputop.diagnosis.idle_runs import Alternations, Births, ZeroRuns
@@ -38,6 +40,8 @@ FAULT_SAMPLES = 3
 """A counter is broken when it reads 0 so often while util and power say otherwise."""
 NO_TENSOR, SOME_FP32, SOME_FP64, MANY_SM = 1.0, 20.0, 1.0, 50.0
 DEGRADED_UTIL = 50.0
+FEEDERS_FROM_IDLE = 10.0
+"""Below this idle time nobody asks who feeds the GPU."""
 
 
 class GpuTrack:
@@ -45,6 +49,10 @@ class GpuTrack:
 
     def __init__(self) -> None:
         self.window = Window(WINDOW_S)
+        self.feeders = FeederWindow(WINDOW_S)
+        self._startup = Startup()
+        self.restarted_at: float | None = None
+        """When the window began anew because the cause had changed."""
         self.correlation = Correlation()
         self.health = Health()
         self._trend = MemoryTrend()
@@ -96,11 +104,18 @@ class GpuTrack:
         write = None if measured is None else measured.write_bytes
         if util is not None and self._runs.observe(t, dt, util, write) > RESTART_AFTER_ZERO_S:
             self._restart()
+        knows = tick is not None and tick.knows_feeders
+        age = tick.primary.age_s if knows and tick is not None and tick.primary is not None else None
+        if util is not None and self._startup.begins_to_work(t, util, age):
+            self._restart()
         if measured is not None:
-            self._births.observe(t, measured.births)
+            self._births.observe(t, measured.births, age)
         sm_off = self._sm_off(gpu)
         capacity = pcie_capacity(gpu)
         self.window.push(t, row_of(gpu, util, None if sm_off else gpu.sm_active_pct, measured, capacity))
+        if measured is not None and knows:
+            self.feeders.push(t, tuple(measured.feeders))
+            self._begin_anew(t)
         if util is not None:
             self._falls = self._alternations.observe(t, util)
         if util is not None and measured is not None and measured.scheduled:
@@ -112,9 +127,21 @@ class GpuTrack:
 
     def _restart(self) -> None:
         self.window.clear()
+        self.feeders.clear()
         self.correlation.clear()
         self._runs.clear()
         self._quiet_since = self._fp32_since = self._degraded_since = None
+
+    def _begin_anew(self, t: float) -> None:
+        """Where the last seconds contradict the window clearly, the cause has changed: what was before says nothing."""
+        if self.restarted_at is not None and t - self.restarted_at < WINDOW_S:
+            return
+        if t - self.window.oldest_t < CHANGE_S + BEFORE_S:
+            return
+        if contradicts(self.window, self.feeders):
+            self.restarted_at = t
+            self.window.keep(CHANGE_S)
+            self.feeders.keep(CHANGE_S)
 
     def _watch_job(self, t: float, tick: HostTick | None) -> None:
         """When the job that the window describes is over, the window is too."""
@@ -183,6 +210,9 @@ class GpuTrack:
             **self._pauses_part(t),
             **host_part(window, mean, tick, host),
             **process_part(tick),
+            feeders=self.feeders.feeders() if 100.0 - u >= FEEDERS_FROM_IDLE else None,
+            worked=tick.knows_feeders and self._startup.worked(t, interval_s),
+            changed_s=None if self.restarted_at is None else t - self.restarted_at,
         )
 
     def _lasting_part(

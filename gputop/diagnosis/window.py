@@ -7,20 +7,23 @@ the thresholds of the flags are strict, and 80.0 must not become 79.99999.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 SCALE: Final = 1e6
 
-COLUMNS: Final = 29
+COLUMNS: Final = 36
 (
     U, SM, OCC, TENSOR, FP32, FP64, DRAM, PCIE_RX, PCIE_TX, NVLINK, POWER, CLOCK, LOUD, THERMAL, BRAKE, CAPPED,
     MAIN, MAIN_DISK, WORKERS, RUNNING, QUEUED, DISK, NETWORK, LOADERS, TREE, READ, WRITE, THROTTLED, POOL,
+    MAIN_NETWORK, MAIN_LOCK, MAIN_SLEEP, MAIN_POLL, MAIN_PIPE, LISTENS, MAIN_QUEUED,
 ) = range(COLUMNS)  # fmt: skip
 
 _SHARES = frozenset(
     (
         PCIE_RX, PCIE_TX, NVLINK, POWER, CLOCK, MAIN, MAIN_DISK, WORKERS, RUNNING, QUEUED, DISK, NETWORK, TREE,
-        THROTTLED, POOL,
+        THROTTLED, POOL, MAIN_NETWORK, MAIN_LOCK, MAIN_SLEEP, MAIN_POLL, MAIN_PIPE, LISTENS,
+        MAIN_QUEUED,
     )
 )  # fmt: skip
 _UNITS = tuple(100.0 * SCALE if column in _SHARES else SCALE for column in range(COLUMNS))
@@ -66,13 +69,38 @@ class Window:
             if value is not None:
                 sums[i] += value
                 counts[i] += 1
+        self.keep(self._seconds)
+
+    def keep(self, seconds: float) -> None:
+        """Let go of what is older than so many seconds before the latest sample."""
+        rows, sums, counts = self._rows, self._sums, self._counts
         # Half a millisecond: Unix times carry a rounding error, and the sample 30 s ago must not count by chance.
-        horizon = t - self._seconds + 0.0005
+        horizon = rows[-1][0] - seconds + 0.0005
         while rows[0][0] <= horizon:
             for i, value in enumerate(rows.popleft()[1]):
                 if value is not None:
                     sums[i] -= value
                     counts[i] -= 1
+
+    def latest(self, seconds: float, columns: Sequence[int]) -> list[tuple[float, float] | None]:
+        """Per column the mean of the last ``seconds`` and of what came before, in its unit; None without both."""
+        found: list[tuple[float, float] | None] = []
+        horizon = self._rows[-1][0] - seconds + 0.0005
+        for column in columns:
+            total = count = 0
+            for t, row in reversed(self._rows):
+                if t <= horizon:
+                    break
+                value = row[column]
+                if value is not None:
+                    total += value
+                    count += 1
+            others = self._counts[column] - count
+            unit = _UNITS[column]
+            found.append(
+                (total / (count * unit), (self._sums[column] - total) / (others * unit)) if count and others else None
+            )
+        return found
 
     def clear(self) -> None:
         """Begin afresh."""

@@ -7,6 +7,7 @@ from gputop.diagnosis.host import HostTick
 from gputop.diagnosis.signals import busy_not_working
 from gputop.diagnosis.types import Flag
 from gputop.diagnosis.window import scaled
+from gputop.model.feeders import RAN, waits_in
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, HostSample, ProcessSample
 from gputop.model.throttle import POWER_BRAKE, POWER_CAP, THERMAL
@@ -84,6 +85,9 @@ def _host_side(tick: HostTick) -> col.Row:
             main = scaled(min(100.0, p.main_run_pct + (p.main_wait_pct or 0.0)))
         if p.main_state is not None:
             main_disk = 100_000_000 if p.main_state == "D" else 0
+        if p.main_waits is not None:
+            counts = waits_in(p.main_waits)
+            main_disk = scaled(100.0 * counts.get("disk", 0) / max(1, sum(counts.values())))
     count, scheduled, states = tick.loader_count, tick.scheduled, tick.states
     if count:
         loading = (
@@ -99,8 +103,28 @@ def _host_side(tick: HostTick) -> col.Row:
         loading = (0, 0, 0, 0, 0, None) if main is not None else (None,) * 6
     return (
         main, main_disk, *loading, scaled(tick.tree_pct), scaled(tick.read_bytes), scaled(tick.write_bytes),
-        scaled(tick.throttled), scaled(tick.pool_pct),
+        scaled(tick.throttled), scaled(tick.pool_pct), *_main_waits(p),
     )  # fmt: skip
+
+
+_MAIN_WAITS = ("network", "lock", "sleep", "queue", "pipe")
+_NO_WAITS: col.Row = (None,) * len(_MAIN_WAITS)
+
+
+def _main_waits(p: ProcessSample | None) -> col.Row:
+    """What the main thread waited for, in the time that it did not run: a sample in which it runs says nothing."""
+    if p is None or p.main_run_pct is None:
+        return (*_NO_WAITS, None, None)
+    counts = waits_in(p.main_waits)
+    listens, queued = 100_000_000 if p.listens else 0, p.main_wait_pct or 0.0
+    rest = 100.0 - min(100.0, p.main_run_pct + queued)
+    waited = sum(counts.values()) - counts.get(RAN, 0)
+    if waited > 0:
+        return (*[scaled(rest * counts.get(wait, 0) / waited) for wait in _MAIN_WAITS], listens, scaled(queued))
+    if counts or p.main_state == "R" or p.waiting_on is None:
+        return (*_NO_WAITS, listens, scaled(queued))
+    waits = [scaled(rest) if p.waiting_on == wait else 0 for wait in _MAIN_WAITS]
+    return (*waits, listens, scaled(queued))
 
 
 def _scaled_share(value: float | None, limit: float | None) -> int | None:

@@ -23,6 +23,9 @@ NOT_LOADERS = (
 NOT_A_LOADER = "not a loader: "
 """How ``why`` begins for them."""
 
+BESIDE = "R6 "
+"""How ``why`` begins for a feeder that runs beside the GPU process, not below it."""
+
 
 def server_in(words: Sequence[str]) -> str | None:
     """The serving program that a command line starts: the executable, a module after -m, or a script.

@@ -55,6 +55,8 @@ class Feeders(Struct, frozen=True):
     kind: str
     busiest: FeederShares
     mean: FeederShares
+    leading: Literal["cpu", "disk", "network"] = "cpu"
+    """What most of the busiest one's useful time goes to; it changes only where another is clearly ahead."""
     pid: int | None = None
     active: int = 0
     uneven: bool = False
@@ -75,6 +77,25 @@ class MainWaits(Struct, frozen=True):
     sleep: float = 0.0
     poll: float = 0.0
     pipe: float = 0.0
+
+
+RAN = "run"
+"""What a look at a thread finds where it waits for nothing."""
+
+
+def waits_text(looks: list[str]) -> str:
+    """What some looks at a thread found, counted: ``queue 2, run 1``."""
+    return ", ".join(f"{name} {looks.count(name)}" for name in dict.fromkeys(looks))
+
+
+def waits_in(text: str | None) -> dict[str, int]:
+    """The counts of a text of ``waits_text``; what is not of that form is left out."""
+    counts: dict[str, int] = {}
+    for part in (text or "").split(", "):
+        name, _, count = part.partition(" ")
+        if count.isdigit() and len(count) < 4:
+            counts[name] = int(count)
+    return counts
 
 
 class Outsider(Struct, frozen=True):

@@ -232,6 +232,7 @@ PROCESS_METRICS = table(
         "feed_by", "text", "FEED BY", "what resolved a wait of the feeder: child, kinship, socket, thread or task queue"
     ),
     gauge("net_rx_bytes_per_s", "bytes/s", "NET ↓", "received on TCP sockets of this process", origin="sock_diag"),
+    fact("main_waits", "text", "MAIN WAITS", "what the main thread waited for at looks between two readings", "wchan"),
     fact("listens", "bool", "LISTENS", "whether its main thread waits for connections", "sock_diag, wchan"),
 )
 

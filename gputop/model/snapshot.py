@@ -198,6 +198,7 @@ class ProcessSample(Struct, frozen=True):
     feeder_threads: int | None = None
     feed_by: str | None = None
     net_rx_bytes_per_s: float | None = None
+    main_waits: str | None = None
     listens: bool | None = None
     static: ProcessStatic = ProcessStatic()
     unavailable: Mapping[str, str] = NOTHING_MISSING

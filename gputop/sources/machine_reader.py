@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -73,7 +73,7 @@ class MachineReader:
         the first picture waits for. 0 for a command that prints one of the first and ends."""
         self._host_reads = 0
         self._host_collector: HostCollector | None = None
-        self._processes = ProcessCollector(proc)
+        self._processes = ProcessCollector(proc, between=True)
         self._host, self._host_at = _NOT_YET, float("-inf")
 
     def read_gpus(self, ticket: int) -> Reading:
@@ -95,7 +95,9 @@ class MachineReader:
         """Ask what no picture has to wait for, once a reading is handed over."""
         self.session.ask_seldom(ticket, self._clock())
 
-    def read_host(self, gpu_processes: Sequence[GpuProcess], *, knew_gpus: bool) -> HostReading:
+    def read_host(
+        self, gpu_processes: Sequence[GpuProcess], util: Mapping[int, float | None], *, knew_gpus: bool
+    ) -> HostReading:
         """Host and processes. The very first read comes before the GPUs are known: it is the base of the rates."""
         # Not the clock of the snapshots: rates must not feel it when that one is set, or when the machine has slept.
         now = time.monotonic()
@@ -106,7 +108,7 @@ class MachineReader:
         self._host_reads += 1
         if self._host_collector is not None and now - self._host_at >= LEAST_HOST_S:
             self._host, self._host_at = self._host_collector.read(now), now
-        samples = self._processes.read(now, gpu_processes)
+        samples = self._processes.read(now, gpu_processes, util)
         ports = () if self._host_collector is None else self._host_collector.ports
         return HostReading(self._host, samples, tuple(self._processes.notices), knew_gpus, ports)
 

@@ -20,7 +20,8 @@ _DESCRIPTOR_CEILING = 4096
 class Stat(Struct, frozen=True):
     """What is used of /proc/PID/stat. ``cpu_ticks`` is user plus system time of all threads, in clock ticks.
 
-    ``starttime`` is in clock ticks since boot, ``rss_pages`` in pages.
+    ``starttime`` is in clock ticks since boot, ``rss_pages`` in pages. ``children_ticks`` is the CPU time of children
+    that have ended and were waited for.
     """
 
     comm: bytes
@@ -31,6 +32,7 @@ class Stat(Struct, frozen=True):
     threads: int
     starttime: int
     rss_pages: int
+    children_ticks: int = 0
 
 
 def read_file(path: str) -> bytes:
@@ -70,6 +72,7 @@ def parse_stat(data: bytes) -> Stat | None:
         int(fields[17]),
         int(fields[19]),
         int(fields[21]),
+        int(fields[13]) + int(fields[14]),
     )
 
 

@@ -118,7 +118,9 @@ class Schedule:
         )
 
     def _read_host(self) -> HostReading:
-        return self._reader.read_host(self.newest.processes, knew_gpus=self.reading is not None)
+        newest = self.newest
+        util = {gpu.static.index: gpu.util_pct for gpu in newest.gpus}
+        return self._reader.read_host(newest.processes, util, knew_gpus=self.reading is not None)
 
     @property
     def newest(self) -> Reading:

@@ -11,7 +11,8 @@ from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.catalogue import DATALOADER_WAIT, VerdictRow, verdict_rows
 from gputop.diagnosis.rules.busy import HIDE_COMMUNICATION, LARGER_WORK, USE_TENSOR_CORES
 from gputop.diagnosis.rules.end import HEALTHY_SM, HEALTHY_UTIL, WORKING_UTIL
-from gputop.diagnosis.rules.starved import ALARM_IDLE, IN_WORKERS, LIGHTER_HOST, PINNED
+from gputop.diagnosis.rules.main_process import IN_WORKERS, LIGHTER_HOST
+from gputop.diagnosis.rules.starved import ALARM_IDLE, PINNED
 from gputop.diagnosis.signals import busy_not_working
 from gputop.diagnosis.types import Confidence, Flag, Level
 from gputop.model.quantity import count, pct

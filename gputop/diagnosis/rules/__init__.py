@@ -16,14 +16,14 @@ from gputop.diagnosis.rules.dataloader import DATALOADER_CPU, DATALOADER_DISK, D
 from gputop.diagnosis.rules.end import HEALTHY, NO_BOTTLENECK_SEEN, WORKING
 from gputop.diagnosis.rules.gates import COLLECTING, STARTUP
 from gputop.diagnosis.rules.idle import IDLE, IDLE_HOLDING_MEMORY, STOPPED
+from gputop.diagnosis.rules.main_process import MAIN_PROCESS
 from gputop.diagnosis.rules.starved import (
     CHECKPOINT_PAUSE,
     LOW_DEMAND,
-    MAIN_PROCESS,
     PCIE_TRANSFER,
-    STARVED_UNATTRIBUTED,
     WORKER_RESTART,
 )
+from gputop.diagnosis.rules.unattributed import STARVED_UNATTRIBUTED
 
 GATES: tuple[Rule, ...] = (COLLECTING, STARTUP)
 IDLE_FAMILY: tuple[Rule, ...] = (IDLE_HOLDING_MEMORY, IDLE)

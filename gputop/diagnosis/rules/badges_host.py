@@ -5,7 +5,8 @@ from __future__ import annotations
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.fabric import LEAST_LINK_ERRORS, LEAST_LOSSES
 from gputop.diagnosis.rules.base import BadgeRule
-from gputop.diagnosis.rules.dataloader import DATALOADER_CPU, QUEUED, THROTTLED
+from gputop.diagnosis.rules.dataloader import DATALOADER_CPU
+from gputop.diagnosis.rules.feeding_remedies import QUEUED, THROTTLED
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import Badge, Level
 from gputop.model.quantity import pct, share

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import Badge, Confidence, Level, State
+from gputop.model.feeders import Cause
 
 
 class Told(Struct, frozen=True):
@@ -21,6 +22,7 @@ class Told(Struct, frozen=True):
     notes: tuple[str, ...] = ()
     title: str | None = None
     state: State | None = None
+    cause: Cause | None = None
 
 
 class Rule(Struct, frozen=True):

@@ -1,138 +1,187 @@
-"""The starved family: dataloaders. What workers did while the GPU was idle (DS-Analyzer's prep and fetch stalls)."""
+"""The starved family: loaders. What feeders did while the GPU was idle (DS-Analyzer's prep and fetch stalls).
+
+The busiest feeder is judged, and its shares of useful time add up. Recordings made before feeders were measured know
+means over loaders alone: ``dataloader_means`` judges those.
+"""
 
 from __future__ import annotations
 
-from gputop.diagnosis.attribution import IDLE_PCT, MOSTLY, NOT_THIS, at_least, at_most
+from gputop.diagnosis.attribution import IDLE_PCT, MOSTLY, at_least
+from gputop.diagnosis.rules import dataloader_means as means
 from gputop.diagnosis.rules.base import Rule, Told
-from gputop.diagnosis.rules.starved import CHECKPOINT_BYTES, starved_level
+from gputop.diagnosis.rules.feeding import (
+    LEAST_RX,
+    SECOND,
+    both_words,
+    cores_note,
+    kind_of,
+    least,
+    least_of,
+    main_cause,
+    main_runs,
+    own_wait,
+    proof,
+    waits_for_batch,
+    who,
+    works,
+)
+from gputop.diagnosis.rules.feeding_remedies import cpu_remedy, io_remedy
+from gputop.diagnosis.rules.starved import starved_level
 from gputop.diagnosis.signals import Signals
+from gputop.diagnosis.types import Confidence
+from gputop.model.feeders import Cause, Feeders
 from gputop.model.quantity import rate, share
+
+POLLS = 0.5
+NO_DISK = 0.2
+
+
+def _may_blame(s: Signals) -> bool:
+    return s.idle >= IDLE_PCT and not main_runs(s) and own_wait(s) is None
+
 
 # --- CPU-bound ------------------------------------------------------------------------------------------------------
 
-QUEUED = 0.3
-"""Share of the runnable time spent queued for a core from which more workers make it worse [measured]."""
-CORES_FREE = 90.0
-"""Host CPU below this leaves cores for more workers [judged]."""
-THROTTLED = 0.1
-"""Share of scheduling periods cut short by the cgroup's CPU limit."""
-
 
 def _cpu(s: Signals) -> bool:
-    return (
-        s.idle >= IDLE_PCT
-        and s.loaders > 0
-        and s.workers is not None
-        and at_least(s.workers, s.u) >= MOSTLY
-        and (s.main is None or at_least(s.main, s.u) < MOSTLY)
-    )
+    f = s.feeders
+    if not s.knows_feeders or f is None:
+        return means.cpu(s) if not s.knows_feeders else False
+    return _may_blame(s) and works(f, s) and main_cause(f) in ("cpu", "queued")
+
+
+def _line(s: Signals, f: Feeders, said: str) -> str:
+    second = f.busiest
+    line = f"GPU idle {s.idle:.0f} %: {who(f)} {said}"
+    others = [(name, x) for name, x in (("disk", second.disk), ("network", second.network)) if x >= SECOND]
+    return line + "".join(f", {name} {share(x)}" for name, x in others if name not in said)
 
 
 def _tell_cpu(s: Signals) -> Told:
-    workers = s.workers or 0.0
-    runnable = round(s.loaders * workers)
-    line = f"GPU idle {s.idle:.0f} %: {runnable}/{s.loaders} workers runnable"
-    line += f" (cpu {share(s.running)}, queued {share(s.queued)}), main waits"
-    queued = s.queue_share or 0.0
-    if s.throttled is not None and s.throttled >= THROTTLED:
-        remedy = f"raise the cgroup's CPU limit ({share(s.throttled)} of its periods cut short), not num_workers"
-        short = "raise the CPU limit"
-    elif queued >= QUEUED:
-        remedy = "not more workers: free cores, OMP_NUM_THREADS=1, cheaper transforms"
-        short = "free cores, not workers"
-    elif s.host_cpu is None or s.host_cpu < CORES_FREE:
-        remedy = (
-            f"raise num_workers (now {s.loaders}), move decoding and augmentation to the GPU (DALI, torchvision v2), "
-            "cache decoded data"
-        )
-        short = "num_workers, DALI"
-    else:
-        remedy = "no core is free: cheaper transforms, decode on the GPU (DALI, torchvision v2), cache decoded data"
-        short = "DALI, cheaper transforms"
-    notes = () if s.main is not None else ("the main thread could not be measured",)
-    return Told(starved_level(s), (line,), remedy, short, "high" if s.main is not None else "medium", notes)
+    f = s.feeders
+    if f is None:
+        return means.tell_cpu(s)
+    said = f"runnable (cpu {share(f.busiest.run)}, queued {share(f.busiest.queued)})"
+    queued = f.busiest.queued / f.busiest.cpu if f.busiest.cpu else 0.0
+    remedy, short = cpu_remedy(s, f, queued)
+    known = s.main is not None
+    notes = cores_note(s, f.busiest.queued)
+    if not known:
+        notes = (*notes, "the main thread could not be measured")
+    confidence: Confidence = "high" if known and f.by in (None, "child") else "low" if f.by == "kinship" else "medium"
+    return Told(
+        starved_level(s), (_line(s, f, said) + ", main waits", _who_said(s, f)), remedy, short, confidence, notes,
+        cause=main_cause(f),
+    )  # fmt: skip
+
+
+def _who_said(s: Signals, f: Feeders) -> str:
+    """The second line: everything measured, and by which rule."""
+    words = both_words(s)
+    by = proof(f)
+    if by is not None:
+        words += f" ({by})"
+    if f.uneven:
+        words += f"; mean of {f.n} {kind_of(f)} only {share(f.mean.useful)}"
+    return words
 
 
 DATALOADER_CPU = Rule(
     id="dataloader_cpu",
     title="starved: dataloader, CPU-bound",
     short="starved: dataloader CPU",
-    condition="idle ≥ 20 %, loaders runnable in at least half of the idle time (lower bound), the main thread not",
+    condition="idle ≥ 20 %, the busiest feeder (loader, helper or host thread) busy with the next batch in at least "
+    "half of the idle time (lower bound) and most of that runnable, the main thread neither running nor in a wait of "
+    "its own",
     levels="yellow, red from 50 % idle",
     state="starved",
     holds=_cpu,
     tell=_tell_cpu,
-    remedy="cores free: more num_workers, decode on the GPU (DALI, torchvision v2), cache; queued ≥ 30 %: free cores, "
-    "OMP_NUM_THREADS=1; throttled: raise the cgroup's CPU limit",
+    remedy="cores free: more loaders, decode on the GPU (DALI, torchvision v2), cache; queued ≥ 30 %: free cores, "
+    "OMP_NUM_THREADS=1; throttled: raise the cgroup's CPU limit; few of many: balanced shards, in_order=False",
 )
 
 # --- I/O-bound ------------------------------------------------------------------------------------------------------
 
-MAIN_DISK = 0.4
-"""Share of the idle time that the main thread spends in disk wait where there are no loaders."""
-ASLEEP = 0.2
-SPINS_WITHIN = 0.1
-"""A main thread as busy as the GPU spins on it, and is asleep in the idle time."""
-WAITING = 0.5
-
 
 def _disk(s: Signals) -> bool:
-    if s.idle < IDLE_PCT or s.swapping is not None:
+    f = s.feeders
+    if not s.knows_feeders:
+        return means.disk(s)
+    if f is None or not _may_blame(s) or s.swapping is not None:
         return False
-    if s.loaders:
-        return s.disk is not None and at_least(s.disk, s.u) >= MOSTLY
-    if s.main_disk is None or s.main_disk / (s.idle / 100.0) < MAIN_DISK:
+    if works(f, s) and main_cause(f) != "disk":
         return False
-    writes = s.write_bytes_per_s or 0.0
-    return writes < CHECKPOINT_BYTES or writes < (s.read_bytes_per_s or 0.0)
+    return least(f.busiest.disk, s) >= MOSTLY or (
+        least(f.any_disk, s) >= MOSTLY and waits_for_batch(s) and f.busiest.disk >= SECOND
+    )
 
 
 def _network(s: Signals) -> bool:
+    f = s.feeders
+    if not s.knows_feeders:
+        return means.network(s)
+    if f is None or not _may_blame(s):
+        return False
+    if works(f, s):
+        return main_cause(f) in ("disk", "network")
+    return _fetches(s, f)
+
+
+def _fetches(s: Signals, f: Feeders) -> bool:
+    """By elimination: main waits for a batch, nobody runs or reads a disk, and who should feed it polls."""
+    if "threads" in f.kind or f.by in ("no socket", "task queue") or not waits_for_batch(s):
+        return False
+    shares = f.busiest
     return (
-        s.idle >= IDLE_PCT
-        and s.loaders > 0
-        and s.workers is not None
-        and s.workers < ASLEEP
-        and s.network is not None
-        and s.network >= WAITING
-        and s.main is not None
-        and (at_most(s.main, s.u) < NOT_THIS or abs(s.main - s.u / 100.0) <= SPINS_WITHIN)
+        shares.poll >= shares.cpu
+        and least_of(shares, s, shares.poll) >= MOSTLY
+        and f.any_disk < NO_DISK
+        and at_least(shares.cpu, s.u) < MOSTLY
     )
 
 
 def _tell_io(s: Signals) -> Told:
-    if s.loaders and _disk(s):
-        where = "network file wait" if s.network is not None and s.network >= WAITING else "disk wait"
-        line = f"GPU idle {s.idle:.0f} %: workers in {where} {share(s.disk)}"
+    f = s.feeders
+    if f is None:
+        return means.tell_io(s)
+    cause: Cause
+    proven = (f.rx_bytes_per_s or 0.0) >= LEAST_RX
+    if _disk(s):
+        cause, confidence = "disk", "high"
+        said = f"in disk wait {share(max(f.busiest.disk, 0.0))}"
         if s.io_known and s.read_bytes_per_s:
-            line += f", reading {rate(s.read_bytes_per_s)}"
-        confidence = "high"
-    elif s.loaders:
-        line = (
-            f"GPU idle {s.idle:.0f} %: workers wait for network or pipe {share(s.network)}, on CPU {share(s.workers)}"
-        )
-        confidence = "medium"
+            said += f", reading {rate(s.read_bytes_per_s)}"
+    elif works(f, s):
+        cause = "pipe" if f.by == "pipe" else main_cause(f)
+        confidence = "high" if proven or f.by == "thread" else "low" if f.by == "kinship" else "medium"
+        where = "a pipe from outside" if cause == "pipe" else "the network" if cause == "network" else "the disk"
+        said = f"waiting for {where} {share(f.busiest.disk if cause == 'disk' else f.busiest.network)}"
     else:
-        line = f"GPU idle {s.idle:.0f} %: main thread in disk wait {share(s.main_disk)}, no workers"
-        confidence = "high"
+        cause, confidence = "fetch", "medium"
+        said = f"waiting for something outside (poll {share(f.busiest.poll)}), none on a core or a disk"
+    if proven:
+        said += f", receiving {rate(f.rx_bytes_per_s)}"
+    if f.busiest.cpu >= SECOND:
+        said += f", runnable {share(f.busiest.cpu)}"
+    remedy, short = io_remedy(s, f, cause)
     notes = () if s.io_known else ("disk evidence needs root: read rates of this process are denied",)
+    if f.why_blind is not None and not proven:
+        notes = (*notes, f"no proof by bytes received: {f.why_blind}")
+    sure: Confidence = "high" if confidence == "high" else "low" if confidence == "low" else "medium"
     return Told(
-        starved_level(s),
-        (line,),
-        "shard small files (webdataset, Parquet), local NVMe cache, prefetch_factor=4 or more, more workers",
-        "shards, local NVMe",
-        "high" if confidence == "high" else "medium",
-        notes,
-    )
+        starved_level(s), (f"GPU idle {s.idle:.0f} %: {who(f)} {said}", _who_said(s, f)), remedy, short, sure, notes,
+        cause=cause,
+    )  # fmt: skip
 
 
 DATALOADER_DISK = Rule(
     id="dataloader_io",
     title="starved: dataloader, I/O-bound",
     short="starved: dataloader I/O",
-    condition="idle ≥ 20 % and loaders in disk wait in at least half of the idle time (lower bound); without loaders "
-    "the main thread in disk wait ≥ 40 % of it; or loaders < 20 % runnable that wait on network or pipe ≥ 50 % of the "
-    "time while the main thread is asleep",
+    condition="idle ≥ 20 % and the busiest feeder in disk or network wait in at least half of the idle time (lower "
+    "bound; polling counts where its sockets receive data); or by elimination: main waits for a batch, no feeder runs "
+    "or waits for a disk, and they poll",
     levels="yellow, red from 50 % idle",
     state="starved",
     holds=_disk,

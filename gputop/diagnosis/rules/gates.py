@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from gputop.diagnosis.changes import WORKED_OF_S, WORKED_S, YOUNG_S
 from gputop.diagnosis.rules.base import Rule, Told
 from gputop.diagnosis.signals import LEAST_SAMPLES, Signals
 from gputop.model.quantity import duration, pct
-
-YOUNG_S = 60.0
-"""Age of the GPU's process below which it is still importing, compiling and warming up [judged]."""
 
 
 def _too_few(s: Signals) -> bool:
@@ -34,7 +32,7 @@ COLLECTING = Rule(
 
 
 def _young(s: Signals) -> bool:
-    return s.age_s is not None and s.age_s < YOUNG_S
+    return s.age_s is not None and s.age_s < YOUNG_S and not s.worked
 
 
 def is_cpu_phase(s: Signals) -> bool:
@@ -55,8 +53,10 @@ def _startup(s: Signals) -> bool:
 
 
 def _starting(s: Signals) -> Told:
-    if s.age_s is not None and s.age_s < YOUNG_S:
-        return Told("grey", (f"{s.name} is {duration(s.age_s)} old: not judged before {YOUNG_S:.0f} s",))
+    if s.age_s is not None and _young(s):
+        line = f"{s.name} is {duration(s.age_s)} old: not judged before {YOUNG_S:.0f} s, "
+        line += f"or until kernels have run in {WORKED_S:.0f} of {WORKED_OF_S:.0f} s"
+        return Told("grey", (line,))
     cores = 0.0 if s.tree_cores is None else s.tree_cores
     return Told(
         "grey",
@@ -70,7 +70,8 @@ STARTUP = Rule(
     id="startup",
     title="starting up",
     short="starting up",
-    condition="the GPU's process is younger than 60 s, or the GPU is idle while its process (≥ 1 GiB held) computes on "
+    condition="the GPU's process is younger than 60 s and its kernels ran in less than 10 of the last 15 s, or the GPU "
+    "is idle while its process (≥ 1 GiB held) computes on "
     "the CPU (main thread ≥ 50 % or tree ≥ 0.5 core)",
     levels="grey",
     state="unmeasured",

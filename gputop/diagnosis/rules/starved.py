@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from gputop.diagnosis.attribution import IDLE_PCT, MOSTLY, at_least, main_is_unclear
+from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.rules.base import Rule, Told
+from gputop.diagnosis.rules.feeding import (
+    LEAST_RX,
+    main_runs,
+    works,
+)
 from gputop.diagnosis.signals import Pause, Signals
 from gputop.diagnosis.types import Level
-from gputop.model.quantity import duration, rate, share
+from gputop.model.quantity import rate, share
 
 ALARM_IDLE = 50.0
 """From this idle time on a starved GPU is an alarm: half of it is lost."""
@@ -20,14 +25,31 @@ def starved_level(s: Signals) -> Level:
 # --- low demand -----------------------------------------------------------------------------------------------------
 
 
+WAITS_FOR_REQUESTS = 0.5
+"""Share of the idle time in which a main thread sits in accept or an event loop that makes it a server."""
+
+
+def _listens(s: Signals) -> bool:
+    """A process with a listening socket of its own whose main thread waits for somebody to want something."""
+    waits = s.main_waits
+    f = s.feeders
+    if waits is None or s.listens < 0.5 or main_runs(s) or (s.loaders and (f is None or f.kind != "helpers")):
+        return False
+    # Threads of a server wait for whom they serve, unless data comes in over connections that they have made.
+    if works(f, s) and f is not None and ("threads" not in f.kind or (s.main_rx or 0.0) >= LEAST_RX):
+        return False
+    return waits.poll >= WAITS_FOR_REQUESTS * s.idle / 100.0
+
+
 def _low_demand(s: Signals) -> bool:
-    return s.idle >= IDLE_PCT and s.server is not None and not s.loaders
+    return s.idle >= IDLE_PCT and ((s.server is not None and not s.loaders) or _listens(s))
 
 
 def _tell_low_demand(s: Signals) -> Told:
+    who = f"{s.server} server" if s.server is not None else f"{s.name} listens on a socket of its own"
     return Told(
         "info",
-        (f"{s.server} server: mean util {s.u:.0f} %, GPU idle {s.idle:.0f} %, no loaders: it waits for requests",),
+        (f"{who}: mean util {s.u:.0f} %, GPU idle {s.idle:.0f} %, no loaders: it waits for requests",),
         "nothing to fix: batch, consolidate on fewer GPUs, MIG",
         "batch, consolidate, MIG",
         "medium",
@@ -38,7 +60,8 @@ LOW_DEMAND = Rule(
     id="low_demand",
     title="low demand",
     short="low demand",
-    condition="idle ≥ 20 %, the command is a server (vllm, sglang, tritonserver, …), no loaders",
+    condition="idle ≥ 20 %, no loaders, and the command is a server (vllm, sglang, tritonserver, …) or the main thread "
+    "waits for connections on a listening socket in half of the idle time",
     levels="info",
     state="idle_allocated",
     holds=_low_demand,
@@ -94,16 +117,25 @@ BIRTH_GAP_S = 0.9
 
 
 def _worker_restart(s: Signals) -> bool:
-    return s.idle >= IDLE_PCT and s.churn_per_min >= CHURN_PER_MIN and s.birth_gap_s >= BIRTH_GAP_S
+    if s.idle < IDLE_PCT or s.churn_per_min < CHURN_PER_MIN or s.birth_gap_s < BIRTH_GAP_S:
+        return False
+    # Newborns that compute for most of their lives do the work of a dataloader: starting is not what costs.
+    return not works(s.feeders, s)
 
 
 def _tell_worker_restart(s: Signals) -> Told:
     return Told(
         "yellow",
         (f"{s.births} new workers in {s.window_s:.0f} s, beside their births the GPU stops for {s.birth_gap_s:.0f} s",),
-        "DataLoader(persistent_workers=True), start workers by fork or forkserver",
-        "persistent_workers=True",
+        *_keep_alive(s),
+        cause="startup",
     )
+
+
+def _keep_alive(s: Signals) -> tuple[str, str]:
+    if not s.knows_feeders or s.loader_kind == "torch" or s.pin_memory:
+        return "DataLoader(persistent_workers=True), start workers by fork or forkserver", "persistent_workers=True"
+    return "keep the pool alive between epochs, or prepare the data before training (map once, cache)", "keep the pool"
 
 
 WORKER_RESTART = Rule(
@@ -166,78 +198,4 @@ PCIE_TRANSFER = Rule(
     holds=_pcie,
     tell=_tell_pcie,
     remedy="pin_memory=True + non_blocking=True, send uint8, keep data on the GPU",
-)
-
-# --- main process ---------------------------------------------------------------------------------------------------
-
-
-IN_WORKERS = "DataLoader(num_workers=4–8)"
-"""For a main thread that loads the batches itself."""
-LIGHTER_HOST = "torch.compile or CUDA graphs, no .item(), print or .cpu() in each step, fused optimizer"
-
-
-def _main_process(s: Signals) -> bool:
-    return s.idle >= IDLE_PCT and s.main is not None and at_least(s.main, s.u) >= MOSTLY
-
-
-def _tell_main(s: Signals) -> Told:
-    least = at_least(s.main or 0.0, s.u)
-    line = f"GPU idle {s.idle:.0f} %: main thread runnable at least {share(least)} of that"
-    if s.loaders:
-        line += f", {s.loaders} workers {share(s.workers)} busy"
-        remedy = LIGHTER_HOST
-        short = "torch.compile, no .item()"
-    else:
-        line += ", no workers"
-        remedy = f"{IN_WORKERS} if it loads data; else torch.compile, CUDA graphs, no .item() in each step"
-        short = "num_workers=4–8, compile"
-    return Told(starved_level(s), (line,), remedy, short)
-
-
-MAIN_PROCESS = Rule(
-    id="main_process",
-    title="starved: main process",
-    short="starved: main process",
-    condition="idle ≥ 20 % and the main thread runnable in at least half of the idle time (lower bound)",
-    levels="yellow, red from 50 % idle",
-    state="starved",
-    holds=_main_process,
-    tell=_tell_main,
-    remedy="no loaders: num_workers=4–8; else torch.compile or CUDA graphs, no .item()/print/.cpu() in each step",
-)
-
-# --- not attributed -------------------------------------------------------------------------------------------------
-
-
-def _tell_unattributed(s: Signals) -> Told:
-    line = f"GPU idle {s.idle:.0f} %"
-    if not s.host:
-        line += ", the host's side cannot be seen"
-    else:
-        line += f", main thread runnable {share(s.main)} of the time"
-        if s.loaders:
-            line += f", {s.loaders} workers {share(s.workers)}"
-        if s.pool_cores is not None and s.pool_cores >= 0.5:
-            line += f", host threads on {s.pool_cores:.1f} cores"
-    notes = ("cannot tell: the main thread spins or computes",) if main_is_unclear(s) else ()
-    return Told(
-        "yellow",
-        (line,),
-        "dump the stacks (py-spy dump); look for locks, RPC and remote storage",
-        "dump stacks",
-        "medium" if s.host else "low",
-        (*notes, f"the GPU has stopped for {duration(s.stopped_s)}") if s.stopped_s >= 5.0 else notes,
-    )
-
-
-STARVED_UNATTRIBUTED = Rule(
-    id="starved_unattributed",
-    title="starved: cause not seen",
-    short="starved: cause not seen",
-    condition="idle ≥ 20 % and none of the above",
-    levels="yellow",
-    state="starved",
-    holds=lambda s: s.idle >= IDLE_PCT,
-    tell=_tell_unattributed,
-    remedy="dump stacks; check locks, RPC",
 )

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from gputop.model.snapshot import ProcessSample, ProcessStatic
 from gputop.sources.cgroup import Throttling
 from gputop.sources.gpu_process import GpuProcess
+from gputop.sources.processes.beside import Links, find_beside
 from gputop.sources.processes.facts import FactsReader
+from gputop.sources.processes.feed import Feed
+from gputop.sources.processes.feeding import Feeding
 from gputop.sources.processes.member import TICKS_PER_S, Member
+from gputop.sources.processes.sockets import tcp_tables, unix_peers
 from gputop.sources.processes.table import ProcessTable
 from gputop.sources.processes.threads import HostThreads
 from gputop.sources.processes.tree import CommandOf, Place, find_orphans, find_ray_tasks, find_trees
@@ -35,6 +40,7 @@ _FROM_PROC = (
     *("pin_memory", "pool_threads", "pool_run_pct"),
 )
 
+NO_UTIL: Mapping[int, float | None] = MappingProxyType({})
 _REDISCOVER_S = 3.0
 _THROTTLE_S = 2.0
 # Until this age a process may still be between fork and exec, or about to name itself.
@@ -46,11 +52,13 @@ _START_SLACK_S = 0.05
 class ProcessCollector:
     """Reads the processes behind the GPUs. One thread calls ``read``; ``close`` frees the open files."""
 
-    def __init__(self, proc: str = "/proc", sys: str = "/sys") -> None:
+    def __init__(self, proc: str = "/proc", sys: str = "/sys", *, between: bool = False) -> None:
+        """``between``: look at what processes wait for at random moments, too, on a thread of its own."""
         self._proc = proc
         self._table = ProcessTable(proc)
         self._facts = FactsReader(proc, sys)
         self._descriptors = Descriptors()
+        self._feeding = Feeding(proc, between=between)
         self._members: dict[int, Member] = {}
         self._exited: dict[int, Member] = {}
         self._parents: set[int] = set()
@@ -63,8 +71,13 @@ class ProcessCollector:
         self._absence: str | None = None
         self.notices: tuple[str, ...] = ()
 
-    def read(self, now: float, gpu_processes: Sequence[GpuProcess]) -> tuple[ProcessSample, ...]:
-        """One sample for each process and GPU, then its descendants once each, then orphans. ``now``: monotonic s."""
+    def read(
+        self, now: float, gpu_processes: Sequence[GpuProcess], util: Mapping[int, float | None] = NO_UTIL
+    ) -> tuple[ProcessSample, ...]:
+        """One sample for each process and GPU, then its descendants once each, then orphans. ``now``: monotonic s.
+
+        ``util`` is the utilisation of each GPU by index, percent: feeders are looked at closely while a GPU waits.
+        """
         uptime = self._uptime()
         pids = {process.pid for process in gpu_processes}
         if pids != self._listed.keys():
@@ -78,16 +91,18 @@ class ProcessCollector:
             for throttling in self._throttling.values():
                 throttling.read()
         readings = self._measure(now)
-        samples = self._gpu_samples(gpu_processes, readings, uptime)
+        feeds = self._feeding.read(now, self._members, readings, util)
+        samples = self._gpu_samples(gpu_processes, readings, uptime, feeds)
         for pid, reading in readings.items():
             member = self._members[pid]
             if member.place.role != "gpu":
-                samples.append(member.sample(reading, uptime, None))
+                samples.append(member.sample(reading, uptime, None, feeds.get(pid)))
         self._notice(samples)
         return tuple(samples)
 
     def close(self) -> None:
-        """Let go of all open files."""
+        """Let go of all open files, and end the thread that looks between the readings."""
+        self._feeding.close()
         for member in self._members.values():
             member.watched.close()
         self._members.clear()
@@ -123,6 +138,10 @@ class ProcessCollector:
         former = {pid: member.place for pid, member in self._members.items()}
         places = find_trees(self._table, self._roots(gpu_processes), command_of)
         places.update(find_ray_tasks(self._table, places, command_of))
+        waiting = [pid for pid, place in places.items() if place.role == "gpu" and self._feeding.waits(place.gpu)]
+        if waiting:
+            links = Links(self._feeding.held_now, tcp_tables(now), unix_peers())
+            places.update(find_beside(self._table, places, waiting, links, command_of))
         places.update(find_orphans(self._table, places, former, command_of))
         self._adopt(places, command_of)
         self._commands = {pid: command for pid, command in self._commands.items() if self._table.get(pid)}
@@ -203,14 +222,18 @@ class ProcessCollector:
         return readings
 
     def _gpu_samples(
-        self, gpu_processes: Sequence[GpuProcess], readings: Mapping[int, Reading], uptime: float | None
+        self,
+        gpu_processes: Sequence[GpuProcess],
+        readings: Mapping[int, Reading],
+        uptime: float | None,
+        feeds: Mapping[int, Feed],
     ) -> list[ProcessSample]:
         samples: list[ProcessSample] = []
         for process in gpu_processes:
             member = self._members.get(process.pid)
             reading = readings.get(process.pid)
             if member is not None and reading is not None:
-                samples.append(member.sample(reading, uptime, process))
+                samples.append(member.sample(reading, uptime, process, feeds.get(process.pid)))
             else:
                 samples.append(self._unseen(process, member or self._exited.get(process.pid)))
         return samples

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import os
+from typing import Any
 
+from gputop.model.command_facts import BESIDE
 from gputop.model.secrets import masked_text
 from gputop.model.snapshot import ProcessSample, ProcessStatic, Role
 from gputop.sources.cgroup import Throttling
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.facts import Facts
+from gputop.sources.processes.feed import Feed
 from gputop.sources.processes.loaders import BUSY_HELPER_SHARE, busy_helper
 from gputop.sources.processes.threads import HostThreads, Threads
 from gputop.sources.processes.tree import Place
@@ -34,6 +37,7 @@ class Member:
         "_busy",
         "_disk",
         "_feeds",
+        "_network",
         "_statics",
         "command",
         "facts",
@@ -60,6 +64,7 @@ class Member:
         self._at: float | None = None
         self._busy = 0.0
         self._disk = 0.0
+        self._network = 0.0
         self._feeds = False
         self.settle(place, facts)
 
@@ -93,9 +98,11 @@ class Member:
         if last is None or now <= last or reading.run_pct is None:
             return
         weight = 1.0 - math.exp((last - now) / _BUSY_MEAN_S)
-        self._busy += weight * (reading.run_pct / 100.0 - self._busy)
+        runnable = min(100.0, reading.run_pct + (reading.wait_pct or 0.0))
+        self._busy += weight * (runnable / 100.0 - self._busy)
+        self._network += weight * ((1.0 if reading.waiting_on == "network" else 0.0) - self._network)
         self._disk += weight * ((1.0 if reading.stat.state == "D" else 0.0) - self._disk)
-        share = max(self._busy, self._disk)
+        share = max(self._busy, self._disk, self._network)
         self._feeds = share >= (BUSY_HELPER_SHARE / 2 if self._feeds else BUSY_HELPER_SHARE)
 
     def static(self, thread_loader: str | None = None) -> ProcessStatic:
@@ -106,7 +113,7 @@ class Member:
             loader, why = self.place.loader or thread_loader, self.place.why
             if feeds:
                 found = busy_helper(self.place.stat.comm)
-                loader, why = found.loader, found.why
+                loader, why = found.loader, why if why.startswith(BESIDE) else found.why
             elif thread_loader:
                 why = f"{why}; {thread_loader} by their names"
             facts = self.facts
@@ -124,8 +131,19 @@ class Member:
             )
         return self._statics[key]
 
-    def sample(self, reading: Reading, uptime: float | None, gpu_process: GpuProcess | None) -> ProcessSample:
-        """The process as the snapshot carries it, on one GPU. ``gpu_process`` only for one that holds a context."""
+    def _feeder_threads(self, feed: Feed | None) -> int | None:
+        """How many threads can prepare data; those of a GPU process are known from their names alone."""
+        if self.threads is not None:
+            return len(self.threads.feeder_tids)
+        return None if feed is None else feed.threads
+
+    def sample(
+        self, reading: Reading, uptime: float | None, gpu_process: GpuProcess | None, feed: Feed | None = None
+    ) -> ProcessSample:
+        """The process as the snapshot carries it, on one GPU. ``gpu_process`` only for one that holds a context.
+
+        ``feed`` is what it did as a feeder, or its threads, where that was looked at.
+        """
         stat = reading.stat
         threads = self.seen_threads if gpu_process else None
         missing = reading.unavailable
@@ -167,6 +185,25 @@ class Member:
             pin_memory=threads.pin_memory if threads else None,
             pool_threads=threads.pool_threads if threads else None,
             pool_run_pct=threads.pool_run_pct if threads else None,
+            main_waits=None if feed is None else feed.main_waits,
+            feeder_threads=self._feeder_threads(feed),
+            **({} if feed is None or feed.unread else _feed_columns(feed)),
             static=self.static(threads.loader if threads else None),
             unavailable=missing,
         )
+
+
+def _feed_columns(feed: Feed) -> dict[str, Any]:
+    shares = feed.shares
+    return {
+        "feed_run_pct": 100.0 * shares.run,
+        "feed_queued_pct": 100.0 * shares.queued,
+        "feed_disk_pct": 100.0 * shares.disk,
+        "feed_network_pct": 100.0 * shares.network,
+        "feed_lock_pct": 100.0 * shares.lock,
+        "feed_sleep_pct": 100.0 * shares.sleep,
+        "feed_poll_pct": 100.0 * shares.poll,
+        "feed_by": feed.by,
+        "net_rx_bytes_per_s": feed.rx_bytes_per_s,
+        "listens": feed.listens,
+    }

@@ -15,6 +15,9 @@ from gputop.sources.procfs import parse_schedstat, read_small
 
 _NS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
+MOST_NAMED = 512
+"""Names of threads that one scan reads: of ten thousand threads each gets its turn."""
+
 
 class Threads(Struct, frozen=True):
     """What the threads of one process say. ``pool_run_pct`` is None until two scans, or without schedstat."""
@@ -29,7 +32,7 @@ class Threads(Struct, frozen=True):
 class HostThreads:
     """The threads of one process over time."""
 
-    __slots__ = ("_directory", "_last", "_main", "_names", "_settled")
+    __slots__ = ("_directory", "_last", "_main", "_names", "_settled", "feeder_tids")
 
     def __init__(self, directory: str, pid: int) -> None:
         self._directory = f"{directory}/task"
@@ -37,6 +40,8 @@ class HostThreads:
         self._names: dict[str, str] = {}
         self._settled: set[str] = set()
         self._last: tuple[float, int, frozenset[str]] | None = None
+        self.feeder_tids: list[str] = []
+        """The threads that could prepare data, as of the last scan: the pool, and PyTorch's pin-memory thread."""
 
     def scan(self, now: float, cpu_ticks: int, main_run_ns: int | None) -> Threads | None:
         """The threads now; None when they cannot be listed.
@@ -49,6 +54,9 @@ class HostThreads:
             return None
         self._name(present)
         names = self._names
+        self.feeder_tids = [
+            tid for tid in present if is_host_thread(name := names.get(tid, "")) or is_pin_memory_thread(name)
+        ]
         others = [tid for tid in present if not is_host_thread(names.get(tid, ""))]
         return Threads(
             nccl=any(is_nccl_thread(names[tid]) for tid in others),
@@ -61,10 +69,14 @@ class HostThreads:
     def _name(self, present: list[str]) -> None:
         known = self._names
         self._names = {}
+        left = MOST_NAMED
         for tid in present:
-            if tid in self._settled and tid in known:
+            if tid in known and (left <= 0 or tid in self._settled):
                 self._names[tid] = known[tid]
                 continue
+            if left <= 0:
+                continue
+            left -= 1
             try:
                 name = read_small(f"{self._directory}/{tid}/comm").decode("utf-8", "replace").rstrip("\n")
             except OSError:

@@ -14,6 +14,10 @@ _EXACT: dict[str, str] = {
     "do_sys_poll": "queue",
     "do_select": "queue",
     "core_sys_select": "queue",
+    # An event loop, and a server that waits for a connection: both wait for somebody to want something.
+    "ep_poll": "queue",
+    "do_epoll_wait": "queue",
+    "inet_csk_accept": "queue",
     "pipe_write": "queue",
     "anon_pipe_write": "queue",
     "fifo_pipe_write": "queue",
@@ -25,7 +29,6 @@ _EXACT: dict[str, str] = {
     "sk_wait_data": "network",
     "sk_stream_wait_memory": "network",
     "sk_stream_wait_connect": "network",
-    "inet_csk_accept": "network",
     "inet_stream_connect": "network",
     "inet_wait_for_connect": "network",
     # FUSE under training data is nearly always a network file system (gcsfuse, s3fs, JuiceFS, mountpoint-s3).
@@ -88,6 +91,11 @@ _PREFIXES: tuple[tuple[str, str], ...] = (
     ("rm_", "gpu"),
     ("_nv", "gpu"),
 )
+
+
+def waits_for_child(channel: str) -> bool:
+    """Whether a thread that sleeps there waits for a child to end."""
+    return channel.startswith("do_wait")
 
 
 def wait_class(channel: str) -> str | None:

@@ -41,6 +41,10 @@ class Reading(Struct, frozen=True):
     write_bytes_per_s: float | None
     main_run_ns: int | None
     unavailable: Mapping[str, str]
+    channel: str = ""
+    """The kernel function in which the main thread sleeps; empty where it does not or may not be known."""
+    children_pct: float | None = None
+    """CPU time of children that ended, percent of one core."""
 
 
 class _Counters(Struct, frozen=True):
@@ -48,6 +52,7 @@ class _Counters(Struct, frozen=True):
     cpu_ticks: int
     main: tuple[int, int] | None
     io: tuple[int, int] | None
+    children_ticks: int
 
 
 class WatchedProcess:
@@ -77,13 +82,14 @@ class WatchedProcess:
             missing["read_bytes_per_s"] = missing["write_bytes_per_s"] = ZOMBIE
         else:
             io = self._io(missing)
-        waiting_on = self._waiting_on(missing) if stat.state in "SD" else None
+        channel = self._channel() if stat.state in "SD" else ""
+        waiting_on = self._waiting_on(channel, missing) if stat.state in "SD" else None
         last = self._last
         elapsed = now - last.now if last else 0.0
         too_soon = 0.0 < elapsed < LEAST_WINDOW_S
         if not too_soon:
-            self._last = _Counters(now, stat.cpu_ticks, main, io)
-        cpu = run = wait = main_run = main_wait = read = write = None
+            self._last = _Counters(now, stat.cpu_ticks, main, io, stat.children_ticks)
+        children = cpu = run = wait = main_run = main_wait = read = write = None
         if last is None or elapsed <= 0.0 or too_soon:
             reason = NEEDS_TWO if last is None or too_soon else CLOCK_STEPPED
             for key in ("cpu_pct", "run_pct", "wait_pct", "main_run_pct", "main_wait_pct"):
@@ -92,6 +98,7 @@ class WatchedProcess:
                 missing.setdefault(key, reason)
         else:
             cpu = run = max(0.0, (stat.cpu_ticks - last.cpu_ticks) / _TICKS_PER_S / elapsed * 100.0)
+            children = max(0.0, (stat.children_ticks - last.children_ticks) / _TICKS_PER_S / elapsed * 100.0)
             if main and last.main:
                 # The caller's clock and the kernel's differ by the time between the two reads: never above 100.
                 main_run = min(100.0, max(0.0, (main[0] - last.main[0]) / elapsed / 1e7))
@@ -119,6 +126,8 @@ class WatchedProcess:
             write,
             main[0] if main else None,
             missing or NOTHING_MISSING,
+            channel,
+            children,
         )
 
     def children(self) -> bytes:
@@ -158,11 +167,14 @@ class WatchedProcess:
             missing["read_bytes_per_s"] = missing["write_bytes_per_s"] = self._io_reason or NO_IO
         return io
 
-    def _waiting_on(self, missing: dict[str, str]) -> str | None:
+    def _channel(self) -> str:
         try:
-            waiting_on = wait_class(self._files.read("wchan").decode("ascii", "replace"))
+            return self._files.read("wchan").decode("ascii", "replace")
         except OSError:
-            waiting_on = None
+            return ""
+
+    def _waiting_on(self, channel: str, missing: dict[str, str]) -> str | None:
+        waiting_on = wait_class(channel)
         if waiting_on is None:
             # A refused wait channel reads "0", as an unknown one does; the refusal of ``io`` tells the two apart.
             missing["waiting_on"] = DENIED_WAIT if self._io_reason == DENIED_IO else NO_CHANNEL

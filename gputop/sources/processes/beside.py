@@ -1,0 +1,93 @@
+"""Feeders that run beside a GPU process, not below it: actors, data servers, the launcher itself.
+
+Being of one session is not enough, or whatever else a terminal runs would be blamed: a pipe or a socket must connect
+them. Pure but for what is handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from gputop.model.command_facts import BESIDE
+from gputop.sources.processes.descriptors import Held
+from gputop.sources.processes.sockets import SocketTables
+from gputop.sources.processes.table import ProcessTable
+from gputop.sources.processes.tree import CommandOf, Place
+from gputop.sources.procfs import Stat
+
+MOST_CANDIDATES = 24
+"""Relatives of one GPU process whose open files are looked at."""
+MOST_GENERATIONS = 8
+_SHELLS = (b"bash", b"zsh", b"fish", b"sh", b"dash", b"ksh", b"tcsh")
+HeldBy = Callable[[int], Held | None]
+
+
+class Links:
+    """What connects two processes, from their open files and the kernel's tables of sockets."""
+
+    def __init__(self, held: HeldBy, tcp: SocketTables, unix_peers: Mapping[int, int]) -> None:
+        self._held = held
+        self._unix = unix_peers
+        self._tcp = tcp.tcp
+
+    def connected(self, feeder: int, root: int) -> bool:
+        """Whether data can go from ``feeder`` to ``root``."""
+        its, mine = self._held(feeder), self._held(root)
+        if its is None or mine is None:
+            return False
+        pipes = its.writes & mine.reads
+        # Forked by one parent, they share both ends of a queue; a pipeline is stdout and stdin. An end by itself is
+        # what multiprocessing leaves with every child, to learn of its parent's death.
+        if pipes & its.reads - its.standard or pipes & its.standard & mine.standard:
+            return True
+        if any(self._unix.get(inode) in mine.sockets for inode in its.sockets):
+            return True
+        ends = {self._tcp[inode].ends for inode in mine.sockets if inode in self._tcp}
+        return any(self._tcp[inode].ends[::-1] in ends for inode in its.sockets if inode in self._tcp)
+
+
+def find_beside(
+    table: ProcessTable, trees: Mapping[int, Place], roots: Iterable[int], links: Links, command_of: CommandOf
+) -> dict[int, Place]:
+    """Relatives of the given GPU processes that are in no GPU process's tree and connected to one of them."""
+    places: dict[int, Place] = {}
+    for root in roots:
+        place = trees.get(root)
+        if place is None:
+            continue
+        for pid, stat in _relatives(table, trees, place, command_of):
+            if pid not in places and links.connected(pid, root):
+                why = BESIDE + "same session, connected by a pipe or a socket"
+                places[pid] = Place(stat, root, place.gpu, "helper", None, why, may_feed=True)
+    return places
+
+
+def _relatives(
+    table: ProcessTable, trees: Mapping[int, Place], root: Place, command_of: CommandOf
+) -> Iterator[tuple[int, Stat]]:
+    top, session = root.stat.ppid, root.stat.session
+    ancestor: int | None = None
+    for _ in range(MOST_GENERATIONS):
+        stat = table.get(top)
+        if stat is None or top <= 1 or stat.session != session or _is_interactive(stat, command_of(top, stat)):
+            break
+        ancestor, top = top, stat.ppid
+    if ancestor is None:
+        return
+    queue, found = [ancestor], 0
+    for pid in queue:
+        stat = table.get(pid)
+        if stat is None or pid in trees:
+            continue
+        queue.extend(table.children(pid))
+        yield pid, stat
+        found += 1
+        if found >= MOST_CANDIDATES:
+            return
+
+
+def _is_interactive(stat: Stat, command: bytes) -> bool:
+    """Whether a process is a shell that somebody types into: its children have nothing in common."""
+    words = command.rstrip(b"\0").split(b"\0")
+    name = words[0].rsplit(b"/", 1)[-1].lstrip(b"-") or stat.comm
+    return name in _SHELLS and all(word.startswith(b"-") and b"c" not in word for word in words[1:])

@@ -1,0 +1,112 @@
+"""What one process or thread did since it was last read, as a feeder: seven shares of time. Pure.
+
+Run and queued time are counters; a wait is only seen at the moment of the reading. So the time that was neither goes
+to what was waited for when last seen waiting: over a window these samples give the shares.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from gputop.model.feeders import NO_SHARES, FeederShares
+
+_WAITS: dict[str, str] = {
+    "disk": "disk",
+    "network": "network",
+    "lock": "lock",
+    "sleep": "sleep",
+    "queue": "poll",
+}
+
+
+class Feed(Struct, frozen=True):
+    """A feeder's shares (0–1) since its last reading. ``by`` says what resolved a wait, None where nothing had to."""
+
+    shares: FeederShares = NO_SHARES
+    by: str | None = None
+    threads: int | None = None
+    rx_bytes_per_s: float | None = None
+    listens: bool | None = None
+    why_blind: str | None = None
+    unread: bool = False
+    """Threads were not read: something else explains the waiting."""
+    close: bool = False
+    """Its GPU waits, so that it is looked at closely."""
+    main_waits: str | None = None
+    """What the main thread waited for at some random moments; None where that is not known."""
+
+
+NO_FEED = Feed()
+
+
+def shares_of(run: float, queued: float, waiting_on: str | None) -> FeederShares:
+    """``run`` and ``queued`` in percent of one core; the rest of the time goes to what was waited for."""
+    run, queued = run / 100.0, queued / 100.0
+    runnable = run + queued
+    if runnable > 1.0:
+        # Several threads: as a share of time, runnable ends at 1.
+        run, queued, runnable = run / runnable, queued / runnable, 1.0
+    return with_rest(FeederShares(run=run, queued=queued), _WAITS.get(waiting_on or ""), 1.0 - runnable)
+
+
+def with_rest(shares: FeederShares, state: str | None, rest: float) -> FeederShares:
+    """The shares with the time that is left given to one state, or to none."""
+    if state is None or rest <= 0.0:
+        return shares
+    values = {name: getattr(shares, name) for name in FeederShares.__struct_fields__}
+    values[state] += rest
+    return FeederShares(**values)
+
+
+def inherited(own: FeederShares, other: FeederShares) -> FeederShares:
+    """Own runnable time, and the rest of the time as another feeder spent its own: a wait is for that one."""
+    rest = max(0.0, 1.0 - own.run - own.queued)
+    return FeederShares(
+        own.run + rest * other.run,
+        own.queued + rest * other.queued,
+        rest * other.disk,
+        rest * other.network,
+        rest * other.lock,
+        rest * other.sleep,
+        rest * other.poll,
+    )
+
+
+def received(shares: FeederShares) -> FeederShares:
+    """Polling with data coming in is waiting for the network."""
+    return FeederShares(
+        shares.run, shares.queued, shares.disk, shares.network + shares.poll, shares.lock, shares.sleep, 0.0
+    )
+
+
+class Smoothed:
+    """The mean shares of the last ten seconds or so."""
+
+    __slots__ = ("at", "shares")
+
+    def __init__(self) -> None:
+        self.at: float | None = None
+        self.shares = [0.0] * len(FeederShares.__struct_fields__)
+
+    def add(self, now: float, shares: FeederShares) -> None:
+        """Take a reading in."""
+        last, self.at = self.at, now
+        new = (shares.run, shares.queued, shares.disk, shares.network, shares.lock, shares.sleep, shares.poll)
+        if last is None:
+            self.shares = list(new)
+            return
+        weight = min(1.0, max(0.0, (now - last) / MEAN_S))
+        self.shares = [old + weight * (value - old) for old, value in zip(self.shares, new, strict=True)]
+
+    @property
+    def useful(self) -> float:
+        """Runnable, on disk or on the network."""
+        return sum(self.shares[:4])
+
+    @property
+    def mean(self) -> FeederShares:
+        """The means as shares."""
+        return FeederShares(*self.shares)
+
+
+MEAN_S = 10.0

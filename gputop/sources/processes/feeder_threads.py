@@ -1,0 +1,134 @@
+"""The threads of one process as feeders: each one's shares, read in turns, and what they come to together.
+
+Two small reads a thread, so a caller says how many it may cost. Only asked for while a GPU waits and nothing else
+explains it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from gputop.model.feeders import NO_SHARES, FeederShares
+from gputop.sources.processes.feed import Smoothed, shares_of
+from gputop.sources.processes.wait_channel import wait_class
+from gputop.sources.procfs import parse_schedstat, parse_stat, read_small
+
+LIST_AGAIN_S = 3.0
+MOST_LISTED = 4096
+"""Threads of one process that take turns; whoever has more is described by these."""
+
+
+class _Thread:
+    __slots__ = ("at", "queued_ns", "run_ns", "shares", "smoothed", "waiting_on")
+
+    def __init__(self) -> None:
+        self.at: float | None = None
+        self.run_ns = self.queued_ns = 0
+        self.waiting_on: str | None = None
+        self.shares = NO_SHARES
+        self.smoothed = Smoothed()
+
+
+class FeederThreads:
+    """The threads of one process but its main one. ``read`` goes on where the call before it stopped."""
+
+    __slots__ = ("_at", "_directory", "_listed_at", "_main", "_next", "_order", "_threads")
+
+    def __init__(self, proc: str, pid: int) -> None:
+        self._directory = f"{proc}/{pid}/task"
+        self._main = str(pid)
+        self._threads: dict[str, _Thread] = {}
+        self._order: list[str] = []
+        self._next = 0
+        self._listed_at: float | None = None
+
+    def read(self, now: float, most: int, tids: Sequence[str] | None = None) -> int:
+        """Read up to ``most`` threads and tell how many were; ``tids`` are all that count, else all there are."""
+        if tids is not None:
+            self._order = list(tids[:MOST_LISTED])
+        elif self._listed_at is None or now - self._listed_at >= LIST_AGAIN_S:
+            self._listed_at = now
+            try:
+                self._order = [tid for tid in os.listdir(self._directory) if tid != self._main][:MOST_LISTED]
+            except OSError:
+                self._order = []
+        order = self._order
+        if len(self._threads) > 2 * len(order) + 64:
+            self._threads = {tid: self._threads[tid] for tid in order if tid in self._threads}
+        count = min(most, len(order))
+        for _ in range(count):
+            self._next = (self._next + 1) % len(order)
+            self._look(now, order[self._next])
+        return count
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def busiest(self) -> FeederShares:
+        """The shares of the thread that did most for the next batch; of all together where they take turns on a core.
+
+        Threads that hand a core or a lock on to each other are one feeder: each by itself looks half asleep.
+        """
+        best: _Thread | None = None
+        score = -1.0
+        run = queued = 0.0
+        for tid in self._order:
+            thread = self._threads.get(tid)
+            if thread is None or thread.at is None:
+                continue
+            smoothed = thread.smoothed
+            run += smoothed.shares[0]
+            queued += smoothed.shares[1]
+            points = smoothed.useful + smoothed.shares[6] / 100.0
+            if points > score:
+                best, score = thread, points
+        if best is None:
+            return NO_SHARES
+        together = min(1.0, run + queued)
+        if run >= TAKE_TURNS and together > best.smoothed.useful + 0.05:
+            run = min(run, together)
+            return FeederShares(run=run, queued=together - run, lock=1.0 - together)
+        return best.shares
+
+    def _look(self, now: float, tid: str) -> None:
+        folder = f"{self._directory}/{tid}"
+        try:
+            times = parse_schedstat(read_small(f"{folder}/schedstat"))
+            channel = read_small(f"{folder}/wchan").decode("ascii", "replace")
+        except OSError:
+            self._threads.pop(tid, None)
+            return
+        thread = self._threads.get(tid)
+        if thread is None:
+            thread = self._threads[tid] = _Thread()
+        seen = wait_class(channel)
+        if seen is None:
+            seen = self._unnamed_wait(folder, thread)
+        thread.waiting_on = seen
+        run_ns, queued_ns = times or (0, 0)
+        last, thread.at = thread.at, now
+        if last is not None and now > last:
+            span = (now - last) * 1e7
+            shares = shares_of(
+                min(100.0, max(0.0, (run_ns - thread.run_ns) / span)),
+                min(100.0, max(0.0, (queued_ns - thread.queued_ns) / span)),
+                thread.waiting_on,
+            )
+            thread.shares = shares
+            thread.smoothed.add(now, shares)
+        thread.run_ns, thread.queued_ns = run_ns, queued_ns
+
+    def _unnamed_wait(self, folder: str, thread: _Thread) -> str | None:
+        """Where the kernel names no channel: running (then the wait before counts), or a disk by the state alone."""
+        try:
+            stat = parse_stat(read_small(f"{folder}/stat"))
+        except OSError:
+            return None
+        if stat is None or stat.state == "S":
+            return None
+        return "disk" if stat.state == "D" else thread.waiting_on
+
+
+TAKE_TURNS = 0.4
+"""Cores' worth of running threads from which on they are looked at together [judged]."""

@@ -1,0 +1,290 @@
+"""What feeds each GPU process: loaders, helpers and threads with their shares of time, and what their waits mean.
+
+What costs something is done only while the GPU waits: open files tell whose pipe a worker reads, threads are read in
+turns where no process explains the waiting, sockets are asked for where only bytes can prove a fetch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from gputop.model.feeders import NO_SHARES, RAN, FeederShares, waits_text
+from gputop.sources.processes.between import LooksBetween
+from gputop.sources.processes.descriptors import Held, held
+from gputop.sources.processes.feed import Feed, Smoothed, inherited, received, shares_of
+from gputop.sources.processes.feeder_threads import FeederThreads
+from gputop.sources.processes.member import Member
+from gputop.sources.processes.pointers import Pointers, Waiter, without_waits
+from gputop.sources.processes.received import LEAST_RX, Received
+from gputop.sources.processes.wait_channel import wait_class
+from gputop.sources.processes.waiting_gpus import WaitingGpus
+from gputop.sources.processes.watched import Reading
+
+EXPLAINS = 0.6
+"""A loader that does so much by itself needs no threads or sockets to be understood."""
+THREADS_A_TICK = 64
+HELD_AGAIN_S = 10.0
+HELD_A_TICK = 6
+BARE_LOOKS = 3
+"""Who polls and holds no TCP socket at so many looks in a row fetches nothing over TCP."""
+FRESH_LOOKS = 2
+"""Who holds a new connection at so many looks in a row opens one for each item."""
+_LOOKS_INSIDE = ("lock", "queue", "sleep")
+
+
+class _Watch:
+    """What is remembered of one process between two readings."""
+
+    __slots__ = ("channel", "held", "held_at", "smoothed", "threads", "waiting_on")
+
+    def __init__(self) -> None:
+        self.channel = ""
+        self.waiting_on: str | None = None
+        self.smoothed = Smoothed()
+        self.threads: FeederThreads | None = None
+        self.held: Held | None = None
+        self.held_at: float | None = None
+
+
+class Feeding:
+    """One for a machine. Called from the thread that reads processes."""
+
+    def __init__(self, proc: str, *, between: bool = False) -> None:
+        """``between``: look at waits at random moments between the readings, not at them."""
+        self._proc = proc
+        self._between = LooksBetween(proc, self._read_threads) if between else None
+        self._looks: dict[int, list[str]] = {}
+        self._inside: list[tuple[FeederThreads, list[str] | None]] = []
+        self._watches: dict[int, _Watch] = {}
+        self._gpus = WaitingGpus()
+        self._received = Received(proc)
+        self._turn = 0
+        self._held_left = 0
+
+    def read(
+        self,
+        now: float,
+        members: Mapping[int, Member],
+        readings: Mapping[int, Reading],
+        util: Mapping[int, float | None],
+    ) -> dict[int, Feed]:
+        """The feed of each process that was read. ``util`` is each GPU's utilisation in percent, by index."""
+        if self._between is None:
+            return self._feeds(now, members, readings, util)
+        self._looks = self._between.take()
+        with self._between.lock:
+            feeds = self._feeds(now, members, readings, util)
+        watched = [pid for pid, feed in feeds.items() if feed.close and _names_channels(readings[pid])]
+        mains = [pid for pid in watched if members[pid].place.role == "gpu"]
+        self._between.ask(mains, [pid for pid in watched if members[pid].place.role != "gpu"])
+        return feeds
+
+    def close(self) -> None:
+        """End the thread that looks between the readings."""
+        if self._between is not None:
+            self._between.close()
+
+    def _feeds(
+        self,
+        now: float,
+        members: Mapping[int, Member],
+        readings: Mapping[int, Reading],
+        util: Mapping[int, float | None],
+    ) -> dict[int, Feed]:
+        self._watches = {pid: self._watches.get(pid) or _Watch() for pid in readings}
+        self._held_left = HELD_A_TICK
+        self._inside = []
+        self._gpus.observe(now, util)
+        waiting = {
+            pid
+            for pid in readings
+            if members[pid].place.role == "gpu" and self._gpus.waits(members[pid].place.gpu or 0, unknown=True)
+        }
+        base = {pid: self._base(now, pid, reading) for pid, reading in readings.items()}
+        feeds = {pid: Feed(shares) for pid, shares in base.items() if members[pid].place.role != "gpu"}
+        if not waiting:
+            return feeds
+        close = {pid for pid in readings if (members[pid].place.root or pid) in waiting}
+        explained = {
+            members[pid].place.root
+            for pid in close
+            if members[pid].role == "loader" and self._watches[pid].smoothed.useful >= EXPLAINS
+        }
+        pointers = Pointers(
+            self._proc,
+            {pid: self._waiter(pid, base[pid], readings[pid], members[pid]) for pid in close},
+            lambda pid: self.held(now, pid),
+        )
+        for pid in close:
+            if members[pid].place.role != "gpu":
+                feeds[pid] = pointers.resolved(pid)
+        unclear = [pid for pid in close if members[pid].place.root not in explained]
+        self._look_inside(now, unclear, members, readings, feeds, pointers)
+        self._ask_sockets(now, unclear, members, readings, feeds)
+        return {
+            pid: self._marked(pid, feeds.get(pid), members[pid]) if pid in close else feeds[pid]
+            for pid in readings
+            if pid in close or pid in feeds
+        }
+
+    def _marked(self, pid: int, feed: Feed | None, member: Member) -> Feed:
+        """The feed with what the main thread was seen at between the readings."""
+        feed = Feed(unread=True) if feed is None else feed
+        looks = self._looks.get(pid) if member.place.role == "gpu" else None
+        main = None if not looks else waits_text([wait_class(look) or RAN for look in looks])
+        return replace(feed, close=True, main_waits=main)
+
+    def waits(self, gpu: int | None) -> bool:
+        """Whether a GPU was known to wait at the last reading."""
+        return gpu is not None and self._gpus.waits(gpu, unknown=False)
+
+    def held_now(self, pid: int) -> Held | None:
+        """As ``held``, without its bound on how many processes are looked at: for the discovery of trees."""
+        at = self._gpus.at or 0.0
+        self._held_left = max(1, self._held_left)
+        return self.held(at, pid)
+
+    def held(self, now: float, pid: int) -> Held | None:
+        """The pipes and sockets of a process, at most ten seconds old; None where they may not be seen."""
+        watch = self._watches.get(pid)
+        if watch is None:
+            watch = self._watches[pid] = _Watch()
+        if watch.held_at is None or now - watch.held_at >= HELD_AGAIN_S:
+            if self._held_left <= 0:
+                return watch.held
+            self._held_left -= 1
+            watch.held_at = now
+            watch.held = held(self._proc, pid)
+        return watch.held
+
+    def _waiter(self, pid: int, shares: FeederShares, reading: Reading, member: Member) -> Waiter:
+        watch = self._watches[pid]
+        children = reading.children_pct or 0.0
+        return Waiter(shares, watch.waiting_on, watch.channel, reading.stat.ppid, member.place.root, children)
+
+    def _base(self, now: float, pid: int, reading: Reading) -> FeederShares:
+        """A process by itself, pipes unresolved."""
+        watch = self._watches[pid]
+        looks = self._looks.get(pid)
+        if looks:
+            # A process whose channel may be read: none means that it ran.
+            watch.channel = looks[-1]
+            watch.waiting_on = wait_class(looks[-1]) or watch.waiting_on
+        elif reading.stat.state != "R":
+            watch.channel = reading.channel
+            watch.waiting_on = "disk" if reading.stat.state == "D" else reading.waiting_on
+        run = reading.run_pct
+        if run is None:
+            return NO_SHARES
+        shares = shares_of(run, reading.wait_pct or 0.0, watch.waiting_on)
+        watch.smoothed.add(now, shares)
+        return shares
+
+    def _look_inside(
+        self,
+        now: float,
+        unclear: list[int],
+        members: Mapping[int, Member],
+        readings: Mapping[int, Reading],
+        feeds: dict[int, Feed],
+        pointers: Pointers,
+    ) -> None:
+        """Threads in turns: of GPU processes first, then of loaders that wait for something inside themselves."""
+        roots = [pid for pid in unclear if members[pid].place.role == "gpu"]
+        inner = [
+            pid
+            for pid in unclear
+            if members[pid].role == "loader"
+            and readings[pid].stat.threads > 1
+            and self._watches[pid].waiting_on in _LOOKS_INSIDE
+        ]
+        self._turn += 1
+        for group in (roots, inner):
+            if not group:
+                continue
+            begin = self._turn % len(group)
+            for pid in group[begin:] + group[:begin]:
+                watch, member = self._watches[pid], members[pid]
+                if watch.threads is None:
+                    watch.threads = FeederThreads(self._proc, pid)
+                self._inside.append((watch.threads, member.threads.feeder_tids if member.threads is not None else None))
+        if self._between is None:
+            self._read_threads(now)
+        for group in (roots, inner):
+            for pid in group:
+                threads = self._watches[pid].threads
+                if threads is not None:
+                    self._take_threads(pid, threads, feeds, pointers if group is roots else None)
+
+    def _read_threads(self, now: float) -> None:
+        """Read what threads one look may cost, those that were asked for first, first."""
+        left = THREADS_A_TICK
+        for threads, tids in self._inside:
+            left -= threads.read(now, left, tids)
+            if left <= 0:
+                return
+
+    def _take_threads(
+        self, pid: int, threads: FeederThreads, feeds: dict[int, Feed], pointers: Pointers | None
+    ) -> None:
+        """Put what threads do into the feed; ``pointers`` for those of a GPU process, whose children count as well."""
+        best = threads.busiest()
+        if pointers is not None:
+            ended = pointers.short_lived(pid)
+            if ended is not None and ended.useful > best.useful:
+                feeds[pid] = Feed(ended, "child", len(threads))
+            else:
+                feeds[pid] = Feed(best, None, len(threads))
+            return
+        own = feeds[pid]
+        if best.useful + best.poll >= 0.1 and own.by is None:
+            feeds[pid] = Feed(inherited(without_waits(own.shares), best), "thread", len(threads))
+
+    def _ask_sockets(
+        self,
+        now: float,
+        unclear: list[int],
+        members: Mapping[int, Member],
+        readings: Mapping[int, Reading],
+        feeds: dict[int, Feed],
+    ) -> None:
+        """Bytes that arrive prove that who polls waits for the network; a listening socket that it waits for demand."""
+        asked = [
+            pid
+            for pid in unclear
+            if members[pid].place.role == "gpu"
+            or (members[pid].role == "loader" and feeds[pid].shares.poll + feeds[pid].shares.network >= 0.3)
+        ]
+        if not asked:
+            return
+        self._received.read(now, asked, {pid: members[pid].place.root or pid for pid in asked})
+        for pid in asked:
+            feed, said = feeds.get(pid) or Feed(), self._received.of(pid)
+            if said is None:
+                continue
+            if said.asks_root:
+                feeds[pid] = Feed(without_waits(feed.shares), "client", feed.threads)
+                continue
+            main = self._watches[pid].waiting_on
+            shares = feed.shares
+            receives = said.rx_bytes_per_s is not None and said.rx_bytes_per_s >= LEAST_RX
+            proven = receives or said.fresh_looks >= FRESH_LOOKS
+            is_root = members[pid].place.role == "gpu"
+            by = feed.by
+            if is_root and proven and main in ("queue", "network"):
+                by = "main socket"
+            if proven and shares.poll > 0.0 and not (is_root and main in ("queue", "network")):
+                shares, by = received(shares), "socket" if receives else "connections"
+            elif by is None and said.bare_looks >= BARE_LOOKS and shares.poll > shares.useful:
+                by = "no socket"
+            listens = None
+            if is_root:
+                listens = said.listens and not proven
+            feeds[pid] = Feed(shares, by, feed.threads, said.rx_bytes_per_s, listens, said.reason or feed.why_blind)
+
+
+def _names_channels(reading: Reading) -> bool:
+    """Whether its wait channel may be known: one that may not reads as if it ran."""
+    return bool(reading.waiting_on) or reading.stat.state == "R"

@@ -1,0 +1,152 @@
+"""A wait for another process is a pointer, not a cause: what the one that is waited for does, or nothing at all.
+
+A child at the other end of a pipe: its states are inherited. The GPU process or an ancestor: a task queue, so idle.
+Somebody outside the job: data from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from gputop.model.feeders import NO_SHARES, FeederShares
+from gputop.sources.processes.descriptors import DENIED_FDS, Held
+from gputop.sources.processes.feed import Feed, inherited, shares_of
+from gputop.sources.processes.wait_channel import wait_class, waits_for_child
+from gputop.sources.procfs import parse_stat, read_small
+
+HeldBy = Callable[[int], Held | None]
+ENDED = 0.05
+"""CPU time of children that have ended, as a share of the time, from which on they are what is waited for."""
+_GENERATIONS = 4
+_CHILDREN_READ = 4
+_ANCESTORS = 6
+
+
+class Waiter:
+    """One process as its pointers need it: own shares, what it waits for, parent, GPU process, time of ended children.
+
+    ``waiting_on`` is the class of its wait, ``channel`` the kernel's name of it.
+    """
+
+    __slots__ = ("channel", "children_pct", "parent", "root", "shares", "waiting_on")
+
+    def __init__(
+        self, shares: FeederShares, waiting_on: str | None, channel: str, parent: int, root: int | None, children: float
+    ) -> None:
+        self.shares = shares
+        self.waiting_on = waiting_on
+        self.channel = channel
+        self.parent = parent
+        self.root = root
+        self.children_pct = children
+
+
+class Pointers:
+    """Resolves the waits of one reading."""
+
+    def __init__(self, proc: str, waiters: Mapping[int, Waiter], held: HeldBy) -> None:
+        self._proc = proc
+        self._waiters = waiters
+        self._held = held
+        self._kids: dict[int, list[int]] = {}
+        for pid, waiter in waiters.items():
+            self._kids.setdefault(waiter.parent, []).append(pid)
+
+    def resolved(self, pid: int, depth: int = 0) -> Feed:
+        """What a process did, with its wait for another one put into that one's states."""
+        waiter = self._waiters[pid]
+        own, waiting_on = waiter.shares, waiter.waiting_on
+        for_child = waits_for_child(waiter.channel)
+        ended = self.short_lived(pid)
+        if ended is not None:
+            return Feed(inherited(own if waiting_on == "disk" else without_waits(own), ended), "child")
+        if not for_child and waiting_on not in ("pipe", "queue"):
+            return Feed(own)
+        mine = self._held(pid)
+        children = self._kids.get(pid, ()) if depth < _GENERATIONS else ()
+        connected = [child for child in children if for_child or self._writes_to(child, mine, waiting_on)]
+        if connected:
+            feeds = [self.resolved(child, depth + 1) for child in connected]
+            best = max(feeds, key=lambda feed: feed.shares.useful)
+            return Feed(inherited(without_waits(own), best.shares), "kinship" if mine is None else "child")
+        if waiting_on != "pipe":
+            return Feed(own)
+        if mine is None:
+            return Feed(own, "kinship", why_blind=DENIED_FDS)
+        if self._reads_from_outside(pid, mine):
+            return Feed(inherited(own, FeederShares(network=1.0)), "pipe")
+        return Feed(own, "task queue")
+
+    def short_lived(self, pid: int) -> FeederShares | None:
+        """What children do that live for less than a look; None where hardly any have ended.
+
+        Their running time is known once they have ended. That they queue for a core can only be seen in one that lives.
+        """
+        waiter = self._waiters[pid]
+        rest = max(0.0, 1.0 - waiter.shares.cpu)
+        run = min(rest, waiter.children_pct / 100.0)
+        if run < ENDED:
+            return None
+        run /= rest
+        living = self._living_child(pid)
+        left = 1.0 - run
+        return FeederShares(
+            run=run,
+            queued=left * living.cpu,
+            disk=left * living.disk,
+            network=left * living.network,
+            sleep=left * living.sleep,
+        )
+
+    def _living_child(self, pid: int) -> FeederShares:
+        """What the busiest child that lives at this moment does, by its state alone."""
+        best = NO_SHARES
+        try:
+            children = read_small(f"{self._proc}/{pid}/task/{pid}/children").split()
+        except OSError:
+            return best
+        for child in children[:_CHILDREN_READ]:
+            folder = f"{self._proc}/{int(child)}"
+            try:
+                stat = parse_stat(read_small(f"{folder}/stat"))
+                channel = read_small(f"{folder}/wchan").decode("ascii", "replace")
+            except OSError:
+                continue
+            if stat is None or stat.state == "Z":
+                continue
+            waits = "disk" if stat.state == "D" else wait_class(channel)
+            shares = shares_of(100.0, 0.0, None) if stat.state == "R" else shares_of(0.0, 0.0, waits)
+            best = max(best, shares, key=lambda s: s.useful)
+        return best
+
+    def _writes_to(self, child: int, mine: Held | None, waiting_on: str | None) -> bool:
+        if mine is None:
+            return waiting_on == "pipe"
+        its = self._held(child)
+        # A forked worker inherits both ends of every queue: what it writes and reads itself is none of its output.
+        return its is not None and bool(mine.reads & (its.writes - its.reads))
+
+    def _reads_from_outside(self, pid: int, mine: Held) -> bool:
+        """Whether a pipe that this process reads is written by nobody of its tree, nor by an ancestor."""
+        if mine.fifos:
+            return True
+        inside: set[int] = set()
+        for other in {*self._ancestors(pid), self._waiters[pid].root}:
+            theirs = None if other is None else self._held(other)
+            if theirs is not None:
+                inside |= theirs.writes
+        pipes = mine.reads - mine.standard - mine.writes
+        return bool(pipes) and not pipes & inside
+
+    def _ancestors(self, pid: int) -> Iterable[int]:
+        for _ in range(_ANCESTORS):
+            waiter = self._waiters.get(pid)
+            if waiter is None or waiter.parent <= 1:
+                return
+            pid = waiter.parent
+            yield pid
+
+
+def without_waits(shares: FeederShares) -> FeederShares:
+    """Runnable time alone."""
+    return FeederShares(run=shares.run, queued=shares.queued)
