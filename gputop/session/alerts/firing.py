@@ -16,7 +16,7 @@ from gputop.model.secrets import masked_text
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from gputop.model.text import clean_text
 from gputop.monitor import Frame
-from gputop.output.ticket import ticket_data
+from gputop.report.ticket import ticket_data
 
 _HARMLESS = re.compile(r"[A-Za-z0-9._:/@][A-Za-z0-9._:/@-]*")
 """What a value may be made of: nothing that a program could take for an option or a shell for more than a word."""

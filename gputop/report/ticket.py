@@ -1,0 +1,61 @@
+"""One GPU's verdict as data: what a ticket and a fired alert hand on to others."""
+
+from __future__ import annotations
+
+from gputop.model.snapshot import ProcessSample
+from gputop.monitor import Frame
+
+
+def ticket_data(frame: Frame, position: int, process: ProcessSample | None = None) -> dict[str, object]:
+    """One GPU's verdict as data; command lines are those of the frame, which are masked.
+
+    With a ``process`` only that one is told of, with what it does.
+    """
+    gpu, d = frame.snapshot.gpus[position], frame.diagnoses[position]
+    return {
+        "schema": 1,
+        "t": frame.snapshot.t,
+        "host": frame.snapshot.machine.hostname,
+        "gpu": gpu.static.index,
+        "uuid": gpu.static.uuid,
+        "name": gpu.static.name,
+        "verdict": d.verdict,
+        "level": d.level,
+        "busy_not_working": d.busy_not_working,
+        "title": d.title,
+        "util_pct": gpu.util_pct,
+        "sm_active_pct": gpu.sm_active_pct,
+        "sm_source": gpu.sm_source,
+        "efficiency_pct": d.efficiency_pct,
+        "since": d.since,
+        "evidence": list(d.evidence),
+        "remedy": d.remedy,
+        "badges": [{"id": b.id, "evidence": b.evidence, "remedy": b.remedy} for b in d.badges],
+        "processes": [
+            {"pid": p.pid, "user": p.static.user, "command": p.static.command or p.static.name, **facts(p, process)}
+            for p in processes_on(frame, gpu.static.index, process)
+        ],
+    }
+
+
+def processes_on(frame: Frame, index: int, process: ProcessSample | None) -> list[ProcessSample]:
+    """The process that was chosen, or those that hold a context on the GPU of that index."""
+    if process is not None:
+        return [process]
+    return [p for p in frame.snapshot.processes if p.gpu == index and p.role == "gpu"]
+
+
+def facts(process: ProcessSample, chosen: ProcessSample | None) -> dict[str, object]:
+    """What a process that was chosen does, by the catalogue's keys; nothing of the others."""
+    if process is not chosen:
+        return {}
+    return {
+        "role": process.role,
+        "gpu_mem_bytes": process.gpu_mem_bytes,
+        "cpu_pct": process.cpu_pct,
+        "main_run_pct": process.main_run_pct,
+        "state": process.state,
+        "waiting_on": process.waiting_on,
+        "rss_bytes": process.rss_bytes,
+        "job": process.static.job,
+    }
