@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from gputop.monitor import Frame
 from gputop.paint.chart import Column, bar, lane
+from gputop.paint.feeders import busiest_share
 from gputop.paint.line import Line, Row
 from gputop.paint.numbers import board, buses, counters, fields, memory, number_labels
 from gputop.paint.panes import LABEL_WIDTH, axis, chart_rows, first_rows, title, words_for
@@ -13,7 +14,7 @@ from gputop.paint.text import pct, rate
 from gputop.paint.view import View
 from gputop.paint.words import is_red
 
-AXIS_WIDTH = 11
+AXIS_WIDTH = 13
 LANES: tuple[tuple[str, str, str], ...] = (
     ("GPU idle", "idle_pct", "lane.idle"),
     ("loaders", "loader_run_pct", "lane.run"),
@@ -50,7 +51,10 @@ def chart(frame: Frame, view: View, position: int, width: int, rows: int) -> lis
 
 
 def lanes(frame: Frame, view: View, position: int, width: int) -> list[Row]:
-    """What the host did, on the chart's time axis; the number at the right is the mean over the diagnosis window."""
+    """What the host did, on the chart's time axis; the number at the right is the mean over the diagnosis window.
+
+    Where the busiest feeder stands out from the mean of all, it stands beside: ``25 % max 100``.
+    """
     gpu, d, glyphs = frame.snapshot.gpus[position], frame.diagnoses[position], view.glyphs
     chart_width = width - LABEL_WIDTH - 1 - AXIS_WIDTH
     column_s = view.span_s / chart_width
@@ -58,7 +62,9 @@ def lanes(frame: Frame, view: View, position: int, width: int) -> list[Row]:
     painted = []
     for label, series, style in LANES:
         values = frame.history.columns(gpu.static.uuid, series, column_s, chart_width)
-        painted.append(_lane_row(label, lane(values, glyphs, style), _share(_mean(values[-window:])), width))
+        busiest = busiest_share(d, series)
+        beside = "" if busiest is None else f" max{pct(100.0 * busiest, 4)}"
+        painted.append(_lane_row(label, lane(values, glyphs, style), _share(_mean(values[-window:])), width, beside))
     into = frame.history.columns(gpu.static.uuid, "pcie_rx_bytes_per_s", column_s, chart_width)
     most = max((value for value in into if value is not None), default=0.0)
     scaled: list[Column] = [None if value is None else value / most * 100 if most else 0.0 for value in into]
@@ -67,9 +73,9 @@ def lanes(frame: Frame, view: View, position: int, width: int) -> list[Row]:
     return painted
 
 
-def _lane_row(label: str, span: tuple[str, str], text: str, width: int) -> Row:
+def _lane_row(label: str, span: tuple[str, str], text: str, width: int, beside: str = "") -> Row:
     line = Line().add(f"  {label}", "dim").to(LABEL_WIDTH).add(*span)
-    return line.add(" ").add(text, "value").row(width)
+    return line.add(" ").add(text, "value").add(beside, "evidence").row(width)
 
 
 def _share(value: float | None) -> str:

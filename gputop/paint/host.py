@@ -5,7 +5,7 @@ from __future__ import annotations
 from gputop.diagnosis.types import Attribution
 from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
-from gputop.paint import fabric
+from gputop.paint import fabric, feeders
 from gputop.paint.chart import bar
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row
@@ -98,22 +98,18 @@ def _why_not(frame: Frame, view: View) -> str:
 
 
 def _second(a: Attribution, width: int) -> Row:
-    parts: list[Field] = []
-    if a.loaders:
-        pin = "" if a.pin_memory is None else f", pin_memory {'on' if a.pin_memory else 'off'}"
-        parts.append(
-            (
-                f"{a.loaders} {terminal_safe(a.loader_kind or '')} worker{'s' if a.loaders > 1 else ''}{pin}".replace(
-                    "  ", " "
-                ),
-                "dim",
-            )
-        )
-    else:
+    pin = "" if a.pin_memory is None else f"pin_memory {'on' if a.pin_memory else 'off'}"
+    parts: list[Field] = feeders.feeder_fields(a)
+    if not a.loaders:
         parts.append(("no dataloader workers", "dim"))
+    elif a.feeders is None:
+        kind = f"{terminal_safe(a.loader_kind)} " if a.loader_kind else ""
+        parts.append((f"{a.loaders} {kind}worker{'s' if a.loaders > 1 else ''}", "dim"))
+    if pin and a.loaders:
+        parts.append((pin, "dim"))
     if a.correlation:
         parts.append((a.correlation, "dim"))
-    return Line().to(2).add_all(fields(parts, width - 3, "        ")).row(width)
+    return Line().to(2).add_all(fields(parts, width - 3, "     ")).row(width)
 
 
 def _explained(frame: Frame, view: View) -> tuple[str, Attribution] | None:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from gputop.model.metric import Unit
 from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC
 from gputop.model.snapshot import ProcessSample
+from gputop.paint.feeders import thread_words
 from gputop.paint.text import elapsed, fit, rate, size
 
 Children = Sequence[ProcessSample]
@@ -92,7 +93,7 @@ def loader_words(process: ProcessSample, children: Children) -> str:
         return process.role
     workers = [p for p in children if p.role == "loader"]
     if not workers:
-        return process.static.loader or "–"
+        return process.static.loader or thread_words(process, workers) or "–"
     kinds = "+".join(dict.fromkeys(p.static.loader or "python" for p in workers))
     states = Counter(p.state or "?" for p in workers)
     in_order = sorted(states.items(), key=lambda item: MOST_STATES.find(item[0]))

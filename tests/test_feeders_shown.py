@@ -1,0 +1,79 @@
+"""Feeders on the screen: the busiest beside the mean, threads in LOADERS, what main waits for, who takes the cores."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from gputop.diagnosis.types import Attribution
+from gputop.model.feeders import Feeders, FeederShares, MainWaits, Outsider
+from gputop.monitor import Frame, Monitor
+from gputop.paint import big_pane, host
+from gputop.paint.feeders import feeder_fields
+from gputop.paint.glyphs import COLOUR
+from gputop.paint.line import Row
+from gputop.paint.process_columns import loader_words
+from gputop.paint.view import View
+from tests.support.scenes import gpu, snap, train, workers
+
+UNEVEN = Feeders(
+    4, "workers", FeederShares(run=0.36, queued=0.64), FeederShares(run=0.09, queued=0.16), active=1, uneven=True
+)
+ATTRIBUTION = Attribution(
+    60.0, 30.0, 30, loaders=4, loader_kind="torch", pin_memory=True, feeders=UNEVEN,
+    main_waits=MainWaits(lock=0.96, sleep=0.03), outsiders=(Outsider("ann", "make", 183.0), Outsider("bob", "x", 40.0)),
+)  # fmt: skip
+
+
+def _text(rows: list[Row]) -> str:
+    return "\n".join("".join(text for text, _ in row) for row in rows)
+
+
+def _frame(attribution: Attribution) -> Frame:
+    frame = Monitor(1.0).feed(snap(0, gpu(util=40.0), [train(), *workers(4, run=9.0)]))
+    (d,) = frame.diagnoses
+    return replace(frame, diagnoses=(replace(d, attribution=attribution, state="starved"),))
+
+
+def test_the_busiest_feeder_stands_beside_the_mean_of_all() -> None:
+    rows = _text(big_pane.lanes(_frame(ATTRIBUTION), View(COLOUR), 0, 160)).splitlines()
+    loaders = next(row for row in rows if row.startswith("  loaders"))
+    assert loaders.rstrip().endswith("9 % max  36")
+    queued = next(row for row in rows if row.startswith("  queued"))
+    assert queued.rstrip().endswith("max  64")
+    even = replace(UNEVEN, mean=UNEVEN.busiest)
+    rows_even = _text(big_pane.lanes(_frame(replace(ATTRIBUTION, feeders=even)), View(COLOUR), 0, 160))
+    assert "max" not in rows_even
+
+
+def test_the_hosts_row_says_which_of_how_many_and_who_takes_the_cores() -> None:
+    rows = _text(host.attribution_rows(_frame(ATTRIBUTION), View(COLOUR), 160))
+    for words in (
+        "1 of 4 torch workers: queued 64 %, run 36 %",
+        "main waits: lock 96 %",
+        "cores taken by make (ann) 1.8, x (bob) 0.4",
+        "pin_memory on",
+    ):
+        assert words in rows
+
+
+def test_threads_that_feed_are_named_as_what_they_are() -> None:
+    threads = Feeders(6, "host threads", FeederShares(network=1.0), FeederShares(network=0.4), active=3)
+    said = feeder_fields(replace(ATTRIBUTION, loaders=0, loader_kind=None, feeders=threads, outsiders=()))
+    assert said[0][0] == "6 host threads, the busiest: network 100 %"
+    idle = feeder_fields(replace(ATTRIBUTION, feeders=replace(threads, n=1, busiest=FeederShares()), outsiders=()))
+    assert idle[0][0] == "1 host thread: idle"
+
+
+def test_without_feeders_the_row_is_as_before() -> None:
+    old = replace(ATTRIBUTION, feeders=None, main_waits=None, outsiders=())
+    rows = _text(host.attribution_rows(_frame(old), View(COLOUR), 160))
+    assert "4 torch workers" in rows and "pin_memory on" in rows
+    assert "main waits" not in rows and "cores taken" not in rows
+
+
+def test_loaders_counts_the_threads_of_a_process_without_workers() -> None:
+    process = train(feeder_threads=6.0, pool_run_pct=205.0)
+    assert loader_words(process, []) == "threads 6 R2"
+    assert loader_words(replace(process, pool_run_pct=3.0), []) == "threads 6"
+    assert loader_words(replace(process, feeder_threads=None), []) == "–"
+    assert loader_words(process, workers(2, run=50.0)).startswith("2 torch")
