@@ -370,7 +370,7 @@ def test_slow_steps_are_told_with_what_the_machine_did_in_them() -> None:
     for i in range(200):
         slow = i % 20 == 19
         tail.add([1.2 if slow else 0.4], HostSample(psi_io_pct=60.0 if slow else 1.0, cpu_pct=40.0))
-    found = tail.summary()
+    found = tail.summary(201)
     assert found is not None and (found.p50_s, found.p99_s) == (0.4, 1.2)
     assert found.slow_words == (
         "slow steps: the 99th percentile is 1.20 s, 3.0 × the median; in them tasks waited for the disk 60 % "
@@ -378,7 +378,7 @@ def test_slow_steps_are_told_with_what_the_machine_did_in_them() -> None:
     )
     even = StepTail()
     even.add([9.0] + [0.4] * 150, None)
-    steady = even.summary()
+    steady = even.summary(152)
     assert steady is not None and steady.p99_s == 0.4 and steady.slow_words == "", "the warm-up is no tail"
 
 

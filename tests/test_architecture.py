@@ -52,7 +52,7 @@ def test_nothing_outside_the_screen_imports_textual() -> None:
         "from importlib import import_module\n"
         "import gputop\n"
         "for module in pkgutil.walk_packages(gputop.__path__, 'gputop.'):\n"
-        "    if module.name.startswith('gputop.tui') or module.name.endswith('__main__'):\n"
+        "    if module.name.startswith(('gputop.tui', 'gputop.integrations.')) or module.name.endswith('__main__'):\n"
         "        continue\n"
         "    import_module(module.name)\n"
         "    loaded = {name.partition('.')[0] for name in sys.modules} & {'textual', 'rich'}\n"

@@ -43,8 +43,8 @@ class StepTail:
             self._steps = self._steps[::2]
             self._every *= 2
 
-    def summary(self) -> StepSummary | None:
-        """Median and 99th percentile without the warm-up; None without steps."""
+    def summary(self, count: int) -> StepSummary | None:
+        """Median and 99th percentile without the warm-up; None without steps. ``count`` is how many have ended."""
         steps = self._warm()
         if not steps:
             return None
@@ -52,7 +52,7 @@ class StepTail:
         p50 = median(lengths)
         p99 = lengths[min(len(lengths) - 1, int(0.99 * len(lengths)))]
         words = self._slow_words(steps, p50, p99) if len(steps) >= LEAST_STEPS and p99 > SLOW_TAIL * p50 else ""
-        return StepSummary(self._count, p50, p99, words)
+        return StepSummary(count, p50, p99, words)
 
     def _warm(self) -> list[tuple[float, tuple[float | None, ...]]]:
         early = self._steps[:WARM_UP]

@@ -1,0 +1,40 @@
+"""``model.fit(…, callbacks=[GputopCallback()])``: the GPUs' means in Keras' logs at the end of each epoch."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from keras.callbacks import Callback
+
+import gputop
+from gputop.api.summary import Summary
+
+
+class GputopCallback(Callback):  # type: ignore[misc]
+    """Arguments go to ``gputop.watch``. ``summary`` is there after the training and is printed unless
+    ``print_summary`` is False."""
+
+    def __init__(self, *, print_summary: bool = True, **watch: Any) -> None:
+        super().__init__()
+        self._watch = gputop.watch(**watch)
+        self._print = print_summary
+        self._steps = 0
+        self.summary: Summary | None = None
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        self._watch.start()
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        self._steps += 1
+        self._watch.step(self._steps)
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        if logs is not None:
+            logs.update(self._watch.metrics())
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        self._watch.stop()
+        self.summary = self._watch.summary()
+        if self._print:
+            sys.stderr.write(f"\n{self.summary}")

@@ -1,0 +1,51 @@
+"""``Trainer(callbacks=[GputopCallback()])``: the GPUs beside Lightning's own metrics, in the trainer's own loggers."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+try:
+    from lightning.pytorch.callbacks import Callback
+except ImportError:
+    from pytorch_lightning.callbacks import Callback
+
+import gputop
+from gputop.api.summary import Summary
+
+
+class GputopCallback(Callback):  # type: ignore[misc]
+    """``log_every`` is in seconds; everything else goes to ``gputop.watch``. ``summary`` is there after the fit, and
+    rank 0 prints it unless ``print_summary`` is False."""
+
+    def __init__(self, log_every: float = 10.0, *, print_summary: bool = True, **watch: Any) -> None:
+        super().__init__()
+        self._given = {"log_every": log_every, **watch}
+        self._print = print_summary
+        self._watch: Any = None
+        self.summary: Summary | None = None
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        loggers = [*(trainer.loggers or ()), *_several(self._given.get("log"))]
+        self._watch = gputop.watch(**{**self._given, "log": loggers}).start()
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self._watch.step(trainer.global_step)
+
+    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+        self._end(trainer)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        self._end(trainer)
+
+    def _end(self, trainer: Any) -> None:
+        if self._watch is None or self.summary is not None:
+            return
+        self._watch.stop()
+        self.summary = self._watch.summary()
+        if self._print and trainer.is_global_zero:
+            sys.stderr.write(f"\n{self.summary}")
+
+
+def _several(log: Any) -> list[Any]:
+    return list(log) if isinstance(log, (list, tuple)) else [] if log is None else [log]

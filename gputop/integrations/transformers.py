@@ -1,0 +1,39 @@
+"""``Trainer(…, callbacks=[GputopCallback()])``: the GPUs' means in every log line of a Hugging Face Trainer, and so in
+whatever it reports to."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from transformers import TrainerCallback
+
+import gputop
+from gputop.api.summary import Summary
+
+
+class GputopCallback(TrainerCallback):  # type: ignore[misc]
+    """Arguments go to ``gputop.watch``. ``summary`` is there after the training, and rank 0 prints it unless
+    ``print_summary`` is False."""
+
+    def __init__(self, *, print_summary: bool = True, **watch: Any) -> None:
+        self._watch = gputop.watch(**watch)
+        self._print = print_summary
+        self.summary: Summary | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._watch.start()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._watch.step(state.global_step)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        if logs is not None:
+            # The order of callbacks is the order of their registration: those after this one see these numbers too.
+            logs.update(self._watch.metrics())
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._watch.stop()
+        self.summary = self._watch.summary()
+        if self._print and state.is_world_process_zero:
+            sys.stderr.write(f"\n{self.summary}")

@@ -1,0 +1,188 @@
+"""Callbacks and loggers against the frameworks themselves, offline; what is not installed is named."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputop.integrations.csv import CsvLog
+
+ROOT = Path(__file__).parent.parent
+KEYS = ("gputop/gpu0/util_pct", "gputop/gpu0/sm_active_pct", "gputop/step_ms")
+DEMO = """
+import sys, json, time
+from gputop.sources.simulation.simulated import SimulatedSource
+def demo(**more):
+    return dict(interval=0.1, gpus="all", source=SimulatedSource(interval_s=0.1), log_every=0.2, **more)
+"""
+"""A watch on simulated GPUs: there is none where these tests run."""
+
+
+def run(code: str, tmp_path: Path, needs: str, **environment: str) -> dict[str, Any]:
+    """Run a program with a framework; the JSON that it prints last."""
+    if importlib.util.find_spec(needs) is None:
+        pytest.skip(f"{needs} is not installed: pip install '.[integrations]'")
+    offline = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "HF_HUB_OFFLINE": "1", "KERAS_BACKEND": "torch",
+               "GIT_PYTHON_REFRESH": "quiet", "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", DEMO + textwrap.dedent(code)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **offline, **environment},
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    return {**found, "stderr": done.stderr}
+
+
+def test_a_csv_log_grows_columns_and_keeps_every_row(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    log = CsvLog(path)
+    log.log({"a": 1.0}, 1)
+    log.log_text({"verdict": "working, well"}, 1)
+    log.log({"a": 2.0}, 2)
+    log.log({"a": 3.0, "b": 4.0}, None)
+    rows = list(csv.DictReader(io.StringIO(path.read_text())))
+    assert [(r["step"], r["a"], r["b"]) for r in rows] == [("1", "1.0", ""), ("2", "2.0", ""), ("", "3.0", "4.0")]
+    assert [r["verdict"] for r in rows] == ["", "working, well", "working, well"]
+    assert os.stat(path).st_mode & 0o777 == 0o600
+    with pytest.raises(FileExistsError):
+        CsvLog(path)
+
+
+@pytest.mark.slow
+def test_lightning_logs_the_gpus_into_its_own_logger(tmp_path: Path) -> None:
+    found = run(
+        """
+        import torch, lightning as L
+        from lightning.pytorch.loggers import CSVLogger
+        from gputop.integrations.lightning import GputopCallback
+        class M(L.LightningModule):
+            def __init__(self): super().__init__(); self.l = torch.nn.Linear(4, 1)
+            def training_step(self, b, i): time.sleep(0.04); return self.l(b[0]).mean()
+            def configure_optimizers(self): return torch.optim.SGD(self.parameters(), 0.1)
+        data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(40, 4)), batch_size=2)
+        call = GputopCallback(**demo())
+        L.Trainer(max_epochs=1, callbacks=[call], logger=CSVLogger("."), enable_progress_bar=False,
+                  enable_model_summary=False, accelerator="cpu").fit(M(), data)
+        import csv, glob
+        rows = list(csv.DictReader(open(glob.glob("lightning_logs/*/metrics.csv")[0])))
+        print(json.dumps({"keys": list(rows[0]), "steps": call.summary.steps.count}))
+        """,
+        tmp_path,
+        "lightning",
+    )
+    assert set(KEYS) <= set(found["keys"]) and found["steps"] == 20
+    assert "gputop itself:" in found["stderr"]
+
+
+@pytest.mark.slow
+def test_transformers_gets_the_means_in_its_log_lines(tmp_path: Path) -> None:
+    found = run(
+        """
+        import torch
+        from transformers import Trainer, TrainingArguments
+        from gputop.integrations.transformers import GputopCallback
+        class M(torch.nn.Module):
+            def __init__(self): super().__init__(); self.l = torch.nn.Linear(4, 1)
+            def forward(self, x, labels=None): time.sleep(0.05); return {"loss": self.l(x).pow(2).mean()}
+        data = [{"x": torch.randn(4), "labels": torch.zeros(1)} for _ in range(40)]
+        call = GputopCallback(**demo())
+        t = Trainer(M(), TrainingArguments("out", per_device_train_batch_size=2, max_steps=16, logging_steps=8,
+                    report_to=[], use_cpu=True, disable_tqdm=True, save_strategy="no"), train_dataset=data,
+                    callbacks=[call])
+        t.train()
+        logs = [entry for entry in t.state.log_history if "loss" in entry]
+        print(json.dumps({"keys": list(logs[-1]), "steps": call.summary.steps.count}))
+        """,
+        tmp_path,
+        "transformers",
+    )
+    assert found["steps"] == 16
+    assert set(KEYS) <= set(found["keys"])
+
+
+@pytest.mark.slow
+def test_keras_gets_the_means_at_the_end_of_an_epoch(tmp_path: Path) -> None:
+    found = run(
+        """
+        import numpy as np, keras
+        from gputop.integrations.keras import GputopCallback
+        class Slow(keras.callbacks.Callback):
+            def on_train_batch_begin(self, batch, logs=None): time.sleep(0.06)
+        m = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        m.compile("sgd", "mse")
+        call = GputopCallback(**demo())
+        h = m.fit(np.zeros((40, 4)), np.zeros((40, 1)), batch_size=2, epochs=2, verbose=0, callbacks=[call, Slow()])
+        print(json.dumps({"keys": list(h.history), "steps": call.summary.steps.count}))
+        """,
+        tmp_path,
+        "keras",
+    )
+    assert found["steps"] == 40
+    assert set(KEYS) <= set(found["keys"])
+
+
+LOOP = """
+with gputop.watch(log={log}, **demo()) as w:
+    for i in range(30):
+        time.sleep(0.05)
+        w.step(i, loss=1.0 / (i + 1))
+"""
+
+
+@pytest.mark.slow
+def test_wandb_offline_holds_the_numbers_and_the_verdict(tmp_path: Path) -> None:
+    found = run(
+        "import wandb, gputop\nrun = wandb.init(project='p', dir='.')\n"
+        + LOOP.format(log="wandb.log")
+        + "summary = dict(run.summary)\nrun.finish()\nprint(json.dumps({'keys': list(summary)}))\n",
+        tmp_path,
+        "wandb",
+    )
+    assert {*KEYS, "loss", "gputop/gpu0/verdict"} <= set(found["keys"])
+
+
+@pytest.mark.slow
+def test_mlflow_holds_the_numbers_by_step_and_the_verdict_as_a_tag(tmp_path: Path) -> None:
+    found = run(
+        "import mlflow, gputop\nwith mlflow.start_run() as run:\n"
+        + textwrap.indent(LOOP.format(log="mlflow"), "    ")
+        + "client, of = mlflow.MlflowClient(), run.info.run_id\ndata = client.get_run(of).data\n"
+        "steps = [m.step for m in client.get_metric_history(of, 'gputop/gpu0/util_pct')]\n"
+        "print(json.dumps({'keys': list(data.metrics), 'steps': steps, 'tags': list(data.tags)}))\n",
+        tmp_path,
+        "mlflow",
+    )
+    assert {*KEYS, "loss"} <= set(found["keys"])
+    assert found["steps"] == sorted(found["steps"]) and found["steps"][-1] == 29
+    assert "gputop.gpu0.verdict" in found["tags"]
+
+
+@pytest.mark.slow
+def test_tensorboard_holds_the_numbers_and_the_verdict(tmp_path: Path) -> None:
+    found = run(
+        "import gputop\nfrom torch.utils.tensorboard import SummaryWriter\nboard = SummaryWriter('tb')\n"
+        + LOOP.format(log="board")
+        + "board.close()\n"
+        "from tensorboard.backend.event_processing.event_accumulator import EventAccumulator\n"
+        "read = EventAccumulator('tb'); read.Reload(); tags = read.Tags()\n"
+        "print(json.dumps({'keys': tags['scalars'], 'texts': tags['tensors']}))\n",
+        tmp_path,
+        "tensorboard",
+    )
+    assert {*KEYS, "loss"} <= set(found["keys"])
+    assert "gputop/gpu0/verdict/text_summary" in found["texts"]
