@@ -13,9 +13,13 @@ _HOMES = {
     "mark": "gputop.api.reading",
     "load": "gputop.api.offline",
     "trace": "gputop.api.offline",
+    "dataloader_bench": "gputop.api.batches",
+    "max_batch": "gputop.api.batches",
 }
 """The public names, each with the module that it is loaded from (PEP 562)."""
-__all__ = ["__version__", "frames", "load", "mark", "snapshot", "trace", "watch"]
+__all__ = [
+    "__version__", "dataloader_bench", "frames", "load", "mark", "max_batch", "snapshot", "trace", "watch",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

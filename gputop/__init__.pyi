@@ -1,3 +1,5 @@
+from gputop.api.batches import dataloader_bench as dataloader_bench
+from gputop.api.batches import max_batch as max_batch
 from gputop.api.offline import load as load
 from gputop.api.offline import trace as trace
 from gputop.api.reading import frames as frames

@@ -216,11 +216,22 @@ class _One:
         if self._running is not None:
             self._running.stop(CLOSE_S, log=False)
 
+    @property
+    def running(self) -> Watcher | None:
+        """The one that runs now, if one does."""
+        return self._running if self._running is not None and self._running.alive else None
+
     def forked(self) -> None:
         """In a forked child."""
         self._lock = threading.Lock()
         if self._running is not None:
             self._running.become_inert()
+
+
+def running_step_s() -> float | None:
+    """The median step of the watch that runs in this process, in seconds; None without one, or without steps."""
+    running = _ONE.running
+    return None if running is None else running.median_step_s()
 
 
 _ONE = _One()

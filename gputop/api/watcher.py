@@ -166,6 +166,12 @@ class Watcher:
         """What it has taken until now."""
         return self._cost.read()
 
+    def median_step_s(self) -> float | None:
+        """The median step so far; None without one."""
+        with self._lock:
+            found = self._tail.summary(self.clock.total)
+        return None if found is None or found.p50_s <= 0.0 else found.p50_s
+
     def summary(self) -> Summary:
         """What it came to until now."""
         frame = self.latest
@@ -177,7 +183,7 @@ class Watcher:
             )
             found = (self._memory.report(gpu) for gpu in report.gpus)
             memory = tuple(each for each in found if each is not None)
-            steps = self._tail.summary()
+            steps = self._tail.summary(self.clock.total)
         return Summary(report, memory, steps, self._cost.read(), self.available, None if frame else self.reason)
 
     # On the watcher's own thread.

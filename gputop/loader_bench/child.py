@@ -1,0 +1,145 @@
+"""One setting measured in a process of its own, so that whatever ends it ends one row and not the session.
+
+The parent reads the child's tree meanwhile: memory, and what the workers do.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Any
+
+from gputop.loader_bench.loaders import Loadable
+from gputop.loader_bench.rows import Row, Setting
+from gputop.loader_bench.sight import Sight
+from gputop.loader_bench.stretch import Empty, Stretch, measure
+from gputop.model.text import clean_text
+
+LOOK_S = 0.25
+KILL_PART = 0.85
+"""Of the free memory: a child that holds more is killed before the machine looks for somebody to kill."""
+MOST_WORDS = 200
+
+
+def measured_row(
+    loadable: Loadable, setting: Setting, seed: int, *, limit_s: float, free_bytes: float | None, method: str
+) -> Row:
+    """Measure one setting. ``limit_s`` ends it; ``method`` is multiprocessing's way to start the child."""
+    import multiprocessing
+
+    context: Any = multiprocessing.get_context(method)
+    ours, theirs = context.Pipe(duplex=False)
+    child = context.Process(target=_child, args=(theirs, loadable, setting, seed), name="gputop-loader-bench")
+    child.start()
+    theirs.close()
+    sight = Sight(child.pid)
+    try:
+        return _followed(ours, child, setting, sight, time.monotonic() + limit_s, limit_s, free_bytes)
+    finally:
+        _kill(child)
+        sight.close()
+        ours.close()
+
+
+def row_here(loadable: Loadable, setting: Setting, seed: int) -> Row:
+    """Measure one setting in this process, where it cannot be handed to a child."""
+    try:
+        return _row(setting, _measured(loadable, setting, seed, lambda: None), None)
+    except Exception as error:  # noqa: BLE001 — somebody else's dataset: whatever it raises is the row
+        return Row(setting, failed=_words(error))
+
+
+def _followed(
+    ours: Connection, child: Any, setting: Setting, sight: Sight, until: float, limit_s: float, free: float | None
+) -> Row:
+    while True:
+        if ours.poll(LOOK_S):
+            try:
+                kind, said = ours.recv()
+            except EOFError:
+                child.join(1.0)
+                return Row(setting, failed=_ended(child.exitcode))
+            if kind == "drained":
+                sight.begin()
+            elif kind == "failed":
+                return Row(setting, failed=said)
+            else:
+                sight.look()
+                return _row(setting, said, sight)
+        sight.look()
+        if free is not None and sight.memory_bytes is not None and sight.memory_bytes > KILL_PART * free:
+            return Row(setting, failed=f"stopped: it took more than {100 * KILL_PART:.0f} % of the free memory")
+        if time.monotonic() > until:
+            return Row(setting, failed=f"stopped: no answer within {limit_s:.0f} s")
+
+
+def _row(setting: Setting, found: Stretch, sight: Sight | None) -> Row:
+    return Row(
+        setting,
+        1000.0 * found.batch_s,
+        found.error_pct,
+        found.first_s,
+        found.batches,
+        None if sight is None else sight.memory_bytes,
+        None if sight is None else sight.read_bytes_per_s,
+        None if sight is None else sight.shares(),
+    )
+
+
+def _child(theirs: Connection, loadable: Loadable, setting: Setting, seed: int) -> None:
+    """In the child. Its group is its own, so that its workers can be ended with it."""
+    os.setsid()
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        # Where memory runs out after all, this is the process to end.
+        file.write("1000")
+    # A dataset may print; the terminal is the parent's.
+    with suppress(OSError):
+        quiet = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(quiet, 1)
+        os.dup2(quiet, 2)
+    try:
+        theirs.send(("done", _measured(loadable, setting, seed, lambda: theirs.send(("drained", None)))))
+    except BaseException as error:  # noqa: BLE001 — likewise, an exit included
+        theirs.send(("failed", _words(error)))
+    theirs.close()
+    os.killpg(0, signal.SIGKILL)
+
+
+def _measured(loadable: Loadable, setting: Setting, seed: int, drained: Callable[[], None]) -> Stretch:
+    loader = loadable.passes(setting, seed)
+    return measure(lambda: iter(loader), setting.workers, setting.prefetch or 0, time.perf_counter, drained)
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, Empty):
+        return "the dataset is empty"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = str(error)
+    if "bus error" in text.lower() or "shared memory" in text.lower():
+        return "shared memory ran out: enlarge /dev/shm (docker run --shm-size=8g), or fewer workers"
+    # A worker's error is a traceback as text, whose last line says what it was.
+    said = lines[-1] if lines and lines[0].startswith("Caught") else lines[0] if lines else ""
+    return clean_text(f"{type(error).__name__}: {said}" if said else type(error).__name__)[:MOST_WORDS]
+
+
+def _ended(exit_code: int | None) -> str:
+    if exit_code is None or exit_code >= 0:
+        return f"the child ended with exit code {exit_code}"
+    if -exit_code == signal.SIGKILL:
+        return "killed, as by the system when memory runs out"
+    with suppress(ValueError):
+        return f"ended by {signal.Signals(-exit_code).name}"
+    return f"ended by signal {-exit_code}"
+
+
+def _kill(child: Any) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        if os.getpgid(child.pid) == child.pid:
+            os.killpg(child.pid, signal.SIGKILL)
+    with suppress(ProcessLookupError, ValueError):
+        child.kill()
+    child.join(5.0)

@@ -1,0 +1,68 @@
+"""PyTorch loaders made for a setting, from a dataset or from a loader that the job already has."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from gputop.loader_bench.rows import Setting
+
+_KEPT = ("collate_fn", "worker_init_fn", "drop_last", "multiprocessing_context", "timeout")
+
+
+class Loadable:
+    """What was given, and how to make a loader of it. Raises TypeError for what is neither dataset nor loader."""
+
+    def __init__(self, data: Any, batch_size: int | None) -> None:
+        is_loader = hasattr(data, "dataset") and hasattr(data, "num_workers")
+        self.dataset = data.dataset if is_loader else data
+        if not (hasattr(self.dataset, "__getitem__") or hasattr(self.dataset, "__iter__")):
+            raise TypeError(f"{type(data).__name__} is no dataset and no DataLoader")
+        self._loader = data if is_loader else None
+        given = data.batch_size if is_loader else 1
+        self.batch_size: int | None = given if batch_size is None else batch_size
+
+    @property
+    def uses_cuda(self) -> bool:
+        """Whether this process has initialised CUDA, which does not survive a fork."""
+        torch: Any = sys.modules.get("torch")
+        return torch is not None and bool(torch.cuda.is_initialized())
+
+    def passes(self, setting: Setting, seed: int) -> Any:
+        """A loader of this setting. Each seed reads the samples in another order, and so other pages first."""
+        from torch.utils.data import DataLoader, IterableDataset
+
+        given: dict[str, Any] = dict(setting.kwargs)
+        if self._loader is not None:
+            given |= {key: getattr(self._loader, key) for key in _KEPT if getattr(self._loader, key, None) is not None}
+        if isinstance(self.dataset, IterableDataset) or not hasattr(self.dataset, "__len__"):
+            return DataLoader(self.dataset, batch_size=self.batch_size, **given)
+        if len(self.dataset) == 0:
+            raise ValueError("the dataset is empty")
+        custom = self._batches()
+        if custom is not None:
+            given.pop("drop_last", None)
+            return DataLoader(self.dataset, batch_sampler=custom, **given)
+        return DataLoader(self.dataset, batch_size=self.batch_size, sampler=_Endless(len(self.dataset), seed), **given)
+
+    def _batches(self) -> Any:
+        """The loader's own way to make batches, where it is not PyTorch's."""
+        sampler = getattr(self._loader, "batch_sampler", None)
+        return None if sampler is None or type(sampler).__name__ == "BatchSampler" else sampler
+
+
+class _Endless:
+    """Every index once in a random order, and again, without an end: a short dataset is no reason to stop timing."""
+
+    def __init__(self, count: int, seed: int) -> None:
+        self._count, self._seed = count, seed
+
+    def __iter__(self) -> Iterator[int]:
+        from random import Random
+
+        random = Random(self._seed)
+        while True:
+            order = list(range(self._count))
+            random.shuffle(order)
+            yield from order

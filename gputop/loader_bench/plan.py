@@ -1,0 +1,139 @@
+"""Which settings are measured, when it is enough, and which is the answer. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from gputop.loader_bench.rows import Room, Row, Setting, Shares
+from gputop.model.quantity import GIB
+
+MOST_WORKERS = 32
+PREFETCH = 2
+"""PyTorch's own default."""
+MORE_PREFETCH = (4, 8)
+LEAST_GAIN = 0.05
+"""Two doublings that gain less than this together are the end of the climb."""
+ENOUGH = 0.8
+"""A batch must be there in this part of a step: loaders and steps vary."""
+WITHIN = 1.05
+"""Of the best: without a step's length the smallest setting this close to it is the answer."""
+MOSTLY = 0.5
+
+
+def doublings(cores: int) -> list[int]:
+    """0, 1, 2, 4 … up to twice the cores."""
+    most = min(2 * max(1, cores), MOST_WORKERS)
+    found, workers = [0], 1
+    while workers <= most:
+        found.append(workers)
+        workers *= 2
+    return found
+
+
+def worker_counts(workers: str | int | Iterable[int], cores: int) -> list[int]:
+    """The counts that were asked for; ``auto`` are the doublings. Raises ValueError."""
+    if workers == "auto":
+        return doublings(cores)
+    given = [workers] if isinstance(workers, int) else workers
+    try:
+        counts = sorted({int(count) for count in given})
+    except (TypeError, ValueError):
+        raise ValueError(f"workers must be 'auto', a number or several, not {workers!r}") from None
+    if not counts or counts[0] < 0 or counts[-1] > 4 * MOST_WORKERS:
+        raise ValueError(f"workers must be 0 to {4 * MOST_WORKERS}, not {workers!r}")
+    return counts
+
+
+def setting_of(workers: int, prefetch: int = PREFETCH, *, pin_memory: bool = False) -> Setting:
+    return Setting(workers, prefetch if workers else None, pin_memory)
+
+
+def is_enough(rows: Sequence[Row], need_ms: float | None) -> bool:
+    """Whether more workers need not be tried: the need is met, or two doublings have gained too little."""
+    known = [row.batch_ms for row in rows if row.batch_ms is not None]
+    if not known:
+        return False
+    if need_ms is not None and known[-1] <= need_ms:
+        return True
+    return len(known) >= 4 and known[-1] > (1.0 - LEAST_GAIN) * known[-3]
+
+
+def knee(rows: Sequence[Row], need_ms: float | None) -> list[int]:
+    """The counts beside the best of the doublings that are worth a try: one less and one more."""
+    best = answer(rows, need_ms)
+    if best is None or best.setting.workers < 2:
+        return []
+    tried = {row.setting.workers for row in rows}
+    met = need_ms is not None and best.batch_ms is not None and best.batch_ms <= need_ms
+    beside = (best.setting.workers - 1,) if met else (best.setting.workers - 1, best.setting.workers + 1)
+    return [count for count in beside if count not in tried]
+
+
+def answer(rows: Iterable[Row], need_ms: float | None) -> Row | None:
+    """The smallest setting that is fast enough; where none is, or no need is known, the smallest near the best."""
+    known = [row for row in rows if row.batch_ms is not None]
+    if not known:
+        return None
+    least = min(row.batch_ms or 0.0 for row in known)
+    limit = least * WITHIN if need_ms is None or least > need_ms else need_ms
+    fit = [row for row in known if (row.batch_ms or 0.0) <= limit]
+    return min(fit, key=lambda r: (r.setting.workers, r.setting.prefetch or 0, r.setting.pin_memory, r.batch_ms))
+
+
+def memory_of(rows: Iterable[Row], workers: int) -> float | None:
+    """What so many workers would take, in bytes: a base and so much a worker, from what was measured."""
+    known = [(row.setting.workers, row.memory_bytes) for row in rows if row.memory_bytes is not None]
+    if len(known) < 2:
+        return None
+    (few, low), (many, high) = min(known), max(known)
+    if many == few:
+        return None
+    each = max(0.0, (high - low) / (many - few))
+    return low + each * (workers - few)
+
+
+def too_much(need: float, free: float, most: float) -> str:
+    """Why a setting is not tried."""
+    return f"not run: would need {need / GIB:.1f} of {free / GIB:.1f} GiB free ({100 * most:.0f} % at most)"
+
+
+def conclusion_of(best: Row | None, rows: Sequence[Row], step_ms: float | None, need_ms: float | None) -> str:
+    """The answer in a sentence."""
+    if best is None or best.batch_ms is None:
+        reasons = [row.failed for row in rows if row.failed]
+        return f"nothing could be measured: {reasons[0]}" if reasons else "nothing could be measured"
+    name = f"{best.setting.workers} worker{'' if best.setting.workers == 1 else 's'}"
+    if best.setting.prefetch not in (None, PREFETCH):
+        name += f" with prefetch_factor={best.setting.prefetch}"
+    if need_ms is None or step_ms is None:
+        tried = max(row.setting.workers for row in rows if row.batch_ms is not None)
+        more = "more gain less than 5 %" if best.setting.workers < tried else "the most that was tried"
+        return f"{name}: {best.batch_ms:.1f} ms a batch; {more}"
+    if best.batch_ms <= need_ms:
+        took = f"{best.batch_ms:.1f} ms a batch, and your step takes {step_ms:.0f} ms"
+        return f"{name} {'is' if best.setting.workers == 1 else 'are'} enough: {took}; more gain nothing"
+    return (
+        f"no setting is fast enough: the best, {name}, takes {best.batch_ms:.1f} ms a batch, and your step "
+        f"{step_ms:.0f} ms"
+    )
+
+
+def why_of(best: Row | None, room: Room) -> str:
+    """What bounds the loader, from what its workers did, and what would help."""
+    shares = None if best is None else best.shares
+    if shares is None or best is None:
+        return ""
+    if shares.queued > 0.3 * (shares.run + shares.queued) and shares.run + shares.queued >= MOSTLY:
+        return f"{_did(shares)}: not enough cores ({room.cores} here): cheaper transforms, OMP_NUM_THREADS=1"
+    if shares.run + shares.queued >= MOSTLY:
+        return f"{_did(shares)}: CPU-bound: more workers help up to {room.cores} cores, then cheaper transforms"
+    if shares.disk >= max(shares.network, 0.2):
+        return f"{_did(shares)}: disk-bound: shard small files, cache on local NVMe, prefetch more"
+    if shares.network >= 0.2:
+        return f"{_did(shares)}: network-bound: cache locally, more workers, larger reads"
+    return f"{_did(shares)}: workers mostly wait for something else, such as a sleep or a lock; more of them help"
+
+
+def _did(shares: Shares) -> str:
+    parts = (("on a core", shares.run), ("queued", shares.queued), ("disk", shares.disk), ("network", shares.network))
+    return "workers " + ", ".join(f"{words} {100 * share:.0f} %" for words, share in parts)

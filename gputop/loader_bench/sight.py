@@ -1,0 +1,75 @@
+"""What a loader's processes do while they are measured, by the collector that the screen uses, and what they hold."""
+
+from __future__ import annotations
+
+import time
+
+from gputop.loader_bench.rows import Shares
+from gputop.model.snapshot import ProcessSample
+from gputop.sources.gpu_process import GpuProcess
+from gputop.sources.processes.collector import ProcessCollector
+from gputop.sources.procfs import read_file
+
+
+class Sight:
+    """Looks at a process and its descendants; ``begin`` forgets what was before the measurement."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._collector = ProcessCollector()
+        self._looks = 0
+        self._sums = [0.0, 0.0, 0.0, 0.0]
+        self._samples = 0
+        self._read = 0.0
+        self.memory_bytes: float | None = None
+        """The most that the whole tree held: PSS, which counts shared pages once."""
+
+    def begin(self) -> None:
+        self._looks = self._samples = 0
+        self._sums, self._read = [0.0, 0.0, 0.0, 0.0], 0.0
+        self._collect()
+
+    def look(self) -> None:
+        """One look: processes, their states, memory."""
+        samples = self._collect()
+        held = [size for sample in samples if (size := _pss(sample.pid)) is not None]
+        if held:
+            self.memory_bytes = max(self.memory_bytes or 0.0, sum(held))
+        workers = [s for s in samples if s.pid != self._pid and s.run_pct is not None] or [
+            s for s in samples if s.run_pct is not None
+        ]
+        for sample in workers:
+            waits = sample.state == "D"
+            network = sample.waiting_on == "network"
+            for place, share in enumerate(
+                ((sample.run_pct or 0.0) / 100.0, (sample.wait_pct or 0.0) / 100.0, float(waits), float(network))
+            ):
+                self._sums[place] += min(1.0, share)
+        if workers:
+            self._samples += len(workers)
+            self._looks += 1
+            self._read += sum(s.read_bytes_per_s or 0.0 for s in workers)
+
+    def shares(self) -> Shares | None:
+        """The workers' means; None where nothing was seen."""
+        return None if not self._samples else Shares(*(total / self._samples for total in self._sums))
+
+    @property
+    def read_bytes_per_s(self) -> float | None:
+        """What all workers read from storage together."""
+        return None if not self._looks else self._read / self._looks
+
+    def close(self) -> None:
+        self._collector.close()
+
+    def _collect(self) -> tuple[ProcessSample, ...]:
+        return self._collector.read(time.monotonic(), [GpuProcess(0, self._pid)])
+
+
+def _pss(pid: int) -> float | None:
+    """Proportional set size in bytes, from /proc/PID/smaps_rollup (proc(5)); None where it cannot be read."""
+    try:
+        lines = read_file(f"/proc/{pid}/smaps_rollup").splitlines()
+    except OSError:
+        return None
+    return next((1024.0 * int(line.split()[1]) for line in lines if line.startswith(b"Pss:")), None)

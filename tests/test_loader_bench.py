@@ -1,0 +1,252 @@
+"""How many workers a loader needs: what is measured, when it is enough, and what ends a row and not the session."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputop.api.batch_search import is_out_of_memory
+from gputop.loader_bench import plan
+from gputop.loader_bench.report import LoaderReport, loader_text
+from gputop.loader_bench.rows import Room, Row, Setting, Shares
+from gputop.loader_bench.stretch import Empty, measure
+
+ROOT = Path(__file__).parent.parent
+GIB = 2.0**30
+
+
+class Queue:
+    """A loader whose workers fill a queue while nobody asks: the time of each batch, by hand."""
+
+    def __init__(self, queued: int, batch_s: float, length: int = 10**9) -> None:
+        self.now, self.batch_s, self.queued, self.length = 0.0, batch_s, queued, length
+
+    def clock(self) -> float:
+        return self.now
+
+    def begin(self) -> Iterator[int]:
+        for i in range(self.length):
+            if i >= self.queued + 1:
+                self.now += self.batch_s
+            yield i
+
+
+def test_what_lies_in_the_queue_is_no_part_of_the_measurement() -> None:
+    queue = Queue(queued=4 * 2, batch_s=0.008)
+    found = measure(queue.begin, 4, 2, queue.clock)
+    assert found.batch_s == pytest.approx(0.008)
+    assert found.error_pct == pytest.approx(0.0, abs=1e-6)
+    assert found.batches == 16, "four rounds of the workers are enough where they agree"
+
+
+def test_short_passes_are_begun_anew_and_an_empty_loader_is_said() -> None:
+    short = Queue(queued=0, batch_s=0.01, length=9)
+    assert measure(short.begin, 2, 2, short.clock).batch_s == pytest.approx(0.01, rel=0.05)
+    with pytest.raises(Empty):
+        measure(Queue(0, 0.01, length=0).begin, 0, 0, lambda: 0.0)
+
+
+def row(workers: int, ms: float | None, memory: float | None = None, **given: Any) -> Row:
+    return Row(plan.setting_of(workers), ms, 1.0, 0.1, 20, memory, **given)
+
+
+def test_the_answer_is_the_smallest_setting_that_is_fast_enough() -> None:
+    rows = [row(0, 68.0), row(1, 68.0), row(2, 34.0), row(4, 17.0), row(8, 8.7)]
+    assert plan.answer(rows, 0.8 * 44).setting.workers == 2  # type: ignore[union-attr]
+    assert plan.answer(rows, None).setting.workers == 8  # type: ignore[union-attr]
+    assert plan.answer(rows, 1.0).setting.workers == 8, "where none is enough, the best"  # type: ignore[union-attr]
+    assert plan.answer([row(0, None)], None) is None
+    assert not plan.is_enough(rows, None)
+    assert plan.is_enough([*rows, row(16, 8.6), row(32, 8.5)], None)
+    assert plan.is_enough(rows[:3], 40.0)
+    assert plan.knee(rows, 0.8 * 25) == [3]
+    assert plan.doublings(3) == [0, 1, 2, 4] and plan.doublings(100)[-1] == 32
+    assert plan.setting_of(4, 4).kwargs == {"num_workers": 4, "prefetch_factor": 4, "persistent_workers": True}
+    assert plan.setting_of(0).kwargs == {"num_workers": 0}
+    for bad in (-1, "many", [], [999]):
+        with pytest.raises(ValueError):
+            plan.worker_counts(bad, 4)  # type: ignore[arg-type]
+
+
+def test_a_setting_that_would_not_fit_is_foretold_from_what_was_measured() -> None:
+    rows = [row(0, 68.0, 2 * GIB), row(4, 17.0, 10 * GIB)]
+    assert plan.memory_of(rows, 16) == pytest.approx(34 * GIB)
+    assert plan.memory_of(rows[:1], 16) is None
+    assert plan.too_much(34 * GIB, 32 * GIB, 0.7) == "not run: would need 34.0 of 32.0 GiB free (70 % at most)"
+
+
+def test_the_report_says_why_and_what_to_paste() -> None:
+    room = Room(8, 32 * GIB, 16 * GIB, 3.0)
+    best = row(4, 17.0, 1.5 * GIB, shares=Shares(0.92, 0.02, 0.01, 0.0))
+    rows = (row(0, 68.0), best, Row(Setting(8, 2), failed="not run: would need\x1b 34"))
+    said = plan.conclusion_of(best, rows, 25.0, 20.0)
+    report = LoaderReport(rows, best, said, plan.why_of(best, room), 64, 25.0, 20.0, room, "high", (), 3.0)
+    text = loader_text(report)
+    assert "4 workers are enough: 17.0 ms a batch, and your step takes 25 ms; more gain nothing" in text
+    assert "CPU-bound: more workers help up to 8 cores" in text
+    assert "→ DataLoader(dataset, batch_size=64, num_workers=4, prefetch_factor=2, persistent_workers=True)" in text
+    assert "\x1b" not in text and loader_text(report, ascii_only=True).isascii()
+    data = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert data["best"]["kwargs"]["num_workers"] == 4 and data["schema"] == 1
+    assert "disk-bound" in plan.why_of(row(4, 9.0, shares=Shares(0.1, 0.0, 0.7, 0.0)), room)
+    assert "not enough cores" in plan.why_of(row(4, 9.0, shares=Shares(0.5, 0.4, 0.0, 0.0)), room)
+
+
+def test_frameworks_say_in_their_own_words_that_memory_ran_out() -> None:
+    class OutOfMemoryError(RuntimeError): ...
+
+    assert is_out_of_memory(OutOfMemoryError("x")) and is_out_of_memory(MemoryError())
+    assert is_out_of_memory(RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate"))
+    assert is_out_of_memory(RuntimeError("CUDA error: out of memory"))
+    assert not is_out_of_memory(RuntimeError("the room is too small"))
+
+
+SETS = """
+import os, signal, time
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+class Sleeps(Dataset):
+    def __len__(self): return 4000
+    def __getitem__(self, i): time.sleep(0.002); return torch.zeros(4)
+def sleeps(): return DataLoader(Sleeps(), batch_size=16)
+class Raises(Sleeps):
+    def __getitem__(self, i): raise KeyError("sample %d\\x1b[31m" % i)
+def raises(): return Raises()
+class Dies(Sleeps):
+    def __getitem__(self, i): os.kill(os.getpid(), signal.SIGKILL)
+def dies(): return Dies()
+class Nothing(Sleeps):
+    def __len__(self): return 0
+def nothing(): return Nothing()
+class Stream(IterableDataset):
+    def __iter__(self):
+        for i in range(200): time.sleep(0.001); yield torch.zeros(4)
+def stream(): return DataLoader(Stream(), batch_size=8)
+class Hangs(Sleeps):
+    def __getitem__(self, i): time.sleep(1e6)
+def hangs(): return Hangs()
+def no_data(): return 7
+"""
+STEPS = """
+def make_step():
+    kept = []
+    def step(size):
+        if size > 48: raise RuntimeError("CUDA out of memory. Tried to allocate")
+        kept.append(size)
+    return step
+def make_broken():
+    raise ValueError("no model")
+"""
+
+
+@pytest.fixture
+def sets(tmp_path: Path) -> Path:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    (tmp_path / "sets.py").write_text(SETS)
+    return tmp_path
+
+
+def loader(folder: Path, name: str, *more: str) -> tuple[int, dict[str, Any], str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "gputop", "loader", f"sets:{name}", "--json", *more],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_a_loader_of_known_cost_is_measured_right_and_its_answer_holds(sets: Path) -> None:
+    code, found, _ = loader(sets, "sleeps", "--workers", "0,2,4", "--step", "30ms")
+    assert code == 0
+    by_workers = {each["workers"]: each["batch_ms"] for each in found["rows"]}
+    # 16 samples of 2 ms, and what the machine adds: sleeps take no core, so a crowded machine adds little.
+    assert by_workers[0] == pytest.approx(33.0, rel=0.25)
+    assert by_workers[2] == pytest.approx(by_workers[0] / 2, rel=0.25)
+    assert found["best"]["workers"] == 2 and found["best"]["batch_ms"] <= found["need_ms"]
+    crowded = (found["room"]["psi_cpu_pct"] or 0.0) > 20.0
+    assert ("unsure" in found["conclusion"]) == crowded and (not crowded or found["confidence"] == "low")
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("name", "more", "words"),
+    [
+        ("raises", (), "KeyError"),
+        ("dies", ("--workers", "0"), "killed"),
+        ("dies", ("--workers", "2"), "exited unexpectedly"),
+        ("nothing", (), "the dataset is empty"),
+        ("hangs", ("--workers", "0", "--budget", "5s"), "no answer within 5 s"),
+    ],
+)
+def test_what_goes_wrong_in_a_dataset_is_a_row_in_words(
+    sets: Path, name: str, more: tuple[str, ...], words: str
+) -> None:
+    code, found, errors = loader(sets, name, *more)
+    assert code == 1 and found["best"] is None
+    assert all(words in each["failed"] and "\x1b" not in each["failed"] for each in found["rows"])
+    assert "Traceback" not in errors
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_an_iterable_of_unknown_length_is_measured_over_many_passes(sets: Path) -> None:
+    code, found, _ = loader(sets, "stream", "--workers", "0")
+    assert code == 0 and found["rows"][0]["batch_ms"] == pytest.approx(8.8, rel=0.3)
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("name", "more", "words"),
+    [
+        ("no_data", (), "is no dataset and no DataLoader"),
+        ("absent", (), "has no function absent"),
+        ("sleeps", ("--workers", "x"), "--workers must be numbers"),
+        ("sleeps", ("--step", "0ms"), "--step must be a time"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_line(sets: Path, name: str, more: tuple[str, ...], words: str) -> None:
+    code, _, errors = loader(sets, name, *more)
+    assert code == 2 and words in errors and errors.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_the_largest_batch_is_found_by_halves_in_fresh_processes(tmp_path: Path) -> None:
+    (tmp_path / "steps.py").write_text(STEPS)
+    code = (
+        "import gputop, steps\n"
+        "if __name__ == '__main__':\n"
+        "    found = gputop.max_batch(steps.make_step, range(8, 129, 8))\n"
+        "    assert (found.best, found.advised) == (48, 43), found\n"
+        "    assert len(found.tried) <= 6, found\n"
+        "    broken = gputop.max_batch(steps.make_broken, [1, 2])\n"
+        "    assert broken.best is None and 'no model' in str(broken), broken\n"
+        "    for bad in (lambda: None,):\n"
+        "        try: gputop.max_batch(bad)\n"
+        "        except ValueError as error: assert 'function of a module' in str(error)\n"
+    )
+    (tmp_path / "run.py").write_text(code)
+    done = subprocess.run(
+        [sys.executable, "run.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
