@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -179,19 +180,24 @@ def test_each_gpu_gets_its_own_value(reader: Counters, counters: Scripted) -> No
     until(reader, failed("does not know this GPU"), stranger)
 
 
+def slow(*values: object) -> Any:
+    """A case that the quick part leaves out: others like it are in there."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ({"begin": 17}, "only administrators"),
         ({"begin": 20}, "in use by another tool"),
-        ({"supported": 0}, "cannot sample"),
         ({"supported": 0, "vgpu": 1}, "virtual GPU"),
-        ({"begin": 15}, "driver is too old"),
-        ({"trigger": 2}, "internal error (2)"),
         ({"sm": 250}, "impossible value"),
-        ({"window_s": 50}, "which was not asked for"),
-        ({"load": 1}, "finds no driver"),
-        ({"chip": "XX999"}, "invalid argument"),
+        slow({"begin": 17}, "only administrators"),
+        slow({"supported": 0}, "cannot sample"),
+        slow({"begin": 15}, "driver is too old"),
+        slow({"trigger": 2}, "internal error (2)"),
+        slow({"window_s": 50}, "which was not asked for"),
+        slow({"load": 1}, "finds no driver"),
+        slow({"chip": "XX999"}, "invalid argument"),
     ],
 )
 def test_what_goes_wrong_costs_the_number_and_its_reason_is_told(

@@ -201,5 +201,6 @@ def test_the_tables_hold_every_verdict_and_badge_of_the_design_once() -> None:
     ]  # fmt: skip
     assert {row.id for row in badge_rows()} == {
         "lost", "ecc", "thermal", "power_brake", "xid", "counter_fault", "memory_leak", "memory_full", "straggler",
-        "pcie_degraded", "core_shortage", "cpu_limit", "swap", "power_capped", "stop_start", "shared_gpu", "fabric_errors",
+        "pcie_degraded", "core_shortage", "cpu_limit", "swap", "power_capped", "stop_start", "shared_gpu",
+        "fabric_errors",
     }  # fmt: skip

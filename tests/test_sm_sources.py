@@ -69,7 +69,9 @@ def marks(frame: Frame) -> list[tuple[float, str]]:
     return [(t - T0, text) for t, _, text in frame.history.marks]
 
 
-PAIRS = list(itertools.permutations(KINDS, 2))
+PAIRS = [
+    pytest.param(*pair, marks=() if "gpm" in pair else pytest.mark.slow) for pair in itertools.permutations(KINDS, 2)
+]
 SOURCE = {kind: "dcgm-exporter" if kind == "partly" else kind for kind in KINDS}
 
 

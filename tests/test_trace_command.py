@@ -48,7 +48,9 @@ def test_the_text_leads_with_the_verdict_and_ends_with_the_tables(
     assert any(re.search(r"#0 +20.* add_kernel +59.9 +144", line) for line in lines)
 
 
-@pytest.mark.parametrize("cause", CAUSES)
+@pytest.mark.parametrize(
+    "cause", [pytest.param(cause, marks=pytest.mark.slow if i % 3 else ()) for i, cause in enumerate(CAUSES)]
+)
 def test_no_line_is_wider_than_the_terminal_that_it_is_made_for(
     cause: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
