@@ -1,0 +1,1 @@
+"""The queries by failure mode, a file each; ``gputop.fleet.queries`` joins them."""

@@ -1,0 +1,100 @@
+"""GPU time that did no work.
+
+Counted in GPU-hours. (1 - utilisation) x price, as it is often taught, trusts the number that is in doubt: a GPU that
+is busy and not working costs as much. GPUs whose SM activity is not measured are counted apart, neither as waste nor
+as work.
+"""
+
+from __future__ import annotations
+
+from gputop.fleet.query import Alert, Planted, Query
+
+_OWN = 'gpu="0",uuid="GPU-0",instance="n1:9401"'
+_NOT_WORK = "busy_not_working|starved|idle_allocated|idle"
+_BUSY = "({util.avg_over_time.5m} >= 0.8) and ({sm.avg_over_time.5m} < 0.3)"
+_IDLE = "({util.quantile_over_time.5m.0_95} < 0.05)"
+_HELD = "({memory} >= 1073741824)"
+_STARVED = f"(({{util.avg_over_time.5m}} <= 0.8) and {_HELD} unless {_IDLE})"
+_PRESENT = {
+    "busy_not_working": _BUSY,
+    "starved": f"{_STARVED} unless ({_BUSY})",
+    "idle_allocated": f"{_IDLE} and {_HELD}",
+    "idle": f"{_IDLE} unless {_HELD}",
+}
+"""dcgm-exporter judges nothing: a GPU's state as its numbers tell it."""
+
+
+
+def _state(id: str, state: str, title: str, meaning: str, advice: str) -> Query:
+    own = f'sum({{gputop_gpu_state_seconds_total.increase.1h|state="{state}"}}) / 3600'
+    return Query(
+        id, "waste", title, "GPU-hours", own, meaning, advice,
+        f"sum(count_over_time(({_PRESENT[state]})[1h:1m])) / 60",
+    )  # fmt: skip
+
+
+_BY_JOB = (
+    "sum by (user, job_id, k8s_pod_uid) (max by (user, job_id, k8s_pod_uid, {by}) ({gputop_job_info}) "
+    "* on ({by}) group_left () sum by ({by}) "
+    f'({{gputop_gpu_state_seconds_total.increase.1h|state=~"{_NOT_WORK}"}}) '
+    "/ on ({by}) group_left () count by ({by}) ({gputop_job_info})) / 3600"
+)
+QUERIES = (
+    Query(
+        "gpus_by_state", "waste", "GPUs by state", "GPUs",
+        "count by (state) (max by ({by}, state) ({gputop_gpu_state}))",
+        "What each GPU's time counts as at present.", "Those that are not working come first: gap, starved.",
+        'label_replace(count({util} unless {sm}), "state", "unmeasured", "", "") or '
+        + " or ".join(f'label_replace(count({of}), "state", "{state}", "", "")' for state, of in _PRESENT.items()),
+    ),
+    _state("hours_busy_not_working", "busy_not_working", "GPU-hours busy and not working, last hour",
+           "Kernels ran, the chip did not work. Counted second by second on the host by gputop; from dcgm-exporter's "
+           "numbers minute by minute.", "See gap and the verdicts."),
+    _state("hours_starved", "starved", "GPU-hours starved, last hour",
+           "A job held the GPU and no kernel ran.", "See starved_by_cause."),
+    _state("hours_idle_allocated", "idle_allocated", "GPU-hours idle with memory held, last hour",
+           "Nothing runs and nobody else can use it: a forgotten notebook, usually.",
+           "gputop shows whose process it is; ask, then end it."),
+    _state("hours_idle", "idle", "GPU-hours idle, last hour", "Nobody holds memory there and no kernel ran.", "Capacity, not waste of a job."),
+    Query(
+        "hours_total", "waste", "GPU-hours in all, last hour", "GPU-hours",
+        "sum({gputop_gpu_state_seconds_total.increase.1h}) / 3600", "What the others are a part of.",
+        "Nothing to do.", "sum(count_over_time({util}[1h:1m])) / 60",
+    ),
+    Query(
+        "unmeasured", "waste", "GPUs without SM activity", "GPUs",
+        'count by (source) ({gputop_sm_source|source=~"bound|none"})',
+        "Nothing measures SM activity there, so nobody knows whether they work. Neither waste nor work.",
+        "gputop doctor on the host says what would measure it. In dcgm-exporter add DCGM_FI_PROF_SM_ACTIVE to the "
+        "counters file.",
+        "count({util} unless {sm})",
+    ),
+    Query(
+        "waste_by_job", "waste", "GPU-hours that did no work, by job and user, last hour", "GPU-hours", _BY_JOB,
+        "Busy and not working, starved and idle. Jobs that share a GPU share what it wasted in equal parts.",
+        "Start with the first: one job often wastes more than all others together.",
+        "sum by (workload) (count_over_time((({job:util.avg_over_time.5m} >= 0.8) and "
+        "({job:sm.avg_over_time.5m} < 0.3) or ({job:util.avg_over_time.5m} < 0.8))[1h:1m])) / 60",
+    ),
+    Query(
+        "idle_with_memory", "waste", "Idle GPUs that hold memory", "bytes",
+        "{memory.min_over_time.30m} and ({util.max_over_time.30m} < 0.05) "
+        "and ({memory.min_over_time.30m} >= 1073741824)",
+        "No kernel for half an hour, and at least 1 GiB held: nobody else can use it.",
+        "Ask the owner; idle limits for notebooks.",
+        alert=Alert("GpuIdleWithMemory", "", "30m", "info",
+                    Planted(({"util": 0.0, "memory": 4e10},)), Planted(({"util": 0.0, "memory": 1e8},))),
+    ),
+    Query(
+        "waste_share", "waste", "Share of GPU time that did no work, last hour", "ratio",
+        f'sum({{gputop_gpu_state_seconds_total.increase.1h|state=~"{_NOT_WORK}"}}) / '
+        'sum({gputop_gpu_state_seconds_total.increase.1h|state!="unmeasured"})',
+        "Of the time in which it is known. Unmeasured GPUs are in neither number.",
+        "Track it by week: it is what all of this is to bring down.", None,
+        Alert("GpuFleetWasted", " > 0.5", "1h", "info",
+              Planted(series=((f'gputop_gpu_state_seconds_total{{{_OWN},state="starved"}}', (0.0, 60.0)),
+                              (f'gputop_gpu_state_seconds_total{{{_OWN},state="working"}}', (0.0, 10.0)))),
+              Planted(series=((f'gputop_gpu_state_seconds_total{{{_OWN},state="starved"}}', (0.0, 10.0)),
+                              (f'gputop_gpu_state_seconds_total{{{_OWN},state="working"}}', (0.0, 60.0))))),
+    ),
+)  # fmt: skip
