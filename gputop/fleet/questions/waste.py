@@ -55,7 +55,8 @@ QUERIES = (
     _state("hours_idle_allocated", "idle_allocated", "GPU-hours idle with memory held, last hour",
            "Nothing runs and nobody else can use it: a forgotten notebook, usually.",
            "gputop shows whose process it is; ask, then end it."),
-    _state("hours_idle", "idle", "GPU-hours idle, last hour", "Nobody holds memory there and no kernel ran.", "Capacity, not waste of a job."),
+    _state("hours_idle", "idle", "GPU-hours idle, last hour",
+           "Nobody holds memory there and no kernel ran.", "Capacity, not waste of a job."),
     Query(
         "hours_total", "waste", "GPU-hours in all, last hour", "GPU-hours",
         "sum({gputop_gpu_state_seconds_total.increase.1h}) / 3600", "What the others are a part of.",
