@@ -53,6 +53,8 @@ class Setting(Struct, frozen=True):
     select: str = ""
     scrape_s: float = 15.0
     recorded: bool = False
+    job: str = ""
+    """A regular expression of job numbers; empty for all GPUs, also those without a job."""
 
     @property
     def host(self) -> str:
@@ -197,7 +199,12 @@ def _window(word: str, setting: Setting) -> str:
 
 
 def _series(name: str, matchers: str, setting: Setting) -> str:
-    both = ",".join(part for part in (matchers, setting.select) if part)
+    job = ""
+    if setting.job and name.startswith(("gputop_job_info", "gputop_step_")):
+        job = f'job_id=~"{setting.job}"'
+    elif setting.job and name.startswith("DCGM_"):
+        job = f'hpc_job=~"{setting.job}"'
+    both = ",".join(part for part in (matchers, setting.select, job) if part)
     return f"{name}{{{both}}}" if both else name
 
 

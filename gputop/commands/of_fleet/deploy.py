@@ -1,0 +1,43 @@
+"""Everything that a cluster needs to watch its GPUs, as files to read, change and apply. Nothing is applied."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from gputop.commands.needs import Needs
+from gputop.commands.of_fleet.queries import named
+from gputop.config import Settings
+from gputop.fleet.deploy import files
+from gputop.model.quantity import count
+from gputop.model.source import UsageError
+from gputop.output.messages import say
+
+NEEDS = Needs("nothing")
+SUMMARY = "rules, dashboards, manifests and units, as files"
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("folder", metavar="DIR", help="where to; made if it is not there")
+    named(command)
+    command.add_argument("--force", action="store_true", help="overwrite what is there under the same names")
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    folder = Path(args.folder)
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is no directory: name one that is empty, or that does not exist")
+    try:
+        if folder.is_dir() and any(folder.iterdir()) and not args.force:
+            raise UsageError(f"{folder} is not empty: name another directory, or overwrite files there with --force")
+        made = files(args.names)
+        for path, text in made.items():
+            target = folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+            if target.suffix == ".sh":
+                target.chmod(0o755)
+    except OSError as error:
+        raise UsageError(f"cannot write {error.filename or folder}: {error.strerror}") from None
+    say(f"{count(len(made), 'file')} in {folder}; each says in its first lines how to use it")
+    return 0

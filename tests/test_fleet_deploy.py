@@ -1,0 +1,122 @@
+"""What gputop fleet deploy writes: complete, by each tool's own check, and never over what is there."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gputop.cli import main
+from gputop.fleet.deploy import files
+from gputop.fleet.promql import ALL_NAMES, Names
+from gputop.fleet.queries import library
+
+WANTED = {
+    "prometheus/gputop.rules.yml", "prometheus/gputop.rules.test.yml", "prometheus/scrape.yml",
+    "grafana/gputop-fleet.json", "grafana/gputop-node.json", "alertmanager/alertmanager.yml",
+    "kubernetes/daemonset.yaml", "kubernetes/servicemonitor.yaml", "kubernetes/Dockerfile",
+    "systemd/gputop-export.service", "slurm/prolog.sh", "slurm/epilog.sh", "compose.yaml",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("names", ALL_NAMES)
+def test_every_file_is_there_says_how_to_use_it_and_holds_no_placeholder(names: Names) -> None:
+    made = files(names)
+    assert set(made) >= WANTED
+    for path, text in made.items():
+        if path.endswith(".json"):
+            board = json.loads(text)
+            asked = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
+            assert board["description"] and len(asked) > 20
+            assert not [expr for expr in asked if "@" in expr]
+            assert {variable["name"] for variable in board["templating"]["list"]} >= {"cluster", "host", "gpu", "job"}
+            assert re.search(r"/d/gputop-(fleet|node)", board["links"][0]["url"])
+            assert ("DCGM_" in " ".join(asked)) == (names != "gputop")
+        else:
+            words = [line for line in text.splitlines()[:4] if line.startswith("#") and not line.startswith("#!")]
+            assert len(words) >= 2, path
+
+
+def test_panels_lie_in_lines_and_on_no_other(tmp_path: Path) -> None:
+    for names in ALL_NAMES:
+        board = json.loads(files(names)["grafana/gputop-fleet.json"])
+        taken: set[tuple[int, int]] = set()
+        for panel in board["panels"]:
+            place = panel["gridPos"]
+            cells = {(place["x"] + dx, place["y"] + dy) for dx in range(place["w"]) for dy in range(place["h"])}
+            assert not cells & taken and max(x for x, _ in cells) < 24, panel["title"]
+            taken |= cells
+
+
+def test_what_is_there_is_left_alone_unless_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "new" / "folder"
+    assert main(["fleet", "deploy", str(target)]) == 0
+    assert {str(path.relative_to(target)) for path in target.rglob("*") if path.is_file()} == set(files("gputop"))
+    assert main(["fleet", "deploy", str(target)]) == 2
+    assert "--force" in capsys.readouterr().err
+    (target / "compose.yaml").write_text("mine")
+    assert main(["fleet", "deploy", str(target), "--names", "legacy", "--force"]) == 0
+    assert (target / "compose.yaml").read_text() != "mine"
+    (tmp_path / "file").write_text("")
+    assert main(["fleet", "deploy", str(tmp_path / "file")]) == 2
+
+
+@pytest.mark.slow
+def test_the_dashboards_are_those_that_the_builder_makes_today() -> None:
+    pytest.importorskip("grafana_foundation_sdk")
+    from tests.tools.dashboards import FOLDER, built
+
+    old = [name for name, text in built().items() if (FOLDER / name).read_text(encoding="utf-8") != text]
+    assert not old, "run `python -m tests.tools.dashboards`"
+
+
+@pytest.mark.slow
+def test_the_manifests_are_valid_kubernetes_and_ask_for_no_privilege() -> None:
+    validate = pytest.importorskip("kubernetes_validate")
+    yaml = pytest.importorskip("yaml")
+    made = files("gputop")
+    documents = list(yaml.safe_load_all(made["kubernetes/daemonset.yaml"]))
+    for document in documents:
+        validate.validate(document, "1.30", strict=True)
+    pod = next(document for document in documents if document["kind"] == "DaemonSet")["spec"]["template"]["spec"]
+    container = pod["containers"][0]["securityContext"]
+    assert pod["hostPID"] and not pod["automountServiceAccountToken"] and "privileged" not in container
+    assert container["readOnlyRootFilesystem"] and container["capabilities"] == {"drop": ["ALL"]}
+    monitor = yaml.safe_load(made["kubernetes/servicemonitor.yaml"])
+    assert monitor["spec"]["endpoints"][0]["port"] == documents[2]["spec"]["ports"][0]["name"]
+    for path in (path for path in made if path.endswith((".yml", ".yaml"))):
+        assert list(yaml.safe_load_all(made[path])), path
+    compose = yaml.safe_load(made["compose.yaml"])
+    for service in compose["services"].values():
+        assert {"image", "build"} & set(service) and all(port.startswith("127.0.0.1:") for port in service["ports"])
+        assert set(service.get("depends_on", ())) <= set(compose["services"])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    unit = tmp_path / "gputop-export.service"
+    text = files("gputop")["systemd/gputop-export.service"].replace("/usr/local/bin/gputop", "/bin/true")
+    unit.write_text(re.sub("^Documentation.*\n", "", text, flags=re.MULTILINE))
+    done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and unit.name not in done.stderr, done.stderr
+
+
+@pytest.mark.slow
+def test_the_shell_scripts_hold_no_job_up(tmp_path: Path) -> None:
+    for name in ("slurm/prolog.sh", "slurm/epilog.sh"):
+        script = tmp_path / Path(name).name
+        script.write_text(files("gputop")[name])
+        assert subprocess.run(["sh", "-n", str(script)], check=False).returncode == 0
+        done = subprocess.run(["sh", str(script)], env={"PATH": "/bin"}, capture_output=True, timeout=5, check=False)
+        assert (done.returncode, done.stdout) == (0, b"")
+
+
+def test_every_query_has_a_panel_or_is_left_to_the_other_dashboard() -> None:
+    made = files("gputop")
+    text = made["grafana/gputop-fleet.json"] + made["grafana/gputop-node.json"]
+    assert not [query.id for query in library().values() if json.dumps(query.title)[1:-1] not in text]

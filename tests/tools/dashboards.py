@@ -1,0 +1,130 @@
+"""``python -m tests.tools.dashboards`` builds the Grafana dashboards that ``gputop fleet deploy`` writes.
+
+Built with Grafana's own typed builder, which gputop itself does not need: a panel's query is ``@`` and the id of one in
+the library, put into words when it is written. A test builds them again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from grafana_foundation_sdk.builders import bargauge, dashboard, prometheus, stat, table, timeseries
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import (
+    DashboardLinkType,
+    DataSourceRef,
+    VariableHide,
+    VariableRefresh,
+)
+
+from gputop.fleet.queries import library
+from gputop.fleet.query import MODES, Mode, Query
+
+FOLDER = Path(__file__).parent.parent.parent / "gputop" / "fleet" / "files" / "grafana"
+UNITS = {
+    "ratio": "percentunit", "watts": "watt", "celsius": "celsius", "bytes": "bytes", "bytes/s": "Bps",
+    "joules": "joule", "seconds": "s", "GPU-hours": "h", "GPUs": "short", "flag": "short", "1/s": "ops",
+}  # fmt: skip
+SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
+FLEET_LEFT_OUT = {"loaders_waiting", "loaders_on_disk", "memory_share", "clock"}
+NODE_LEFT_OUT = {"cluster_power", "waste_by_job", "waste_share", "starved_by_cause", "spread", "down"}
+STATS = {
+    "down", "late", "vanished", "lost", "ecc_uncorrected", "row_remap", "cluster_power", "unmeasured", "waste_share",
+    "hours_busy_not_working", "hours_starved", "hours_idle_allocated", "hours_idle", "hours_total", "gpus_by_state",
+}  # fmt: skip
+COUNTED = {"down", "late", "vanished", "lost", "ecc_uncorrected", "row_remap"}
+"""Of these the number is shown, which are none on a good day."""
+TABLES = {"waste_by_job", "idle_with_memory", "straggler_slow", "straggler_starved", "straggler_step", "xid"}
+BARS = {"starved_by_cause"}
+
+
+def built() -> dict[str, str]:
+    """File name → JSON of each dashboard."""
+    return {
+        "gputop-fleet.json": _dashboard("fleet"),
+        "gputop-node.json": _dashboard("node"),
+    }
+
+
+def _dashboard(kind: str) -> str:
+    other = "node" if kind == "fleet" else "fleet"
+    title = "gputop: the fleet" if kind == "fleet" else "gputop: one node"
+    built = (
+        dashboard.Dashboard(title)
+        .uid(f"gputop-{kind}")
+        .description("Import it into Grafana, or provision the folder. Its queries: gputop fleet queries.")
+        .tags(["gputop", "gpu"])
+        .editable()
+        .refresh("30s")
+        .time("now-1h", "now")
+        .with_variable(dashboard.DatasourceVariable("datasource").label("Source").type("prometheus"))
+        .link(
+            dashboard.DashboardLink(f"gputop: {'one node' if other == 'node' else 'the fleet'}")
+            .type(DashboardLinkType.LINK)
+            .tooltip("the other dashboard, with the same choice")
+            .url(f"/d/gputop-{other}")
+            .include_vars(True)
+            .keep_time(True)
+        )
+    )
+    for name in ("cluster", "host", "gpu", "job"):
+        one = kind == "node" and name == "host"
+        variable = (
+            dashboard.QueryVariable(name)
+            .label({"gpu": "GPU"}.get(name, name.capitalize()))
+            .datasource(SOURCE)
+            .query(f"@values:{name}")
+            .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
+            .multi(not one)
+            .include_all(not one)
+            .hide(VariableHide.DONT_HIDE)
+        )
+        built = built.with_variable(variable if one else variable.all_value(".*"))
+    left_out = FLEET_LEFT_OUT if kind == "fleet" else NODE_LEFT_OUT
+    for mode, words in MODES.items():
+        built = built.with_row(dashboard.Row(words))
+        for query in _of(mode, left_out):
+            built = built.with_panel(_panel(query, kind))
+    return JSONEncoder(sort_keys=True, indent=1).encode(built.build()) + "\n"
+
+
+def _of(mode: Mode, left_out: set[str]) -> list[Query]:
+    found = [query for query in library().values() if query.mode == mode and query.id not in left_out]
+    # Figures first, in one line, then what has a shape.
+    return sorted(found, key=lambda query: query.id not in STATS)
+
+
+def _panel(query: Query, kind: str) -> object:
+    expr = f"count(@{query.id})" if query.id in COUNTED else f"@{query.id}"
+    asked = prometheus.Dataquery().expr(expr).ref_id("A").datasource(SOURCE)
+    text = f"{query.meaning}\n\n→ {query.advice}"
+    unit = UNITS[query.unit]
+    if query.id in STATS:
+        made = stat.Panel().span(4).height(4).no_value("none")
+    elif query.id in TABLES:
+        made = table.Panel().span(12).height(7)
+    elif query.id in BARS:
+        made = bargauge.Panel().span(12).height(7)
+    else:
+        made = timeseries.Panel().span(12).height(7)
+        made = made.min(0).max(1) if query.unit == "ratio" and query.id not in ("gap", "pcie_saturation") else made
+    if query.id in STATS or query.id in TABLES or query.id in BARS:
+        asked = asked.instant()
+    if query.id in TABLES:
+        asked = asked.format("table")
+    legend = "@legend" if kind == "fleet" else "GPU {{gpu}}"
+    if query.id in BARS:
+        legend = "{{verdict}}"
+    elif query.id == "gpus_by_state":
+        legend = "{{state}}"
+    elif query.id.startswith("step"):
+        legend = "{{job_id}} rank {{rank}}"
+    return made.title(query.title).description(text).unit(unit).datasource(SOURCE).with_target(
+        asked.legend_format(legend)
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, text in built().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
