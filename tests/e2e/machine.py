@@ -6,9 +6,9 @@ Every quarter of a second the GPU time that each job has counted becomes its GPU
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -17,13 +17,12 @@ from collections import deque
 from pathlib import Path
 from types import TracebackType
 
-from tests.e2e.batches import BATCH_BYTES, VARIANTS
 from tests.e2e.busy_clock import BusyClock
+from tests.e2e.case import Case
+from tests.e2e.sources import SlowServer, certificate, feed_fifos, visit
 from tests.nvml.stand_in import GIB, Process, Scenario
 
 TELL_EVERY_S = 0.25
-FEED_EVERY_S = 0.4
-"""Each worker that reads a socket or a FIFO gets one batch in this time."""
 MEAN_OF = 4
 SM_SHARE = 0.92
 IDLE_W, BUSY_W = 90.0, 520.0
@@ -31,35 +30,40 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Machine:
-    """Jobs by variant, one on each GPU in the given order. Use it in a ``with`` statement."""
+    """Jobs by the names of their cases, one on each GPU in the given order. Use it in a ``with`` statement."""
 
-    def __init__(self, directory: Path, scenario: Scenario, variants: tuple[str, ...]) -> None:
-        self.started = time.monotonic()
-        self._scenario = scenario
-        self._variants = variants
-        self._clock = BusyClock(directory / "busy", slots=len(variants))
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self._fifo = str(directory / "fifo-{worker}")
+    def __init__(
+        self, directory: Path, scenario: Scenario, cases: dict[str, Case], *, folder: str = "cases",
+        python: str = sys.executable,
+    ) -> None:  # fmt: skip
+        """``python`` is the interpreter of the jobs."""
+        self._directory, self._scenario, self._cases = directory, scenario, cases
+        self._folder, self._python = folder, python
+        self._clock = BusyClock(directory / "busy", slots=len(cases))
         self._stop = threading.Event()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*certificate(directory))
+        self._servers = [SlowServer(self._stop), SlowServer(self._stop, context)]
         self._log = (directory / "jobs.log").open("wb")
         self._jobs: list[subprocess.Popen[bytes]] = []
-        self._readers_due: dict[int, float] = {}
-        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._tell, self._feed)]
-        for worker in range(VARIANTS["dataloader_io_fifo"].workers):
-            path = self._fifo.format(worker=worker)
-            os.mkfifo(path)
-            # Opened for both directions, a FIFO needs no reader yet.
-            self._readers_due[os.open(path, os.O_RDWR | os.O_NONBLOCK)] = 0.0
+        self._threads = [threading.Thread(target=self._tell, daemon=True)]
 
     def __enter__(self) -> Machine:
-        for slot, variant in enumerate(self._variants):
-            source = self._fifo if variant == "dataloader_io_fifo" else str(self._server.getsockname()[1])
-            command = [sys.executable, "-m", "tests.e2e.train", variant, str(self._clock.path), str(slot), source]
+        fifos = []
+        for slot, (name, case) in enumerate(self._cases.items()):
+            fifos.append(str(self._directory / f"fifo-{slot}"))
+            os.mkfifo(fifos[-1])
+            own_port = _free_port()
+            if case.visited:
+                self._threads.append(threading.Thread(target=visit, args=(own_port, self._stop), daemon=True))
+            ports = [str(port) for port in (self._servers[0].port, self._servers[1].port, own_port)]
+            command = [self._python, "-m", "tests.e2e.job", self._folder, name, str(self._clock.path), str(slot)]
             self._jobs.append(
-                subprocess.Popen(command, cwd=ROOT, stdout=self._log, stderr=self._log, start_new_session=True)
+                subprocess.Popen(
+                    [*command, *ports, fifos[-1]], cwd=ROOT, stdout=self._log, stderr=self._log, start_new_session=True
+                )
             )
-        for slot, job in enumerate(self._jobs):
-            self._scenario.gpus[slot].processes = [Process(job.pid, 20 * GIB)]
+        self._threads.append(threading.Thread(target=feed_fifos, args=(fifos, self._stop), daemon=True))
         self._scenario.write()
         for thread in self._threads:
             thread.start()
@@ -73,15 +77,19 @@ class Machine:
             job.wait()
         for thread in self._threads:
             thread.join()
-        for descriptor in self._readers_due:
-            os.close(descriptor)
-        self._server.close()
+        for server in self._servers:
+            server.close()
         self._clock.close()
         self._log.close()
 
     def dead_jobs(self) -> list[str]:
-        """Variants whose job has ended: none should."""
-        return [v for v, job in zip(self._variants, self._jobs, strict=True) if job.poll() is not None]
+        """Cases whose job has ended: none should."""
+        return [name for name, job in zip(self._cases, self._jobs, strict=True) if job.poll() is not None]
+
+    @property
+    def log(self) -> str:
+        """What the jobs have said."""
+        return (self._directory / "jobs.log").read_text(errors="replace")
 
     def _tell(self) -> None:
         """Each GPU's share of busy time over the last second, as the driver's sampling does."""
@@ -92,24 +100,17 @@ class Machine:
             then, before = past[0]
             if now <= then:
                 continue
-            for gpu, end, begin in zip(self._scenario.gpus, busy, before, strict=True):
+            for slot, (gpu, end, begin) in enumerate(zip(self._scenario.gpus, busy, before, strict=True)):
                 share = min(1.0, (end - begin) / (now - then))
                 util = round(100.0 * share)
                 gpu.set(util=util, mem_util=util // 2, power_w=IDLE_W + (BUSY_W - IDLE_W) * share)
                 sm = 100.0 * SM_SHARE * share
                 gpu.gpm.update({1: 100.0 * share, 2: sm, 3: 0.4 * sm, 5: 0.5 * sm, 10: 0.4 * sm, 20: 50.0, 21: 400.0})
-                gpu.processes[0].sm = util
+                pid = self._clock.pid(slot)
+                gpu.processes = [Process(pid, 20 * GIB, sm=util)] if pid else []
             self._scenario.write()
 
-    def _feed(self) -> None:
-        """One batch to each reader, at its pace: a slow network and a slow pipe."""
-        while not self._stop.wait(TELL_EVERY_S / 5):
-            if select.select([self._server], [], [], 0.0)[0]:
-                connection, _ = self._server.accept()
-                self._readers_due[connection.detach()] = 0.0
-            now, writable = time.monotonic(), select.select([], list(self._readers_due), [], 0.0)[1]
-            for descriptor in writable:
-                due = self._readers_due[descriptor]
-                if now >= due:
-                    os.write(descriptor, bytes(BATCH_BYTES))
-                    self._readers_due[descriptor] = max(due + FEED_EVERY_S, now)
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])

@@ -1,0 +1,68 @@
+"""What a case is: a program in ``tests/e2e/cases`` with a ``CASE`` beside it that says what gputop must make of it."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from importlib.util import find_spec
+from types import ModuleType
+from typing import NamedTuple
+
+CALM = frozenset({"collecting", "startup", "healthy", "working", "no_bottleneck_seen"})
+"""What may be said of a job that does what it should."""
+
+
+class Case(NamedTuple):
+    """What must be said in the end. ``verdict`` and ``cause`` name all that would be right.
+
+    ``feeders`` is how many are to be seen at least, and every text of ``says`` stands in evidence, notes or remedy.
+    ``uneven`` is asked for where it is not None. ``then`` are the verdicts after the job has changed, ``change_s``
+    after its training has begun. ``visited`` jobs listen at the port that they are given, and are sent requests.
+    ``only`` are the verdicts that may ever show: a healthy job is never accused.
+    """
+
+    verdict: tuple[str, ...]
+    cause: tuple[str, ...] = ()
+    feeders: int = 0
+    says: tuple[str, ...] = ()
+    uneven: bool | None = None
+    cores: float = 1.0
+    """How many cores it would like to have."""
+    needs: str = ""
+    """The package without which it cannot run."""
+    then: tuple[str, ...] = ()
+    change_s: float = 0.0
+    visited: bool = False
+    only: frozenset[str] = frozenset()
+
+    @property
+    def missing(self) -> str:
+        """The package that it needs and this environment lacks; empty where it can run."""
+        return self.needs if self.needs and find_spec(self.needs) is None else ""
+
+
+def module_of(name: str, folder: str = "cases") -> ModuleType:
+    return importlib.import_module(f"tests.e2e.{folder}.{name}")
+
+
+def all_cases(folder: str = "cases") -> dict[str, Case]:
+    """Every case by its file's name."""
+    package = importlib.import_module(f"tests.e2e.{folder}")
+    names = sorted(found.name for found in pkgutil.iter_modules(package.__path__))
+    return {name: module_of(name, folder).CASE for name in names}
+
+
+def groups(cases: dict[str, Case], most_cores: float, most_jobs: int) -> list[list[str]]:
+    """Cases that run at once. Those that change take longest and run together."""
+    made: list[list[str]] = []
+    for name in sorted(cases, key=lambda name: (-cases[name].change_s, not cases[name].needs, -cases[name].cores)):
+        fitting = [
+            group
+            for group in made
+            if len(group) < most_jobs and sum(cases[n].cores for n in group) + cases[name].cores <= most_cores
+        ]
+        if fitting:
+            min(fitting, key=lambda group: sum(cases[n].cores for n in group)).append(name)
+        else:
+            made.append([name])
+    return made

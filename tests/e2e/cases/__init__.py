@@ -1,0 +1,1 @@
+"""One file a case: a job as people have it, and what must be said of it."""

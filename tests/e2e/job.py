@@ -1,0 +1,66 @@
+"""One job of a case, run as ``python -m tests.e2e.job FOLDER NAME CLOCK SLOT PORT TLS_PORT OWN_PORT FIFO``.
+
+As with CUDA, the main thread sleeps or spins until its pretended GPU has done the step.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.e2e.busy_clock import BusyClock
+from tests.e2e.case import module_of
+
+LIFE_S = 300.0
+"""A job ends by itself if nobody ends it."""
+PIECE_S = 0.01
+
+
+class Gpu:
+    """The pretended GPU of one job, and where the job finds its slow sources.
+
+    ``port`` and ``tls_port`` send batches at a slow pace to whoever connects, ``fifo`` is a path to read them from, and
+    ``own_port`` is where a job that serves is asked.
+    """
+
+    def __init__(self, clock: str, slot: str, port: str, tls_port: str, own_port: str, fifo: str) -> None:
+        self._clock = BusyClock(Path(clock))
+        self._slot = int(slot)
+        self.port, self.tls_port, self.own_port, self.fifo = int(port), int(tls_port), int(own_port), fifo
+        self.began = 0.0
+        """When the first step was taken, monotonic."""
+
+    def step(self, seconds: float, *, spins: bool = False) -> None:
+        """Compute on the GPU for so long, counted as it passes."""
+        begun = counted = time.monotonic()
+        if not self.began:
+            self.began = begun
+            self._clock.use(self._slot, os.getpid())
+        while True:
+            now = time.monotonic()
+            left = begun + seconds - now
+            if now - counted >= PIECE_S or left <= 0.0:
+                self._clock.add(self._slot, now - counted)
+                counted = now
+            if left <= 0.0:
+                return
+            if not spins:
+                time.sleep(min(PIECE_S, left))
+
+    def train(self, batches: Iterator[object], step_s: float, *, spins: bool = False) -> None:
+        """A training loop: a batch, a step, for as long as the job lives."""
+        end = time.monotonic() + LIFE_S
+        while time.monotonic() < end:
+            next(batches)
+            self.step(step_s, spins=spins)
+
+
+def main(folder: str, name: str, *given: str) -> None:
+    module_of(name, folder).main(Gpu(*given))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

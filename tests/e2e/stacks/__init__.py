@@ -1,0 +1,1 @@
+"""Loaders of whole frameworks, one file a stack: ``REQUIREMENTS`` beside its ``CASE``. Run by ``--stacks`` alone."""
