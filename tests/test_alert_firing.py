@@ -33,6 +33,7 @@ from gputop.session.alerts.node_alerts import NodeAlerts
 from gputop.session.alerts.supervised import Ended, Running, environment, notification
 from gputop.session.session import Session
 from tests.nvml.stand_in import Scenario
+from tests.support.fake_app import app_on, screen_text
 from tests.support.scenes import T0, gpu, snap, train
 
 ROOT = Path(__file__).parents[1]
@@ -155,16 +156,38 @@ def test_the_same_failure_is_told_once_and_the_screen_s_list_keeps_it(
 
 def test_what_is_silenced_and_what_is_shown_only_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held(monkeypatch)
+    held.go.set()
     for lock in (FiringLock([str(tmp_path)]), None):
-        alerts = NodeAlerts([made(run=["program"], again="1s")], lock)
+        alerts = NodeAlerts([made(run=["program"])], lock)
         if lock is not None:
             alerts.toggle_silence("busy")
         session = session_of(alerts)
         for tick in range(5):
             session.take(snap(tick, gpu(), [train()]))
-        alerts.close()
         assert alerts.board().rows[0].holds == ((0, T0, True),)
-    assert held.begun == []
+        assert held.begun == []
+        alerts.toggle_silence("busy")
+        session.take(snap(5, gpu(), [train()]))
+        alerts.close()
+        assert len(held.begun) == (0 if lock is None else 1), "what still holds fires when it is let"
+        held.begun.clear()
+
+
+async def test_the_screen_lists_alerts_above_the_findings_and_silences_the_one_at_the_cursor() -> None:
+    alerts = NodeAlerts([made(), made(name="other", when="temp_c > 900", notify=["slack://x"])])
+    session = session_of(alerts)
+    for tick in range(3):
+        session.take(snap(tick, gpu(), [train()]))
+    app, _ = app_on()
+    app.playback.session = session
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("A", "j", "s")
+        rows = [row.rstrip() for row in screen_text(app).splitlines()]
+        assert rows[0] == " alerts 2   shown only: gputop --alerts fires them"
+        assert "busy" in rows[1] and "holds on GPU 0 for" in rows[1]
+        assert "other" in rows[3] and "not now   silenced (s)" in rows[3]
+        assert any(row.startswith(" findings") for row in rows)
+        assert [row.is_silenced for row in alerts.board().rows] == [False, True]
 
 
 def test_one_process_of_a_user_fires_and_the_next_takes_over_what_was_fired(

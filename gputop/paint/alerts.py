@@ -28,6 +28,8 @@ def alert_rows(alert: AlertRow, now: float, glyphs: Glyphs, width: int, offset: 
     line.add(f"  {state}", style)
     if alert.is_silenced:
         line.add("   silenced (s)", "level.yellow")
+    elif alert.silent_until is not None:
+        line.add(f"   fired, silent until {clock_time(alert.silent_until, offset)}", "dim")
     rows = [line.row(width)]
     indent = 5 + NAME_WIDTH if width >= 80 else 4
     for lead, text, body in (("when", alert.when, "dim"), ("last", _last(alert, offset), _failed(alert))):

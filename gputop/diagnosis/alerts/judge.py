@@ -76,6 +76,15 @@ class Judge:
         found = [s for (alert, _), s in self._standing.items() if alert == name and s.since is not None]
         return tuple(sorted(found, key=lambda standing: standing.gpu))
 
+    def silent_until(self, alert: Alert) -> float | None:
+        """When an alert may fire again that holds and has fired; None where it is not silent."""
+        ends = [
+            self.fired[place] + alert.again_s
+            for place, standing in self._standing.items()
+            if place[0] == alert.name and standing.is_active and place in self.fired
+        ]
+        return min(ends, default=None)
+
     def _judge(self, alert: Alert, gpu: GpuSample, diagnosis: GpuDiagnosis, t: float, gap: float) -> Change | None:
         place = (alert.name, gpu.static.uuid)
         holds = alert.when.holds(gpu, diagnosis)

@@ -9,6 +9,7 @@ class AlertRow(Struct, frozen=True):
     """One alert. ``holds`` gives (GPU, since, whether for as long as the alert asks) where its condition holds.
 
     ``last`` is when it fired last in this run, on which GPU, and what came of it in words; None where it has not.
+    ``silent_until``: where it holds and fired not long ago, in this run or before it, when it may fire again.
     """
 
     name: str
@@ -18,6 +19,7 @@ class AlertRow(Struct, frozen=True):
     last: tuple[float, int | None, str] | None = None
     has_failed: bool = False
     is_silenced: bool = False
+    silent_until: float | None = None
 
 
 class AlertBoard(Struct, frozen=True):

@@ -24,7 +24,6 @@ _PRESENT = {
 """dcgm-exporter judges nothing: a GPU's state as its numbers tell it."""
 
 
-
 def _state(id: str, state: str, title: str, meaning: str, advice: str) -> Query:
     own = f'sum({{gputop_gpu_state_seconds_total.increase.1h|state="{state}"}}) / 3600'
     return Query(

@@ -40,7 +40,12 @@ class NodeAlerts:
         if self._runner is not None and (fired := self._runner.adopted()) is not None:
             self._judge.fired = dict(fired)
         for change in self._judge.take(frame.snapshot, frame.diagnoses):
-            if change.kind == "fired" and self._runner is not None and change.alert.name not in self._silenced:
+            if change.kind == "resolved" or self._runner is None:
+                continue
+            if change.alert.name in self._silenced:
+                # It has not fired: where it still holds, it does when it is let.
+                del self._judge.fired[change.alert.name, change.uuid]
+            else:
                 self._runner.offer(firing_of(change, frame))
 
     def why_not(self) -> str:
@@ -70,6 +75,7 @@ class NodeAlerts:
             None if last is None else (last.firing.t, last.firing.gpu, last.words),
             last is not None and last.has_failed,
             alert.name in self._silenced,
+            None if self._runner is None else self._judge.silent_until(alert),
         )
 
     def _ended(self, outcome: Outcome) -> None:
