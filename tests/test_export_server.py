@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 import socket
 import ssl
 import subprocess
@@ -105,6 +106,7 @@ def _certificate(folder: Path, name: str, signer: str | None = None) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
 def test_over_tls_only_a_client_of_the_authority_gets_in(tmp_path: Path) -> None:
     _certificate(tmp_path, "server")
     _certificate(tmp_path, "ca")
