@@ -214,10 +214,15 @@ class Machine(Struct, frozen=True):
 
 
 class OwnCost(Struct, frozen=True):
-    """What gputop itself takes: CPU in percent of one core since the last snapshot, resident memory in bytes."""
+    """What gputop itself takes: CPU in percent of one core since the last snapshot, resident memory in bytes.
+
+    The same, apart, for the helper that reads the hardware counters; None while there is none, or it has not said yet.
+    """
 
     cpu_pct: float | None = None
     rss_bytes: float | None = None
+    helper_cpu_pct: float | None = None
+    helper_rss_bytes: float | None = None
 
 
 class Event(Struct, frozen=True):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gputop.model.derived import lacks_sm
 from gputop.model.quantity import duration, file_size, seconds
-from gputop.model.snapshot import GpuSample
+from gputop.model.snapshot import GpuSample, OwnCost
 from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
 from gputop.paint.line import Line, Row, Target, words_target
@@ -70,14 +70,26 @@ def _right(frame: Frame, view: View, width: int) -> list[tuple[str, str]]:
     parts.append((clock_time(snapshot.t, view.utc_offset_s) + "  ", "dim|bar"))
     own = snapshot.own
     if own is not None and own.cpu_pct is not None and width >= 60:
-        # The host's name matters more than the long form of the own cost.
-        cost = f"self {own.cpu_pct:4.1f} % cpu" if width >= 120 else f"self {own.cpu_pct:4.1f} %"
-        if own.rss_bytes is not None and width >= 120:
-            cost += f" {own.rss_bytes / 2**20:3.0f} MiB"
-        parts.append((cost + " ", "dim|bar"))
+        parts.append((_own_cost(own, own.cpu_pct, width) + " ", "dim|bar"))
     if width >= 100:
         parts.append(("  ? help ", "dim|bar"))
     return parts
+
+
+def _own_cost(own: OwnCost, cpu_pct: float, width: int) -> str:
+    """CPU and memory of gputop, and apart from them those of the helper that reads the hardware counters."""
+    # The host's name matters more than the long form of the own cost.
+    if width < 120:
+        helper = "" if own.helper_cpu_pct is None else f" + {own.helper_cpu_pct:4.1f} %"
+        return f"self {cpu_pct:4.1f} %{helper}"
+    cost = f"self {cpu_pct:4.1f} % cpu"
+    if own.rss_bytes is not None:
+        cost += f" {own.rss_bytes / 2**20:3.0f} MiB"
+    if own.helper_cpu_pct is not None:
+        cost += f" + counters {own.helper_cpu_pct:4.1f} %"
+        if own.helper_rss_bytes is not None and width >= 160:
+            cost += f" {own.helper_rss_bytes / 2**20:3.0f} MiB"
+    return cost
 
 
 def _counted(names: list[str], times: str) -> str:

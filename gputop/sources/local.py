@@ -204,7 +204,7 @@ class LocalSource:
             around.host if around is not None else HostSample(),
             self.interval_s,
             reading.events if new else (),
-            self._own.read(),
+            self._own.read(self._reader.rungs.helper_cost()),
             self._schedule.stale() or NOTHING_LATE,
             tuple(notices),
             tuple(repeats),

@@ -1,4 +1,4 @@
-"""What this process itself takes."""
+"""What this process itself takes, and its helper."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ class OwnCostMeter:
         self._cpu_s = self._at = 0.0
         self._process: psutil.Process | None = None
 
-    def read(self) -> OwnCost:
+    def read(self, helper: tuple[float, float] | None = None) -> OwnCost:
         """CPU in percent of one core since the last call, resident memory in bytes; the first call has neither.
+
+        ``helper`` is what a helper says of itself: CPU in percent of one core and resident memory in bytes.
 
         psutil is imported at the second one: the first picture does not wait for it.
         """
@@ -27,7 +29,7 @@ class OwnCostMeter:
         first, elapsed = not self._at, now - self._at
         share = 100.0 * (cpu_s - self._cpu_s) / elapsed if not first and elapsed > 0.0 else None
         self._cpu_s, self._at = cpu_s, now
-        return OwnCost(share, None if first else self._rss())
+        return OwnCost(share, None if first else self._rss(), *(helper or ()))
 
     def _rss(self) -> float | None:
         import psutil

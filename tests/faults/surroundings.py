@@ -26,7 +26,7 @@ import difflib, encodings.ascii, http.client, platformdirs.unix, statistics, url
 import gputop, gputop.commands.once
 ctypes.CDLL("libnvidia-ml.so.1")
 for module in pkgutil.walk_packages(gputop.__path__, "gputop."):
-    if not module.name.startswith(("gputop.tui", "gputop.__main__", "gputop.commands.serve")):
+    if not module.name.startswith(("gputop.tui", "gputop.__main__", "gputop.commands.serve", "gputop.integrations.")):
         import_module(module.name)
 if os.geteuid() == 0:
     os.setgroups([])

@@ -74,6 +74,11 @@ class Rungs:
             return "the GPU counters are not in use: start gputop with --perf"
         return self._counters.toggle()
 
+    def helper_cost(self) -> tuple[float, float] | None:
+        """What the helper for the hardware counters takes: CPU in percent of one core, resident memory in bytes."""
+        said = self._counters.cost if self._counters is not None else None
+        return None if said is None else (said.cpu_pct, said.rss)
+
     def stop(self) -> None:
         """Let whatever else measures end. Takes at most half a second."""
         self._exporter.stop()

@@ -45,6 +45,8 @@ UNUSED_S = 10.0
 TERM_S, END_S = 2.0, 0.1
 """How long a helper that hangs may take to end by itself; and how long our own end waits for it."""
 LOOK_S = 0.5
+GATHER_S = 0.03
+"""Where one GPU has said something the others are about to: they are read together."""
 MOST_BYTES_PER_LOOK = 1 << 16
 """A helper that says more between two looks is out of its mind: a line a second and GPU is 150 bytes."""
 KEPT_STDERR = 4096
@@ -84,7 +86,7 @@ class Counters:
         self._given_up: RungFailed | None = None
         self._released = False
         self.cost: CostLine | None = None
-        """What the helper said last that it takes itself."""
+        """What the helper that runs said last that it takes itself."""
 
     # -- asked by the rungs, on the thread that reads the GPUs ---------------------------------------------------------
 
@@ -185,6 +187,8 @@ class Counters:
         self._taken.clear()
         while not self._stop.is_set():
             readable, _, _ = select.select([out, err], [], [], LOOK_S)
+            if readable:
+                self._stop.wait(GATHER_S)
             if err in readable:
                 said = (said + os.read(err, KEPT_STDERR))[-KEPT_STDERR:]
             if out in readable:
@@ -284,6 +288,6 @@ class Counters:
 
     def _end(self, wait_s: float) -> None:
         with self._lock:
-            process, self._process = self._process, None
+            process, self._process, self.cost = self._process, None, None
         if process is not None:
             child.end(process, wait_s)
