@@ -138,7 +138,7 @@ def test_over_tls_only_a_client_of_the_authority_gets_in(tmp_path: Path) -> None
 def test_a_certificate_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "no.pem").write_text("nothing of the kind")
     for files in ((str(tmp_path / "no.pem"), None, None), ("/nonexistent.pem", None, None), (None, "key", None)):
-        with pytest.raises(UsageError, match=r"^--t?ls?-?(cert|key|client-ca).*|^--tls-key and"):
+        with pytest.raises(UsageError, match=r"^--tls-cert|^TLS needs"):
             context(*files)
 
 

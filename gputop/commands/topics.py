@@ -18,6 +18,7 @@ TOPICS = {
     "sources": "gputop.output.reference.sources",
     "verdicts": "gputop.output.reference.verdicts",
     "faults": "gputop.output.reference.faults",
+    "fleet": "gputop.commands.fleet_page",
 }
 """Topic → the module whose ``page()`` explains it."""
 

@@ -11,14 +11,14 @@ def context(certificate: str | None, key: str | None, client_ca: str | None) -> 
     """The context, None where nothing was asked for. Raises UsageError for files that do not fit or cannot be read."""
     if certificate is None:
         if key is not None or client_ca is not None:
-            raise UsageError("--tls-key and --client-ca need --tls-cert")
+            raise UsageError("TLS needs a certificate: name it with --tls-cert")
         return None
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.minimum_version = ssl.TLSVersion.TLSv1_2
 
     def no_password() -> str:
         # OpenSSL would ask on the terminal, and a service would wait for ever.
-        raise UsageError(f"--tls-key {key or certificate}: the key has a passphrase; give one without")
+        raise UsageError(f"the key in {key or certificate} has a passphrase: give one without")
 
     try:
         made.load_cert_chain(certificate, key, no_password)
