@@ -30,7 +30,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # A mark reaches every recorder and screen of a user: those of another worker's tests listen elsewhere.
     config.stash[OWN] = [tempfile.mkdtemp(prefix="gputop-run-")]
     os.environ["XDG_RUNTIME_DIR"] = config.stash[OWN][0]
-    if KEPT_IN not in os.environ:
+    # Workers share it; a run within a test, perhaps of a changed copy of the tree, has its own.
+    if not hasattr(config, "workerinput"):
         os.environ[KEPT_IN] = tempfile.mkdtemp(prefix="gputop-kept-")
         config.stash[OWN].append(os.environ[KEPT_IN])
 
