@@ -8,7 +8,7 @@ _OWN = 'gpu="0",uuid="GPU-0",instance="n1:9401"'
 _THROTTLED = "gputop_gpu_throttle_seconds_total"
 QUERIES = (
     Query(
-        "down", "health", "Exporters that do not answer", "GPUs", "max_over_time({up}[{w}]) == 0",
+        "down", "health", "Exporters down", "GPUs", "max_over_time({up}[{w}]) == 0",
         "The last scrapes of this target all failed: the host, its network or its exporter is down. One failed scrape "
         "says nothing.",
         "Look whether the host answers at all; then systemctl status gputop-export, or the pod of the DaemonSet.",
@@ -16,20 +16,20 @@ QUERIES = (
                     Planted(series=(("up{UP}", 0.0),)), Planted(series=(("up{UP}", 1.0),))),
     ),
     Query(
-        "late", "health", "Exporters whose driver is late", "GPUs", "{gputop_up} == 0",
+        "late", "health", "Drivers late or hung", "GPUs", "{gputop_up} == 0",
         "The exporter answers and has no values of this moment: the driver hangs, or there is no GPU.",
         "Run gputop doctor on the host: it says which call hangs. A driver that hangs usually needs a reboot.", None,
         Alert("GpuDriverLate", "", "5m", "critical",
               Planted(series=((f"gputop_up{{{_OWN}}}", 0.0),)), Planted(series=((f"gputop_up{{{_OWN}}}", 1.0),))),
     ),
     Query(
-        "vanished", "health", "GPUs that were there ten minutes ago", "GPUs",
+        "vanished", "health", "GPUs that vanished", "GPUs",
         "count by ({host}) (last_over_time({util}[10m:1m])) - count by ({host}) ({util}) > 0",
         "Fewer GPUs of this host are exported than in the last ten minutes: one fell off the bus, or was drained.",
         "dmesg | grep -i xid on the host. Xid 79 means that the GPU fell off the bus: drain the node and reset it.",
     ),
     Query(
-        "lost", "health", "GPUs that the driver cannot read", "flag", "max by ({by}) ({gputop_gpu_lost}) == 1",
+        "lost", "health", "Unreadable GPUs", "flag", "max by ({by}) ({gputop_gpu_lost}) == 1",
         "The driver lists the GPU and calls on it fail or hang.",
         "Drain the node; reset the GPU or reboot.", None,
         Alert("GpuLost", "", "2m", "critical", Planted(series=((f"gputop_gpu_lost{{{_OWN}}}", 1.0),)), Planted()),
@@ -60,7 +60,7 @@ QUERIES = (
         "Look at starved and gap for the same GPU; gputop trace shows the step.",
     ),
     Query(
-        "ecc_uncorrected", "health", "New uncorrected memory errors", "GPUs",
+        "ecc_uncorrected", "health", "Uncorrected ECC, last hour", "GPUs",
         'sum by ({by}) ({gputop_gpu_ecc_errors_total.increase.1h|kind="uncorrected",counter="volatile"}) > 0',
         "Uncorrected ECC errors in the last hour: what this GPU computed may be wrong, and its job usually dies.",
         "Drain the node, reset the GPU; replace it when they come back or row remapping has failed.",
@@ -83,7 +83,7 @@ QUERIES = (
                               ('DCGM_FI_DEV_XID_ERRORS{gpu="0",UUID="GPU-0",HOST="n1"}', 0.0)))),
     ),
     Query(
-        "row_remap", "health", "Row remapping pending or failed", "flag",
+        "row_remap", "health", "Row remap due or failed", "flag",
         "max by ({by}) ({gputop_gpu_remap_pending} or {gputop_gpu_remap_failed}) == 1",
         "Memory rows wait for a reset to be remapped, or could not be.",
         "Drain and reset the GPU; where it failed, replace it.",

@@ -46,18 +46,18 @@ QUERIES = (
         'label_replace(count({util} unless {sm}), "state", "unmeasured", "", "") or '
         + " or ".join(f'label_replace(count({of}), "state", "{state}", "", "")' for state, of in _PRESENT.items()),
     ),
-    _state("hours_busy_not_working", "busy_not_working", "GPU-hours busy and not working, last hour",
+    _state("hours_busy_not_working", "busy_not_working", "Busy, not working: last hour",
            "Kernels ran, the chip did not work. Counted second by second on the host by gputop; from dcgm-exporter's "
            "numbers minute by minute.", "See gap and the verdicts."),
-    _state("hours_starved", "starved", "GPU-hours starved, last hour",
+    _state("hours_starved", "starved", "Starved: last hour",
            "A job held the GPU and no kernel ran.", "See starved_by_cause."),
-    _state("hours_idle_allocated", "idle_allocated", "GPU-hours idle with memory held, last hour",
+    _state("hours_idle_allocated", "idle_allocated", "Idle with memory: last hour",
            "Nothing runs and nobody else can use it: a forgotten notebook, usually.",
            "gputop shows whose process it is; ask, then end it."),
-    _state("hours_idle", "idle", "GPU-hours idle, last hour",
+    _state("hours_idle", "idle", "Idle: last hour",
            "Nobody holds memory there and no kernel ran.", "Capacity, not waste of a job."),
     Query(
-        "hours_total", "waste", "GPU-hours in all, last hour", "GPU-hours",
+        "hours_total", "waste", "All GPUs: last hour", "GPU-hours",
         "sum({gputop_gpu_state_seconds_total.increase.1h}) / 3600", "What the others are a part of.",
         "Nothing to do.", "sum(count_over_time({util}[1h:1m])) / 60",
     ),
@@ -70,7 +70,7 @@ QUERIES = (
         "count({util} unless {sm})",
     ),
     Query(
-        "waste_by_job", "waste", "GPU-hours that did no work, by job and user, last hour", "GPU-hours", _BY_JOB,
+        "waste_by_job", "waste", "No work, by job and user: last hour", "GPU-hours", _BY_JOB,
         "Busy and not working, starved and idle. Jobs that share a GPU share what it wasted in equal parts.",
         "Start with the first: one job often wastes more than all others together.",
         "sum by (workload) (count_over_time((({job:util.avg_over_time.5m} >= 0.8) and "
@@ -86,7 +86,7 @@ QUERIES = (
                     Planted(({"util": 0.0, "memory": 4e10},)), Planted(({"util": 0.0, "memory": 1e8},))),
     ),
     Query(
-        "waste_share", "waste", "Share of GPU time that did no work, last hour", "ratio",
+        "waste_share", "waste", "No work: share, last hour", "ratio",
         f'sum({{gputop_gpu_state_seconds_total.increase.1h|state=~"{_NOT_WORK}"}}) / '
         'sum({gputop_gpu_state_seconds_total.increase.1h|state!="unmeasured"})',
         "Of the time in which it is known. Unmeasured GPUs are in neither number.",
