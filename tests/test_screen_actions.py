@@ -84,7 +84,8 @@ def test_a_click_on_a_count_goes_through_exactly_those_gpus() -> None:
 def test_a_ticket_says_where_what_why_and_what_helps() -> None:
     frame = demo_frame()
     text, data = ticket_text(frame, 0), json.loads(ticket_json(frame, 0))
-    assert "node-17 GPU 0" in text and "busy, not working: small kernels" in text
+    assert text.startswith("simulated by gputop demo: node-17 GPU 0") and data["simulated"] is True
+    assert "busy, not working: small kernels" in text
     assert "evidence: SM " in text and "what helps: larger batch" in text and "pid 4711" in text
     assert (data["verdict"], data["busy_not_working"], data["gpu"]) == ("small_kernels", "A", 0)
 
@@ -112,7 +113,8 @@ async def test_y_copies_and_shows_what_is_selected_and_t_changes_the_colours() -
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.press("y")
         assert isinstance(app.screen, TextScreen)
-        assert "evidence" in "".join(text for row in app.screen.rows(120) for text, _ in row)
+        text = "".join(text for row in app.screen.rows(120) for text, _ in row)
+        assert "evidence" in text and "sent to" not in text, "without a terminal nothing was sent to one"
         await pilot.press("escape")
         before = app.look.name
         await pilot.press("T")

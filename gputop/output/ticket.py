@@ -24,8 +24,9 @@ def ticket_text(frame: Frame, position: int, process: ProcessSample | None = Non
     moment = datetime.fromtimestamp(snapshot.t, timezone.utc)
     title = f"busy, not working: {d.title}" if d.busy_not_working else d.title
     for_s = "" if d.since is None else f", for {length(max(0.0, snapshot.t - d.since))}"
+    simulated = "simulated by gputop demo: " if snapshot.machine.source == "simulated" else ""
     lines = [
-        f"{snapshot.machine.hostname} GPU {gpu.static.index} ({gpu.static.name}): {title}{for_s}",
+        f"{simulated}{snapshot.machine.hostname} GPU {gpu.static.index} ({gpu.static.name}): {title}{for_s}",
         f"at {moment:%Y-%m-%d %H:%M:%S} UTC; util {_pct(gpu.util_pct)}, SM {_pct(gpu.sm_active_pct)} ({gpu.sm_source})",
         *(f"evidence: {line}" for line in d.evidence),
     ]

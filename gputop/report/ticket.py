@@ -16,6 +16,7 @@ def ticket_data(frame: Frame, position: int, process: ProcessSample | None = Non
         "schema": 1,
         "t": frame.snapshot.t,
         "host": frame.snapshot.machine.hostname,
+        "simulated": frame.snapshot.machine.source == "simulated",
         "gpu": gpu.static.index,
         "uuid": gpu.static.uuid,
         "name": gpu.static.name,

@@ -114,7 +114,7 @@ class GputopApp(QuietApp):
             self,
             self._change_view,
             keys,
-            outlet.write,
+            outlet.write if guard else None,
             lambda theme: self._canvas.apply_theme(theme),
         )
         self.set_keymap(self._keys.bind(keys))

@@ -19,13 +19,13 @@ BY_NEED = ("LOST", "BUSY, NOT WORKING", "starved", "not judged", "idle", "workin
 
 
 class EverywhereKeys:
-    """``keys`` gives the table of keys as it is now, for the help; ``write`` writes to the terminal."""
+    """``keys`` gives the table of keys as it is now, for the help; ``write`` writes to a terminal, if there is one."""
 
     def __init__(
         self,
         screen: MainScreen,
         keys: Callable[[], Sequence[Key]],
-        write: Callable[[str], None],
+        write: Callable[[str], None] | None,
     ) -> None:
         self._screen = screen
         self._keys = keys
@@ -78,7 +78,9 @@ class EverywhereKeys:
         text = (ticket_json if as_json else ticket_text)(frame, at, process)
         sequence = copy_sequence(text, os.environ)
         title = "sent to the terminal's clipboard (OSC 52); a terminal that refuses it lets you mark the text here"
-        if sequence is None:
+        if self._write is None:
+            title = "mark the text here: from a browser nothing is put into the clipboard"
+        elif sequence is None:
             title = "too long for a terminal's clipboard: mark the text here"
         else:
             self._write(sequence)

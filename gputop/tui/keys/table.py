@@ -56,12 +56,12 @@ class KeyTable:
         screen: MainScreen,
         change_view: Callable[[str], None],
         wanted: Mapping[str, str],
-        write: Callable[[str], None],
+        write: Callable[[str], None] | None,
         wear: Callable[[Theme], None],
     ) -> None:
         """``change_view`` is called with an id of ``VIEW_KEYS``; ``wanted`` are the user's own keys.
 
-        ``write`` writes to the terminal, ``wear`` draws in the colours of a theme.
+        ``write`` writes to the terminal, where there is one, ``wear`` draws in the colours of a theme.
         """
         self._screen = screen
         self._wear = wear

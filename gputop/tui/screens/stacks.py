@@ -17,6 +17,9 @@ from gputop.paint.stacks import look_rows, waiting_rows
 from gputop.paint.theme import Theme
 from gputop.tui.screens.rows import RowsScreen
 
+WITHOUT_COPIES = "d again   "
+WITH_COPIES = WITHOUT_COPIES + "1 2 3 copy a command   "
+
 
 class Looked(Message):
     """A deep look has come back."""
@@ -29,6 +32,7 @@ class Looked(Message):
 class StacksScreen(RowsScreen):
     """``look`` blocks for some seconds and is called from a daemon thread, so that leaving never waits for it."""
 
+    KEYS = WITHOUT_COPIES
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("d", "again"),
         *(Binding(str(number), f"copy({number})") for number in (1, 2, 3)),
@@ -38,7 +42,6 @@ class StacksScreen(RowsScreen):
         self, theme: Theme, glyphs: Glyphs, pid: int, command: str, look: Callable[[], DeepLook], *, may_copy: bool
     ) -> None:
         super().__init__(theme, glyphs)
-        self.KEYS = "d again   1 2 3 copy a command   " if may_copy else "d again   "
         self._pid = pid
         self._command = command
         self._look = look
@@ -66,6 +69,7 @@ class StacksScreen(RowsScreen):
 
     def on_looked(self, message: Looked) -> None:
         self._looking, self._seen = False, message.look
+        self.KEYS = WITH_COPIES if self._may_copy and message.look.exists else WITHOUT_COPIES
         self.paint()
 
     def action_copy(self, number: int) -> None:
