@@ -1,7 +1,9 @@
-"""The threads of one process at one moment, and who reads them: for one screen only, never recorded."""
+"""The threads and sockets of one process at one moment, and who reads them: for one screen only, never recorded."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 from msgspec import Struct
@@ -24,16 +26,39 @@ class ThreadSample(Struct, frozen=True):
     wait_ns: int | None = None
 
 
+class SocketGroup(Struct, frozen=True):
+    """TCP sockets of one process that lead to one port, or listen at it.
+
+    ``is_local``: the other end is on this machine. The rate is None at the first reading, and of those that listen.
+    """
+
+    port: int
+    listens: bool
+    is_local: bool
+    count: int
+    rx_bytes_per_s: float | None = None
+
+
+class SocketList(Struct, frozen=True):
+    """The TCP sockets of one process; ``reason`` says why they cannot be seen. ``received`` is bytes by inode."""
+
+    t: float
+    groups: tuple[SocketGroup, ...] = ()
+    reason: str | None = None
+    received: Mapping[int, int] = MappingProxyType({})
+
+
 class ThreadList(Struct, frozen=True):
     """The threads that were read, and how many there are in all; ``reason`` says why there are none.
 
-    ``t`` is seconds on the reader's clock.
+    ``t`` is seconds on the reader's clock. ``sockets`` are those of the whole process; None where nobody asked.
     """
 
     t: float
     threads: tuple[ThreadSample, ...] = ()
     total: int = 0
     reason: str | None = None
+    sockets: SocketList | None = None
 
 
 class WatchedThreads(Protocol):

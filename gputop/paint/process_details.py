@@ -28,6 +28,7 @@ from gputop.paint.line import Line, Row
 from gputop.paint.numbers import Field, fields
 from gputop.paint.process_charts import ProcessSeries, chart_blocks, lane_blocks, moment_fields
 from gputop.paint.process_tree import STATE_WORDS, family, orphan_rows, orphans_near, tree_rows
+from gputop.paint.sockets import socket_blocks
 from gputop.paint.text import clock_time, elapsed, fit, pct, shorten
 from gputop.paint.time_axis import axis_for
 from gputop.paint.view import ProcessKey
@@ -134,7 +135,7 @@ def _blocks(
     listed = _thread_rows(threads, glyphs, width)
     blocks += [_one(Line().row(width)), _one(heading(_thread_words(threads), width, glyphs))]
     blocks.append(Block(len(listed), lambda: listed))
-    return blocks
+    return blocks + socket_blocks(None if threads is None else threads.sockets, width, glyphs)
 
 
 def _one(row: Row) -> Block:

@@ -1,4 +1,4 @@
-"""The threads of one process, read while a screen shows them. On a thread of its own: /proc may block.
+"""The threads and sockets of one process, read while a screen shows them. On a thread of its own: /proc may block.
 
 Identity is (pid, start time): another process with the same pid is never shown.
 """
@@ -10,8 +10,11 @@ import threading
 import time
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from gputop.model.secrets import masked_text
 from gputop.model.threads import ThreadList, ThreadSample
+from gputop.sources.processes.socket_list import read_sockets
 from gputop.sources.processes.wait_channel import wait_class
 from gputop.sources.procfs import parse_schedstat, parse_stat, read_small
 
@@ -81,7 +84,7 @@ def _waiting_on(directory: str, state: str) -> str | None:
 
 
 class ThreadWatch:
-    """Reads the threads of one process when asked to, and keeps the newest list."""
+    """Reads threads and sockets of one process when asked to, and keeps the newest list."""
 
     def __init__(
         self, pid: int, starttime: int | None, proc: str = "/proc", clock: Callable[[], float] = time.monotonic
@@ -112,4 +115,8 @@ class ThreadWatch:
             self._asked.clear()
             if self._closed:
                 return
-            self.latest = read_threads(self._pid, self._starttime, self.latest, self._clock(), self._proc)
+            threads = read_threads(self._pid, self._starttime, self.latest, self._clock(), self._proc)
+            if threads.reason is None:
+                before = None if self.latest is None else self.latest.sockets
+                threads = replace(threads, sockets=read_sockets(self._pid, before, self._clock(), self._proc))
+            self.latest = threads

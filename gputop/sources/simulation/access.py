@@ -11,13 +11,15 @@ from types import MappingProxyType
 
 from gputop.model.inspection import DeepLook, Environment, Identity, ProcessSight, SignalOutcome, Stack, ThreadSight
 from gputop.model.snapshot import ProcessSample
-from gputop.model.threads import ThreadList, ThreadSample
+from gputop.model.threads import SocketGroup, SocketList, ThreadList, ThreadSample
 from gputop.sources.simulation.simulated import SimulatedSource
 
 SIMULATED = "simulated: this process exists in the demo alone"
 GONE = "the process has ended"
 ENDING = frozenset((signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGABRT, signal.SIGKILL, signal.SIGTERM))
 HOME = "/home/ml/project"
+SIMULATED_RX = 9.4e6
+"""Bytes a second that a simulated worker receives."""
 LOOKS = 3
 """As often as the deep look at a real process takes its stack."""
 
@@ -73,7 +75,7 @@ class SimulatedThreads:
             )
             for sight in sights
         )
-        self.latest = ThreadList(now.t, threads, int(found.threads or len(threads)))
+        self.latest = ThreadList(now.t, threads, int(found.threads or len(threads)), sockets=_sockets(found, now.t))
 
     def close(self) -> None:
         """Nothing is open."""
@@ -147,6 +149,13 @@ def _find(source: SimulatedSource, identity: Identity) -> ProcessSample | None:
     if now is None:
         return None
     return next((p for p in now.processes if (p.pid, p.starttime) == (identity.pid, identity.starttime)), None)
+
+
+def _sockets(process: ProcessSample, t: float) -> SocketList:
+    """A worker that waits for the network has the connections of a client; nobody else has any."""
+    if process.waiting_on != "network" or process.role != "loader":
+        return SocketList(t)
+    return SocketList(t, (SocketGroup(443, False, False, 4, SIMULATED_RX),))
 
 
 def _main_stack(process: ProcessSample, words: list[str]) -> tuple[tuple[str, str, int], ...]:
