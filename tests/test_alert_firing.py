@@ -138,6 +138,25 @@ def test_one_command_of_an_alert_runs_at_a_time_and_no_tick_waits_for_it(
     assert json.loads((tmp_path / "alerts").read_text())["fired"][0][:2] == ["busy", "GPU-0"]
 
 
+def test_the_end_waits_for_no_command_and_says_what_goes_on_and_what_was_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held(monkeypatch)
+    alerts = NodeAlerts([made(run=["program"], again="1s")], FiringLock([str(tmp_path)]))
+    session = session_of(alerts)
+    for tick in range(2):
+        session.take(snap(tick, gpu(), [train()]))
+    begun = time.monotonic()
+    alerts.close()
+    assert time.monotonic() - begun < 0.5
+    session.take(snap(2, gpu(), [train()]))
+    held.go.set()
+    assert len(held.begun) == 1, "what has fired is handed over, and nothing fires after the end"
+    assert [text.removeprefix("alert busy on GPU 0: ") for text in alerts.messages] == [
+        "goes on: it had not ended when gputop did", "was not run: gputop ended while one before it ran",
+    ]  # fmt: skip
+
+
 def test_the_same_failure_is_told_once_and_the_screen_s_list_keeps_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,7 +289,7 @@ def test_a_command_from_a_file_that_others_could_have_written_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("gputop.sources.runtime_directory.login_directories", lambda: [str(tmp_path / "run")])
-    args, settings = configured(tmp_path / "c", 'run = ["true"]')
+    args, settings = configured(tmp_path / "c", 'run = ["true", "hunter2"]')
     assert alerts_here(args, settings) is not None
     file, folder = Path(args.config), Path(args.config).parent
     for path, mode in ((file, 0o620), (file, 0o602), (folder, 0o770), (folder, 0o707)):
@@ -279,7 +298,8 @@ def test_a_command_from_a_file_that_others_could_have_written_is_refused(
         with pytest.raises(ConfigError, match="chmod go-w"):
             alerts_here(args, settings)
         assert main(["record", "--config", str(file)]) == 2
-        assert "chmod go-w" in alerts_report(args, settings)["problem"]
+        report = json.dumps(alerts_report(args, settings))
+        assert "chmod go-w" in report and "hunter2" not in report
         path.chmod(before)
     folder.chmod(0o777)
     args.config = str(tmp_path / "link")

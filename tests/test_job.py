@@ -15,11 +15,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from gputop.diagnosis.alerts.table import alerts_of
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import SourceError
 from gputop.output.report_text import report_text
 from gputop.recording.format import RecordingError
 from gputop.recording.reader import read_snapshots
+from gputop.session.alerts.lock import FiringLock
+from gputop.session.alerts.node_alerts import NodeAlerts
 from gputop.session.job import JobResult, ParentAndGroup, run_job
 from gputop.session.record import record
 from gputop.sources.marked import Marked
@@ -102,6 +105,15 @@ def test_only_the_gpus_of_the_job_are_recorded_from_its_start_on(tmp_path: Path)
     assert [gpu.index for gpu in result.report.gpus] == [1]
     assert result.report.frames == len(found)
     assert (result.report.exit_code, result.report.command is not None) == (3, True)
+
+
+def test_alerts_are_judged_on_the_job_s_gpus_and_told_in_the_report(tmp_path: Path) -> None:
+    alert = alerts_of([{"name": "any", "when": "mem_total_bytes >= 0", "for": "0s"}])
+    alerts = NodeAlerts(alert, FiringLock([str(tmp_path)]))
+    command = [sys.executable, "-c", JOB, str(tmp_path), "0"]
+    marked = Marked(ScriptedSource(tmp_path), at_once=True)
+    result = run_job(command, marked, parent_and_group=parent_and_group, alerts=alerts)
+    assert list(result.report.notes) == ["alert any on GPU 1: mem_total_bytes >= 0 holds"]
 
 
 def test_a_descendant_of_the_job_counts_and_nobody_else(tmp_path: Path) -> None:

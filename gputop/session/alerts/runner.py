@@ -43,8 +43,8 @@ class Runner:
         self._state = threading.Condition()
         self._waiting: dict[str, deque[Firing]] = {}
         self._busy: set[str] = set()
-        self._unbegun = 0
-        """Firings that are not in the hands of a supervisor yet."""
+        self._under_way: dict[str, Firing] = {}
+        """What is in the hands of a supervisor, by its alert."""
         self._adopted: Mapping[Place, float] | None = None
         self._closed = threading.Event()
         self._awaits = not lock.take() and lock.reason is None
@@ -81,7 +81,6 @@ class Runner:
             is_full = len(waiting) >= MOST_WAITING
             if not is_full:
                 waiting.append(firing)
-                self._unbegun += 1
             is_busy = name in self._busy
             self._busy.add(name)
         if is_full:
@@ -92,15 +91,19 @@ class Runner:
             except RuntimeError:
                 with self._state:
                     self._busy.discard(name)
+                    waiting.clear()
                 self._tell(Outcome(firing, "was not run: no thread can be started", True))
 
     def close(self) -> None:
         """End. What has fired is handed over, waits for at most a second for that, and goes on by itself."""
         with self._state:
-            self._state.wait_for(lambda: not self._unbegun, HAND_OVER_S)
+            self._state.wait_for(lambda: self._busy <= self._under_way.keys(), HAND_OVER_S)
             self._closed.set()
             left = [firing for waiting in self._waiting.values() for firing in waiting]
             self._waiting.clear()
+            under_way = list(self._under_way.values())
+        for firing in under_way:
+            self._tell(Outcome(firing, "goes on: it had not ended when gputop did", False))
         for firing in left:
             self._tell(Outcome(firing, "was not run: gputop ended while one before it ran", True))
         self._lock.close()
@@ -118,14 +121,19 @@ class Runner:
                 waiting = self._waiting.get(name)
                 if not waiting:
                     self._busy.discard(name)
+                    self._state.notify_all()
                     return
                 firing = waiting.popleft()
             self._lock.note((name, firing.uuid), firing.t)
             under_way = UnderWay(firing)
             with self._state:
-                self._unbegun -= 1
+                self._under_way[name] = firing
                 self._state.notify_all()
-            self._tell(under_way.outcome())
+            outcome = under_way.outcome()
+            with self._state:
+                del self._under_way[name]
+            if not self._closed.is_set():
+                self._tell(outcome)
 
 
 class UnderWay:
@@ -148,7 +156,7 @@ class UnderWay:
             words.append(f"{name} {ended.words()}")
             printed += [ended.output] if ended.output else []
             has_failed = has_failed or ended.has_failed
-        return Outcome(self._firing, "; ".join(words) or "is shown only", has_failed, "; ".join(printed))
+        return Outcome(self._firing, "; ".join(words) or f"{self._firing.alert.when.text} holds", has_failed, "; ".join(printed))
 
     def _command(self) -> Running | str:
         """The command under way, or why it is not."""
