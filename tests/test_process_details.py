@@ -355,7 +355,7 @@ async def test_enter_opens_the_process_under_the_cursor_and_escape_goes_back() -
 async def test_enter_opens_the_gpu_while_the_focus_is_on_gpus_and_a_key_opens_it_anywhere() -> None:
     app = _main_screen()
     async with app.run_test(size=(140, 48)) as pilot:
-        await pilot.press("tab", "j", "enter")
+        await pilot.press("tab", "tab", "j", "enter")
         assert isinstance(app.screen, GpuDetailsScreen)
         await pilot.press("]", "escape")
         gpus = [g.static.uuid for g in demo_frame().snapshot.gpus]

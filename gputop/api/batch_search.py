@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -88,7 +88,7 @@ def search(
 def _check_importable(make_step: object) -> None:
     """Raises ValueError for what a fresh process cannot import."""
     try:
-        pickle.dumps(make_step)
+        ForkingPickler.dumps(make_step)
     except Exception as error:
         said = f"{type(error).__name__}: {error}"
         raise ValueError(f"make_step must be a function of a module: a fresh process imports it ({said})") from error

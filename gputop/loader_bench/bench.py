@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import pickle
 import time
 from collections.abc import Callable, Iterable
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from msgspec.structs import replace
@@ -72,7 +72,7 @@ class _Bench:
         self.in_child = True
         if self.method != "fork":
             try:
-                pickle.dumps(loadable)
+                ForkingPickler.dumps(loadable)
             except Exception as error:  # noqa: BLE001 — whatever a dataset's pickling raises
                 self.in_child = False
                 self.notes.append(
