@@ -1,0 +1,257 @@
+"""A watch inside real programs, on the stand-in driver: forks, ranks, ends of every kind, and what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gputop
+from tests.nvml.stand_in import Process, Scenario
+
+ROOT = Path(__file__).parent.parent
+pytestmark = [pytest.mark.slow, pytest.mark.nvml]
+
+
+@pytest.fixture
+def program(nvml_scenario: Callable[..., Scenario], tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a program under the stand-in with two GPUs; its text is dedented."""
+    scenario = nvml_scenario(gpus=2)
+    scenario.write()
+
+    def run(code: str, *, timeout: float = 90.0, launcher: tuple[str, ...] = (), **environment: str) -> Any:
+        path = tmp_path / "program.py"
+        path.write_text(textwrap.dedent(code))
+        return subprocess.run(
+            [*(launcher or (sys.executable,)), str(path)],
+            cwd=tmp_path,
+            env={**scenario.environment(), "PYTHONPATH": str(ROOT), **environment},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    run.scenario = scenario  # type: ignore[attr-defined]
+    return run
+
+
+def said(done: subprocess.CompletedProcess[str]) -> Any:
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def test_a_watch_measures_and_touches_neither_cuda_nor_a_framework(program: Any) -> None:
+    found = said(
+        program(
+            """
+            import json, sys, time
+            import gputop
+            snapshot = gputop.snapshot()
+            with gputop.watch(0.2, gpus="all") as w:
+                until = time.monotonic() + 20
+                while not (w.latest and w.latest.snapshot.gpus[0].sm_active_pct) and time.monotonic() < until:
+                    time.sleep(0.02)
+                means = w.metrics()
+            maps = open("/proc/self/maps").read()
+            print(json.dumps({
+                "sm": [g.sm_active_pct for g in snapshot.gpus], "means": means, "cuda": "libcuda" in maps,
+                "modules": [m for m in ("torch", "textual", "rich", "asyncio") if m in sys.modules],
+                "threads": w.cost.seconds > 0}))
+            """
+        )
+    )
+    assert found["sm"] == [25.0, 25.0]
+    assert found["means"]["gputop/gpu1/util_pct"] == 90.0
+    assert not found["cuda"] and found["modules"] == []
+
+
+def test_five_hundred_forks_while_it_samples_never_hang_and_their_children_are_inert(program: Any) -> None:
+    found = said(
+        program(
+            """
+            import json, os, sys, time
+            import gputop
+            with gputop.watch(0.05, gpus="all") as w:
+                while w.latest is None:
+                    time.sleep(0.01)
+                bad, first = 0, w.latest
+                for i in range(500):
+                    pid = os.fork()
+                    if not pid:
+                        w.step(); w.mark("x"); w.metrics(); w.summary(); w.stop()
+                        ok = not w.available and "forked child" in w.reason
+                        if i % 50 == 0:
+                            with gputop.watch(0.05, gpus="all") as own:
+                                ok = ok and own._watcher is not w._watcher
+                            sys.exit(0 if ok else 1)
+                        os._exit(0 if ok else 1)
+                    bad += os.waitpid(pid, 0)[1] != 0
+                went_on = w.latest is not first
+            print(json.dumps([bad, went_on]))
+            """,
+            timeout=180.0,
+        )
+    )
+    assert found == [0, True]
+
+
+def test_children_of_multiprocessing_are_not_watched(program: Any) -> None:
+    found = said(
+        program(
+            """
+            import json, multiprocessing
+            import gputop
+            def child(queue):
+                with gputop.watch(gpus="all") as w:
+                    w.step()
+                    queue.put([w.available, w.reason])
+            if __name__ == "__main__":
+                context = multiprocessing.get_context("spawn")
+                queue = context.Queue()
+                process = context.Process(target=child, args=(queue,))
+                process.start()
+                print(json.dumps(queue.get(timeout=60)))
+                process.join()
+            """
+        )
+    )
+    assert found[0] is False and "multiprocessing" in found[1]
+
+
+def test_a_program_ends_at_once_while_the_driver_hangs(program: Any) -> None:
+    program.scenario.hang("nvmlDeviceGetUtilizationRates", 3600.0, after=2)
+    program.scenario.write()
+    done = program(
+        """
+        import atexit, time
+        begun = []
+        import gputop
+        w = gputop.watch(0.2, gpus="all").start()
+        time.sleep(1.5)
+        # Registered last, so called first: what follows is gputop's own end.
+        atexit.register(lambda: begun.append(time.monotonic()))
+        import gputop.api.watch as module
+        atexit.unregister(module._ONE.end)
+        def end():
+            at = time.monotonic(); module._ONE.end(); print(time.monotonic() - at)
+        atexit.register(end)
+        """
+    )
+    assert done.returncode == 0, done.stderr
+    # 0.2 s are allowed; a crowded machine gives the thread its turn later.
+    assert float(done.stdout) < 0.5
+
+
+def test_a_killed_program_keeps_its_recording_but_for_a_frame(program: Any, tmp_path: Path) -> None:
+    code = """
+    import time
+    import gputop
+    w = gputop.watch(0.1, gpus="all", record="run.gputop.jsonl.gz", name="killed").start()
+    for i in range(10**6):
+        time.sleep(0.02); w.step(i)
+        if w.latest is not None:
+            print(w.latest.snapshot.t, flush=True)
+    """
+    (tmp_path / "program.py").write_text(textwrap.dedent(code))
+    process = subprocess.Popen(
+        [sys.executable, "program.py"],
+        cwd=tmp_path,
+        env={**program.scenario.environment(), "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    begun, last = time.monotonic(), 0.0
+    for line in process.stdout:
+        last = float(line)
+        if time.monotonic() - begun > 3.0:
+            break
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    frames = list(gputop.load(tmp_path / "run.gputop.jsonl.gz"))
+    assert len(frames) > 5
+    assert frames[-1].snapshot.t >= last - 0.35, "one frame, and what a crowded machine was late"
+    assert any(frame.steps for frame in frames)
+
+
+@pytest.mark.torch
+def test_four_ranks_under_torchrun_have_one_sampler_and_all_their_steps(program: Any) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    done = program(
+        """
+        import json, os, time
+        import torch, torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel
+        import gputop
+        dist.init_process_group("gloo")
+        model = DistributedDataParallel(torch.nn.Linear(8, 8))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        rank = dist.get_rank()
+        with gputop.watch(0.5, gpus="all", name="four") as w:
+            until = time.monotonic() + 8
+            while True:
+                optimizer.zero_grad(); model(torch.randn(4, 8)).sum().backward(); optimizer.step()
+                time.sleep(0.02)
+                # All ranks must agree on the last step, or the others wait for ever: not gputop's doing.
+                stop = torch.tensor([float(time.monotonic() > until)])
+                dist.all_reduce(stop, op=dist.ReduceOp.MAX)
+                if stop.item():
+                    break
+        frame = w.latest
+        print("RANK", json.dumps([rank, w.available, w.reason, w.summary().steps.count,
+              sorted({p.rank for p in frame.steps}) if frame else None]), flush=True)
+        dist.destroy_process_group()
+        """,
+        launcher=(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"),
+        timeout=150.0,
+        OMP_NUM_THREADS="1",
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows = {row[0]: row for row in (json.loads(line[5:]) for line in done.stdout.splitlines() if line[:4] == "RANK")}
+    assert [rows[rank][1] for rank in range(4)] == [True, False, False, False]
+    assert "local rank 0 samples" in rows[3][2]
+    assert len({row[3] for row in rows.values()}) == 1 and rows[0][3] > 5
+    assert rows[0][4] == [0, 1, 2, 3], "the sampler hears every rank, without a collective call of its own"
+
+
+def test_mine_is_the_gpu_on_which_this_program_holds_a_context(program: Any, tmp_path: Path) -> None:
+    code = """
+    import os, sys, time
+    import gputop
+    with gputop.watch(0.2) as w:
+        while not w.available:
+            time.sleep(0.02)
+        time.sleep(0.5)
+        print(os.getpid(), w.latest is None, flush=True)
+        while w.latest is None:
+            time.sleep(0.02)
+        print([g.static.index for g in w.latest.snapshot.gpus], flush=True)
+    """
+    (tmp_path / "program.py").write_text(textwrap.dedent(code))
+    process = subprocess.Popen(
+        [sys.executable, "program.py"],
+        cwd=tmp_path,
+        env={**program.scenario.environment(), "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        pid, none_yet = process.stdout.readline().split()
+        assert none_yet == "True", "all GPUs are read, and none is the job's yet"
+        program.scenario.gpus[1].processes = [Process(int(pid), 1 << 30)]
+        program.scenario.write()
+        assert process.stdout.readline().strip() == "[1]"
+    finally:
+        process.kill()
+        process.wait()
