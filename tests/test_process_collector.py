@@ -9,7 +9,8 @@ import pytest
 
 from gputop.model.snapshot import ProcessSample
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.processes.collector import HIDDEN, OTHER_NAMESPACE, YOUNGER, ProcessCollector
+from gputop.sources.processes.absence import HIDDEN, OTHER_NAMESPACE, YOUNGER
+from gputop.sources.processes.collector import ProcessCollector
 from tests.proc_trees.fake_proc import FakeProc
 
 _T = 1_780_000_000.0

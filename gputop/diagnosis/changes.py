@@ -16,10 +16,11 @@ YOUNG_S = 60.0
 """Age of a GPU process below which it may still be starting up [judged]."""
 CHANGE_S, BEFORE_S = 8.0, 8.0
 """The last eight seconds against at least so many before."""
+COMPARE_S = 3.0
 CLEARLY = 0.5
 """Two means of a share this far apart do not come from one cause: at eight samples of a yes or no that is 2.8 times
 the standard error."""
-_WATCHED = (col.MAIN, col.MAIN_NETWORK, col.MAIN_SLEEP, col.MAIN_LOCK, col.MAIN_POLL)
+_WATCHED = (col.MAIN, col.MAIN_NETWORK, col.MAIN_SLEEP, col.MAIN_LOCK, col.MAIN_POLL, col.WORKERS)
 
 
 class Startup:
@@ -56,9 +57,4 @@ def contradicts(window: Window, feeders: FeederWindow) -> bool:
     for means in window.latest(CHANGE_S, _WATCHED):
         if means is not None and abs(means[0] - means[1]) >= CLEARLY:
             return True
-    shares = feeders.latest(CHANGE_S)
-    if shares is None:
-        return False
-    new, old = shares
-    pairs = [(new.cpu, old.cpu), *((getattr(new, s), getattr(old, s)) for s in ("disk", "network", "lock", "sleep"))]
-    return any(abs(a - b) >= CLEARLY for a, b in pairs)
+    return any(abs(new - old) >= CLEARLY for new, old in feeders.latest(CHANGE_S))

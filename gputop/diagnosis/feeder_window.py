@@ -29,7 +29,7 @@ NEARLY = 0.1
 
 
 class FeederRow(Struct, frozen=True):
-    """One feeder in one sample. ``key`` names it: a pid, or its negative for the threads of that process."""
+    """One feeder in one sample, ``values`` in percent. ``key``: a pid, or its negative for that process's threads."""
 
     key: int
     kind: str
@@ -38,6 +38,15 @@ class FeederRow(Struct, frozen=True):
     rx_bytes_per_s: float | None = None
     count: int = 1
     why_blind: str | None = None
+
+
+class _Tick(Struct, frozen=True):
+    """One sample: its rows, and the share of it that some process spent on disk or network, at most."""
+
+    t: float
+    rows: tuple[FeederRow, ...]
+    disk: float
+    network: float
 
 
 class _Sums:
@@ -50,48 +59,41 @@ class _Sums:
         self.latest: FeederRow | None = None
 
     def shares(self) -> FeederShares:
-        return FeederShares(*(max(0.0, min(1.0, value / self.count)) for value in self.values))
-
-    @property
-    def useful(self) -> float:
-        return sum(self.values[:4]) / self.count
+        return _shares([value / self.count for value in self.values])
 
 
 class FeederWindow:
     """The rows of the last ``seconds``."""
 
-    __slots__ = ("_leading", "_rows", "_seconds", "_sums")
+    __slots__ = ("_any_disk", "_any_network", "_leading", "_rows", "_seconds", "_sums")
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._rows: deque[tuple[float, tuple[FeederRow, ...]]] = deque()
+        self._rows: deque[_Tick] = deque()
+        self._any_disk = self._any_network = 0.0
         self._sums: dict[int, _Sums] = {}
         self._leading: Literal["cpu", "disk", "network"] = "cpu"
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def latest(self, seconds: float) -> tuple[FeederShares, FeederShares] | None:
-        """The mean over all feeders in the last ``seconds``, and in the time before them; None without both."""
-        if not self._rows:
-            return None
-        horizon = self._rows[-1][0] - seconds + 0.0005
-        sums = [[0.0] * STATES, [0.0] * STATES]
-        counts = [0, 0]
-        for t, rows in self._rows:
-            part = 0 if t > horizon else 1
-            for row in rows:
-                counts[part] += 1
-                sums[part] = [total + value for total, value in zip(sums[part], row.values, strict=True)]
-        if not counts[0] or not counts[1]:
-            return None
-        new, old = (FeederShares(*(v / c for v in values)) for values, c in zip(sums, counts, strict=True))
-        return new, old
+    def latest(self, seconds: float) -> list[tuple[float, float]]:
+        """How much any process was on disk, and on the network: means of the last ``seconds``, and of before."""
+        horizon = self._rows[-1].t - seconds + 0.0005 if self._rows else 0.0
+        new = [tick for tick in self._rows if tick.t > horizon]
+        count, before = len(new), len(self._rows) - len(new)
+        if not count or not before:
+            return []
+        disk, network = sum(tick.disk for tick in new), sum(tick.network for tick in new)
+        return [
+            (disk / count, (self._any_disk - disk) / before),
+            (network / count, (self._any_network - network) / before),
+        ]
 
     def push(self, t: float, rows: tuple[FeederRow, ...]) -> None:
         """Take a sample in and let go of those that are older than the window."""
-        self._rows.append((t, rows))
         sums = self._sums
+        disk = network = 0.0
         for row in rows:
             known = sums.get(row.key)
             if known is None:
@@ -100,74 +102,97 @@ class FeederWindow:
             known.latest = row
             if row.by in PROOFS:
                 known.proven_at = t
-            known.values = [total + value for total, value in zip(known.values, row.values, strict=True)]
+            values, added = known.values, row.values
+            values[0] += added[0]
+            values[1] += added[1]
+            values[2] += added[2]
+            values[3] += added[3]
+            values[4] += added[4]
+            values[5] += added[5]
+            values[6] += added[6]
+            if row.key >= 0:
+                disk = added[DISK] if added[DISK] > disk else disk
+                network = added[NETWORK] if added[NETWORK] > network else network
+        disk, network = disk / 100.0, network / 100.0
+        self._rows.append(_Tick(t, rows, disk, network))
+        self._any_disk += disk
+        self._any_network += network
         self.keep(self._seconds)
 
     def keep(self, seconds: float) -> None:
         """Let go of what is older than so many seconds before the latest sample."""
-        horizon = self._rows[-1][0] - seconds + 0.0005 if self._rows else 0.0
+        horizon = self._rows[-1].t - seconds + 0.0005 if self._rows else 0.0
         sums = self._sums
-        while self._rows and self._rows[0][0] <= horizon:
-            for row in self._rows.popleft()[1]:
+        while self._rows and self._rows[0].t <= horizon:
+            tick = self._rows.popleft()
+            self._any_disk -= tick.disk
+            self._any_network -= tick.network
+            for row in tick.rows:
                 known = sums[row.key]
                 known.count -= 1
                 if known.count == 0:
                     del sums[row.key]
-                else:
-                    known.values = [total - value for total, value in zip(known.values, row.values, strict=True)]
+                    continue
+                values, gone = known.values, row.values
+                values[0] -= gone[0]
+                values[1] -= gone[1]
+                values[2] -= gone[2]
+                values[3] -= gone[3]
+                values[4] -= gone[4]
+                values[5] -= gone[5]
+                values[6] -= gone[6]
 
     def clear(self) -> None:
         """Begin afresh."""
         self._rows.clear()
         self._sums.clear()
+        self._any_disk = self._any_network = 0.0
 
     def feeders(self) -> Feeders | None:
         """Who feeds, and the busiest of them; None where no sample of the window knows any feeder."""
         sums = self._sums
         if not sums:
             return None
-        least = min(LEAST_SEEN, max(known.count for known in sums.values()))
-        settled = {key: known for key, known in sums.items() if known.count >= least}
-        processes = {key: known for key, known in settled.items() if key >= 0}
-        threads = {key: known for key, known in settled.items() if key < 0}
-        best_key, best = max((processes or threads).items(), key=_rank)
+        least = min(LEAST_SEEN, max([known.count for known in sums.values()]))
+        ranked = [(*_rank(key, known), key, known) for key, known in sums.items() if known.count >= least]
+        processes = [row for row in ranked if row[3] >= 0]
+        threads = [row for row in ranked if row[3] < 0] if len(processes) < len(ranked) else []
+        useful, _, _, best_key, best = max(processes or threads)
         if processes and threads:
-            key, other = max(threads.items(), key=_rank)
-            if other.useful > best.useful + NEARLY and other.useful >= HALF_AS_MUCH:
-                best_key, best = key, other
+            other = max(threads)
+            if other[0] > useful + NEARLY and other[0] >= HALF_AS_MUCH:
+                useful, best_key, best = other[0], *other[3:]
         latest = best.latest
         if latest is None:
             return None
-        peers = [best] if best_key < 0 else [k for k in processes.values() if k.latest and k.latest.kind == latest.kind]
+        kind = latest.kind
+        peers = [row for row in processes if row[4].latest is not None and row[4].latest.kind == kind]
+        if best_key < 0:
+            peers = [row for row in threads if row[3] == best_key]
         busiest = best.shares()
-        if self._rows[-1][0] - best.proven_at <= PROVEN_FOR_S:
+        if self._rows[-1].t - best.proven_at <= PROVEN_FOR_S:
             # What is proven now was the same before the proof: the first looks at sockets take a while.
             busiest = replace(busiest, network=busiest.network + busiest.poll, poll=0.0)
         self._leading = _leading(busiest, self._leading)
-        active = sum(1 for known in peers if known.useful >= HALF_AS_MUCH * best.useful)
-        present = {row.key for row in self._rows[-1][1]} & {k.latest.key for k in peers if k.latest}
-        n = latest.count if best_key < 0 else max(1, len(present))
+        active = sum([row[0] >= HALF_AS_MUCH * useful for row in peers])
+        keys = {row[3] for row in peers}
+        n = latest.count if best_key < 0 else max(1, sum([row.key in keys for row in self._rows[-1].rows]))
         active = n if best_key < 0 else min(active, n)
         return Feeders(
             n=n,
-            kind=latest.kind,
+            kind=kind,
             busiest=busiest,
-            mean=_mean(peers),
+            mean=_mean([row[4] for row in peers]),
             leading=self._leading,
             pid=abs(best_key),
             active=active,
             uneven=best_key >= 0 and n >= 2 and busiest.useful >= UNEVEN_FROM and 2 * active <= n,
-            any_disk=self._any(DISK),
-            any_network=self._any(NETWORK),
+            any_disk=max(0.0, self._any_disk / len(self._rows)),
+            any_network=max(0.0, self._any_network / len(self._rows)),
             by=latest.by,
             rx_bytes_per_s=latest.rx_bytes_per_s,
             why_blind=latest.why_blind,
         )
-
-    def _any(self, state: int) -> float:
-        """Mean over the samples of the most that any process spent in a state."""
-        most = [max((row.values[state] for row in rows if row.key >= 0), default=0.0) for _, rows in self._rows]
-        return sum(most) / len(most)
 
 
 def _leading(shares: FeederShares, before: Literal["cpu", "disk", "network"]) -> Literal["cpu", "disk", "network"]:
@@ -178,14 +203,18 @@ def _leading(shares: FeederShares, before: Literal["cpu", "disk", "network"]) ->
     return best if parts[best] > parts[before] + CLEARLY_AHEAD else before
 
 
-def _rank(item: tuple[int, _Sums]) -> tuple[float, float, int]:
+def _rank(key: int, known: _Sums) -> tuple[float, float, int]:
     """Most useful first; among those that do nothing useful who polls; then the lowest key, so that it stays put."""
-    key, known = item
-    return round(known.useful, 2), round(known.values[6] / known.count, 2), -abs(key)
+    values, whole = known.values, 100.0 * known.count
+    return round((values[0] + values[1] + values[2] + values[3]) / whole, 2), round(values[6] / whole, 2), -abs(key)
 
 
 def _mean(peers: list[_Sums]) -> FeederShares:
-    if not peers:
-        return NO_SHARES
-    parts = [known.shares() for known in peers]
-    return FeederShares(*(sum(getattr(p, name) for p in parts) / len(parts) for name in FeederShares.__struct_fields__))
+    n = len(peers)
+    columns = zip(*[[value / known.count for value in known.values] for known in peers], strict=True)
+    return _shares([sum(column) / n for column in columns]) if n else NO_SHARES
+
+
+def _shares(percent: list[float]) -> FeederShares:
+    """Means in percent as shares: sums of floats may err by a rounding."""
+    return FeederShares(*[min(1.0, max(0.0, value / 100.0)) for value in percent])

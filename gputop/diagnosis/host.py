@@ -7,6 +7,7 @@ never attributed to anybody.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from gputop.diagnosis.feeder_window import FeederRow
 from gputop.model.command_facts import BESIDE, NOT_A_LOADER
@@ -144,26 +145,26 @@ class HostTick:
             self.kinds = p.static.loader
         self.births.append((p.pid, p.starttime, p.age_s))
         if p.feed_run_pct is not None:
-            self.feeders.append(_row(p, p.pid, feeder_kind(p), 1))
+            self.feeders.append(_row(p, p.pid, _kind(p.static.why, p.static.loader), 1))
 
 
-def feeder_kind(p: ProcessSample) -> str:
+@lru_cache(maxsize=256)
+def _kind(why: str | None, loader: str | None) -> str:
     """What a loader is called, in the plural."""
-    why = p.static.why or ""
-    if why.startswith(BESIDE):
+    if why is not None and why.startswith(BESIDE):
         return "processes beside it"
-    if why.startswith("R5"):
+    if why is not None and why.startswith("R5"):
         return "helpers"
-    return "Ray tasks" if p.static.loader == "ray" else "workers"
+    return "Ray tasks" if loader == "ray" else "workers"
 
 
 def _row(p: ProcessSample, key: int, kind: str, count: int) -> FeederRow:
-    shares = (
+    values: tuple[float | None, ...] = (
         p.feed_run_pct, p.feed_queued_pct, p.feed_disk_pct, p.feed_network_pct,
         p.feed_lock_pct, p.feed_sleep_pct, p.feed_poll_pct,
     )  # fmt: skip
-    values = tuple([0.0 if value is None else value / 100.0 for value in shares])
-    return FeederRow(key, kind, values, p.feed_by, p.net_rx_bytes_per_s, count, p.unavailable.get("net_rx_bytes_per_s"))
+    known = tuple([value or 0.0 for value in values])
+    return FeederRow(key, kind, known, p.feed_by, p.net_rx_bytes_per_s, count, p.unavailable.get("net_rx_bytes_per_s"))
 
 
 def _weight(p: ProcessSample) -> tuple[bool, float, int]:

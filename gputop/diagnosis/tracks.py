@@ -6,7 +6,7 @@ Everything kept is bounded, and a tick costs the same whatever went before.
 from __future__ import annotations
 
 from gputop.diagnosis import window as col
-from gputop.diagnosis.changes import BEFORE_S, CHANGE_S, Startup, contradicts
+from gputop.diagnosis.changes import BEFORE_S, CHANGE_S, COMPARE_S, Startup, contradicts
 from gputop.diagnosis.correlation import Correlation
 from gputop.diagnosis.feeder_window import FeederWindow
 from gputop.diagnosis.health import Health
@@ -40,7 +40,7 @@ FAULT_SAMPLES = 3
 """A counter is broken when it reads 0 so often while util and power say otherwise."""
 NO_TENSOR, SOME_FP32, SOME_FP64, MANY_SM = 1.0, 20.0, 1.0, 50.0
 DEGRADED_UTIL = 50.0
-FEEDERS_FROM_IDLE = 10.0
+FEEDERS_FROM_IDLE = 20.0
 """Below this idle time nobody asks who feeds the GPU."""
 
 
@@ -51,6 +51,7 @@ class GpuTrack:
         self.window = Window(WINDOW_S)
         self.feeders = FeederWindow(WINDOW_S)
         self._startup = Startup()
+        self._compared_at = float("-inf")
         self.restarted_at: float | None = None
         """When the window began anew because the cause had changed."""
         self.correlation = Correlation()
@@ -136,8 +137,9 @@ class GpuTrack:
         """Where the last seconds contradict the window clearly, the cause has changed: what was before says nothing."""
         if self.restarted_at is not None and t - self.restarted_at < WINDOW_S:
             return
-        if t - self.window.oldest_t < CHANGE_S + BEFORE_S:
+        if t - self.window.oldest_t < CHANGE_S + BEFORE_S or t - self._compared_at < COMPARE_S:
             return
+        self._compared_at = t
         if contradicts(self.window, self.feeders):
             self.restarted_at = t
             self.window.keep(CHANGE_S)

@@ -6,6 +6,8 @@ is divided into seven states that add up to at most 1; the rest is waiting for w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal
 
 from msgspec import Struct
@@ -88,7 +90,8 @@ def waits_text(looks: list[str]) -> str:
     return ", ".join(f"{name} {looks.count(name)}" for name in dict.fromkeys(looks))
 
 
-def waits_in(text: str | None) -> dict[str, int]:
+@lru_cache(maxsize=512)
+def waits_in(text: str | None) -> Mapping[str, int]:
     """The counts of a text of ``waits_text``; what is not of that form is left out."""
     counts: dict[str, int] = {}
     for part in (text or "").split(", "):

@@ -53,6 +53,10 @@ _NUMBERS: dict[str, Callable[[Any], str]] = {"digits": _digits, "whole": _whole,
 
 def _cells(values: Iterable[Any], column: Column) -> list[str]:
     """One column of a table as JSON texts. Values repeat a lot, so each distinct one is written once a call."""
+    given = tuple(values)
+    if given.count(None) == len(given):
+        return ["null"] * len(given)
+    values = given
     if column.check in ("text", "flag"):
         known: dict[Any, str] = {}
         return [known.get(v) or known.setdefault(v, json.dumps(v)) for v in values]

@@ -8,6 +8,7 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.model.fabric import FabricPort
 from gputop.model.metrics import HOST_METRICS
@@ -109,6 +110,8 @@ class MachineReader:
         if self._host_collector is not None and now - self._host_at >= LEAST_HOST_S:
             self._host, self._host_at = self._host_collector.read(now), now
         samples = self._processes.read(now, gpu_processes, util)
+        if self._host.cpu_outsiders != self._processes.cpu_outsiders:
+            self._host = replace(self._host, cpu_outsiders=self._processes.cpu_outsiders)
         ports = () if self._host_collector is None else self._host_collector.ports
         return HostReading(self._host, samples, tuple(self._processes.notices), knew_gpus, ports)
 

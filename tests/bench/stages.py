@@ -37,7 +37,7 @@ WARM_UP_TICKS = 3
 PATIENCE_S = 10.0
 PIPE_BYTES = 1 << 20
 """More than a screen can change at once."""
-THREADS = {"gputop-nvml": "nvml", "gputop-proc": "proc", "gputop-schedule": "schedule"}
+THREADS = {"gputop-nvml": "nvml", "gputop-proc": "proc", "gputop-schedule": "schedule", "gputop-looks": "looks"}
 """The source's threads and the stages that they are."""
 
 

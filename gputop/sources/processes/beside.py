@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from gputop.model.command_facts import BESIDE
 from gputop.sources.processes.descriptors import Held
-from gputop.sources.processes.sockets import SocketTables
+from gputop.sources.processes.sockets import SocketTables, TcpSocket
 from gputop.sources.processes.table import ProcessTable
 from gputop.sources.processes.tree import CommandOf, Place
 from gputop.sources.procfs import Stat
@@ -23,12 +23,15 @@ HeldBy = Callable[[int], Held | None]
 
 
 class Links:
-    """What connects two processes, from their open files and the kernel's tables of sockets."""
+    """What connects two processes, from their open files and the kernel's tables of sockets, asked when needed."""
 
-    def __init__(self, held: HeldBy, tcp: SocketTables, unix_peers: Mapping[int, int]) -> None:
+    def __init__(
+        self, held: HeldBy, tcp: Callable[[], SocketTables], unix_peers: Callable[[], Mapping[int, int]]
+    ) -> None:
         self._held = held
-        self._unix = unix_peers
-        self._tcp = tcp.tcp
+        self._ask_unix, self._ask_tcp = unix_peers, tcp
+        self._unix: Mapping[int, int] | None = None
+        self._tcp: Mapping[int, TcpSocket] = {}
 
     def connected(self, feeder: int, root: int) -> bool:
         """Whether data can go from ``feeder`` to ``root``."""
@@ -40,6 +43,10 @@ class Links:
         # what multiprocessing leaves with every child, to learn of its parent's death.
         if pipes & its.reads - its.standard or pipes & its.standard & mine.standard:
             return True
+        if not its.sockets or not mine.sockets:
+            return False
+        if self._unix is None:
+            self._unix, self._tcp = self._ask_unix(), self._ask_tcp().tcp
         if any(self._unix.get(inode) in mine.sockets for inode in its.sockets):
             return True
         ends = {self._tcp[inode].ends for inode in mine.sockets if inode in self._tcp}

@@ -11,8 +11,8 @@ from random import Random
 
 from gputop.sources.procfs import read_small
 
-LOOKS = 3
-"""Looks between two readings: each at a random moment of its third of the time."""
+LOOKS = 2
+"""Looks between two readings: each at a random moment of its half of the time."""
 LONGEST_S = 5.0
 
 
@@ -27,7 +27,7 @@ class LooksBetween:
         self._also = also
         self._random = Random(seed)
         self._asked = threading.Event()
-        self._closed = False
+        self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._pids: Sequence[int] = ()
         self._rest: Sequence[int] = ()
@@ -57,18 +57,18 @@ class LooksBetween:
 
     def close(self) -> None:
         """End the thread."""
-        self._closed = True
+        self._closing.set()
         self._asked.set()
 
     def _run(self) -> None:
         while True:
             self._asked.wait()
             self._asked.clear()
+            if self._closing.is_set():
+                return
             due, first = self._due, self._random.randrange(LOOKS)
             for number, moment in enumerate(due):
-                while not self._closed and due is self._due and (left := moment - time.monotonic()) > 0.0:
-                    time.sleep(min(left, 0.1))
-                if self._closed:
+                if self._closing.wait(max(0.0, moment - time.monotonic())):
                     return
                 if due is not self._due:
                     break

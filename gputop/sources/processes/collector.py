@@ -7,31 +7,25 @@ that cannot be seen is a sample with a reason.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from gputop.model.snapshot import ProcessSample, ProcessStatic
 from gputop.sources.cgroup import Throttling
 from gputop.sources.gpu_process import GpuProcess
+from gputop.sources.processes.absence import EXITED, YOUNGER, Absence, notices_of
 from gputop.sources.processes.beside import Links, find_beside
 from gputop.sources.processes.facts import FactsReader
 from gputop.sources.processes.feed import Feed
 from gputop.sources.processes.feeding import Feeding
 from gputop.sources.processes.member import TICKS_PER_S, Member
+from gputop.sources.processes.outsiders import QUEUED_PCT, Outsiders
 from gputop.sources.processes.sockets import tcp_tables, unix_peers
 from gputop.sources.processes.table import ProcessTable
 from gputop.sources.processes.threads import HostThreads
 from gputop.sources.processes.tree import CommandOf, Place, find_orphans, find_ray_tasks, find_trees
-from gputop.sources.processes.watched import DENIED_IO, Reading, WatchedProcess
-from gputop.sources.procfs import Descriptors, Stat, parse_uptime, read_file, read_small
-
-OTHER_NAMESPACE = (
-    "not visible in /proc (another PID namespace: run gputop on the host, or in a container with its PIDs)"
-)
-YOUNGER = "not visible in /proc (its pid belongs to a younger process here: another PID namespace)"
-HIDDEN = "not visible in /proc (mounted with hidepid: run as root)"
-EXITED = "the process has exited"
+from gputop.sources.processes.watched import Reading, WatchedProcess
+from gputop.sources.procfs import Descriptors, Stat, parse_uptime, read_small
 
 # What a process's sample takes from /proc, and so lacks when /proc does not show the process.
 _FROM_PROC = (
@@ -42,6 +36,8 @@ _FROM_PROC = (
 
 NO_UTIL: Mapping[int, float | None] = MappingProxyType({})
 _REDISCOVER_S = 3.0
+WANTED_FOR_S = 10.0
+"""Outsiders are looked for so long after somebody last queued for a core."""
 _THROTTLE_S = 2.0
 # Until this age a process may still be between fork and exec, or about to name itself.
 _SETTLED_AGE_S = 10.0
@@ -58,6 +54,8 @@ class ProcessCollector:
         self._table = ProcessTable(proc)
         self._facts = FactsReader(proc, sys)
         self._descriptors = Descriptors()
+        self._outsiders = Outsiders(proc, self._facts.user)
+        self._queued_at: float | None = None
         self._feeding = Feeding(proc, between=between)
         self._members: dict[int, Member] = {}
         self._exited: dict[int, Member] = {}
@@ -68,7 +66,7 @@ class ProcessCollector:
         self._throttling: dict[str, Throttling] = {}
         self._discovered_at: float | None = None
         self._throttled_at: float | None = None
-        self._absence: str | None = None
+        self._absence = Absence(proc)
         self.notices: tuple[str, ...] = ()
 
     def read(
@@ -92,13 +90,29 @@ class ProcessCollector:
                 throttling.read()
         readings = self._measure(now)
         feeds = self._feeding.read(now, self._members, readings, util)
+        self._find_outsiders(now, readings)
         samples = self._gpu_samples(gpu_processes, readings, uptime, feeds)
         for pid, reading in readings.items():
             member = self._members[pid]
             if member.place.role != "gpu":
                 samples.append(member.sample(reading, uptime, None, feeds.get(pid)))
-        self._notice(samples)
+        self.notices = notices_of(samples)
         return tuple(samples)
+
+    @property
+    def cpu_outsiders(self) -> str | None:
+        """The largest CPU users outside the trees, as a snapshot holds them; None unless somebody queues for a core."""
+        return self._outsiders.text
+
+    def _find_outsiders(self, now: float, readings: Mapping[int, Reading]) -> None:
+        queues = any(
+            (reading.wait_pct or 0.0) >= QUEUED_PCT and self._members[pid].role in ("gpu", "loader")
+            for pid, reading in readings.items()
+        )
+        if queues:
+            self._queued_at = now
+        wanted = self._queued_at is not None and now - self._queued_at <= WANTED_FOR_S
+        self._outsiders.read(now, (pid for pid, _ in self._table.items()), readings.keys(), wanted=wanted)
 
     def close(self) -> None:
         """Let go of all open files, and end the thread that looks between the readings."""
@@ -140,7 +154,7 @@ class ProcessCollector:
         places.update(find_ray_tasks(self._table, places, command_of))
         waiting = [pid for pid, place in places.items() if place.role == "gpu" and self._feeding.waits(place.gpu)]
         if waiting:
-            links = Links(self._feeding.held_now, tcp_tables(now), unix_peers())
+            links = Links(self._feeding.held_now, lambda: tcp_tables(now), unix_peers)
             places.update(find_beside(self._table, places, waiting, links, command_of))
         places.update(find_orphans(self._table, places, former, command_of))
         self._adopt(places, command_of)
@@ -245,7 +259,7 @@ class ProcessCollector:
         elif (stat := self._table.get(process.pid)) is not None and self._is_younger(process.pid, stat):
             reason = YOUNGER
         else:
-            reason = self._why_absent()
+            reason = self._absence.reason()
         return ProcessSample(
             pid=process.pid,
             starttime=member.place.stat.starttime if member else None,
@@ -257,32 +271,3 @@ class ProcessCollector:
             static=member.static() if member else ProcessStatic(),
             unavailable={**dict.fromkeys(_FROM_PROC, reason), **process.unavailable},
         )
-
-    def _why_absent(self) -> str:
-        if self._absence is None:
-            self._absence = HIDDEN if os.geteuid() != 0 and self._is_hidepid() else OTHER_NAMESPACE
-        return self._absence
-
-    def _is_hidepid(self) -> bool:
-        try:
-            lines = read_file(f"{self._proc}/mounts").decode("utf-8", "replace").splitlines()
-        except OSError:
-            return False
-        mounts = (line.split() for line in lines)
-        return any(
-            len(mount) > 3 and mount[2] == "proc" and "hidepid=" in mount[3] and "hidepid=0" not in mount[3]
-            for mount in mounts
-        )
-
-    def _notice(self, samples: Sequence[ProcessSample]) -> None:
-        reasons = {sample.pid: sample.unavailable.get("state") for sample in samples if sample.state is None}
-        notices = []
-        for reason in (HIDDEN, OTHER_NAMESPACE, YOUNGER):
-            count = sum(given == reason for given in reasons.values())
-            if count:
-                notices.append(f"{count} GPU process{'es' if count > 1 else ''} {reason}: host signals unavailable")
-        denied = {s.pid for s in samples if s.unavailable.get("read_bytes_per_s") == DENIED_IO}
-        if denied:
-            subject = "1 process is" if len(denied) == 1 else f"{len(denied)} processes are"
-            notices.append(f"{subject} closed to this user: run as root for disk and wait evidence")
-        self.notices = tuple(notices)

@@ -57,7 +57,7 @@ class FactsReader:
     def read(self, pid: int, comm: bytes, command: bytes) -> Facts:
         """The facts of a process whose name and command line were read already."""
         identity, folders = self._group(pid)
-        user = self._user(pid)
+        user = self.user(pid)
         return Facts(
             user,
             command_text(command, comm),
@@ -81,7 +81,8 @@ class FactsReader:
         """Drop cached cgroups: called when the tree is rediscovered, so that the cache stays as small as the tree."""
         self._groups.clear()
 
-    def _user(self, pid: int) -> str | None:
+    def user(self, pid: int) -> str | None:
+        """The name of a process's owner, the number where it has none; None when the process is gone."""
         try:
             uid = os.stat(f"{self._proc}/{pid}").st_uid
         except OSError:

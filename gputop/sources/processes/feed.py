@@ -10,14 +10,6 @@ from msgspec import Struct
 
 from gputop.model.feeders import NO_SHARES, FeederShares
 
-_WAITS: dict[str, str] = {
-    "disk": "disk",
-    "network": "network",
-    "lock": "lock",
-    "sleep": "sleep",
-    "queue": "poll",
-}
-
 
 class Feed(Struct, frozen=True):
     """A feeder's shares (0–1) since its last reading. ``by`` says what resolved a wait, None where nothing had to."""
@@ -30,8 +22,6 @@ class Feed(Struct, frozen=True):
     why_blind: str | None = None
     unread: bool = False
     """Threads were not read: something else explains the waiting."""
-    close: bool = False
-    """Its GPU waits, so that it is looked at closely."""
     main_waits: str | None = None
     """What the main thread waited for at some random moments; None where that is not known."""
 
@@ -43,19 +33,21 @@ def shares_of(run: float, queued: float, waiting_on: str | None) -> FeederShares
     """``run`` and ``queued`` in percent of one core; the rest of the time goes to what was waited for."""
     run, queued = run / 100.0, queued / 100.0
     runnable = run + queued
-    if runnable > 1.0:
+    if runnable >= 1.0:
         # Several threads: as a share of time, runnable ends at 1.
-        run, queued, runnable = run / runnable, queued / runnable, 1.0
-    return with_rest(FeederShares(run=run, queued=queued), _WAITS.get(waiting_on or ""), 1.0 - runnable)
-
-
-def with_rest(shares: FeederShares, state: str | None, rest: float) -> FeederShares:
-    """The shares with the time that is left given to one state, or to none."""
-    if state is None or rest <= 0.0:
-        return shares
-    values = {name: getattr(shares, name) for name in FeederShares.__struct_fields__}
-    values[state] += rest
-    return FeederShares(**values)
+        return FeederShares(run / runnable, queued / runnable)
+    rest = 1.0 - runnable
+    if waiting_on == "queue":
+        return FeederShares(run, queued, 0.0, 0.0, 0.0, 0.0, rest)
+    if waiting_on == "lock":
+        return FeederShares(run, queued, 0.0, 0.0, rest)
+    if waiting_on == "network":
+        return FeederShares(run, queued, 0.0, rest)
+    if waiting_on == "disk":
+        return FeederShares(run, queued, rest)
+    if waiting_on == "sleep":
+        return FeederShares(run, queued, 0.0, 0.0, 0.0, rest)
+    return FeederShares(run, queued)
 
 
 def inherited(own: FeederShares, other: FeederShares) -> FeederShares:
@@ -102,11 +94,6 @@ class Smoothed:
     def useful(self) -> float:
         """Runnable, on disk or on the network."""
         return sum(self.shares[:4])
-
-    @property
-    def mean(self) -> FeederShares:
-        """The means as shares."""
-        return FeederShares(*self.shares)
 
 
 MEAN_S = 10.0

@@ -13,36 +13,42 @@ from msgspec.structs import replace
 from gputop.model.feeders import NO_SHARES, RAN, FeederShares, waits_text
 from gputop.sources.processes.between import LooksBetween
 from gputop.sources.processes.descriptors import Held, held
-from gputop.sources.processes.feed import Feed, Smoothed, inherited, received, shares_of
+from gputop.sources.processes.feed import MEAN_S, Feed, inherited, shares_of
 from gputop.sources.processes.feeder_threads import FeederThreads
 from gputop.sources.processes.member import Member
 from gputop.sources.processes.pointers import Pointers, Waiter, without_waits
-from gputop.sources.processes.received import LEAST_RX, Received
+from gputop.sources.processes.socket_proof import SocketProof
 from gputop.sources.processes.wait_channel import wait_class
 from gputop.sources.processes.waiting_gpus import WaitingGpus
 from gputop.sources.processes.watched import Reading
 
 EXPLAINS = 0.6
 """A loader that does so much by itself needs no threads or sockets to be understood."""
-THREADS_A_TICK = 64
-HELD_AGAIN_S = 10.0
-HELD_A_TICK = 6
-BARE_LOOKS = 3
-"""Who polls and holds no TCP socket at so many looks in a row fetches nothing over TCP."""
-FRESH_LOOKS = 2
-"""Who holds a new connection at so many looks in a row opens one for each item."""
+THREADS_A_TICK = 24
+HELD_AGAIN_S = 20.0
+HELD_A_TICK = 2
+LOADERS_A_TICK = 16
+"""Loaders that are looked at between two readings; more take turns."""
+MOST_OTHERS = 256
+"""Processes outside the trees whose open files are remembered."""
 _LOOKS_INSIDE = ("lock", "queue", "sleep")
 
 
 class _Watch:
     """What is remembered of one process between two readings."""
 
-    __slots__ = ("channel", "held", "held_at", "smoothed", "threads", "waiting_on")
+    __slots__ = ("at", "channel", "held", "held_at", "looked", "own", "threads", "useful", "waiting_on")
 
     def __init__(self) -> None:
         self.channel = ""
+        self.looked = False
+        """Whether it is looked at between readings: what is seen at them, in step with the job, then counts no more."""
         self.waiting_on: str | None = None
-        self.smoothed = Smoothed()
+        self.at: float | None = None
+        self.useful = 0.0
+        """Mean useful share over ten seconds or so, waits unresolved."""
+        self.own = 0.0
+        """The same with sleep: what a main thread does that is no waiting for others."""
         self.threads: FeederThreads | None = None
         self.held: Held | None = None
         self.held_at: float | None = None
@@ -59,7 +65,10 @@ class Feeding:
         self._inside: list[tuple[FeederThreads, list[str] | None]] = []
         self._watches: dict[int, _Watch] = {}
         self._gpus = WaitingGpus()
-        self._received = Received(proc)
+        self._proof = SocketProof(proc)
+        self._others: dict[int, tuple[float, Held | None]] = {}
+        self._watched: list[int] = []
+        """Processes to look at between this reading and the next."""
         self._turn = 0
         self._held_left = 0
 
@@ -76,9 +85,11 @@ class Feeding:
         self._looks = self._between.take()
         with self._between.lock:
             feeds = self._feeds(now, members, readings, util)
-        watched = [pid for pid, feed in feeds.items() if feed.close and _names_channels(readings[pid])]
+        watched = self._watched
         mains = [pid for pid in watched if members[pid].place.role == "gpu"]
-        self._between.ask(mains, [pid for pid in watched if members[pid].place.role != "gpu"])
+        rest = [pid for pid in watched if members[pid].place.role != "gpu"]
+        begin = self._turn * LOADERS_A_TICK % max(1, len(rest))
+        self._between.ask(mains, (rest[begin:] + rest[:begin])[:LOADERS_A_TICK])
         return feeds
 
     def close(self) -> None:
@@ -96,6 +107,7 @@ class Feeding:
         self._watches = {pid: self._watches.get(pid) or _Watch() for pid in readings}
         self._held_left = HELD_A_TICK
         self._inside = []
+        self._watched = []
         self._gpus.observe(now, util)
         waiting = {
             pid
@@ -110,7 +122,8 @@ class Feeding:
         explained = {
             members[pid].place.root
             for pid in close
-            if members[pid].role == "loader" and self._watches[pid].smoothed.useful >= EXPLAINS
+            if (members[pid].role == "loader" and self._watches[pid].useful >= EXPLAINS)
+            or (members[pid].place.role == "gpu" and self._explains_itself(pid, members[pid].place.gpu))
         }
         pointers = Pointers(
             self._proc,
@@ -118,23 +131,20 @@ class Feeding:
             lambda pid: self.held(now, pid),
         )
         for pid in close:
-            if members[pid].place.role != "gpu":
+            if pid in feeds and pointers.points(pid):
                 feeds[pid] = pointers.resolved(pid)
         unclear = [pid for pid in close if members[pid].place.root not in explained]
         self._look_inside(now, unclear, members, readings, feeds, pointers)
-        self._ask_sockets(now, unclear, members, readings, feeds)
-        return {
-            pid: self._marked(pid, feeds.get(pid), members[pid]) if pid in close else feeds[pid]
-            for pid in readings
-            if pid in close or pid in feeds
-        }
+        self._proof.resolve(now, unclear, members, {pid: self._watches[pid].waiting_on for pid in unclear}, feeds)
+        self._watched = [pid for pid in close if _names_channels(readings[pid])]
+        for pid in waiting:
+            feeds[pid] = self._with_main(pid, feeds.get(pid) or Feed(unread=True))
+        return feeds
 
-    def _marked(self, pid: int, feed: Feed | None, member: Member) -> Feed:
-        """The feed with what the main thread was seen at between the readings."""
-        feed = Feed(unread=True) if feed is None else feed
-        looks = self._looks.get(pid) if member.place.role == "gpu" else None
-        main = None if not looks else waits_text([wait_class(look) or RAN for look in looks])
-        return replace(feed, close=True, main_waits=main)
+    def _with_main(self, pid: int, feed: Feed) -> Feed:
+        """The feed of a GPU process with what its main thread was seen at between the readings."""
+        looks = self._looks.get(pid)
+        return replace(feed, main_waits=waits_text([wait_class(look) or RAN for look in looks])) if looks else feed
 
     def waits(self, gpu: int | None) -> bool:
         """Whether a GPU was known to wait at the last reading."""
@@ -143,8 +153,12 @@ class Feeding:
     def held_now(self, pid: int) -> Held | None:
         """As ``held``, without its bound on how many processes are looked at: for the discovery of trees."""
         at = self._gpus.at or 0.0
-        self._held_left = max(1, self._held_left)
-        return self.held(at, pid)
+        known = self._others.get(pid)
+        if known is None or at - known[0] >= HELD_AGAIN_S:
+            if len(self._others) >= MOST_OTHERS:
+                self._others.clear()
+            known = self._others[pid] = at, held(self._proc, pid)
+        return known[1]
 
     def held(self, now: float, pid: int) -> Held | None:
         """The pipes and sockets of a process, at most ten seconds old; None where they may not be seen."""
@@ -168,18 +182,23 @@ class Feeding:
         """A process by itself, pipes unresolved."""
         watch = self._watches[pid]
         looks = self._looks.get(pid)
+        looked_at = bool(self._looks)
         if looks:
             # A process whose channel may be read: none means that it ran.
             watch.channel = looks[-1]
             watch.waiting_on = wait_class(looks[-1]) or watch.waiting_on
-        elif reading.stat.state != "R":
+            watch.looked = True
+        elif reading.stat.state != "R" and not (looked_at and watch.looked):
             watch.channel = reading.channel
             watch.waiting_on = "disk" if reading.stat.state == "D" else reading.waiting_on
         run = reading.run_pct
         if run is None:
             return NO_SHARES
         shares = shares_of(run, reading.wait_pct or 0.0, watch.waiting_on)
-        watch.smoothed.add(now, shares)
+        weight = 1.0 if watch.at is None else min(1.0, max(0.0, (now - watch.at) / MEAN_S))
+        watch.at = now
+        watch.useful += weight * (shares.useful - watch.useful)
+        watch.own += weight * (shares.useful + shares.sleep - watch.own)
         return shares
 
     def _look_inside(
@@ -242,47 +261,10 @@ class Feeding:
         if best.useful + best.poll >= 0.1 and own.by is None:
             feeds[pid] = Feed(inherited(without_waits(own.shares), best), "thread", len(threads))
 
-    def _ask_sockets(
-        self,
-        now: float,
-        unclear: list[int],
-        members: Mapping[int, Member],
-        readings: Mapping[int, Reading],
-        feeds: dict[int, Feed],
-    ) -> None:
-        """Bytes that arrive prove that who polls waits for the network; a listening socket that it waits for demand."""
-        asked = [
-            pid
-            for pid in unclear
-            if members[pid].place.role == "gpu"
-            or (members[pid].role == "loader" and feeds[pid].shares.poll + feeds[pid].shares.network >= 0.3)
-        ]
-        if not asked:
-            return
-        self._received.read(now, asked, {pid: members[pid].place.root or pid for pid in asked})
-        for pid in asked:
-            feed, said = feeds.get(pid) or Feed(), self._received.of(pid)
-            if said is None:
-                continue
-            if said.asks_root:
-                feeds[pid] = Feed(without_waits(feed.shares), "client", feed.threads)
-                continue
-            main = self._watches[pid].waiting_on
-            shares = feed.shares
-            receives = said.rx_bytes_per_s is not None and said.rx_bytes_per_s >= LEAST_RX
-            proven = receives or said.fresh_looks >= FRESH_LOOKS
-            is_root = members[pid].place.role == "gpu"
-            by = feed.by
-            if is_root and proven and main in ("queue", "network"):
-                by = "main socket"
-            if proven and shares.poll > 0.0 and not (is_root and main in ("queue", "network")):
-                shares, by = received(shares), "socket" if receives else "connections"
-            elif by is None and said.bare_looks >= BARE_LOOKS and shares.poll > shares.useful:
-                by = "no socket"
-            listens = None
-            if is_root:
-                listens = said.listens and not proven
-            feeds[pid] = Feed(shares, by, feed.threads, said.rx_bytes_per_s, listens, said.reason or feed.why_blind)
+    def _explains_itself(self, pid: int, gpu: int | None) -> bool:
+        """Whether a main thread runs, sleeps or reads for most of the GPU's idle time: then nobody keeps it waiting."""
+        busy = self._gpus.busy(gpu or 0)
+        return self._watches[pid].own - busy >= EXPLAINS * (1.0 - busy)
 
 
 def _names_channels(reading: Reading) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any
 
 from gputop.model.command_facts import BESIDE
 from gputop.model.secrets import masked_text
@@ -146,6 +145,7 @@ class Member:
         """
         stat = reading.stat
         threads = self.seen_threads if gpu_process else None
+        shares = None if feed is None or feed.unread else feed.shares
         missing = reading.unavailable
         throttling = self.throttling
         throttled = throttling.throttled_pct if throttling else None
@@ -187,23 +187,16 @@ class Member:
             pool_run_pct=threads.pool_run_pct if threads else None,
             main_waits=None if feed is None else feed.main_waits,
             feeder_threads=self._feeder_threads(feed),
-            **({} if feed is None or feed.unread else _feed_columns(feed)),
+            feed_run_pct=None if shares is None else round(100.0 * shares.run, 1),
+            feed_queued_pct=None if shares is None else round(100.0 * shares.queued, 1),
+            feed_disk_pct=None if shares is None else round(100.0 * shares.disk, 1),
+            feed_network_pct=None if shares is None else round(100.0 * shares.network, 1),
+            feed_lock_pct=None if shares is None else round(100.0 * shares.lock, 1),
+            feed_sleep_pct=None if shares is None else round(100.0 * shares.sleep, 1),
+            feed_poll_pct=None if shares is None else round(100.0 * shares.poll, 1),
+            feed_by=None if feed is None else feed.by,
+            net_rx_bytes_per_s=None if feed is None else feed.rx_bytes_per_s,
+            listens=None if feed is None else feed.listens,
             static=self.static(threads.loader if threads else None),
             unavailable=missing,
         )
-
-
-def _feed_columns(feed: Feed) -> dict[str, Any]:
-    shares = feed.shares
-    return {
-        "feed_run_pct": 100.0 * shares.run,
-        "feed_queued_pct": 100.0 * shares.queued,
-        "feed_disk_pct": 100.0 * shares.disk,
-        "feed_network_pct": 100.0 * shares.network,
-        "feed_lock_pct": 100.0 * shares.lock,
-        "feed_sleep_pct": 100.0 * shares.sleep,
-        "feed_poll_pct": 100.0 * shares.poll,
-        "feed_by": feed.by,
-        "net_rx_bytes_per_s": feed.rx_bytes_per_s,
-        "listens": feed.listens,
-    }

@@ -52,6 +52,13 @@ class Pointers:
         for pid, waiter in waiters.items():
             self._kids.setdefault(waiter.parent, []).append(pid)
 
+    def points(self, pid: int) -> bool:
+        """Whether a process may wait for another one: most do not, and need no more thought."""
+        waiter = self._waiters[pid]
+        if waiter.children_pct >= 100.0 * ENDED or waiter.waiting_on == "pipe":
+            return True
+        return pid in self._kids and (waiter.waiting_on == "queue" or waits_for_child(waiter.channel))
+
     def resolved(self, pid: int, depth: int = 0) -> Feed:
         """What a process did, with its wait for another one put into that one's states."""
         waiter = self._waiters[pid]
@@ -62,8 +69,10 @@ class Pointers:
             return Feed(inherited(own if waiting_on == "disk" else without_waits(own), ended), "child")
         if not for_child and waiting_on not in ("pipe", "queue"):
             return Feed(own)
-        mine = self._held(pid)
         children = self._kids.get(pid, ()) if depth < _GENERATIONS else ()
+        if not children and waiting_on != "pipe":
+            return Feed(own)
+        mine = self._held(pid)
         connected = [child for child in children if for_child or self._writes_to(child, mine, waiting_on)]
         if connected:
             feeds = [self.resolved(child, depth + 1) for child in connected]

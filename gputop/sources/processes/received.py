@@ -15,10 +15,10 @@ from gputop.sources.processes.sockets import SocketTables, tcp_tables
 
 LEAST_RX = 1000.0
 """Bytes a second that are data: heartbeats of a job's own connections are below [judged]."""
-FIRST_DUMP_S, DUMP_S = 1.0, 3.0
+FIRST_DUMP_S, DUMP_S = 1.0, 5.0
 FIRST_LOOKS = 6
 """Looks at a process in quick succession, so that a verdict need not wait for them."""
-MOST_ASKED = 8
+MOST_ASKED = 4
 """Processes whose open files are looked at for one dump."""
 OTHER_NETWORK = "its sockets are in another network namespace"
 

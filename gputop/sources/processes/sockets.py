@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 NETLINK_SOCK_DIAG = 4
-_BY_FAMILY = 20
+_TCP_SOCKETS, _BY_FAMILY = 18, 20
 _REQUEST_DUMP = 0x301
 _DONE, _ERROR = 3, 2
-_TCP = 6
 _INFO_EXTENSION = 1 << 1
 _INFO, _PEER = 2, 2
 _SHOW_PEER = 4
@@ -53,14 +52,14 @@ def tcp_tables(now: float) -> SocketTables:
     found: dict[int, TcpSocket] = {}
     try:
         with _opened() as netlink:
-            for family in (socket.AF_INET, socket.AF_INET6):
-                request = struct.pack("=BBBxI48x", family, _TCP, _INFO_EXTENSION, _ASKED_STATES)
-                for message in _dump(netlink, request):
-                    read = _tcp(message)
-                    if read is not None and read[0]:
-                        found[read[0]] = read[1]
-                    if len(found) >= MOST_SOCKETS:
-                        return SocketTables(now, found, f"more than {MOST_SOCKETS} sockets: only these were read")
+            # The older form of the question, which the kernel answers for both address families in one pass.
+            request = struct.pack("=BBBB48xII", 0, 0, 0, _INFO_EXTENSION, _ASKED_STATES, 0)
+            for message in _dump(netlink, _TCP_SOCKETS, request):
+                read = _tcp(message)
+                if read is not None and read[0]:
+                    found[read[0]] = read[1]
+                if len(found) >= MOST_SOCKETS:
+                    return SocketTables(now, found, f"more than {MOST_SOCKETS} sockets: only these were read")
     except OSError as error:
         return SocketTables(now, {}, f"the kernel's socket table cannot be read: {error.strerror or error}")
     return SocketTables(now, found)
@@ -72,7 +71,7 @@ def unix_peers() -> dict[int, int]:
     try:
         with _opened() as netlink:
             request = struct.pack("=BBxxIII8x", socket.AF_UNIX, 0, 1 << _ESTABLISHED, 0, _SHOW_PEER)
-            for message in _dump(netlink, request):
+            for message in _dump(netlink, _BY_FAMILY, request):
                 if len(message) < 16 or len(peers) >= MOST_SOCKETS:
                     continue
                 peer = _attribute(message, 16, _PEER)
@@ -89,9 +88,9 @@ def _opened() -> socket.socket:
     return netlink
 
 
-def _dump(netlink: socket.socket, request: bytes) -> Iterator[memoryview]:
+def _dump(netlink: socket.socket, kind: int, request: bytes) -> Iterator[memoryview]:
     """The payload of each message of one dump. Raises OSError, also where it does not end in time."""
-    netlink.sendto(_HEADER.pack(_HEADER.size + len(request), _BY_FAMILY, _REQUEST_DUMP, 1, 0) + request, (0, 0))
+    netlink.sendto(_HEADER.pack(_HEADER.size + len(request), kind, _REQUEST_DUMP, 1, 0) + request, (0, 0))
     until = time.monotonic() + _PATIENCE_S
     while True:
         if time.monotonic() > until:
@@ -99,10 +98,10 @@ def _dump(netlink: socket.socket, request: bytes) -> Iterator[memoryview]:
         data = memoryview(netlink.recv(_BUFFER))
         at = 0
         while at + _HEADER.size <= len(data):
-            length, kind, _, _, _ = _HEADER.unpack_from(data, at)
-            if kind == _DONE:
+            length, answer, _, _, _ = _HEADER.unpack_from(data, at)
+            if answer == _DONE:
                 return
-            if kind == _ERROR or length < _HEADER.size or at + length > len(data):
+            if answer == _ERROR or length < _HEADER.size or at + length > len(data):
                 raise OSError(95, "sock_diag is refused")
             yield data[at + _HEADER.size : at + length]
             at += (length + 3) & ~3

@@ -30,3 +30,7 @@ class WaitingGpus:
         """Whether a GPU waits; ``unknown`` where it has never told its utilisation."""
         mean = self._means.get(gpu)
         return unknown if mean is None else mean < WAITS_BELOW_UTIL
+
+    def busy(self, gpu: int) -> float:
+        """Mean utilisation as a share; 0 where it is unknown."""
+        return self._means.get(gpu, 0.0) / 100.0

@@ -1,0 +1,57 @@
+"""Why /proc does not show a process that the driver lists, or hides what it does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from gputop.model.snapshot import ProcessSample
+from gputop.sources.processes.watched import DENIED_IO
+from gputop.sources.procfs import read_file
+
+OTHER_NAMESPACE = (
+    "not visible in /proc (another PID namespace: run gputop on the host, or in a container with its PIDs)"
+)
+YOUNGER = "not visible in /proc (its pid belongs to a younger process here: another PID namespace)"
+HIDDEN = "not visible in /proc (mounted with hidepid: run as root)"
+EXITED = "the process has exited"
+
+
+class Absence:
+    """Why this machine's /proc lacks processes."""
+
+    def __init__(self, proc: str) -> None:
+        self._proc = proc
+        self._reason: str | None = None
+
+    def reason(self) -> str:
+        """The reason, found out once."""
+        if self._reason is None:
+            self._reason = HIDDEN if os.geteuid() != 0 and self._is_hidepid() else OTHER_NAMESPACE
+        return self._reason
+
+    def _is_hidepid(self) -> bool:
+        try:
+            lines = read_file(f"{self._proc}/mounts").decode("utf-8", "replace").splitlines()
+        except OSError:
+            return False
+        mounts = (line.split() for line in lines)
+        return any(
+            len(mount) > 3 and mount[2] == "proc" and "hidepid=" in mount[3] and "hidepid=0" not in mount[3]
+            for mount in mounts
+        )
+
+
+def notices_of(samples: Sequence[ProcessSample]) -> tuple[str, ...]:
+    """What a whole machine's processes lack, and what would help."""
+    reasons = {sample.pid: sample.unavailable.get("state") for sample in samples if sample.state is None}
+    notices = []
+    for reason in (HIDDEN, OTHER_NAMESPACE, YOUNGER):
+        count = sum(given == reason for given in reasons.values())
+        if count:
+            notices.append(f"{count} GPU process{'es' if count > 1 else ''} {reason}: host signals unavailable")
+    denied = {s.pid for s in samples if s.unavailable.get("read_bytes_per_s") == DENIED_IO}
+    if denied:
+        subject = "1 process is" if len(denied) == 1 else f"{len(denied)} processes are"
+        notices.append(f"{subject} closed to this user: run as root for disk and wait evidence")
+    return tuple(notices)

@@ -1,0 +1,177 @@
+"""The rules about feeders: the busiest decides, shares add up, the main thread's own waits count, all is told."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from gputop.diagnosis.types import GpuDiagnosis
+from gputop.model.feeders import Outsider, outsiders_in, outsiders_text
+from gputop.model.redaction import Redactor
+from gputop.model.snapshot import ProcessSample
+from tests.support.scenes import HOST, Watch, gpu, snap, steady, train, workers
+
+STATES = ("run", "queued", "disk", "network", "lock", "sleep", "poll")
+
+
+def job(waits: str = "lock 3", main: float = 2.0, **changes: Any) -> ProcessSample:
+    """A training process whose feeders were measured, with what its main thread was seen at."""
+    return train(main=main, main_waits=waits, waiting_on=waits.split()[0], feeder_threads=2, **changes)
+
+
+def shares(**percent: float) -> dict[str, float]:
+    return {f"feed_{name}_pct": percent.get(name, 0.0) for name in STATES}
+
+
+def feeders(*each: dict[str, float], **changes: Any) -> list[ProcessSample]:
+    """One worker for each set of shares."""
+    rows = workers(len(each), 0.0)
+    return [
+        replace(row, run_pct=s.get("run", 0.0), wait_pct=s.get("queued", 0.0), **shares(**s), **changes)
+        for row, s in zip(rows, each, strict=True)
+    ]
+
+
+def said(util: float, *processes: ProcessSample, **host: Any) -> GpuDiagnosis:
+    return steady(45, gpu(util=util, sm=min(util, 60.0)), processes, replace(HOST, **host))
+
+
+IDLE: dict[str, float] = {"poll": 100.0}
+
+CASES: dict[str, tuple[list[ProcessSample], str, str | None, str]] = {
+    "one slow worker of four": (
+        [job(), *feeders({"run": 98.0}, IDLE, IDLE, IDLE)], "dataloader_cpu", "cpu", "1 of 4 workers runnable",
+    ),
+    "half CPU and half network": (
+        [job(), *feeders({"run": 44.0, "network": 56.0})], "dataloader_io", "network", "runnable 44 %",
+    ),
+    "mostly CPU, some network": (
+        [job(), *feeders({"run": 60.0, "network": 38.0})], "dataloader_cpu", "cpu", "network 38 %",
+    ),
+    "a fetch that cannot be seen": ([job(), *feeders(IDLE, IDLE)], "dataloader_io", "fetch", "something outside"),
+    "polling without any socket": (
+        [job(), *feeders(IDLE, IDLE, feed_by="no socket")], "starved_unattributed", "unknown", "workers: poll 100 %",
+    ),
+    "an idle pool": (
+        [job(), *feeders({}, {"lock": 100.0}, feed_by="task queue")], "starved_unattributed", "unknown",
+        "main waits: lock",
+    ),
+    "a pipe from outside": (
+        [job("pipe 3"), *feeders({"network": 100.0}, feed_by="pipe")], "dataloader_io", "pipe", "a pipe from outside",
+    ),
+    "a decoding child": (
+        [job(), *feeders({"run": 97.0}, feed_by="child")], "dataloader_cpu", "cpu", "its own child process",
+    ),
+    "a shared lock": (
+        [job(), *feeders({"lock": 99.0}, {"lock": 99.0})], "starved_unattributed", "lock", "workers: lock 99 %",
+    ),
+    "back-off": ([job(), *feeders({"sleep": 99.0})], "starved_unattributed", "sleep", "worker: sleep 99 %"),
+    "the main thread's own network": (
+        [job("network 3"), *feeders(IDLE)], "main_process", "network", "waits for the network itself",
+    ),
+    "the main thread's own disk": ([job("disk 3")], "main_process", "disk", "waits for a disk itself"),
+    "the main thread sleeps": ([job("sleep 3"), *feeders({"run": 99.0})], "main_process", "sleep", "sleeps"),
+    "the main thread polls data in": (
+        [job("queue 3", net_rx_bytes_per_s=2e6)], "main_process", "network", "receiving 2.0 MB/s",
+    ),
+    "a thread that computes": (
+        [job(**shares(run=98.0))], "dataloader_cpu", "cpu", "2 host threads runnable",
+    ),
+    "threads that poll data in": (
+        [job(**shares(network=97.0), feed_by="socket", net_rx_bytes_per_s=3e5)], "dataloader_io", "network",
+        "2 host threads waiting for the network 97 %, receiving 300 kB/s",
+    ),
+    "a server by its socket": ([job("queue 3", listens=True)], "low_demand", None, "listens on a socket of its own"),
+    "a disk": (
+        [job(), *feeders({"disk": 96.0}, {"disk": 95.0})], "dataloader_io", "disk", "2/2 workers in disk wait",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_starves_a_gpu_is_named_with_its_evidence(case: str) -> None:
+    processes, verdict, cause, words = CASES[case]
+    found = said(20.0, *processes)
+    assert (found.verdict, found.cause) == (verdict, cause), found.evidence
+    assert words in " ".join(found.evidence), found.evidence
+    assert found.remedy or verdict == "low_demand"
+
+
+def test_uneven_workers_are_told_with_an_option_of_the_dataloader_and_only_of_that() -> None:
+    uneven = feeders({"run": 98.0}, IDLE, IDLE, IDLE)
+    found = said(20.0, job(), *uneven)
+    assert found.uneven and found.feeders is not None
+    assert (found.feeders.n, found.feeders.active, round(found.feeders.busiest.useful, 2)) == (4, 1, 0.98)
+    assert "in_order=False" in found.remedy and "2.6" in found.remedy
+    pool = [replace(w, static=replace(w.static, loader="python", why="R3 same command line")) for w in uneven]
+    told = said(20.0, job(), *pool).remedy
+    assert "balance" in told and "DataLoader" not in told and "in_order" not in told
+
+
+@pytest.mark.parametrize("kind", ["python", "helper", "threads"])
+@pytest.mark.parametrize("state", ["run", "network", "disk"])
+def test_no_dataloader_option_is_advised_for_what_is_no_dataloader(kind: str, state: str) -> None:
+    if kind == "threads":
+        found = said(20.0, job(**shares(**{state: 98.0})))
+    else:
+        why = {"python": "R3 same command line", "helper": "R5 busy descendant"}[kind]
+        rows = feeders({state: 98.0})
+        found = said(20.0, job(), *[replace(w, static=replace(w.static, loader="python", why=why)) for w in rows])
+    assert found.verdict in ("dataloader_cpu", "dataloader_io")
+    assert not {"num_workers", "prefetch_factor", "in_order", "persistent"} & set(
+        found.remedy.replace("=", " ").split()
+    )
+
+
+def test_a_main_thread_that_sleeps_only_while_the_gpu_computes_is_not_blamed_for_it() -> None:
+    # Waiting for the GPU asleep: 60 % of the time at 60 % utilisation; in the idle rest it waits for the batch.
+    waiting = job("sleep 6, lock 4", **shares(network=98.0), feed_by="socket", net_rx_bytes_per_s=1e6)
+    assert said(60.0, waiting).verdict == "dataloader_io"
+
+
+@pytest.mark.parametrize("waits", ["lock 3", "queue 3", "sleep 3", "pipe 3", "run 3"])
+def test_a_busy_gpu_accuses_nobody(waits: str) -> None:
+    crowd = feeders({"run": 100.0}, {"queued": 100.0}, {"disk": 100.0}, {"lock": 100.0})
+    assert said(97.0, job(waits, main=100.0 if waits == "run 3" else 2.0), *crowd).level == "green"
+
+
+def test_who_takes_the_cores_is_named() -> None:
+    text = outsiders_text((Outsider("eve", "ffmpeg", 812.0), Outsider("bob", "stress ng", 90.0)))
+    assert outsiders_in(text) == (Outsider("eve", "ffmpeg", 812.0), Outsider("bob", "stress ng", 90.0))
+    assert outsiders_in("no percentage; ; x 5") == ()
+    queued = feeders({"run": 30.0, "queued": 68.0})
+    found = said(20.0, job(), *queued, cpu_outsiders=text)
+    assert found.cause == "queued" and "ffmpeg (eve) 8.1 cores" in found.notes[0]
+    assert "num_workers" not in found.remedy and "ffmpeg" in found.remedy
+    own = said(20.0, job(cpu_pct=2900.0), *queued, cpu_count=32.0)
+    assert "the job's own threads" in own.notes[0]
+    hidden = Redactor().snapshot(snap(0, gpu(), (), replace(HOST, cpu_outsiders=text))).host.cpu_outsiders
+    assert hidden == "user1 ffmpeg 812; user2 stress ng 90"
+
+
+def test_a_young_job_is_judged_once_its_kernels_run_and_not_by_what_it_did_before() -> None:
+    watch = Watch()
+    slow = feeders({"run": 98.0}, {"run": 97.0})
+    importing = [snap(t, gpu(util=0.0, sm=0.0), [job("run 3", main=99.0, age_s=t)]) for t in range(20)]
+    training = [
+        snap(t, gpu(util=30.0, sm=25.0), [job(age_s=t), *slow]) for t in range(20, 55)
+    ]  # fmt: skip
+    watch.feed([*importing, *training])
+    first = watch.first(lambda d: d.verdict == "dataloader_cpu")
+    assert first is not None and first - 20 <= 30
+    assert {d.verdict for _, d in watch.said} <= {"collecting", "startup", "dataloader_cpu"}
+
+
+def test_a_cause_that_changes_is_told_within_twenty_seconds_and_once() -> None:
+    watch = Watch()
+    before = [snap(t, gpu(util=30.0, sm=25.0), [job(), *feeders({"run": 98.0})]) for t in range(60)]
+    net = {"network": 98.0}
+    after = [snap(t, gpu(util=30.0, sm=25.0), [job(), *feeders(net)]) for t in range(60, 120)]
+    watch.feed([*before, *after])
+    changed = watch.first(lambda d: d.verdict == "dataloader_io")
+    assert changed is not None and changed - 60 <= 20
+    verdicts = [d.verdict for _, d in watch.said]
+    assert sum(a != b for a, b in pairwise(verdicts)) == 2
