@@ -140,6 +140,9 @@ class GpuTrack:
         if t - self.window.oldest_t < CHANGE_S + BEFORE_S or t - self._compared_at < COMPARE_S:
             return
         self._compared_at = t
+        u = self.window.mean(col.U)
+        if u is None or 100.0 - u < FEEDERS_FROM_IDLE:
+            return
         if contradicts(self.window, self.feeders):
             self.restarted_at = t
             self.window.keep(CHANGE_S)

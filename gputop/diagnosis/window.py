@@ -118,7 +118,8 @@ class Window:
 
     def mean(self, column: int) -> float | None:
         """The mean of a column, or None where less than half of the samples have it."""
-        return self.means()[column] if self._counts[column] else None
+        count = self._counts[column]
+        return self._sums[column] / (count * _UNITS[column]) if count and count >= len(self._rows) / 2.0 else None
 
     def means(self) -> list[float | None]:
         """The mean of every column, shares as 0–1; None where less than half of the samples have it."""
