@@ -22,7 +22,7 @@ def test_every_query_says_what_it_means_and_what_to_do_in_every_names_that_can_a
     for query in library().values():
         assert len(query.meaning) > 20 and query.advice, query.id
         for names in ALL_NAMES:
-            asked = query.promql(Setting(names))
+            asked = query.promql(Setting(names, price=2.5))
             assert (asked is None) == (names != "gputop" and query.dcgm is None)
             if asked is not None:
                 assert asked.count("(") == asked.count(")") and asked.count("{") == asked.count("}")
@@ -48,6 +48,14 @@ def test_the_selection_is_in_every_series_and_a_window_holds_eight_scrapes() -> 
     assert render("{sm.avg_over_time.w}", Setting(scrape_s=15.0)).count("[2m]") == 1
     assert render("{sm.avg_over_time.1m}", Setting(scrape_s=60.0)).count("[8m]") == 1
     assert render("{sm.avg_over_time.5m}", Setting(scrape_s=1.0)).count("[5m]") == 1
+
+
+def test_no_price_is_assumed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert library()["cost_no_work"].promql(Setting()) is None
+    assert main(["fleet", "queries", "cost_no_work"]) == 0
+    assert "--price" in capsys.readouterr().out
+    assert main(["fleet", "queries", "cost_no_work", "--price", "2.5"]) == 0
+    assert "* 2.5" in capsys.readouterr().out
 
 
 def test_units_are_those_of_the_base_whoever_exports() -> None:

@@ -81,7 +81,7 @@ def place(nvml_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def _asked(id: str, names: Names) -> str | None:
-    query = library()[id].promql(Setting(names, scrape_s=1.0))
+    query = library()[id].promql(Setting(names, scrape_s=1.0, price=2.5))
     # A minute between two points of a subquery is longer than this fleet has been there.
     return None if query is None else query.replace(":1m]", ":2s]")
 
@@ -143,7 +143,9 @@ def test_what_is_scraped_are_the_numbers_of_once(place: Place, engine: str) -> N
         known = {gpu["uuid"]: gpu[series.key] for gpu in told["gpus"] if gpu[series.key] is not None}
         if series.key in ("sm_low_pct", "sm_high_pct"):
             continue
-        assert scraped == {uuid: pytest.approx(v / series.divisor, abs=1e-6) for uuid, v in known.items()}, series
+        assert scraped == {uuid: pytest.approx(v / series.divisor, rel=1e-6, abs=1e-6) for uuid, v in known.items()}, (
+            series
+        )
         compared += len(scraped)
     assert compared > 8 * 25
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gputop.fleet.promql import Setting
 from gputop.fleet.queries import library
 from gputop.fleet.query import MODES
 from gputop.fleet.rules import alerts
@@ -101,7 +100,7 @@ def _queries() -> list[Section]:
         rows = []
         for query in library().values():
             if query.mode == mode:
-                asked = "any" if query.promql(Setting("legacy")) is not None else "gputop"
+                asked = "any" if query.template_for("legacy") is not None else "gputop"
                 rows.append((f"`{query.id}`", f"{query.title}. {query.meaning}", query.unit, query.advice, asked))
         head = ("query", "what it means", "unit", "what to do", "names")
         sections.append(Section(words, (), head, tuple(rows)))

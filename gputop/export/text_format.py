@@ -26,10 +26,10 @@ def labels(*pairs: tuple[str, str | None]) -> str:
 
 
 def number(value: float) -> str:
-    """A number without noise digits: whole where it is, else to six decimals."""
+    """A number without noise digits: whole where it is, else to six decimals, of large ones to twelve digits."""
     if value == int(value):
         return str(int(value))
-    return repr(round(value, 6))
+    return repr(round(value, 6)) if -1e6 < value < 1e6 else f"{value:.12g}"
 
 
 Sample = tuple[str, float]

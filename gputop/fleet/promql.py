@@ -6,7 +6,7 @@ A template has placeholders, which PromQL's own braces never look like:
   Prometheus are one, MIG instances stay apart.
 - ``{sm.avg_over_time.5m}``: the same over a window; ``w`` is eight scrapes.
 - ``{job:sm.avg_over_time.w}``: only of GPUs that work for a known job, with the label ``workload``.
-- ``{by}``, ``{host}``: the labels of a GPU, and of its host; ``{up}``: the scraped targets.
+- ``{by}``, ``{host}``: the labels of a GPU, and of its host; ``{up}``: the scraped targets; ``{price}``: the user's.
 - ``{a_metric|label="x"}``: a series by its own name. With ``.rate.5m`` and the like over a window.
 """
 
@@ -55,6 +55,8 @@ class Setting(Struct, frozen=True):
     recorded: bool = False
     job: str = ""
     """A regular expression of job numbers; empty for all GPUs, also those without a job."""
+    price: float | None = None
+    """The user's own price of a GPU-hour; without it no question about money can be asked."""
 
     @property
     def host(self) -> str:
@@ -62,10 +64,15 @@ class Setting(Struct, frozen=True):
         return "instance" if self.names == "gputop" else HOST_LABEL[self.names]
 
     @property
+    def hosts(self) -> str:
+        """The labels that may name a host, for ``by``: dcgm-exporter changed its spelling before its names."""
+        return "Hostname, hostname" if self.names == "legacy" else self.host
+
+    @property
     def by(self) -> str:
         """The labels that name a GPU, for ``by`` and ``on``."""
         dialect = DIALECTS[self.names]
-        return ", ".join((self.host, *dialect.number, *dialect.instance, *dialect.uuid))
+        return ", ".join((self.hosts, *dialect.number, *dialect.instance, *dialect.uuid))
 
     @property
     def up(self) -> str:
@@ -119,7 +126,9 @@ def render(template: str, setting: Setting) -> str:
 
 def _filled(word: str, setting: Setting) -> str:
     if word in ("by", "host"):
-        return setting.by if word == "by" else setting.host
+        return setting.by if word == "by" else setting.hosts
+    if word == "price":
+        return f"{setting.price:.10g}"
     if word == "up":
         return _series("up", setting.up, setting)
     if word == "w":

@@ -18,7 +18,9 @@ MODES: Mapping[Mode, str] = MappingProxyType({
     "breadth": "Breadth: does every GPU of a job keep up",
     "waste": "Waste: GPU time that did no work",
 })  # fmt: skip
-Unit = Literal["ratio", "watts", "celsius", "bytes", "bytes/s", "joules", "seconds", "GPU-hours", "GPUs", "flag", "1/s"]
+Unit = Literal[
+    "ratio", "watts", "celsius", "bytes", "bytes/s", "joules", "seconds", "GPU-hours", "GPUs", "flag", "1/s", "money"
+]  # fmt: skip
 Severity = Literal["critical", "warning", "info"]
 Level = float | tuple[float, float]
 """A value that stays, or one that begins and rises by so much a minute."""
@@ -64,6 +66,13 @@ class Query(Struct, frozen=True):
         return self.template if names == "gputop" or self.dcgm == "same" else self.dcgm
 
     def promql(self, setting: Setting) -> str | None:
-        """The query in PromQL, None where it cannot be asked under these names."""
+        """The query in PromQL, None where it cannot be asked under these names, or needs a price that is not given."""
         template = self.template_for(setting.names)
-        return None if template is None else render(template, setting)
+        if template is None or (self.needs_price and setting.price is None):
+            return None
+        return render(template, setting)
+
+    @property
+    def needs_price(self) -> bool:
+        """Whether it asks about money."""
+        return "{price}" in self.template

@@ -50,8 +50,8 @@ def feed(choice: Choice | None = None, clock: Clock | None = None, interval_s: f
 
 
 def demo_feed(scenario: str | None = None, choice: Choice | None = None, clock: Clock | None = None) -> Feed:
-    """A feed whose session has seen 200 s of a scenario's past."""
+    """A feed whose session has seen 60 s of a scenario's past."""
     source, session = SimulatedSource(scenario, clock=lambda: 1_780_000_000.0), Session(Monitor())
-    for snapshot in source.past(200.0):
+    for snapshot in source.past(60.0):
         session.take(snapshot)
     return Feed(session, choice or Choice(), clock or Clock())

@@ -26,8 +26,10 @@ UNITS = {
     "joules": "joule", "seconds": "s", "GPU-hours": "h", "GPUs": "short", "flag": "short", "1/s": "ops",
 }  # fmt: skip
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
-FLEET_LEFT_OUT = {"loaders_waiting", "loaders_on_disk", "memory_share", "clock"}
-NODE_LEFT_OUT = {"cluster_power", "waste_by_job", "waste_share", "starved_by_cause", "spread", "down"}
+NOBODY_S_PRICE = {"cost_no_work"}
+"""No panel shows money: nobody knows the price but the user."""
+FLEET_LEFT_OUT = {"loaders_waiting", "loaders_on_disk", "memory_share"} | NOBODY_S_PRICE
+NODE_LEFT_OUT = NOBODY_S_PRICE | {"cluster_power", "waste_by_job", "waste_share", "starved_by_cause", "spread", "down"}
 STATS = {
     "down", "late", "vanished", "lost", "ecc_uncorrected", "row_remap", "cluster_power", "unmeasured", "waste_share",
     "hours_busy_not_working", "hours_starved", "hours_idle_allocated", "hours_idle", "hours_total", "gpus_by_state",

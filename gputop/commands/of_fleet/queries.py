@@ -36,7 +36,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     queries = library()
     if args.id is not None and args.id not in queries:
         raise UsageError(f"no query {args.id!r}{nearest(args.id, queries)}; `gputop fleet queries` lists them")
-    setting = Setting(args.names, args.select.strip().strip("{}"))
+    setting = Setting(args.names, args.select.strip().strip("{}"), price=settings.price or None)
     if args.id is not None:
         sys.stdout.write(_told(queries[args.id], setting))
         return 0
@@ -52,5 +52,8 @@ def _told(query: Query, setting: Setting) -> str:
     for text in (query.meaning, f"→ {query.advice}"):
         lines += textwrap.wrap(text, WIDTH, initial_indent="#   ", subsequent_indent="#   ")
     asked = query.promql(setting)
-    lines.append(asked or "#   only gputop export can answer this: --names gputop")
+    if asked is None and query.needs_price and setting.price is None:
+        lines.append("#   only with your price of a GPU-hour: --price 2.50")
+    else:
+        lines.append(asked or "#   only gputop export can answer this: --names gputop")
     return "\n".join(lines) + "\n"

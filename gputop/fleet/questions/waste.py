@@ -24,6 +24,12 @@ _PRESENT = {
 """dcgm-exporter judges nothing: a GPU's state as its numbers tell it."""
 
 
+def _no_work(of: str = "") -> str:
+    """The part of each GPU's time that was no work: all of it while busy and not working, else what was idle."""
+    util, sm = f"{{{of}util.avg_over_time.5m}}", f"{{{of}sm.avg_over_time.5m}}"
+    return f"((({util} >= 0.8) and ({sm} < 0.3)) * 0 + 1) or ((1 - {util}) and ({util} < 0.8))"
+
+
 def _state(id: str, state: str, title: str, meaning: str, advice: str) -> Query:
     own = f'sum({{gputop_gpu_state_seconds_total.increase.1h|state="{state}"}}) / 3600'
     return Query(
@@ -73,8 +79,7 @@ QUERIES = (
         "waste_by_job", "waste", "No work, by job and user: last hour", "GPU-hours", _BY_JOB,
         "Busy and not working, starved and idle. Jobs that share a GPU share what it wasted in equal parts.",
         "Start with the first: one job often wastes more than all others together.",
-        "sum by (workload) (count_over_time((({job:util.avg_over_time.5m} >= 0.8) and "
-        "({job:sm.avg_over_time.5m} < 0.3) or ({job:util.avg_over_time.5m} < 0.8))[1h:1m])) / 60",
+        f"sum by (workload) (sum_over_time(({_no_work('job:')})[1h:1m])) / 60",
     ),
     Query(
         "idle_with_memory", "waste", "Idle GPUs that hold memory", "bytes",
@@ -96,5 +101,13 @@ QUERIES = (
                               (f'gputop_gpu_state_seconds_total{{{_OWN},state="working"}}', (0.0, 10.0)))),
               Planted(series=((f'gputop_gpu_state_seconds_total{{{_OWN},state="starved"}}', (0.0, 10.0)),
                               (f'gputop_gpu_state_seconds_total{{{_OWN},state="working"}}', (0.0, 60.0))))),
+    ),
+    Query(
+        "cost_no_work", "waste", "Cost of GPU time that did no work, last hour", "money",
+        f'sum({{gputop_gpu_state_seconds_total.increase.1h|state=~"{_NOT_WORK}"}}) / 3600 * {{price}}',
+        "GPU-hours that did no work, at the price of a GPU-hour that you gave: an assumption, to be said beside the "
+        "number. (1 - utilisation) x price counts a GPU that is busy and not working as work.",
+        "Give your own price: --price 2.50.",
+        f"sum(sum_over_time(({_no_work()})[1h:1m])) / 60 * {{price}}",
     ),
 )  # fmt: skip
