@@ -50,7 +50,7 @@ def test_the_hosts_row_says_which_of_how_many_and_who_takes_the_cores() -> None:
     for words in (
         "1 of 4 torch workers: queued 64 %, run 36 %",
         "main waits: lock 96 %",
-        "cores taken by make (ann) 1.8, x (bob) 0.4",
+        "taken by others: make (ann) 1.8 cores, x (bob) 0.4 cores",
         "pin_memory on",
     ):
         assert words in rows
@@ -68,7 +68,7 @@ def test_without_feeders_the_row_is_as_before() -> None:
     old = replace(ATTRIBUTION, feeders=None, main_waits=None, outsiders=())
     rows = _text(host.attribution_rows(_frame(old), View(COLOUR), 160))
     assert "4 torch workers" in rows and "pin_memory on" in rows
-    assert "main waits" not in rows and "cores taken" not in rows
+    assert "main waits" not in rows and "taken by others" not in rows
 
 
 def test_loaders_counts_the_threads_of_a_process_without_workers() -> None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gputop.diagnosis.rules.feeding import WORTH_SAYING, feeder_words, kind_of, taken_by
 from gputop.diagnosis.types import Attribution, GpuDiagnosis
-from gputop.model.feeders import Feeders, FeederShares, MainWaits, Outsider
+from gputop.model.feeders import Feeders, MainWaits
 from gputop.model.quantity import share
 from gputop.model.snapshot import ProcessSample
 from gputop.model.text import terminal_safe
 from gputop.paint.numbers import Field
 
-LEAST_SHARE = 0.05
-"""What a feeder did for less of its time is not worth a word."""
 STANDS_OUT = 0.1
 """The busiest feeder is shown beside the mean of all from this difference on."""
 LANE_STATES = {
@@ -38,49 +37,32 @@ def feeder_fields(a: Attribution) -> list[Field]:
     """Who feeds the GPU and what the busiest of them did, what main waited for, who else takes the cores."""
     found: list[Field] = []
     if a.feeders is not None and a.feeders.n:
-        found.append((f"{_who(a)}: {_did(a.feeders.busiest)}", "text"))
+        found.append((terminal_safe(f"{_who(a, a.feeders)}: {feeder_words(a.feeders.busiest)}"), "text"))
     if a.main_waits is not None:
         waits = _waits(a.main_waits)
         if waits:
             found.append((f"main waits: {waits}", "dim"))
-    if a.outsiders:
-        found.append((f"cores taken by {_taken(a.outsiders)}", "level.yellow"))
+    taken = taken_by(a.outsiders)
+    if taken is not None:
+        found.append((terminal_safe(f"taken by others: {taken}"), "level.yellow"))
     return found
 
 
-def _who(a: Attribution) -> str:
+def _who(a: Attribution, feeders: Feeders) -> str:
     """``4 torch workers, the busiest``, ``1 of 4 torch workers``, ``6 host threads, the busiest``."""
-    feeders = a.feeders
-    assert feeders is not None
-    kind = _kind(feeders, a.loader_kind)
+    kind = kind_of(feeders)
+    if a.loader_kind and feeders.kind == "workers":
+        kind = f"{a.loader_kind} {kind}"
     if feeders.uneven:
         return f"{feeders.active} of {feeders.n} {kind}"
     return f"{feeders.n} {kind}" + (", the busiest" if feeders.n > 1 else "")
 
 
-def _kind(feeders: Feeders, loader: str | None) -> str:
-    kind = feeders.kind if feeders.n != 1 else feeders.kind.removesuffix("s").replace("processe", "process")
-    return f"{terminal_safe(loader)} {kind}" if loader and feeders.kind == "workers" else kind
-
-
-def _did(shares: FeederShares) -> str:
-    return _largest([(name, getattr(shares, name)) for name in FeederShares.__struct_fields__]) or "idle"
-
-
 def _waits(waits: MainWaits) -> str:
-    return _largest([(name, getattr(waits, name)) for name in MainWaits.__struct_fields__])
-
-
-def _largest(parts: list[tuple[str, float]]) -> str:
-    """The two largest, ``queued 64 %, run 36 %``."""
-    said = sorted((part for part in parts if part[1] >= LEAST_SHARE), key=lambda part: -part[1])[:2]
-    return ", ".join(f"{name} {share(value)}" for name, value in said)
-
-
-def _taken(outsiders: tuple[Outsider, ...]) -> str:
-    return ", ".join(
-        f"{terminal_safe(o.name)} ({terminal_safe(o.user)}) {o.cpu_pct / 100.0:.1f}" for o in outsiders[:3]
-    )
+    """The two things that the main thread waited for most."""
+    parts = [(getattr(waits, name), name) for name in MainWaits.__struct_fields__]
+    said = sorted((part for part in parts if part[0] >= WORTH_SAYING), reverse=True)[:2]
+    return ", ".join(f"{name} {share(value)}" for value, name in said)
 
 
 def thread_words(process: ProcessSample, workers: Sequence[ProcessSample]) -> str | None:
