@@ -156,7 +156,9 @@ class UnderWay:
             words.append(f"{name} {ended.words()}")
             printed += [ended.output] if ended.output else []
             has_failed = has_failed or ended.has_failed
-        return Outcome(self._firing, "; ".join(words) or f"{self._firing.alert.when.text} holds", has_failed, "; ".join(printed))
+        return Outcome(
+            self._firing, "; ".join(words) or f"{self._firing.alert.when.text} holds", has_failed, "; ".join(printed)
+        )
 
     def _command(self) -> Running | str:
         """The command under way, or why it is not."""

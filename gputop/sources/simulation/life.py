@@ -82,6 +82,8 @@ class Workers(Struct, frozen=True):
     throttled_pct: float = 0.0
     reborn_every_s: float | None = None
     """All workers end and are started again so often, in step with the GPU's cycle."""
+    uneven: bool = False
+    """Only the first one works: the others wait for it to be done. What each does is measured feeder by feeder."""
 
 
 class Job(Struct, frozen=True):

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from math import floor
 from types import MappingProxyType
+from typing import Any
 from zlib import crc32
 
 from msgspec import Struct
 
 from gputop.model.command_facts import server_in
+from gputop.model.feeders import RAN, waits_text
 from gputop.model.snapshot import ProcessSample, ProcessStatic
 from gputop.sources.simulation.gpus import FULL_SHARE, GIB, UP_BEFORE_S, GpuPlan, grown_gib
 from gputop.sources.simulation.life import Cpu, GpuLife, Job, Workers
@@ -21,6 +23,10 @@ _FIRST_SERIES = 1 << 20
 _WORKERS_AFTER_S = 4.0
 """Workers are born some seconds after the process that needs them."""
 _PID_SPAN = 5000
+_IDLE_SHARE = 0.03
+"""What a worker does that another one keeps waiting."""
+_LOOKS = 5
+"""Looks at the main thread between two readings."""
 _HIDDEN = "not visible in /proc: the process lives in another PID namespace"
 _HIDDEN_KEYS = (
     "starttime",
@@ -129,6 +135,8 @@ def sample_job(plan: JobPlan, t: float, started: float, share: float, util_pct: 
             pool_threads=0,
             pool_run_pct=0.0,
             static=plan.static,
+            main_waits=_main_waits(job.workers, state),
+            feeder_threads=0 if job.workers is not None and job.workers.uneven else None,
         )
     ]
     if job.workers is not None:
@@ -163,13 +171,14 @@ def _add_workers(
         return
     starttime = floor(_TICKS_PER_S * (t - started + UP_BEFORE_S - age) + 0.5)
     tick = floor(4.0 * t)
-    wait = round(cpu.wait, 1)
     for i in range(workers.count):
+        works = 1.0 if i == 0 or not workers.uneven else _IDLE_SHARE
+        wait = round(cpu.wait * works, 1)
         series = plan.series + 2 + 2 * i
         draw = chance(seed, series + 1, tick)
         # Slow noise, and the batch that a worker has just finished or not: ends of work do not fall on samples.
         noise = 1.0 + 0.05 * ripple(seed, series, t) + 0.1 * (0.5 - draw)
-        run = min(100.0 - wait, cpu.run * noise)
+        run = min(100.0 - wait, cpu.run * works * noise)
         state = _state(draw, run, cpu)
         run = round(run, 1)
         rows.append(
@@ -195,8 +204,27 @@ def _add_workers(
                 nccl=False,
                 age_s=age,
                 static=plan.worker_static,
+                **(_feeds(run, wait) if workers.uneven else {}),
             )
         )
+
+
+def _feeds(run: float, wait: float) -> dict[str, Any]:
+    """What a worker does, as shares of its time: what is left is waiting for work."""
+    rest = ("disk", "network", "lock", "sleep")
+    return {
+        "feed_run_pct": run,
+        "feed_queued_pct": wait,
+        **{f"feed_{state}_pct": 0.0 for state in rest},
+        "feed_poll_pct": round(100.0 - run - wait, 1),
+    }
+
+
+def _main_waits(workers: Workers | None, state: str) -> str | None:
+    """What looks at the main thread found, where feeders are measured."""
+    if workers is None or not workers.uneven:
+        return None
+    return waits_text([RAN if state == "R" else "queue"] * _LOOKS)
 
 
 def _generation(gpu: GpuPlan, every_s: float, t: float) -> tuple[int, float]:

@@ -82,6 +82,7 @@ _ROWS = (
         "dataloader_cpu",
         "cpu_limit",
     ),
+    _one("uneven_workers", "starved: one of four workers does all the work", single.uneven_workers, "dataloader_cpu"),
     _one("dataloader_io", "starved: workers wait for the disk", single.dataloader_io, "dataloader_io"),
     _one("dataloader_network", "starved: workers wait for the network", single.dataloader_network, "dataloader_io"),
     _one("main_process", "starved: the main thread is the bottleneck", single.main_process, "main_process"),

@@ -225,6 +225,14 @@ def idle_holding_memory() -> NodeLife:
     return machine(node.idle_holding_memory(), HostLife(cpu=2, psi_cpu=0))
 
 
+def uneven_workers() -> NodeLife:
+    """One of four workers has all the large images. Batches come in order, so the GPU waits for it alone."""
+    life = node.dataloader_cpu()
+    workers = Workers(4, busy=Cpu(90.0, 8.0, waits="queue"), rest=Cpu(91.0, 8.0, waits="queue"), uneven=True)
+    job = replace(life.jobs[0], command="python train.py --shards by-size", workers=workers)
+    return machine(replace(life, jobs=(job,)), node.DECODING_HOST)
+
+
 def one_gpu() -> NodeLife:
     life = node.dataloader_cpu()
     job = replace(life.jobs[0], memory_gib=43.6)
