@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from math import inf, nan
 from pathlib import Path
 
 from gputop.export.address import Address, names_loopback, parse
@@ -82,10 +83,11 @@ def test_no_label_of_ours_collides_with_those_of_a_scrape() -> None:
 
 def test_what_was_not_measured_is_absent_and_never_0() -> None:
     given = feed()
-    given.take(_snapshot(1.0, _gpu(util_pct=90.0, sm_source="bound", sm_high_pct=90.0)))
+    given.take(_snapshot(1.0, _gpu(util_pct=90.0, sm_source="bound", sm_high_pct=90.0, temp_c=nan, power_limit_w=inf)))
     page = read(given.page())
     assert value(page, "gputop_gpu_sm_active_ratio") is None
     assert value(page, "gputop_gpu_power_watts") is None
+    assert value(page, "gputop_gpu_temperature_celsius") is None and value(page, "gputop_gpu_power_limit_watts") is None
     assert value(page, "gputop_gpu_sm_high_ratio") == 0.9
     assert value(page, "gputop_sm_source", source="bound") == 1.0
 

@@ -67,7 +67,8 @@ def page() -> Page:
 def _names() -> Section:
     rows = []
     for series in gpu_series():
-        labels = "".join(f'{{{name}="{value}"}}' for name, value in series.labels[:1])
+        matchers = ",".join(f'{name}="{value}"' for name, value in series.labels)
+        labels = f"{{{matchers}}}" if matchers else ""
         legacy, newer = NAMES["legacy"].get(series.key), NAMES["4.9"].get(series.key)
         rows.append((
             f"`{series.name}{labels}`",

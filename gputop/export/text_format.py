@@ -47,6 +47,8 @@ class TextPage:
         lines = [
             f"{name}{{{labelled}}} {number(value)}\n" if labelled else f"{name} {number(value)}\n"
             for labelled, value in samples
+            # A value that is no number is none.
+            if value - value == 0.0
         ]
         if lines:
             escaped = text.replace("\\", "\\\\").replace("\n", "\\n")

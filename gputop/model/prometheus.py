@@ -64,7 +64,7 @@ def series_of(metric: Metric, subject: Subject = "gpu") -> Series | None:
     words = re.sub("_count$", "s", metric.key.removesuffix(key_end))
     name = "_".join(_WORDS.get(word, word) for word in words.split("_")) + name_end
     labels: tuple[tuple[str, str], ...] = ()
-    text = metric.definition
+    text = metric.definition.replace("percent of one core", "as a share of one core")
     kind: Literal["gauge", "counter"] = "counter" if metric.kind == "counter" else "gauge"
     if (clock := _CLOCK.fullmatch(name)) is not None:
         labels, name, text = (("domain", clock[1]),), clock[2], f"clock{' limit' * ('max' in name)} by domain"
