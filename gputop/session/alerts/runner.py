@@ -156,9 +156,8 @@ class UnderWay:
             words.append(f"{name} {ended.words()}")
             printed += [ended.output] if ended.output else []
             has_failed = has_failed or ended.has_failed
-        return Outcome(
-            self._firing, "; ".join(words) or f"{self._firing.alert.when.text} holds", has_failed, "; ".join(printed)
-        )
+        said = "; ".join(words) or f"{self._firing.alert.when.text} holds"
+        return Outcome(self._firing, said, has_failed, "; ".join(printed))
 
     def _command(self) -> Running | str:
         """The command under way, or why it is not."""

@@ -32,6 +32,10 @@ _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
 def main() -> int:
     """Run what stdin says. An input that was cut off, because gputop was killed meanwhile, runs nothing."""
     given = json.load(sys.stdin)
+    # Whoever started gputop may have ignored or blocked what is needed here and by the command.
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     libc = ctypes.CDLL(None)
     libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     json.dump(_supervise(given, lambda: libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)), sys.stdout)
