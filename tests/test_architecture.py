@@ -88,6 +88,7 @@ def test_a_command_without_a_screen_never_loads_one_while_it_runs(
     )
 
 
+@pytest.mark.slow
 def test_textual_s_private_parts_are_touched_on_one_page_and_in_its_drivers() -> None:
     private = set().union(*map(_private, (App, ModalScreen, CommandPalette, Input, Label)))
     touched = {}

@@ -69,7 +69,7 @@ def test_the_layout_does_not_depend_on_how_many_processes_run(width: int, height
 
 def test_a_pause_in_the_first_second_freezes_exactly_what_was_on_the_screen() -> None:
     session = Session(Monitor())
-    for snapshot in SimulatedSource(None, clock=lambda: MOMENT).past(300):
+    for snapshot in SimulatedSource(None, clock=lambda: MOMENT).past(120):
         session.take(snapshot)
     playback = Playback(source=Handed(), session=session, replay_past=RecordedSource)
     assert playback.frame is not None

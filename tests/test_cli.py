@@ -43,6 +43,11 @@ def _one_line(text: str) -> bool:
     return text.startswith("gputop: ") and text.count("\n") == 1
 
 
+def slow(*values: object) -> Any:
+    """A case that the quick part leaves out: others like it are in there."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -79,8 +84,8 @@ def _one_line(text: str) -> bool:
         (("demo", "nonsense"), "--list"),
         (("screenshot", "demo", "-o", "shot.bmp"), r"\.svg"),
         (("screenshot", "demo", "-o", "shot.svg", "--size", "1x1"), "columns x rows"),
-        (("screenshot", "demo", "-o", "/nonexistent/shot.txt"), "No such file"),
-        (("screenshot", "demo", "-o", "shot.txt", "--gpu", "77"), "no GPU"),
+        slow(("screenshot", "demo", "-o", "/nonexistent/shot.txt"), "No such file"),
+        slow(("screenshot", "demo", "-o", "shot.txt", "--gpu", "77"), "no GPU"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

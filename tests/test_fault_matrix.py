@@ -35,6 +35,10 @@ HAVE_A_QUICK_SIBLING = {
     "a home that cannot be written": ("no HOME", "locale C: once", "root", "not root"),
     "a hostile configuration": ("control characters in the configuration", "no configuration there"),
     "the clock steps back": ("a clock set back within a recording: `screenshot`",),
+    "a GPU that cannot be opened": ("an NVML error while a GPU is found", "NVML error 15 from every call"),
+    "a disk that takes no more of a recording": ("a recording that cannot be written",),
+    "stdout closed": ("a full disk behind stdout", "the reader goes away", "no terminal on stdout"),
+    "a huge configuration": ("a size without a unit",),
     "SIGTERM": ("the terminal is gone", "a terminal of one cell"),
 }
 """Rows that stay in the quick part, each with those that only the slow part has beside it."""

@@ -94,6 +94,7 @@ def test_a_worker_on_a_silent_socket_waits_for_the_network(collector: ProcessCol
     assert loaders(samples)[0].state == "S"
 
 
+@pytest.mark.slow
 def test_threads_are_counted_as_a_pool_and_the_pin_memory_thread_apart(collector: ProcessCollector) -> None:
     with running("threads") as tree:
         samples = watch(collector, tree.pid, lambda seen: (seen[0].pool_run_pct or 0) > 10 and bool(seen[0].pin_memory))

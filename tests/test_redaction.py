@@ -114,14 +114,17 @@ def _essence(d: GpuDiagnosis) -> tuple[Any, ...]:
     return d.verdict, d.level, d.state, d.busy_not_working, d.confidence, d.attribution, badges, d.seconds
 
 
-@pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=pytest.mark.slow if n % 3 else (), id=path.stem) for n, path in enumerate(VECTORS)],
+)
 def test_a_recorded_scenario_gets_the_same_verdicts_redacted(path: Path) -> None:
     frames = list(islice(read_snapshots(str(path)), 120))
     assert _judged(map(Redactor().snapshot, frames)) == _judged(frames)
 
 
 @pytest.mark.parametrize(
-    "name", [name if n % 4 == 0 else pytest.param(name, marks=pytest.mark.slow) for n, name in enumerate(SCENARIOS)]
+    "name", [name if n % 10 == 3 else pytest.param(name, marks=pytest.mark.slow) for n, name in enumerate(SCENARIOS)]
 )
 def test_a_simulated_scenario_gets_the_same_verdicts_redacted(name: str) -> None:
     past = list(SimulatedSource(name, clock=lambda: 1_780_000_000.0).past(70.0))
@@ -176,7 +179,9 @@ def test_commands_on_a_recording_print_no_name(
     assert "compare" in arguments or any(word in plain for word in PRIVATE)
 
 
-@pytest.mark.parametrize("suffix", ["svg", "txt", "ans"])
+@pytest.mark.parametrize(
+    "suffix", ["txt", *(pytest.param(suffix, marks=pytest.mark.slow) for suffix in ("svg", "ans"))]
+)
 def test_a_picture_shows_no_name(recording: str, suffix: str, tmp_path: Path) -> None:
     for name, more in (("plain", []), ("redacted", ["--redact"])):
         assert main(["screenshot", recording, "-o", str(tmp_path / f"{name}.{suffix}"), *more]) == 0

@@ -49,7 +49,11 @@ def _written(path: Path, times: tuple[int, ...]) -> Path:
     return path
 
 
-NAMES = ["r.jsonl.gz", "r.jsonl", "old.jsonl.gz", "old.jsonl"]
+NAMES = [
+    "r.jsonl.gz",
+    "old.jsonl",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("r.jsonl", "old.jsonl.gz")),
+]
 
 
 @pytest.fixture(params=NAMES)

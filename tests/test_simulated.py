@@ -18,6 +18,8 @@ from gputop.sources.simulation.simulated import SimulatedSource, snapshot_at
 
 STARTED = 1_780_000_000.0
 NAMES = tuple(SCENARIOS)
+SOME_NAMES = [pytest.param(name, marks=pytest.mark.slow if n % 3 else ()) for n, name in enumerate(NAMES)]
+"""The quick part takes each third scenario through what needs many moments of it."""
 
 
 class Clock:
@@ -42,7 +44,7 @@ def _mean(snapshots: list[Snapshot], gpu: int, key: str) -> float:
     return sum(getattr(s.gpus[gpu], key) for s in snapshots) / len(snapshots)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SOME_NAMES)
 def test_a_moment_is_the_same_whenever_it_is_asked_for(name: str) -> None:
     times = [STARTED + 7.0 * i for i in range(-6, 12)]
     forwards = {t: snapshot_at(t, scenario=name, started=STARTED) for t in times}
@@ -58,7 +60,7 @@ def test_another_seed_is_another_machine() -> None:
 
 
 @pytest.mark.parametrize("interval_s", [1.0, pytest.param(0.25, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SOME_NAMES)
 def test_every_value_lies_in_the_catalogues_bounds(name: str, interval_s: float) -> None:
     for i in range(-45, 75):
         t = STARTED + i * (1.66 if interval_s == 1.0 else interval_s)
@@ -86,7 +88,7 @@ def test_what_is_missing_has_a_reason(name: str) -> None:
             assert "PID namespace" in process.unavailable["starttime"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SOME_NAMES)
 def test_processes_form_trees_on_the_gpus_of_the_machine(name: str) -> None:
     for t in (STARTED - 300.0, STARTED, STARTED + 71.3):
         snapshot = snapshot_at(t, scenario=name, started=STARTED)
@@ -105,7 +107,7 @@ def test_processes_form_trees_on_the_gpus_of_the_machine(name: str) -> None:
                 assert (parent.starttime or 0) < (process.starttime or 0)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SOME_NAMES)
 def test_identity_and_age_agree_over_time(name: str) -> None:
     born: dict[tuple[int, int | None], float] = {}
     for i in range(60):
