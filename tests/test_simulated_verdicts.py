@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from gputop.monitor import Frame, Monitor
@@ -42,10 +44,9 @@ def watch(scenario: Scenario, interval_s: float, past_s: float = PAST_S) -> list
 
 
 SEEN_ELSEWHERE = {
-    "sixteen", "node", "healthy", "small_kernels", "dataloader_io", "memory_bandwidth", "mig", "counter_fault", "one_gpu",
-    "dataloader_cpu_throttled", "thermal", "pid_namespace", "no_sm_counter", "fabric_link", "checkpoint_pause",
+    "sixteen", "node", "healthy", "dataloader_io", "mig", "one_gpu", "pid_namespace", "no_sm_counter", "fabric_link",
 }  # fmt: skip
-"""What the quick part leaves out: each of their verdicts is reached there by another scenario or by a recording."""
+"""What the quick part leaves out: each of their verdicts and badges is reached there by another scenario."""
 
 
 FOUR_TIMES_A_SECOND = ("dataloader_cpu",)
@@ -85,3 +86,11 @@ def test_a_scenario_reaches_its_diagnosis_and_has_it_in_its_first_frame(scenario
 def test_a_scenario_reaches_its_diagnosis_four_times_a_second_too(name: str) -> None:
     scenario = SCENARIOS[name]
     assert_as_expected(scenario, 0.25, watch(scenario, 0.25))
+
+
+def test_the_quick_part_reaches_every_verdict_and_badge() -> None:
+    def reached(names: Iterable[str]) -> set[str]:
+        expected = [one for name in names for one in SCENARIOS[name].expected]
+        return {name for one in expected for name in (one.verdict, *one.badges)}
+
+    assert reached(set(SCENARIOS) - SEEN_ELSEWHERE) == reached(SCENARIOS)
