@@ -18,7 +18,7 @@ SECOND = 0.3
 WORTH_SAYING = 0.05
 LEAST_RX = 1000.0
 """Bytes a second that are data and no heartbeat [judged]."""
-OUTSIDER_PCT = 20.0
+OUTSIDER_PCT = 50.0
 """Percent of a core from which a process outside the tree is named."""
 _WAIT_WORDS = {
     "disk": "disk",
@@ -90,7 +90,9 @@ def main_cause(f: Feeders) -> Cause:
 
 def kind_of(f: Feeders) -> str:
     """Feeders in words, one or more: ``worker``, ``host threads``."""
-    return f.kind if f.n != 1 else f.kind.removesuffix("s").replace("processe", "process")
+    if f.n != 1:
+        return f.kind
+    return f.kind.replace("processes", "process") if "processes" in f.kind else f.kind.removesuffix("s")
 
 
 def who(f: Feeders) -> str:
@@ -126,6 +128,8 @@ def both_words(s: Signals) -> str:
 
 def proof(f: Feeders) -> str | None:
     """By what a feeder's wait was resolved, in words; None where nothing had to be."""
+    if f.kind == "child processes":
+        return "by the time of children that have ended"
     return {
         "child": "waits for its own child process, which works",
         "kinship": "by kinship: its pipes cannot be seen",

@@ -27,6 +27,7 @@ EXPLAINS = 0.6
 THREADS_A_TICK = 24
 HELD_AGAIN_S = 20.0
 HELD_A_TICK = 2
+SETTLES_S = 3.5
 LOADERS_A_TICK = 16
 """Loaders that are looked at between two readings; more take turns."""
 MOST_OTHERS = 256
@@ -37,10 +38,12 @@ _LOOKS_INSIDE = ("lock", "queue", "sleep")
 class _Watch:
     """What is remembered of one process between two readings."""
 
-    __slots__ = ("at", "channel", "held", "held_at", "looked", "own", "threads", "useful", "waiting_on")
+    __slots__ = ("at", "channel", "close_at", "held", "held_at", "looked", "own", "threads", "useful", "waiting_on")
 
     def __init__(self) -> None:
         self.channel = ""
+        self.close_at: float | None = None
+        """Since when it is looked at closely."""
         self.looked = False
         """Whether it is looked at between readings: what is seen at them, in step with the job, then counts no more."""
         self.waiting_on: str | None = None
@@ -136,10 +139,20 @@ class Feeding:
         unclear = [pid for pid in close if members[pid].place.root not in explained]
         self._look_inside(now, unclear, members, readings, feeds, pointers)
         self._proof.resolve(now, unclear, members, {pid: self._watches[pid].waiting_on for pid in unclear}, feeds)
+        for pid in close:
+            feeds[pid] = self._settled(now, pid, feeds.get(pid) or Feed(unread=True))
         self._watched = [pid for pid in close if _names_channels(readings[pid])]
         for pid in waiting:
-            feeds[pid] = self._with_main(pid, feeds.get(pid) or Feed(unread=True))
+            feeds[pid] = self._with_main(pid, feeds[pid])
         return feeds
+
+    def _settled(self, now: float, pid: int, feed: Feed) -> Feed:
+        """The feed, without shares while the first looks at pipes, threads and sockets may still explain them."""
+        watch = self._watches[pid]
+        if watch.close_at is None:
+            watch.close_at = now
+        is_clear = feed.by is not None or feed.shares.useful >= 0.5
+        return feed if is_clear or now - watch.close_at >= SETTLES_S else replace(feed, unread=True)
 
     def _with_main(self, pid: int, feed: Feed) -> Feed:
         """The feed of a GPU process with what its main thread was seen at between the readings."""

@@ -151,6 +151,8 @@ class Member:
         throttled = throttling.throttled_pct if throttling else None
         if throttled is None:
             missing = {**missing, "throttled_pct": (throttling and throttling.reason) or "its cgroup cannot be read"}
+        if feed is not None and feed.why_blind is not None:
+            missing = {**missing, "net_rx_bytes_per_s": feed.why_blind}
         if gpu_process is not None:
             missing = {**missing, **gpu_process.unavailable}
             if threads is None:

@@ -1,0 +1,220 @@
+"""Feeders as they are collected: pointers resolved, threads in turns, sockets as proof, and all that can be refused."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from gputop.model.feeders import FeederShares, outsiders_in, waits_in, waits_text
+from gputop.sources.gpu_process import GpuProcess
+from gputop.sources.processes import received as received_module
+from gputop.sources.processes import sockets
+from gputop.sources.processes.beside import Links
+from gputop.sources.processes.collector import ProcessCollector
+from gputop.sources.processes.descriptors import DENIED_FDS, Held, held
+from gputop.sources.processes.feed import Feed
+from gputop.sources.processes.feeder_threads import FeederThreads
+from gputop.sources.processes.pointers import Pointers, Waiter
+from gputop.sources.processes.received import Received
+from gputop.sources.processes.sockets import SocketTables, TcpSocket, tcp_tables
+from tests.proc_trees.fake_proc import FakeProc
+
+NONE: frozenset[int] = frozenset()
+ROOT, WORKER, CHILD = 100, 110, 120
+WAITING = {0: 40.0}
+T = 1000.0
+
+
+def fds(reads: set[int] = set(), writes: set[int] = set(), **more: bool) -> Held:  # noqa: B006
+    return Held(frozenset(reads), frozenset(writes), NONE, NONE, **more)
+
+
+def resolved(
+    tmp_path: Path,
+    holds: Mapping[int, Held | None],
+    waiting_on: str = "pipe",
+    child: FeederShares | None = None,
+    ended: float = 0.0,
+) -> Feed:
+    """A worker that waits, below a GPU process that polls, maybe with a child."""
+    waiters = {
+        ROOT: Waiter(FeederShares(poll=1.0), "queue", "", 1, ROOT, 0.0),
+        WORKER: Waiter(FeederShares(run=0.1), waiting_on, "", ROOT, ROOT, ended),
+    }
+    if child is not None:
+        waiters[CHILD] = Waiter(child, None, "", WORKER, ROOT, 0.0)
+    return Pointers(str(tmp_path), waiters, lambda pid: holds.get(pid)).resolved(WORKER)
+
+
+def test_a_wait_on_a_pipe_is_what_the_one_at_its_other_end_does(tmp_path: Path) -> None:
+    burning, idle = FeederShares(run=1.0), FeederShares(lock=1.0)
+    to_child = {WORKER: fds({7}), CHILD: fds(writes={7}), ROOT: fds()}
+    feed = resolved(tmp_path, to_child, child=burning)
+    assert (feed.by, round(feed.shares.run, 2)) == ("child", 1.0)
+    assert resolved(tmp_path, to_child, child=idle).shares.useful == pytest.approx(0.1)
+    # A forked child that holds both ends of a queue writes nothing that its parent reads.
+    both = {WORKER: fds({7}), CHILD: fds({7}, {7}), ROOT: fds({7}, {7})}
+    assert resolved(tmp_path, both, child=burning).by == "task queue"
+    assert resolved(tmp_path, {WORKER: fds({7}), ROOT: fds(writes={7})}).shares.useful == pytest.approx(0.1)
+    outside = resolved(tmp_path, {WORKER: fds({7}), ROOT: fds(writes={9})})
+    assert (outside.by, round(outside.shares.network, 2)) == ("pipe", 0.9)
+    assert resolved(tmp_path, {WORKER: fds({7}, fifos=True), ROOT: fds(writes={7})}).by == "pipe"
+
+
+def test_pipes_that_may_not_be_seen_are_resolved_by_kinship_and_say_so(tmp_path: Path) -> None:
+    feed = resolved(tmp_path, {}, child=FeederShares(run=1.0))
+    assert (feed.by, round(feed.shares.run, 2)) == ("kinship", 1.0)
+    assert resolved(tmp_path, {}).why_blind == DENIED_FDS
+    assert resolved(tmp_path, {}).shares.useful == pytest.approx(0.1)
+
+
+def test_children_that_live_for_less_than_a_look_count_by_what_they_ran(tmp_path: Path) -> None:
+    feed = resolved(tmp_path, {}, waiting_on="queue", ended=80.0)
+    assert (feed.by, round(feed.shares.run, 2)) == ("child", 0.9)
+
+
+def test_threads_are_read_in_turns_however_many_there_are(tmp_path: Path) -> None:
+    task = tmp_path / "100" / "task"
+    for tid in range(100, 6000):
+        (task / str(tid)).mkdir(parents=True)
+    for tid in range(101, 111):
+        (task / str(tid) / "schedstat").write_text("1000000000 0 5")
+        (task / str(tid) / "wchan").write_text("wait_woken" if tid == 105 else "futex_wait_queue")
+    threads = FeederThreads(str(tmp_path), 100)
+    assert threads.read(T, 24) == 24
+    assert threads.busiest() == FeederShares()
+    few = [str(tid) for tid in range(101, 111)]
+    threads.read(T + 1, 24, few)
+    (task / "105" / "schedstat").write_text("1900000000 50000000 9")
+    threads.read(T + 2, 24, few)
+    assert threads.busiest().run == pytest.approx(0.9)
+    assert threads.busiest().network == pytest.approx(0.05)
+
+
+def test_threads_that_hand_on_a_core_are_one_feeder(tmp_path: Path) -> None:
+    tids = [str(tid) for tid in range(101, 105)]
+    threads = FeederThreads(str(tmp_path), 100)
+    for step in range(3):
+        for tid in tids:
+            folder = tmp_path / "100" / "task" / tid
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "schedstat").write_text(f"{240_000_000 * step + 1} 0 5")
+            (folder / "wchan").write_text("futex_wait_queue")
+        threads.read(T + step, 24, tids)
+    assert threads.busiest().run == pytest.approx(0.96)
+
+
+def test_bytes_that_arrive_are_seen_on_real_sockets_and_not_those_of_a_parent() -> None:
+    if tcp_tables(T).reason:
+        pytest.skip(str(tcp_tables(T).reason))
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        accepted, _ = server.accept()
+        with accepted:
+            seen, me = Received("/proc"), os.getpid()
+            mine = held("/proc", me)
+            assert mine is not None and client.fileno() and os.fstat(client.fileno()).st_ino in mine.sockets
+            tables = tcp_tables(T).tcp
+            assert tables[os.fstat(server.fileno()).st_ino].listens
+            before = tables[os.fstat(client.fileno()).st_ino].received
+            accepted.sendall(bytes(5000))
+            client.recv(5000, socket.MSG_WAITALL)
+            assert tcp_tables(T).tcp[os.fstat(client.fileno()).st_ino].received - before == 5000
+            seen.read(T, [me], {me: me})
+            news = seen.of(me)
+            # What comes in through a socket of its own that listens is demand, not data.
+            assert news is not None and news.listens and news.rx_bytes_per_s is None
+
+
+def test_data_on_a_workers_own_sockets_is_a_rate_and_what_it_inherited_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = (b"\1", 5000), (b"\2", 443)
+    holds = {WORKER: frozenset((1, 2)), ROOT: frozenset((2,))}
+    counts = {1: 0, 2: 0}
+    monkeypatch.setattr(received_module, "held", lambda proc, pid: Held(NONE, NONE, holds[pid], NONE))
+    monkeypatch.setattr(
+        received_module,
+        "tcp_tables",
+        lambda now: SocketTables(now, {i: TcpSocket(False, n, ends) for i, n in counts.items()}),
+    )
+    seen = Received("/proc")
+    for second in range(3):
+        counts[1] += 50_000
+        counts[2] += 9_000_000
+        seen.read(T + second, [WORKER], {WORKER: ROOT})
+    news = seen.of(WORKER)
+    assert news is not None and news.rx_bytes_per_s == 50_000.0
+
+
+def test_without_sock_diag_the_reason_is_given_and_nothing_else_stops(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse() -> socket.socket:
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(sockets, "_opened", refuse)
+    assert "not permitted" in (tcp_tables(T).reason or "")
+    fake = FakeProc(tmp_path)
+    fake.process(1, "systemd", "/sbin/init", ppid=0, session=1)
+    fake.process(ROOT, wchan="futex_wait_queue")
+    fake.process(WORKER, "pt_data_worker", ppid=ROOT, wchan="poll_schedule_timeout")
+    collector = ProcessCollector(str(fake.proc), str(fake.sys))
+    for second in range(6):
+        samples = collector.read(T + second, [GpuProcess(0, ROOT, 1e9, "C")], WAITING)
+    worker = samples[1]
+    assert worker.feed_poll_pct == 100.0
+    assert "not permitted" in worker.unavailable["net_rx_bytes_per_s"]
+    fake.end(WORKER)
+    assert [s.pid for s in collector.read(T + 6, [GpuProcess(0, ROOT, 1e9, "C")], WAITING)] == [ROOT]
+    collector.close()
+
+
+def test_a_busy_gpu_costs_no_close_look(tmp_path: Path) -> None:
+    fake = FakeProc(tmp_path)
+    fake.process(1, "systemd", "/sbin/init", ppid=0, session=1)
+    fake.process(ROOT, threads={101: "python"})
+    fake.process(WORKER, "pt_data_worker", ppid=ROOT)
+    collector = ProcessCollector(str(fake.proc), str(fake.sys))
+    for second in range(3):
+        root, worker = collector.read(T + second, [GpuProcess(0, ROOT, 1e9, "C")], {0: 98.0})
+    assert (root.feed_run_pct, root.feeder_threads, root.net_rx_bytes_per_s) == (None, 1, None)
+    assert worker.feed_sleep_pct == pytest.approx(100.0)
+    collector.close()
+
+
+def test_whoever_takes_the_cores_outside_the_trees_is_named(tmp_path: Path) -> None:
+    fake = FakeProc(tmp_path)
+    fake.process(1, "systemd", "/sbin/init", ppid=0, session=1)
+    fake.process(ROOT)
+    collector = ProcessCollector(str(fake.proc), str(fake.sys))
+    for second in range(8):
+        fake.process(WORKER, "pt_data_worker", ppid=ROOT, run_ns=10**8 * second + 1, wait_ns=9 * 10**8 * second)
+        fake.process(300, "ffmpeg", "ffmpeg -i x", session=7, cpu_ticks=400 * second)
+        collector.read(T + second, [GpuProcess(0, ROOT, 1e9, "C")], WAITING)
+    (outsider,) = outsiders_in(collector.cpu_outsiders)
+    assert (outsider.name, round(outsider.cpu_pct)) == ("ffmpeg", 400)
+    collector.close()
+
+
+def test_a_process_beside_needs_a_connection_not_a_common_terminal() -> None:
+    holds = {
+        1: fds({5, 7}, {5}), 2: fds({5}, {5}), 3: fds(writes={7}), 4: fds({9}, {9}),
+        5: Held(NONE, NONE, frozenset((50,)), NONE), 6: Held(NONE, NONE, frozenset((60,)), NONE),
+    }  # fmt: skip
+    here, there = (b"\1", 1), (b"\1", 2)
+    tcp = {50: TcpSocket(False, 0, (here, there)), 60: TcpSocket(False, 0, (there, here))}
+    links = Links(holds.get, lambda: SocketTables(T, tcp), dict)
+    assert links.connected(2, 1)  # both ends of a queue
+    assert not links.connected(3, 1)  # the end by which a child learns of its parent's death
+    assert not links.connected(4, 1)
+    assert links.connected(6, 5)
+    assert not links.connected(99, 1)
+
+
+def test_looks_are_counted_and_read_back() -> None:
+    text = waits_text(["queue", "run", "queue"])
+    assert text == "queue 2, run 1"
+    assert waits_in(text) == {"queue": 2, "run": 1}
+    assert waits_in("x, y z, 99999 3") == {"99999": 3}
