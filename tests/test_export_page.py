@@ -70,7 +70,14 @@ def test_every_number_of_the_catalogue_is_exported_once_in_base_units() -> None:
     assert value(page, "gputop_gpu_utilization_ratio") == 0.5
     assert value(page, "gputop_gpu_clock_hertz", domain="sm") == 50e6
     left_out = set(values) - {series.key for series in gpu_series()}
-    assert left_out == {"throttle_reasons", "xid", "pcie_gen_max", "pcie_width_max"}
+    assert left_out == {
+        "throttle_reasons",
+        "xid",
+        "pcie_gen_max",
+        "pcie_width_max",
+        "sm_clock_max_mhz",
+        "temp_slowdown_c",
+    }
 
 
 def test_no_label_of_ours_collides_with_those_of_a_scrape() -> None:
@@ -150,13 +157,13 @@ def test_xid_errors_are_counted_by_number() -> None:
 def test_labels_stay_bounded_over_a_day_of_changing_jobs_and_instances() -> None:
     given = feed(Choice(True))
     most = 0
-    for hour in range(60):
+    for hour in range(24):
         job = ProcessStatic(f"user{hour}", "python", "python3", f"slurm {hour}", f"pod {hour:08d}-0000")
         gpu = GpuSample(GpuStatic(0, f"MIG-{hour}", "H100"), util_pct=90.0, xid=1)
-        event = Event(360.0 * hour, "xid", f"Xid {hour}", 0)
+        event = Event(900.0 * hour, "xid", f"Xid {hour}", 0)
         given.take(
             Snapshot(
-                360.0 * hour, Machine("n1"), (gpu,), (ProcessSample(hour + 2, gpu=0, static=job),), events=(event,)
+                900.0 * hour, Machine("n1"), (gpu,), (ProcessSample(hour + 2, gpu=0, static=job),), events=(event,)
             )
         )
         page = read(given.page())
@@ -164,7 +171,7 @@ def test_labels_stay_bounded_over_a_day_of_changing_jobs_and_instances() -> None
         most = max(most, sum(map(len, page.values())))
     assert most < 600
     kept = {dict(labels)["uuid"] for labels in page["gputop_gpu_state_seconds_total"]}
-    assert len(kept) == REMEMBERED_S / 360.0 + 1
+    assert len(kept) == REMEMBERED_S / 900.0 + 1
 
 
 def test_no_command_line_and_no_control_character_gets_into_a_label() -> None:
@@ -244,10 +251,6 @@ def test_dcgm_s_names_carry_dcgm_s_units() -> None:
         assert value(pages[1], name, gpu="0", hostname="n1") == number
 
 
-def test_a_page_of_eight_gpus_is_at_most_60_kb() -> None:
-    assert len(demo_feed().page()) <= 60_000
-
-
 def test_an_instance_goes_by_its_own_label_and_under_dcgm_by_its_parent() -> None:
     page = read(demo_feed("mig", Choice(False, (DcgmFamilies("legacy"),))).page())
     own = {dict(labels).get("mig") for labels in page["gputop_gpu_memory_total_bytes"]}
@@ -271,18 +274,19 @@ def test_an_address_is_read_as_people_write_it() -> None:
     assert not names_loopback("evil.example") and not names_loopback(None) and not names_loopback("localhost.evil:1")
 
 
-def test_a_tick_and_a_page_take_little_cpu() -> None:
+def test_a_page_of_eight_gpus_is_at_most_60_kb_and_takes_little_cpu() -> None:
     clock = Clock()
     given = demo_feed(clock=clock)
     source = SimulatedSource(clock=lambda: 1_780_000_100.0)
     ticks, pages = [], []
-    for snapshot in list(source.past(30.0)):
+    for snapshot in list(source.past(12.0)):
         begun = time.process_time()
         given.take(snapshot)
         ticks.append(time.process_time() - begun)
         begun = time.process_time()
         given.page()
         pages.append(time.process_time() - begun)
-    # The least of thirty: what others do to this core is not what it costs.
+    assert len(given.page()) <= 60_000
+    # The least of twelve: what others do to this core is not what it costs.
     assert min(pages) <= 0.005
     assert min(ticks) <= 0.004

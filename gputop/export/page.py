@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from gputop import __version__
+from gputop.diagnosis.rules.gates import COLLECTING
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.export.counters import Counters
 from gputop.export.job_labels import jobs_by_gpu
-from gputop.export.text_format import Sample, TextPage, labels
+from gputop.export.text_format import Sample, TextPage, labels, number
 from gputop.model.metrics import SM_PROVENANCE
 from gputop.model.prometheus import FIXED, Series, gpu_series, host_series, process_series
 from gputop.model.sm import MEASURED, SM_SOURCES
@@ -125,7 +126,7 @@ def _info(gpu: GpuSample, own: str, driver: str | None) -> str:
         ("architecture", static.architecture),
         ("driver", static.driver or driver),
         ("pci_bus_id", static.pci_bus_id),
-        *((key, None if (value := getattr(gpu, key)) is None else str(value)) for key in FIXED),
+        *((key, None if (value := getattr(gpu, key)) is None else number(value)) for key in FIXED),
     )
     return f"{own},{facts}" if facts else own
 
@@ -174,7 +175,9 @@ def _diagnoses(page: TextPage, present: Present, reading: Reading, counters: Cou
 def _recent(counters: Counters, diagnosis: GpuDiagnosis) -> list[str]:
     """The verdict that stands and the last ones before it."""
     counts = counters.gpus.get(diagnosis.uuid)
-    before = {} if counts is None else {name: t for name, t in counts.verdicts.items() if name != diagnosis.verdict}
+    # "collecting" says nothing of a GPU, and every GPU begins with it.
+    left_out = (diagnosis.verdict, COLLECTING.id)
+    before = {} if counts is None else {name: t for name, t in counts.verdicts.items() if name not in left_out}
     return [diagnosis.verdict, *sorted(sorted(before), key=before.__getitem__)[-MOST_PAST_VERDICTS:]]
 
 
