@@ -101,7 +101,7 @@ class FleetFrame(Struct, frozen=True):
 def fleet_frame(read: FleetReading) -> FleetFrame:
     """The frame of a reading."""
     gpus = [Gpu(gpu, *state_of(gpu, is_down=gpu.host in read.down)) for gpu in read.gpus]
-    found = stragglers(gpu for gpu in read.gpus if gpu.host not in read.down)
+    found = stragglers(gpu.read for gpu in gpus if gpu.state != "down")
     by_host: dict[str, list[Gpu]] = defaultdict(list)
     for gpu in gpus:
         by_host[gpu.read.host].append(gpu)

@@ -24,7 +24,7 @@ BUSY_UTIL = 80.0
 
 def state_of(gpu: GpuReading, *, is_down: bool = False) -> tuple[FleetState, str]:
     """A GPU's state, and what it was decided by: ``up``, ``gputop``, ``util``, ``sm`` or ``nothing``."""
-    if is_down:
+    if is_down or gpu.is_gone:
         return "down", "up"
     if gpu.own_state is not None:
         return gpu.own_state, "gputop"

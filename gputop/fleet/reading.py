@@ -22,7 +22,8 @@ class GpuReading(Struct, frozen=True):
     Utilisation and SM activity are means over ``WINDOW_S`` seconds, the other values the newest ones; keys and units
     are those of the metric catalogue. ``is_quiet`` tells whether the 95th percentile of utilisation was below 5 %.
     ``names`` is the dialect that it was read in. ``own_state`` and ``own_verdict`` are what gputop on the node says.
-    ``job`` and ``user`` are empty where nothing tells them.
+    ``job`` and ``user`` are empty where nothing tells them. A GPU that ``is_gone`` had values in the last ten minutes,
+    which these are, and has none now.
     """
 
     host: str
@@ -43,6 +44,7 @@ class GpuReading(Struct, frozen=True):
     user: str = ""
     own_state: State | None = None
     own_verdict: str | None = None
+    is_gone: bool = False
 
 
 class Down(Struct, frozen=True):

@@ -5,19 +5,20 @@ Every value follows from seed, GPU and time alone, so that any moment can be ask
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
 
 from gputop.diagnosis.types import State
+from gputop.fleet.history import History
 from gputop.fleet.judge import lost_hours, state_of
 from gputop.fleet.reading import HOUR_S, Alert, Down, FleetReading, GpuReading, Lost
 from gputop.sources.simulation.noise import chance, drift
 
 GIB = 2.0**30
 LIMIT_W = 700.0
-STARTED = 1_763_000_000.0
+STARTED = 1_763_000_100.0
 """The fleet's own beginning, Unix seconds; the demo lives from here on."""
 
 
@@ -57,7 +58,8 @@ STRAGGLER_SM, STRAGGLER_UTIL = 93.0, 58.0
 
 
 class Job(Struct, frozen=True):
-    """A job on whole hosts. ``straggler`` is a GPU of it, counted over all its hosts, or None."""
+    """A job on whole hosts. It began ``begun_s`` before the fleet was first looked at. ``straggler`` is a GPU of it,
+    counted over all its hosts, or None."""
 
     number: int
     name: str
@@ -98,7 +100,7 @@ class SimulatedFleet:
             jobs.append(Job(
                 8800 + number, f"slurm {8800 + number}" if fate is not NOBODY else "",
                 _USERS[number % len(_USERS)] if fate is not NOBODY else "", fate, at, size,
-                600.0 + 7000.0 * chance(self.seed, 3, number),
+                300.0 * round(2.0 + 22.0 * chance(self.seed, 3, number)),
                 int(chance(self.seed, 4, number) * ranks) if late else None,
             ))  # fmt: skip
             at, number = at + size, number + 1
@@ -137,9 +139,10 @@ class SimulatedFleet:
     def gpu(self, host: int, number: int, t: float) -> GpuReading:
         """One GPU at Unix time ``t``."""
         job, names, series = self._job_of[host], self.names_of(host), host * self.gpus + number
-        fate = job.fate
+        runs = t >= STARTED - job.begun_s
+        fate = job.fate if runs else NOBODY
         util, sm, power = fate.util, fate.sm, fate.power
-        if job.straggler == (host - job.first) * self.gpus + number:
+        if runs and job.straggler == (host - job.first) * self.gpus + number:
             if fate is LATE:
                 util, sm = STRAGGLER_UTIL, STRAGGLER_UTIL - 10.0
             else:
@@ -153,7 +156,7 @@ class SimulatedFleet:
             self.host_name(host), str(number), f"GPU-{self.seed:04x}{host:08x}-{number:04x}", "NVIDIA H100 80GB HBM3",
             names, util, None if self.lacks_sm(host) else sm, max(0.0, fate.tensor + 0.5 * noise * (not quiet)),
             max(0.0, fate.dram + 0.5 * noise * (not quiet)), util, LIMIT_W * power + noise, GIB * fate.mem_gib,
-            32.0 + 45.0 * power, quiet, job.name, job.user, fate.state if own else None, fate.verdict if own else None,
+            32.0 + 45.0 * power, quiet, job.name * runs, job.user * runs, fate.state if own else None, fate.verdict if own else None,
         )  # fmt: skip
 
     def down(self, t: float) -> dict[str, Down]:
@@ -164,15 +167,15 @@ class SimulatedFleet:
             if self.is_down(host)
         }
 
-    def lost(self, gpus: Sequence[GpuReading]) -> list[Lost]:
-        """What the last hour lost: what these GPUs do now, since their jobs began."""
+    def lost(self, gpus: Sequence[GpuReading], t: float) -> list[Lost]:
+        """What the last hour lost: what these GPUs do at ``t``, since their jobs began; before, they were idle."""
         found = []
         for position, gpu in enumerate(gpus):
             job = self._job_of[position // self.gpus]
             state, _ = state_of(gpu)
             if state == "down":
                 continue
-            hours = min(1.0, job.begun_s / HOUR_S)
+            hours = max(0.0, min(1.0, (job.begun_s + t - STARTED) / HOUR_S))
             gpu_h = lost_hours(state, gpu.util_pct, hours)
             if gpu_h > 0.0:
                 found.append(Lost(gpu.host, gpu.gpu, gpu.job, gpu.user, state, gpu_h))
@@ -186,17 +189,17 @@ class SimulatedFleet:
         down = self.down(t)
         names = tuple(dict.fromkeys(self.names_of(host) for host in range(self.hosts)))
         alerts = tuple(Alert("GputopHostDown", "warning", host, {"instance": f"{host}:9400"}) for host in down)
-        return FleetReading(t, "a simulated fleet", gpus, down, names, 3.0, self.lost(gpus), HOUR_S, alerts)
+        return FleetReading(t, "a simulated fleet", gpus, down, names, 3.0, self.lost(gpus, t), HOUR_S, alerts)
 
-    def history(self, host: str, t: float, span_s: float, columns: int) -> Mapping[str, Sequence[GpuReading | None]]:
-        """Readings of a host's GPUs in so many columns of the time before ``t``; None where its job had not begun."""
+    def history(self, host: str, t: float, span_s: float, columns: int) -> History:
+        """Utilisation and SM activity of a host's GPUs in the time before ``t``; None where its job had not begun."""
         at = next((i for i in range(self.hosts) if self.host_name(i) == host), None)
         if at is None:
             return {}
         step = span_s / columns
         times = [t - span_s + (i + 1) * step for i in range(columns)]
-        begun = t - self._job_of[at].begun_s
-        return {
-            str(number): [self.gpu(at, number, moment) if moment >= begun else None for moment in times]
-            for number in range(self.gpus)
-        }
+        found = {}
+        for number in range(self.gpus):
+            reads = [self.gpu(at, number, moment) for moment in times]
+            found[str(number)] = [read.util_pct for read in reads], [read.sm_active_pct for read in reads]
+        return found

@@ -1,0 +1,134 @@
+"""Where a fleet's Prometheus is and what opens it: a URL without secrets, headers from files of the user's own."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import stat
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from gputop.model.source import UsageError
+
+URL_VARIABLE, TOKEN_VARIABLE = "GPUTOP_PROM_URL", "GPUTOP_PROM_TOKEN_FILE"
+LONGEST_FILE = 64 * 1024
+_HEADER = re.compile(r"([A-Za-z0-9!#$%&'*+.^_`|~-]+):[ \t]*([\x20-\x7e\x80-\xff]*)")
+_MATCHER = r'\s*[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=~|!~|!=|=)\s*"(?:[^"\\\n]|\\.)*"\s*'
+_SELECT = re.compile(rf"{_MATCHER}(?:,{_MATCHER})*,?\s*")
+_SSH_HOST = re.compile(r"[A-Za-z0-9._:][A-Za-z0-9._:-]*", re.ASCII)
+
+
+class Address(Struct, frozen=True):
+    """``url`` ends before ``/api/v1``. ``headers`` are secret and never shown; ``ca`` is a file or None."""
+
+    url: str
+    headers: Mapping[str, str]
+    ca: str | None
+
+    def __repr__(self) -> str:
+        return f"Address({self.url!r})"
+
+
+def address_of(
+    url: str | None, environ: Mapping[str, str], *, header_file: str | None = None, ca: str | None = None
+) -> Address:
+    """The address that options and environment give. Raises UsageError with what to do instead."""
+    text = (url or environ.get(URL_VARIABLE, "")).strip()
+    if not text:
+        raise UsageError(
+            f"which Prometheus? Give `gputop fleet --prom URL` or set {URL_VARIABLE}; "
+            "`gputop fleet demo` shows a simulated fleet"
+        )
+    base, is_local = _checked(text)
+    headers: dict[str, str] = {}
+    if token_file := environ.get(TOKEN_VARIABLE):
+        headers["Authorization"] = f"Bearer {_token(token_file)}"
+    if header_file is not None:
+        headers.update(_headers(header_file))
+    if headers and base.startswith("http://") and not is_local:
+        raise UsageError(f"headers and tokens are sent over https only, or to this machine: {base} is neither")
+    if ca is not None and not os.path.isfile(ca):
+        raise UsageError(f"--prom-ca: no file {ca}")
+    return Address(base, headers, ca)
+
+
+def _checked(text: str) -> tuple[str, bool]:
+    """The URL without its end, and whether it is this machine."""
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        raise UsageError("--prom is no URL; write it like http://prometheus:9090") from None
+    if parts.username is not None or parts.password is not None or "@" in parts.netloc:
+        raise UsageError(f"no user or password in the URL: put them into a file for --header-file or {TOKEN_VARIABLE}")
+    if parts.scheme not in ("http", "https") or not host:
+        raise UsageError(f"--prom must be http://HOST[:PORT][/PATH] or https://…, not {text!r}")
+    if parts.query or parts.fragment or re.search(r"[\s\x00-\x1f\x7f]", text):
+        raise UsageError("--prom ends with the path of Prometheus: no ?, # or spaces in it")
+    path = re.sub(r"/(?:api/v1(?:/query)?|graph)?/?$", "", parts.path)
+    return f"{parts.scheme}://{parts.netloc}{path}", _is_loopback(host)
+
+
+def _is_loopback(host: str) -> bool:
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _private(path: str, option: str) -> str:
+    """The text of a file that nobody else can read."""
+    try:
+        with open(path, "rb") as file:
+            mode = os.fstat(file.fileno())
+            if stat.S_ISREG(mode.st_mode) and mode.st_mode & 0o077:
+                raise UsageError(f"{option}: others can read {path}: chmod 600 it")
+            data = file.read(LONGEST_FILE + 1)
+    except OSError as error:
+        raise UsageError(f"{option}: cannot read {path}: {error.strerror}") from None
+    if len(data) > LONGEST_FILE:
+        raise UsageError(f"{option}: {path} is too long")
+    return data.decode("latin-1")
+
+
+def _token(path: str) -> str:
+    token = _private(path, TOKEN_VARIABLE).strip()
+    if not re.fullmatch(r"[\x21-\x7e]+", token):
+        raise UsageError(f"{TOKEN_VARIABLE}: {path} must hold one token and nothing else")
+    return token
+
+
+def _headers(path: str) -> dict[str, str]:
+    found = {}
+    for number, line in enumerate(_private(path, "--header-file").splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        match = _HEADER.fullmatch(line.rstrip())
+        if match is None:
+            raise UsageError(f"--header-file: line {number} of {path} is not `Name: value`")
+        found[match[1]] = match[2]
+    if not found:
+        raise UsageError(f"--header-file: {path} has no header in it, such as `Authorization: Bearer …`")
+    return found
+
+
+def checked_select(text: str | None) -> str:
+    """The matchers that every selector gets. Raises UsageError for what is no PromQL matcher."""
+    if not text or not text.strip():
+        return ""
+    text = text.strip()
+    if text.startswith("{") and text.endswith("}"):
+        text = text[1:-1].strip()
+    if _SELECT.fullmatch(text) is None:
+        raise UsageError(f'--select takes label matchers such as \'cluster="a",job!="test"\', not {text!r}')
+    return text.rstrip(", ")
+
+
+def ssh_command(host: str) -> str | None:
+    """What opens gputop on a host; None for a name that a shell or ssh could take for something else."""
+    return f"ssh -t {host} gputop" if _SSH_HOST.fullmatch(host) and not host.endswith(":") else None

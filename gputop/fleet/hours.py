@@ -1,0 +1,128 @@
+"""What the last hour lost, in bins of five minutes, each judged as the present is: the same rules for state and waste.
+
+Bins lie on whole five minutes of Unix time, so that each is asked for once, whether the screen runs on or goes back.
+Nodes that run gputop count their own seconds by state, which survive gaps between scrapes; their counters go before.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from math import floor
+from typing import get_args
+
+from gputop.diagnosis.types import State
+from gputop.fleet.decode import Answered, Identity, Key, key_of, values_of
+from gputop.fleet.judge import lost_hours, state_of
+from gputop.fleet.names import DIALECTS, job_of
+from gputop.fleet.reading import HOUR_S, GpuReading, Lost
+
+BIN_S = 300.0
+BINS = int(HOUR_S / BIN_S)
+AT_ONCE = 4
+"""Bins of one question: an hour of 8,000 GPUs in one would take the engine more than a second."""
+MOST_KEPT = 60
+
+Bin = dict[tuple[Key, str, str], tuple[State, float]]
+"""(GPU, job, user) → its state and the GPU-hours that were no work."""
+
+
+def bin_ends(t: float) -> list[float]:
+    """When the bins of the last hour end, oldest first: whole ones alone."""
+    last = floor(t / BIN_S) * BIN_S
+    return [last - i * BIN_S for i in reversed(range(BINS))]
+
+
+class Hours:
+    """Bins by the time at which they end, and the nodes' own counters by the same."""
+
+    def __init__(self) -> None:
+        self._bins: dict[float, Bin] = {}
+        self._own: dict[float, dict[Key, dict[State, float]]] = {}
+
+    def missing(self, t: float, *, binned: bool, own: bool) -> tuple[list[float], bool]:
+        """The next bins to ask for, oldest first, and whether the counters are to be asked for."""
+        ends = bin_ends(t)
+        wanted = [end for end in ends if end not in self._bins] if binned else []
+        run = wanted[:1]
+        for end in wanted[1:AT_ONCE]:
+            if end - run[-1] == BIN_S:
+                run.append(end)
+        return run, own and ends[-1] not in self._own
+
+    def take(
+        self,
+        ends: Sequence[float],
+        rows: Mapping[str, Sequence[tuple[float, Answered]]],
+        labels: Mapping[str, tuple[str, ...]],
+    ) -> None:
+        """Judge these bins. ``rows`` are (time, series) of each metric and of ``quiet``, with the labels of jobs."""
+        by_end: dict[float, dict[str, list[Answered]]] = {end: defaultdict(list) for end in ends}
+        for name, series in rows.items():
+            for t, row in series:
+                nearest = round(t / BIN_S) * BIN_S
+                if nearest in by_end:
+                    by_end[nearest][name].append(row)
+        for end, of_bin in by_end.items():
+            self._bins[end] = _judged(of_bin, labels)
+        for old in sorted(self._bins)[: max(0, len(self._bins) - MOST_KEPT)]:
+            del self._bins[old]
+
+    def take_own(self, t: float, rows: Sequence[Answered], labels: tuple[str, ...]) -> None:
+        """Take the nodes' own seconds by state over the hour before the last bin's end."""
+        found: dict[Key, dict[State, float]] = defaultdict(dict)
+        for row in rows:
+            state = row.labels.get("state")
+            if state in get_args(State):
+                found[key_of(row.labels, "gputop", labels)][state] = row.value / 3600.0  # type: ignore[index]
+        self._own = {bin_ends(t)[-1]: found}
+
+    def lost(self, t: float, identities: Mapping[Key, Identity], *, binned: bool, own: bool) -> list[Lost] | None:
+        """The last hour, summed by GPU, job and state; None until all of it was read."""
+        ends = bin_ends(t)
+        if (binned and any(end not in self._bins for end in ends)) or (own and ends[-1] not in self._own):
+            return None
+        sums: dict[tuple[Key, str, str, State], float] = defaultdict(float)
+        for end in ends if binned else ():
+            for (key, job, user), (state, gpu_h) in self._bins[end].items():
+                sums[key, job, user, state] += gpu_h
+        for key, seconds in self._own[ends[-1]].items() if own else ():
+            who = identities.get(key)
+            for state, gpu_h in seconds.items():
+                sums[key, who.job if who else "", who.user if who else "", state] += gpu_h
+        return [
+            Lost(who.host, who.gpu, job, user, state, gpu_h)
+            for (key, job, user, state), gpu_h in sums.items()
+            if (who := identities.get(key)) is not None
+        ]
+
+
+def _judged(rows: Mapping[str, Sequence[Answered]], labels: Mapping[str, tuple[str, ...]]) -> Bin:
+    util = values_of(rows["util_pct"], "util_pct", labels)
+    sm = values_of(rows["sm_active_pct"], "sm_active_pct", labels)
+    held = values_of(rows["mem_used_bytes"], "mem_used_bytes", labels)
+    quiet = {key for key, value in values_of(rows["quiet"], "util_pct", labels).items() if value < 5.0}
+    jobs: dict[Key, tuple[str, str]] = {}
+    for row in rows["util_pct"]:
+        if row.mark in labels and DIALECTS[row.mark].job:
+            key = key_of(row.labels, row.mark, labels[row.mark])
+            jobs[key] = min(job_of(row.labels), jobs.get(key, ("~", "")))
+    found: Bin = {}
+    for key, value in util.items():
+        job, user = jobs.get(key, ("", ""))
+        gpu = GpuReading(
+            "",
+            "",
+            util_pct=value,
+            sm_active_pct=sm.get(key),
+            mem_used_bytes=held.get(key),
+            is_quiet=key in quiet,
+            job=job,
+        )
+        state, _ = state_of(gpu)
+        if state == "down":
+            continue
+        gpu_h = lost_hours(state, value, BIN_S / 3600.0)
+        if gpu_h > 0.0:
+            found[key, job, user] = (state, gpu_h)
+    return found

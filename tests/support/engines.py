@@ -1,0 +1,103 @@
+"""Real engines for tests: Prometheus and VictoriaMetrics of the distribution, on free ports, with data of our own.
+
+An hour of a fleet is written as OpenMetrics text and turned into blocks, or imported; nothing waits for scrapes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+START_S = 60.0
+_NOT_A_CONFIG = "global: {scrape_interval: 15s}\nscrape_configs: []\n"
+
+
+def missing(program: str) -> str:
+    """Why a test with this engine is skipped, or nothing."""
+    return "" if shutil.which(program) else f"no {program} on this machine"
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def _running(arguments: list[str], ready: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("ab") as out:
+        process = subprocess.Popen(arguments, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+        try:
+            deadline = time.monotonic() + START_S
+            while True:
+                assert process.poll() is None and time.monotonic() < deadline, log.read_text(errors="replace")[-2000:]
+                with contextlib.suppress(OSError), urllib.request.urlopen(ready, timeout=2):
+                    break
+                time.sleep(0.05)
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(10)
+
+
+@contextlib.contextmanager
+def prometheus(folder: Path, *, config: str = _NOT_A_CONFIG, port: int | None = None) -> Iterator[str]:
+    """A Prometheus on the data below ``folder``; gives its URL."""
+    port = port or free_port()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "prometheus.yml").write_text(config)
+    url = f"http://127.0.0.1:{port}"
+    arguments = [
+        "prometheus", f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}", "--storage.tsdb.retention.time=30d", "--log.level=warn",
+    ]  # fmt: skip
+    with _running(arguments, f"{url}/-/ready", folder / "log"):
+        yield url
+
+
+def backfill(folder: Path, lines: Iterable[str]) -> None:
+    """Turn OpenMetrics lines into blocks of a Prometheus that is not running."""
+    folder.mkdir(parents=True, exist_ok=True)
+    page = folder / "backfill.om"
+    with page.open("w") as file:
+        file.writelines(lines)
+        file.write("# EOF\n")
+    command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "--quiet", str(page), str(folder / "data")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    page.unlink()
+
+
+@contextlib.contextmanager
+def victoria(folder: Path) -> Iterator[str]:
+    """A VictoriaMetrics on the data below ``folder``; gives its URL."""
+    port = free_port()
+    folder.mkdir(parents=True, exist_ok=True)
+    url = f"http://127.0.0.1:{port}"
+    arguments = [
+        "victoria-metrics", f"-storageDataPath={folder / 'data'}", f"-httpListenAddr=127.0.0.1:{port}",
+        "-retentionPeriod=12", "-loggerLevel=ERROR", "-search.latencyOffset=0s",
+    ]  # fmt: skip
+    with _running(arguments, f"{url}/health", folder / "log"):
+        yield url
+
+
+def imported(url: str, lines: Iterable[str]) -> None:
+    """Give lines with times in seconds to a VictoriaMetrics, and wait until they can be asked for."""
+    body = "".join(f"{line[: line.rindex(' ')]} {float(line[line.rindex(' ') + 1 :]) * 1000:.0f}\n" for line in lines)
+    request = urllib.request.Request(f"{url}/api/v1/import/prometheus", data=body.encode(), method="POST")
+    with urllib.request.urlopen(request, timeout=120):
+        pass
+    with urllib.request.urlopen(f"{url}/internal/force_flush", timeout=60):
+        pass

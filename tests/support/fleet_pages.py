@@ -1,0 +1,84 @@
+"""What the exporters of a simulated fleet write: the same GPUs under each dialect's own names, labels and units."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from gputop.fleet.judge import lost_hours
+from gputop.fleet.names import DIALECTS
+from gputop.fleet.reading import GpuReading
+from gputop.fleet.simulated import SimulatedFleet
+
+KEYS = ("util_pct", "sm_active_pct", "tensor_active_pct", "power_w", "mem_used_bytes")
+DOWN_S = 150.0
+"""How long before the end a host that is down gave its last values."""
+
+
+def quoted(text: str) -> str:
+    """A label's value as the text format has it."""
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def labels_of(read: GpuReading, instance: str) -> str:
+    """The labels of a GPU's series in its dialect, with those that a scrape adds."""
+    job = quoted(read.job.removeprefix("slurm "))
+    host, address = quoted(read.host), f'instance="{instance}",job="gpu"'
+    if read.names == "gputop":
+        return f'gpu="{read.gpu}",uuid="{read.uuid}",{address}'
+    name = "hostname" if read.names == "4.9" else "Hostname"
+    own = f'gpu="{read.gpu}",UUID="{read.uuid}",modelName="{read.model}",{name}="{host}",{address}'
+    return f'{own},hpc_job="{job}"' if job else own
+
+
+def gpu_lines(read: GpuReading, instance: str) -> Iterator[tuple[str, float]]:
+    """(series, value) of one GPU."""
+    labels = labels_of(read, instance)
+    for key in KEYS:
+        value, signal = getattr(read, key), DIALECTS[read.names].signals.get(key)
+        if value is not None and signal is not None:
+            yield f"{signal.name}{{{labels}}}", value / signal.factor
+    if read.names == "gputop":
+        yield f'gputop_gpu_state{{{labels},state="{read.own_state}"}}', 1.0
+        yield f'gputop_gpu_verdict{{{labels},verdict="{read.own_verdict}"}}', 1.0
+        if read.job:
+            scheduler, _, number = read.job.partition(" ")
+            yield f'gputop_job_info{{{labels},scheduler="{scheduler}",job_id="{number}",user="{read.user}"}}', 1.0
+
+
+def host_lines(fleet: SimulatedFleet, host: int, t: float) -> list[tuple[str, float]]:
+    """What one host's exporter says at a time."""
+    name = fleet.host_name(host)
+    instance = f"{name}:9400"
+    found = [line for number in range(fleet.gpus) for line in gpu_lines(fleet.gpu(host, number, t), instance)]
+    if fleet.names_of(host) == "gputop":
+        found.append((f'gputop_host_info{{hostname="{name}",instance="{instance}",job="gpu"}}', 1.0))
+    return found
+
+
+def past(
+    fleet: SimulatedFleet, end: float, span_s: float, step_s: float, hosts: Iterable[int] | None = None
+) -> Iterator[str]:
+    """An hour, say, of the whole fleet as lines with times: of each host in the order of time."""
+    steps = int(span_s / step_s)
+    for host in range(fleet.hosts) if hosts is None else hosts:
+        stops = end - DOWN_S if fleet.is_down(host) else end
+        lost: dict[str, float] = {}
+        series: dict[str, list[str]] = {}
+        for step in range(steps + 1):
+            t = end - span_s + step * step_s
+            instance = f'instance="{fleet.host_name(host)}:9400",job="gpu"'
+            series.setdefault("up", []).append(f"up{{{instance}}} {int(t <= stops)} {t:.3f}\n")
+            if t > stops:
+                continue
+            for name, value in host_lines(fleet, host, t):
+                series.setdefault(name, []).append(f"{name} {value:.6g} {t:.3f}\n")
+            if fleet.names_of(host) == "gputop":
+                for number in range(fleet.gpus):
+                    read = fleet.gpu(host, number, t)
+                    if read.own_state is None:
+                        continue
+                    own = f'gputop_gpu_state_seconds_total{{{labels_of(read, f"{fleet.host_name(host)}:9400")},state="{read.own_state}"}}'
+                    lost[own] = lost.get(own, 0.0) + lost_hours(read.own_state, read.util_pct, step_s)
+                    series.setdefault(own, []).append(f"{own} {lost[own]:.6g} {t:.3f}\n")
+        for lines in series.values():
+            yield from lines
