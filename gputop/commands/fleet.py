@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import argparse
+import time
 
+from gputop.commands.fleet_screen import (
+    asked_fleet,
+    form_options,
+    frame_once,
+    moment_of,
+    moment_option,
+    prometheus_options,
+    show,
+    write_data,
+)
 from gputop.commands.needs import Needs
-from gputop.commands.registry import parts
 from gputop.config import Settings
-from gputop.model.source import UsageError
 
 NEEDS = Needs("nothing")
 PURPOSE, SUMMARY = "The fleet", "every GPU of a cluster, from its Prometheus"
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    pass
+    prometheus_options(command)
+    moment_option(command)
+    form_options(command)
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    known = ", ".join(f"`gputop fleet {part}`" for part in parts("fleet"))
-    raise UsageError(f"gputop fleet does what its parts do: {known}")
+    at = moment_of(args.at, time.time())
+    if args.json or args.csv:
+        return write_data(frame_once(asked_fleet(args), at), as_csv=args.csv)
+    fleet = asked_fleet(args)
+    from gputop.commands.live import screen_terminal
+
+    return show(fleet, settings, screen_terminal(settings), at=at)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gputop.session.session import Session
     from gputop.tui.app import GputopApp
     from gputop.tui.terminal.guard import TerminalGuard
+    from gputop.tui.textual_internals import QuietApp
 
 NEEDS = Needs("terminal")
 FIRST_WAIT_S = 0.25
@@ -234,7 +235,7 @@ def show(
     end(app, guard)
 
 
-def end(app: GputopApp, guard: TerminalGuard) -> NoReturn:
+def end(app: QuietApp, guard: TerminalGuard) -> NoReturn:
     """End the process after the screen, with its exit status. Raises RuntimeError where a crash ended the screen."""
     if app.crash is not None and guard.told is None:
         raise RuntimeError(f"the screen failed: {type(app.crash).__name__}: {app.crash}") from app.crash

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from gputop.commands.demo import PAST_S
+from gputop.commands.fleet_screen import fleet_rows, prometheus_options
 from gputop.commands.needs import Needs
 from gputop.commands.redaction import redacted_snapshot, redactor_of
 from gputop.config import Settings
@@ -20,6 +21,7 @@ from gputop.output.png import PngError, png
 from gputop.output.private_file import write_private
 from gputop.output.svg import svg
 from gputop.paint.glyphs import ASCII, COLOUR
+from gputop.paint.line import Row
 from gputop.paint.main_screen import main_screen
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
@@ -33,16 +35,18 @@ PURPOSE, SUMMARY = "Evidence", "a picture of the screen, without a terminal"
 STARTED = 1_780_000_000.0
 """A fixed moment, so that a picture of the demo is the same whenever it is made."""
 LARGEST = (400, 200)
+FLEET = "fleet"
 SUFFIXES = (".svg", ".png", ".txt", ".ans")
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("source", help="demo, or a recording")
-    command.add_argument("scenario", nargs="?", help="with demo: one scenario instead of the whole node")
+    command.add_argument("source", help="demo, a recording, or fleet")
+    command.add_argument("scenario", nargs="?", help="with demo: one scenario; with fleet: demo for a simulated one")
     command.add_argument("-o", "--output", required=True, metavar="FILE", help="FILE.svg, .png, .txt or .ans")
     command.add_argument("--at", metavar="TIME", help="of a recording: 12:03, -10m, an ISO date (default: its end)")
     command.add_argument("--size", default="160x48", metavar="WxH", help="columns x rows (default 160x48)")
     command.add_argument("--gpu", metavar="N", help="select this GPU")
+    prometheus_options(command)
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
@@ -51,6 +55,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError(f"cannot make a {path.suffix or 'file without suffix'}: name one of {', '.join(SUFFIXES)}")
     width, height = _size(args.size)
     demo = args.source == "demo"
+    if args.source == FLEET:
+        _write(path, fleet_rows(args, settings, width, height), settings, "gputop fleet")
+        return 0
     if args.scenario is not None and not demo:
         raise UsageError(f"a scenario belongs to `screenshot demo`, not to {args.source!r}")
     redactor = redactor_of(settings)
@@ -59,18 +66,23 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.gpu is not None:
         view = replace(view, gpu=_uuid(frame, args.gpu))
     rows = main_screen(frame, view, width, height).rows
+    _write(path, rows, settings, f"gputop on {frame.snapshot.machine.hostname}")
+    return 0
+
+
+def _write(path: Path, rows: list[Row], settings: Settings, title: str) -> None:
+    """Painted rows in the form that the suffix names."""
     theme = THEMES["dark" if settings.theme == "auto" else settings.theme]
     if path.suffix == ".ans":
         write_private(path, ansi_text(rows, theme) + "\n")
     elif path.suffix == ".txt":
         write_private(path, plain_text(rows))
     else:
-        text = svg(rows, theme, f"gputop on {frame.snapshot.machine.hostname}")
+        text = svg(rows, theme, title)
         try:
             write_private(path, text if path.suffix == ".svg" else png(text))
         except PngError as error:
             raise UsageError(str(error)) from error
-    return 0
 
 
 def _size(text: str) -> tuple[int, int]:

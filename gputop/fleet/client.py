@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from gputop.fleet.address import TOKEN_VARIABLE, Address
+from gputop.fleet.reading import FleetError
 from gputop.model.extras import install
 from gputop.model.source import UsageError
 from gputop.model.text import clean_text
@@ -34,7 +35,7 @@ MOST_BYTES = 128 * 2**20
 LONGEST_WORDS = 160
 
 
-class QueryError(Exception):
+class QueryError(FleetError):
     """An engine that did not answer a question: one line, what is wrong and what to do."""
 
 

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.diagnosis.types import NOT_WORK, Level
 from gputop.fleet.judge import FLEET_STATES, FleetState, state_of
@@ -131,6 +132,14 @@ class Context:
         for lost in read.lost or ():
             self._lost[lost.host, lost.gpu][lost.state == "idle"] += lost.gpu_h
 
+    def lost_by(self, by: str) -> dict[str, float]:
+        """GPU-hours that each ``job`` or ``user`` did not use, nobody's idle ones left out."""
+        sums: dict[str, float] = defaultdict(float)
+        for lost in self._read.lost or ():
+            if lost.state != "idle":
+                sums[getattr(lost, by)] += lost.gpu_h
+        return sums
+
     def group(self, name: str, gpus: Iterable[Gpu], down: Down | None = None) -> Group:
         """These GPUs as one."""
         members = tuple(sorted(gpus, key=_by_number))
@@ -165,7 +174,15 @@ def groups_of(frame: FleetFrame, by: str) -> tuple[Group, ...]:
             found[getattr(gpu.read, by)].append(gpu)
     without = found.pop("", None)
     context = Context(frame.read, frame.stragglers)
-    named = [context.group(name, members) for name, members in found.items()]
+    known = frame.read.lost is not None
+    sums = context.lost_by(by)
+    # What its GPUs lost before it came is not its own.
+    named = [
+        replace(context.group(name, members), waste_gpu_h=sums.get(name, 0.0), idle_gpu_h=0.0)
+        if known
+        else context.group(name, members)
+        for name, members in found.items()
+    ]
     return (*named, context.group("", without)) if without else tuple(named)
 
 

@@ -32,7 +32,7 @@ from gputop.fleet.history import History, columns_of
 from gputop.fleet.hours import BIN_S, Hours, bin_ends
 from gputop.fleet.names import DIALECTS, host_of
 from gputop.fleet.plan import Known
-from gputop.fleet.reading import HOUR_S, Alert, Down, FleetReading, GpuReading, Lost
+from gputop.fleet.reading import HOUR_S, Alert, Down, FleetError, FleetReading, GpuReading, Lost
 from gputop.model.text import clean_text
 
 IDENTITIES_EVERY, DISCOVERY_EVERY = 4, 40
@@ -45,10 +45,6 @@ LEAST_SILENCE_S = 60.0
 VALUES = ("util_pct", "sm_active_pct", "power_w", "mem_used_bytes")
 FILLING = ("tensor_active_pct", "dram_active_pct", "graphics_active_pct", "temp_c")
 """Asked for hosts in sight only."""
-
-
-class NoFleet(Exception):
-    """There is nothing to show: no engine, or no GPU in it. One line: what was looked for, what to do."""
 
 
 class PrometheusFleet:
@@ -78,7 +74,7 @@ class PrometheusFleet:
     # -- asking -----------------------------------------------------------------------------------------------------
 
     def ask(self, at: float | None = None) -> FleetReading:
-        """The fleet now, or at a Unix time. Raises NoFleet where nothing can be shown."""
+        """The fleet now, or at a Unix time. Raises FleetError where nothing can be shown."""
         problems: list[str] = []
         if at != self._past:
             self._past, self._refreshes, self._last, self._seen = at, 0, {}, {}
@@ -99,7 +95,7 @@ class PrometheusFleet:
         }
         rows, t = self._asked({name: Query(text, at) for name, text in texts.items() if text}, problems)
         if "util_pct" not in rows:
-            raise NoFleet(problems[0] if problems else "no answer")
+            raise FleetError(problems[0] if problems else "no answer")
         t = t if t is not None else self._clock()
         if at is None and abs(t - self._clock()) > MOST_SKEW_S:
             ahead = "ahead of" if t > self._clock() else "behind"
@@ -127,7 +123,7 @@ class PrometheusFleet:
         rows, _ = self._asked({"names": Query(plan.discovery(self._select), at)}, problems)
         if "names" not in rows:
             if self._known is None:
-                raise NoFleet(problems[0])
+                raise FleetError(problems[0])
             return
         signals, scrape_s = signals_found(rows["names"])
         if signals:
@@ -135,7 +131,7 @@ class PrometheusFleet:
         elif self._known is None:
             names = ", ".join(dialect.signals["util_pct"].name for dialect in DIALECTS.values())
             where = f" with {self._select}" if self._select else ""
-            raise NoFleet(f"no GPU metrics there{where}; looked for {names}")
+            raise FleetError(f"no GPU metrics there{where}; looked for {names}")
 
     def _identify(self, at: float | None, known: Known, problems: list[str]) -> None:
         dialects = [DIALECTS[name] for name in known.signals]
@@ -145,7 +141,7 @@ class PrometheusFleet:
             self._known = Known({name: known.signals[name] for name in labels}, labels, known.scrape_s)
             self._identities = identified(rows["who"], labels)
         elif not self._identities:
-            raise NoFleet(problems[0])
+            raise FleetError(problems[0])
 
     # -- reading ----------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,10 @@ WINDOW_S = 300.0
 HOUR_S = 3600.0
 
 
+class FleetError(Exception):
+    """A fleet that does not answer, or has no GPU in it. One line: what is wrong, what to do."""
+
+
 class GpuReading(Struct, frozen=True):
     """One GPU, or one MIG instance (``gpu`` is then ``0/3``).
 

@@ -5,7 +5,7 @@ Every value follows from seed, GPU and time alone, so that any moment can be ask
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -79,7 +79,13 @@ class Job(Struct, frozen=True):
 class SimulatedFleet:
     """So many hosts with so many GPUs each. ``ask`` reads it at any time."""
 
-    def __init__(self, hosts: int = 125, gpus: int = 8, seed: int = 0) -> None:
+    source = "simulated"
+    interval_s = 5.0
+
+    def __init__(
+        self, hosts: int = 125, gpus: int = 8, seed: int = 0, clock: Callable[[], float] = lambda: STARTED
+    ) -> None:
+        self._clock = clock
         self.hosts, self.gpus, self.seed = hosts, gpus, seed
         self.jobs = self._placed()
         self._job_of = [job for job in self.jobs for _ in range(job.hosts)]
@@ -156,7 +162,8 @@ class SimulatedFleet:
             self.host_name(host), str(number), f"GPU-{self.seed:04x}{host:08x}-{number:04x}", "NVIDIA H100 80GB HBM3",
             names, util, None if self.lacks_sm(host) else sm, max(0.0, fate.tensor + 0.5 * noise * (not quiet)),
             max(0.0, fate.dram + 0.5 * noise * (not quiet)), util, LIMIT_W * power + noise, GIB * fate.mem_gib,
-            32.0 + 45.0 * power, quiet, job.name * runs, job.user * runs, fate.state if own else None, fate.verdict if own else None,
+            32.0 + 45.0 * power, quiet, job.name * runs, job.user * runs,
+            fate.state if own else None, fate.verdict if own else None,
         )  # fmt: skip
 
     def down(self, t: float) -> dict[str, Down]:
@@ -183,13 +190,25 @@ class SimulatedFleet:
                 found.append(Lost(gpu.host, gpu.gpu, "", "", "idle", 1.0 - hours))
         return found
 
-    def ask(self, t: float) -> FleetReading:
-        """The whole fleet at Unix time ``t``."""
+    def ask(self, at: float | None = None) -> FleetReading:
+        """The whole fleet at a Unix time, or now."""
+        t = self._clock() if at is None else at
         gpus = [self.gpu(host, number, t) for host in range(self.hosts) for number in range(self.gpus)]
         down = self.down(t)
         names = tuple(dict.fromkeys(self.names_of(host) for host in range(self.hosts)))
         alerts = tuple(Alert("GputopHostDown", "warning", host, {"instance": f"{host}:9400"}) for host in down)
-        return FleetReading(t, "a simulated fleet", gpus, down, names, 3.0, self.lost(gpus, t), HOUR_S, alerts)
+        return FleetReading(t, self.source, gpus, down, names, 3.0, self.lost(gpus, t), HOUR_S, alerts)
+
+    def more(self, t: float) -> bool:
+        """Nothing more to read: ``ask`` gives all of the last hour."""
+        return False
+
+    def hour(self, t: float) -> Sequence[Lost] | None:
+        """What the last hour lost."""
+        return self.ask(t).lost
+
+    def close(self) -> None:
+        """Holds nothing."""
 
     def history(self, host: str, t: float, span_s: float, columns: int) -> History:
         """Utilisation and SM activity of a host's GPUs in the time before ``t``; None where its job had not begun."""

@@ -113,3 +113,14 @@ def _waits_for(
         return ""
     one = next((of_job[job] for gpu, _ in gpus if gpu.job and (job := group_of(gpu.job)) in of_job), None)
     return "" if one is None else f"{one.host} GPU {one.gpu}"
+
+
+def remedy_of(gpus: Sequence[tuple[GpuReading, FleetState]], state: FleetState) -> str:
+    """What helps the GPUs in that state, as the rules of the node say it."""
+    remedies = {row.id: row.remedy for row in verdict_rows()}
+    own = [gpu.own_verdict for gpu, its in gpus if its == state and gpu.own_verdict is not None]
+    if own and remedies.get(own[0]):
+        return remedies[own[0]]
+    if state in ("busy_not_working", "starved"):
+        return "run gputop on the node: it names the cause; `gputop export` there brings it here"
+    return remedies.get("idle_holding_memory", "") if state == "idle_allocated" else ""

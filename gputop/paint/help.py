@@ -69,11 +69,11 @@ def help_rows(
         rows += _process_rows(selected.process, glyphs, width) + columns
     for verdict in verdict_rows():
         if verdict.id == verdict_id:
-            rows += _section("the verdict of the selected GPU", width, glyphs)
-            rows += _entry(verdict.title, verdict.condition, width, indent=32)
-            rows += _entry("what helps", verdict.remedy or "nothing has to be done", width, indent=32)
+            rows += section_rows("the verdict of the selected GPU", width, glyphs)
+            rows += entry_rows(verdict.title, verdict.condition, width, indent=32)
+            rows += entry_rows("what helps", verdict.remedy or "nothing has to be done", width, indent=32)
             rows.append(Line().row(width))
-    rows += _section("the three numbers", width, glyphs)
+    rows += section_rows("the three numbers", width, glyphs)
     for text, style in THREE_NUMBERS:
         rows += [Line().to(2).add(line, style).row(width) for line in textwrap.wrap(text, max(10, width - 4))]
     rows.append(
@@ -83,28 +83,28 @@ def help_rows(
     )  # fmt: skip
     rows.append(Line().row(width))
     for section in dict.fromkeys(key.section for key in keys):
-        rows += _section(section, width, glyphs)
+        rows += section_rows(section, width, glyphs)
         for key in keys:
             if key.section == section:
-                rows += _entry(key.shown or glyphs.dash, key.does, width)
+                rows += entry_rows(key.shown or glyphs.dash, key.does, width)
         rows.append(Line().row(width))
-    rows += _section("glossary", width, glyphs)
+    rows += section_rows("glossary", width, glyphs)
     for metric in (metric for metric in GPU_METRICS.values() if metric.glossary):
         source = "" if metric.origin is None else f" [{metric.origin}]"
-        rows += _entry(metric.label, metric.definition + source, width)
+        rows += entry_rows(metric.label, metric.definition + source, width)
     for word, meaning in SCREEN_WORDS:
-        rows += _entry(word, meaning, width, indent=20)
+        rows += entry_rows(word, meaning, width, indent=20)
     rows.append(Line().row(width))
     if selected.process is None:
         rows += columns
-    rows += _section("verdicts, in the order in which they are asked", width, glyphs)
+    rows += section_rows("verdicts, in the order in which they are asked", width, glyphs)
     for verdict in verdict_rows():
         helps = f" {glyphs.remedy} {verdict.remedy}" if verdict.remedy else ""
-        rows += _entry(verdict.title, f"{verdict.condition}{helps}", width, indent=32)
+        rows += entry_rows(verdict.title, f"{verdict.condition}{helps}", width, indent=32)
     rows.append(Line().row(width))
-    rows += _section("badges", width, glyphs)
+    rows += section_rows("badges", width, glyphs)
     for badge in badge_rows():
-        rows += _entry(badge.id, badge.condition, width)
+        rows += entry_rows(badge.id, badge.condition, width)
     if glyphs.name == "ascii":
         return [Line().add_all([(ascii_only(text), style) for text, style in row]).row(width) for row in rows]
     return rows
@@ -112,27 +112,29 @@ def help_rows(
 
 def _process_rows(process: ProcessSample, glyphs: Glyphs, width: int) -> list[Row]:
     """What the chosen process is, and why it is taken for that."""
-    rows = _section(f"process {process.pid}, which is selected", width, glyphs)
-    rows += _entry("role", f"{process.role}: {ROLES.get(process.role, 'a process near the GPU')}", width)
+    rows = section_rows(f"process {process.pid}, which is selected", width, glyphs)
+    rows += entry_rows("role", f"{process.role}: {ROLES.get(process.role, 'a process near the GPU')}", width)
     if process.static.why:
-        rows += _entry("why", terminal_safe(process.static.why), width)
+        rows += entry_rows("why", terminal_safe(process.static.why), width)
     return [*rows, Line().row(width)]
 
 
 def _column_rows(selected: Selected, glyphs: Glyphs, width: int) -> list[Row]:
     """The columns of the process table with what they say; the one that it is sorted by comes first."""
-    rows = _section("columns of the process table", width, glyphs)
+    rows = section_rows("columns of the process table", width, glyphs)
     for key in sorted(known(selected.columns), key=lambda key: key != selected.sort):
         order = " (it is sorted by this)" if key == selected.sort else ""
-        rows += _entry(COLUMNS[key].head, COLUMNS[key].definition + order, width)
+        rows += entry_rows(COLUMNS[key].head, COLUMNS[key].definition + order, width)
     return [*rows, Line().row(width)]
 
 
-def _section(name: str, width: int, glyphs: Glyphs) -> list[Row]:
+def section_rows(name: str, width: int, glyphs: Glyphs) -> list[Row]:
+    """A heading."""
     return [Line().add(f"{glyphs.rule} ", "rule").add(name, "heading").add(" ").rule(width, glyphs.rule).row(width)]
 
 
-def _entry(head: str, text: str, width: int, indent: int = 16) -> list[Row]:
+def entry_rows(head: str, text: str, width: int, indent: int = 16) -> list[Row]:
+    """A word and what it means, folded to the width."""
     indent = min(indent, width // 3)
     lines = textwrap.wrap(text, max(10, width - indent - 4)) or [""]
     rows = [Line().to(2).add(head, "key").to(indent + 2).add(lines[0], "text").row(width)]

@@ -7,13 +7,13 @@ out. A number that was not measured satisfies neither a comparison nor its negat
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Literal
 
 from msgspec import Struct
 
-from gputop.model.metric import Metric
+from gputop.model.metric import Unit
 from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC
 from gputop.model.quantity import typed_number
 from gputop.model.snapshot import ProcessSample
@@ -57,14 +57,31 @@ class Term(Struct, frozen=True):
 
     def holds(self, process: ProcessSample, children: Sequence[ProcessSample], verdict: str) -> bool:
         if isinstance(self.values[0], str):
-            texts = _texts(self.field, process, children, verdict)
-            found = any(_says(text, self.operator, str(value)) for text in texts for value in self.values)
-            return found is not (self.negated or self.operator == "!=")
+            return self.holds_for(_texts(self.field, process, children, verdict))
         number = _measured(self.field, process, children)
         if number is None:
             # "Which GPU?" has an answer for a process that uses none: not this one.
             return self.field in _NUMBERED and (self.negated != (self.operator == "!="))
-        return any(_COMPARE[self.operator](number, float(value)) for value in self.values) is not self.negated
+        return self.holds_for(number)
+
+    def holds_for(self, known: float | Sequence[str] | None) -> bool:
+        """Whether it holds for a number, or for one of several texts. Of None, which nobody knows, nothing holds."""
+        if known is None:
+            return False
+        if isinstance(known, (int, float)):
+            return any(_COMPARE[self.operator](known, float(value)) for value in self.values) is not self.negated
+        found = any(_says(text, self.operator, str(value)) for text in known for value in self.values)
+        return found is not (self.negated or self.operator == "!=")
+
+
+class Fields(Struct, frozen=True):
+    """What can be asked for: fields with their units (``text`` for texts), other names for them, and some to try."""
+
+    units: Mapping[str, Unit]
+    aliases: Mapping[str, str]
+    examples: str
+    loose: frozenset[str] = frozenset(("verdict",))
+    """Texts that are told by any of their words."""
 
 
 class Filter(Struct, frozen=True):
@@ -127,7 +144,12 @@ def searchable(process: ProcessSample) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def parse(text: str) -> Filter:
-    """The filter that a text means. Raises FilterError with the position of the first mistake."""
+    """The filter of processes that a text means. Raises FilterError with the position of the first mistake."""
+    return parse_for(text, process_fields())
+
+
+def parse_for(text: str, fields: Fields) -> Filter:
+    """The filter that a text means, of whatever has these fields. Raises FilterError."""
     if len(text) > LONGEST:
         raise FilterError(f"a filter has at most {LONGEST} characters", LONGEST)
     terms, position = [], 0
@@ -135,12 +157,12 @@ def parse(text: str) -> Filter:
         if text[position].isspace():
             position += 1
             continue
-        term, position = _term(text, position)
+        term, position = _term(text, position, fields)
         terms.append(term)
     return Filter(text.strip(), tuple(terms))
 
 
-def _term(text: str, position: int) -> tuple[Term, int]:
+def _term(text: str, position: int, fields: Fields) -> tuple[Term, int]:
     negated = text[position] == "!"
     begin = position + negated
     named = _TERM.match(text, begin)
@@ -148,38 +170,43 @@ def _term(text: str, position: int) -> tuple[Term, int]:
         value, end = _value(text, begin, "! needs a term after it" if negated else "a term is missing here")
         return Term("", "~", (value.lower(),), negated), end
     name, operator = named["field"].lower(), named["op"]
-    field = _field(name, begin)
+    field = _field(name, begin, fields)
     value, end = _value(text, named.end(), f"{name}{operator} needs a value")
-    metric = _metric(field)
-    if metric is None or metric.unit == "text":
+    unit = fields.units[field]
+    if unit == "text":
         if operator in ("<", ">", "<=", ">="):
             raise FilterError(f"{name} is a text: use {name}:… or {name}~…", begin)
         # A verdict is told by any of its words, however the diagnosis puts them.
-        like: Operator = "~" if field == "verdict" and operator == ":" else operator  # type: ignore[assignment]
+        like: Operator = "~" if field in fields.loose and operator == ":" else operator  # type: ignore[assignment]
         quoted = text[named.end()] in QUOTES
         wanted = (value.lower(),) if quoted else _texts_wanted(value, named.end())
         return Term(field, like, wanted, negated), end
-    numbers = tuple(_number(part, metric, named.end()) for part in value.split(","))
+    numbers = tuple(_number(part, unit, named.end()) for part in value.split(","))
     return Term(field, operator, numbers, negated), end  # type: ignore[arg-type]
 
 
-def _field(name: str, position: int) -> str:
-    field = ALIASES.get(name, name)
-    if field == "verdict" or field in COLUMNS:
+def _field(name: str, position: int, fields: Fields) -> str:
+    field = fields.aliases.get(name, name)
+    if field in fields.units:
         return field
-    names = [*ALIASES, *COLUMNS, "verdict"]
     from difflib import get_close_matches
 
-    near = get_close_matches(name, names, 1)
-    hint = f"did you mean {near[0]}?" if near else "try gpu, user, mem, cpu, name, job, role, state or verdict"
+    near = get_close_matches(name, [*fields.aliases, *fields.units], 1)
+    hint = f"did you mean {near[0]}?" if near else f"try {fields.examples}"
     raise FilterError(f"there is no field {name}; {hint}", position)
 
 
-def _metric(field: str) -> Metric | None:
-    if field in ("verdict", ""):
-        return None
+@lru_cache(maxsize=1)
+def process_fields() -> Fields:
+    """The fields of a process."""
+    units = {field: _unit(field) for field in COLUMNS}
+    examples = "gpu, user, mem, cpu, name, job, role, state or verdict"
+    return Fields({**units, "verdict": "text"}, ALIASES, examples)
+
+
+def _unit(field: str) -> Unit:
     known = PROCESS_METRICS.get(field) or PROCESS_STATIC.get(field)
-    return known or PROCESS_METRICS[field.removeprefix("tree_")]
+    return (known or PROCESS_METRICS[field.removeprefix("tree_")]).unit
 
 
 def _value(text: str, begin: int, missing: str) -> tuple[str, int]:
@@ -207,9 +234,9 @@ def _texts_wanted(value: str, position: int) -> tuple[str, ...]:
     return wanted
 
 
-def _number(text: str, metric: Metric, position: int) -> float:
+def _number(text: str, unit: Unit, position: int) -> float:
     try:
-        return typed_number(text, metric.unit)
+        return typed_number(text, unit)
     except ValueError as error:
         raise FilterError(str(error), position) from None
 

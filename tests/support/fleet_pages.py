@@ -77,7 +77,8 @@ def past(
                     read = fleet.gpu(host, number, t)
                     if read.own_state is None:
                         continue
-                    own = f'gputop_gpu_state_seconds_total{{{labels_of(read, f"{fleet.host_name(host)}:9400")},state="{read.own_state}"}}'
+                    labels = labels_of(read, f"{fleet.host_name(host)}:9400")
+                    own = f'gputop_gpu_state_seconds_total{{{labels},state="{read.own_state}"}}'
                     lost[own] = lost.get(own, 0.0) + lost_hours(read.own_state, read.util_pct, step_s)
                     series.setdefault(own, []).append(f"{own} {lost[own]:.6g} {t:.3f}\n")
         for lines in series.values():

@@ -1,0 +1,162 @@
+"""The fleet's screen on a terminal, and a fleet's answers as data: what `gputop fleet` and its parts share."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, NoReturn
+
+from gputop.config import Settings
+from gputop.model.source import SourceError, UsageError
+
+if TYPE_CHECKING:
+    from gputop.fleet.frame import FleetFrame
+    from gputop.fleet.watch import AskedFleet
+    from gputop.paint.fleet_view import FleetView
+    from gputop.paint.line import Row
+    from gputop.paint.terminal import Terminal
+
+
+def prometheus_options(command: argparse.ArgumentParser) -> None:
+    """Where the fleet's Prometheus is."""
+    add = command.add_argument
+    add("--prom", metavar="URL", help="Prometheus, VictoriaMetrics, Thanos or Mimir; also GPUTOP_PROM_URL")
+    add("--select", metavar="MATCHERS", help="these series only, such as 'cluster=\"a\"'")
+    text = "HTTP headers from a file that only you can read, a line each: Authorization: Bearer …"
+    add("--header-file", metavar="FILE", help=text)
+    add("--prom-ca", metavar="FILE", help="certificates of the authority that the engine's is checked by")
+
+
+def moment_option(command: argparse.ArgumentParser) -> None:
+    """A moment of the past instead of the present."""
+    command.add_argument("--at", metavar="TIME", help="the fleet at that time: 12:03, -10m, an ISO date")
+
+
+def form_options(command: argparse.ArgumentParser) -> None:
+    """Data in place of the screen."""
+    form = command.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON object in place of the screen")
+    form.add_argument("--csv", action="store_true", help="one row a GPU in place of the screen")
+
+
+def asked_fleet(args: argparse.Namespace) -> AskedFleet:
+    """The engine that options and environment name. Raises UsageError."""
+    from gputop.fleet.address import address_of, checked_select
+
+    address = address_of(args.prom, os.environ, header_file=args.header_file, ca=args.prom_ca)
+    select = checked_select(args.select)
+    from gputop.fleet.client import Client
+    from gputop.fleet.prometheus import PrometheusFleet
+
+    return PrometheusFleet(Client(address), address.url, select, time.time)
+
+
+def moment_of(text: str | None, now: float) -> float | None:
+    """The Unix time that ``--at`` means. Raises UsageError."""
+    if text is None:
+        return None
+    from gputop.recording.moments import moment
+
+    try:
+        return moment(text, now - 86400.0, now, now)
+    except ValueError as error:
+        raise UsageError(f"--at: {error}") from None
+
+
+def frame_once(fleet: AskedFleet, at: float | None, *, hour: bool = True) -> FleetFrame:
+    """One frame with its last hour. Raises SourceError where there is none."""
+    from msgspec.structs import replace
+
+    from gputop.fleet.frame import fleet_frame
+    from gputop.fleet.reading import FleetError
+
+    try:
+        read = fleet.ask(at)
+        while hour and fleet.more(read.t):
+            pass
+    except FleetError as error:
+        raise SourceError(str(error)) from None
+    return fleet_frame(replace(read, lost=fleet.hour(read.t)))
+
+
+def write_data(frame: FleetFrame, *, as_csv: bool) -> int:
+    """A frame to stdout; the exit status."""
+    from gputop.fleet.data import fleet_csv, fleet_json
+
+    sys.stdout.write(fleet_csv(frame) if as_csv else fleet_json(frame))
+    return 0
+
+
+def first_view(settings: Settings, terminal: Terminal, *, at: float | None = None) -> FleetView:
+    """The screen's state before any key."""
+    from gputop.paint.fleet_view import FleetView
+
+    return FleetView(
+        glyphs=terminal.glyphs,
+        at=at,
+        paused=at is not None,
+        price=settings.price or None,
+        utc_offset_s=float(time.localtime().tm_gmtoff),
+    )
+
+
+def fleet_rows(args: argparse.Namespace, settings: Settings, width: int, height: int) -> list[Row]:
+    """The fleet's screen as rows, with the last hour of its first host. Raises UsageError, SourceError."""
+    from msgspec.structs import replace
+
+    from gputop.fleet.reading import FleetError
+    from gputop.fleet.simulated import STARTED, SimulatedFleet
+    from gputop.fleet.watch import HISTORY_COLUMNS, HISTORY_S
+    from gputop.paint.fleet_screen import fleet_screen
+    from gputop.paint.fleet_view import FleetView, selected_host
+    from gputop.paint.glyphs import ASCII, COLOUR
+
+    if args.scenario not in (None, "demo"):
+        raise UsageError(f"it is `gputop screenshot fleet` or `gputop screenshot fleet demo`, not {args.scenario!r}")
+    fleet: AskedFleet = SimulatedFleet() if args.scenario == "demo" else asked_fleet(args)
+    now = STARTED if args.scenario == "demo" else time.time()
+    try:
+        frame = frame_once(fleet, moment_of(args.at, now))
+        view = FleetView(glyphs=ASCII if settings.ascii else COLOUR, price=settings.price or None)
+        host = selected_host(frame, view)
+        if host is not None:
+            history = fleet.history(host, frame.t, HISTORY_S, HISTORY_COLUMNS)
+            view = replace(view, host=host, history=history)
+    except FleetError as error:
+        raise SourceError(str(error)) from None
+    finally:
+        fleet.close()
+    return fleet_screen(frame, view, width, height).rows
+
+
+def show(fleet: AskedFleet, settings: Settings, terminal: Terminal, *, at: float | None = None) -> NoReturn:
+    """Run the screen until the user leaves it, and end the process."""
+    from gputop.commands.live import end
+    from gputop.fleet.watch import FleetWatch
+    from gputop.tui.terminal.guard import TerminalGuard
+
+    guard = TerminalGuard()
+    watch = FleetWatch(fleet)
+    watch.go_to(at)
+    try:
+        guard.watch()
+        guard.mute()
+        from gputop.paint.key_presets import wanted_keys
+        from gputop.tui.fleet.app import FleetApp
+
+        app = FleetApp(
+            first_view(settings, terminal, at=at),
+            terminal.theme,
+            watch,
+            guard=guard,
+            keys=wanted_keys(settings.key_preset, settings.keys),
+            depth=terminal.depth,
+        )
+        app.run(mouse=settings.mouse)
+    finally:
+        guard.hurry(1)
+        watch.close()
+        guard.finish()
+    end(app, guard)

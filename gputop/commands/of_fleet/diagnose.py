@@ -1,0 +1,67 @@
+"""The worst things in a cluster now, in words. Exit 0: nothing wrong, 1: findings, 3: no fleet to ask."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import textwrap
+import time
+
+from gputop.commands.fleet_screen import asked_fleet, frame_once, moment_of, moment_option, prometheus_options
+from gputop.commands.needs import Needs
+from gputop.config import Settings
+from gputop.fleet.findings import FIRST, findings
+from gputop.fleet.simulated import STARTED, SimulatedFleet
+from gputop.model.source import UsageError
+from gputop.model.text import terminal_safe
+
+NEEDS = Needs()
+SUMMARY = "the five worst things in the cluster now, in words"
+FOUND = 1
+WIDTH = 100
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("source", nargs="?", help="demo: a simulated fleet; without it the engine of --prom")
+    prometheus_options(command)
+    moment_option(command)
+    command.add_argument("--top", type=int, default=FIRST, metavar="N", help=f"so many of them (default {FIRST})")
+    command.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    if args.source not in (None, "demo"):
+        raise UsageError(f"no source {args.source!r}: it is `gputop fleet diagnose` or `gputop fleet diagnose demo`")
+    if args.top < 1:
+        raise UsageError(f"--top must be 1 or more, not {args.top}")
+    if args.source == "demo":
+        frame = frame_once(SimulatedFleet(), STARTED)
+    else:
+        frame = frame_once(asked_fleet(args), moment_of(args.at, time.time()))
+    found = findings(frame)
+    if args.json:
+        rows = [{"level": one.level, "text": one.text, "remedy": one.remedy, "gpus": one.gpus} for one in found]
+        data = {
+            "schema": 1,
+            "t": frame.t,
+            "source": frame.read.source,
+            "findings": rows,
+            "problems": list(frame.problems),
+        }
+        sys.stdout.write(json.dumps(data, ensure_ascii=False) + "\n")
+        return FOUND if found else 0
+    lines = []
+    for number, one in enumerate(found[: args.top], 1):
+        lines += textwrap.wrap(f"{number}. {terminal_safe(one.text)}", WIDTH, subsequent_indent="   ")
+        if one.remedy:
+            lines += textwrap.wrap(
+                f"what helps: {terminal_safe(one.remedy)}", WIDTH, initial_indent="   ", subsequent_indent="   "
+            )
+    if len(found) > args.top:
+        lines.append(f"and {len(found) - args.top} more; --top {len(found)} tells them")
+    if not found:
+        lines.append("nothing wrong: every GPU that has a job works")
+    lines += [f"note: {terminal_safe(problem)}" for problem in frame.problems]
+    sys.stdout.write("\n".join(lines) + "\n")
+    return FOUND if found else 0

@@ -1,0 +1,62 @@
+"""The worst things in a fleet now, in words, each with what it costs and what helps. Pure."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from gputop.diagnosis.types import Level
+from gputop.fleet.frame import FleetFrame, Group, groups_of
+from gputop.fleet.verdict import remedy_of
+from gputop.model.quantity import count
+
+FIRST = 5
+
+
+class Finding(Struct, frozen=True):
+    """``gpus`` is how many it holds back: the more, the earlier it is told."""
+
+    level: Level
+    text: str
+    remedy: str
+    gpus: float
+
+
+def findings(frame: FleetFrame) -> list[Finding]:
+    """Everything that is wrong, the worst first."""
+    found = [one for group in groups_of(frame, "job") if (one := _of_job(group)) is not None]
+    for late in frame.stragglers:
+        more = _more(late.by, late.value, late.median)
+        what = f"starves at util {late.value:.0f}" if late.kind == "starved" else f"does {more}"
+        text = f"{late.job}: {late.host} GPU {late.gpu} {what}, {count(late.gpus - 1, 'other GPU')} wait for it"
+        found.append(Finding("yellow", text, f"look at its clocks and data there: {late.host}", late.gpus / 2))
+    if frame.read.down:
+        hosts = sorted(frame.read.down)
+        named = ", ".join(hosts[:5]) + (f" and {len(hosts) - 5} more" if len(hosts) > 5 else "")
+        text = f"{count(len(hosts), 'host')} down: {named}"
+        found.append(Finding("yellow", text, "see whether the host or only its exporter is gone", frame.counts["down"]))
+    return sorted(found, key=lambda one: (one.level != "red", -one.gpus, one.text))
+
+
+def _more(by: str, value: float, median: float) -> str:
+    unit = " W" if by == "power" else ""
+    return f"{'SM ' if by == 'sm' else ''}{value:.0f}{unit} beside {median:.0f}{unit}"
+
+
+def _of_job(group: Group) -> Finding | None:
+    state = group.verdict.state
+    if state not in ("busy_not_working", "starved", "idle_allocated"):
+        return None
+    gpus = sum(gpu.state == state for gpu in group.gpus)
+    who = f"{group.name or 'no job known'}" + (f" ({', '.join(group.users[:3])})" if group.users else "")
+    cost = (
+        ""
+        if group.waste_gpu_h is None or group.waste_gpu_h < 0.05
+        else f"; {group.waste_gpu_h:.1f} GPU-hours lost in the last hour"
+    )
+    where = count(len(group.hosts), "host")
+    return Finding(
+        group.verdict.level,
+        f"{who}: {group.verdict.text} on {where}{cost}",
+        remedy_of([(gpu.read, gpu.state) for gpu in group.gpus], state),
+        gpus,
+    )

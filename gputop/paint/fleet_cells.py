@@ -1,0 +1,58 @@
+"""A fleet's GPUs as cells of two or three columns: a red sky over a green floor is seen at that size, too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gputop.fleet.frame import Gpu, level_of
+from gputop.paint.chart import gap_chart
+from gputop.paint.glyphs import Glyphs
+from gputop.paint.line import Line, Span
+
+BESIDE = 8
+"""GPUs of a usual host: the room that cells have is made for so many."""
+
+
+def cells_width(width: int) -> int:
+    """The room for the cells of a row, on a screen of this width."""
+    return BESIDE * (4 if width >= 130 else 3 if width >= 100 else 2)
+
+
+def cell_spans(gpus: Sequence[Gpu], room: int, glyphs: Glyphs) -> list[Span]:
+    """The GPUs side by side in exactly ``room`` cells: with a gap between them while they are few, the worst of them
+    where they are too many."""
+    line = Line()
+    if gpus:
+        each = room // max(BESIDE, len(gpus)) if len(gpus) <= room else 1
+        shown = list(gpus) if len(gpus) <= room else sorted(gpus, key=_need)[: room - 1]
+        for gpu in shown:
+            wide = max(1, each - 1)
+            line.add_all(cell(gpu, wide, glyphs)).add(" " * (each - wide))
+        if len(shown) < len(gpus):
+            line.add(glyphs.more, "dim")
+    return list(line.row(room))
+
+
+def cell(gpu: Gpu, wide: int, glyphs: Glyphs) -> list[Span]:
+    """One GPU in so many columns and one row."""
+    read = gpu.read
+    if gpu.state == "down":
+        return [(glyphs.dot * wide, "dim")]
+    if read.util_pct is None:
+        return [("?" * wide, "dim")]
+    measured = read.sm_active_pct is not None
+    alarm = gpu.state == "busy_not_working"
+    (row,) = gap_chart([read.util_pct] * wide, [read.sm_active_pct] * wide, 1, glyphs, alarm=alarm, measured=measured)
+    return row
+
+
+_NEED = ("busy_not_working", "starved", "idle_allocated", "unmeasured", "idle", "down", "working")
+
+
+def _need(gpu: Gpu) -> int:
+    return _NEED.index(gpu.state)
+
+
+def state_style(gpu: Gpu) -> str:
+    """The style of a GPU's level."""
+    return f"level.{level_of(gpu.state)}"

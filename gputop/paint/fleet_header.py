@@ -1,0 +1,122 @@
+"""The first two rows of the fleet's screen: what it is, how old it is, and the counts that matter."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from gputop.fleet.frame import FleetFrame
+from gputop.fleet.names import DIALECTS
+from gputop.model.quantity import count, duration
+from gputop.model.text import terminal_safe
+from gputop.paint.fleet_view import FleetView
+from gputop.paint.glyphs import Glyphs
+from gputop.paint.line import Line, Row
+from gputop.paint.text import clock_time, shorten
+from gputop.paint.words import product
+
+COUNTED = (
+    ("working", "working", "green"),
+    ("busy_not_working", "BUSY, NOT WORKING", "red"),
+    ("starved", "starved", "red"),
+    ("idle_allocated", "holding memory", "yellow"),
+    ("idle", "idle", "grey"),
+    ("unmeasured", "not measured", "grey"),
+)
+"""State, how it is counted, its level; in the order in which they stand."""
+
+
+def number(value: int) -> str:
+    """A count with a comma between thousands."""
+    return f"{value:,}"
+
+
+def _gpus(frame: FleetFrame, glyphs: Glyphs) -> str:
+    models = Counter(gpu.read.model for host in frame.hosts for gpu in host.gpus)
+    total = sum(models.values())
+    named = [(name, n) for name, n in models.most_common() if name]
+    if len(named) == 1 and named[0][1] == total:
+        return f"{number(total)} {glyphs.times} {product(named[0][0], None)}"
+    kinds = len({product(name, None) for name, _ in named})
+    return f"{number(total)} GPUs" if kinds != 1 else f"{number(total)} GPUs, {product(named[0][0], None)}"
+
+
+def bar(frame: FleetFrame, view: FleetView, width: int) -> Row:
+    """The title: the engine, how large, what is measured, how old."""
+    line = Line().add(" gputop fleet", "brand|bar")
+    right = _right(frame, view, width)
+    room = width - sum(len(text) for text, _ in right)
+    measured, total = frame.measured, sum(len(host.gpus) for host in frame.hosts)
+    down = frame.counts.get("down", 0)
+    bare = total - measured
+    parts = [
+        (0, f"{number(len(frame.hosts))} host{'s' * (len(frame.hosts) != 1)}", "value|bar"),
+        (1, _gpus(frame, view.glyphs), "value|bar"),
+        (4, shorten(terminal_safe(frame.read.source), 40), "dim|bar"),
+        (2, f"SM measured on {number(measured)}", "level.green|bar"),
+    ]
+    if bare - down > 0:
+        parts.append((3, f"not exported on {number(bare - down)}", "dim|bar"))
+    if frame.read.names:
+        parts.append((5, " + ".join(DIALECTS[name].id for name in frame.read.names if name in DIALECTS), "dim|bar"))
+    while parts and line.width + sum(2 + len(text) for _, text, _ in parts) + 2 > room:
+        parts.remove(max(parts))
+    for _, text, style in parts:
+        line.add("  ", "bar").add(text, style)
+    return line.to(width - sum(len(text) for text, _ in right), "bar").add_all(right).row(width)
+
+
+def _right(frame: FleetFrame, view: FleetView, width: int) -> list[tuple[str, str]]:
+    parts: list[tuple[str, str]] = []
+    if view.stale_s is not None:
+        parts.append((f"STALE {duration(view.stale_s)}  ", "level.red|bar"))
+    if view.at is not None:
+        parts.append(("PAST  ", "level.yellow|bar"))
+    elif view.paused:
+        parts.append(("PAUSED  ", "level.yellow|bar"))
+    parts.append((clock_time(frame.t, view.utc_offset_s) + "  ", "dim|bar"))
+    if frame.read.age_s is not None and width >= 70:
+        parts.append((f"data {frame.read.age_s:.0f} s old  ", "dim|bar"))
+    if width >= 120:
+        parts.append((f"every {view.interval_s:.0f} s  ", "dim|bar"))
+    if width >= 100:
+        parts.append(("? help ", "dim|bar"))
+    return parts
+
+
+def summary(frame: FleetFrame, view: FleetView, width: int) -> Row:
+    """Counts of GPUs by state, hosts that are down, power, and the last hour; or a message."""
+    line = Line().add(" ")
+    if view.message:
+        return line.add(shorten(terminal_safe(view.message), width - 2), "level.yellow").row(width)
+    glyphs = view.glyphs
+    parts: list[tuple[str, str]] = []
+    for state, word, level in COUNTED:
+        if state == "idle" and (down := len(frame.read.down)):
+            parts.append((f"{glyphs.times} {count(down, 'host')} down", "level.yellow"))
+        if n := frame.counts.get(state, 0):  # type: ignore[call-overload]
+            parts.append((f"{glyphs.level(level)} {number(n)} {word}", f"level.{level}"))
+    power = sum(gpu.read.power_w or 0.0 for host in frame.hosts for gpu in host.gpus if gpu.state != "down")
+    if power:
+        parts.append((f"{power / 1000:,.0f} kW" if power >= 10_000 else f"{power / 1000:.1f} kW", "text"))
+    long, short, style = _hour(frame, view)
+    used = 1 + sum(len(text) + 3 for text, _ in parts)
+    parts.append((long if used + len(long) <= width else short, style))
+    # The last hour matters more than the power.
+    while power and len(parts) > 2 and 1 + sum(len(text) + 3 for text, _ in parts) - 3 > width:
+        del parts[-2]
+    for text, part_style in parts:
+        if line.width + 3 + len(text) > width:
+            break
+        line.add("   " if line.width > 1 else "").add(text, part_style)
+    return line.row(width)
+
+
+def _hour(frame: FleetFrame, view: FleetView) -> tuple[str, str, str]:
+    """How much of the last hour was no work, in many and in few words, and their style."""
+    lost = frame.not_work_gpu_h
+    if lost is None:
+        return "last hour: being read", "last hour: …", "dim"
+    total = sum(len(host.gpus) for host in frame.hosts)
+    money = "" if view.price is None else f", {lost * view.price:,.0f} at {view.price:g} a GPU-hour"
+    long = f"last hour: {lost:,.0f} of {number(total)} GPUs' time was not work{money}"
+    return long, f"{lost:,.0f} GPU-h lost in 1 h", "text"

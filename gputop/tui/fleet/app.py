@@ -1,0 +1,174 @@
+"""The interactive screen of a fleet: what a watch has, as its view says. What keys do is in ``keys``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+from msgspec.structs import replace
+from textual.app import ComposeResult, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.screen import Screen
+
+from gputop.fleet.frame import FleetFrame
+from gputop.fleet.watch import FleetWatch
+from gputop.paint.fleet_keys import FLEET_KEYS
+from gputop.paint.fleet_view import FleetView, selected_host
+from gputop.paint.keys import Key
+from gputop.paint.rebinding import rebound
+from gputop.paint.terminal import Depth
+from gputop.paint.theme import THEMES, Theme
+from gputop.tui.fleet.canvas import FleetCanvas
+from gputop.tui.fleet.keys import ALWAYS, FleetKeys
+from gputop.tui.painted_app import MESSAGE_S, PaintedApp
+from gputop.tui.terminal.guard import TerminalGuard
+from gputop.tui.textual_internals import opened
+
+LATE_INTERVALS = 2.5
+WATCH_S = 1.0
+NO_KEYS: Mapping[str, str] = {}
+
+
+class FleetReady(Message):
+    """The watch has something new. Several that wait count as one."""
+
+    def can_replace(self, message: Message) -> bool:
+        return isinstance(message, FleetReady)
+
+
+def _action(key: Key) -> str:
+    # Textual knows its palette by this action, and binds no key of its own to it then.
+    return "command_palette" if key.id == "palette" else f"act('{key.id}')"
+
+
+class FleetApp(PaintedApp):
+    """Shows what a started watch has; keys and mouse make a new view."""
+
+    AUTO_FOCUS = None
+    CSS = "Screen { overflow: hidden; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(key.keys, _action(key), key.does, id=key.id, show=False, priority=True) for key in FLEET_KEYS
+    ]
+
+    def __init__(
+        self,
+        view: FleetView,
+        theme: str,
+        watch: FleetWatch,
+        *,
+        guard: TerminalGuard | None = None,
+        keys: Mapping[str, str] = NO_KEYS,
+        depth: Depth = "truecolor",
+    ) -> None:
+        super().__init__(guard)
+        self.view = view
+        self.look = THEMES[theme]
+        self.watched = watch
+        self.table = rebound(FLEET_KEYS, keys)[0]
+        usual = {key.id: key.keys for key in FLEET_KEYS}
+        self.set_keymap({key.id: key.keys for key in self.table if key.keys != usual[key.id]})
+        self.frame: FleetFrame | None = None
+        self._keys = FleetKeys(self)
+        self._canvas = FleetCanvas(self, depth, self.outlet.write if guard else None)
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    def compose(self) -> ComposeResult:
+        yield self._canvas
+
+    def on_mount(self) -> None:
+        self.guard_terminal()
+        self.watched.start(self.ready)
+        self.set_interval(WATCH_S, self._grow_old)
+        self._take()
+        self.paint()
+
+    def on_unmount(self) -> None:
+        self.watched.close()
+
+    def ready(self) -> None:
+        """Called by the watch, from its thread."""
+        self.post_message(FleetReady())
+
+    def on_fleet_ready(self) -> None:
+        if not (self.view.paused and self.view.at is None) or self.frame is None:
+            self._take()
+        self.paint_soon()
+
+    def _take(self) -> None:
+        shown = self.watched.shown
+        self.frame = shown.frame
+        self.view = replace(self.view, error=shown.error, interval_s=self.watched.fleet.interval_s, stale_s=None)
+
+    def _grow_old(self) -> None:
+        """Say how old the screen is where no answer came for too long."""
+        late = self.watched.age_s
+        stale = late if late > LATE_INTERVALS * self.watched.fleet.interval_s and not self.view.paused else None
+        if stale is not None or self.view.stale_s is not None:
+            self.see(replace(self.view, stale_s=stale, error=self.watched.shown.error))
+
+    def _host(self) -> str | None:
+        """The host whose last hour is drawn."""
+        return None if self.frame is None else selected_host(self.frame, self.view)
+
+    # -- painting ---------------------------------------------------------------------------------------------------
+
+    def draw(self) -> None:
+        width, height = self.size
+        host, shown = self._host(), self.watched.shown
+        view = self.view
+        if view.panel in ("hosts", "host"):
+            self.watched.look_at(host)
+            view = replace(view, host=host, history=shown.history if shown.host == host else None)
+        if self._canvas.is_attached and width and height:
+            self._canvas.show(self.frame, view, width, height)
+
+    def see(self, view: FleetView) -> None:
+        """Show the screen in another state."""
+        if view != self.view:
+            self.view = view
+            self.paint_soon()
+
+    def say(self, text: str) -> None:
+        """Show a message for some seconds."""
+        self.see(replace(self.view, message=text))
+        self.set_timer(MESSAGE_S, lambda: self.see(replace(self.view, message=None)))
+
+    def press(self, key_id: str) -> None:
+        """Run the command of one key."""
+        self._keys.press(key_id)
+
+    def apply_theme(self, theme: Theme) -> None:
+        """Draw in other colours."""
+        self._canvas.apply_theme(theme)
+
+    @property
+    def page(self) -> int:
+        """Rows of the list that are shown at once."""
+        return self._canvas.page
+
+    # -- keys -------------------------------------------------------------------------------------------------------
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action != "act" or str(parameters[0]) in ALWAYS or len(self.screen_stack) == 1
+
+    async def action_act(self, key_id: str) -> None:
+        """Run the command of one key; ids as in ``gputop.paint.fleet_keys``."""
+        if key_id in ALWAYS or len(self.screen_stack) == 1:
+            self._keys.press(key_id)
+            await opened(self.screen)
+
+    async def action_command_palette(self) -> None:  # type: ignore[override]  # Textual awaits what an action returns
+        self._keys.press("palette")
+        await opened(self.screen)
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """The command palette offers every key's command, and the themes."""
+        for key in self.table:
+            yield SystemCommand(key.does, f"key {key.shown}", partial(self.run_action, f"act('{key.id}')"))
+        if not self.look.colourless:
+            for name, theme in THEMES.items():
+                if not theme.colourless:
+                    yield SystemCommand(f"theme: {name}", "", partial(self.apply_theme, theme))

@@ -1,0 +1,81 @@
+"""What a painted screen needs of a program, whatever it shows: a guarded terminal, coalesced painting, messages."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
+
+from textual.message import Message
+
+from gputop.tui.terminal.driver import Outlet, guarded_driver
+from gputop.tui.terminal.guard import TerminalGuard
+from gputop.tui.textual_internals import QuietApp
+
+MESSAGE_S = 8.0
+"""How long a message is shown."""
+LEAST_REPAINT_S = 0.05
+"""Keys that repeat faster than this are painted together."""
+
+
+class PaintDue(Message):
+    """What came since the last painting is to be shown now."""
+
+
+class PaintedApp(QuietApp):
+    """Paints at once, or together with what comes within the next moment."""
+
+    def __init__(self, guard: TerminalGuard | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.outlet = Outlet()
+        super().__init__(driver_class=guarded_driver(guard, self.outlet) if guard else None)
+        self.animation_level = "none"
+        self._guard = guard
+        self._clock = clock
+        self._paints_soon = False
+        self._painted = 0.0
+
+    @abstractmethod
+    def draw(self) -> None:
+        """Draw everything now."""
+
+    def guard_terminal(self) -> None:
+        """Let the guard end the program; called once the loop runs."""
+        if self._guard is not None:
+            # The guard calls from its own thread: only ask the loop to leave.
+            loop = asyncio.get_running_loop()
+            self._guard.leave_by(
+                lambda status: loop.call_soon_threadsafe(partial(self.exit, status, return_code=status))
+            )
+
+    def leave(self) -> None:
+        """End the program."""
+        if self._guard is not None:
+            self._guard.hurry(0)
+        self.exit(0)
+
+    def paint(self) -> None:
+        """Draw, whatever waits."""
+        self._paints_soon = False
+        self._painted = self._clock()
+        self.draw()
+
+    def paint_soon(self) -> None:
+        """Paint at once, or together with what comes within the next moment."""
+        if self._paints_soon:
+            return
+        wait = self._painted + LEAST_REPAINT_S - self._clock()
+        if wait <= 0:
+            self.paint()
+        else:
+            self._paints_soon = True
+            # Not one of Textual's timers: each is a task of its own.
+            asyncio.get_running_loop().call_later(wait, self.post_message, PaintDue())
+
+    def on_paint_due(self) -> None:
+        if self._paints_soon:
+            self.paint()
+
+    def on_resize(self) -> None:
+        self.paint_soon()

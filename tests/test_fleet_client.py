@@ -1,0 +1,289 @@
+"""An engine that misbehaves costs one line each; addresses and selectors that cannot be are refused before anything is
+asked. The engine is a small server of our own."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+
+from gputop.cli import main
+from gputop.fleet import plan
+from gputop.fleet.address import address_of, checked_select, ssh_command
+from gputop.fleet.client import Client, Query, QueryError
+from gputop.fleet.frame import fleet_frame
+from gputop.fleet.prometheus import PrometheusFleet
+from gputop.fleet.reading import FleetError
+from gputop.fleet.simulated import STARTED, SimulatedFleet
+from gputop.fleet.watch import FleetWatch
+from gputop.model.source import UsageError
+
+
+class Engine(ThreadingHTTPServer):
+    """Answers every question with ``answer``: (status, headers, body)."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.answer: Any = None
+        self.asked: list[tuple[str, dict[str, list[str]], dict[str, str]]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        engine: Any = self.server
+        engine.asked.append((self.path, form, dict(self.headers)))
+        answer = engine.answer(form["query"][0]) if callable(engine.answer) else engine.answer
+        status, headers, body = answer
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+        self.close_connection = True
+
+    def log_message(self, *_: object) -> None:
+        """Silent."""
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    server = Engine()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def _vector(*rows: dict[str, Any], t: float = STARTED) -> tuple[int, dict[str, str], bytes]:
+    result = [{"metric": row["metric"], "value": [t, str(row["value"])]} for row in rows]
+    data = {"status": "success", "data": {"resultType": "vector", "result": result}}
+    return (
+        200,
+        {"Content-Type": "application/json", "Content-Encoding": "gzip"},
+        gzip.compress(json.dumps(data).encode()),
+    )
+
+
+JSON = {"Content-Type": "application/json"}
+REFUSALS = [
+    ((401, {}, b"no"), "401, not allowed: give a token"),
+    ((403, {}, b""), "403, not allowed"),
+    ((404, {}, b"page not found"), "404, no Prometheus under this path"),
+    ((422, JSON, b'{"status":"error","error":"query too long"}'), "422, it refuses up: query too long"),
+    ((400, JSON, b'{"status":"error","error":"parse error"}'), "400, it refuses up: parse error"),
+    ((302, {"Location": "https://login.example/"}, b""), "redirects to https://login.example/"),
+    ((200, {"Content-Type": "text/html"}, b"<!doctype html><title>Log in"), "a web page, not with JSON"),
+    ((503, {}, b"<html>busy"), "503 with a web page"),
+    ((500, {}, b"\x1b[2Jbad\n"), "500"),
+    ((200, JSON, b'{"status":"success","data":{"resultType":"vector","result":[{"metr'), "its answer broke off"),
+    ((200, {**JSON, "Content-Length": "5000"}, b'{"status":"success",'), "broke off within the answer"),
+    ((200, JSON, b'{"hello":1}'), "JSON that is not Prometheus'"),
+    ((200, JSON, b'{"status":"success","data":{"resultType":"vector","result":[{"value":[1,2]}]}}'), "not Prometheus'"),
+    ((200, JSON, b'{"status":"success","data":{"resultType":"scalar","result":[1,"2"]}}'), "answers with scalar"),
+    ((200, JSON, b"[" * 100_000), "JSON"),
+    ((200, {**JSON, "Content-Encoding": "gzip"}, b"not gzip"), "broke off within the answer"),
+    ((200, {}, b""), "its answer broke off"),
+]
+
+
+@pytest.mark.parametrize(("answer", "says"), REFUSALS, ids=[says[:24] for _, says in REFUSALS])
+def test_an_answer_that_is_none_is_one_line(engine: Engine, answer: Any, says: str) -> None:
+    engine.answer = answer
+    client = Client(address_of(engine.url, {}))
+    (error,) = client.ask([Query("up")])
+    client.close()
+    assert isinstance(error, QueryError) and says in str(error)
+    assert str(error).startswith(engine.url) and str(error).isprintable() and len(str(error)) < 400
+
+
+def test_nobody_at_the_address_is_one_line_and_the_command_ends_with_it(
+    engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.server_close()
+    assert main(["fleet", "--prom", engine.url, "--json"]) == 3
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and "nobody listens there" in err
+
+
+def test_no_gpu_metrics_names_what_was_looked_for(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+    engine.answer = _vector()
+    assert main(["fleet", "--prom", engine.url, "--json", "--select", 'cluster="a"']) == 3
+    err = capsys.readouterr().err
+    assert 'no GPU metrics there with cluster="a"; looked for gputop_gpu_utilization_ratio' in err
+    assert "DCGM_FI_DEV_GPU_UTIL" in err
+
+
+def test_questions_are_posted_with_a_limit_gzip_and_the_header_of_the_file(engine: Engine, tmp_path: Path) -> None:
+    engine.answer = _vector({"metric": {"a": "b"}, "value": 1.5})
+    secret = tmp_path / "headers"
+    secret.write_text("# for the gateway\nX-Scope-OrgID: team\nAuthorization: Bearer s3cret\n")
+    secret.chmod(0o600)
+    client = Client(address_of(engine.url + "/", {}, header_file=str(secret)))
+    ((row,),) = client.ask([Query("up", 12.0)])  # type: ignore[misc]
+    client.close()
+    assert row.metric == {"a": "b"} and row.value == (STARTED, "1.5")
+    path, form, headers = engine.asked[0]
+    assert path == "/api/v1/query" and form["time"] == ["12.000"] and form["timeout"] == ["9s"]
+    assert headers["Authorization"] == "Bearer s3cret" and headers["Accept-Encoding"] == "gzip"
+    assert "s3cret" not in repr(address_of(engine.url, {}, header_file=str(secret)))
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("", "which Prometheus"),
+        ("prometheus:9090", "must be http://"),
+        ("ftp://x", "must be http://"),
+        ("http://", "must be http://"),
+        ("http://user:secret@x", "no user or password in the URL"),
+        ("http://x/?q=1", "no ?"),
+        ("http://x:99999", "no URL"),
+        ("http://[::1", "no URL"),
+    ],
+)
+def test_an_address_that_cannot_be_is_refused_and_not_repeated_with_its_password(url: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says.replace("?", r"\?")) as error:
+        address_of(url, {})
+    assert "secret" not in str(error.value)
+
+
+def test_secrets_go_over_https_or_to_this_machine_and_come_from_private_files(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("abc\n")
+    token.chmod(0o644)
+    with pytest.raises(UsageError, match="chmod 600"):
+        address_of("https://x", {"GPUTOP_PROM_TOKEN_FILE": str(token)})
+    token.chmod(0o600)
+    with pytest.raises(UsageError, match="https only"):
+        address_of("http://x", {"GPUTOP_PROM_TOKEN_FILE": str(token)})
+    assert address_of("http://[::1]:9", {"GPUTOP_PROM_TOKEN_FILE": str(token)}).headers == {
+        "Authorization": "Bearer abc"
+    }
+    token.write_text("not a header\n")
+    with pytest.raises(UsageError, match="line 1"):
+        address_of("https://x", {}, header_file=str(token))
+    with pytest.raises(UsageError, match="cannot read"):
+        address_of("https://x", {}, header_file=str(tmp_path / "none"))
+    assert address_of(None, {"GPUTOP_PROM_URL": "http://x/prometheus/api/v1/query"}).url == "http://x/prometheus"
+
+
+@pytest.mark.parametrize("text", ["up", 'a="b"} or up{', "a=b", 'a="b" c="d"', '"a"="b"', 'a="b\n"', "{"])
+def test_a_selector_that_is_no_promql_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--select takes label matchers"):
+        checked_select(text)
+
+
+def test_a_selector_reaches_every_name() -> None:
+    assert checked_select('{cluster="a", job=~"x|y",}') == 'cluster="a", job=~"x|y"'
+    known = plan.Known({"legacy": frozenset(("util_pct",))}, {"legacy": ("instance", "gpu")})
+    for text in (plan.discovery('c="a"'), plan.ages(known, 'c="a"'), plan.troubles(known, 'c="a"')):
+        assert text.count('c="a"') == text.count("{")
+
+
+@pytest.mark.parametrize("host", ["-oProxyCommand=x", "a b", "a;b", "a$(b)", "", "a\n", "ä", "x:"])
+def test_a_host_that_ssh_or_a_shell_could_misread_gets_no_command(host: str) -> None:
+    assert ssh_command(host) is None
+    assert ssh_command("node-1.example:22") == "ssh -t node-1.example:22 gputop"
+
+
+def _answers(fleet: SimulatedFleet, *, skew_s: float = 0.0) -> Any:
+    """An engine that holds one moment of a fleet of dcgm-exporters, by the questions' shapes."""
+    reads = [fleet.gpu(host, number, STARTED) for host in range(fleet.hosts) for number in range(fleet.gpus)]
+
+    def answer(query: str) -> tuple[int, dict[str, str], bytes]:
+        rows = []
+        for read in reads:
+            labels = {"instance": f"{read.host}:9400", "gpu": read.gpu, "gputop_names": "legacy"}
+            if "count(" in query:
+                rows = [
+                    {"metric": {"gputop_names": f"legacy {key}"}, "value": 8} for key in ("util_pct", "sm_active_pct")
+                ]
+                break
+            if "last_over_time" in query:
+                labels |= {"Hostname": read.host, "UUID": read.uuid, "hpc_job": read.job[6:]}
+                rows.append({"metric": labels, "value": read.util_pct})
+            elif "timestamp" in query:
+                rows.append({"metric": labels, "value": STARTED - 3.0 + skew_s})
+            elif "quantile" in query:
+                rows += [{"metric": labels, "value": 0.0}] * read.is_quiet
+            elif "SM_ACTIVE" in query and read.sm_active_pct is not None:
+                rows.append({"metric": labels, "value": read.sm_active_pct / 100.0})
+            elif "avg_over_time" in query and "GPU_UTIL" in query:
+                rows.append({"metric": labels, "value": read.util_pct})
+        return _vector(*rows, t=STARTED + skew_s)
+
+    return answer
+
+
+def test_an_engine_whose_clock_is_off_is_told_and_does_no_harm(engine: Engine) -> None:
+    engine.answer = _answers(SimulatedFleet(3), skew_s=7200.0)
+    fleet = PrometheusFleet(Client(address_of(engine.url, {})), "x", "", lambda: STARTED)
+    read = fleet.ask()
+    fleet.close()
+    assert "7200 s ahead of this machine's" in " ".join(read.problems)
+    assert read.age_s == 3.0 and read.t == STARTED + 7200.0 and len(read.gpus) == 24
+    assert all("time" not in form for _, form, _ in engine.asked) and len(engine.asked) <= 10
+
+
+def test_states_are_those_of_the_planted_fleet_and_a_failing_question_is_named_beside_them(engine: Engine) -> None:
+    simulated = SimulatedFleet(12)
+    whole = _answers(simulated)
+    engine.answer = lambda query: (500, {}, b"out of memory") if "up[" in query else whole(query)
+    fleet = PrometheusFleet(Client(address_of(engine.url, {})), "x", "", lambda: STARTED)
+    frame = fleet_frame(fleet.ask())
+    wanted = {
+        (gpu.read.host, gpu.read.gpu): gpu.state
+        for host in fleet_frame(simulated.ask(STARTED)).hosts
+        for gpu in host.gpus
+        if gpu.read.names != "gputop" and gpu.state not in ("down", "idle_allocated")
+    }
+    found = {(gpu.read.host, gpu.read.gpu): gpu.state for host in frame.hosts for gpu in host.gpus}
+    assert wanted.items() <= found.items() and wanted
+    assert any("500" in problem for problem in frame.problems)
+
+
+def test_an_engine_that_comes_back_is_asked_again_and_meanwhile_the_old_frame_stays(engine: Engine) -> None:
+    engine.answer = _answers(SimulatedFleet(2))
+    fleet = PrometheusFleet(Client(address_of(engine.url, {})), "x", "", lambda: STARTED)
+    watch = FleetWatch(fleet)
+    watch._refresh(None)
+    assert watch.shown.frame is not None and watch.shown.error is None
+    kept, engine.answer = watch.shown.frame, (503, {}, b"starting")
+    watch._refresh(None)
+    assert watch.shown.frame is kept and "503" in str(watch.shown.error)
+    engine.answer = _answers(SimulatedFleet(2))
+    watch._refresh(None)
+    assert watch.shown.error is None
+    fleet.close()
+
+
+def test_a_fleet_that_never_answered_is_an_error_and_no_empty_screen(engine: Engine) -> None:
+    engine.answer = (404, {}, b"")
+    fleet = PrometheusFleet(Client(address_of(engine.url, {})), "x", "", lambda: STARTED)
+    with pytest.raises(FleetError, match="404"):
+        fleet.ask()
+    fleet.close()
+
+
+def test_the_command_without_an_address_says_how_to_give_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", {"PATH": "", "HOME": "/nonexistent"})
+    assert main(["fleet", "--json"]) == 2
+    err = capsys.readouterr().err
+    assert "GPUTOP_PROM_URL" in err and "fleet demo" in err and err.count("\n") == 1

@@ -1,0 +1,209 @@
+"""The fleet's screen: rows at every size, keys, mouse, filter and time, on a simulated fleet."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gputop.fleet.frame import FleetFrame, fleet_frame
+from gputop.fleet.reading import Alert, FleetError, FleetReading, GpuReading
+from gputop.fleet.simulated import STARTED, SimulatedFleet
+from gputop.fleet.watch import FleetWatch
+from gputop.output.fleet_ticket import ticket_text
+from gputop.paint.fleet_filter import parse
+from gputop.paint.fleet_help import help_rows
+from gputop.paint.fleet_keys import FLEET_KEYS
+from gputop.paint.fleet_screen import fleet_screen
+from gputop.paint.fleet_view import FleetView, Panel, groups, moved, rows_of, selected_host, sorted_by
+from gputop.paint.glyphs import ASCII, COLOUR, MONO
+from gputop.paint.process_filter import FilterError
+from gputop.paint.text import cells
+from gputop.paint.theme import THEMES
+from gputop.tui.fleet.app import FleetApp
+
+HOSTILE = "n\x1b[2J\u202e\"x'\n;rm"
+
+
+@pytest.fixture(scope="module")
+def frame() -> FleetFrame:
+    return fleet_frame(SimulatedFleet(125).ask(STARTED))
+
+
+def _text(frame: FleetFrame, view: FleetView, width: int = 160, height: int = 48) -> str:
+    rows = fleet_screen(frame, view, width, height).rows
+    return "\n".join("".join(text for text, _ in row) for row in rows)
+
+
+@pytest.mark.parametrize("panel", ["hosts", "jobs", "users", "stragglers", "waste", "alerts", "host"])
+def test_every_panel_fills_every_size_exactly(frame: FleetFrame, panel: Panel) -> None:
+    for width, height in ((40, 10), (80, 24), (120, 36), (160, 48), (300, 100)):
+        for glyphs in (COLOUR, ASCII) if width == 80 else (MONO,):
+            view = FleetView(glyphs=glyphs, panel=panel, host="node-026")
+            painted = fleet_screen(frame, view, width, height)
+            assert len(painted.rows) == len(painted.targets) == height
+            assert {sum(cells(text) for text, _ in row) for row in painted.rows} == {width}
+            for row in painted.rows:
+                for text, style in row:
+                    assert THEMES["dark"].look(style) and (glyphs is not ASCII or text.isascii())
+
+
+def test_the_header_counts_what_the_frame_counts_and_says_how_old_it_is(frame: FleetFrame) -> None:
+    text = _text(frame, FleetView())
+    for state, words in (("working", "working"), ("busy_not_working", "BUSY, NOT WORKING"), ("starved", "starved")):
+        assert f"{frame.counts[state]} {words}" in text
+    assert "1 host down" in text and "data 3 s old" in text and "125 hosts" in text
+    assert "STALE 4 min" in _text(frame, FleetView(stale_s=240.0))
+    assert "being read" in _text(fleet_frame(replace(frame.read, lost=None)), FleetView())
+
+
+def test_the_worst_host_is_the_first_and_every_order_can_be_reversed(frame: FleetFrame) -> None:
+    view = FleetView()
+    assert groups(frame, view)[0].verdict.state == "busy_not_working"
+    for name in ("worst", "waste", "gap", "sm", "util", "power", "stragglers", "name"):
+        once = sorted_by(replace(view, sort="name" if name != "name" else "worst"), name)
+        there, back = rows_of(frame, once), rows_of(frame, sorted_by(once, name))
+        assert there == back[::-1] and len(there) == 125
+
+
+def test_the_cursor_stays_in_sight_and_on_its_host_when_the_order_changes(frame: FleetFrame) -> None:
+    view, page = FleetView(), 10
+    for _ in range(30):
+        view = moved(rows_of(frame, view), view, 1, page)
+    host = selected_host(frame, view)
+    assert rows_of(frame, view).index(str(host)) == 30 and view.first == 21
+    assert selected_host(frame, sorted_by(view, "name")) == host
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("user:speech", lambda group: "speech" in group.users),
+        ("state:starved", lambda group: any(gpu.state == "starved" for gpu in group.gpus)),
+        ("util<50 sm>10", lambda group: group.util_pct < 50 and group.sm_active_pct > 10),
+        ('job:"slurm 8822"', lambda group: "slurm 8822" in group.jobs),
+        ("!host~node-0", lambda group: "node-0" not in group.name),
+        ("verdict:kernels", lambda group: "kernels" in group.verdict.text),
+        ("stragglers>0", lambda group: group.stragglers > 0),
+    ],
+)
+def test_the_filter_keeps_the_rows_it_says(frame: FleetFrame, text: str, holds) -> None:  # type: ignore[no-untyped-def]
+    kept = {group.name for group in groups(frame, FleetView(filter=parse(text)))}
+    known = [group for group in frame.hosts if group.sm_active_pct is not None]
+    assert kept & {group.name for group in known} == {group.name for group in known if holds(group)} != set()
+
+
+def test_a_filter_that_means_nothing_says_so() -> None:
+    with pytest.raises(FilterError, match="did you mean user"):
+        parse("usr:ml")
+
+
+def test_labels_from_outside_cannot_reach_the_terminal() -> None:
+    gpu = GpuReading(HOSTILE, HOSTILE, HOSTILE, HOSTILE, "legacy", 98.0, 90.0, job=HOSTILE, user=HOSTILE)
+    alerts = (Alert(HOSTILE, HOSTILE, HOSTILE, {"a": HOSTILE}),)
+    hostile = fleet_frame(FleetReading(1.0, HOSTILE, (gpu,), alerts=alerts, problems=(HOSTILE,)))
+    for panel in ("hosts", "jobs", "users", "waste", "alerts", "host"):
+        view = FleetView(panel=panel, host=HOSTILE, error=HOSTILE)  # type: ignore[arg-type]
+        text = _text(hostile, view)
+        assert "\x1b" not in text and "\u202e" not in text
+        assert "\x1b" not in ticket_text(hostile, view)
+        assert "ssh" not in text.replace("c: copy the ssh command", "").replace("none that ssh could", "")
+
+
+def test_a_ticket_says_where_when_whose_what_and_what_helps(frame: FleetFrame) -> None:
+    text = ticket_text(frame, FleetView())
+    assert text.startswith("node-026: 8 busy, not working: small kernels\nat 20")
+    for words in ("whose: slurm 8807, ops", "GPU 7: busy, not working (by gputop)", "what helps:", "ssh -t node-026"):
+        assert words in text
+    for panel in ("jobs", "users", "stragglers", "waste", "alerts"):
+        assert ticket_text(frame, FleetView(panel=panel)).count("\n") >= 2  # type: ignore[arg-type]
+
+
+def test_the_help_names_every_key() -> None:
+    text = "\n".join("".join(part for part, _ in row) for row in help_rows(COLOUR, 100, FLEET_KEYS))
+    assert all(key.shown in text for key in FLEET_KEYS)
+
+
+class Answers(SimulatedFleet):
+    """A fleet that can fail, and tells when it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(30)
+        self.asked: list[float | None] = []
+        self.fails = ""
+        self.closed = threading.Event()
+
+    def ask(self, at: float | None = None) -> FleetReading:
+        self.asked.append(at)
+        if self.fails:
+            raise FleetError(self.fails)
+        return super().ask(at)
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+async def _settled(pilot, condition) -> None:  # type: ignore[no-untyped-def]
+    for _ in range(400):
+        await pilot.pause(0.01)
+        if condition():
+            return
+    raise AssertionError("it never came")
+
+
+async def test_keys_lead_to_every_panel_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    answers = Answers()
+    app = FleetApp(FleetView(), "dark", FleetWatch(answers))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await _settled(pilot, lambda: app.frame is not None)
+        await pilot.press("down", "enter")
+        assert app.view.panel == "host" and app.view.host == rows_of(app.frame, FleetView())[1]
+        await _settled(pilot, lambda: app.watched.shown.host == app.view.host)
+        await pilot.press("escape")
+        assert app.view.panel == "hosts"
+        for key, panel in (("u", "jobs"), ("u", "users"), ("u", "hosts"), ("s", "stragglers"), ("w", "waste")):
+            await pilot.press(key)
+            assert app.view.panel == panel
+        await pilot.press("A", "escape", "f", *"user:ml", "enter")
+        assert app.view.filter.text == "user:ml" and app.view.panel == "hosts"
+        await pilot.press("escape", "u", "enter")
+        assert app.view.filter.text.startswith("job:")
+        await pilot.press("f8")
+        assert list(tmp_path.glob("gputop-fleet-*.svg"))
+        await pilot.press("question_mark")
+        assert len(app.screen_stack) == 2
+        await pilot.press("escape", "y", "escape", "c", "escape", "o", "I", "T", "end", "home")
+        assert len(app.screen_stack) == 1
+    assert answers.closed.wait(5)
+
+
+async def test_going_back_in_time_asks_at_that_time_and_p_returns() -> None:
+    answers = Answers()
+    app = FleetApp(FleetView(), "dark", FleetWatch(answers))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await _settled(pilot, lambda: app.frame is not None)
+        await pilot.press("left")
+        await _settled(pilot, lambda: app.frame.t == STARTED - 60.0)  # type: ignore[union-attr]
+        await pilot.press("J", *"-10m", "enter")
+        await _settled(pilot, lambda: app.frame.t == STARTED - 660.0)  # type: ignore[union-attr]
+        await pilot.press("p")
+        await _settled(pilot, lambda: app.frame.t == STARTED)  # type: ignore[union-attr]
+        assert not app.view.paused and answers.asked[-1] is None
+
+
+async def test_an_engine_that_fails_is_told_in_one_line_and_the_last_values_stay() -> None:
+    answers = Answers()
+    app = FleetApp(FleetView(), "dark", FleetWatch(answers))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await _settled(pilot, lambda: app.frame is not None)
+        answers.fails = "http://x: nobody listens there (connection refused)"
+        app.watched.go_to(STARTED - 5.0)
+        await _settled(pilot, lambda: app.view.error is not None)
+        text = _text(app.frame, app.view, 100, 30)  # type: ignore[arg-type]
+        assert "nobody listens there" in text and "node-0" in text
+        answers.fails = ""
+        app.watched.go_to(None)
+        await _settled(pilot, lambda: app.view.error is None)
