@@ -42,7 +42,7 @@ class FleetKeys:
 
     def __init__(self, screen: FleetMain) -> None:
         self._screen = screen
-        self._filters: tuple[str, ...] = ()
+        self._asked_before: tuple[str, ...] = ()
         self._handlers = {key_id: partial(handler, self) for key_id, handler in HANDLERS.items()}
 
     def press(self, key_id: str) -> None:
@@ -194,11 +194,11 @@ class FleetKeys:
             if text is None:
                 screen.see(replace(screen.view, filter=before.filter))
             else:
-                self._filters = remembered(self._filters, text)
+                self._asked_before = remembered(self._asked_before, text)
 
         if before.panel not in ("hosts", "jobs", "users"):
             screen.see(replace(before, panel="hosts", cursor=None, first=0))
-        screen.push_screen(Prompt("filter:", before.filter.text, self._filters, check), done)
+        screen.push_screen(Prompt("filter:", before.filter.text, self._asked_before, check), done)
 
     # -- time -------------------------------------------------------------------------------------------------------
 
