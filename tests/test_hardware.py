@@ -184,7 +184,7 @@ def test_as_another_user_the_counters_are_had_by_the_right_alone(
     with pytest.raises(Wrong):
         steps.as_nobody()
     programs(setpriv="true")
-    with pytest.raises(Missing, match="cannot start this Python"):
+    with pytest.raises(Missing, match="cannot run this Python"):
         steps.as_nobody()
     monkeypatch.setattr("tests.hardware.steps.os.geteuid", lambda: 1000)
     with pytest.raises(Missing, match="only root"):

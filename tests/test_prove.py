@@ -18,12 +18,16 @@ from typing import Any
 import pytest
 
 from gputop.model.sm import SmSource
+from gputop.paint.theme import THEMES
 from gputop.proof.experiment import Sample, Stage, result, stages, tolerance_pct, verdict
 from gputop.proof.ptx import KERNELS
+from gputop.proof.report import picture
+from gputop.proof.run import Proof
 from gputop.recording.reader import read_snapshots
 from tests.cuda import stand_in as cuda_stand_in
 from tests.cuda.stand_in import Cuda, Gpu, library_path
 from tests.nvml.stand_in import Process, Scenario
+from tests.support.frames import demo_frame
 from tests.test_rungs_live import NOBODY
 
 MakeScenario = Callable[..., Scenario]
@@ -79,6 +83,21 @@ def test_without_a_measurement_only_a_bound_is_known() -> None:
     assert (found.exit_status, found.reason) == (3, "Ampere has no GPM counters")
     partly = verdict(results(lambda stage: None if stage.blocks == 66 else truth(stage)))
     assert partly.exit_status == 1 and "66 of 132" in partly.words
+
+
+def test_the_picture_shows_sm_and_the_gap_to_utilisation_as_bars() -> None:
+    gpu = demo_frame().snapshot.gpus[0]
+
+    def bars(read: Callable[[Stage], float | None]) -> list[dict[str, int]]:
+        found = results(read)
+        rows = picture(Proof(gpu, "580.1", 132, 13000, (), tuple(found)), verdict(found))
+        assert {style for row in rows for _, style in row} <= THEMES["dark"].looks.keys()
+        return [{style: len(text) for text, style in row[1:4] if "█" in text} for row in rows[2:9]]
+
+    measured = bars(truth)
+    assert measured[:3] == [{}, {"gap.sm": 1, "gap.gap": 24}, {"gap.sm": 6, "gap.gap": 19}]
+    assert measured[4] == {"gap.sm": 25}
+    assert bars(lambda stage: None)[1] == {"gap.unknown": 25}
 
 
 @slow

@@ -18,7 +18,7 @@ from gputop.output.messages import say
 from gputop.output.private_file import write_private
 from gputop.proof.experiment import Verdict, verdict
 from gputop.proof.kernels import KernelsFailed
-from gputop.proof.report import HEAD, conclusion, data, headline, row, text
+from gputop.proof.report import HEAD, conclusion, data, headline, picture, row, text
 from gputop.proof.run import Experiment, Proof, Watched
 from gputop.sources.machine import open_local
 from gputop.sources.marks import send_mark
@@ -84,20 +84,7 @@ def _picture(settings: Settings, proof: Proof, found: Verdict) -> str:
     from gputop.paint.theme import THEMES
 
     theme = THEMES["dark" if settings.theme == "auto" else settings.theme]
-    styles = {"✓": "level.green", "✗": "level.red"}
-    rows = [
-        tuple((part, styles.get(part, "text")) for part in _around_mark(line))
-        for line in text(proof, found).splitlines()
-    ]
-    return svg(rows, theme, "gputop prove")
-
-
-def _around_mark(line: str) -> list[str]:
-    for mark in "✓✗":
-        if mark in line:
-            before, _, after = line.partition(mark)
-            return [before, mark, after]
-    return [line]
+    return svg(picture(proof, found), theme, "gputop prove")
 
 
 def _why_not(proof: Proof) -> str:

@@ -16,6 +16,7 @@ from gputop.proof.run import Proof
 
 SCHEMA = 1
 _TITLE = 40
+_BAR = 25
 HEAD = f"{'':{_TITLE}}{'UTIL':>6}{'SM':>8}{'expected':>11}{'power':>11}"
 
 
@@ -72,6 +73,38 @@ def text(proof: Proof, verdict: Verdict) -> str:
     lines = [headline(proof.before, proof.driver, proof.multiprocessors, proof.beside), HEAD]
     lines += [*map(row, proof.results), *conclusion(verdict)]
     return "".join(terminal_safe(line).rstrip() + "\n" for line in lines)
+
+
+def picture(proof: Proof, verdict: Verdict) -> list[tuple[tuple[str, str], ...]]:
+    """The whole table as rows of text and style, each stage with a bar: SM activity, and the gap up to utilisation."""
+    first = headline(proof.before, proof.driver, proof.multiprocessors, proof.beside)
+    legend = f"{'SM, and up to UTIL':{_BAR + 2}}"
+    rows: list[tuple[tuple[str, str], ...]] = [((first, "value"),), ((f"{'':{_TITLE}}{legend}{HEAD[_TITLE:]}", "dim"),)]
+    for found in proof.results:
+        line = terminal_safe(row(found))
+        rows.append(((line[:_TITLE], "text"), *_bar(found), ("  ", "text"), *_with_mark(line[_TITLE:])))
+    level = {0: "level.green", 1: "level.red"}.get(verdict.exit_status, "level.yellow")
+    words = [terminal_safe(line) for line in conclusion(verdict)]
+    return [*rows, *(((line, level if i == 0 else "text"),) for i, line in enumerate(words))]
+
+
+def _bar(found: Result) -> list[tuple[str, str]]:
+    """Utilisation as a bar, of it SM activity in its own colour; as long as nothing measures that, all of it grey."""
+    util = round(_BAR * min(100.0, found.util_pct or 0.0) / 100.0)
+    if found.sm_pct is None:
+        return [("█" * util, "gap.unknown"), ("·" * (_BAR - util), "dim")]
+    # What is not nothing is seen: one multiprocessor of a hundred is less than a cell.
+    sm = min(_BAR, max(round(_BAR * found.sm_pct / 100.0), 1 if found.sm_pct >= 0.5 else 0))
+    gap = max(0, util - sm)
+    return [("█" * sm, "gap.sm"), ("█" * gap, "gap.gap"), ("·" * (_BAR - sm - gap), "dim")]
+
+
+def _with_mark(line: str) -> list[tuple[str, str]]:
+    for mark, style in (("✓", "level.green"), ("✗", "level.red")):
+        before, found, after = line.partition(mark)
+        if found:
+            return [(before, "text"), (found, style), (after, "text")]
+    return [(line, "text")]
 
 
 def data(proof: Proof, verdict: Verdict) -> dict[str, Any]:

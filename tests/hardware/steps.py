@@ -119,9 +119,9 @@ def as_nobody() -> str:
     for right in ("-all", "+perfmon"):
         with helper([*user, f"--inh-caps={right}", f"--ambient-caps={right}"]) as process:
             found[right] = first_sample(process)
-    if {answer["t"] for answer in found.values()} == {"nothing"}:
-        raise Missing(f"uid {NOBODY} cannot start this Python")
     text = "\n".join(f"uid {NOBODY}, capabilities {right}: {answer}" for right, answer in found.items())
+    if all(answer["t"] in ("nothing", "bye") for answer in found.values()):
+        raise Missing(f"uid {NOBODY} cannot run this Python or load the libraries\n{text}")
     if found["-all"].get("state") != "denied" or found["+perfmon"]["t"] != "s":
         raise Wrong(text)
     return text
