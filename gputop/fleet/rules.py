@@ -17,8 +17,8 @@ RECORDED = (
     "hours_idle", "hours_total", "cluster_power",
 )  # fmt: skip
 """Queries over an hour or over all GPUs: dashboards of a large fleet ask for them again and again."""
-_MINUTES = 75
-"""How long the world of a unit test lasts: longer than the longest window and the longest ``for``."""
+_LEAD_MIN = 12
+"""Minutes that a unit test's world goes on beyond an alert's ``for``: longer than the ten in which an Xid is new."""
 
 
 def alerts(names: Names) -> Iterator[tuple[Query, Alert]]:
@@ -67,14 +67,15 @@ def unit_tests_yaml(names: Names, rules_file: str) -> str:
     """The unit tests for ``promtool test rules``: each alert once in a world in which it fires and once silent."""
     lines = ["rule_files:", f"  - {rules_file}", "evaluation_interval: 1m", "tests:"]
     for _, alert in alerts(names):
+        minutes = int(alert.lasts[:-1]) * (60 if alert.lasts.endswith("h") else 1) + _LEAD_MIN
         for world, fires in ((alert.fires, True), (alert.silent, False)):
             lines += [f"  - name: {alert.name} {'fires' if fires else 'is silent'}", "    interval: 30s"]
             lines.append("    input_series:")
             for series, level in sorted(_series(world, names).items()):
-                lines += [f"      - series: {_quoted(series)}", f"        values: {_values(level)}"]
+                lines += [f"      - series: {_quoted(series)}", f"        values: {_values(level, minutes)}"]
             # An alert counts by whether it is in this metric, whatever labels and words it carries.
             expr = f'count(ALERTS{{alertname="{alert.name}",alertstate="firing"}})'
-            lines += ["    promql_expr_test:", f"      - expr: {_quoted(expr)}", f"        eval_time: {_MINUTES}m"]
+            lines += ["    promql_expr_test:", f"      - expr: {_quoted(expr)}", f"        eval_time: {minutes}m"]
             lines += (
                 ["        exp_samples:", "          - value: 1", '            labels: "{}"']
                 if fires
@@ -130,9 +131,9 @@ def _scaled(level: Level, factor: float) -> Level:
     return (level[0] * factor, level[1] * factor) if isinstance(level, tuple) else level * factor
 
 
-def _values(level: Level) -> str:
+def _values(level: Level, minutes: int) -> str:
     begin, rise = level if isinstance(level, tuple) else (level, 0.0)
-    return f"{begin:.12g}+{rise / 2:.12g}x{2 * _MINUTES}"
+    return f"{begin:.12g}+{rise / 2:.12g}x{2 * minutes}"
 
 
 def _block(expr: str) -> list[str]:
