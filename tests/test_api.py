@@ -307,6 +307,21 @@ def test_mine_are_the_gpus_on_which_this_job_holds_a_context() -> None:
     assert len(taken[-1][0].gpus) == 2
 
 
+def test_steps_are_counted_before_the_job_has_a_gpu_and_the_summary_says_that_it_has_none() -> None:
+    source = Scripted()
+    with gputop.watch(source=source) as w:
+        # The scripted GPUs are nobody's: `mine` waits for a context.
+        w._watcher._gpus = JobGpus()
+        assert source.started.wait(10.0)
+        for i in range(4):
+            source.waiting.append(snapshot(NOW + i))
+            w.step()
+            time.sleep(0.001)
+    summary = w.summary()
+    assert summary.report.steps[0].steps == 3 and w.latest is None
+    assert "no process of this job has used a GPU" in summary.text
+
+
 def test_a_step_lasts_from_one_end_to_the_next_and_the_loops_word_counts_alone() -> None:
     clock = StepClock()
     for end in (1.0, 1.5):

@@ -36,7 +36,7 @@ def test_queued_workers_are_as_runnable_as_running_ones() -> None:
 
 def test_the_remedy_follows_the_cause() -> None:
     loading = [train(main=2.0), *workers(8, 95.0)]
-    assert "raise num_workers (now 8)" in steady(45, gpu(util=40.0), loading).remedy
+    assert "raise num_workers (now 8; `gputop loader` finds how many)" in steady(45, gpu(util=40.0), loading).remedy
     full = steady(45, gpu(util=40.0), loading, replace(HOST, cpu_pct=97.0))
     assert "no core is free" in full.remedy
     throttled = [train(main=2.0), *workers(8, 40.0, 55.0, throttled_pct=40.0)]

@@ -31,6 +31,7 @@ from gputop.monitor import Frame, Monitor
 from gputop.recording.format import RecordingError
 from gputop.recording.recorder import Recorder
 from gputop.report.job_report import ReportBuilder
+from gputop.report.step_account import StepAccount
 from gputop.session.session import Session
 from gputop.sources.local import LocalSource
 from gputop.sources.marked import Marked
@@ -41,6 +42,7 @@ ROUND_S = 1.0
 STOP_S = 1.0
 """How long a stop in order waits: the recording's last frame may have a slow disk before it."""
 STRICT_WAIT_S = 10.0
+NO_GPU_YET = 'no process of this job has used a GPU; gpus="all" watches all of them'
 MOST_FINDINGS_KNOWN = 1024
 
 
@@ -76,6 +78,7 @@ class Watcher:
         self._verdicts: dict[int, str] = {}
         self._known_findings: deque[object] = deque(maxlen=MOST_FINDINGS_KNOWN)
         self._memory = MemoryWatch()
+        self._steps = StepAccount()
         self._tail = StepTail()
         self._hook = TorchHook(self.clock.end_by_hook)
         self._sender = StepSender()
@@ -184,7 +187,10 @@ class Watcher:
             found = (self._memory.report(gpu) for gpu in report.gpus)
             memory = tuple(each for each in found if each is not None)
             steps = self._tail.summary(self.clock.total)
-        return Summary(report, memory, steps, self._cost.read(), self.available, None if frame else self.reason)
+            # Steps are counted apart: they go on while no GPU is the job's yet, or none can be measured.
+            report = replace(report, steps=self._steps.report())
+        reason = None if frame else self.reason or NO_GPU_YET
+        return Summary(report, memory, steps, self._cost.read(), self.available, reason)
 
     # On the watcher's own thread.
 
@@ -236,9 +242,6 @@ class Watcher:
                 self._fresh.clear()
                 self._round()
             self._round(ending=True)
-            with self._lock:
-                # No frame comes any more that could bring them.
-                self._builder.add_steps(self._rows)
         except Exception as error:  # noqa: BLE001 — the last frame of a thread inside of somebody's training
             self.available = False
             self.reason = f"watching has failed: {type(error).__name__}: {error}"
@@ -285,10 +288,9 @@ class Watcher:
             self._tail.add(lengths, host)
             self._asked.add_steps([row])
             self._logged.add_steps([row])
-            if self._source is None:
-                self._builder.add_steps([row])
-                return
-        self._rows.append(row)
+            self._steps.add([row])
+        if self._source is not None:
+            self._rows.append(row)
 
     def _take(self, snapshot: Snapshot) -> None:
         if any(gpu.lost_reason is None for gpu in snapshot.gpus):
@@ -296,7 +298,9 @@ class Watcher:
         elif not self.available and snapshot.notices:
             self.reason = snapshot.notices[0]
         # Its own steps come from its own clock: the socket may be missing, and would bring them again.
-        others = (row for row in snapshot.steps if row.pid != self._pid)
+        others = tuple(row for row in snapshot.steps if row.pid != self._pid)
+        with self._lock:
+            self._steps.add(row for row in others if self._gpus is None or self._gpus.is_member(row.pid))
         snapshot = replace(snapshot, steps=(*others, *self._rows))
         self._rows = []
         for cut in [snapshot] if self._gpus is None else self._gpus.take(snapshot):

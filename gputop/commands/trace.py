@@ -18,13 +18,14 @@ from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.output.data import json_text
 from gputop.output.private_file import write_private
-from gputop.output.trace_text import severity, trace_text
+from gputop.output.trace_text import trace_text
 from gputop.paint.terminal import choose
 from gputop.report.meanwhile import Meanwhile, meanwhile
 from gputop.traces.analyse import Choice
 from gputop.traces.columns import TraceError
 from gputop.traces.ranks import TraceReport, report_traces, trace_files
 from gputop.traces.read import NSYS_REPORT
+from gputop.traces.report import severity
 
 PURPOSE, SUMMARY = "Evidence", "where a step's time went, from a profiler's trace"
 NEEDS = Needs()

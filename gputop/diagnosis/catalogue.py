@@ -33,7 +33,7 @@ DATALOADER_WAIT = VerdictRow(
     "starved: waits for the dataloader",
     "in a trace: idle ≥ 20 % and at least half of it inside a DataLoader with workers; a trace does not hold these",
     "yellow, red from 50 % idle",
-    "`gputop diagnose` while the job runs tells CPU from disk; until then more num_workers, prefetch_factor=4",
+    "`gputop loader` finds how many workers it takes and why; `gputop diagnose` while the job runs tells CPU from disk",
 )
 """What a profiler's trace can say of loaders; live, the workers themselves are seen."""
 

@@ -15,7 +15,7 @@ from gputop.report.meanwhile import Meanwhile
 from gputop.traces.gaps import CAUSES
 from gputop.traces.kernels import KernelRow
 from gputop.traces.ranks import Straggler, TraceReport
-from gputop.traces.report import SHARES, GpuReport, Measures, RankReport, StepShare
+from gputop.traces.report import SHARES, GpuReport, Measures, RankReport, StepShare, severity
 from gputop.traces.verdict import is_launch_bound
 
 WIDTH = 120
@@ -33,12 +33,6 @@ SM_WORDS = {
 }
 LEAST_SHOWN = 0.05
 _LABEL = 20
-_LEVELS = ("green", "grey-green", "info", "grey", "yellow", "red")
-
-
-def severity(level: str) -> int:
-    """How bad a level is; a higher number is worse."""
-    return _LEVELS.index(level)
 
 
 def trace_text(

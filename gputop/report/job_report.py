@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from gputop.diagnosis.types import NOT_WORK, STATES, GpuDiagnosis, Level, State
 from gputop.model.snapshot import GAP_INTERVALS, Event, Snapshot
-from gputop.model.steps import StepRow
 from gputop.monitor import Frame, Monitor
 from gputop.recording.index import Recording
 from gputop.report.gpu_account import GpuAccount, GpuReport
@@ -115,7 +114,7 @@ class ReportBuilder:
         for event in snapshot.events:
             self.add_event(event)
         self._recorded += 1
-        self.add_steps(snapshot.steps)
+        self._steps.add(snapshot.steps)
         if "nvml" in snapshot.repeats and self._frames and all(g.static.uuid in self._gpus for g in snapshot.gpus):
             # Nothing was measured: neither a sample nor its time.
             return
@@ -132,10 +131,6 @@ class ReportBuilder:
     def has_frames(self) -> bool:
         """Whether anything was added yet."""
         return self._recorded > 0
-
-    def add_steps(self, rows: Iterable[StepRow]) -> None:
-        """Count announced steps; those of a frame are counted with it."""
-        self._steps.add(rows)
 
     def add_event(self, event: Event) -> None:
         """Count a gap, keep a mark."""

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from gputop.traces.analyse import Choice, analyse
 from gputop.traces.columns import COMM, Trace, TraceError
 from gputop.traces.read import NSYS_REPORT, read_trace
-from gputop.traces.report import Measures, RankReport
+from gputop.traces.report import Measures, RankReport, severity
 
 SUFFIXES = (".json", ".json.gz", ".sqlite")
 MOST_PROCESSES = 4
@@ -57,6 +57,11 @@ class TraceReport(Struct, frozen=True):
     ranks: tuple[RankReport, ...]
     straggler: Straggler | None
     notes: tuple[str, ...]
+
+    @property
+    def verdict(self) -> str:
+        """The id of the worst verdict over all ranks and GPUs."""
+        return max((gpu.said for rank in self.ranks for gpu in rank.gpus), key=lambda s: severity(s.level)).verdict
 
 
 def trace_files(paths: Iterable[str]) -> list[str]:

@@ -15,6 +15,12 @@ from gputop.traces.syncs import SyncRow
 
 SHARES = ("compute", "comm_exposed", "copy_exposed", "idle")
 """Disjoint, and 100 together."""
+_LEVELS = ("green", "grey-green", "info", "grey", "yellow", "red")
+
+
+def severity(level: str) -> int:
+    """How bad a level is; a higher number is worse."""
+    return _LEVELS.index(level)
 
 
 class StepShare(Struct, frozen=True):

@@ -38,8 +38,8 @@ def tell_cpu(s: Signals) -> Told:
         short = "free cores, not workers"
     elif s.host_cpu is None or s.host_cpu < CORES_FREE:
         remedy = (
-            f"raise num_workers (now {s.loaders}), move decoding and augmentation to the GPU (DALI, torchvision v2), "
-            "cache decoded data"
+            f"raise num_workers (now {s.loaders}; `gputop loader` finds how many), move decoding and augmentation to "
+            "the GPU (DALI, torchvision v2), cache decoded data"
         )
         short = "num_workers, DALI"
     else:

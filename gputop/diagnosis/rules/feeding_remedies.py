@@ -33,7 +33,7 @@ def is_dataloader(s: Signals, f: Feeders) -> bool:
 def more_of(s: Signals, f: Feeders) -> str:
     """How to have more feeders of this kind."""
     if is_dataloader(s, f):
-        return f"raise num_workers (now {f.n})"
+        return f"raise num_workers (now {f.n}; `gputop loader` finds how many)"
     if "threads" in f.kind:
         return "load in processes: threads share one interpreter lock (torchdata.nodes 0.10 does either)"
     return {
