@@ -9,7 +9,7 @@ from gputop.session.own_gpus import OwnGpus
 from gputop.sources.cgroup import cgroup_text
 
 MOST_KNOWN = 4096
-FOREIGN_FRAMES = 5
+FOREIGN_FRAMES = 2
 """Frames in which GPU processes were seen, and none that this PID namespace knows, until all GPUs are taken: a
 container is shown the driver's pids, which are another namespace's, and only the GPUs that were given to it."""
 

@@ -80,11 +80,12 @@ class Watch:
         """
         self._end_step()
         watcher = self._watcher
+        log = watcher.log
         if n is not None:
-            watcher.number = n
+            log.number = n
         if scalars:
-            watcher.scalars = scalars
-        if watcher.log_due:
+            log.scalars = scalars
+        if log.due:
             watcher.log_now()
 
     def mark(self, text: str) -> None:
@@ -214,7 +215,7 @@ class _One:
     def end(self) -> None:
         """At the end of the program: as short as a hung driver allows, and without loggers that may have ended."""
         if self._running is not None:
-            self._running.stop(CLOSE_S, log=False)
+            self._running.stop(CLOSE_S, tell_loggers=False)
 
     @property
     def running(self) -> Watcher | None:

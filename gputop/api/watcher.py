@@ -9,15 +9,17 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
 from gputop.api.cost import CostMeter, OwnCost
-from gputop.api.loggers import NOTICES, Logger, loggers_of
+from gputop.api.log_turn import LogTurn
+from gputop.api.loggers import NOTICES
 from gputop.api.means import Means
 from gputop.api.members import JobGpus
 from gputop.api.memory import MemoryWatch
+from gputop.api.opening import opened
 from gputop.api.options import Options
 from gputop.api.ranks import Role, is_multiprocessing_child, role_of
 from gputop.api.step_clock import StepClock, row_of
@@ -33,7 +35,6 @@ from gputop.recording.recorder import Recorder
 from gputop.report.job_report import ReportBuilder
 from gputop.report.step_account import StepAccount
 from gputop.session.session import Session
-from gputop.sources.local import LocalSource
 from gputop.sources.marked import Marked
 from gputop.sources.steps import StepSender
 
@@ -55,10 +56,7 @@ class Watcher:
         self.available = False
         self.reason: str | None = "not started"
         self.clock = StepClock()
-        self.log_due = False
-        self.number: int | None = None
-        self.scalars: Mapping[str, float] = {}
-        self.loggers: list[Logger] = loggers_of(options.log)
+        self.log = LogTurn(options)
         self.users = 0
         """How many watches share it."""
         self.failure: Exception | None = None
@@ -73,9 +71,7 @@ class Watcher:
         self._session = Session(Monitor(options.interval))
         self._recorder: Recorder | None = None
         self._builder = ReportBuilder()
-        self._asked, self._logged = Means(options.metrics), Means(options.metrics)
-        self._texts: dict[str, str] = {}
-        self._verdicts: dict[int, str] = {}
+        self._asked = Means(options.metrics)
         self._known_findings: deque[object] = deque(maxlen=MOST_FINDINGS_KNOWN)
         self._memory = MemoryWatch()
         self._steps = StepAccount()
@@ -84,7 +80,7 @@ class Watcher:
         self._sender = StepSender()
         self._cost = CostMeter()
         self._rows: list[StepRow] = []
-        self._worked_out = self._logged_at = time.monotonic()
+        self._worked_out = time.monotonic()
         self._wall_began = time.monotonic()
         self._broken_calls: set[str] = set()
 
@@ -117,7 +113,7 @@ class Watcher:
                 self.stop()
                 raise self.failure
 
-    def stop(self, wait_s: float = STOP_S, *, log: bool = True) -> None:
+    def stop(self, wait_s: float = STOP_S, *, tell_loggers: bool = True) -> None:
         """End: at most ``wait_s``, whatever hangs. What is logged last goes out on this thread."""
         if self._pid != os.getpid() or not self._alive:
             return
@@ -127,29 +123,20 @@ class Watcher:
         self._fresh.set()
         if self._thread is not None:
             self._thread.join(wait_s)
-        if log:
+        if tell_loggers:
             self.log_now()
 
     def become_inert(self) -> None:
         """In a forked child: no thread survives and locks may be held, so nothing of the parent's is touched again."""
-        self._alive = self.available = self.log_due = False
+        self._alive = self.available = False
         self._lock = threading.Lock()
         self.clock.silence()
-        self.loggers = []
+        self.log.silence()
         self.reason = "a forked child is not watched: its parent is"
 
     def log_now(self) -> None:
         """Give the loggers what there is; on the thread that calls."""
-        self.log_due = False
-        self._logged_at = time.monotonic()
-        if not self.loggers:
-            return
-        with self._lock:
-            numbers, texts = self._logged.take(), self._texts
-            self._texts = {}
-        numbers.update(self.scalars)
-        for logger in self.loggers:
-            logger.log(numbers, texts, self.number, self.clock.total)
+        self.log.log(self.clock.total)
 
     def metrics(self) -> dict[str, float]:
         """Means since the last call."""
@@ -192,28 +179,10 @@ class Watcher:
         reason = None if frame else self.reason or NO_GPU_YET
         return Summary(report, memory, steps, self._cost.read(), self.available, reason)
 
-    # On the watcher's own thread.
-
     def _prepare(self) -> None:
-        """Everything that is imported is imported here, on the caller's thread: a fork while another thread imports
-        leaves the child with a lock that nobody gives back."""
+        """Open what is watched and what is written, on the caller's thread."""
         options = self.options
-        if options.source is not None:
-            source = options.source
-            self._source = Marked(source, at_once=True)
-        else:
-            import psutil  # noqa: F401
-
-            import gputop.sources.host  # noqa: F401
-
-            mine = options.gpus == "mine"
-            visible = mine and self._role.local_rank is None and "CUDA_VISIBLE_DEVICES" in os.environ
-            self._source = Marked(
-                LocalSource(options.interval, None if options.gpus in ("mine", "all") else options.gpus, visible),
-                at_once=True,
-            )
-            if mine and not visible:
-                self._gpus = JobGpus(alone=options.ranks == "all")
+        self._source, self._gpus = opened(options, self._role)
         if options.record is not None:
             try:
                 self._recorder = Recorder(options.record)
@@ -270,11 +239,7 @@ class Watcher:
                 self._take(snapshot)
         spent = time.thread_time() - begun
         self._cost.longest_s = max(self._cost.longest_s, spent)
-        if self.loggers and now - self._logged_at >= self.options.log_every:
-            if self.options.log_thread == "own" or not self.clock.used:
-                self.log_now()
-            else:
-                self.log_due = True
+        self.log.look(steps_are_used=self.clock.used, count=self.clock.total)
 
     def _work_out_steps(self) -> None:
         if self.options.steps and not self._hook.registered and not self.clock.explicit:
@@ -283,11 +248,11 @@ class Watcher:
         if row is None:
             return
         self._sender.send(row)
+        self.log.add_steps([row])
         with self._lock:
             host = self.latest.snapshot.host if self.latest is not None else None
             self._tail.add(lengths, host)
             self._asked.add_steps([row])
-            self._logged.add_steps([row])
             self._steps.add([row])
         if self._source is not None:
             self._rows.append(row)
@@ -308,17 +273,13 @@ class Watcher:
 
     def _feed(self, snapshot: Snapshot) -> None:
         frame = self._session.take(snapshot)
-        size = self.scalars.get("batch_size")
+        size = self.log.scalars.get("batch_size")
+        self.log.add_frame(frame)
         with self._lock:
             self._memory.batch_size = size if isinstance(size, (int, float)) and size > 0 else None
             self._memory.add(frame)
             self._builder.add(frame)
             self._asked.add(frame)
-            self._logged.add(frame)
-            for d in frame.diagnoses:
-                words = d.title if d.busy_not_working is None else f"busy, not working: {d.title}"
-                if self._verdicts.get(d.index) != words:
-                    self._verdicts[d.index] = self._texts[f"gputop/gpu{d.index}/verdict"] = words
         self.latest = frame
         self._call("on_frame", self.options.on_frame, frame)
         if self.options.on_finding is not None:

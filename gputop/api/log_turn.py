@@ -1,0 +1,73 @@
+"""When the loggers are called and with what: means and changes of verdicts, on the training thread where it steps."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping
+
+from gputop.api.loggers import Logger, loggers_of
+from gputop.api.means import Means
+from gputop.api.options import Options
+from gputop.model.steps import StepRow
+from gputop.monitor import Frame
+
+
+class LogTurn:
+    """``due`` is set by the watcher's thread and looked at by each step; whoever finds it set calls ``log``."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._lock = threading.Lock()
+        self._loggers: list[Logger] = loggers_of(options.log)
+        self._means = Means(options.metrics)
+        self._texts: dict[str, str] = {}
+        self._verdicts: dict[int, str] = {}
+        self._logged_at = time.monotonic()
+        self.due = False
+        self.number: int | None = None
+        """The loop's own number of its last step."""
+        self.scalars: Mapping[str, float] = {}
+        """What the loop gave with its last step."""
+
+    def add_frame(self, frame: Frame) -> None:
+        """Take one frame in."""
+        with self._lock:
+            self._means.add(frame)
+            for d in frame.diagnoses:
+                words = d.title if d.busy_not_working is None else f"busy, not working: {d.title}"
+                if self._verdicts.get(d.index) != words:
+                    self._verdicts[d.index] = self._texts[f"gputop/gpu{d.index}/verdict"] = words
+
+    def add_steps(self, rows: Iterable[StepRow]) -> None:
+        """Take this process's steps in."""
+        with self._lock:
+            self._means.add_steps(rows)
+
+    def look(self, *, steps_are_used: bool, count: int) -> None:
+        """On the watcher's thread: see whether it is time. Without steps, or where that was asked for, log here."""
+        if not self._loggers or time.monotonic() - self._logged_at < self._options.log_every:
+            return
+        if self._options.log_thread == "own" or not steps_are_used:
+            self.log(count)
+        else:
+            self.due = True
+
+    def log(self, count: int) -> None:
+        """Give the loggers what there is; on the thread that calls. ``count`` is how many steps there were."""
+        self.due = False
+        self._logged_at = time.monotonic()
+        if not self._loggers:
+            return
+        with self._lock:
+            numbers, texts = self._means.take(), self._texts
+            self._texts = {}
+        numbers.update(self.scalars)
+        for logger in self._loggers:
+            logger.log(numbers, texts, self.number, count)
+
+    def silence(self) -> None:
+        """In a forked child: no logger is called, and a lock that may be held is not waited for."""
+        self._lock = threading.Lock()
+        self._loggers = []
+        self.due = False
