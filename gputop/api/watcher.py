@@ -40,9 +40,8 @@ from gputop.sources.steps import StepSender
 
 ROUND_S = 1.0
 """How often steps are worked out and announced."""
-STOP_S = 1.0
-"""How long a stop in order waits: the recording's last frame may have a slow disk before it."""
-STRICT_WAIT_S = 10.0
+STOP_S, STRICT_WAIT_S = 1.0, 10.0
+"""How long a stop in order waits, as for a slow disk; and a start that must say whether it can measure."""
 NO_GPU_YET = 'no process of this job has used a GPU; gpus="all" watches all of them'
 MOST_FINDINGS_KNOWN = 1024
 
@@ -123,7 +122,7 @@ class Watcher:
         self._fresh.set()
         if self._thread is not None:
             self._thread.join(wait_s)
-        if tell_loggers:
+        if tell_loggers and self.options.log_thread == "training":
             self.log_now()
 
     def become_inert(self) -> None:
@@ -153,7 +152,6 @@ class Watcher:
         return not listening
 
     def cost(self) -> OwnCost:
-        """What it has taken until now."""
         return self._cost.read()
 
     def median_step_s(self) -> float | None:
@@ -211,6 +209,8 @@ class Watcher:
                 self._fresh.clear()
                 self._round()
             self._round(ending=True)
+            if self.options.log_thread == "own":
+                self.log_now()
         except Exception as error:  # noqa: BLE001 — the last frame of a thread inside of somebody's training
             self.available = False
             self.reason = f"watching has failed: {type(error).__name__}: {error}"
