@@ -166,7 +166,7 @@ def test_no_command_prints_or_writes_a_secret(place: Place) -> None:
         ("dump", "r.jsonl", "--json"), ("dump", "r.jsonl", "--csv"), ("report", "r.jsonl"),
         ("report", "r.jsonl", "--json"), ("report", "r.jsonl", "--markdown"), ("compare", "r.jsonl", "r.jsonl"),
         ("diagnose", "r.jsonl"), ("screenshot", "r.jsonl", "-o", "s.svg"), ("screenshot", "r.jsonl", "-o", "s.txt"),
-        ("screenshot", "r.jsonl", "-o", "s.ans"),
+        ("screenshot", "r.jsonl", "-o", "s.ans"), ("export", "--once", "--processes", "--dcgm-names", "legacy"),
     ):  # fmt: skip
         place.run(*arguments)
     for suffix in ("md", "json", "txt"):
