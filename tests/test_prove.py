@@ -26,7 +26,8 @@ from gputop.proof.run import Proof
 from gputop.recording.reader import read_snapshots
 from tests.cuda import stand_in as cuda_stand_in
 from tests.cuda.stand_in import Cuda, Gpu, library_path
-from tests.nvml.stand_in import Process, Scenario
+from tests.nvml.stand_in import Process, Scenario, split
+from tests.nvperf.stand_in import Counters
 from tests.support.frames import demo_frame
 from tests.test_rungs_live import NOBODY
 
@@ -204,6 +205,52 @@ def test_where_sm_is_not_measured_it_says_what_would_measure_it(nvml_scenario: M
         status, out, err = Proving(scenario, cuda, stage_s=1.8).done()
     assert status == 3, err
     assert "≤100" in out and "SM activity is not measured" in out and "no GPM counters" in out
+
+
+@slow
+@pytest.mark.nvml
+def test_under_mig_an_instance_is_proved_by_its_own_counters(nvml_scenario: MakeScenario, cuda: Cuda) -> None:
+    scenario = nvml_scenario()
+    split(scenario.gpus[0], 0, 1)
+    cuda.write(sms=16)
+    with Gpu(cuda, scenario, 16, lambda true: true):
+        status, out, err = Proving(scenario, cuda, "--json").done()
+    report = json.loads(out)
+    assert (status, report["exit_status"], report["gpu"]["mig"]) == (0, 0, True), (out, err)
+    assert report["gpu"]["multiprocessors"] == 16 and report["sm_source"] == "gpm"
+
+
+@slow
+@pytest.mark.nvml
+def test_counters_are_not_proved_under_mig(nvml_scenario: MakeScenario, cuda: Cuda, counters: Counters) -> None:
+    scenario = nvml_scenario()
+    split(scenario.gpus[0], 0, 1)
+    options = ("--sm-source", "counters", "--perf-lib", str(counters.libraries))
+    with gpu(scenario, cuda):
+        status, out, err = Proving(scenario, cuda, *options, only="spin", stage_s=1.5).done()
+    assert status == 3, (out, err)
+    assert "GPU counters are not read under MIG" in out and "Traceback" not in err
+
+
+@slow
+@pytest.mark.nvml
+@pytest.mark.parametrize(("truth_told", "expected"), [(True, 0), (False, 1)])
+def test_the_hardware_counters_are_proved(
+    nvml_scenario: MakeScenario, cuda: Cuda, counters: Counters, truth_told: bool, expected: int
+) -> None:
+    scenario = nvml_scenario(1, A100)
+    scenario.gpus[0].pci = "00000000:01:00.0"
+    scenario.driver = "610.12" if truth_told else "565.57.01"
+
+    def says(true: float) -> float:
+        counters.write(sm=true if truth_told else 41.2)
+        return true
+
+    options = ("--sm-source", "counters", "--perf-lib", str(counters.libraries), "--json")
+    with gpu(scenario, cuda, says):
+        status, out, err = Proving(scenario, cuda, *options, stage_s=3.0).done()
+    report = json.loads(out)
+    assert (status, report["sm_source"]) == (expected, "counters"), (report["verdict"], report["reason"], err)
 
 
 @pytest.mark.nvml

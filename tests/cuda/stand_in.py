@@ -76,8 +76,11 @@ class Gpu:
         true = {"idle": 0.0, "spin": 100.0 * blocks / self._n, "tiny": 1.6, "copy": 61.3}[kind]
         gpu = self._scenario.gpus[0]
         gpu.set(util=0 if kind == "idle" else 100)
-        if gpu.gpm:
-            gpu.gpm[2] = self._says(true)
+        told = self._says(true)
+        # Of a GPU that is split into instances the first one runs it.
+        for counted in (gpu, *gpu.instances[:1]):
+            if counted.gpm:
+                counted.gpm[2] = told
         self._scenario.write()
 
 
