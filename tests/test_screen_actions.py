@@ -167,3 +167,23 @@ def test_doctor_says_a_thing_once_for_gpus_that_are_alike() -> None:
     gpus = [{"index": i, "uuid": f"GPU-{i}", "name": "H100", "rungs": rungs} for i in range(3)]
     gpus.append({**gpus[0], "index": 3, "uuid": "GPU-3", "name": "A100"})
     assert [[gpu["index"] for gpu in group] for group in _alike(gpus)] == [[0, 1, 2], [3]]
+
+
+def test_a_click_into_the_bar_of_the_past_means_its_key_or_its_moment() -> None:
+    from gputop.paint.glyphs import COLOUR
+    from gputop.paint.replay_bar import Replay, bar_rows, bar_targets
+
+    frame, replay = demo_frame(), Replay(0.0, 100.0, 50.0, playing=False, speed=1.0, own_past=True)
+    rows = bar_rows(frame, replay, 0, COLOUR, 160, 48, 0.0)
+    targets = bar_targets(rows, frame, replay, 0, 160, 48)
+    state = "".join(text for text, _ in rows[0])
+    for words, key_id in (
+        ("esc live", "release"),
+        ("→ step", "on"),
+        ("N verdict", "previous_change"),
+        ("G ends", "end"),
+    ):
+        target = targets[0] and targets[0].at(state.index(words))
+        assert target is not None and target.key == key_id
+    assert targets[0] is not None and targets[0].at(2) is not None and targets[0].at(2).key is None  # type: ignore[union-attr]
+    assert targets[1] is not None and targets[1].key == (4, 154, 0.0, 100.0) and len(targets) == len(rows)

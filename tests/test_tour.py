@@ -54,6 +54,11 @@ def test_a_page_says_what_the_remedy_changed_beside_both_charts() -> None:
     text = plain_text(tour_rows(demo_frame(), _after(), 0, View(), 160, 48))
     assert re.search(r"UTIL 9\d → 9\d %, SM [78] → 8\d %", text)
     assert "BUSY, NOT WORKING" in text and "● working" in text
+    for at, step in enumerate(STEPS):
+        small = plain_text(tour_rows(demo_frame(), _after(), at, View(), 120, 40))
+        assert not step.remedy or "\n  → " in small.split("as it is")[1].split("after: ")[0], (
+            "what helps is never cut off"
+        )
 
 
 def test_a_page_says_when_the_demo_shows_something_else_by_now() -> None:

@@ -9,7 +9,7 @@ from gputop.paint.chart import Column, bar, lane
 from gputop.paint.feeders import busiest_share
 from gputop.paint.line import Line, Row
 from gputop.paint.numbers import board, buses, counters, fields, memory, number_labels
-from gputop.paint.panes import LABEL_WIDTH, axis, chart_rows, first_rows, title, words_for
+from gputop.paint.panes import LABEL_WIDTH, axis, chart_rows, first_rows, spoken, title, words_for
 from gputop.paint.text import pct, rate
 from gputop.paint.view import View
 from gputop.paint.words import is_red
@@ -91,7 +91,8 @@ def said(frame: Frame, view: View, position: int, width: int, rows: int) -> list
     """Evidence, remedy, badges and notes over the full width, in at most ``rows`` rows."""
     gpu, d = frame.snapshot.gpus[position], frame.diagnoses[position]
     evidence, remedy, extra = words_for(gpu, d, view.glyphs, width - 4)
-    lines = first_rows(evidence + remedy + extra, rows, width - 4, view.glyphs)
+    told = spoken(d, view.glyphs, evidence, remedy, width - 4, rows) + extra
+    lines = first_rows(told, rows, width - 4, view.glyphs)
     return [Line().to(2).add_all(spans).row(width) for spans in lines]
 
 
