@@ -197,7 +197,7 @@ async def test_the_screen_lists_alerts_above_the_findings_and_silences_the_one_a
     session = session_of(alerts)
     for tick in range(3):
         session.take(snap(tick, gpu(), [train()]))
-    app, _ = app_on()
+    app, source = app_on()
     app.playback.session = session
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.press("A", "j", "s")
@@ -207,6 +207,12 @@ async def test_the_screen_lists_alerts_above_the_findings_and_silences_the_one_a
         assert "other" in rows[3] and "not now   silenced (s)" in rows[3]
         assert any(row.startswith(" findings") for row in rows)
         assert [row.is_silenced for row in alerts.board().rows] == [False, True]
+        alerts.messages.append("alert busy on GPU 0: kubectl ended with 0")
+        await pilot.press("escape")
+        source.next = snap(9, gpu(), [train()])
+        app.ready()
+        await pilot.pause()
+        assert app.view.message == "alert busy on GPU 0: kubectl ended with 0"
 
 
 def test_one_process_of_a_user_fires_and_the_next_takes_over_what_was_fired(
@@ -291,6 +297,9 @@ def test_a_command_from_a_file_that_others_could_have_written_is_refused(
     monkeypatch.setattr("gputop.sources.runtime_directory.login_directories", lambda: [str(tmp_path / "run")])
     args, settings = configured(tmp_path / "c", 'run = ["true", "hunter2"]')
     assert alerts_here(args, settings) is not None
+    said: list[str] = []
+    assert alerts_here(args, settings, tell=said.append) is not None
+    assert said == [f"alerts: the gputop with pid {os.getpid()} fires this user's alerts"]
     file, folder = Path(args.config), Path(args.config).parent
     for path, mode in ((file, 0o620), (file, 0o602), (folder, 0o770), (folder, 0o707)):
         before = stat.S_IMODE(path.stat().st_mode)

@@ -29,8 +29,8 @@ def alerts_here(
 ) -> NodeAlerts | None:
     """The alerts of a run that is being watched, None where none are configured.
 
-    ``tell`` is given one line for each firing, from other threads. Raises ConfigError where alerts are to be fired and
-    must not be.
+    ``tell`` is given one line for each firing, from other threads, and at once why this process fires nothing. Raises
+    ConfigError where alerts are to be fired and must not be.
     """
     if not settings.alert:
         return None
@@ -46,7 +46,10 @@ def alerts_here(
     refuse_unsafe(args, alerts)
     from gputop.session.alerts.lock import FiringLock
 
-    return NodeAlerts(alerts, FiringLock(_private_directories()), tell)
+    here = NodeAlerts(alerts, FiringLock(_private_directories()), tell)
+    if why_not := here.why_not():
+        (tell or here.messages.append)(f"alerts: {why_not}")
+    return here
 
 
 def alerts_in(settings: Settings) -> tuple[Alert, ...]:
