@@ -63,7 +63,7 @@ def lanes(frame: Frame, view: View, position: int, width: int) -> list[Row]:
     for label, series, style in LANES:
         values = frame.history.columns(gpu.static.uuid, series, column_s, chart_width)
         busiest = busiest_share(d, series)
-        beside = "" if busiest is None else f" max{pct(100.0 * busiest, 4)}"
+        beside = "" if busiest is None else f" max {100.0 * busiest:.0f}"
         painted.append(_lane_row(label, lane(values, glyphs, style), _share(_mean(values[-window:])), width, beside))
     into = frame.history.columns(gpu.static.uuid, "pcie_rx_bytes_per_s", column_s, chart_width)
     most = max((value for value in into if value is not None), default=0.0)
