@@ -7,6 +7,8 @@ import time
 from math import inf, nan
 from pathlib import Path
 
+import pytest
+
 from gputop.export.address import Address, names_loopback, parse
 from gputop.export.counters import REMEMBERED_S
 from gputop.export.dcgm_page import DcgmFamilies
@@ -203,7 +205,10 @@ def test_announced_steps_are_a_summary_by_rank_and_job_that_ends_with_the_job() 
     assert "gputop_step_seconds_count" not in read(given.page())
 
 
-def test_steps_come_on_one_socket_and_never_twice(tmp_path: Path) -> None:
+def test_steps_come_on_one_socket_and_never_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
     class Idle:
         interval_s = 1.0
 
@@ -215,6 +220,7 @@ def test_steps_come_on_one_socket_and_never_twice(tmp_path: Path) -> None:
     path = str(tmp_path / "steps.sock")
     source = with_steps(Idle(), path)
     assert isinstance(with_steps(Idle(), path), Marked)
+    source.start(lambda: None)
     sender = StepSender(path)
     assert sender.send(StepRow(os.getpid(), 0, 0, "x", 1, 0.5, 0.5, 0.5, 0.5, 0.5)) >= 1
     snapshot = source.poll()

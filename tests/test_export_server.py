@@ -95,6 +95,20 @@ def test_a_client_that_sits_there_is_cut_off_and_keeps_nobody_out(monkeypatch: p
             connection.close()
 
 
+def test_of_too_many_connections_the_oldest_make_room() -> None:
+    with running() as port:
+        silent = [socket.create_connection(("127.0.0.1", port), 5) for _ in range(MOST_CONNECTIONS + 4)]
+        for connection in silent[:4]:
+            with suppress(ConnectionError):
+                assert connection.recv(100) == b""
+        for connection in silent[4:]:
+            connection.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                connection.recv(100)
+        for connection in silent:
+            connection.close()
+
+
 def _certificate(folder: Path, name: str, signer: str | None = None) -> None:
     """NAME.pem and NAME.key; signed by another of these, or by itself."""
     subprocess.run(
