@@ -139,7 +139,10 @@ class PrometheusFleet:
         if "who" in rows:
             labels = key_labels(rows["who"])
             self._known = Known({name: known.signals[name] for name in labels}, labels, known.scrape_s)
-            self._identities = identified(rows["who"], labels)
+            found = identified(rows["who"], labels)
+            # Of a GPU that two exporters tell, the preferred one comes first.
+            order = {name: at for at, name in enumerate(DIALECTS)}
+            self._identities = dict(sorted(found.items(), key=lambda pair: order[pair[0].dialect]))
         elif not self._identities:
             raise FleetError(problems[0])
 
@@ -156,12 +159,10 @@ class PrometheusFleet:
         self._seen.update({instance: t - age for instance, age in ages.items()})
         down = self._down(t, rows.get("troubles"), ages)
         gpus: dict[tuple[str, str], GpuReading] = {}
-        for name in DIALECTS:
-            for key, who in self._identities.items():
-                if key.dialect == name:
-                    gpu = self._gpu(key, who, values, quiet, told.get(key), known)
-                    slot = (who.uuid or who.host, who.gpu)
-                    gpus[slot] = gpu if slot not in gpus else _filled(gpus[slot], gpu)
+        for key, who in self._identities.items():
+            gpu = self._gpu(key, who, values, quiet, told.get(key), known)
+            slot = (who.uuid or who.host, who.gpu)
+            gpus[slot] = gpu if slot not in gpus else _filled(gpus[slot], gpu)
         hosts_down = self._hosts_down(down)
         readings = [self._kept(gpu, gpu.host in hosts_down) for gpu in gpus.values()]
         return FleetReading(

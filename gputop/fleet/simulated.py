@@ -207,6 +207,10 @@ class SimulatedFleet:
         """What the last hour lost."""
         return self.ask(t).lost
 
+    def details(self, hosts: Sequence[str], at: float | None) -> dict[tuple[str, str], dict[str, float]]:
+        """Nothing more: ``ask`` gives every value of every host."""
+        return {}
+
     def close(self) -> None:
         """Holds nothing."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gputop.fleet.frame import FleetFrame, fleet_frame
 from gputop.fleet.history import History
-from gputop.fleet.reading import FleetError, FleetReading, Lost
+from gputop.fleet.reading import FleetError, FleetReading, GpuReading, Lost
 
 HISTORY_S = 3600.0
 HISTORY_COLUMNS = 60
@@ -29,6 +29,7 @@ class AskedFleet(Protocol):
     def more(self, t: float) -> bool: ...
     def hour(self, t: float) -> Sequence[Lost] | None: ...
     def history(self, host: str, t: float, span_s: float, columns: int) -> History: ...
+    def details(self, hosts: Sequence[str], at: float | None) -> Mapping[tuple[str, str], Mapping[str, float]]: ...
     def close(self) -> None: ...
 
 
@@ -41,7 +42,6 @@ class Shown(Struct, frozen=True):
     """How long the last refresh took, in seconds."""
     host: str | None = None
     history: History | None = None
-    history_t: float = 0.0
 
 
 class FleetWatch:
@@ -57,6 +57,7 @@ class FleetWatch:
         self._at: float | None = None
         self._host: str | None = None
         self._heard = clock()
+        self._details: Mapping[tuple[str, str], Mapping[str, float]] = {}
         self._present: tuple[float, float] | None = None
         self._thread = threading.Thread(target=self._run, name="fleet", daemon=True)
 
@@ -118,7 +119,7 @@ class FleetWatch:
     def _refresh(self, at: float | None) -> None:
         begun = self._clock()
         try:
-            frame = fleet_frame(self.fleet.ask(at))
+            frame = fleet_frame(self._detailed(self.fleet.ask(at)))
         except FleetError as error:
             self._show(replace(self.shown, error=str(error)))
             return
@@ -141,10 +142,24 @@ class FleetWatch:
     def _read_history(self, host: str, t: float) -> None:
         try:
             history = self.fleet.history(host, t, HISTORY_S, HISTORY_COLUMNS)
+            self._details = self.fleet.details([host], self._at)
         except FleetError as error:
             self._show(replace(self.shown, error=str(error)))
             return
-        self._show(replace(self.shown, host=host, history=history, history_t=t))
+        frame = self.shown.frame
+        if frame is not None and self._details:
+            frame = fleet_frame(self._detailed(frame.read))
+        self._show(replace(self.shown, frame=frame, host=host, history=history))
+
+    def _detailed(self, read: FleetReading) -> FleetReading:
+        """The reading with what only the host in sight was asked for."""
+        if not self._details:
+            return read
+        return replace(read, gpus=[self._filled(gpu) for gpu in read.gpus])
+
+    def _filled(self, gpu: GpuReading) -> GpuReading:
+        more = self._details.get((gpu.host, gpu.gpu))
+        return gpu if more is None else replace(gpu, **more)
 
     def _show(self, shown: Shown) -> None:
         self.shown = shown

@@ -60,7 +60,7 @@ def prometheus(folder: Path, *, config: str = _NOT_A_CONFIG, port: int | None = 
     url = f"http://127.0.0.1:{port}"
     arguments = [
         "prometheus", f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address=127.0.0.1:{port}", "--storage.tsdb.retention.time=30d", "--log.level=warn",
+        f"--web.listen-address=127.0.0.1:{port}", "--storage.tsdb.retention.time=50y", "--log.level=warn",
     ]  # fmt: skip
     with _running(arguments, f"{url}/-/ready", folder / "log"):
         yield url
@@ -87,7 +87,7 @@ def victoria(folder: Path) -> Iterator[str]:
     url = f"http://127.0.0.1:{port}"
     arguments = [
         "victoria-metrics", f"-storageDataPath={folder / 'data'}", f"-httpListenAddr=127.0.0.1:{port}",
-        "-retentionPeriod=12", "-loggerLevel=ERROR", "-search.latencyOffset=0s",
+        "-retentionPeriod=50y", "-loggerLevel=ERROR", "-search.latencyOffset=0s",
     ]  # fmt: skip
     with _running(arguments, f"{url}/health", folder / "log"):
         yield url
