@@ -129,6 +129,11 @@ def test_an_hour_of_healthy_noise_raises_no_alarm() -> None:
     assert false_alarms(hours=1.0, seed=7, gpus=4) == []
 
 
+@pytest.mark.slow
+def test_ten_hours_of_noise_accuse_nobody() -> None:
+    assert false_alarms(hours=10.0, seed=11) == []
+
+
 def test_while_a_verdict_is_still_to_hold_the_words_say_so() -> None:
     watch = Watch()
     sample, processes = HEALTHY

@@ -171,7 +171,9 @@ def test_a_cause_that_changes_is_told_within_twenty_seconds_and_once() -> None:
     net = {"network": 98.0}
     after = [snap(t, gpu(util=30.0, sm=25.0), [job(), *feeders(net)]) for t in range(60, 120)]
     watch.feed([*before, *after])
+    doubted = watch.first(lambda d: any("what is said here was before" in note for note in d.notes))
     changed = watch.first(lambda d: d.verdict == "dataloader_io")
+    assert doubted is not None and changed is not None and 60 < doubted < changed
     assert changed is not None and changed - 60 <= 20
     verdicts = [d.verdict for _, d in watch.said]
     assert sum(a != b for a, b in pairwise(verdicts)) == 2

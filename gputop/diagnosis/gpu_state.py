@@ -24,6 +24,10 @@ FLAGGED_IDS = frozenset(rule.id for rule in WORKS)
 """Only these verdicts carry A or B; beside starvation the flag is a note."""
 
 
+CHANGING_S = 30.0
+"""How long after a change of cause what is shown may still be the old one."""
+
+
 class _Offer(Struct, frozen=True):
     rule: Rule
     told: Told
@@ -47,6 +51,8 @@ class GpuState:
         self._timeline = Timeline([(t, COLLECTING.id, None)])
         self._timed: tuple[str, Flag | None] = (COLLECTING.id, None)
         self._noted: tuple[object, ...] | None = None
+        self._doubted = False
+        """Whether the rule that holds now is not the one that is shown."""
 
     def has_changed(self) -> bool:
         """Whether another verdict, flag or set of badges is shown than when this was asked before."""
@@ -86,6 +92,8 @@ class GpuState:
         flag, level = self._paint.shown
         score, reason = (None, told.evidence[0] if told.evidence else None) if s is None else efficiency(s)
         notes = told.notes if s is None else _notes(s, told, rule)
+        if s is not None and s.changed_s is not None and s.changed_s <= CHANGING_S and self._doubted:
+            notes = (f"the cause has changed {s.changed_s:.0f} s ago: what is said here was before", *notes)
         feeders = self._shown.feeders
         attribution = None
         if s is not None and s.host and s.util_known and s.idle >= IDLE_PCT and s.n >= s.least:
@@ -101,6 +109,7 @@ class GpuState:
         told = rule.tell(s)
         flag = s.flag if rule.id in FLAGGED_IDS else None
         starved = rule.id in STARVED_IDS or rule.id == STARVED_UNATTRIBUTED.id
+        self._doubted = rule.id != self._verdict.shown
         offered = _Offer(rule, told, flag, figure(s, rule, told.state or rule.state), s.feeders if starved else None)
         changed = self._verdict.vote(t, rule.id, interval_s)
         shown = self._verdict.shown

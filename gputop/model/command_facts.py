@@ -17,6 +17,8 @@ SERVERS = re.compile(
 """Programs that serve requests: their GPU waits for demand, not for data."""
 NOT_LOADERS = (
     ("multiprocessing.resource_tracker", "multiprocessing's resource tracker"),
+    ("multiprocess.resource_tracker", "multiprocess's resource tracker"),
+    ("loky.backend.resource_tracker", "loky's resource tracker"),
     ("torch/_inductor/compile_worker", "torch.compile's worker"),
 )
 """Descendants of a GPU process that never feed it, however busy they are: a part of their command line, their name."""

@@ -13,6 +13,7 @@ import random
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from typing import Any
 
 from gputop.diagnosis.engine import Diagnoser
 from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, Machine, ProcessSample, ProcessStatic, Snapshot
@@ -22,6 +23,9 @@ PERSISTENCE = 0.9
 HOURS_A_RUN = 12.0
 """A diagnoser is fed so many hours per GPU before the next one begins, so that beginnings are tested as well."""
 CHANNELS = ("queue", "queue", "queue", "pipe", "network", "sleep", None)
+
+WAITS = ("queue", "lock", "sleep", "network", "pipe", "disk", "run")
+FEED = tuple(f"feed_{state}_pct" for state in ("run", "queued", "disk", "network", "lock", "sleep", "poll"))
 
 
 class Wander:
@@ -109,6 +113,10 @@ class NoisyGpu:
                 throttled_pct=0.0,
                 nccl=True,
                 age_s=3600.0 + tick,
+                feeder_threads=8,
+                main_waits=f"{self._rng.choice(WAITS)} 1, {self._rng.choice(WAITS)} 1",
+                listens=self._rng.random() < 0.01,
+                **self._feed(self._rng.random() < 0.7),
                 static=self._train,
             )
         ]
@@ -127,10 +135,19 @@ class NoisyGpu:
                     state=self._rng.choice("RSSD"),
                     waiting_on=self._rng.choice(CHANNELS),
                     age_s=3600.0 + tick,
+                    **self._feed(True),
                     static=self._loader,
                 )
             )
         return rows
+
+    def _feed(self, is_read: bool) -> dict[str, Any]:
+        """What a feeder did: anything at all, and something different in each sample."""
+        if not is_read:
+            return {}
+        parts = [self._rng.random() for _ in range(len(FEED) + 1)]
+        values = {key: 100.0 * part / sum(parts) for key, part in zip(FEED, parts, strict=False)}
+        return {**values, "feed_by": self._rng.choice((None, "socket", "child", "thread"))}
 
 
 def false_alarms(hours: float, seed: int, gpus: int = 8) -> list[str]:

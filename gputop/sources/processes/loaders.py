@@ -16,7 +16,14 @@ from gputop.model.command_facts import NOT_A_LOADER, not_a_loader
 BUSY_HELPER_SHARE = 0.3
 
 _TORCH_WORKER = b"pt_data_w"
-_SPAWNED = (b"multiprocessing.spawn", b"multiprocessing.forkserver")
+_SPAWNED = (
+    b"multiprocessing.spawn",
+    b"multiprocessing.forkserver",
+    b"multiprocess.spawn",
+    b"multiprocess.forkserver",
+    b"billiard.spawn",
+    b"popen_loky_posix",
+)
 _FORKSERVER = b"multiprocessing.forkserver"
 _RAY = b"ray::"
 _RAY_IDLE = b"ray::IDLE"
