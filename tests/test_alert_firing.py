@@ -146,9 +146,10 @@ def test_the_end_waits_for_no_command_and_says_what_goes_on_and_what_was_not_run
     session = session_of(alerts)
     for tick in range(2):
         session.take(snap(tick, gpu(), [train()]))
+    monkeypatch.setattr(runner, "HAND_OVER_S", 30.0)
     begun = time.monotonic()
     alerts.close()
-    assert time.monotonic() - begun < 0.5
+    assert time.monotonic() - begun < 10.0
     session.take(snap(2, gpu(), [train()]))
     held.go.set()
     assert len(held.begun) == 1, "what has fired is handed over, and nothing fires after the end"
