@@ -28,9 +28,14 @@ class GputopCallback(TrainerCallback):  # type: ignore[misc]
         self._watch.step(state.global_step)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        if logs is not None:
-            # The order of callbacks is the order of their registration: those after this one see these numbers too.
-            logs.update(self._watch.metrics())
+        if logs is None:
+            return
+        # The order of callbacks is the order of their registration: those after this one see these numbers too.
+        measured = self._watch.metrics()
+        logs.update(measured)
+        # The history holds a copy of the line, made before the callbacks are asked.
+        if state.log_history and state.log_history[-1].get("step") == state.global_step:
+            state.log_history[-1].update(measured)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._watch.stop()
