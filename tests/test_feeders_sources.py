@@ -171,6 +171,20 @@ def test_without_sock_diag_the_reason_is_given_and_nothing_else_stops(
     collector.close()
 
 
+def test_a_wait_that_may_not_be_seen_is_not_zero(tmp_path: Path) -> None:
+    fake = FakeProc(tmp_path)
+    fake.process(1, "systemd", "/sbin/init", ppid=0, session=1)
+    fake.process(ROOT, wchan="0")
+    fake.process(WORKER, "pt_data_worker", ppid=ROOT, wchan="0")
+    collector = ProcessCollector(str(fake.proc), str(fake.sys))
+    for second in range(6):
+        samples = collector.read(T + second, [GpuProcess(0, ROOT, 1e9, "C")], WAITING)
+    worker = samples[1]
+    assert (worker.feed_run_pct, worker.feed_disk_pct, worker.feed_poll_pct) == (0.0, 0.0, None)
+    assert worker.unavailable["feed_poll_pct"] == "the kernel names no wait channel"
+    collector.close()
+
+
 def test_a_busy_gpu_costs_no_close_look(tmp_path: Path) -> None:
     fake = FakeProc(tmp_path)
     fake.process(1, "systemd", "/sbin/init", ppid=0, session=1)

@@ -164,7 +164,8 @@ def _row(p: ProcessSample, key: int, kind: str, count: int) -> FeederRow:
         p.feed_lock_pct, p.feed_sleep_pct, p.feed_poll_pct,
     )  # fmt: skip
     known = tuple([value or 0.0 for value in values])
-    return FeederRow(key, kind, known, p.feed_by, p.net_rx_bytes_per_s, count, p.unavailable.get("net_rx_bytes_per_s"))
+    blind = p.unavailable.get("feed_poll_pct") or p.unavailable.get("net_rx_bytes_per_s")
+    return FeederRow(key, kind, known, p.feed_by, p.net_rx_bytes_per_s, count, blind)
 
 
 def _weight(p: ProcessSample) -> tuple[bool, float, int]:

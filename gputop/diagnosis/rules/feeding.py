@@ -16,6 +16,7 @@ FOR_BATCH = 0.6
 SECOND = 0.3
 """The second state of a feeder is said from this share on."""
 WORTH_SAYING = 0.05
+IDLE = "idle"
 LEAST_RX = 1000.0
 """Bytes a second that are data and no heartbeat [judged]."""
 OUTSIDER_PCT = 50.0
@@ -106,7 +107,7 @@ def feeder_words(shares: FeederShares, most: int = 2) -> str:
     """The largest states of a feeder: ``network 61 %, run 12 %``."""
     parts = [(getattr(shares, name), name) for name in FeederShares.__struct_fields__]
     said = [(x, name) for x, name in sorted(parts, key=lambda p: -p[0]) if x >= WORTH_SAYING][:most]
-    return ", ".join(f"{name} {share(x)}" for x, name in said) or "idle"
+    return ", ".join(f"{name} {share(x)}" for x, name in said) or IDLE
 
 
 def main_words(s: Signals) -> str:
@@ -123,7 +124,10 @@ def both_words(s: Signals) -> str:
     """What main and feeders did: every evidence of starvation carries it."""
     line = f"main waits: {main_words(s)}"
     f = s.feeders
-    return line if f is None else f"{line}; {kind_of(f)}: {feeder_words(f.busiest)}"
+    if f is None:
+        return line
+    words = feeder_words(f.busiest)
+    return f"{line}; {kind_of(f)}: {'waits not seen' if words == IDLE and f.why_blind is not None else words}"
 
 
 def proof(f: Feeders) -> str | None:

@@ -29,7 +29,7 @@ def _tell_unattributed(s: Signals) -> Told:
         f = s.feeders
         evidence = (line, both_words(s) + (f" ({f.n} {kind_of(f)})" if f is not None else "; no feeders"))
         if f is not None and f.why_blind is not None:
-            notes = (*notes, f"no proof by bytes received: {f.why_blind}")
+            notes = (*notes, f"what feeders wait for is not all seen: {f.why_blind}")
     return Told("yellow", evidence, *UNATTRIBUTED_REMEDIES[cause], "medium" if s.host else "low", notes, cause=cause)
 
 

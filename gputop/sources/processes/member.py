@@ -27,6 +27,8 @@ _SECOND_SCAN_S = 1.0
 # that changes with every sample would make the diagnosis flap.
 _BUSY_MEAN_S = 10.0
 
+_FEED_WAITS = ("feed_network_pct", "feed_lock_pct", "feed_sleep_pct", "feed_poll_pct")
+
 
 class Member:
     """One process of a tree. Written by its collector only."""
@@ -151,6 +153,10 @@ class Member:
         throttled = throttling.throttled_pct if throttling else None
         if throttled is None:
             missing = {**missing, "throttled_pct": (throttling and throttling.reason) or "its cgroup cannot be read"}
+        hidden = reading.unavailable.get("waiting_on") if shares is not None and shares.useful == shares.cpu else None
+        if hidden is not None:
+            # A wait that may not be seen is no wait for nothing.
+            missing = {**missing, **dict.fromkeys(_FEED_WAITS, hidden)}
         if feed is not None and feed.why_blind is not None:
             missing = {**missing, "net_rx_bytes_per_s": feed.why_blind}
         if gpu_process is not None:
@@ -192,10 +198,10 @@ class Member:
             feed_run_pct=None if shares is None else round(100.0 * shares.run, 1),
             feed_queued_pct=None if shares is None else round(100.0 * shares.queued, 1),
             feed_disk_pct=None if shares is None else round(100.0 * shares.disk, 1),
-            feed_network_pct=None if shares is None else round(100.0 * shares.network, 1),
-            feed_lock_pct=None if shares is None else round(100.0 * shares.lock, 1),
-            feed_sleep_pct=None if shares is None else round(100.0 * shares.sleep, 1),
-            feed_poll_pct=None if shares is None else round(100.0 * shares.poll, 1),
+            feed_network_pct=None if shares is None or hidden is not None else round(100.0 * shares.network, 1),
+            feed_lock_pct=None if shares is None or hidden is not None else round(100.0 * shares.lock, 1),
+            feed_sleep_pct=None if shares is None or hidden is not None else round(100.0 * shares.sleep, 1),
+            feed_poll_pct=None if shares is None or hidden is not None else round(100.0 * shares.poll, 1),
             feed_by=None if feed is None else feed.by,
             net_rx_bytes_per_s=None if feed is None else feed.rx_bytes_per_s,
             listens=None if feed is None else feed.listens,
