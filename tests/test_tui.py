@@ -21,7 +21,8 @@ from gputop.session.player import Player
 from gputop.session.session import Session
 from gputop.sources.recorded import RecordedSource
 from gputop.sources.simulation.simulated import snapshot_at
-from gputop.tui.app import GputopApp, PaintDue, SnapshotReady, newly_red
+from gputop.tui.app import GputopApp, SnapshotReady, newly_red
+from gputop.tui.painted_app import PaintDue
 from gputop.tui.screens.findings import FindingsScreen
 from gputop.tui.screens.help import HelpScreen
 from gputop.tui.terminal.lines import Lines

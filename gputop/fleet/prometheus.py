@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.types import State
+from gputop.diagnosis.types import STATES
 from gputop.fleet import plan
 from gputop.fleet.client import Client, Query, QueryError, Row, number
 from gputop.fleet.decode import (
@@ -40,6 +40,7 @@ IDENTITIES_EVERY, DISCOVERY_EVERY = 4, 40
 LEAST_INTERVAL_S = 10.0
 MOST_SKEW_S = 60.0
 MOST_ALERTS = 500
+_STATES = frozenset(STATES)
 LEAST_SILENCE_S = 60.0
 """A host that no ``up`` tells of is down after so long without a new value, or after four scrapes."""
 VALUES = ("util_pct", "sm_active_pct", "power_w", "mem_used_bytes")
@@ -191,8 +192,8 @@ class PrometheusFleet:
         told: Told | None,
         known: Known,
     ) -> GpuReading:
-        told = told or Told()
-        own = told.state if told.state in get_args(State) else None
+        told = told or _NOTHING
+        own = told.state if told.state in _STATES else None
         util = values["util_pct"].get(key)
         return GpuReading(
             who.host, who.gpu, who.uuid, who.model, key.dialect, util,
@@ -336,6 +337,9 @@ class PrometheusFleet:
                 if (who := self._identities.get(gpu)) is not None:
                     found.setdefault((who.host, who.gpu), {}).setdefault(key, value)
         return found
+
+
+_NOTHING = Told()
 
 
 class _Point(NamedTuple):

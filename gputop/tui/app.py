@@ -5,7 +5,6 @@ Decides nothing about what the rows say.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -34,14 +33,10 @@ from gputop.session.captures import end_if_failed
 from gputop.session.playback import Playback
 from gputop.tui.canvas import Canvas
 from gputop.tui.keys.table import NO_KEYS, KeyTable
-from gputop.tui.terminal.driver import Outlet, guarded_driver
+from gputop.tui.painted_app import MESSAGE_S, PaintedApp
 from gputop.tui.terminal.guard import TerminalGuard
-from gputop.tui.textual_internals import QuietApp, opened
+from gputop.tui.textual_internals import opened
 
-MESSAGE_S = 8.0
-"""How long a message is shown."""
-LEAST_REPAINT_S = 0.05
-"""Keys that repeat faster than this are painted together."""
 LEAST_WATCH_S = 0.5
 """A source that is faster is not asked more often than this whether it still answers."""
 LATE_INTERVALS = 2.5
@@ -55,16 +50,12 @@ class SnapshotReady(Message):
         return isinstance(message, SnapshotReady)
 
 
-class PaintDue(Message):
-    """What came since the last painting is to be shown now."""
-
-
 def _action(key: Key) -> str:
     # Textual knows its palette by this action, and binds no key of its own to it then.
     return "command_palette" if key.id == "palette" else f"act('{key.id}')"
 
 
-class GputopApp(QuietApp):
+class GputopApp(PaintedApp):
     """Shows what a playback has, as its view says. Keys and mouse make a new view, or open a screen above."""
 
     AUTO_FOCUS = None
@@ -91,9 +82,7 @@ class GputopApp(QuietApp):
         depth: Depth = "truecolor",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        outlet = Outlet()
-        super().__init__(driver_class=guarded_driver(guard, outlet) if guard else None)
-        self.animation_level = "none"
+        super().__init__(guard, clock)
         self.view = view
         self.look = THEMES[theme]
         self.playback = playback
@@ -105,23 +94,19 @@ class GputopApp(QuietApp):
         self.begins_with = ""
         """The id of a key that is pressed as soon as the screen is there."""
         self._show_secrets(show_secrets)
-        self._guard = guard
         self._has_bell = bell
         self._reload = reload
-        self._clock = clock
         self._heard = clock()
         self._keys = KeyTable(
             self,
             self._change_view,
             keys,
-            outlet.write if guard else None,
+            self.outlet.write if guard else None,
             lambda theme: self._canvas.apply_theme(theme),
         )
         self.set_keymap(self._keys.bind(keys))
         # Without a guard there is no terminal: a test's pilot reads what the compositor draws.
-        self._canvas = Canvas(self, self._keys, depth, outlet.write if guard else None)
-        self._paints_soon = False
-        self._painted = 0.0
+        self._canvas = Canvas(self, self._keys, depth, self.outlet.write if guard else None)
 
     @property
     def frame(self) -> Frame | None:
@@ -134,12 +119,7 @@ class GputopApp(QuietApp):
         yield self._canvas
 
     def on_mount(self) -> None:
-        if self._guard is not None:
-            # The guard calls from its own thread: only ask the loop to leave.
-            loop = asyncio.get_running_loop()
-            self._guard.leave_by(
-                lambda status: loop.call_soon_threadsafe(partial(self.exit, status, return_code=status))
-            )
+        self.guard_terminal()
         self.set_interval(max(LEAST_WATCH_S, self.playback.interval_s), self._watch)
         self._take()
         self.paint()
@@ -149,11 +129,6 @@ class GputopApp(QuietApp):
 
     def on_unmount(self) -> None:
         self.playback.close()
-
-    def leave(self) -> None:
-        if self._guard is not None:
-            self._guard.hurry(0)
-        self.exit(0)
 
     def ready(self) -> None:
         """Called by a source, from any thread."""
@@ -220,32 +195,11 @@ class GputopApp(QuietApp):
 
     # -- painting ---------------------------------------------------------------------------------------------------
 
-    def paint(self) -> None:
-        self._paints_soon = False
-        self._painted = self._clock()
+    def draw(self) -> None:
         width, height = self.size
         # A message that asks for this may come before the widget is there, or while the program leaves.
         if self._canvas.is_attached and self.frame is not None and width and height:
             self._canvas.show(self.frame, self.playback.shown_view(self.view), width, height)
-
-    def paint_soon(self) -> None:
-        """Paint at once, or together with what comes within the next moment."""
-        if self._paints_soon:
-            return
-        wait = self._painted + LEAST_REPAINT_S - self._clock()
-        if wait <= 0:
-            self.paint()
-        else:
-            self._paints_soon = True
-            # Not one of Textual's timers: each is a task of its own.
-            asyncio.get_running_loop().call_later(wait, self.post_message, PaintDue())
-
-    def on_paint_due(self) -> None:
-        if self._paints_soon:
-            self.paint()
-
-    def on_resize(self) -> None:
-        self.paint_soon()
 
     def see(self, view: View) -> None:
         if view != self.view:

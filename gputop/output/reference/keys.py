@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from gputop.output.reference.page import Page, Section
-from gputop.paint.keys import KEYS, REPLAY_KEYS
+from gputop.paint.fleet_keys import FLEET_KEYS
+from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
 
 
-def page() -> Page:
-    keys = (*KEYS, *REPLAY_KEYS)
-    sections = [
+def _sections(keys: tuple[Key, ...], before: str = "") -> list[Section]:
+    return [
         Section(
-            title[0].upper() + title[1:],
+            before + (title if before else title[0].upper() + title[1:]),
             (),
             ("key", "what it does", "action"),
             tuple((f"`{key.shown}`", key.does, f"`{key.id}`") for key in keys if key.section == title),
         )
         for title in dict.fromkeys(key.section for key in keys)
     ]
+
+
+def page() -> Page:
+    sections = [*_sections((*KEYS, *REPLAY_KEYS)), *_sections(FLEET_KEYS, "In `gputop fleet`: ")]
     return Page(
         "Keys",
         (
