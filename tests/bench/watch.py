@@ -102,8 +102,8 @@ def report(gpus: int, pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> Non
     longest = max(watched["longest_ms"] for _, watched in pairs)
     rss = statistics.median(watched["rss_mb"] - alone["rss_mb"] for alone, watched in pairs)
     print(
-        f"{gpus} GPU: CPU time of the loop +{statistics.median(more):.2f} % (median of {len(pairs)} pairs, upper bound "
-        f"{upper:.2f} %), gputop's threads {cost:.2f} % of a core, longest turn {longest:.1f} ms, +{rss:.0f} MB"
+        f"{gpus} GPU: CPU time of the loop {statistics.median(more):+.2f} % (median of {len(pairs)} pairs, upper bound "
+        f"{upper:+.2f} %), gputop's threads {cost:.2f} % of a core, longest turn {longest:.1f} ms, +{rss:.0f} MB"
     )
 
 
