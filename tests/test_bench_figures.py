@@ -118,7 +118,7 @@ def test_the_parts_of_the_cost_come_back_from_a_known_one() -> None:
     assert len(scaling.as_data(costs)["lines"]) == 3
 
 
-STAGES = {"nvml": 1, "proc": 2, "host": 0.5, "schedule": 0.1, "feed": 1.5, "diagnose": 0.6}
+STAGES = {"nvml": 1, "proc": 2, "host": 0.5, "schedule": 0.1, "looks": 0.3, "feed": 1.5, "diagnose": 0.6}
 STAGES |= {"remember": 0.4, "paint": 1.2, "diff": 0.7, "write": 0.1}
 
 
@@ -126,7 +126,7 @@ def test_what_no_stage_accounts_for_is_what_remains_of_the_whole_program() -> No
     rows = stage_report.completed(STAGES, 10.0)
     assert rows["derive"] == pytest.approx(0.9)
     # The host is part of the /proc thread: it is not counted twice.
-    assert rows["stages"] == pytest.approx(1 + 2 + 0.1 + 1.5 + 0.4 + 1.2 + 0.7 + 0.1)
+    assert rows["stages"] == pytest.approx(1 + 2 + 0.1 + 0.3 + 1.5 + 0.4 + 1.2 + 0.7 + 0.1)
     assert rows["rest"] == pytest.approx(10 - rows["stages"])
     spreads = {key: Spread.of([value]) for key, value in rows.items()}
     assert stage_report.as_table({Load(): spreads}).count("\n") == len(rows)

@@ -20,7 +20,8 @@ UNEVEN = Feeders(
 )
 ATTRIBUTION = Attribution(
     60.0, 30.0, 30, loaders=4, loader_kind="torch", pin_memory=True, feeders=UNEVEN,
-    main_waits=MainWaits(lock=0.96, sleep=0.03), outsiders=(Outsider("ann", "make", 183.0), Outsider("bob", "x", 140.0)),
+    main_waits=MainWaits(lock=0.96, sleep=0.03),
+    outsiders=(Outsider("ann", "make", 183.0), Outsider("bob", "x", 140.0)),
 )  # fmt: skip
 
 

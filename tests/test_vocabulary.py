@@ -85,4 +85,4 @@ def test_a_local_source_is_made_of_settings_in_one_place() -> None:
     """Six commands wrote the same five arguments; ``doctor`` asks the same source with arguments of its own, and so
     does the API, which has no settings."""
     makers = [str(path.relative_to(PACKAGE)) for path in FILES if "LocalSource(" in path.read_text()]
-    assert makers == ["api/reading.py", "api/watcher.py", "sources/doctor.py", "sources/machine.py"]
+    assert makers == ["api/opening.py", "api/reading.py", "sources/doctor.py", "sources/machine.py"]

@@ -21,6 +21,7 @@ ROWS = (
     ("proc", "collect: the /proc thread"),
     ("host", "  of it the host, measured apart"),
     ("schedule", "collect: timekeeping and joining"),
+    ("looks", "collect: the looks at waiting loaders"),
     ("diagnose", "diagnose"),
     ("derive", "derive and keep history"),
     ("remember", "remember for going back in time"),
@@ -31,7 +32,7 @@ ROWS = (
     ("whole", "the program on a terminal"),
     ("rest", "event loop, timers, terminal thread"),
 )
-PARTS = ("nvml", "proc", "schedule", "diagnose", "derive", "remember", "paint", "diff", "write")
+PARTS = ("nvml", "proc", "schedule", "looks", "diagnose", "derive", "remember", "paint", "diff", "write")
 LABEL, CELL = 38, 28
 
 
