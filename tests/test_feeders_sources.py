@@ -161,13 +161,13 @@ def test_without_sock_diag_the_reason_is_given_and_nothing_else_stops(
     fake.process(ROOT, wchan="futex_wait_queue")
     fake.process(WORKER, "pt_data_worker", ppid=ROOT, wchan="poll_schedule_timeout")
     collector = ProcessCollector(str(fake.proc), str(fake.sys))
-    for second in range(6):
+    for second in range(18):
         samples = collector.read(T + second, [GpuProcess(0, ROOT, 1e9, "C")], WAITING)
     worker = samples[1]
     assert worker.feed_poll_pct == 100.0
     assert "not permitted" in worker.unavailable["net_rx_bytes_per_s"]
     fake.end(WORKER)
-    assert [s.pid for s in collector.read(T + 6, [GpuProcess(0, ROOT, 1e9, "C")], WAITING)] == [ROOT]
+    assert [s.pid for s in collector.read(T + 18, [GpuProcess(0, ROOT, 1e9, "C")], WAITING)] == [ROOT]
     collector.close()
 
 
@@ -177,7 +177,7 @@ def test_a_wait_that_may_not_be_seen_is_not_zero(tmp_path: Path) -> None:
     fake.process(ROOT, wchan="0")
     fake.process(WORKER, "pt_data_worker", ppid=ROOT, wchan="0")
     collector = ProcessCollector(str(fake.proc), str(fake.sys))
-    for second in range(6):
+    for second in range(18):
         samples = collector.read(T + second, [GpuProcess(0, ROOT, 1e9, "C")], WAITING)
     worker = samples[1]
     assert (worker.feed_run_pct, worker.feed_disk_pct, worker.feed_poll_pct) == (0.0, 0.0, None)

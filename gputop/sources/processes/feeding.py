@@ -24,10 +24,14 @@ from gputop.sources.processes.watched import Reading
 
 EXPLAINS = 0.6
 """A loader that does so much by itself needs no threads or sockets to be understood."""
+MAIN_EXPLAINS = 0.8
+"""The same for a main thread, of the idle time: it may wait for the GPU asleep, and that is no reason."""
 THREADS_A_TICK = 24
 HELD_AGAIN_S = 20.0
 HELD_A_TICK = 2
 SETTLES_S = 3.5
+UNSEEN_SETTLES_S = 15.0
+"""The same where threads that may explain a wait were not looked at yet."""
 LOADERS_A_TICK = 16
 """Loaders that are looked at between two readings; more take turns."""
 MOST_OTHERS = 256
@@ -152,7 +156,9 @@ class Feeding:
         if watch.close_at is None:
             watch.close_at = now
         is_clear = feed.by is not None or feed.shares.useful >= 0.5
-        return feed if is_clear or now - watch.close_at >= SETTLES_S else replace(feed, unread=True)
+        unseen = watch.threads is None and watch.waiting_on in _LOOKS_INSIDE
+        settles_s = UNSEEN_SETTLES_S if unseen else SETTLES_S
+        return feed if is_clear or now - watch.close_at >= settles_s else replace(feed, unread=True)
 
     def _with_main(self, pid: int, feed: Feed) -> Feed:
         """The feed of a GPU process with what its main thread was seen at between the readings."""
@@ -277,7 +283,7 @@ class Feeding:
     def _explains_itself(self, pid: int, gpu: int | None) -> bool:
         """Whether a main thread runs, sleeps or reads for most of the GPU's idle time: then nobody keeps it waiting."""
         busy = self._gpus.busy(gpu or 0)
-        return self._watches[pid].own - busy >= EXPLAINS * (1.0 - busy)
+        return self._watches[pid].own - busy >= MAIN_EXPLAINS * (1.0 - busy)
 
 
 def _names_channels(reading: Reading) -> bool:
