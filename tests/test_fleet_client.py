@@ -16,6 +16,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from gputop.cli import main
+from gputop.commands.fleet_screen import moment_of
 from gputop.fleet import plan
 from gputop.fleet.address import address_of, checked_select, ssh_command
 from gputop.fleet.client import Client, Query, QueryError
@@ -287,3 +288,10 @@ def test_the_command_without_an_address_says_how_to_give_one(
     assert main(["fleet", "--json"]) == 2
     err = capsys.readouterr().err
     assert "GPUTOP_PROM_URL" in err and "fleet demo" in err and err.count("\n") == 1
+
+
+def test_a_time_long_ago_is_asked_as_it_is_and_one_to_come_is_now() -> None:
+    assert moment_of("1763000000", STARTED + 1e7) == 1_763_000_000.0
+    assert moment_of("+5h", STARTED) == STARTED and moment_of(None, STARTED) is None
+    with pytest.raises(UsageError, match="--at"):
+        moment_of("yesterday", STARTED)

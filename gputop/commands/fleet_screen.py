@@ -60,7 +60,7 @@ def moment_of(text: str | None, now: float) -> float | None:
     from gputop.recording.moments import moment
 
     try:
-        return moment(text, now - 86400.0, now, now)
+        return min(now, moment(text, now - 86400.0, now, now, keep=False))
     except ValueError as error:
         raise UsageError(f"--at: {error}") from None
 

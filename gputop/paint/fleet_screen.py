@@ -12,7 +12,7 @@ from gputop.paint.fleet_keys import FLEET_KEYS
 from gputop.paint.fleet_view import GROUPED, FleetView, groups, position, rows_of
 from gputop.paint.glyphs import Glyphs, ascii_only
 from gputop.paint.line import Line, Row, Target
-from gputop.paint.text import shorten
+from gputop.paint.text import folded, shorten
 
 TITLES = {
     "hosts": "hosts", "jobs": "jobs", "users": "users", "stragglers": "stragglers",
@@ -194,5 +194,6 @@ def hint_target(view: FleetView, width: int) -> Target:
 def waiting_screen(text: str, glyphs: Glyphs, width: int, height: int) -> list[Row]:
     """What shows before the first answer."""
     rows = [Line().add(" gputop fleet", "brand|bar").row(width, "bar"), Line().row(width)]
-    rows.append(Line().add(f"  {shorten(terminal_safe(text), max(10, width - 4))}", "text").row(width))
+    rows += [Line().add(f"  {line}", "text").row(width) for line in folded(text, width - 4)]
+    rows.append(Line().add("  asked again and again; q quits", "dim").row(width))
     return (rows + [Line().row(width)] * height)[:height]
