@@ -55,6 +55,7 @@ def test_a_terminal_dates_what_it_shows_and_counts_cpu_bytes_and_memory() -> Non
         terminal.close(0.1)
 
 
+@pytest.mark.slow
 def test_a_busy_program_costs_cpu_and_an_idle_one_does_not() -> None:
     busy, idle = start("while True: pass"), start("input()")
     try:

@@ -301,6 +301,7 @@ def test_a_program_that_cannot_be_executed_is_named(tmp_path: Path) -> None:
     reader.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.nvml
 def test_the_doctor_asks_dcgmi_only_when_allowed(host: Host, nvml_scenario: MakeScenario) -> None:
     def rung(**options: Any) -> Any:

@@ -178,6 +178,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_every_acknowledged_frame_survives_a_kill_at_any_moment(tmp_path: Path) -> None:
     """Five kills; ``GPUTOP_KILLS=50`` for more. How many frames to wait for is drawn, so no clock is needed."""
     draw = random.Random(3)

@@ -185,6 +185,7 @@ def counters(**values: float) -> str:
     return "".join(row(f"PROF_{name}", value, uuid_of(0)) for name, value in values.items())
 
 
+@pytest.mark.slow
 def test_an_exporter_without_sm_active_gives_the_rest_and_the_line_that_mends_it(nvml_scenario: MakeScenario) -> None:
     text = counters(GR_ENGINE_ACTIVE=0.9, PIPE_TENSOR_ACTIVE=0.3, DRAM_ACTIVE=0.4)
     with exporting(text) as exporter:
@@ -292,6 +293,7 @@ def test_an_exporter_that_nobody_needs_any_more_is_left_alone(monkeypatch: pytes
         exporter.stop()
 
 
+@pytest.mark.slow
 def test_nothing_that_an_exporter_says_reaches_the_terminal_as_it_is(nvml_scenario: MakeScenario) -> None:
     hostile = sm_active(SCRAPED).replace('Hostname="n"', 'Hostname="\x1b]0;owned\x07\x1b[2J"')
     with exporting(hostile + "\x1b[2J\n") as exporter:

@@ -64,6 +64,7 @@ def test_a_short_soak_leaves_no_thread_and_no_descriptor_behind() -> None:
     assert faults(result) == []
 
 
+@pytest.mark.slow
 @pytest.mark.nvml
 def test_the_live_source_leaves_no_thread_and_no_descriptor_behind(nvml_dir: Path) -> None:
     source = measured(3.5, nvml_dir)
