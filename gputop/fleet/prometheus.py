@@ -203,7 +203,7 @@ class PrometheusFleet:
             is_quiet=quiet.get(key, plan.QUIET_UTIL) < plan.QUIET_UTIL,
             job=who.job,
             user=who.user,
-            own_state=own,  # type: ignore[arg-type]
+            own_state=own,
             own_verdict=told.verdict if own else None,
             is_gone=who.gone and util is None,
         )  # fmt: skip
