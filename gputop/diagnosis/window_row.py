@@ -116,7 +116,8 @@ def _main_waits(p: ProcessSample | None) -> col.Row:
     if p is None or p.main_run_pct is None:
         return (*_NO_WAITS, None, None)
     counts = waits_in(p.main_waits)
-    listens, queued = 100_000_000 if p.listens else 0, p.main_wait_pct or 0.0
+    listens = None if p.listens is None else 100_000_000 if p.listens else 0
+    queued = p.main_wait_pct or 0.0
     rest = 100.0 - min(100.0, p.main_run_pct + queued)
     waited = sum(counts.values()) - counts.get(RAN, 0)
     if waited > 0:

@@ -67,12 +67,12 @@ class Feeding:
     def __init__(self, proc: str, *, between: bool = False) -> None:
         """``between``: look at waits at random moments between the readings, not at them."""
         self._proc = proc
-        self._between = LooksBetween(proc, self._read_threads) if between else None
+        self._between = LooksBetween(proc, self._look_between) if between else None
         self._looks: dict[int, list[str]] = {}
         self._inside: list[tuple[FeederThreads, list[str] | None]] = []
         self._watches: dict[int, _Watch] = {}
         self._gpus = WaitingGpus()
-        self._proof = SocketProof(proc)
+        self._proof = SocketProof(proc, between=between)
         self._others: dict[int, tuple[float, Held | None]] = {}
         self._watched: list[int] = []
         """Processes to look at between this reading and the next."""
@@ -255,6 +255,10 @@ class Feeding:
                 threads = self._watches[pid].threads
                 if threads is not None:
                     self._take_threads(pid, threads, feeds, pointers if group is roots else None)
+
+    def _look_between(self, now: float) -> None:
+        self._proof.look(now)
+        self._read_threads(now)
 
     def _read_threads(self, now: float) -> None:
         """Read what threads one look may cost, those that were asked for first, first."""

@@ -20,8 +20,16 @@ MOST_LOADERS_ASKED = 4
 class SocketProof:
     """Asks for the sockets of those whose waiting nothing else explains."""
 
-    def __init__(self, proc: str) -> None:
+    def __init__(self, proc: str, *, between: bool = False) -> None:
+        """``between``: somebody calls ``look`` between the readings; else each reading looks itself."""
         self._received = Received(proc)
+        self._between = between
+        self._asked: dict[int, int] = {}
+
+    def look(self, now: float) -> None:
+        """Look at the sockets of those that were asked for at the last reading, if it is time to."""
+        if self._asked:
+            self._received.read(now, list(self._asked), self._asked)
 
     def _to_ask(self, unclear: list[int], members: Mapping[int, Member], feeds: Mapping[int, Feed]) -> list[int]:
         """GPU processes, and a few of the loaders of each that may wait for a socket: first those asked before."""
@@ -51,9 +59,11 @@ class SocketProof:
     ) -> None:
         """Bytes that arrive prove that who polls waits for the network; a listening socket that it waits for demand."""
         asked = self._to_ask(unclear, members, feeds)
+        self._asked = {pid: members[pid].place.root or pid for pid in asked}
         if not asked:
             return
-        self._received.read(now, asked, {pid: members[pid].place.root or pid for pid in asked})
+        if not self._between:
+            self.look(now)
         for pid in asked:
             feed, said = feeds.get(pid) or Feed(), self._received.of(pid)
             if said is None:
