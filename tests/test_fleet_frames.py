@@ -101,6 +101,12 @@ def test_counts_are_gpus_and_a_host_that_is_down_counts_those_it_had(frame: Flee
     assert all(frame.counts[state] for state in ("working", "busy_not_working", "starved", "idle", "unmeasured"))
 
 
+def test_every_gpu_is_measured_or_not_exported_or_down_and_never_two_of_them(frame: FleetFrame) -> None:
+    bare = [g for host in frame.hosts for g in host.gpus if g.state != "down" and g.read.sm_active_pct is None]
+    assert frame.counts["down"] and bare
+    assert frame.measured + len(bare) + frame.counts["down"] == sum(len(host.gpus) for host in frame.hosts)
+
+
 def test_waste_is_summed_by_job_user_and_cause_and_splits_a_starved_gpu_by_its_utilisation(frame: FleetFrame) -> None:
     assert frame.read.lost is not None
     by_job = {lost.job for lost in frame.read.lost}

@@ -88,8 +88,10 @@ class FleetFrame(Struct, frozen=True):
 
     @property
     def measured(self) -> int:
-        """GPUs whose SM activity is measured."""
-        return sum(gpu.read.sm_active_pct is not None for host in self.hosts for gpu in host.gpus)
+        """GPUs that answer and whose SM activity is measured."""
+        return sum(
+            gpu.read.sm_active_pct is not None for host in self.hosts for gpu in host.gpus if gpu.state != "down"
+        )
 
     @property
     def not_work_gpu_h(self) -> float | None:

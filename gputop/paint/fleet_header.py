@@ -46,16 +46,15 @@ def bar(frame: FleetFrame, view: FleetView, width: int) -> Row:
     right = _right(frame, view, width)
     room = width - sum(len(text) for text, _ in right)
     measured, total = frame.measured, sum(len(host.gpus) for host in frame.hosts)
-    down = frame.counts.get("down", 0)
-    bare = total - measured
+    bare = total - frame.counts.get("down", 0) - measured
     parts = [
         (0, f"{number(len(frame.hosts))} host{'s' * (len(frame.hosts) != 1)}", "value|bar"),
         (1, _gpus(frame, view.glyphs), "value|bar"),
         (4, shorten(terminal_safe(frame.read.source), 40), "dim|bar"),
         (2, f"SM measured on {number(measured)}", "level.green|bar"),
     ]
-    if bare - down > 0:
-        parts.append((3, f"not exported on {number(bare - down)}", "dim|bar"))
+    if bare:
+        parts.append((3, f"not exported on {number(bare)}", "dim|bar"))
     if frame.read.names:
         parts.append((5, " + ".join(DIALECTS[name].id for name in frame.read.names if name in DIALECTS), "dim|bar"))
     while parts and line.width + sum(2 + len(text) for _, text, _ in parts) + 2 > room:

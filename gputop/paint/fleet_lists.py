@@ -44,7 +44,9 @@ def straggler_row(one: Straggler, view: FleetView, width: int, *, selected: bool
     line = Line().add(" ").add(fit(f"{one.host} GPU {one.gpu}", 20, glyphs.more), "level.yellow").add(" ")
     line.add(fit(what, 40 if width >= 76 else max(10, width - 23), glyphs.more), "text")
     if width >= 76:
-        line.add(f" {terminal_safe(one.job)} {terminal_safe(one.user)}  {count(one.gpus, 'GPU')}", "dim")
+        whose, size = f" {terminal_safe(one.job)} {terminal_safe(one.user)}", f"  {count(one.gpus, 'GPU')}"
+        room = width - line.width - 1
+        line.add(fit(whose + size if len(whose + size) <= room else whose, room, glyphs.more), "dim")
     return line.row(width, "select" if selected else None)
 
 

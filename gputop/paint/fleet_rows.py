@@ -52,7 +52,8 @@ def name_width(width: int) -> int:
 
 def _verdict_width(width: int) -> int:
     used = 1 + name_width(width) + 1 + cells_width(width) + sum(c.width + 1 for c in columns(width) if c.width)
-    return max(8, width - used - 1)
+    # One before it, and one at the right edge as on every screen.
+    return max(8, width - used - 2)
 
 
 def head(view: FleetView, width: int, word: str) -> Row:
@@ -108,7 +109,8 @@ def _util(group: Group, view: FleetView, size: int) -> list[Span]:
 def _sm(group: Group, view: FleetView, size: int) -> list[Span]:
     if group.sm_active_pct is None and group.down is None and group.gpus:
         return [("n/a".rjust(size), "dim")]
-    red = group.verdict.state == "busy_not_working"
+    # As on the node's screen, no figure of a GPU under a red verdict is green.
+    red = group.verdict.level == "red"
     return _number(None if group.down else group.sm_active_pct, size, "strong" if red else "value.sm")
 
 
