@@ -24,6 +24,7 @@ CASES = all_cases()
 
 @pytest.mark.nvml
 @pytest.mark.slow
+@pytest.mark.alone
 def test_every_real_job_is_named_right(nvml_dir: Path) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("a source that speaks TLS needs openssl")

@@ -45,14 +45,16 @@ HAVE_A_QUICK_SIBLING = {
 _LEFT_TO_SLOW = {name for names in HAVE_A_QUICK_SIBLING.values() for name in names}
 
 
+def _marks(row: Row) -> list[pytest.MarkDecorator]:
+    slow = [pytest.mark.slow] if row.slow or row.name in _LEFT_TO_SLOW else []
+    # Shares of single seconds, of a process that others would keep from its core.
+    return [*slow, pytest.mark.alone] if row.name.endswith(": what is measured") else slow
+
+
 @pytest.mark.nvml
 @pytest.mark.parametrize(
     "row",
-    [
-        pytest.param(row, marks=[pytest.mark.slow] if row.slow or row.name in _LEFT_TO_SLOW else [], id=row.name)
-        for row in rows()
-        if not isinstance(row.proof, str)
-    ],
+    [pytest.param(row, marks=_marks(row), id=row.name) for row in rows() if not isinstance(row.proof, str)],
 )
 def test_the_promise_is_kept(row: Row, tmp_path: Path, nvml_scenario: Callable[..., Scenario]) -> None:
     assert not isinstance(row.proof, str)

@@ -167,6 +167,7 @@ def loader(folder: Path, name: str, *more: str) -> tuple[int, dict[str, Any], st
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.torch
 def test_a_loader_of_known_cost_is_measured_right_and_its_answer_holds(sets: Path) -> None:
     code, found, _ = loader(sets, "sleeps", "--workers", "0,2,4", "--step", "30ms")
@@ -202,6 +203,7 @@ def test_what_goes_wrong_in_a_dataset_is_a_row_in_words(
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.torch
 def test_an_iterable_of_unknown_length_is_measured_over_many_passes(sets: Path) -> None:
     code, found, _ = loader(sets, "stream", "--workers", "0")
