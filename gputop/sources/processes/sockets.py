@@ -6,14 +6,19 @@ offset 128 of ``tcp_info``, since Linux 4.1). The tables are those of gputop's o
 
 from __future__ import annotations
 
-import socket
 import struct
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+if TYPE_CHECKING:
+    from socket import socket
+
 NETLINK_SOCK_DIAG = 4
+_AF_UNIX, _AF_INET = 1, 2
+"""As on every Linux; the module ``socket``, 10 ms to load, is not needed before a socket is asked about."""
 _TCP_SOCKETS, _BY_FAMILY = 18, 20
 _REQUEST_DUMP = 0x301
 _DONE, _ERROR = 3, 2
@@ -70,7 +75,7 @@ def unix_peers() -> dict[int, int]:
     peers: dict[int, int] = {}
     try:
         with _opened() as netlink:
-            request = struct.pack("=BBxxIII8x", socket.AF_UNIX, 0, 1 << _ESTABLISHED, 0, _SHOW_PEER)
+            request = struct.pack("=BBxxIII8x", _AF_UNIX, 0, 1 << _ESTABLISHED, 0, _SHOW_PEER)
             for message in _dump(netlink, _BY_FAMILY, request):
                 if len(message) < 16 or len(peers) >= MOST_SOCKETS:
                     continue
@@ -82,13 +87,15 @@ def unix_peers() -> dict[int, int]:
     return peers
 
 
-def _opened() -> socket.socket:
+def _opened() -> socket:
+    import socket
+
     netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_SOCK_DIAG)
     netlink.settimeout(_PATIENCE_S)
     return netlink
 
 
-def _dump(netlink: socket.socket, kind: int, request: bytes) -> Iterator[memoryview]:
+def _dump(netlink: socket, kind: int, request: bytes) -> Iterator[memoryview]:
     """The payload of each message of one dump. Raises OSError, also where it does not end in time."""
     netlink.sendto(_HEADER.pack(_HEADER.size + len(request), kind, _REQUEST_DUMP, 1, 0) + request, (0, 0))
     until = time.monotonic() + _PATIENCE_S
@@ -113,7 +120,7 @@ def _tcp(message: memoryview) -> tuple[int, TcpSocket] | None:
         return None
     state = message[1]
     source, destination = struct.unpack_from(">HH", message, 4)
-    width = 4 if message[0] == socket.AF_INET else 16
+    width = 4 if message[0] == _AF_INET else 16
     ends = (bytes(message[8 : 8 + width]), source), (bytes(message[24 : 24 + width]), destination)
     inode = struct.unpack_from("=I", message, 68)[0]
     info = _attribute(message, 72, _INFO)
