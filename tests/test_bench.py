@@ -217,6 +217,7 @@ def test_an_installed_program_never_sees_the_source_tree_nor_settings_of_the_use
     assert python_of(Program("gputop", ("/venv/bin/gputop",), (), ())) == "/venv/bin/python"
 
 
+@pytest.mark.slow
 @pytest.mark.nvml
 def test_every_stage_is_measured_against_the_stand_in_library(place: Path) -> None:
     with machine(Load(2, 2), place) as scenario:

@@ -313,6 +313,7 @@ def test_the_doctor_asks_dcgmi_only_when_allowed(host: Host, nvml_scenario: Make
     assert rung(dcgmi=True)["ok"]
 
 
+@pytest.mark.slow
 @pytest.mark.nvml
 def test_a_running_exporter_measures_what_gpm_cannot(nvml_scenario: MakeScenario) -> None:
     text = "".join(f'DCGM_FI_PROF_SM_ACTIVE{{gpu="0",UUID="{uuid_of(gpu)}"}} 0.{gpu + 1}\n' for gpu in range(2))

@@ -285,6 +285,7 @@ def test_an_xid_is_an_event_and_stays_as_the_last_one(nvml_scenario: MakeScenari
     assert run.gpu(0)["xid"] is None
 
 
+@pytest.mark.slow
 def test_a_millisecond_a_call_misses_no_tick(nvml_scenario: MakeScenario) -> None:
     scenario = nvml_scenario(8)
     scenario.latency_us = 1000

@@ -104,6 +104,7 @@ def test_nothing_that_is_fed_grows_with_the_processes_and_gpus_that_ever_were() 
     assert sum(frame.waste.seconds.values()) == pytest.approx(2 * (LIVES - 1))
 
 
+@pytest.mark.slow
 def test_the_reader_of_processes_forgets_those_that_ended(tmp_path: Path) -> None:
     fake = FakeProc(tmp_path)
     fake.process(1, "systemd", "/sbin/init", ppid=0)

@@ -251,6 +251,7 @@ def test_rows_of_the_whole_gpu_are_not_an_instances(nvml_scenario: MakeScenario)
     assert "let dcgm-exporter export MIG instances" in instance["sm_reason"]
 
 
+@pytest.mark.slow
 def test_an_answer_that_takes_a_moment_is_waited_for_once(nvml_scenario: MakeScenario) -> None:
     with exporting(sm_active(SCRAPED)) as exporter:
         exporter.delay_s = 0.6
