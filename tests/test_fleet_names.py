@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gputop.fleet.names import DIALECTS, KEYS, group_of, host_of, job_of
+from gputop.fleet.reading import GpuReading, filled
 from gputop.model.metrics import GPU_METRICS
 
 
@@ -55,3 +56,10 @@ def test_a_job_is_known_from_slurm_or_a_pod_and_pods_of_one_operator_are_one_job
     assert job_of({"exported_pod": "llm-worker-3", "exported_namespace": "team"}) == ("pod llm-worker-3", "team")
     assert group_of("pod llm-worker-3") == group_of("pod llm-master-0") == "pod llm"
     assert group_of("pod web-7d9f8b6c5-x2x4z") == "pod web-7d9f8b6c5-x2x4z"
+
+
+def test_of_two_exporters_the_second_fills_gaps_and_never_replaces_a_measured_zero() -> None:
+    first = GpuReading("a", "0", util_pct=0.0, sm_active_pct=None, job="")
+    second = GpuReading("a", "0", util_pct=7.0, sm_active_pct=5.0, job="job 1")
+    both = filled(first, second)
+    assert (both.util_pct, both.sm_active_pct, both.job) == (0.0, 5.0, "job 1")

@@ -32,7 +32,7 @@ from gputop.fleet.history import History, columns_of
 from gputop.fleet.hours import BIN_S, Hours, bin_ends
 from gputop.fleet.names import DIALECTS, host_of
 from gputop.fleet.plan import Known
-from gputop.fleet.reading import HOUR_S, Alert, Down, FleetError, FleetReading, GpuReading, Lost
+from gputop.fleet.reading import HOUR_S, Alert, Down, FleetError, FleetReading, GpuReading, Lost, filled
 from gputop.model.text import clean_text
 
 IDENTITIES_EVERY, DISCOVERY_EVERY = 4, 40
@@ -163,7 +163,7 @@ class PrometheusFleet:
         for key, who in self._identities.items():
             gpu = self._gpu(key, who, values, quiet, told.get(key), known)
             slot = (who.uuid or who.host, who.gpu)
-            gpus[slot] = gpu if slot not in gpus else _filled(gpus[slot], gpu)
+            gpus[slot] = gpu if slot not in gpus else filled(gpus[slot], gpu)
         hosts_down = self._hosts_down(down)
         readings = [self._kept(gpu, gpu.host in hosts_down) for gpu in gpus.values()]
         return FleetReading(
@@ -358,13 +358,6 @@ def _points(rows: Sequence[Row]) -> list[_Point]:
         for t, text in row.values
         if (value := number(text)) is not None
     ]
-
-
-def _filled(gpu: GpuReading, other: GpuReading) -> GpuReading:
-    """The same GPU as two exporters tell it: the first, with what only the second knows."""
-    keys = (*VALUES, *FILLING, "job", "user", "model")
-    more = {key: getattr(other, key) for key in keys if not getattr(gpu, key) and getattr(other, key) is not None}
-    return replace(gpu, is_gone=gpu.is_gone and other.is_gone, **more)
 
 
 def _alerts(rows: Sequence[Answered]) -> tuple[Alert, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.diagnosis.types import State
 
@@ -49,6 +50,12 @@ class GpuReading(Struct, frozen=True):
     own_state: State | None = None
     own_verdict: str | None = None
     is_gone: bool = False
+
+
+def filled(gpu: GpuReading, other: GpuReading) -> GpuReading:
+    """One GPU as two exporters tell it: the first, with what only the second knows. A measured 0 is known."""
+    unknown = [key for key in gpu.__struct_fields__ if getattr(gpu, key) in (None, "")]
+    return replace(gpu, is_gone=gpu.is_gone and other.is_gone, **{key: getattr(other, key) for key in unknown})
 
 
 class Down(Struct, frozen=True):
