@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gputop.fleet.names import DIALECTS
 from gputop.paint.glyphs import Glyphs, ascii_only
-from gputop.paint.help import entry_rows, section_rows
+from gputop.paint.help import entry_rows, key_rows, legend_row, section_rows
 from gputop.paint.keys import Key
 from gputop.paint.line import Line, Row
 
@@ -36,18 +36,7 @@ STRAGGLERS = (
 def help_rows(glyphs: Glyphs, width: int, keys: Sequence[Key]) -> list[Row]:
     """All rows of the help at a width."""
     rows = [Line().add(" gputop fleet: how to read it, and its keys", "title").row(width), Line().row(width)]
-    rows.append(
-        Line().to(2).add(glyphs.sm * 4, "gap.sm").add(" SM active   ", "dim").add(glyphs.gap * 4, "gap.gap")
-        .add(" busy, but no SM at work   ", "dim").add(glyphs.gap * 4, "gap.alarm").add(" busy, not working", "dim")
-        .add("   ").add(glyphs.unknown * 4, "gap.unknown").add(" SM not measured", "dim").row(width)
-    )  # fmt: skip
-    rows.append(Line().row(width))
-    for section in dict.fromkeys(key.section for key in keys):
-        rows += section_rows(section, width, glyphs)
-        for key in keys:
-            if key.section == section:
-                rows += entry_rows(key.shown, key.does, width)
-        rows.append(Line().row(width))
+    rows += [legend_row(glyphs, width), Line().row(width), *key_rows(keys, width, glyphs)]
     names = [(dialect.id, dialect.words) for dialect in DIALECTS.values()]
     tables = (
         ("numbers", WORDS),

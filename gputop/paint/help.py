@@ -76,18 +76,7 @@ def help_rows(
     rows += section_rows("the three numbers", width, glyphs)
     for text, style in THREE_NUMBERS:
         rows += [Line().to(2).add(line, style).row(width) for line in textwrap.wrap(text, max(10, width - 4))]
-    rows.append(
-        Line().to(2).add(glyphs.sm * 4, "gap.sm").add(" SM active   ", "dim").add(glyphs.gap * 4, "gap.gap")
-        .add(" busy, but no SM at work   ", "dim").add(glyphs.gap * 4, "gap.alarm").add(" busy, not working", "dim")
-        .add("   ").add(glyphs.unknown * 4, "gap.unknown").add(" SM not measured", "dim").row(width)
-    )  # fmt: skip
-    rows.append(Line().row(width))
-    for section in dict.fromkeys(key.section for key in keys):
-        rows += section_rows(section, width, glyphs)
-        for key in keys:
-            if key.section == section:
-                rows += entry_rows(key.shown or glyphs.dash, key.does, width)
-        rows.append(Line().row(width))
+    rows += [legend_row(glyphs, width), Line().row(width), *key_rows(keys, width, glyphs)]
     rows += section_rows("glossary", width, glyphs)
     for metric in (metric for metric in GPU_METRICS.values() if metric.glossary):
         source = "" if metric.origin is None else f" [{metric.origin}]"
@@ -126,6 +115,30 @@ def _column_rows(selected: Selected, glyphs: Glyphs, width: int) -> list[Row]:
         order = " (it is sorted by this)" if key == selected.sort else ""
         rows += entry_rows(COLUMNS[key].head, COLUMNS[key].definition + order, width)
     return [*rows, Line().row(width)]
+
+
+def legend_row(glyphs: Glyphs, width: int) -> Row:
+    """What the colours of the gap charts mean."""
+    return (
+        Line().to(2).add(glyphs.sm * 4, "gap.sm").add(" SM active   ", "dim").add(glyphs.gap * 4, "gap.gap")
+        .add(" busy, but no SM at work   ", "dim").add(glyphs.gap * 4, "gap.alarm").add(" busy, not working", "dim")
+        .add("   ").add(glyphs.unknown * 4, "gap.unknown").add(" SM not measured", "dim").row(width)
+    )  # fmt: skip
+
+
+def key_rows(keys: Sequence[Key], width: int, glyphs: Glyphs) -> list[Row]:
+    """All keys under the titles of their sections, in the order of the table."""
+    rows: list[Row] = []
+    for section in dict.fromkeys(key.section for key in keys):
+        rows += section_rows(section, width, glyphs)
+        rows += [
+            row
+            for key in keys
+            if key.section == section
+            for row in entry_rows(key.shown or glyphs.dash, key.does, width)
+        ]
+        rows.append(Line().row(width))
+    return rows
 
 
 def section_rows(name: str, width: int, glyphs: Glyphs) -> list[Row]:

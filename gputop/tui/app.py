@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 from textual import events
 from textual.app import ComposeResult, SystemCommand
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.message import Message
 from textual.screen import Screen
 
@@ -22,7 +22,7 @@ from gputop.model.inspection import ProcessAccess
 from gputop.model.quantity import duration
 from gputop.monitor import Frame
 from gputop.paint.key_presets import unknown_key, wanted_keys
-from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
+from gputop.paint.keys import KEYS, REPLAY_KEYS
 from gputop.paint.layout import density
 from gputop.paint.process_columns import known
 from gputop.paint.terminal import Depth
@@ -33,14 +33,12 @@ from gputop.session.captures import end_if_failed
 from gputop.session.playback import Playback
 from gputop.tui.canvas import Canvas
 from gputop.tui.keys.table import NO_KEYS, KeyTable
-from gputop.tui.painted_app import MESSAGE_S, PaintedApp
+from gputop.tui.painted_app import LATE_INTERVALS, MESSAGE_S, PaintedApp, bindings
 from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.textual_internals import opened
 
 LEAST_WATCH_S = 0.5
 """A source that is faster is not asked more often than this whether it still answers."""
-LATE_INTERVALS = 2.5
-"""Without a new snapshot for so many intervals the screen says STALE."""
 
 
 class SnapshotReady(Message):
@@ -50,22 +48,10 @@ class SnapshotReady(Message):
         return isinstance(message, SnapshotReady)
 
 
-def _action(key: Key) -> str:
-    # Textual knows its palette by this action, and binds no key of its own to it then.
-    return "command_palette" if key.id == "palette" else f"act('{key.id}')"
-
-
 class GputopApp(PaintedApp):
     """Shows what a playback has, as its view says. Keys and mouse make a new view, or open a screen above."""
 
-    AUTO_FOCUS = None
-    CSS = "Screen { overflow: hidden; }"
-    # With priority a key takes effect before the next one is looked at. Without, each would pass through the screen's
-    # queue first, and those typed right after one that opens a prompt would be lost there.
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(key.keys or f"unbound_{key.id}", _action(key), key.does, id=key.id, show=False, priority=True)
-        for key in (*KEYS, *REPLAY_KEYS)
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings((*KEYS, *REPLAY_KEYS))
 
     def __init__(
         self,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
+from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from gputop.paint.keys import Key
 from gputop.tui.terminal.driver import Outlet, guarded_driver
 from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.textual_internals import QuietApp
@@ -18,6 +20,25 @@ MESSAGE_S = 8.0
 """How long a message is shown."""
 LEAST_REPAINT_S = 0.05
 """Keys that repeat faster than this are painted together."""
+LATE_INTERVALS = 2.5
+"""Without anything new for so many intervals the screen says STALE."""
+
+
+def bindings(keys: Iterable[Key]) -> list[BindingType]:
+    """Textual's bindings of a table of keys.
+
+    With priority a key takes effect before the next one is looked at. Without, each would pass through the screen's
+    queue first, and those typed right after one that opens a prompt would be lost there.
+    """
+    return [
+        Binding(key.keys or f"unbound_{key.id}", _action(key), key.does, id=key.id, show=False, priority=True)
+        for key in keys
+    ]
+
+
+def _action(key: Key) -> str:
+    # Textual knows its palette by this action, and binds no key of its own to it then.
+    return "command_palette" if key.id == "palette" else f"act('{key.id}')"
 
 
 class PaintDue(Message):
@@ -26,6 +47,9 @@ class PaintDue(Message):
 
 class PaintedApp(QuietApp):
     """Paints at once, or together with what comes within the next moment."""
+
+    AUTO_FOCUS = None
+    CSS = "Screen { overflow: hidden; }"
 
     def __init__(self, guard: TerminalGuard | None, clock: Callable[[], float] = time.monotonic) -> None:
         self.outlet = Outlet()

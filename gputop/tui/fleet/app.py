@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from msgspec.structs import replace
 from textual.app import ComposeResult, SystemCommand
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.message import Message
 from textual.screen import Screen
 
@@ -16,17 +16,15 @@ from gputop.fleet.frame import FleetFrame
 from gputop.fleet.watch import FleetWatch
 from gputop.paint.fleet_keys import FLEET_KEYS
 from gputop.paint.fleet_view import FleetView, selected_host
-from gputop.paint.keys import Key
 from gputop.paint.rebinding import rebound
 from gputop.paint.terminal import Depth
 from gputop.paint.theme import THEMES, Theme
 from gputop.tui.fleet.canvas import FleetCanvas
 from gputop.tui.fleet.keys import ALWAYS, FleetKeys
-from gputop.tui.painted_app import MESSAGE_S, PaintedApp
+from gputop.tui.painted_app import LATE_INTERVALS, MESSAGE_S, PaintedApp, bindings
 from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.textual_internals import opened
 
-LATE_INTERVALS = 2.5
 WATCH_S = 1.0
 NO_KEYS: Mapping[str, str] = {}
 
@@ -38,19 +36,10 @@ class FleetReady(Message):
         return isinstance(message, FleetReady)
 
 
-def _action(key: Key) -> str:
-    # Textual knows its palette by this action, and binds no key of its own to it then.
-    return "command_palette" if key.id == "palette" else f"act('{key.id}')"
-
-
 class FleetApp(PaintedApp):
     """Shows what a started watch has; keys and mouse make a new view."""
 
-    AUTO_FOCUS = None
-    CSS = "Screen { overflow: hidden; }"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(key.keys, _action(key), key.does, id=key.id, show=False, priority=True) for key in FLEET_KEYS
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings(FLEET_KEYS)
 
     def __init__(
         self,
