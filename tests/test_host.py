@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 import warnings
 from pathlib import Path
+from time import time
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from gputop.model.snapshot import HostSample
+from gputop.sources import machine_reader
+from gputop.sources.activity.rungs import Rungs
 from gputop.sources.host import HostCollector
 from tests.proc_trees.fake_proc import FakeProc
 
@@ -219,3 +224,28 @@ def test_a_machine_that_shows_half_of_its_memory_file_warns_nobody(
     warnings.filterwarnings("ignore", ".*memory stats couldn't be determined", RuntimeWarning)
     assert _collector(machine).read(_T).mem_used_bytes == 1 << 20
     assert [str(warning.message) for warning in recwarn] == []
+
+
+def test_the_time_that_reading_the_host_begins_with_is_that_of_its_counters(
+    machine: FakeProc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, read_at = [100.0], list[float]()
+
+    class Slow:
+        ports = ()
+
+        def __init__(self, proc: str) -> None:
+            now[0] += 0.4
+
+        def read(self, at: float) -> HostSample:
+            read_at.append(at)
+            return HostSample()
+
+    monkeypatch.setattr(machine_reader, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("gputop.sources.host.HostCollector", Slow)
+    reader = machine_reader.MachineReader(
+        1.0, None, None, Rungs(1.0, str(machine.proc)), str(machine.proc), time, print
+    )
+    reader.host_joins = 0
+    reader.read_host((), {}, knew_gpus=False)
+    assert read_at == [100.4]

@@ -61,6 +61,18 @@ def test_rates_need_two_readings_and_are_over_the_time_between_them(fake: FakePr
     assert "run_pct" not in worker.unavailable
 
 
+def test_rates_are_over_the_time_between_the_counters_not_between_the_ticks(fake: FakeProc) -> None:
+    # The first tick came to this process 0.4 s late, as when trees are found on a crowded machine; the second at once.
+    moments = iter((_T + 0.4, _T + 0.4, _T + 0.4, _T + 1.0, _T + 1.0, _T + 1.0))
+    collector = ProcessCollector(str(fake.proc), str(fake.sys), clock=lambda: next(moments))
+    collector.read(_T, [_JOB])
+    fake.process(110, "pt_data_worker", ppid=100, cpu_ticks=60, run_ns=6 * _S // 10, read_bytes=600)
+    worker = _by_pid(collector.read(_T + 1, [_JOB]))[110]
+    assert worker.main_run_pct == pytest.approx(100.0)
+    assert worker.cpu_pct == pytest.approx(100.0)
+    assert worker.read_bytes_per_s == pytest.approx(1000.0)
+
+
 def test_two_readings_at_once_give_no_rate_and_the_first_stays_the_base(fake: FakeProc) -> None:
     collector = _collector(fake)
     collector.read(_T, [_JOB])

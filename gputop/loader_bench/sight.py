@@ -16,7 +16,7 @@ class Sight:
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._collector = ProcessCollector()
+        self._collector = ProcessCollector(clock=time.monotonic)
         self._looks = 0
         self._sums = [0.0, 0.0, 0.0, 0.0]
         self._samples = 0

@@ -74,7 +74,7 @@ class MachineReader:
         the first picture waits for. 0 for a command that prints one of the first and ends."""
         self._host_reads = 0
         self._host_collector: HostCollector | None = None
-        self._processes = ProcessCollector(proc, between=True)
+        self._processes = ProcessCollector(proc, between=True, clock=time.monotonic)
         self._host, self._host_at = _NOT_YET, float("-inf")
 
     def read_gpus(self, ticket: int) -> Reading:
@@ -100,13 +100,14 @@ class MachineReader:
         self, gpu_processes: Sequence[GpuProcess], util: Mapping[int, float | None], *, knew_gpus: bool
     ) -> HostReading:
         """Host and processes. The very first read comes before the GPUs are known: it is the base of the rates."""
-        # Not the clock of the snapshots: rates must not feel it when that one is set, or when the machine has slept.
-        now = time.monotonic()
         if self._host_collector is None and self._host_reads >= self.host_joins:
             from gputop.sources.host import HostCollector
 
             self._host_collector = HostCollector(self._proc)
         self._host_reads += 1
+        # Not the clock of the snapshots: rates must not feel it when that one is set, or when the machine has slept.
+        # And after the import, which takes longer than a reading: the counters are read now.
+        now = time.monotonic()
         if self._host_collector is not None and now - self._host_at >= LEAST_HOST_S:
             self._host, self._host_at = self._host_collector.read(now), now
         samples = self._processes.read(now, gpu_processes, util)

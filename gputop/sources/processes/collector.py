@@ -7,7 +7,7 @@ that cannot be seen is a sample with a reason.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from gputop.model.snapshot import ProcessSample, ProcessStatic
@@ -48,9 +48,21 @@ _START_SLACK_S = 0.05
 class ProcessCollector:
     """Reads the processes behind the GPUs. One thread calls ``read``; ``close`` frees the open files."""
 
-    def __init__(self, proc: str = "/proc", sys: str = "/sys", *, between: bool = False) -> None:
-        """``between``: look at what processes wait for at random moments, too, on a thread of its own."""
+    def __init__(
+        self,
+        proc: str = "/proc",
+        sys: str = "/sys",
+        *,
+        between: bool = False,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        """``between``: look at what processes wait for at random moments, too, on a thread of its own.
+
+        ``clock`` tells, in monotonic seconds, when the counters of each process are read. Without one they count as
+        read at the ``now`` that ``read`` is given.
+        """
         self._proc = proc
+        self._clock = clock
         self._table = ProcessTable(proc)
         self._facts = FactsReader(proc, sys)
         self._descriptors = Descriptors()
@@ -90,7 +102,7 @@ class ProcessCollector:
                 throttling.read()
         readings = self._measure(now)
         feeds = self._feeding.read(now, self._members, readings, util)
-        self._find_outsiders(now, readings)
+        self._find_outsiders(now if self._clock is None else self._clock(), readings)
         samples = self._gpu_samples(gpu_processes, readings, uptime, feeds)
         for pid, reading in readings.items():
             member = self._members[pid]
@@ -217,6 +229,9 @@ class ProcessCollector:
         """Read all members; note what shows that the trees have changed, for the next read."""
         readings: dict[int, Reading] = {}
         for pid, member in self._members.items():
+            if self._clock is not None:
+                # Finding the trees, and being short of cores, may take longer than the time between two readings.
+                now = self._clock()
             reading = member.read(now)
             if reading is None:
                 self._changed.add(pid)
