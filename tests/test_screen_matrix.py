@@ -15,10 +15,10 @@ from gputop.paint.chart import gap_chart
 from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs, ascii_only
 from gputop.paint.line import Painted, Span, Target
 from gputop.paint.main_screen import Painter, main_screen
-from gputop.paint.panes import first_rows
 from gputop.paint.text import cells
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
+from gputop.paint.words import first_rows
 from tests.support.screen_matrix import GPUS, PROCESSES, SIZES, matrix_frame
 
 SETS = (COLOUR, MONO, ASCII)

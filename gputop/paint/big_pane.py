@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gputop.monitor import Frame
+from gputop.paint import host, layout
 from gputop.paint.chart import Column, bar, lane
 from gputop.paint.feeders import busiest_share
-from gputop.paint.line import Line, Row
+from gputop.paint.line import Line, Row, Rows, Target
 from gputop.paint.numbers import board, buses, counters, fields, memory, number_labels
-from gputop.paint.panes import LABEL_WIDTH, axis, chart_rows, first_rows, spoken, title, words_for
+from gputop.paint.panes import LABEL_WIDTH, axis, chart_rows, title
 from gputop.paint.text import pct, rate
-from gputop.paint.view import View
-from gputop.paint.words import is_red
+from gputop.paint.view import View, selected_gpu
+from gputop.paint.words import first_rows, is_red, spoken, words_for
 
 AXIS_WIDTH = 13
 LANES: tuple[tuple[str, str, str], ...] = (
@@ -104,3 +105,31 @@ def numbers(frame: Frame, view: View, position: int, width: int) -> list[Row]:
     line.add_all(fields(counters(gpu), width - line.width - 1))
     rest = Line().to(2).add_all(fields(board(gpu, glyphs) + buses(gpu, glyphs), width - 3))
     return [line.row(width), rest.row(width)]
+
+
+def add_big_panes(out: Rows, frame: Frame, view: View, width: int) -> None:
+    """One or two GPUs: tall charts with lanes, words, numbers, and the host on one line."""
+    selected = selected_gpu(frame, view)
+    gpus = frame.snapshot.gpus
+    count = len(gpus)
+    beneath = len(LANES) + 1
+    # Titles and time axes, lanes, three rows of words, two of numbers, two of the host, the table's head.
+    needed = count * 2 + beneath + 3 + 2 + 2 + 2
+    room = out.left - needed - layout.LEAST_PROCESSES
+    air = room - 9 * count >= 3
+    rows = layout.big_chart(5 if count == 1 else 4, room - (3 if air else 0), count, out.height)
+    empty = Line().row(width)
+    for position in range(count):
+        out.extend(chart(frame, view, position, width, rows), Target("gpu", gpus[position].static.uuid))
+        if position == selected:
+            out.extend(lanes(frame, view, position, width))
+            if air:
+                out.add(empty)
+            out.extend(said(frame, view, position, width, 3))
+            if air:
+                out.add(empty)
+            out.extend(numbers(frame, view, position, width))
+    out.add(host.load(frame, view, width))
+    out.add(host.attribution_rows(frame, view, width)[0])
+    if air:
+        out.add(empty)

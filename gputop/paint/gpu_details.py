@@ -30,7 +30,7 @@ from gputop.paint.provenance import PROVENANCE_ROWS, provenance_rows
 from gputop.paint.text import clock_time, pct, shorten
 from gputop.paint.time_axis import axis_for
 from gputop.paint.verdict_history import Stretch, list_rows, standing, stretches, strip
-from gputop.paint.words import gpu_label, is_red
+from gputop.paint.words import gpu_label, is_red, spoken, words_for
 
 SIZES = ((16, 4), (14, 3), (12, 3), (10, 3), (10, 2), (8, 2), (6, 2))
 """(rows of the gap chart, rows of every other chart), tried from roomy to tight; the tightest scrolls."""
@@ -73,9 +73,9 @@ def _head(frame: Frame, state: DetailsView, position: int, width: int, height: i
     gpu, d, glyphs = frame.snapshot.gpus[position], frame.diagnoses[position], state.view.glyphs
     rows = [header.header(frame, state.view, width), panes.title(frame, state.view, position, width)]
     words = 0 if height < 16 else 2 if height < 36 else 3
-    said, remedy, extra = panes.words_for(gpu, d, glyphs, width - 4)
-    spoken = (panes.spoken(d, glyphs, said, remedy, width - 4, words) + extra)[:words] if words else []
-    return rows + [Line().to(2).add_all(spans).row(width) for spans in spoken]
+    said, remedy, extra = words_for(gpu, d, glyphs, width - 4)
+    told = (spoken(d, glyphs, said, remedy, width - 4, words) + extra)[:words] if words else []
+    return rows + [Line().to(2).add_all(spans).row(width) for spans in told]
 
 
 def _foot(series: Series, state: DetailsView, listed: list[Stretch], width: int, height: int) -> list[Row]:

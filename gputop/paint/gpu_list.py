@@ -7,16 +7,19 @@ from gputop.model.quantity import duration
 from gputop.model.snapshot import GpuSample
 from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
+from gputop.paint import big_pane, host, layout
 from gputop.paint.glyphs import Glyphs
-from gputop.paint.line import Line, Row, Span
+from gputop.paint.line import Line, Row, Rows, Span, Target, words_target
 from gputop.paint.numbers import sm_text
 from gputop.paint.panes import chart_rows, figure_words
 from gputop.paint.text import pct, shorten, whole
-from gputop.paint.view import View
-from gputop.paint.words import gpu_label, is_red
+from gputop.paint.view import View, selected_gpu
+from gputop.paint.words import first_rows, gpu_label, is_red, spoken, words_for
 
 LEAST_FIGURE_WIDTH = 100
 """On a narrower screen the verdict's words need the room of its number."""
+LEAST_CHART_WIDTH, LEAST_CHART_ROWS = 60, 3
+"""Smaller than this the selected GPU of the list gets no chart of its own."""
 
 
 def list_header(width: int, chart_width: int, label_width: int, span_s: float) -> Row:
@@ -73,3 +76,37 @@ def _list_verdict(gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, room: int, *,
             spans.append((words, f"level.{badge.level}"))
             used += len(words)
     return spans
+
+
+def add_list(out: Rows, frame: Frame, view: View, width: int) -> None:
+    """One line a GPU, then the words of the selected one, and the host on one line where there is room."""
+    gpus, selected = frame.snapshot.gpus, selected_gpu(frame, view)
+    chart = 0 if width < 60 else 11 if width < 100 else width // 4
+    labels = max(len(gpu_label(gpu)) for gpu in gpus)
+    if out.left > len(gpus) + 2 or out.left > 8:
+        out.add(list_header(width, chart, labels, view.span_s))
+    room = layout.listed(len(gpus), out.left)
+    first = max(0, min(selected - room // 2, len(gpus) - room))
+    for position in range(first, first + room):
+        row = list_row(frame, view, position, width, chart, labels, selected=position == selected)
+        out.add(row, Target("gpu", gpus[position].static.uuid))
+    d = frame.diagnoses[selected]
+    evidence, remedy, extra = words_for(gpus[selected], d, view.glyphs, width - 2)
+    # Left below the chart: four rows of words, the host, the table's two heads; the chart has a title and a time line.
+    left = out.left - 9
+    rows = layout.few_listed_chart(left) if len(gpus) <= 2 else layout.grown(0, left, out.left)
+    if width >= LEAST_CHART_WIDTH and rows >= LEAST_CHART_ROWS and view.density == "standard":
+        out.extend(big_pane.chart(frame, view, selected, width, rows), Target("gpu", gpus[selected].static.uuid))
+    elif out.left >= 8:
+        rule = view.glyphs.rule
+        line = Line().add(rule, "rule").add(f" {gpu_label(gpus[selected])} ", "title")
+        if room < len(gpus):
+            line.add(f" {room} of {len(gpus)} GPUs shown, [ ] for the others ", "dim")
+        named = line.rule(width, rule).row(width)
+        out.add(named, words_target(named, (("[", "previous_gpu"), ("] for", "next_gpu"))))
+    words = max(1, min(4, out.left - 6)) if out.left >= 8 else min(2, out.left)
+    said = spoken(d, view.glyphs, evidence, remedy, width - 2, words) + extra
+    for spans in first_rows(said, words, width - 2, view.glyphs):
+        out.add(Line().add(" ").add_all(spans).row(width))
+    if out.left >= 6:
+        out.add(host.load(frame, view, width, indent=1))

@@ -50,6 +50,28 @@ class Painted(Struct, frozen=True):
     targets: list[Target | None]
 
 
+class Rows:
+    """Collects rows with their targets and stops at the screen's height."""
+
+    def __init__(self, height: int) -> None:
+        self.height = height
+        self.rows: list[Row] = []
+        self.targets: list[Target | None] = []
+
+    def add(self, row: Row, target: Target | None = None) -> None:
+        if len(self.rows) < self.height:
+            self.rows.append(row)
+            self.targets.append(target)
+
+    def extend(self, rows: list[Row], target: Target | None = None) -> None:
+        for row in rows:
+            self.add(row, target)
+
+    @property
+    def left(self) -> int:
+        return self.height - len(self.rows)
+
+
 class Line:
     """Builds one row. Neighbouring spans of the same style are joined, so that fewer segments reach the terminal."""
 

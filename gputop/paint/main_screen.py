@@ -13,7 +13,7 @@ from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
 from gputop.paint import big_pane, gpu_list, header, hint, host, layout, panes, process_table
 from gputop.paint.glyphs import ascii_only
-from gputop.paint.line import Line, Painted, Row, Target, words_target
+from gputop.paint.line import Line, Painted, Row, Rows, Target
 from gputop.paint.replay_bar import bar_rows, bar_targets
 from gputop.paint.text import shorten
 from gputop.paint.view import View, selected_gpu
@@ -21,33 +21,9 @@ from gputop.paint.words import gpu_label
 
 HOST_ROWS = 4
 LEAST_PANE_WIDTH = 96
-LEAST_CHART_WIDTH, LEAST_CHART_ROWS = 60, 3
-"""Smaller than this the selected GPU of the list gets no chart of its own."""
 LEAST_SIZE = (20, 4)
 LEAST_ABOVE_LANES = 8
 """A pane has lanes when so many rows are left for its chart, numbers and words."""
-
-
-class _Rows:
-    """Collects rows with their targets and stops at the screen's height."""
-
-    def __init__(self, height: int) -> None:
-        self.height = height
-        self.rows: list[Row] = []
-        self.targets: list[Target | None] = []
-
-    def add(self, row: Row, target: Target | None = None) -> None:
-        if len(self.rows) < self.height:
-            self.rows.append(row)
-            self.targets.append(target)
-
-    def extend(self, rows: list[Row], target: Target | None = None) -> None:
-        for row in rows:
-            self.add(row, target)
-
-    @property
-    def left(self) -> int:
-        return self.height - len(self.rows)
 
 
 def main_screen(frame: Frame, view: View, width: int, height: int) -> Painted:
@@ -64,7 +40,7 @@ class Painter:
     def __init__(self) -> None:
         self._frame: Frame | None = None
         self._key: tuple[View, int, int] | None = None
-        self._top = _Rows(0)
+        self._top = Rows(0)
         self._targets: list[Target | None] = []
         self._shown_for: Frame | None = None
         self._shown_key: tuple[object, ...] = ()
@@ -99,7 +75,7 @@ class Painter:
         if frame is not self._frame or key != self._key:
             self._top = _upper(frame, view, width, height)
             self._frame, self._key = frame, key
-        out = _Rows(height)
+        out = Rows(height)
         out.rows, out.targets = list(self._top.rows), list(self._top.targets)
         self.process_room = max(1, out.left - 2)
         self._add_processes(out, frame, view, shown, width)
@@ -122,9 +98,7 @@ class Painter:
             self._drawn.clear()
         return self._shown
 
-    def _add_processes(
-        self, out: _Rows, frame: Frame, view: View, shown: list[process_table.Shown], width: int
-    ) -> None:
+    def _add_processes(self, out: Rows, frame: Frame, view: View, shown: list[process_table.Shown], width: int) -> None:
         if out.left < 3:
             return
         count = sum(not row.branch for row in shown)
@@ -156,17 +130,17 @@ class Painter:
         return target.at(column) if target is not None else None
 
 
-def _upper(frame: Frame, view: View, width: int, height: int) -> _Rows:
+def _upper(frame: Frame, view: View, width: int, height: int) -> Rows:
     """Header, GPUs and host: everything above the process table."""
-    out = _Rows(height)
+    out = Rows(height)
     top = header.header(frame, view, width)
     out.add(top, header.header_target(top))
     out.add(header.summary(frame, view, width), header.summary_target(frame, view, width))
     gpus = len(frame.snapshot.gpus)
     if gpus and view.layout != "list" and view.density == "standard" and _big(gpus, width, height):
-        _big_panes(out, frame, view, width)
+        big_pane.add_big_panes(out, frame, view, width)
     elif gpus and not (view.layout != "list" and _panes(out, frame, view, width)):
-        _list(out, frame, view, width)
+        gpu_list.add_list(out, frame, view, width)
     return out
 
 
@@ -177,34 +151,6 @@ def _refit(row: Row, width: int) -> Row:
 
 def _big(gpus: int, width: int, height: int) -> bool:
     return width >= 80 and ((gpus == 1 and height >= 28) or (gpus == 2 and height >= 46))
-
-
-def _big_panes(out: _Rows, frame: Frame, view: View, width: int) -> None:
-    """One or two GPUs: tall charts with lanes, words, numbers, and the host on one line."""
-    selected = selected_gpu(frame, view)
-    gpus = frame.snapshot.gpus
-    count = len(gpus)
-    lanes = len(big_pane.LANES) + 1
-    # Titles and time axes, lanes, three rows of words, two of numbers, two of the host, the table's head.
-    needed = count * 2 + lanes + 3 + 2 + 2 + 2
-    room = out.left - needed - layout.LEAST_PROCESSES
-    air = room - 9 * count >= 3
-    rows = layout.big_chart(5 if count == 1 else 4, room - (3 if air else 0), count, out.height)
-    empty = Line().row(width)
-    for position in range(count):
-        out.extend(big_pane.chart(frame, view, position, width, rows), Target("gpu", gpus[position].static.uuid))
-        if position == selected:
-            out.extend(big_pane.lanes(frame, view, position, width))
-            if air:
-                out.add(empty)
-            out.extend(big_pane.said(frame, view, position, width, 3))
-            if air:
-                out.add(empty)
-            out.extend(big_pane.numbers(frame, view, position, width))
-    out.add(host.load(frame, view, width))
-    out.add(host.attribution_rows(frame, view, width)[0])
-    if air:
-        out.add(empty)
 
 
 def _columns(width: int, gpus: int) -> int:
@@ -218,7 +164,7 @@ class _Block(Struct, frozen=True):
     rows: int
 
 
-def _panes(out: _Rows, frame: Frame, view: View, width: int) -> bool:
+def _panes(out: Rows, frame: Frame, view: View, width: int) -> bool:
     """Panes as tall as the height allows; False when even one row a GPU beside one small pane does not fit."""
     if width < LEAST_PANE_WIDTH:
         return False
@@ -243,7 +189,7 @@ def _panes(out: _Rows, frame: Frame, view: View, width: int) -> bool:
     return True
 
 
-def _stack(out: _Rows, frame: Frame, view: View, width: int, blocks: list[_Block]) -> None:
+def _stack(out: Rows, frame: Frame, view: View, width: int, blocks: list[_Block]) -> None:
     labels = max(len(gpu_label(gpu)) for gpu in frame.snapshot.gpus)
     chart = round((width - panes.LABEL_WIDTH) * 0.3)
     heads = next((block.position for block in blocks if block.rows == 1), None)
@@ -271,7 +217,7 @@ def _pane(frame: Frame, view: View, position: int, width: int, rows: int) -> lis
     ]
 
 
-def _grid(out: _Rows, frame: Frame, view: View, width: int, beside: int, rows: int) -> None:
+def _grid(out: Rows, frame: Frame, view: View, width: int, beside: int, rows: int) -> None:
     """Panes side by side, filled row by row; where the last row has fewer panes, they are wider."""
     count = len(frame.snapshot.gpus)
     for first in range(0, count, beside):
@@ -286,37 +232,3 @@ def _grid(out: _Rows, frame: Frame, view: View, width: int, beside: int, rows: i
             for pane in group:
                 line.add_all(pane[row])
             out.add(line.row(width), target)
-
-
-def _list(out: _Rows, frame: Frame, view: View, width: int) -> None:
-    """One line a GPU, then the words of the selected one, and the host on one line where there is room."""
-    gpus, selected = frame.snapshot.gpus, selected_gpu(frame, view)
-    chart = 0 if width < 60 else 11 if width < 100 else width // 4
-    labels = max(len(gpu_label(gpu)) for gpu in gpus)
-    if out.left > len(gpus) + 2 or out.left > 8:
-        out.add(gpu_list.list_header(width, chart, labels, view.span_s))
-    room = layout.listed(len(gpus), out.left)
-    first = max(0, min(selected - room // 2, len(gpus) - room))
-    for position in range(first, first + room):
-        row = gpu_list.list_row(frame, view, position, width, chart, labels, selected=position == selected)
-        out.add(row, Target("gpu", gpus[position].static.uuid))
-    d = frame.diagnoses[selected]
-    evidence, remedy, extra = panes.words_for(gpus[selected], d, view.glyphs, width - 2)
-    # Left below the chart: four rows of words, the host, the table's two heads; the chart has a title and a time line.
-    left = out.left - 9
-    rows = layout.few_listed_chart(left) if len(gpus) <= 2 else layout.grown(0, left, out.left)
-    if width >= LEAST_CHART_WIDTH and rows >= LEAST_CHART_ROWS and view.density == "standard":
-        out.extend(big_pane.chart(frame, view, selected, width, rows), Target("gpu", gpus[selected].static.uuid))
-    elif out.left >= 8:
-        rule = view.glyphs.rule
-        line = Line().add(rule, "rule").add(f" {gpu_label(gpus[selected])} ", "title")
-        if room < len(gpus):
-            line.add(f" {room} of {len(gpus)} GPUs shown, [ ] for the others ", "dim")
-        named = line.rule(width, rule).row(width)
-        out.add(named, words_target(named, (("[", "previous_gpu"), ("] for", "next_gpu"))))
-    words = max(1, min(4, out.left - 6)) if out.left >= 8 else min(2, out.left)
-    said = panes.spoken(d, view.glyphs, evidence, remedy, width - 2, words) + extra
-    for spans in panes.first_rows(said, words, width - 2, view.glyphs):
-        out.add(Line().add(" ").add_all(spans).row(width))
-    if out.left >= 6:
-        out.add(host.load(frame, view, width, indent=1))

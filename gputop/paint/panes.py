@@ -6,10 +6,8 @@ A pane is a title row and two or more body rows.
 from __future__ import annotations
 
 import math
-import textwrap
 
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.model.derived import power_word
 from gputop.model.quantity import NOT_MEASURED, duration
 from gputop.model.snapshot import GpuSample, ProcessSample
 from gputop.model.text import terminal_safe
@@ -19,9 +17,19 @@ from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, Span
 from gputop.paint.numbers import Field, board, buses, busiest_bus, counters, fields, memory, number_labels
 from gputop.paint.step_words import step_words
-from gputop.paint.text import cells, clock_time, gib, shorten, whole
+from gputop.paint.text import clock_time, gib, shorten, whole
 from gputop.paint.view import View, selected_gpu
-from gputop.paint.words import gpu_label, headline, is_measured, is_red, model_name
+from gputop.paint.words import (
+    because,
+    first_rows,
+    gpu_label,
+    headline,
+    is_measured,
+    is_red,
+    model_name,
+    spoken,
+    words_for,
+)
 
 LABEL_WIDTH = 12
 LEAST_HELD = 0.05 * 2**30
@@ -174,19 +182,6 @@ def _holders(frame: Frame, gpu: GpuSample, width: int) -> str:
     return text
 
 
-def _because(d: GpuDiagnosis, gpu: GpuSample) -> tuple[str, str]:
-    """(evidence, style): what proves the verdict, or why nothing can be said."""
-    if gpu.lost_reason is not None:
-        return terminal_safe(gpu.lost_reason), "evidence"
-    if d.evidence:
-        return terminal_safe(d.evidence[0]), "evidence" if d.level in ("red", "yellow", "info") else "dim"
-    if gpu.sm_reason and not is_measured(gpu):
-        words = power_word(gpu)
-        beside = f"{words}; " if words is not None else ""
-        return f"{beside}SM not measured: {terminal_safe(gpu.sm_reason)}", "dim"
-    return (d.notes[0] if d.notes else ""), "dim"
-
-
 def _tall_info(
     frame: Frame, gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int, rows: int
 ) -> list[list[Span]]:
@@ -227,58 +222,6 @@ def last_seen(frame: Frame, gpu: GpuSample, glyphs: Glyphs) -> list[Field]:
     return [("before it was lost:", "dim"), *found] if found else []
 
 
-def first_rows(lines: list[list[Span]], rows: int, width: int, glyphs: Glyphs) -> list[list[Span]]:
-    """The first rows of wrapped words; a sentence that is cut off by it ends in an ellipsis."""
-    if not 0 < rows < len(lines) or not lines[rows][0][0].isspace():
-        return lines[: max(0, rows)]
-    *before, (text, style) = lines[rows - 1]
-    room = width - sum(cells(part) for part, _ in before)
-    return [*lines[: rows - 1], [*before, (text[: room - len(glyphs.more)] + glyphs.more, style)]]
-
-
-def spoken(
-    d: GpuDiagnosis, glyphs: Glyphs, said: list[list[Span]], remedy: list[list[Span]], width: int, rows: int
-) -> list[list[Span]]:
-    """Evidence and remedy in at most ``rows`` rows: the remedy in its short form, then less evidence, if they must."""
-    if len(said) + len(remedy) > rows and d.remedy_short:
-        remedy = _wrapped(glyphs.remedy, d.remedy_short, "", width, "remedy")[:1]
-    return first_rows(said, max(1, rows - len(remedy)), width, glyphs) + remedy
-
-
-def words_for(
-    gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int
-) -> tuple[list[list[Span]], list[list[Span]], list[list[Span]]]:
-    """Evidence, remedy, and then badges and notes, each wrapped to ``width``."""
-    evidence, style = _because(d, gpu)
-    suffix = f"  {d.window_s:.0f} s, n={d.n}" if d.evidence and d.n else ""
-    said = _wrapped(glyphs.because, evidence, suffix, width, style)
-    for more in d.evidence[1:]:
-        said += _wrapped(glyphs.because, more, "", width, style)
-    remedy = _wrapped(glyphs.remedy, d.remedy, "", width, "remedy")
-    extra: list[list[Span]] = []
-    for badge in d.badges:
-        if badge.evidence != evidence:
-            extra += _wrapped(glyphs.level(badge.level), badge.evidence, "", width, "text")
-        extra += _wrapped(glyphs.remedy, badge.remedy, "", width, "remedy")
-    for note in d.notes:
-        if note != evidence:
-            extra += _wrapped(glyphs.dot, note, "", width, "dim")
-    return said, remedy, extra
-
-
-def _wrapped(glyph: str, text: str, suffix: str, width: int, style: str) -> list[list[Span]]:
-    if not text:
-        return []
-    lines = textwrap.wrap(terminal_safe(text), max(8, width - 2), break_long_words=True) or [""]
-    lead = len(glyph) + 1
-    spans: list[list[Span]] = [
-        [(f"{glyph} " if i == 0 else " " * lead, style), (line, style)] for i, line in enumerate(lines)
-    ]
-    if suffix and len(lines[-1]) + lead + len(suffix) <= width:
-        spans[-1].append((suffix, "dim"))
-    return spans
-
-
 def _short_info(
     frame: Frame, gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int, rows: int
 ) -> list[list[Span]]:
@@ -291,7 +234,7 @@ def _short_info(
     ]
     if gpu.lost_reason is not None:
         numbers = last_seen(frame, gpu, glyphs)
-    evidence, style = _because(d, gpu)
+    evidence, style = because(d, gpu)
     second: list[Span] = []
     if evidence:
         lead = "" if style == "dim" else f"{glyphs.because} "

@@ -1,17 +1,20 @@
-"""A snapshot in words: short product names, where SM comes from, a verdict's headline, the counts of the summary."""
+"""A snapshot in words: product names, where SM comes from, a verdict's headline, evidence and remedy, the counts."""
 
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Sequence
 from functools import lru_cache
 
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.model.derived import lacks_sm
+from gputop.model.derived import lacks_sm, power_word
 from gputop.model.sm import MEASURED, SM_SOURCES, SmSource
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.model.text import terminal_safe
 from gputop.paint.glyphs import Glyphs
+from gputop.paint.line import Span
+from gputop.paint.text import cells
 
 
 @lru_cache(maxsize=64)
@@ -120,3 +123,68 @@ def count_words(snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis], glyphs: G
         "LOST": (glyphs.red, "level.red"),
     }
     return [(f"{glyph_and_style[word][0]} {n} {word}", glyph_and_style[word][1]) for word, n in groups.items()]
+
+
+def because(d: GpuDiagnosis, gpu: GpuSample) -> tuple[str, str]:
+    """(evidence, style): what proves the verdict, or why nothing can be said."""
+    if gpu.lost_reason is not None:
+        return terminal_safe(gpu.lost_reason), "evidence"
+    if d.evidence:
+        return terminal_safe(d.evidence[0]), "evidence" if d.level in ("red", "yellow", "info") else "dim"
+    if gpu.sm_reason and not is_measured(gpu):
+        words = power_word(gpu)
+        beside = f"{words}; " if words is not None else ""
+        return f"{beside}SM not measured: {terminal_safe(gpu.sm_reason)}", "dim"
+    return (d.notes[0] if d.notes else ""), "dim"
+
+
+def first_rows(lines: list[list[Span]], rows: int, width: int, glyphs: Glyphs) -> list[list[Span]]:
+    """The first rows of wrapped words; a sentence that is cut off by it ends in an ellipsis."""
+    if not 0 < rows < len(lines) or not lines[rows][0][0].isspace():
+        return lines[: max(0, rows)]
+    *before, (text, style) = lines[rows - 1]
+    room = width - sum(cells(part) for part, _ in before)
+    return [*lines[: rows - 1], [*before, (text[: room - len(glyphs.more)] + glyphs.more, style)]]
+
+
+def spoken(
+    d: GpuDiagnosis, glyphs: Glyphs, said: list[list[Span]], remedy: list[list[Span]], width: int, rows: int
+) -> list[list[Span]]:
+    """Evidence and remedy in at most ``rows`` rows: the remedy in its short form, then less evidence, if they must."""
+    if len(said) + len(remedy) > rows and d.remedy_short:
+        remedy = _wrapped(glyphs.remedy, d.remedy_short, "", width, "remedy")[:1]
+    return first_rows(said, max(1, rows - len(remedy)), width, glyphs) + remedy
+
+
+def words_for(
+    gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int
+) -> tuple[list[list[Span]], list[list[Span]], list[list[Span]]]:
+    """Evidence, remedy, and then badges and notes, each wrapped to ``width``."""
+    evidence, style = because(d, gpu)
+    suffix = f"  {d.window_s:.0f} s, n={d.n}" if d.evidence and d.n else ""
+    said = _wrapped(glyphs.because, evidence, suffix, width, style)
+    for more in d.evidence[1:]:
+        said += _wrapped(glyphs.because, more, "", width, style)
+    remedy = _wrapped(glyphs.remedy, d.remedy, "", width, "remedy")
+    extra: list[list[Span]] = []
+    for badge in d.badges:
+        if badge.evidence != evidence:
+            extra += _wrapped(glyphs.level(badge.level), badge.evidence, "", width, "text")
+        extra += _wrapped(glyphs.remedy, badge.remedy, "", width, "remedy")
+    for note in d.notes:
+        if note != evidence:
+            extra += _wrapped(glyphs.dot, note, "", width, "dim")
+    return said, remedy, extra
+
+
+def _wrapped(glyph: str, text: str, suffix: str, width: int, style: str) -> list[list[Span]]:
+    if not text:
+        return []
+    lines = textwrap.wrap(terminal_safe(text), max(8, width - 2), break_long_words=True) or [""]
+    lead = len(glyph) + 1
+    spans: list[list[Span]] = [
+        [(f"{glyph} " if i == 0 else " " * lead, style), (line, style)] for i, line in enumerate(lines)
+    ]
+    if suffix and len(lines[-1]) + lead + len(suffix) <= width:
+        spans[-1].append((suffix, "dim"))
+    return spans
