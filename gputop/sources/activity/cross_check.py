@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gputop.sources.activity.ladder import Ladder, Standing
+
 TIMES = 10
 """In a row, before it is believed that the counters lie [judged]."""
 MARGIN_PCT = 25.0
@@ -29,3 +31,13 @@ class CrossCheck:
         return (
             f"the GPU counters contradict NVML ({sm_pct:.0f} % of the chip at {util_pct:.0f} % utilisation): not shown"
         )
+
+    def standing(self, ladder: Ladder, now: float, util_pct: float | None) -> Standing:
+        """Where the ladder stands at monotonic ``now``, without counters that NVML's utilisation contradicts."""
+        standing = ladder.read(now)
+        if standing.source == "counters" and standing.activity is not None:
+            why = self.refutes(standing.activity.values.get("sm_active_pct"), util_pct)
+            if why is not None:
+                ladder.reject("counters", why)
+                return ladder.read(now)
+        return standing

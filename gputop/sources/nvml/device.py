@@ -23,12 +23,11 @@ from gputop.sources.nvml.facts import facts, gpu_instance, is_vgpu, mig_facts, m
 from gputop.sources.nvml.fields import Fields
 from gputop.sources.nvml.handle import Answers, Handle, LostGpu
 from gputop.sources.nvml.processes import COLLECTING, GpuProcesses
-from gputop.sources.nvml.questions import EVERY_TICK, MEMORY_V1, MEMORY_V2, POWER_LIMIT, SELDOM, SM_CLOCK_MAX
+from gputop.sources.nvml.questions import EVERY_TICK, POWER_LIMIT, SELDOM, SM_CLOCK_MAX, ask_memory_into
 from gputop.sources.nvml.sample import sample_of
 
 SELDOM_S = 5.0
 PROCESSES_S = 2.0
-UNIFIED_MEMORY = "no memory of its own, it shares the host's: see the host's memory"
 SPLIT = "split into MIG instances: see each instance"
 NO_MIG = reason(pynvml.NVML_ERROR_NOT_SUPPORTED)
 NO_NVLINK = "no NVLink on this GPU"
@@ -220,14 +219,18 @@ class Device:
         handle, into = self.handle, Answers()
         for question in EVERY_TICK:
             question.ask_into(handle, into, now)
-        self._put_memory(into, now)
+        ask_memory_into(handle, into, now)
         if not self._seldom.values and not self._seldom.missing:
             # The first picture needs these two; all others are asked after it.
             for question in (POWER_LIMIT, SM_CLOCK_MAX):
                 question.ask_into(handle, self._seldom, now)
         into.values.update(self._seldom.values)
         into.missing.update(self._seldom.missing)
-        standing = Standing(None, None, SPLIT) if self._split else self._witnessed(now, into.values.get("util_pct"))
+        standing = (
+            Standing(None, None, SPLIT)
+            if self._split
+            else self._cross_check.standing(self._ladder, now, into.values.get("util_pct"))
+        )
         measured: frozenset[str] = frozenset()
         if standing.activity is not None:
             into.values.update(standing.activity.values)
@@ -254,24 +257,6 @@ class Device:
             self._processes_at = 0.0 if first else now + PROCESSES_S * 0.95
             self._list_processes(now, t, values.get("util_pct"), brief=first)
         return sample_of(self.static, into, standing, now, bounded=not self._no_bound())
-
-    def _witnessed(self, now: float, util_pct: float | None) -> Standing:
-        """Where the ladder stands, without counters that NVML's utilisation contradicts."""
-        standing = self._ladder.read(now)
-        if standing.source == "counters" and standing.activity is not None:
-            why = self._cross_check.refutes(standing.activity.values.get("sm_active_pct"), util_pct)
-            if why is not None:
-                self._ladder.reject("counters", why)
-                return self._ladder.read(now)
-        return standing
-
-    def _put_memory(self, into: Answers, now: float) -> None:
-        if MEMORY_V2.ask_into(self.handle, into, now):
-            return
-        for key in MEMORY_V1.keys:
-            refused = into.missing.pop(key)
-        if not MEMORY_V1.ask_into(self.handle, into, now) and refused == reason(pynvml.NVML_ERROR_NOT_SUPPORTED):
-            into.miss(MEMORY_V1.keys, UNIFIED_MEMORY)
 
     def ask_seldom(self, now: float, t: float) -> None:
         """Ask what need not be new in each sample, and what the first one did without. Times as for ``read``."""

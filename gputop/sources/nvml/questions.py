@@ -8,6 +8,7 @@ from typing import Any
 import pynvml
 from msgspec import Struct
 
+from gputop.sources.nvml.errors import reason
 from gputop.sources.nvml.handle import NO_VALUE, Answers, Handle
 
 
@@ -134,3 +135,15 @@ SELDOM = (
         lambda rows: (bool(rows[2]), bool(rows[3])),
     ),
 )
+
+UNIFIED_MEMORY = "no memory of its own, it shares the host's: see the host's memory"
+
+
+def ask_memory_into(handle: Handle, into: Answers, now: float) -> None:
+    """Ask for the memory in the newest form that the driver knows, and keep what comes or why nothing does."""
+    if MEMORY_V2.ask_into(handle, into, now):
+        return
+    for key in MEMORY_V1.keys:
+        refused = into.missing.pop(key)
+    if not MEMORY_V1.ask_into(handle, into, now) and refused == reason(pynvml.NVML_ERROR_NOT_SUPPORTED):
+        into.miss(MEMORY_V1.keys, UNIFIED_MEMORY)
