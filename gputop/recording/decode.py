@@ -6,42 +6,35 @@ column by column at C speed, because a day of frames must be read in well under 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import count, repeat
+from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
 from gputop.model.command_facts import not_a_loader, server_in
 from gputop.model.secrets import masked_text
-from gputop.model.sm import SM_SOURCES
 from gputop.model.snapshot import (
     COLLECTORS,
     EVENT_KINDS,
     GAP_INTERVALS,
-    NOTHING_MISSING,
-    ROLES,
     Event,
-    GpuSample,
     GpuStatic,
-    HostSample,
     Machine,
-    ProcessSample,
     ProcessStatic,
     Snapshot,
 )
 from gputop.model.steps import StepRow, step_row
 from gputop.model.text import clean_text
-from gputop.recording.checks import Damage, Layout, Table, checked, facts_of, layout_of, number, parse_line, words_of
+from gputop.recording.checks import Damage, Layout, checked, facts_of, layout_of, number, parse_line
 from gputop.recording.format import (
     GPU_COLUMNS,
     GPU_FACTS,
     HOST_COLUMNS,
     MOST_GPUS,
-    MOST_PROCESSES,
     PROCESS_COLUMNS,
     PROCESS_FACTS,
     VERSION,
     RecordingError,
 )
+from gputop.recording.rows import Rows
 
 if TYPE_CHECKING:
     from gputop.model.redaction import Redactor
@@ -52,9 +45,6 @@ _MOST_UUIDS = 1024
 _MOST_FACTS = 5120
 _MOST_STEP_ROWS = 8192
 _INTERVALS = (0.01, 86400.0)
-_UNKNOWN_PROCESS = ProcessStatic()
-_SM_SOURCE = next(i for i, c in enumerate(GPU_COLUMNS) if c.key == "sm_source")
-_ROLE = next(i for i, c in enumerate(PROCESS_COLUMNS) if c.key == "role")
 
 
 class Decoder:
@@ -80,12 +70,11 @@ class Decoder:
         self._facts: dict[tuple[int, int | None], ProcessStatic] = {}
         self._jobs: dict[tuple[str | None, str], str] = {}
         self._job_numbers = count(1)
-        self._table = Table()
+        self._rows = Rows()
         self._last_t: float | None = None
         self._restarted = False
         self._damage = False
         self._steps: tuple[StepRow, ...] = ()
-        self._na: tuple[object, list[Mapping[str, str]], Mapping[str, str]] | None = None
 
     def note_damage(self) -> None:
         """Say that something before the next frame was lost; it will carry a gap."""
@@ -199,10 +188,10 @@ class Decoder:
             raise Damage("a time that cannot be")
         gpu_rows, process_rows, host_row = parsed.get("gpus", []), parsed.get("procs", []), parsed.get("host", [])
         try:
-            missing, host_missing = self._reasons(parsed.get("na"), len(gpu_rows))
-            gpus = self._gpu_samples(gpu_rows, layouts[0], missing)
-            processes = self._processes(process_rows, layouts[1], parsed.get("na_procs"))
-            host = self._host(host_row, layouts[2], host_missing)
+            missing, host_missing = self._rows.reasons(parsed.get("na"), len(gpu_rows))
+            gpus = self._rows.gpus(gpu_rows, layouts[0], self._gpus, missing)
+            processes = self._rows.processes(process_rows, layouts[1], self._facts, parsed.get("na_procs"))
+            host = self._rows.host(host_row, layouts[2], host_missing)
             late = parsed.get("stale")
             stale = {clean_text(k): float(number(v)) for k, v in late.items()} if late else {}
             repeats = tuple(name for name in COLLECTORS if name in parsed.get("repeats", ()))
@@ -247,53 +236,6 @@ class Decoder:
             return Event(t, "gap", f"no data for {lost:.0f} s")
         return None
 
-    def _reasons(self, given: object, count: int) -> tuple[Iterable[Mapping[str, str]], Mapping[str, str]]:
-        """Why values are missing, for each GPU row and for the host. The same text as before is not read again."""
-        if given is None:
-            return repeat(NOTHING_MISSING, count), NOTHING_MISSING
-        if self._na is None or self._na[0] != given or len(self._na[1]) != count:
-            if not isinstance(given, dict) or count > MOST_GPUS:
-                raise Damage("na is not an object")
-            by_row = [words_of(given.get(str(row), {})) for row in range(count)]
-            self._na = (given, by_row, words_of(given.get("host", {})))
-        return self._na[1], self._na[2]
-
-    def _gpu_samples(self, rows: object, layout: Layout, missing: Iterable[Mapping[str, str]]) -> tuple[GpuSample, ...]:
-        if rows == []:
-            return ()
-        columns = self._table.columns(rows, layout, len(self._gpus))
-        fills = _fills(columns, layout)
-        fills[_SM_SOURCE] = [s if s in SM_SOURCES else "none" for s in _first(fills[_SM_SOURCE], columns)]
-        return tuple(map(cast("Callable[..., GpuSample]", GpuSample), self._gpus, *fills, missing))
-
-    def _processes(self, rows: object, layout: Layout, given: object) -> tuple[ProcessSample, ...]:
-        pid, start = layout.sources[0][0], layout.sources[1][0]
-        if rows == [] or pid is None:
-            return ()
-        columns = self._table.columns(rows, layout, MOST_PROCESSES)
-        if None in columns[pid]:
-            raise Damage("a process without a pid")
-        fills = _fills(columns, layout)
-        fills[_ROLE] = [role if role in ROLES else "helper" for role in _first(fills[_ROLE], columns)]
-        facts, starts = self._facts, columns[start] if start is not None else repeat(None)
-        statics = [facts.get(identity, _UNKNOWN_PROCESS) for identity in zip(columns[pid], starts, strict=False)]
-        missing: Iterable[Mapping[str, str]] = repeat(NOTHING_MISSING)
-        if given:
-            by_row = [NOTHING_MISSING] * len(statics)
-            for words, places in cast(Any, given):
-                reasons = words_of(words)
-                for place in places:
-                    by_row[place] = reasons
-            missing = by_row
-        return tuple(map(cast("Callable[..., ProcessSample]", ProcessSample), *fills, statics, missing))
-
-    def _host(self, row: object, layout: Layout, missing: Mapping[str, str]) -> HostSample:
-        if row == []:
-            return HostSample(unavailable=missing)
-        columns = self._table.columns([row], layout, 1)
-        values = [default if place is None else columns[place][0] for place, default in layout.sources]
-        return cast("Callable[..., HostSample]", HostSample)(*values, missing)
-
 
 def _step_rows(given: object) -> tuple[StepRow, ...]:
     if not isinstance(given, list) or len(given) > _MOST_STEP_ROWS:
@@ -303,16 +245,6 @@ def _step_rows(given: object) -> tuple[StepRow, ...]:
     if len(known) != len(rows):
         raise Damage("steps that cannot be")
     return known
-
-
-def _fills(columns: Sequence[Sequence[Any]], layout: Layout) -> list[Iterable[Any]]:
-    """For each field of the class its column, or its default over and over."""
-    return [repeat(default) if place is None else columns[place] for place, default in layout.sources]
-
-
-def _first(fill: Iterable[Any], columns: Sequence[Sequence[Any]]) -> Iterable[Any]:
-    """A fill cut to the number of rows: a default repeats without end."""
-    return (value for value, _ in zip(fill, columns[0], strict=False))
 
 
 def _gpu_static(given: object, place: int) -> GpuStatic:
