@@ -15,10 +15,7 @@ from math import floor
 from operator import add, attrgetter
 from typing import Any
 
-import msgspec
-from msgspec import Struct, field
-from msgspec.structs import replace
-
+from gputop.traces.chrome_event import NO_ARGS, AllArgs, decode, plain, whole
 from gputop.traces.chunks import EventText, framing
 from gputop.traces.columns import (
     ABSENT,
@@ -37,7 +34,6 @@ from gputop.traces.columns import (
 )
 from gputop.traces.unpacked import Text
 
-Value = int | float | str | None
 _KERNEL, _COPY, _CALL, _SPAN, _COUNTER = range(5)
 _CATEGORIES: dict[str, tuple[int, int]] = {
     "kernel": (_KERNEL, COMPUTE), "Kernel": (_KERNEL, COMPUTE),
@@ -55,58 +51,6 @@ _FARTHEST_NS = 2**62
 """A time beyond it is damage: nanoseconds are kept in 64 bits."""
 
 
-class Args(Struct, gc=False, frozen=True):
-    """The arguments of an event that nearly every trace needs. Each more makes reading slower."""
-
-    device: Value = None
-    stream: Value = None
-    correlation: Value = None
-    blocks: Value = field(name="blocks per SM", default=None)
-    occupancy: Value = field(name="est. achieved occupancy %", default=None)
-
-
-class AllArgs(Args, gc=False, frozen=True):
-    """With what collectives and hardware counters say of themselves."""
-
-    operation: Value = field(name="Collective name", default=None)
-    group: Value = field(name="Process Group Name", default=None)
-    seq: Value = field(name="Seq", default=None)
-    sm_active: Value = field(name="sm__cycles_active.avg.pct_of_peak_sustained_elapsed", default=None)
-
-
-class _Event(Struct, gc=False, frozen=True):
-    ph: str = ""
-    cat: str | None = None
-    name: Value = None
-    pid: Value = None
-    tid: Value = None
-    ts: Value = None
-    dur: Value = None
-
-
-class Event(_Event, gc=False, frozen=True):
-    """One event as the file has it."""
-
-    args: Args | None = None
-
-
-class FullEvent(_Event, gc=False, frozen=True):
-    """One event with all arguments that are used here."""
-
-    args: AllArgs | None = None
-
-
-_NO_ARGS = AllArgs()
-_LEAN = msgspec.json.Decoder(list[Event])
-_FULL = msgspec.json.Decoder(list[FullEvent])
-_RARE = (b'"Collective name"', b'"hardware_counters"')
-
-
-def _decode(text: bytes) -> list[Any]:
-    """A list of events, with the rarer arguments where the text holds any."""
-    return (_FULL if any(word in text for word in _RARE) else _LEAN).decode(text)
-
-
 def read_chrome(path: str, progress: Callable[[int, int], None] | None = None) -> Trace:
     """Read a trace. ``progress`` is told how many bytes of how many were read.
 
@@ -117,7 +61,7 @@ def read_chrome(path: str, progress: Callable[[int, int], None] | None = None) -
     try:
         events = EventText(text.pieces())
         filler = _Filler(trace)
-        for events_read in events.lists(_decode):
+        for events_read in events.lists(decode):
             filler.take(events_read)
             if progress is not None:
                 progress(text.read_bytes, text.size_bytes)
@@ -155,9 +99,9 @@ class _Filler:
                 if what == _COUNTER:
                     self._counters(group)
                     continue
-                whole = [event for event in group if event.ph == "X"]
-                if whole:
-                    self._fill(what, kind, whole)
+                complete = [event for event in group if event.ph == "X"]
+                if complete:
+                    self._fill(what, kind, complete)
             elif category is not None and _FOREIGN.match(category):
                 self._trace.foreign[category] = self._trace.foreign.get(category, 0) + len(group)
 
@@ -174,7 +118,7 @@ class _Filler:
                 self._fill(what, kind, group[begin : begin + part])
             return
         try:
-            self._fillers[what]([_plain(group[0])], kind)
+            self._fillers[what]([plain(group[0])], kind)
         except (TypeError, ValueError, OverflowError):
             self._trace.dropped_events += 1
 
@@ -207,7 +151,7 @@ class _Filler:
 
     def _calls(self, group: list[Any], kind: int) -> None:
         starts, ends = self._times(group)
-        args: list[Any] = [event.args or _NO_ARGS for event in group]
+        args: list[Any] = [event.args or NO_ARGS for event in group]
         correlations = array("q", [arg.correlation for arg in args])
         names, threads = self._names_and_threads(group)
         calls = self._trace.calls
@@ -220,7 +164,7 @@ class _Filler:
     def _gpu(self, group: list[Any], kind: int) -> None:
         trace = self._trace
         starts, ends = self._times(group)
-        args: list[Any] = [event.args or _NO_ARGS for event in group]
+        args: list[Any] = [event.args or NO_ARGS for event in group]
         devices = array("i", [arg.device for arg in args])
         streams = array("q", [arg.stream for arg in args])
         correlations = array("q", [arg.correlation for arg in args])
@@ -242,7 +186,7 @@ class _Filler:
         if isinstance(args[0], AllArgs):
             for number, arg in enumerate(args, first):
                 if arg.operation is not None:
-                    trace.collectives[number] = Collective(str(arg.group or ""), str(arg.operation), _whole(arg.seq))
+                    trace.collectives[number] = Collective(str(arg.group or ""), str(arg.operation), whole(arg.seq))
 
     def _kernel_kind(self, name: int) -> int:
         comm = self._comm.get(name)
@@ -264,44 +208,6 @@ class _Filler:
 
 def _within(starts: array[int]) -> bool:
     return min(starts) > -_FARTHEST_NS and max(starts) < _FARTHEST_NS
-
-
-def _plain(event: Any) -> Event | FullEvent:
-    """An event whose values are of the types that new traces write. Raises TypeError, ValueError and OverflowError."""
-    args = event.args or _NO_ARGS
-    return replace(  # type: ignore[no-any-return]
-        event,
-        name="" if event.name is None else str(event.name),
-        ts=float(event.ts),
-        dur=0.0 if event.dur is None else float(event.dur),
-        args=replace(
-            args,
-            device=_whole(args.device if args.device is not None else event.pid),
-            stream=_whole(args.stream if args.stream is not None else event.tid),
-            correlation=_whole(args.correlation),
-            blocks=_positive(args.blocks),
-            occupancy=_positive(args.occupancy),
-        ),
-    )
-
-
-def _whole(value: Value) -> int:
-    """A number of a device, stream or correlation; the digits of a text such as "stream 7"; -1 for none."""
-    if value is None:
-        return ABSENT
-    if isinstance(value, str):
-        found = re.search(r"\d+", value)
-        return int(found[0]) if found else ABSENT
-    number = int(value)
-    # Beyond 64 bits nothing can be joined by it.
-    return number if -(2**63) <= number < 2**63 else ABSENT
-
-
-def _positive(value: Value) -> float:
-    if value is None or value.__class__ is str:
-        return float(ABSENT)
-    number = float(value)
-    return number if 0.0 < number < 1e9 else float(ABSENT)
 
 
 def _describe(trace: Trace, meta: dict[str, Any], base_us: float | None) -> None:
