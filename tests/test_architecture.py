@@ -23,7 +23,7 @@ from tests.nvml.stand_in import Scenario
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "gputop"
-ROOT_FILES = {"__init__.py", "__init__.pyi", "__main__.py", "cli.py", "config.py", "monitor.py", "py.typed"}
+ROOT_FILES = {"__init__.py", "__init__.pyi", "__main__.py", "cli.py", "monitor.py", "py.typed"}
 """What may lie beside the rooms: everything else has one."""
 DRIVERS = ("terminal/driver.py", "served_driver.py")
 """A driver is itself one of Textual's inner parts, and cannot be written without others of them."""

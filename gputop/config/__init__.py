@@ -6,19 +6,18 @@ file. The file, the environment variables (``GPUTOP_`` and the name in capitals)
 
 from __future__ import annotations
 
-import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import replace
 
 from gputop.model.sm import SmChoice
-from gputop.paint.palettes import THEME_NAMES, theme_words
+from gputop.paint.palettes import theme_words
 
 LEAST_INTERVAL_S = 0.25
 """NVML serialises inside the driver and GPM pairs need 0.1 s: nothing is asked more often than this."""
@@ -231,20 +230,15 @@ def apply(settings: Settings, values: Mapping[str, Any], origin: str, warnings: 
     for name, value in values.items():
         setting = declared().get(name)
         if setting is None:
-            warnings.append(f"{origin}: unknown setting {name!r} is ignored{_nearest(name, declared())}")
+            from gputop.config.refusals import nearest
+
+            warnings.append(f"{origin}: unknown setting {name!r} is ignored{nearest(name, declared())}")
             continue
         try:
             changes[name] = _converted(setting, value)
         except ConfigError as error:
             raise ConfigError(f"{origin}: {error}" if origin else str(error)) from None
     return replace(settings, **changes)
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, known, 1)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _converted(setting: Setting, value: Any) -> Any:
@@ -259,66 +253,13 @@ def _converted(setting: Setting, value: Any) -> Any:
     try:
         taken = convert(value, Annotated[setting.kind, setting.meta], strict=False)
     except ValidationError:
-        raise ConfigError(_refusal(setting, value)) from None
-    if setting.name == "theme":
-        _must_be_one_of(THEME_NAMES, taken, "theme")
-    elif setting.name == "columns":
-        _must_be_columns(taken)
-    elif setting.name == "alert":
-        _must_be_alerts(taken)
+        from gputop.config.refusals import refusal
+
+        raise ConfigError(refusal(setting.name, setting.kind, setting.meta, value)) from None
+    if setting.name in ("theme", "columns", "alert"):
+        from gputop.config.refusals import objection
+
+        why = objection(setting.name, taken)
+        if why is not None:
+            raise ConfigError(why)
     return MappingProxyType(taken) if isinstance(taken, dict) else taken
-
-
-def _refusal(setting: Setting, value: Any) -> str:
-    """Why a setting does not take a value: what it may be."""
-    name, meta = setting.name.replace("_", "-"), setting.meta
-    if setting.kind is bool:
-        return f"{name} must be true or false, not {value!r}"
-    if setting.kind is float:
-        if isinstance(value, bool) or not _is_number(value):
-            return f"{name} must be a number, not {value!r}"
-        unit = f" {meta.extra['unit']}" if meta.extra else ""
-        return f"{name} must be from {meta.ge:,g} to {meta.le:,.10g}{unit}, not {value}"
-    if get_origin(setting.kind) is Literal:
-        allowed = get_args(setting.kind)
-        return f"no {name} {value!r}: choose one of {', '.join(allowed)}{_nearest(str(value), allowed)}"
-    if name == "columns":
-        return f'columns must be a list of texts such as ["pid", "command"], not {value!r}'
-    if name == "keys":
-        return f'keys must be a table [keys] of lines such as quit = "q,ctrl+c", not {value!r}'
-    if name == "alert":
-        # Not quoted: an alert may hold addresses with tokens in them.
-        return "alert must be tables, each of which begins with a line [[alert]]"
-    return f"{name} must be a text, not {value!r}"
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        return math.isfinite(float(value))
-    except (TypeError, ValueError):
-        return False
-
-
-def _must_be_one_of(allowed: Sequence[str], value: str, what: str) -> None:
-    if value not in allowed:
-        raise ConfigError(f"no {what} {value!r}: choose one of {', '.join(allowed)}{_nearest(value, allowed)}")
-
-
-def _must_be_columns(chosen: tuple[str, ...]) -> None:
-    """Columns of the process table: each a key of the catalogue, or a total, and none twice."""
-    from gputop.paint.process_columns import COLUMNS
-
-    for column in chosen:
-        if column not in COLUMNS:
-            raise ConfigError(f"no column {column!r}{_nearest(column, COLUMNS)}")
-        if chosen.count(column) > 1:
-            raise ConfigError(f"column {column} is listed twice: leave one of them out")
-
-
-def _must_be_alerts(tables: tuple[Mapping[str, Any], ...]) -> None:
-    from gputop.diagnosis.alerts.table import AlertError, alerts_of
-
-    try:
-        alerts_of(tables)
-    except AlertError as error:
-        raise ConfigError(str(error)) from None

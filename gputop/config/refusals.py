@@ -1,0 +1,85 @@
+"""Why a setting does not take a value: one line that says what it may be. Imported only where a value is judged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, get_args, get_origin
+
+from msgspec import Meta
+
+from gputop.paint.palettes import THEME_NAMES
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A question after the known name that comes nearest, to be put after a message; empty where none is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, 1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def refusal(setting: str, kind: Any, meta: Meta, value: Any) -> str:
+    """Why a value is not of a setting's type, or out of its bounds."""
+    name = setting.replace("_", "-")
+    if kind is bool:
+        return f"{name} must be true or false, not {value!r}"
+    if kind is float:
+        if isinstance(value, bool) or not _is_number(value):
+            return f"{name} must be a number, not {value!r}"
+        unit = f" {meta.extra['unit']}" if meta.extra else ""
+        return f"{name} must be from {meta.ge:,g} to {meta.le:,.10g}{unit}, not {value}"
+    if get_origin(kind) is Literal:
+        return _not_one_of(get_args(kind), str(value), name)
+    if name == "columns":
+        return f'columns must be a list of texts such as ["pid", "command"], not {value!r}'
+    if name == "keys":
+        return f'keys must be a table [keys] of lines such as quit = "q,ctrl+c", not {value!r}'
+    if name == "alert":
+        # Not quoted: an alert may hold addresses with tokens in them.
+        return "alert must be tables, each of which begins with a line [[alert]]"
+    return f"{name} must be a text, not {value!r}"
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        return math.isfinite(float(value))
+    except (TypeError, ValueError):
+        return False
+
+
+def _not_one_of(allowed: Iterable[str], value: str, what: str) -> str:
+    return f"no {what} {value!r}: choose one of {', '.join(allowed)}{nearest(value, allowed)}"
+
+
+def objection(setting: str, value: Any) -> str | None:
+    """What is wrong with a value of the right type, where a setting asks for more than a type; None if it is right."""
+    if setting == "theme" and value not in THEME_NAMES:
+        return _not_one_of(THEME_NAMES, value, "theme")
+    if setting == "columns":
+        return _wrong_column(value)
+    if setting == "alert":
+        return _wrong_alert(value)
+    return None
+
+
+def _wrong_column(chosen: tuple[str, ...]) -> str | None:
+    """Columns of the process table: each a key of the catalogue, or a total, and none twice."""
+    from gputop.paint.process_columns import COLUMNS
+
+    for column in chosen:
+        if column not in COLUMNS:
+            return f"no column {column!r}{nearest(column, COLUMNS)}"
+        if chosen.count(column) > 1:
+            return f"column {column} is listed twice: leave one of them out"
+    return None
+
+
+def _wrong_alert(tables: tuple[Mapping[str, Any], ...]) -> str | None:
+    from gputop.diagnosis.alerts.table import AlertError, alerts_of
+
+    try:
+        alerts_of(tables)
+    except AlertError as error:
+        return str(error)
+    return None
