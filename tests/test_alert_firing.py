@@ -22,12 +22,13 @@ from msgspec.structs import replace
 from gputop.cli import main
 from gputop.commands.alerting import alerts_here, alerts_report
 from gputop.config import ConfigError, Settings, load
+from gputop.diagnosis.alerts.judge import Change
 from gputop.diagnosis.alerts.table import Alert, alerts_of
 from gputop.model.snapshot import Machine, ProcessSample, ProcessStatic
 from gputop.monitor import Frame, Monitor
 from gputop.session.alerts import runner
 from gputop.session.alerts.addresses import AddressError, addresses
-from gputop.session.alerts.firing import NotHanded, gpu_firing
+from gputop.session.alerts.firing import Firing, NotHanded, firing_of
 from gputop.session.alerts.lock import FiringLock
 from gputop.session.alerts.node_alerts import NodeAlerts
 from gputop.session.alerts.supervised import Ended, Running, environment, notification
@@ -54,8 +55,12 @@ def on_gpu(pid: int, job: str | None) -> ProcessSample:
     return ProcessSample(pid, 1, gpu=0, static=static)
 
 
+def fired(alert: Alert, frame: Frame, since: float = T0) -> Firing:
+    return firing_of(Change("fired", T0, alert, "GPU-0", (0,), ("GPU-0",), since), frame)
+
+
 def argv(frame: Frame, *run: str) -> list[str]:
-    return gpu_firing(made(run=["program", *run]), T0, frame, 0, since=T0).argv()[1:]
+    return fired(made(run=["program", *run]), frame).argv()[1:]
 
 
 def test_placeholders_are_filled_inside_their_argument_and_the_json_says_what_happened() -> None:
@@ -63,7 +68,7 @@ def test_placeholders_are_filled_inside_their_argument_and_the_json_says_what_ha
     assert argv(frame, "nodename={host}", "{gpu}:{uuid}", "{job_id}", "{pid}", "{alert} {level}", "{}") == [
         "nodename=node-17", "0:GPU-0", "8821", "4711", f"busy {frame.diagnoses[0].level}", "{}",
     ]  # fmt: skip
-    data = json.loads(gpu_firing(made(), T0, frame, 0, since=T0 - 5).json())
+    data = json.loads(fired(made(), frame, T0 - 5).json())
     assert (data["alert"], data["host"], data["gpu"], data["alert_since"]) == ("busy", "node-17", 0, T0 - 5)
     assert data["processes"] == [{"pid": 4711, "user": "ml", "command": "python train.py --token ********"}]
 
@@ -226,7 +231,7 @@ def test_one_process_of_a_user_fires_and_the_next_takes_over_what_was_fired(
     both = [str(tmp_path), str(tmp_path / "other")]
     (tmp_path / "other").mkdir()
     # The second knows one of the two directories, and fires nothing for that.
-    first, second = (NodeAlerts([made(run=["program"])], FiringLock(places)) for places in (both, both[1:]))
+    first, second = (NodeAlerts([made(run=["program", "{gpu}"])], FiringLock(places)) for places in (both, both[1:]))
     sessions = session_of(first), session_of(second)
     assert first.why_not() == "" and str(os.getpid()) in second.why_not()
     for session in sessions:

@@ -70,7 +70,7 @@ def test_an_alert_on_a_badge_fires_at_once_and_any_other_after_a_minute() -> Non
     judge = Judge([alert("ecc")])
     shown = diagnosis(0, "working", "working", "ecc")
     (change,) = judge.take(Snapshot(T0, MACHINE, (sample(),)), [shown])
-    assert (change.kind, change.gpu, change.uuid, change.since) == ("fired", 0, "GPU-0", T0)
+    assert (change.kind, change.gpus, change.uuids, change.since) == ("fired", (0,), ("GPU-0",), T0)
 
 
 def test_what_is_not_known_neither_fires_nor_resolves() -> None:
@@ -193,6 +193,8 @@ def test_any_text_is_a_condition_or_is_refused_in_one_line(text: str) -> None:
         ("run", ["a\0b"], "zero byte"),
         ("notify", "slack://token", "list of texts"),
         ("notify_file", "slack", "whole path"),
+        ("per", "gpus", "one of gpu, job, node"),
+        ("gpus", "all", "of no use with one GPU"),
     ],
 )
 def test_a_wrong_field_is_refused_with_the_alert_and_no_secret(field: str, value: object, says: str) -> None:

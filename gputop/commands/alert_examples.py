@@ -41,7 +41,7 @@ EXAMPLES = """\
 #when = "badge:ecc or badge:lost or xid = 79"
 #run = ["scontrol", "update", "nodename={{host}}", "state=drain", "reason=gputop:{{alert}}"]
 
-# Slurm: requeue a job that holds a GPU and has not used it for half an hour.
+# Slurm: requeue a job that has not used any of its GPUs for half an hour: once, not once a GPU.
 #[[alert]]
 #name = "requeue-idle"
 #when = "state:idle_allocated"

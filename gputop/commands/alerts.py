@@ -87,8 +87,9 @@ def _test(args: argparse.Namespace, settings: Settings, alerts: Sequence[Alert])
 
 def _firing(args: argparse.Namespace, settings: Settings, alert: Alert) -> Firing:
     """What the alert hands on for the first GPU here; where none can be read, what does without one."""
+    from gputop.diagnosis.alerts.judge import Change
     from gputop.monitor import Monitor
-    from gputop.session.alerts.firing import bare_firing, gpu_firing
+    from gputop.session.alerts.firing import bare_firing, gpus_firing
     from gputop.sources.machine import open_local
 
     source = open_local(settings)
@@ -98,6 +99,9 @@ def _firing(args: argparse.Namespace, settings: Settings, alert: Alert) -> Firin
         return bare_firing(alert, time.time(), platform.node(), str(error))
     finally:
         source.close()
-    if not frame.snapshot.gpus:
-        return bare_firing(alert, frame.snapshot.t, frame.snapshot.machine.hostname, "there is no GPU here")
-    return gpu_firing(alert, frame.snapshot.t, frame, 0, since=frame.snapshot.t, test=True)
+    snapshot = frame.snapshot
+    if not snapshot.gpus:
+        return bare_firing(alert, snapshot.t, snapshot.machine.hostname, "there is no GPU here")
+    static = snapshot.gpus[0].static
+    change = Change("fired", snapshot.t, alert, "", (static.index,), (static.uuid,), snapshot.t)
+    return gpus_firing(change, frame, [0], test=True)

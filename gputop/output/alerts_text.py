@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 
 from gputop.diagnosis.alerts.report import DryRun, WouldFire
 from gputop.diagnosis.alerts.table import Alert
-from gputop.model.quantity import count, length
+from gputop.model.quantity import count, length, numbers
 from gputop.model.text import terminal_safe
 
 SCHEMA = 1
@@ -30,6 +30,7 @@ def list_text(alerts: Sequence[Alert]) -> str:
             f"{alert.name}",
             f"  when   {alert.when.text}",
             f"  for    {_time(alert.for_s)}, then silent for {_time(alert.again_s)}",
+            f"  per    {_per(alert)}",
             f"  does   {' and '.join(does) or 'nothing: it is shown only'}",
         ]
     return _printed(lines)
@@ -43,14 +44,16 @@ def dry_run_text(tried: DryRun) -> str:
     for one in tried.fired:
         until = "to the end" if one.until is None else f"for {length(one.until - one.since)}"
         held = f"held from {_moment(one.since)[11:]} {until}"
-        lines += ["", f"{_moment(one.t)}  {one.alert:<{width}}  GPU {one.gpu:<3}  {held}"]
+        on = f"GPU{'s' * (len(one.gpus) > 1)} {numbers(one.gpus)}"
+        lines += ["", f"{_moment(one.t)}  {one.alert:<{width}}  {on:<7}  {held}"]
         lines += [f"  {line}" for line in _does(one)]
     return _printed(lines)
 
 
 def dry_run_data(tried: DryRun) -> dict[str, Any]:
     """The same for scripts; times are Unix seconds."""
-    fired = [asdict(one) for one in tried.fired]
+    # The first of the GPUs under its own name as well, for alerts that act for one.
+    fired = [{**asdict(one), "gpu": one.gpus[0], "uuid": one.uuids[0]} for one in tried.fired]
     return {"schema": SCHEMA, "begin": tried.begin, "end": tried.end, "alerts": list(tried.names), "fired": fired}
 
 
@@ -63,6 +66,13 @@ def _does(one: WouldFire) -> list[str]:
     if one.notifies:
         lines.append("would notify")
     return lines or ["would be shown only"]
+
+
+def _per(alert: Alert) -> str:
+    """``job, where all its GPUs hold``."""
+    if alert.per == "gpu":
+        return "GPU"
+    return f"{alert.per}, where {alert.gpus} of its GPUs {'hold' if alert.gpus == 'all' else 'holds'}"
 
 
 def _time(seconds: float) -> str:

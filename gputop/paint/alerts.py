@@ -54,8 +54,8 @@ def _state(alert: AlertRow, now: float, glyphs: Glyphs) -> tuple[str, str, str]:
 def _last(alert: AlertRow, offset: float) -> str:
     if alert.last is None:
         return ""
-    t, gpu, words = alert.last
-    return f"{clock_time(t, offset)} GPU {gpu}: {words}"
+    t, where, words = alert.last
+    return f"{clock_time(t, offset)} {where}: {words}"
 
 
 def _failed(alert: AlertRow) -> str:

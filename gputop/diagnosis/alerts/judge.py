@@ -6,39 +6,55 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from gputop.diagnosis.alerts.groups import group_of, jobs_by_gpu
 from gputop.diagnosis.alerts.table import Alert
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import GAP_INTERVALS, GpuSample, Snapshot
 
 Place = tuple[str, str]
-"""An alert's name and a GPU's UUID."""
+"""An alert's name and whom it acts for, see ``groups.group_of``; a GPU goes by its UUID."""
 MOST_GONE = 256
-"""GPUs, MIG instances among them, that are no longer there and of which something is remembered."""
+"""GPUs, MIG instances among them, and jobs that are no longer there and of which something is remembered."""
+_NO_JOBS: frozenset[str] = frozenset()
 
 
 class Change(Struct, frozen=True):
-    """An alert that fired or was resolved on one GPU at ``t``. ``since`` is when its condition began to hold."""
+    """An alert that fired or was resolved at ``t``, on these GPUs by index and UUID. ``since`` is when its condition
+    began to hold on the first of them.
+    """
 
     kind: Literal["fired", "resolved"]
     t: float
     alert: Alert
-    gpu: int
-    uuid: str
+    group: str
+    gpus: tuple[int, ...]
+    uuids: tuple[str, ...]
     since: float
+
+    @property
+    def place(self) -> Place:
+        """What its silence is remembered by."""
+        return (self.alert.name, self.group)
 
 
 class Standing(Struct):
-    """Where one alert stands on one GPU. Times are Unix seconds.
+    """Where one alert stands on one GPU of a group. Times are Unix seconds.
 
     ``since``: when the condition began to hold, None while it does not; ``seen``: when it last did; ``is_active``: it
     has held for as long as the alert asks.
     """
 
     gpu: int
+    group: str
     since: float | None = None
     seen: float = 0.0
     is_active: bool = False
+
+
+Members = list[tuple[GpuSample, Standing | None]]
+"""The GPUs of one group, with where the alert stands on each."""
 
 
 class Judge:
@@ -48,6 +64,9 @@ class Judge:
         self.alerts = tuple(alerts)
         self.fired: dict[Place, float] = dict(fired or {})
         self._standing: dict[Place, Standing] = {}
+        self._holding: dict[Place, Change] = {}
+        """The groups that hold, as they were when they began to."""
+        self._needs_jobs = any(alert.per == "job" for alert in self.alerts)
         self._last_t: float | None = None
 
     def take(self, snapshot: Snapshot, diagnoses: Iterable[GpuDiagnosis]) -> tuple[Change, ...]:
@@ -57,17 +76,26 @@ class Judge:
         """
         if self._last_t is not None and snapshot.t <= self._last_t:
             self._standing.clear()
+            self._holding.clear()
         self._last_t = snapshot.t
         if "nvml" in snapshot.repeats:
             return ()
         pairs = list(zip(snapshot.gpus, diagnoses, strict=False))
         longest_gap = GAP_INTERVALS * snapshot.interval_s
-        found = [
-            change
-            for alert in self.alerts
-            for gpu, diagnosis in pairs
-            if (change := self._judge(alert, gpu, diagnosis, snapshot.t, longest_gap)) is not None
-        ]
+        jobs = jobs_by_gpu(snapshot.processes) if self._needs_jobs else {}
+        found: list[Change] = []
+        for alert in self.alerts:
+            groups: dict[str, Members] = {}
+            for gpu, diagnosis in pairs:
+                group = group_of(alert.per, gpu.static.uuid, jobs.get(gpu.static.index, _NO_JOBS))
+                standing = self._stand(alert, gpu, diagnosis, group, snapshot.t, longest_gap)
+                groups.setdefault(group, []).append((gpu, standing))
+            for group, members in groups.items():
+                change = self._decide(alert, group, members, snapshot.t)
+                if change is not None:
+                    found.append(change)
+            if alert.per == "job":
+                found += self._ended(alert, groups, snapshot.t)
         self._forget(snapshot)
         return tuple(found)
 
@@ -80,41 +108,68 @@ class Judge:
         """When an alert may fire again that holds and has fired; None where it is not silent."""
         ends = [
             self.fired[place] + alert.again_s
-            for place, standing in self._standing.items()
-            if place[0] == alert.name and standing.is_active and place in self.fired
+            for place in self._holding
+            if place[0] == alert.name and place in self.fired
         ]
         return min(ends, default=None)
 
-    def _judge(self, alert: Alert, gpu: GpuSample, diagnosis: GpuDiagnosis, t: float, gap: float) -> Change | None:
+    def _stand(
+        self, alert: Alert, gpu: GpuSample, diagnosis: GpuDiagnosis, group: str, t: float, gap: float
+    ) -> Standing | None:
+        """Where the alert stands on one GPU now; None where its condition does not hold."""
         place = (alert.name, gpu.static.uuid)
         holds = alert.when.holds(gpu, diagnosis)
         standing = self._standing.get(place)
+        if standing is not None and standing.group != group:
+            # Another job has come: what the one before it did is not held against it.
+            del self._standing[place]
+            standing = None
         if standing is None:
             if not holds:
                 return None
-            standing = self._standing[place] = Standing(gpu.static.index)
+            standing = self._standing[place] = Standing(gpu.static.index, group)
         standing.gpu = gpu.static.index
         if holds is None:
             # Nobody knows: it neither ends nor goes on. What is not known for longer than a gap has to hold anew.
             if not standing.is_active and t - standing.seen > gap:
                 standing.since = None
-            return None
+            return standing
         if not holds:
-            return self._end(place, standing, alert, t)
+            del self._standing[place]
+            return None
         if standing.since is None or (not standing.is_active and t - standing.seen > gap):
             standing.since = t
         standing.seen = t
         standing.is_active = standing.is_active or t - standing.since >= alert.for_s
-        if not standing.is_active or self._is_silent(place, alert, t):
+        return standing
+
+    def _decide(self, alert: Alert, group: str, members: Members, t: float) -> Change | None:
+        """Whether the group's alert fires now, or is resolved."""
+        place = (alert.name, group)
+        active = [(gpu, s) for gpu, s in members if s is not None and s.is_active and s.since is not None]
+        if not active or (alert.gpus == "all" and len(active) < len(members)):
+            held = self._holding.pop(place, None)
+            return None if held is None else replace(held, kind="resolved", t=t)
+        change = Change(
+            "fired",
+            t,
+            alert,
+            group,
+            tuple(gpu.static.index for gpu, _ in active),
+            tuple(gpu.static.uuid for gpu, _ in active),
+            min(standing.since or t for _, standing in active),
+        )
+        self._holding.setdefault(place, change)
+        known = [standing.seen == t for _, standing in active]
+        if not (all(known) if alert.gpus == "all" else any(known)) or self._is_silent(place, alert, t):
             return None
         self.fired[place] = t
-        return Change("fired", t, alert, standing.gpu, place[1], standing.since)
+        return change
 
-    def _end(self, place: Place, standing: Standing, alert: Alert, t: float) -> Change | None:
-        del self._standing[place]
-        if not standing.is_active or standing.since is None:
-            return None
-        return Change("resolved", t, alert, standing.gpu, place[1], standing.since)
+    def _ended(self, alert: Alert, groups: Mapping[str, Members], t: float) -> list[Change]:
+        """Jobs that held and are gone."""
+        gone = [place for place in self._holding if place[0] == alert.name and place[1] not in groups]
+        return [replace(self._holding.pop(place), kind="resolved", t=t) for place in gone]
 
     def _is_silent(self, place: Place, alert: Alert, t: float) -> bool:
         last = self.fired.get(place)
@@ -122,11 +177,15 @@ class Judge:
         return last is not None and abs(t - last) < alert.again_s
 
     def _forget(self, snapshot: Snapshot) -> None:
-        """MIG instances that are made again have other UUIDs: without an end there would be ever more of them."""
+        """Jobs come and go, and MIG instances that are made again have other UUIDs: what is remembered has an end."""
         most = len(self.alerts) * MOST_GONE
         if len(self._standing) <= most and len(self.fired) <= most:
             return
         here = {gpu.static.uuid for gpu in snapshot.gpus}
-        for remembered in (self._standing, self.fired):
-            for place in [place for place in remembered if place[1] not in here]:
-                del remembered[place]
+        for place in [place for place in self._standing if place[1] not in here]:
+            del self._standing[place]
+        here |= {standing.group for standing in self._standing.values()}
+        for place in [place for place in self._holding if place[1] not in here]:
+            del self._holding[place]
+        for place in [place for place in self.fired if place[1] not in here and place not in self._holding]:
+            del self.fired[place]

@@ -8,7 +8,7 @@ from msgspec import Struct
 class AlertRow(Struct, frozen=True):
     """One alert. ``holds`` gives (GPU, since, whether for as long as the alert asks) where its condition holds.
 
-    ``last`` is when it fired last in this run, on which GPU, and what came of it in words; None where it has not.
+    ``last`` is when it fired last in this run, on which GPUs, and what came of it in words; None where it has not.
     ``silent_until``: where it holds and fired not long ago, in this run or before it, when it may fire again.
     """
 
@@ -16,7 +16,7 @@ class AlertRow(Struct, frozen=True):
     when: str
     for_s: float
     holds: tuple[tuple[int, float, bool], ...] = ()
-    last: tuple[float, int | None, str] | None = None
+    last: tuple[float, str, str] | None = None
     has_failed: bool = False
     is_silenced: bool = False
     silent_until: float | None = None
@@ -36,8 +36,8 @@ class WouldFire(Struct):
     """
 
     alert: str
-    gpu: int
-    uuid: str
+    gpus: tuple[int, ...]
+    uuids: tuple[str, ...]
     t: float
     since: float
     until: float | None = None

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from msgspec import Struct
 
 from gputop.diagnosis.alerts.condition import Condition, ConditionError, parse
+from gputop.diagnosis.alerts.groups import PER, SHARES, Per, Share
 from gputop.model.quantity import HOUR_S, SECONDS
 
 MOST_ALERTS = 64
@@ -22,7 +23,11 @@ FIELDS: Mapping[str, str] = MappingProxyType({
     "name": "its name: letters a-z, digits and -, at most 40, each name once",
     "when": "the condition",
     "for": "how long the condition must hold: 30s, 5m; by default 0s where badges alone decide, else 1m",
-    "again": "how long the alert is silent on a GPU after it fired there; by default 1h",
+    "again": "how long it is silent after it fired, for the same GPU, job or node; by default 1h",
+    "per": "gpu, job or node: for whom it acts once; by default a command with {gpu} and the like acts once a GPU, one "
+    "with {job_id} once a job, any other once a node, and a notification is sent once a job",
+    "gpus": "any or all: on which of a job's or node's GPUs the condition must hold; by default any, but all where a "
+    "command with {job_id} acts on a job for more than a badge: a job is idle when all its GPUs are",
     "run": "a program and its arguments, run without a shell; placeholders such as {host} stand in any argument",
     "notify": "addresses for apprise, such as slack://… (needs the extra notify)",
     "notify_file": "a file with one such address a line, readable by its owner alone",
@@ -37,9 +42,13 @@ PLACEHOLDERS: Mapping[str, str] = MappingProxyType({
     "level": "the level of the verdict: green, yellow, red",
     "pid": "the process on the GPU, where there is just one",
     "job_id": "the batch job on the GPU, where there is just one",
+    "gpus": "the indices of all GPUs that it fires for, such as 0,1,2",
 })  # fmt: skip
+OF_ONE_GPU = ("gpu", "uuid", "pci", "verdict", "level", "pid")
+"""Placeholders that have no value for several GPUs."""
 PLACEHOLDER = re.compile(r"\{([A-Za-z_]+)\}")
 _NAME = re.compile(r"[a-z0-9-]{1,40}")
+_Word = TypeVar("_Word", bound=str)
 _TIME = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]*)")
 
 
@@ -62,6 +71,8 @@ class Alert(Struct, frozen=True):
     run: tuple[str, ...] = ()
     notify: tuple[str, ...] = ()
     notify_file: str | None = None
+    per: Per = "gpu"
+    gpus: Share = "any"
 
     @property
     def notifies(self) -> bool:
@@ -113,14 +124,18 @@ class _Reader:
         file = self._text("notify_file") if "notify_file" in self._table else None
         if file is not None and not file.startswith(("/", "~/")):
             self._refuse("notify_file", f"must be a whole path, from / or ~/ on, not {file!r}")
+        command, addresses = self._command(), self._texts("notify", '["slack://…"]')
+        per = self._per(command, bool(addresses or file))
         return Alert(
             name,
             when,
             self._seconds("for", 0.0 if when.is_badges else FOR_S, 0.0),
             self._seconds("again", AGAIN_S, LEAST_AGAIN_S),
-            self._command(),
-            self._texts("notify", '["slack://…"]'),
+            command,
+            addresses,
             file,
+            per,
+            self._share(per, "job_id" in _placeholders(command) and not when.is_badges),
         )
 
     def _text(self, field: str) -> str:
@@ -152,6 +167,34 @@ class _Reader:
             self._refuse("run", "the program itself must not be a placeholder")
         return command
 
+    def _per(self, command: tuple[str, ...], notifies: bool) -> Per:
+        """For whom the alert acts once: as its command shows, unless it is said."""
+        used = _placeholders(command)
+        of_one = next((name for name in OF_ONE_GPU if name in used), None)
+        given = self._one_of("per", PER)
+        if given is None:
+            if of_one is not None or not (command or notifies):
+                return "gpu"
+            return "job" if "job_id" in used or not command else "node"
+        if given != "gpu" and of_one is not None:
+            self._refuse(
+                "run", f"{{{of_one}}} stands for one GPU, and per = {given!r} acts for several: write {{gpus}}"
+            )
+        return given
+
+    def _share(self, per: Per, acts_on_job: bool) -> Share:
+        """On which of the GPUs the condition must hold."""
+        given = self._one_of("gpus", SHARES)
+        if given == "all" and per == "gpu":
+            self._refuse("gpus", 'is of no use with one GPU each: set per = "job" or "node"')
+        return given or ("all" if per == "job" and acts_on_job else "any")
+
+    def _one_of(self, field: str, known: tuple[_Word, ...]) -> _Word | None:
+        value = self._table.get(field)
+        if value is not None and value not in known:
+            self._refuse(field, f"must be one of {', '.join(known)}, not {value!r}")
+        return value
+
     def _seconds(self, field: str, default: float, least: float) -> float:
         value = self._table.get(field)
         if value is None:
@@ -167,6 +210,10 @@ class _Reader:
 
     def _refuse(self, field: str, text: str) -> NoReturn:
         raise AlertError(text, self._number, field, self._table.get("name"))
+
+
+def _placeholders(command: Iterable[str]) -> set[str]:
+    return {name for word in command for name in PLACEHOLDER.findall(word)}
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -37,6 +37,18 @@ def page() -> Page:
                 ("kind", "ids"),
                 names,
             ),
+            Section(
+                "Once a GPU, a job or a node",
+                (
+                    'With `per = "job"` an alert acts once for all GPUs of a job on this machine, and once for those '
+                    'that belong to no known job; with `per = "node"` once for all GPUs. A job is the batch job, else '
+                    "the pod, of the processes on a GPU; GPUs that several jobs share are a group of their own. "
+                    '`gpus = "all"` waits until the condition has held on every GPU of the group. A GPU on which '
+                    "another job begins starts anew: the new job is not blamed for the old one's time. GPUs that "
+                    "follow during the silence start no further action; `{gpus}` and the JSON list those that hold "
+                    "when it fires. A job on several machines is judged on each of them by itself.",
+                ),
+            ),
             Section("Values", (), ("value", "what it is", "unit"), values),
             Section(
                 "Commands",
@@ -45,7 +57,8 @@ def page() -> Page:
                     "and no ambient capability. After 30 s it is killed with everything that it started, also when "
                     "gputop has ended meanwhile. At most one command of an alert runs at a time. The first 4 kB of "
                     "what it prints are kept, and a failure is told once. On its stdin is one JSON object: the verdict "
-                    "with evidence and remedy, secrets masked.",
+                    "with evidence and remedy, of several GPUs that of the first, and `gpus`, a list of them all; "
+                    "secrets masked.",
                     "The configuration file and its folder must belong to you or root, and only their owner may write "
                     "to them. A value that begins with `-` or holds anything but letters, digits and `. _ : / @ -`, "
                     "and one that is missing, cancels the call.",

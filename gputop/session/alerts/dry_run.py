@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gputop.diagnosis.alerts.judge import Judge, Place
+from gputop.diagnosis.alerts.judge import Change, Judge, Place
 from gputop.diagnosis.alerts.report import DryRun, WouldFire
 from gputop.diagnosis.alerts.table import Alert
 from gputop.model.secrets import masked_words
@@ -26,21 +26,20 @@ def dry_run(snapshots: Iterable[Snapshot], alerts: Sequence[Alert]) -> DryRun:
             monitor, begin = Monitor(snapshot.interval_s), snapshot.t
         frame, end = monitor.feed(snapshot), snapshot.t
         for change in judge.take(frame.snapshot, frame.diagnoses):
-            place = (change.alert.name, change.uuid)
             if change.kind == "fired":
-                fired.append(_would_fire(firing_of(change, frame), change.gpu, change.since))
-                standing.setdefault(place, []).append(fired[-1])
+                fired.append(_would_fire(firing_of(change, frame), change))
+                standing.setdefault(change.place, []).append(fired[-1])
             else:
-                for one in standing.pop(place, ()):
+                for one in standing.pop(change.place, ()):
                     one.until = change.t
     if monitor is None:
         raise SourceError("there is nothing to judge")
     return DryRun(tuple(alert.name for alert in alerts), begin, end, tuple(fired))
 
 
-def _would_fire(firing: Firing, gpu: int, since: float) -> WouldFire:
+def _would_fire(firing: Firing, change: Change) -> WouldFire:
     alert = firing.alert
-    one = WouldFire(alert.name, gpu, firing.uuid, firing.t, since, notifies=alert.notifies)
+    one = WouldFire(alert.name, change.gpus, change.uuids, change.t, change.since, notifies=alert.notifies)
     try:
         one.command = tuple(masked_words(firing.argv())) if alert.run else ()
     except NotHanded as error:

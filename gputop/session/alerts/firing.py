@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from gputop.diagnosis.alerts.judge import Change
-from gputop.diagnosis.alerts.table import PLACEHOLDER, Alert
+from gputop.diagnosis.alerts.judge import Change, Place
+from gputop.diagnosis.alerts.table import PLACEHOLDER, PLACEHOLDERS, Alert
 from gputop.diagnosis.types import GpuDiagnosis
+from gputop.model.quantity import numbers
 from gputop.model.secrets import masked_text
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from gputop.model.text import clean_text
@@ -21,18 +23,24 @@ from gputop.report.ticket import ticket_data
 _HARMLESS = re.compile(r"[A-Za-z0-9._:/@][A-Za-z0-9._:/@-]*")
 """What a value may be made of: nothing that a program could take for an option or a shell for more than a word."""
 
+MOST_TOLD = 16
+"""GPUs that a message names line by line."""
+Judged = Sequence[tuple[GpuSample, GpuDiagnosis]]
+
 
 class NotHanded(Exception):
     """Why a command is not run: a value that it asks for is missing or not harmless. One line."""
 
 
 class Firing(Struct, frozen=True):
-    """One alert on one GPU. ``values`` gives a text for each placeholder that has one; ``missing`` says why not."""
+    """One alert, on the GPUs of one group. ``values`` gives a text for each placeholder that has one; ``missing`` says
+    why not.
+    """
 
     alert: Alert
     t: float
-    gpu: int | None
-    uuid: str
+    gpus: tuple[int, ...]
+    group: str
     values: Mapping[str, str]
     missing: Mapping[str, str]
     data: Mapping[str, Any]
@@ -43,6 +51,16 @@ class Firing(Struct, frozen=True):
         """The command with its placeholders filled. Raises NotHanded."""
         return [PLACEHOLDER.sub(lambda match: self._value(match[1]), word) for word in self.alert.run]
 
+    @property
+    def place(self) -> Place:
+        """What its silence is remembered by."""
+        return (self.alert.name, self.group)
+
+    @property
+    def where(self) -> str:
+        """``GPU 3``, ``GPUs 0-7``; empty where no GPU can be read."""
+        return f"GPU{'s' * (len(self.gpus) > 1)} {numbers(self.gpus)}" if self.gpus else ""
+
     def json(self) -> str:
         """The object that the command finds on its stdin."""
         return json.dumps(self.data, ensure_ascii=False) + "\n"
@@ -51,7 +69,7 @@ class Firing(Struct, frozen=True):
         value = self.values.get(name)
         if value is None:
             raise NotHanded(f"{{{name}}} has no value: {self.missing.get(name, 'it is not known')}")
-        if _HARMLESS.fullmatch(value) is None:
+        if name != "gpus" and _HARMLESS.fullmatch(value) is None:
             raise NotHanded(
                 f"{{{name}}} is {clean_text(value)[:60]!r}: only letters, digits and . _ : / @ - are handed on"
             )
@@ -60,54 +78,76 @@ class Firing(Struct, frozen=True):
 
 def firing_of(change: Change, frame: Frame) -> Firing:
     """What a change hands on, from the frame in which it came about."""
-    uuids = [gpu.static.uuid for gpu in frame.snapshot.gpus]
-    return gpu_firing(change.alert, change.t, frame, uuids.index(change.uuid), since=change.since)
+    position = {gpu.static.uuid: at for at, gpu in enumerate(frame.snapshot.gpus)}
+    return gpus_firing(change, frame, [position[uuid] for uuid in change.uuids])
 
 
-def gpu_firing(alert: Alert, t: float, frame: Frame, position: int, *, since: float, test: bool = False) -> Firing:
-    """An alert on the GPU at a position of the frame."""
-    gpu, diagnosis = frame.snapshot.gpus[position], frame.diagnoses[position]
-    values, missing = _values(alert, frame.snapshot, gpu, diagnosis)
+def gpus_firing(change: Change, frame: Frame, positions: Sequence[int], *, test: bool = False) -> Firing:
+    """An alert on the GPUs at these positions of the frame; what is told at length is the first one."""
+    alert, snapshot = change.alert, frame.snapshot
+    gpus = [(snapshot.gpus[position], frame.diagnoses[position]) for position in positions]
+    first, diagnosis = gpus[0]
+    values, missing = _values(alert, snapshot, gpus)
     data = {
-        **ticket_data(frame, position), "alert": alert.name, "when": alert.when.text, "alert_since": since,
-        "state": diagnosis.state, "pci": gpu.static.pci_bus_id, "test": test,
+        **ticket_data(frame, positions[0]), "alert": alert.name, "when": alert.when.text, "alert_since": change.since,
+        "state": diagnosis.state, "pci": first.static.pci_bus_id, "test": test, "per": alert.per,
+        "job_id": values.get("job_id"), "gpus": [_gpu_data(gpu, d) for gpu, d in gpus],
     }  # fmt: skip
-    host = values["host"]
-    title = f"gputop: {alert.name} on {host}, GPU {gpu.static.index}{' (a test)' if test else ''}"
-    body = _body(alert, gpu, diagnosis)
-    return Firing(alert, t, gpu.static.index, gpu.static.uuid, values, missing, data, clean_text(title), body)
+    firing = Firing(
+        alert, change.t, tuple(gpu.static.index for gpu, _ in gpus), change.group, values, missing, data, "",
+        _body(alert, gpus),
+    )  # fmt: skip
+    title = f"gputop: {alert.name} on {values['host']}, {firing.where}{' (a test)' if test else ''}"
+    return replace(firing, title=clean_text(title))
+
+
+def _gpu_data(gpu: GpuSample, diagnosis: GpuDiagnosis) -> dict[str, Any]:
+    """One of the GPUs, in short."""
+    return {
+        "gpu": gpu.static.index,
+        "uuid": gpu.static.uuid,
+        "pci": gpu.static.pci_bus_id,
+        "state": diagnosis.state,
+        "verdict": diagnosis.verdict,
+        "level": diagnosis.level,
+    }
 
 
 def bare_firing(alert: Alert, t: float, host: str, reason: str) -> Firing:
     """An alert tried by hand where no GPU can be read, for ``reason``."""
     values = {"host": host, "alert": alert.name}
     data = {"schema": 1, "t": t, "host": host, "alert": alert.name, "when": alert.when.text, "test": True}
-    names = ("gpu", "uuid", "pci", "verdict", "level", "pid", "job_id")
+    names = [name for name in PLACEHOLDERS if name not in values]
     title = f"gputop: {alert.name} on {host} (a test)"
-    return Firing(alert, t, None, "", values, dict.fromkeys(names, reason), data, clean_text(title), alert.when.text)
+    return Firing(alert, t, (), "", values, dict.fromkeys(names, reason), data, clean_text(title), alert.when.text)
 
 
-def _values(
-    alert: Alert, snapshot: Snapshot, gpu: GpuSample, diagnosis: GpuDiagnosis
-) -> tuple[dict[str, str], dict[str, str]]:
-    processes = [p for p in snapshot.processes if p.gpu == gpu.static.index and p.role == "gpu"]
+def _values(alert: Alert, snapshot: Snapshot, gpus: Judged) -> tuple[dict[str, str], dict[str, str]]:
+    """The placeholders' values; those of one GPU only where it is one."""
+    indices = {gpu.static.index for gpu, _ in gpus}
+    processes = [p for p in snapshot.processes if p.gpu in indices and p.role == "gpu"]
     pids = {str(process.pid) for process in processes}
     jobs = {job for process in processes if (job := _job_id(process)) is not None}
-    found = {
+    shown = f"GPU{'s' * (len(indices) > 1)} {numbers(indices)}"
+    found: dict[str, str | None] = {
         "host": snapshot.machine.hostname,
-        "gpu": str(gpu.static.index),
-        "uuid": gpu.static.uuid,
-        "pci": gpu.static.pci_bus_id,
         "alert": alert.name,
-        "verdict": diagnosis.verdict,
-        "level": diagnosis.level,
+        "gpus": ",".join(str(gpu.static.index) for gpu, _ in gpus),
         **_only(pids, "pid"),
         **_only(jobs, "job_id"),
     }
+    if len(gpus) == 1:
+        gpu, diagnosis = gpus[0]
+        found |= {
+            "gpu": str(gpu.static.index), "uuid": gpu.static.uuid, "pci": gpu.static.pci_bus_id,
+            "verdict": diagnosis.verdict, "level": diagnosis.level,
+        }  # fmt: skip
+    several = f"there are {len(gpus)} GPUs"
     missing = {
-        "pid": f"{len(pids) or 'no'} processes are on GPU {gpu.static.index}",
-        "job_id": f"{len(jobs) or 'no'} batch jobs are on GPU {gpu.static.index}",
-        "pci": "the driver does not say",
+        "pid": f"{len(pids) or 'no'} processes are on {shown}",
+        "job_id": f"{len(jobs) or 'no'} batch jobs are on {shown}",
+        "pci": "the driver does not say" if len(gpus) == 1 else several,
+        **dict.fromkeys(("gpu", "uuid", "verdict", "level"), several),
     }
     return {name: value for name, value in found.items() if value is not None}, missing
 
@@ -122,10 +162,14 @@ def _job_id(process: ProcessSample) -> str | None:
     return None if process.static.job is None else process.static.job.rpartition(" ")[2]
 
 
-def _body(alert: Alert, gpu: GpuSample, diagnosis: GpuDiagnosis) -> str:
+def _body(alert: Alert, gpus: Judged) -> str:
     """What proves it and what helps; no command line, because this leaves the machine."""
+    gpu, diagnosis = gpus[0]
+    told = [f"GPU {gpu.static.index}: {diagnosis.title}" for gpu, diagnosis in gpus] if len(gpus) > 1 else []
     lines = [
         f"{alert.when.text}",
+        *told[:MOST_TOLD],
+        *([f"and {len(told) - MOST_TOLD} more"] if len(told) > MOST_TOLD else ()),
         f"{gpu.static.name}: {diagnosis.title}",
         *(f"evidence: {line}" for line in diagnosis.evidence),
         *([f"what helps: {diagnosis.remedy}"] if diagnosis.remedy else ()),

@@ -44,7 +44,7 @@ class NodeAlerts:
                 continue
             if change.alert.name in self._silenced:
                 # It has not fired: where it still holds, it does when it is let.
-                del self._judge.fired[change.alert.name, change.uuid]
+                del self._judge.fired[change.place]
             else:
                 self._runner.offer(firing_of(change, frame))
 
@@ -72,7 +72,7 @@ class NodeAlerts:
             alert.when.text,
             alert.for_s,
             tuple((s.gpu, s.since, s.is_active) for s in self._judge.standing(alert.name) if s.since is not None),
-            None if last is None else (last.firing.t, last.firing.gpu, last.words),
+            None if last is None else (last.firing.t, last.firing.where, last.words),
             last is not None and last.has_failed,
             alert.name in self._silenced,
             None if self._runner is None else self._judge.silent_until(alert),
@@ -89,4 +89,4 @@ class NodeAlerts:
         else:
             self._failures[name] = outcome.words
         printed = f": {outcome.output}" if outcome.has_failed and outcome.output else ""
-        self._tell(terminal_safe(f"alert {name} on GPU {outcome.firing.gpu}: {outcome.words}{printed}"[:500]))
+        self._tell(terminal_safe(f"alert {name} on {outcome.firing.where}: {outcome.words}{printed}"[:500]))

@@ -124,7 +124,7 @@ class Runner:
                     self._state.notify_all()
                     return
                 firing = waiting.popleft()
-            self._lock.note((name, firing.uuid), firing.t)
+            self._lock.note(firing.place, firing.t)
             under_way = UnderWay(firing)
             with self._state:
                 self._under_way[name] = firing
