@@ -6,8 +6,9 @@ import argparse
 import os
 import shutil
 import sys
+from typing import Any
 
-from gputop.commands.alerting import alerts_report
+from gputop.commands.alerting import alerts_in, alerts_report
 from gputop.commands.needs import Needs
 from gputop.commands.once import NOTHING_READ, wait_of
 from gputop.commands.redaction import redactor_of
@@ -18,6 +19,7 @@ from gputop.output.doctor_text import doctor_text
 from gputop.output.messages import say
 from gputop.paint.terminal import colour_depth
 from gputop.sources.doctor import examine
+from gputop.sources.doctor_fleet import exporters, private_file, step_socket
 
 NEEDS = Needs()
 PURPOSE, SUMMARY = "Set-up", "what can be measured here, why not, and how to fix it"
@@ -55,12 +57,34 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if settings.alert:
         report["alerts"] = alerts_report(args, settings)
         report["problems"] += [report["alerts"]["problem"]] if report["alerts"]["problem"] else []
+    report.update(_fleet(settings))
+    report["problems"] += [
+        row["problem"]
+        for row in (*report["exporters"], report["step_socket"], *report["private_files"])
+        if row["problem"] is not None
+    ]
     redactor = redactor_of(settings)
     if redactor is not None:
         redactor.host(report["host"])
+        for row in (*report["exporters"], {"user": report["step_socket"]["owner"]}):
+            redactor.user(row["user"])
         for gpu in report["gpus"]:
             redactor.device(gpu["uuid"])
         report = redactor.data(report)
     sys.stdout.write(json_text(report) if args.json else doctor_text(report))
     sys.stdout.flush()
     return 0 if any(gpu["lost_reason"] is None for gpu in report["gpus"]) else NOTHING_READ
+
+
+def _fleet(settings: Settings) -> dict[str, Any]:
+    """What joins this node to a fleet, and the rights of the files that hold tokens."""
+    from gputop.export.address import DEFAULT
+    from gputop.fleet.address import TOKEN_VARIABLE
+
+    named = [(TOKEN_VARIABLE, path) for path in (os.environ.get(TOKEN_VARIABLE),) if path]
+    named += [(f"notify_file of {a.name}", a.notify_file) for a in alerts_in(settings) if a.notify_file is not None]
+    return {
+        "exporters": exporters(DEFAULT),
+        "step_socket": step_socket(),
+        "private_files": [private_file(what, path) for what, path in named],
+    }

@@ -5,6 +5,11 @@ The distribution is not published under its name: an extra is installed from a c
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from msgspec import Struct
+
 DISTRIBUTION = "gputop-tui"
 """The name of the package's metadata; ``gputop`` on the package index is another program."""
 
@@ -12,3 +17,24 @@ DISTRIBUTION = "gputop-tui"
 def install(extra: str) -> str:
     """The command that installs one of the extras, for messages."""
     return f"pip install '.[{extra}]' in a checkout of gputop"
+
+
+class Extra(Struct, frozen=True):
+    """One optional part: the distribution that it needs first, and what it is for."""
+
+    distribution: str
+    purpose: str
+
+
+EXTRAS: Mapping[str, Extra] = MappingProxyType({
+    "fleet": Extra("httpx", "gputop fleet"),
+    "export": Extra("grpcio", "gputop export --pod-resources"),
+    "web": Extra("textual-serve", "gputop serve"),
+    "notify": Extra("apprise", "alerts that notify"),
+    "mcp": Extra("mcp", "gputop mcp"),
+    "deep": Extra("py-spy", "Python stacks in the details of a process"),
+    "png": Extra("resvg-py", "screenshots as PNG"),
+    "perf": Extra("nvidia-cuda-cupti", "SM activity by counters, driver 580 and newer"),
+    "perf-cu12": Extra("nvidia-cuda-cupti-cu12", "SM activity by counters, older drivers"),
+})  # fmt: skip
+"""The extras that people install, by name."""

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gputop.model.extras import install
 from gputop.model.quantity import numbers
 from gputop.model.sm import COUNTERS_DENIED
 from gputop.model.text import terminal_safe
@@ -70,6 +71,7 @@ def doctor_text(report: Mapping[str, Any], width: int = 100) -> str:
         who = "nobody" if alerts["fired_by_pid"] is None else f"pid {alerts['fired_by_pid']}"
         names = ", ".join(alert["name"] for alert in alerts["configured"])
         lines += _wrapped("alerts      ", f"{names}   fired by {who}", width)
+    lines += _fleet_lines(report, width)
     versions = "   ".join(f"{name} {version or 'not installed'}" for name, version in report["versions"].items())
     lines += _wrapped("versions    ", versions, width)
     lines.append("")
@@ -80,6 +82,41 @@ def doctor_text(report: Mapping[str, Any], width: int = 100) -> str:
     else:
         lines.append("no problems")
     return "".join(terminal_safe(line).rstrip() + "\n" for line in lines)
+
+
+def _fleet_lines(report: Mapping[str, Any], width: int) -> list[str]:
+    """Exporters, the socket that hears steps, optional parts, and files that hold tokens."""
+    lines = []
+    if (exporters := report.get("exporters")) is not None:
+        for row in exporters or (None,):
+            lines += _wrapped("exporter    ", _exporter(row), width)
+        socket = report["step_socket"]
+        heard = (
+            f"an exporter listens on {socket['path']}, mode {socket['mode']}" if socket["listens"] else "nobody hears"
+        )
+        lines += _wrapped("job steps   ", f"{heard} the steps of every user's jobs", width)
+    if (extras := report.get("extras")) is not None:
+        installed = [name for name, row in extras.items() if row["version"] is not None]
+        missing = [f"{name} ({row['for']})" for name, row in extras.items() if row["version"] is None]
+        lines += _wrapped("extras      ", ", ".join(installed) or "none installed", width)
+        if missing:
+            lines += _wrapped("             not installed:", ", ".join(missing), width)
+            lines += _wrapped("             →", install("NAME"), width)
+    for row in report.get("private_files", ()):
+        lines += _wrapped("token file  ", f"{row['what']}: {row['path']}   mode {row['mode'] or 'n/a'}", width)
+    return lines
+
+
+def _exporter(row: Mapping[str, Any] | None) -> str:
+    if row is None:
+        return "none runs here, as far as this user can see"
+    who = "of another PID namespace or a hidden user" if row["pid"] is None else f"pid {row['pid']} ({row['user']})"
+    where = [f"at {row['listen']}"] if row["listen"] else []
+    where += ["a text file"] if row["textfile"] else []
+    state = {True: "its values are of this moment", False: "its values are late, or there is no GPU", None: ""}
+    said = "does not answer" if row["answers"] is False else state[row["up"]]
+    said = "served by TLS: not asked" if row["tls"] and not said else said
+    return "   ".join(part for part in (who, " and ".join(where), said) if part)
 
 
 def _wrapped(head: str, text: str, width: int) -> list[str]:

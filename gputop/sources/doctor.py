@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from gputop.model.extras import DISTRIBUTION
+from gputop.model.extras import DISTRIBUTION, EXTRAS
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.quantity import seconds
 from gputop.model.sm import MEASURED, SmChoice
@@ -82,6 +82,7 @@ def examine(
         "permissions": _permissions(proc),
         "pid_namespace": _pid_namespace(proc),
         "versions": _versions(),
+        "extras": _extras(),
         "terminal": dict(terminal or {}),
     }
     if snapshot is not None:
@@ -273,10 +274,19 @@ def _mapped_library(proc: str) -> str | None:
 
 
 def _versions() -> dict[str, str | None]:
-    found: dict[str, str | None] = {"python": platform.python_version()}
-    for name in DISTRIBUTIONS:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = None
-    return found
+    return {"python": platform.python_version(), **{name: _version(name) for name in DISTRIBUTIONS}}
+
+
+def _extras() -> dict[str, dict[str, str | None]]:
+    """Each extra with the version of what it needs first; None where it is not installed."""
+    return {
+        name: {"for": extra.purpose, "distribution": extra.distribution, "version": _version(extra.distribution)}
+        for name, extra in EXTRAS.items()
+    }
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
