@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gputop.model.sm import SmSource
 from gputop.paint.theme import THEMES
 from gputop.proof.experiment import Sample, Stage, result, stages, tolerance_pct, verdict
 from gputop.proof.ptx import KERNELS
-from gputop.proof.report import picture
+from gputop.proof.report import picture, text
 from gputop.proof.run import Proof
 from gputop.recording.reader import read_snapshots
 from tests.cuda import stand_in as cuda_stand_in
@@ -93,12 +94,26 @@ def test_the_picture_shows_sm_and_the_gap_to_utilisation_as_bars() -> None:
         found = results(read)
         rows = picture(Proof(gpu, "580.1", 132, 13000, (), tuple(found)), verdict(found))
         assert {style for row in rows for _, style in row} <= THEMES["dark"].looks.keys()
-        return [{style: len(text) for text, style in row[1:4] if "█" in text} for row in rows[2:9]]
+        titles = {stage.title for stage in stages(132)}
+        return [
+            {style: len(text) for text, style in row[2:5] if "▇" in text} for row in rows if row[0][0].strip() in titles
+        ]
 
     measured = bars(truth)
     assert measured[:3] == [{}, {"gap.sm": 1, "gap.gap": 24}, {"gap.sm": 6, "gap.gap": 19}]
     assert measured[4] == {"gap.sm": 25}
     assert bars(lambda stage: None)[1] == {"gap.unknown": 25}
+
+
+@pytest.mark.parametrize("read", [truth, lambda stage: 0.5 * truth(stage), lambda stage: None])
+def test_the_table_fits_the_narrowest_terminal(read: Callable[[Stage], float | None]) -> None:
+    gpu = demo_frame().snapshot.gpus[0]
+    gpu = replace(gpu, sm_source="bound", power_w=1200.0, static=replace(gpu.static, name="NVIDIA H100 80GB HBM3 NVL"))
+    found = results(read)
+    why = "Ampere has no GPM counters (Hopper and newer have); run dcgm-exporter with DCGM_FI_PROF_SM_ACTIVE enabled"
+    lines = text(Proof(gpu, "580.95.05", 132, 13000, ("python (4194304)",), tuple(found)), verdict(found, why))
+    assert max(map(len, lines.splitlines())) <= 80
+    assert "← nvidia-smi: 100" in lines and "used by python (4194304)" in lines
 
 
 @slow
@@ -177,7 +192,7 @@ def test_a_true_counter_is_proved_right(nvml_scenario: MakeScenario, cuda: Cuda,
     with gpu(scenario, cuda) as running:
         status, out, err = Proving(scenario, cuda, "-o", str(picture), "--record", str(recording)).done()
     assert status == 0, (out, err)
-    assert "1 of 132 multiprocessors spins" in out and "← nvidia-smi says 100 %" in out and out.count("✓") == 5
+    assert "1 of 132 multiprocessors spins" in out and "← nvidia-smi: 100" in out and out.count("✓") == 5
     assert "SM activity is right within" in out and "6 of 6" in out
     assert {("spin", 1), ("spin", 33), ("spin", 66), ("spin", 132), ("tiny", 1), ("copy", 0)} <= running.seen
     assert "<svg" in picture.read_text() and stat.S_IMODE(picture.stat().st_mode) == 0o600

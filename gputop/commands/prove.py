@@ -51,8 +51,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         before = experiment.look(force=args.force)
         say("runs kernels for about half a minute and takes 256 MiB of the GPU's memory; ctrl+c leaves at once")
         if not args.json:
-            _print(headline(experiment.chosen(before), before.machine.driver, None, experiment.others(before)))
-            _print(HEAD)
+            first = headline(experiment.chosen(before), before.machine.driver, None, experiment.others(before))
+            for line in (*first, HEAD):
+                _print(line)
         proof = experiment.run(before)
     except KernelsFailed as failed:
         raise SourceError(f"the kernels cannot run: {failed}") from failed

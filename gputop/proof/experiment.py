@@ -105,12 +105,12 @@ def verdict(results: Sequence[Result], why_not: str = "") -> Verdict:
         return Verdict(3, f"SM activity is not measured. {bound} {said}", why_not)
     unknown = [r for r in judged if r.sm_pct is None]
     if unknown:
-        return Verdict(1, f"SM activity was measured in some stages only, not while {unknown[0].stage.title}.", why_not)
+        return Verdict(1, f'SM activity was measured in some stages only, not at "{unknown[0].stage.title}".', why_not)
     off = [(abs((r.sm_pct or 0.0) - (r.stage.expected_pct or 0.0)), r) for r in judged]
     worst_pct, worst = max(off, key=lambda pair: pair[0])
     if all(r.ok for r in judged):
         return Verdict(0, f"SM activity is right within {worst_pct:.1f} points. {said}")
-    words = f"SM activity is {worst_pct:.1f} points off while {worst.stage.title}. {said}"
+    words = f'SM activity is {worst_pct:.1f} points off at "{worst.stage.title}". {said}'
     return Verdict(1, words, _likely(judged))
 
 

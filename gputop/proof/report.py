@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,13 +16,17 @@ from gputop.proof.experiment import Result, Verdict
 from gputop.proof.run import Proof
 
 SCHEMA = 1
-_TITLE = 40
+WIDTH = 80
+"""Columns of the table: that of the narrowest terminal in use, and of text that is pasted somewhere."""
+_TITLE = 33
 _BAR = 25
-HEAD = f"{'':{_TITLE}}{'UTIL':>6}{'SM':>8}{'expected':>11}{'power':>11}"
+_LEGEND = (("▇", "gap.sm"), (" SM  ", "dim"), ("▇", "gap.gap"), (" rest of UTIL", "dim"))
+_LEGEND_OF_UTIL = (("▇", "gap.unknown"), (" UTIL, SM not measured", "dim"))
+HEAD = f"{'':{_TITLE}}{'UTIL':>5}{'SM':>6}{'expected':>9}{'power':>9}"
 
 
-def headline(gpu: GpuSample, driver: str | None, multiprocessors: int | None, beside: Sequence[str]) -> str:
-    """The GPU, and who measures."""
+def headline(gpu: GpuSample, driver: str | None, multiprocessors: int | None, beside: Sequence[str]) -> list[str]:
+    """The GPU, and who measures, on as many lines as it takes."""
     static = gpu.static
     source = f"SM measured · {SM_SOURCES[gpu.sm_source].label}" if gpu.sm_source in MEASURED else "SM not measured"
     parts = [f"GPU {static.index}  {static.name}"]
@@ -32,7 +37,13 @@ def headline(gpu: GpuSample, driver: str | None, multiprocessors: int | None, be
         source,
         f"used by {', '.join(beside)}" if beside else "nobody else on it",
     ]
-    return terminal_safe("   ".join(parts))
+    lines: list[str] = []
+    for part in map(terminal_safe, parts):
+        if lines and len(lines[-1]) + 3 + len(part) <= WIDTH:
+            lines[-1] += f"   {part}"
+        else:
+            lines.append(part)
+    return lines
 
 
 def row(found: Result) -> str:
@@ -50,27 +61,25 @@ def row(found: Result) -> str:
     power = "n/a" if found.power_w is None else f"{found.power_w:.0f} W"
     note = ""
     if stage.kind == "spin" and stage.blocks == 1 and (found.util_pct or 0.0) >= 95.0:
-        note = f"   ← nvidia-smi says {found.util_pct:.0f} %"
+        note = f" ← nvidia-smi: {found.util_pct:.0f}"
     elif found.dram_pct is not None and stage.kind == "copy":
         note = f"   DRAM {found.dram_pct:.0f}"
     util = "n/a" if found.util_pct is None else f"{found.util_pct:.0f}"
-    return f"{stage.title:{_TITLE}}{util:>6}{sm:>8}{expected:>9}{mark}{power:>11}{note}"
+    return f"{stage.title:{_TITLE}}{util:>5}{sm:>6}{expected:>9}{mark}{power:>7}{note}"
 
 
 def conclusion(verdict: Verdict) -> list[str]:
-    return [
-        verdict.words,
-        *(
-            [f"Likely reason: {verdict.reason}." if verdict.exit_status == 1 else verdict.reason]
-            if verdict.reason
-            else []
-        ),
-    ]
+    """What was found, and what may lie behind it: the first line is of the verdict, at most ``WIDTH`` columns each."""
+    lines = textwrap.wrap(verdict.words, WIDTH)
+    if verdict.reason:
+        reason = f"Likely reason: {verdict.reason}." if verdict.exit_status == 1 else verdict.reason
+        lines += textwrap.wrap(reason, WIDTH)
+    return lines
 
 
 def text(proof: Proof, verdict: Verdict) -> str:
     """The whole table."""
-    lines = [headline(proof.before, proof.driver, proof.multiprocessors, proof.beside), HEAD]
+    lines = [*headline(proof.before, proof.driver, proof.multiprocessors, proof.beside), HEAD]
     lines += [*map(row, proof.results), *conclusion(verdict)]
     return "".join(terminal_safe(line).rstrip() + "\n" for line in lines)
 
@@ -78,25 +87,28 @@ def text(proof: Proof, verdict: Verdict) -> str:
 def picture(proof: Proof, verdict: Verdict) -> list[tuple[tuple[str, str], ...]]:
     """The whole table as rows of text and style, each stage with a bar: SM activity, and the gap up to utilisation."""
     first = headline(proof.before, proof.driver, proof.multiprocessors, proof.beside)
-    legend = f"{'SM, and up to UTIL':{_BAR + 2}}"
-    rows: list[tuple[tuple[str, str], ...]] = [((first, "value"),), ((f"{'':{_TITLE}}{legend}{HEAD[_TITLE:]}", "dim"),)]
+    rows: list[tuple[tuple[str, str], ...]] = [((line, "value"),) for line in first]
+    legend = _LEGEND if any(found.sm_pct is not None for found in proof.results) else _LEGEND_OF_UTIL
+    room = _BAR + 2 - sum(len(part) for part, _ in legend)
+    rows.append(((" " * (_TITLE + 1), "text"), *legend, (f"{'':{room}}{HEAD[_TITLE:]}", "dim")))
     for found in proof.results:
         line = terminal_safe(row(found))
-        rows.append(((line[:_TITLE], "text"), *_bar(found), ("  ", "text"), *_with_mark(line[_TITLE:])))
+        rows.append(((line[:_TITLE], "text"), (" ", "text"), *_bar(found), ("  ", "text"), *_with_mark(line[_TITLE:])))
     level = {0: "level.green", 1: "level.red"}.get(verdict.exit_status, "level.yellow")
+    said = len(textwrap.wrap(verdict.words, WIDTH))
     words = [terminal_safe(line) for line in conclusion(verdict)]
-    return [*rows, *(((line, level if i == 0 else "text"),) for i, line in enumerate(words))]
+    return [*rows, *(((line, level if i < said else "text"),) for i, line in enumerate(words))]
 
 
 def _bar(found: Result) -> list[tuple[str, str]]:
     """Utilisation as a bar, of it SM activity in its own colour; as long as nothing measures that, all of it grey."""
     util = round(_BAR * min(100.0, found.util_pct or 0.0) / 100.0)
     if found.sm_pct is None:
-        return [("█" * util, "gap.unknown"), ("·" * (_BAR - util), "dim")]
+        return [("▇" * util, "gap.unknown"), ("·" * (_BAR - util), "dim")]
     # What is not nothing is seen: one multiprocessor of a hundred is less than a cell.
     sm = min(_BAR, max(round(_BAR * found.sm_pct / 100.0), 1 if found.sm_pct >= 0.5 else 0))
     gap = max(0, util - sm)
-    return [("█" * sm, "gap.sm"), ("█" * gap, "gap.gap"), ("·" * (_BAR - sm - gap), "dim")]
+    return [("▇" * sm, "gap.sm"), ("▇" * gap, "gap.gap"), ("·" * (_BAR - sm - gap), "dim")]
 
 
 def _with_mark(line: str) -> list[tuple[str, str]]:
