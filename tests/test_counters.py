@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from gputop.model.sm import COUNTERS_RELEASED
 from gputop.model.snapshot import GpuStatic
 from gputop.sources.activity.counters import abi, client
 from gputop.sources.activity.counters.abi import HOST_CALLS, TARGET_CALLS, NvperfError, structure
@@ -246,7 +247,7 @@ def _ask(reader: Counters) -> Answer:
 
 def test_counters_are_released_on_request_and_taken_again(reader: Counters, counters: Scripted) -> None:
     until(reader, measured)
-    assert "P takes them again" in reader.toggle()
+    assert reader.toggle() == COUNTERS_RELEASED
     assert failed("released")(_ask(reader))
     settle(lambda: not counters.is_locked())
     assert "again" in reader.toggle()
@@ -303,6 +304,7 @@ def test_no_helper_is_left_and_no_lock_however_it_ends(counters: Scripted) -> No
 
 PARENT = """
 import sys, time
+from gputop.model.sm import COUNTERS_RELEASED
 from gputop.model.snapshot import GpuStatic
 from gputop.sources.activity.counters.client import Counters
 from gputop.sources.activity.ladder import Activity

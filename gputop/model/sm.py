@@ -76,5 +76,7 @@ SM_SOURCES: Mapping[str, SmSourceRow] = MappingProxyType({
 
 COUNTERS_DENIED = "this driver lets only administrators read GPU counters"
 """Why the hardware counters give nothing to most users; what to do about it `gputop doctor` prints."""
+COUNTERS_RELEASED = "GPU counters released for other tools"
+"""Why they give nothing after the user let go of them; the screen names the key that takes them again."""
 MEASURED = frozenset(name for name, row in SM_SOURCES.items() if row.measured)
 """Where an SM activity comes from that was measured, not bounded."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from gputop.model.sm import COUNTERS_RELEASED
+from gputop.model.snapshot import GpuSample
 from gputop.paint.keys import Key
 from gputop.paint.line import Line, Row, Target
 from gputop.paint.rebinding import key_name
@@ -20,7 +22,10 @@ WORDS = (
     ("findings", "findings"),
     ("palette", "every command"),
     ("quit", "quit"),
+    ("release_counters", "release counters"),
 )
+COUNTERS = "release_counters"
+"""The key that only counts, and then second, while the hardware counters are held or were released by it."""
 GAP = "   "
 """What stands between the keys of a last row."""
 TOUR = ("tour", "the tour")
@@ -33,6 +38,19 @@ def hint_of(keys: Iterable[Key], *, tour: bool = False) -> Hint:
     shown = {key.id: key.shown.split("  ")[0] for key in keys}
     words = (TOUR, *WORDS) if tour else WORDS
     return tuple((shown[key_id], does, key_id) for key_id, does in words if shown.get(key_id))
+
+
+def hint_now(hint: Hint, gpus: Sequence[GpuSample]) -> Hint:
+    """The hint for a frame: the key of the hardware counters is named while gputop keeps others from using them."""
+    entry = next((entry for entry in hint if entry[2] == COUNTERS), None)
+    if entry is None:
+        return hint
+    rest = tuple(other for other in hint if other is not entry)
+    if any(gpu.sm_source == "counters" for gpu in gpus):
+        return (*rest[:1], entry, *rest[1:])
+    if any(COUNTERS_RELEASED in (gpu.sm_reason or "") for gpu in gpus):
+        return (*rest[:1], (entry[0], "take counters again", COUNTERS), *rest[1:])
+    return rest
 
 
 def hint_row(hint: Hint, width: int) -> Row:

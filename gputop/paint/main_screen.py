@@ -66,7 +66,8 @@ class Painter:
             bar = bar_rows(frame, view.replay, selected, view.glyphs, width, height, view.utc_offset_s)
             foot = bar_targets(bar, frame, view.replay, selected, width, height)
         elif view.hint and height >= hint.LEAST_HEIGHT:
-            bar, foot = [hint.hint_row(view.hint, width)], [hint.hint_target(view.hint, width)]
+            keys = hint.hint_now(view.hint, frame.snapshot.gpus)
+            bar, foot = [hint.hint_row(keys, width)], [hint.hint_target(keys, width)]
         height -= len(bar)
         above = replace(
             view, process=None, scroll=0, command_at=0, sort="", inverted=False, search="", tagged=frozenset()

@@ -88,6 +88,8 @@ def _source(metric: Metric, gpu: GpuSample) -> str:
         return origin
     if SM_SOURCES[gpu.sm_source].dcgm:
         origin = f"{gpu.sm_source}: {metric.dcgm or ''}"
+    elif gpu.sm_source == "counters":
+        origin = "hardware counters, held exclusively"
     window = "" if gpu.sm_window_s is None else f", mean of {seconds(gpu.sm_window_s)}"
     return origin + window
 

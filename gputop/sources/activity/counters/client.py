@@ -13,6 +13,7 @@ import subprocess
 import threading
 from time import monotonic
 
+from gputop.model.sm import COUNTERS_RELEASED
 from gputop.model.snapshot import GpuStatic
 from gputop.model.text import clean_text
 from gputop.sources.activity.counters import child
@@ -50,7 +51,6 @@ GATHER_S = 0.03
 MOST_BYTES_PER_LOOK = 1 << 16
 """A helper that says more between two looks is out of its mind: a line a second and GPU is 150 bytes."""
 KEPT_STDERR = 4096
-RELEASED = "GPU counters released (P takes them again)"
 
 
 class Counters:
@@ -100,7 +100,7 @@ class Counters:
         if pci in self._hung:
             raise RungFailed("GPU counters: a call on this GPU hung, so they are left alone for this run", True)
         if self._released:
-            raise RungFailed(RELEASED, resting=True)
+            raise RungFailed(COUNTERS_RELEASED, resting=True)
         with self._lock:
             self._asked_at[pci] = monotonic()
             if self._thread is None:
@@ -154,7 +154,7 @@ class Counters:
         if self._given_up is not None:
             return f"no GPU counters to release: {self._given_up.reason}"
         self._released = not self._released
-        return RELEASED if self._released else "taking the GPU counters again"
+        return COUNTERS_RELEASED if self._released else "taking the GPU counters again"
 
     def stop(self) -> None:
         """End the helper; takes at most 0.3 s. It is killed if it does not end by itself."""
