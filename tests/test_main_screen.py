@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from msgspec.structs import replace
 
@@ -198,7 +200,7 @@ def test_a_mark_of_the_user_is_a_line_in_every_chart() -> None:
 
 def test_a_starved_gpu_whose_host_side_cannot_be_seen_is_not_called_busy() -> None:
     text = _text(demo_frame("pid_namespace"), View(), 120, 36)
-    assert "no GPU idles enough" not in text
+    assert "no GPU is idle enough" not in text
     assert "is unknown" in text
 
 
@@ -207,6 +209,31 @@ def test_a_broken_counter_draws_no_gap() -> None:
     assert any(badge.id == "counter_fault" for badge in frame.diagnoses[0].badges)
     styles = {style for row in main_screen(frame, View(), 120, 36).rows for text, style in row if "█" in text}
     assert not styles & {"gap.gap", "gap.alarm", "gap.sm"}
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 36)])
+def test_what_a_broken_counter_reads_is_shown_as_no_measurement(width: int, height: int) -> None:
+    text = _text(demo_frame("counter_fault"), View(), width, height)
+    assert re.search(r"SM +n/a", text)
+    assert re.search(r"GAP +n/a", text)
+    assert not re.search(r"(SM|OCC|TENSOR|DRAM) +0\b", text)
+
+
+@pytest.mark.parametrize("width", [100, 120, 160])
+def test_every_wait_of_the_loaders_stands_beside_the_idle_gpu(width: int) -> None:
+    lines = _text(demo_frame(), View(), width, 48).splitlines()
+    line = next(line for line in lines if "queued" in line and "disk" in line)
+    assert re.search(r"(running|loaders)\b.*\d %.*queued.*\d %.*disk.*\d %.*network.*\d %.*main.*\d %", line)
+
+
+def test_a_pane_of_three_rows_gives_the_remedy_a_row_of_its_own() -> None:
+    text = _text(demo_frame("sixteen"), View(), 200, 60)
+    assert len(re.findall("→ larger batch, CUDA graphs *│?", text)) == 2
+    assert len(re.findall("→ shards, local NVMe", text)) == 2
+
+
+def test_code_in_a_remedy_is_not_broken_at_a_hyphen() -> None:
+    assert not re.search(r"reduce- *$", _text(demo_frame(), View(), 120, 40), re.MULTILINE)
 
 
 @pytest.mark.parametrize(("reason", "said"), [("collecting: needs two samples", "…"), ("GPM: time-out", "n/a")])

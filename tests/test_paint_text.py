@@ -12,6 +12,14 @@ from gputop.model.text import terminal_safe
 from gputop.paint.text import cells, elapsed, fit, gib, is_narrow, pct, rate, shorten, size
 
 
+def test_our_own_words_are_cut_at_a_word_and_leave_no_bracket_open() -> None:
+    said = "GPU idle 61 %: 7/8 workers runnable (cpu 78 %, queued 10 %), main waits"
+    assert shorten(said, 60) == "GPU idle 61 %: 7/8 workers runnable…"
+    assert shorten(said, 68) == "GPU idle 61 %: 7/8 workers runnable (cpu 78 %, queued 10 %), main…"
+    assert shorten(said, 20) == "GPU idle 61 %: 7/8…"
+    assert shorten(said, 80) == said
+
+
 @given(st.text(max_size=80), st.integers(1, 60))
 def test_fitted_text_takes_exactly_its_width_and_carries_no_control_character(text: str, width: int) -> None:
     fitted = fit(text, width)

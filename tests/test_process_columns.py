@@ -73,6 +73,11 @@ def test_the_least_needed_columns_give_way_first() -> None:
     assert "rss_bytes" in at[120]
 
 
+@pytest.mark.parametrize("width", [100, 120, 140, 160])
+def test_command_lines_can_be_told_apart(width: int) -> None:
+    assert columns_for(width)[-1].width >= 26
+
+
 def test_the_command_takes_what_the_others_leave_wherever_it_stands() -> None:
     placed = columns_for(100, ("command", "pid", "gpu"))
     assert placed[0].width == 100 - (7 + 2) - (4 + 2) - 2

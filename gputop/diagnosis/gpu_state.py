@@ -157,9 +157,9 @@ def _notes(s: Signals, told: Told, rule: Rule) -> tuple[str, ...]:
     if s.sm_off is not None:
         # Where the evidence says it with the remedy, the note need not repeat that.
         said = any(s.sm_off in line for line in told.evidence)
-        notes = (*notes, f"A/B n/a: {s.sm_off.partition('; ')[0] if said else s.sm_off}")
+        notes = (*notes, f"cannot say whether it really works: {s.sm_off.partition('; ')[0] if said else s.sm_off}")
     if not s.util_known:
-        return (*notes, "util is not measured on a MIG instance: A/B and starvation are not judged")
+        return (*notes, "util is not measured on a MIG instance: starvation and busy-not-working are not judged")
     if s.idle < IDLE_PCT or s.quiet or s.n < s.least:
         return notes
     if not s.host:

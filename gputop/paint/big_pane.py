@@ -13,7 +13,7 @@ from gputop.paint.numbers import board, buses, counters, fields, memory, number_
 from gputop.paint.panes import LABEL_WIDTH, axis, chart_rows, title
 from gputop.paint.text import pct, rate
 from gputop.paint.view import View, selected_gpu
-from gputop.paint.words import first_rows, is_red, spoken, words_for
+from gputop.paint.words import believed, first_rows, is_red, spoken, words_for
 
 AXIS_WIDTH = 13
 LANES: tuple[tuple[str, str, str], ...] = (
@@ -29,7 +29,8 @@ LANES: tuple[tuple[str, str, str], ...] = (
 
 def chart(frame: Frame, view: View, position: int, width: int, rows: int) -> list[Row]:
     """Title, the gap chart with its axis, and the time line below: ``rows`` + 2 rows."""
-    gpu, d = frame.snapshot.gpus[position], frame.diagnoses[position]
+    d = frame.diagnoses[position]
+    gpu = believed(frame.snapshot.gpus[position], d)
     chart_width = width - LABEL_WIDTH - 1 - AXIS_WIDTH
     charts = chart_rows(frame, view, gpu, d, chart_width, rows)
     labels = number_labels(gpu, view.glyphs, alarm=d.busy_not_working is not None, red=is_red(d))
@@ -99,7 +100,7 @@ def said(frame: Frame, view: View, position: int, width: int, rows: int) -> list
 
 def numbers(frame: Frame, view: View, position: int, width: int) -> list[Row]:
     """Memory as a bar, counters, board and buses: two rows."""
-    gpu, glyphs = frame.snapshot.gpus[position], view.glyphs
+    gpu, glyphs = believed(frame.snapshot.gpus[position], frame.diagnoses[position]), view.glyphs
     line = Line().to(2).add("MEM ", "dim").add_all(bar(gpu.mem_used_bytes, gpu.mem_total_bytes, 24, glyphs, "bar.mem"))
     line.add(f" {memory(gpu)}   ", "text")
     line.add_all(fields(counters(gpu), width - line.width - 1))

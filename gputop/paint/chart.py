@@ -27,9 +27,10 @@ def _cell(sm: int, util: int, glyphs: Glyphs, gap_style: str, sm_on_gap: str, *,
     """
     if not glyphs.solid:
         # One cell shows one of the two. A thin floor of SM is what tells little work from none: it goes before the gap.
-        # In a chart of one row the larger of the two says what the GPU does.
+        # In a chart of one row the larger of the two says what the GPU does, and an eighth stays free above it.
         if sm > 0 and not (alone and util - sm > sm):
-            return glyphs.sm if sm >= 4 else glyphs.lower[sm], "gap.sm"
+            is_full = sm >= 4 and not (alone and not glyphs.sm.isascii())
+            return glyphs.sm if is_full else glyphs.lower[sm], "gap.sm"
         return (glyphs.gap, gap_style) if util >= 4 else (" ", "text")
     lower = glyphs.lower
     if sm >= 8:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.model.quantity import duration
+from gputop.model.quantity import GIB, duration
 from gputop.model.snapshot import GpuSample
 from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
@@ -14,7 +14,7 @@ from gputop.paint.numbers import sm_text
 from gputop.paint.panes import chart_rows, figure_words
 from gputop.paint.text import pct, shorten, whole
 from gputop.paint.view import View, selected_gpu
-from gputop.paint.words import first_rows, gpu_label, is_red, spoken, words_for
+from gputop.paint.words import believed, first_rows, gpu_label, is_red, spoken, words_for
 
 LEAST_FIGURE_WIDTH = 100
 """On a narrower screen the verdict's words need the room of its number."""
@@ -41,7 +41,8 @@ def list_row(
     frame: Frame, view: View, position: int, width: int, chart_width: int, label_width: int, *, selected: bool
 ) -> Row:
     """One GPU on one line: mini chart, UTIL, SM, memory, power, temperature, verdict."""
-    gpu, d, glyphs = frame.snapshot.gpus[position], frame.diagnoses[position], view.glyphs
+    d, glyphs = frame.diagnoses[position], view.glyphs
+    gpu = believed(frame.snapshot.gpus[position], d)
     alarm = d.busy_not_working is not None
     sm, sm_style = sm_text(gpu, glyphs, red=is_red(d))
     line = Line().add(f" {gpu_label(gpu):<{label_width}} ", "strong" if selected else "text")
@@ -49,15 +50,21 @@ def list_row(
         line.add_all(chart_rows(frame, view, gpu, d, chart_width, 1)[0])
     line.add(f"  {pct(gpu.util_pct)}", "strong").add(f"  {sm:>3}", sm_style)
     if width >= 76:
-        total = "n/a" if gpu.mem_total_bytes is None else f"{gpu.mem_total_bytes / 2**30:.0f}"
-        used = "n/a" if gpu.mem_used_bytes is None else f"{gpu.mem_used_bytes / 2**30:.0f}"
-        line.add(f"  {f'{used}/{total}':>7} {whole(gpu.power_w, 4)} {whole(gpu.temp_c, 3)}", "text")
+        total = "" if gpu.mem_total_bytes is None else f"/{gpu.mem_total_bytes / 2**30:.0f}"
+        line.add(
+            f"  {f'{whole(_gib(gpu.mem_used_bytes), 1)}{total}':>7} {whole(gpu.power_w, 4)} {whole(gpu.temp_c, 3)}",
+            "text",
+        )
     figure = figure_words(d) if width >= LEAST_FIGURE_WIDTH else ""
     room = width - line.width - 2 - (len(figure) + 3 if figure else 0)
     line.add("  ").add_all(_list_verdict(gpu, d, glyphs, room, alarm=alarm))
     if figure:
         line.to(width - len(figure) - 2).add(figure, "strong" if alarm else "dim")
     return line.row(width, "alarm.row" if alarm else "select" if selected else None)
+
+
+def _gib(size: float | None) -> float | None:
+    return None if size is None else size / GIB
 
 
 def _list_verdict(gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, room: int, *, alarm: bool) -> list[Span]:

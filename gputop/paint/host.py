@@ -10,9 +10,12 @@ from gputop.paint.chart import bar
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row
 from gputop.paint.numbers import Field, fields
-from gputop.paint.text import gib, pct, rate
+from gputop.paint.text import gib, pct, rate, shorten
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import gpu_label
+
+NUMBER_WIDTH = 10
+"""Of each part of the attribution: the space before its name, and its number."""
 
 
 def title(frame: Frame, view: View, width: int) -> Row:
@@ -60,24 +63,28 @@ def attribution_rows(frame: Frame, view: View, width: int) -> list[Row]:
     found = _explained(frame, view)
     if found is None:
         text = _why_not(frame, view)
-        return [Line().to(2).add(text[: width - 3], "dim").row(width), Line().row(width)]
+        return [Line().to(2).add(shorten(text, width - 3, view.glyphs.more), "dim").row(width), Line().row(width)]
     label, a = found
     glyphs = view.glyphs
-    line = Line().to(2).add(f"while GPU {label} was idle ({a.idle_pct:.0f} % of {a.window_s:.0f} s)", "evidence")
-    bar_width = max(4, min(14, (width - 110) // 4)) if width >= 100 else 0
+    lead, running = f"while GPU {label} was idle ({a.idle_pct:.0f} % of {a.window_s:.0f} s)", "workers running"
+    if a.loaders and width < _least_width(lead, running):
+        lead, running = f"GPU {label} idle {a.idle_pct:.0f} %:", "loaders"
+    line = Line().to(2).add(lead, "evidence")
     parts = (
-        ("workers running", a.running_pct, a.loaders > 0),
+        (running, a.running_pct, a.loaders > 0),
         ("queued", a.queued_pct, a.loaders > 0),
         ("disk", a.disk_pct, a.loaders > 0),
         ("network", a.network_pct, a.loaders > 0),
         ("main", a.main_pct, True),
     )
+    # Bars go before words: a part that is left out may be the cause.
+    room = width - _least_width(lead, running)
+    first = next((size for size in range(14, 3, -1) if size + 4 * (size // 4) <= room), 0) if width >= 100 else 0
     for i, (name, value, there) in enumerate(parts):
         if not there:
             continue
-        size = (bar_width if i == 0 else max(1, bar_width // 4)) if bar_width else 0
-        need = 3 + len(name) + 1 + size + 6
-        if line.width + need > width:
+        size = first if i == 0 else first // 4
+        if line.width + len(name) + NUMBER_WIDTH + size > width:
             break
         line.add("   ").add(name + " ", "dim")
         if size:
@@ -86,11 +93,17 @@ def attribution_rows(frame: Frame, view: View, width: int) -> list[Row]:
     return [line.row(width), _second(a, width)]
 
 
+def _least_width(lead: str, running: str) -> int:
+    """Cells of the attribution without bars."""
+    names = (running, "queued", "disk", "network", "main")
+    return 2 + len(lead) + sum(len(name) + NUMBER_WIDTH for name in names)
+
+
 def _why_not(frame: Frame, view: View) -> str:
     """Why nothing is attributed: nothing to explain, or nothing to explain it with."""
     starved = [d for d in frame.diagnoses if d.state == "starved"]
     if not starved:
-        return "no GPU idles enough (20 % of its window) to ask what the host did meanwhile"
+        return "no GPU is idle enough (20 % of its window) to ask what the host did meanwhile"
     chosen = frame.diagnoses[selected_gpu(frame, view)]
     d = chosen if chosen in starved else starved[0]
     reason = next((note for note in d.notes if "host" in note), "no host signals")

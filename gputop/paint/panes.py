@@ -21,6 +21,8 @@ from gputop.paint.text import clock_time, gib, shorten, whole
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import (
     because,
+    believed,
+    counts_truly,
     first_rows,
     gpu_label,
     headline,
@@ -39,6 +41,8 @@ MOST_LOOKED_BACK_S = 600.0
 """How far before and after its loss the last values of a GPU are looked for; full rate is kept for ten minutes."""
 LEAST_WITH_AXIS = 6
 """A lower chart has its span in words at the left, and no row for an axis."""
+SHORTEST = 2
+"""Rows of a pane in which evidence and remedy share one."""
 LEAST_EVIDENCE = 0.6
 """In a row shared with the remedy at least this share of the evidence must stay readable."""
 
@@ -99,7 +103,8 @@ def figure_words(d: GpuDiagnosis) -> str:
 
 def body(frame: Frame, view: View, position: int, width: int, rows: int) -> list[Row]:
     """The rows under the title: labels, gap chart and text side by side; ``rows`` is at least 2."""
-    gpu, d, glyphs = frame.snapshot.gpus[position], frame.diagnoses[position], view.glyphs
+    d, glyphs = frame.diagnoses[position], view.glyphs
+    gpu = believed(frame.snapshot.gpus[position], d)
     columns = chart_width(width)
     info_column = LABEL_WIDTH + columns + 3
     info_width = width - info_column - 1
@@ -146,9 +151,7 @@ def chart_rows(
     history, uuid = frame.history, gpu.static.uuid
     util = history.columns(uuid, "util_pct", column_s, chart_width)
     sm = history.columns(uuid, "sm_active_pct", column_s, chart_width)
-    # A counter that is broken measures nothing, whatever it says: the gap would be a lie.
-    believed = not any(badge.id == "counter_fault" for badge in d.badges)
-    measured = believed and (is_measured(gpu) or any(value is not None for value in sm))
+    measured = counts_truly(d) and (is_measured(gpu) or any(value is not None for value in sm))
     drawn = gap_chart(util, sm, rows, view.glyphs, alarm=d.busy_not_working is not None, measured=measured)
     return with_marks(drawn, mark_columns(frame, uuid, column_s, chart_width), view.glyphs)
 
@@ -236,9 +239,13 @@ def _short_info(
         numbers = last_seen(frame, gpu, glyphs)
     evidence, style = because(d, gpu)
     second: list[Span] = []
+    helps = d.remedy_short and d.level in ("red", "yellow")
     if evidence:
         lead = "" if style == "dim" else f"{glyphs.because} "
-        tail = f" {glyphs.remedy} {d.remedy_short}" if d.remedy_short and d.level in ("red", "yellow") else ""
+        if rows > SHORTEST and helps:
+            third: list[Span] = [(f"{glyphs.remedy} {d.remedy_short}"[:width], "remedy")]
+            return [fields(numbers, width, "  "), [(lead + shorten(evidence, width - len(lead)), style)], third]
+        tail = f" {glyphs.remedy} {d.remedy_short}" if helps else ""
         if (width - len(lead) - len(tail)) < LEAST_EVIDENCE * len(evidence):
             tail = ""
         second = [(lead + shorten(evidence, width - len(lead) - len(tail)), style), (tail, "remedy")]

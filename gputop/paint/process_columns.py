@@ -23,6 +23,10 @@ Children = Sequence[ProcessSample]
 Value = float | str | None
 
 GUTTER = 2
+READABLE = 26
+"""Cells in which most command lines can be told apart."""
+DISPENSABLE = 3
+"""The highest rank of a column that gives way to a readable COMMAND."""
 LEAST_COLUMNS = 3
 MOST_STATES = "RDSTZ?"
 
@@ -186,11 +190,18 @@ def columns_for(width: int, chosen: tuple[str, ...] = DEFAULT) -> tuple[Placed, 
     """The chosen columns that fit, in their order, with their places.
 
     Columns give way by rank, the last one first among equals, until at most three are left; the first flexible one
-    (COMMAND, else WHY) takes what the others leave and keeps at least its width where there is room for it.
+    (COMMAND, else WHY) takes what the others leave and keeps at least its width where there is room for it. COMMAND
+    says which job it is: columns of the lowest ranks give way until it is READABLE.
     """
     kept = [COLUMNS[key] for key in known(chosen)]
-    while sum(column.width + GUTTER for column in kept) > width and len(kept) > LEAST_COLUMNS:
-        kept.remove(min(reversed(kept), key=lambda column: column.keep))
+    while len(kept) > LEAST_COLUMNS:
+        missing = sum(column.width + GUTTER for column in kept) - width
+        last = min(reversed(kept), key=lambda column: column.keep)
+        if last.keep <= DISPENSABLE and kept[-1].key == "command":
+            missing += READABLE - kept[-1].width
+        if missing <= 0:
+            break
+        kept.remove(last)
     flexible = next((c for key in ("command", "why") for c in kept if c.key == key), None)
     placed, begin = [], 0
     for column in kept:

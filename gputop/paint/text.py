@@ -49,13 +49,16 @@ def _fitted(text: str, width: int, ellipsis: str) -> str:
 
 
 def shorten(text: str, width: int, ellipsis: str = "…") -> str:
-    """Text of our own in at most ``width`` cells, cut at a word where there is one nearby."""
+    """Text of our own in at most ``width`` cells, cut before a bracket that would stay open, else at a word."""
     if len(text) <= width:
         return text
     cut = text[: max(0, width - len(ellipsis))]
     space = cut.rfind(" ")
     if space > len(cut) * 2 // 3:
         cut = cut[:space]
+    bracket = cut.rfind(" (")
+    if bracket > len(cut) // 2 and ")" not in cut[bracket:]:
+        cut = cut[:bracket]
     return cut.rstrip(" ,;:") + ellipsis
 
 

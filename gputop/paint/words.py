@@ -7,6 +7,8 @@ import textwrap
 from collections.abc import Sequence
 from functools import lru_cache
 
+from msgspec.structs import replace
+
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.derived import lacks_sm, power_word
 from gputop.model.sm import MEASURED, SM_SOURCES, SmSource
@@ -50,6 +52,27 @@ def gpu_label(gpu: GpuSample) -> str:
 def is_measured(gpu: GpuSample) -> bool:
     """Whether SM activity is measured on this GPU at present."""
     return gpu.sm_source in MEASURED and gpu.sm_active_pct is not None
+
+
+def counts_truly(d: GpuDiagnosis) -> bool:
+    """Whether the GPU's counters can be believed: a broken one measures nothing, whatever it reads."""
+    return not any(badge.id == "counter_fault" for badge in d.badges)
+
+
+def believed(gpu: GpuSample, d: GpuDiagnosis) -> GpuSample:
+    """The sample without what a broken counter reads, so that no 0 of its is shown as a measurement."""
+    if counts_truly(d):
+        return gpu
+    return replace(
+        gpu,
+        sm_active_pct=None,
+        sm_occupancy_pct=None,
+        tensor_active_pct=None,
+        dram_active_pct=None,
+        fp64_active_pct=None,
+        fp32_active_pct=None,
+        fp16_active_pct=None,
+    )
 
 
 def sm_provenance(gpus: Sequence[GpuSample]) -> tuple[str, str]:
@@ -180,7 +203,7 @@ def words_for(
 def _wrapped(glyph: str, text: str, suffix: str, width: int, style: str) -> list[list[Span]]:
     if not text:
         return []
-    lines = textwrap.wrap(terminal_safe(text), max(8, width - 2), break_long_words=True) or [""]
+    lines = textwrap.wrap(terminal_safe(text), max(8, width - 2), break_on_hyphens=False) or [""]
     lead = len(glyph) + 1
     spans: list[list[Span]] = [
         [(f"{glyph} " if i == 0 else " " * lead, style), (line, style)] for i, line in enumerate(lines)

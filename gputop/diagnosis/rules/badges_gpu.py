@@ -156,7 +156,7 @@ LOST_CONDITION = "the GPU cannot be read: fallen off the bus, needs a reset"
 def _counter_fault(s: Signals, verdict: str) -> Badge | None:
     if not s.fault:
         return None
-    line = f"SM reads 0 with util {pct(s.u)} and power {share(s.power)} of the limit: A/B off"
+    line = f"SM reads 0 with util {pct(s.u)} and power {share(s.power)} of the limit: not believed"
     return Badge(
         "counter_fault", "yellow", "SM counter broken", line, "another profiler holds the counters, or a reset"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gputop.diagnosis.rules.base import Rule, Told
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import Confidence, Level
-from gputop.model.quantity import pct, share
+from gputop.model.quantity import duration, pct, share
 
 
 def _flag_level(s: Signals, otherwise: Level) -> Level:
@@ -173,7 +173,7 @@ NO_TENSOR_CORES = Rule(
     holds=lambda s: s.fp32_only_s >= FP32_ONLY_S and not s.graphics,
     tell=lambda s: Told(
         "yellow",
-        (f"SM {pct(s.sm)}, FP32 {pct(s.fp32)}, tensor {pct(s.tensor)} for {s.fp32_only_s:.0f} s",),
+        (f"SM {pct(s.sm)}, FP32 {pct(s.fp32)}, tensor {pct(s.tensor)} for {duration(s.fp32_only_s)}",),
         USE_TENSOR_CORES,
         "bf16 autocast, TF32",
     ),

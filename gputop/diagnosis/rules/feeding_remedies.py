@@ -48,7 +48,10 @@ def cpu_remedy(s: Signals, f: Feeders, queued: float) -> Remedy:
     """For feeders that compute. ``queued``: share of their runnable time that they queue for a core."""
     if f.uneven:
         if is_dataloader(s, f):
-            return f"{BALANCE}; or {OUT_OF_ORDER}: one slow worker holds up the others", "balance, in_order=False"
+            return (
+                f"{BALANCE}; or {OUT_OF_ORDER}: one slow worker holds up the others",
+                "balance the samples, in_order=False",
+            )
         return f"balance the work over the {f.kind}: one slow one holds up the others", "balance the work"
     if s.throttled is not None and s.throttled >= THROTTLED:
         return (
@@ -69,7 +72,10 @@ def io_remedy(s: Signals, f: Feeders, cause: Cause) -> Remedy:
     """For feeders that wait for data."""
     if f.uneven:
         if is_dataloader(s, f):
-            return f"{BALANCE}; or {OUT_OF_ORDER}: one slow worker holds up the others", "balance, in_order=False"
+            return (
+                f"{BALANCE}; or {OUT_OF_ORDER}: one slow worker holds up the others",
+                "balance the samples, in_order=False",
+            )
         return f"balance the data over the {f.kind}: one slow one holds up the others", "balance the data"
     if cause == "pipe":
         return "speed up what writes the pipe, or read the data directly; let it run ahead into a buffer", "faster pipe"
