@@ -97,6 +97,51 @@ def test_the_manifests_are_valid_kubernetes_and_ask_for_no_privilege() -> None:
 
 
 @pytest.mark.slow
+def test_the_commented_lines_that_name_pods_make_a_valid_manifest_as_well() -> None:
+    validate, yaml = pytest.importorskip("kubernetes_validate"), pytest.importorskip("yaml")
+    text = files("gputop")["kubernetes/daemonset.yaml"]
+    args, named = re.findall(r"^ +(?:# )?args: .*\n", text, re.MULTILINE)
+    with_pods = text.replace(args, "").replace(named, named.replace("# ", ""))
+    with_pods = re.sub(r"# (- \{name: pods.*)", r"\1", with_pods).replace("runAsNonRoot: true", "runAsNonRoot: false")
+    documents = list(yaml.safe_load_all(with_pods.replace("runAsUser: 65534", "runAsUser: 0")))
+    for document in documents:
+        validate.validate(document, "1.30", strict=True)
+    pod = documents[1]["spec"]["template"]["spec"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    assert pod["containers"][0]["args"][-1] == f"{mounts['pods']}/kubelet.sock"
+    assert {volume["name"] for volume in pod["volumes"]} == set(mounts)
+
+
+@pytest.mark.slow
+def test_the_service_monitor_is_what_the_operator_defines() -> None:
+    models = pytest.importorskip("cloudcoil.models.prometheus_operator.v1")
+    yaml = pytest.importorskip("yaml")
+    text = files("gputop")["kubernetes/servicemonitor.yaml"]
+
+    def is_defined(changed: str) -> bool:
+        """Whether every field is known to the definition: what it does not know is dropped on the way through."""
+        given = yaml.safe_load(changed)
+        model = models.ServiceMonitor.model_validate(given)
+        return bool(model.model_dump(mode="json", by_alias=True, exclude_unset=True) == given)
+
+    assert is_defined(text)
+    assert not is_defined(text.replace("interval:", "intervall:"))
+    assert not is_defined(text.replace("targetLabel: job", "targetLable: job"))
+    with pytest.raises(ValueError, match="interval"):
+        is_defined(text.replace("15s", "15 s"))
+
+
+@pytest.mark.slow
+def test_the_compose_file_is_what_the_specification_allows() -> None:
+    compose_spec = pytest.importorskip("compose_spec")
+    text = files("gputop")["compose.yaml"]
+    assert compose_spec.PyCompose.from_yaml(text).service_names() == ["gputop", "prometheus", "grafana"]
+    for wrong in (text.replace("read_only:", "readonly:"), text.replace("[ALL]", "ALL")):
+        with pytest.raises(ValueError, match=r"services\.gputop"):
+            compose_spec.PyCompose.from_yaml(wrong)
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     unit = tmp_path / "gputop-export.service"

@@ -17,7 +17,7 @@ from gputop.commands.redaction import redacted_snapshot, redacted_source, redact
 from gputop.commands.shared_arguments import selectable, waiting
 from gputop.config import Settings
 from gputop.export.feed import Feed
-from gputop.export.page import Choice
+from gputop.export.page import Choice, Families
 from gputop.model.dcgm_names import GENERATIONS
 from gputop.model.source import Source, UsageError
 from gputop.monitor import Monitor
@@ -26,6 +26,7 @@ from gputop.session.session import Session
 
 if TYPE_CHECKING:
     from gputop.export.server import ScrapeServer
+    from gputop.sources.pod_resources import PodResources
 
 NEEDS = Needs("nothing")
 PURPOSE, SUMMARY = "The fleet", "this node for Prometheus: what it measures and concludes"
@@ -42,6 +43,8 @@ def arguments(command: argparse.ArgumentParser) -> None:
     text = "the same values under DCGM's names as well, for dashboards made for dcgm-exporter"
     add("--dcgm-names", choices=GENERATIONS, help=text)
     add("--processes", action="store_true", help="the GPUs' processes, too: pid, user and name of the executable")
+    text = "name the pods that GPUs were given to, from the kubelet's socket (needs the extra export)"
+    add("--pod-resources", metavar="PATH", help=text)
     add("-1", "--once", action="store_true", help="print one page and end")
     add("--textfile", metavar="FILE.prom", help="write each page there, for node_exporter; no server without --listen")
     add("--tls-cert", metavar="FILE", help="serve over TLS with this certificate")
@@ -58,20 +61,39 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError(f"no source {args.source!r}: it is `gputop export` or `gputop export demo [SCENARIO]`")
     if args.hostname is not None and args.source is None:
         raise UsageError("--hostname names a simulated node: gputop export demo --hostname NAME")
+    pods = _pods(args, settings)
     if args.once:
-        return _once(args, settings)
-    return _serve(args, settings)
+        return _once(args, settings, pods)
+    return _serve(args, settings, pods)
 
 
-def _choice(args: argparse.Namespace) -> Choice:
-    if args.dcgm_names is None:
-        return Choice(args.processes)
-    from gputop.export.dcgm_page import DcgmFamilies
+def _choice(args: argparse.Namespace, pods: PodResources | None = None) -> Choice:
+    more: list[Families] = []
+    if args.dcgm_names is not None:
+        from gputop.export.dcgm_page import DcgmFamilies
 
-    return Choice(args.processes, (DcgmFamilies(args.dcgm_names),))
+        more.append(DcgmFamilies(args.dcgm_names))
+    if pods is not None:
+        from gputop.export.pod_page import PodFamilies
+
+        more.append(PodFamilies(pods.newest))
+    return Choice(args.processes, tuple(more))
 
 
-def _once(args: argparse.Namespace, settings: Settings) -> int:
+def _pods(args: argparse.Namespace, settings: Settings) -> PodResources | None:
+    """Who knows the pods, where they are asked for; nothing is asked yet."""
+    if args.pod_resources is None:
+        return None
+    if args.source is not None:
+        raise UsageError("--pod-resources asks this node's kubelet: it has no pods for a simulated node")
+    if settings.redact:
+        raise UsageError("--pod-resources names pods, and redact hides names: use one of them")
+    from gputop.sources.pod_resources import PodResources
+
+    return PodResources(args.pod_resources, say)
+
+
+def _once(args: argparse.Namespace, settings: Settings, pods: PodResources | None) -> int:
     from gputop.commands.once import NOTHING_READ, wait_of
 
     if args.source == DEMO:
@@ -79,6 +101,8 @@ def _once(args: argparse.Namespace, settings: Settings) -> int:
         sys.stdout.write(Feed(session, _choice(args)).page())
         return 0
     wait_s = wait_of(args)
+    if pods is not None:
+        pods.ask()
     from gputop.sources.machine import open_local
 
     source = open_local(settings)
@@ -87,14 +111,14 @@ def _once(args: argparse.Namespace, settings: Settings) -> int:
         reading = source.read_once(wait_s, say)
     finally:
         source.close()
-    feed = Feed(Session(Monitor(settings.interval, charts=False)), _choice(args))
+    feed = Feed(Session(Monitor(settings.interval, charts=False)), _choice(args, pods))
     feed.take(redacted_snapshot(reading.snapshot, redactor_of(settings)))
     sys.stdout.write(feed.page())
     sys.stdout.flush()
     return 0 if reading.has_measured else NOTHING_READ
 
 
-def _serve(args: argparse.Namespace, settings: Settings) -> int:
+def _serve(args: argparse.Namespace, settings: Settings, pods: PodResources | None) -> int:
     from gputop.export.textfile import TextFile
 
     stop = threading.Event()
@@ -103,12 +127,14 @@ def _serve(args: argparse.Namespace, settings: Settings) -> int:
     opened, session = _source(args, settings)
     if args.source is None:
         session.alerts = alerts_here(args, settings, tell=say)
-    feed = Feed(session, _choice(args))
+    feed = Feed(session, _choice(args, pods))
     file = None if args.textfile is None else TextFile(args.textfile, feed.page, say)
     server = None
     if args.listen is not None or file is None:
         server = _server(args, feed.page)
         server.start()
+    if pods is not None:
+        pods.start()
     try:
         feed.run(opened, stop, say, None if file is None else file.write)
     finally:
@@ -117,6 +143,8 @@ def _serve(args: argparse.Namespace, settings: Settings) -> int:
             server.server_close()
         if file is not None:
             file.remove()
+        if pods is not None:
+            pods.close()
         if session.alerts is not None:
             session.alerts.close()
     return 0

@@ -36,6 +36,8 @@ OWN = (
     ("gputop_loader_running_ratio", "and _queued_, _disk_, _network_: what they did", ""),
     ("gputop_main_thread_running_ratio", "the job's main thread", ""),
     ("gputop_job_info", "jobs with a context on the GPU", "scheduler, job_id, user, k8s_pod_uid, container_id"),
+    ("gputop_pod_info", "pods that the kubelet gave the GPU to, whether they use it or not; with --pod-resources",
+     "k8s_namespace_name, k8s_pod_name, k8s_container_name"),
     ("gputop_step_seconds", "summary of the steps that jobs announce (sum, count)", "gpu, rank, job_id"),
     ("gputop_host_info", "the host's name and driver", "hostname, driver, source"),
     ("gputop_last_sample_timestamp_seconds", "Unix time of the newest values", ""),
@@ -53,6 +55,10 @@ def page() -> Page:
         "absent and never 0; counters keep their value meanwhile, begin at 0 with the exporter, and are not stored. No "
         "label holds a command line or an environment; `--processes` adds pid, user and name. Of several jobs on one "
         "GPU each has its gputop_job_info. `--redact` holds here, too.",
+        "In Kubernetes a job is told by its pod's UID, from its cgroup. `--pod-resources PATH` names the pods as well, "
+        "as the kubelet assigns them by UUID; it takes the extra export (gRPC, some 15 MB of memory) and a right to the "
+        "kubelet's socket, /var/lib/kubelet/pod-resources/kubelet.sock, which is root's. Devices of resource claims "
+        "(DRA) are not told.",
         "`gputop fleet queries` prints every query below in PromQL, for `--names gputop`, `4.9` or `legacy`. "
         "`gputop fleet deploy DIR` writes rules with their unit tests, two Grafana dashboards, Kubernetes manifests, "
         "a systemd unit, Slurm scripts and a compose file. Steps of all users' jobs are heard on "

@@ -55,12 +55,15 @@ class Reading(Struct, frozen=True):
     lanes: Mapping[str, Mapping[str, float | None]]
 
 
+Families = Callable[[TextPage, Sequence[GpuSample], str], None]
+"""Adds families of other names: called with the page, the GPUs that are fresh, and the host's name."""
+
+
 class Choice(Struct, frozen=True):
     """What a page holds besides what it always does."""
 
     processes: bool = False
-    more: tuple[Callable[[TextPage, Sequence[GpuSample], str], None], ...] = ()
-    """Families of other names: called with the page, the GPUs that are fresh, and the host's name."""
+    more: tuple[Families, ...] = ()
 
 
 def metrics_page(reading: Reading | None, counters: Counters, own: OwnCost, choice: Choice) -> str:

@@ -1,0 +1,143 @@
+"""Which pods the kubelet gave this node's GPUs to, from its pod-resources socket.
+
+https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/#monitoring-device-plugin-resources
+
+The API is gRPC, so grpcio is needed and loaded here alone. Asked on a thread of its own: neither a scrape nor a tick
+waits for a kubelet. A GPU is known by its UUID, as NVIDIA's device plugin names devices; replicas of a shared GPU are
+``UUID::N``. Devices of resource claims (DRA) have other names and are not told.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from gputop.model.extras import install
+from gputop.model.pods import PodContainer
+from gputop.model.source import UsageError
+from gputop.model.text import clean_text
+from gputop.sources.protobuf_wire import WireError, fields, text
+
+USUAL_PATH = "/var/lib/kubelet/pod-resources/kubelet.sock"
+METHOD = "/v1.PodResourcesLister/List"
+EVERY_S = 10.0
+TIMEOUT_S = 5.0
+STALE_S = 60.0
+"""A kubelet that is silent for so long is believed no more."""
+MOST_BYTES = 4 << 20
+MOST_FIELDS = 100_000
+"""A node has a few hundred pods of some ten fields each."""
+MOST_SHARING = 32
+"""Containers told of one GPU."""
+Pods = Mapping[str, Sequence[PodContainer]]
+"""UUID of a GPU or MIG instance → the containers that it was given to."""
+
+
+def parse(answer: bytes) -> Pods:
+    """The containers by device of a ListPodResourcesResponse. Raises WireError for what is none."""
+    found: dict[str, set[PodContainer]] = {}
+    left = [MOST_FIELDS]
+    for number, pod in fields(answer, left):
+        if number != 1:
+            continue
+        names, containers = {1: "", 2: ""}, []
+        for inner, value in fields(pod, left):
+            if inner in names:
+                names[inner] = text(value)
+            elif inner == 3:
+                containers.append(_container(value, left))
+        for name, devices in containers:
+            one = PodContainer(names[2], names[1], name)
+            for device in devices:
+                uuid = device.partition("::")[0]
+                sharing = found.setdefault(uuid, set())
+                if len(sharing) < MOST_SHARING:
+                    sharing.add(one)
+    return {uuid: sorted(sharing) for uuid, sharing in found.items()}
+
+
+def _container(data: bytes, left: list[int]) -> tuple[str, list[str]]:
+    """Its name and the ids of its devices."""
+    name, devices = "", []
+    for number, value in fields(data, left):
+        if number == 1:
+            name = text(value)
+        elif number == 2:
+            devices += [text(device) for inner, device in fields(value, left) if inner == 2]
+    return name, devices
+
+
+class PodResources:
+    """Asks a kubelet again and again. ``newest`` may be called from any thread and never waits."""
+
+    def __init__(self, path: str, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        """Raises UsageError where nothing can be asked at ``path``. ``say`` is told of a failure once."""
+        if find_spec("grpc") is None:
+            raise UsageError(f"--pod-resources needs grpcio: {install('export')}")
+        try:
+            is_socket = stat.S_ISSOCK(os.stat(path).st_mode)
+        except OSError as error:
+            raise UsageError(f"--pod-resources {path}: {error.strerror}; the kubelet's is {USUAL_PATH}") from None
+        if not is_socket:
+            raise UsageError(f"--pod-resources {path} is no socket; the kubelet's is {USUAL_PATH}")
+        self._path, self._say, self._clock = path, say, clock
+        self._pods: Pods = {}
+        self._at = float("-inf")
+        self._told = ""
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pod-resources", daemon=True)
+
+    def start(self) -> None:
+        """Ask from now on."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ask no more; a question under way is left to its timeout."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(0.2)
+
+    def newest(self) -> Pods:
+        """What the kubelet said last; nothing where that is long ago."""
+        return self._pods if self._clock() - self._at < STALE_S else {}
+
+    def ask(self) -> None:
+        """Ask once, and remember the answer or tell why there is none."""
+        try:
+            self._pods, self._at, self._told = parse(_listed(self._path)), self._clock(), ""
+        except (OSError, WireError) as error:
+            reason = clean_text(str(error))[:120]
+            if reason != self._told:
+                self._told = reason
+                self._say(f"--pod-resources {self._path}: {reason}; asked again every {EVERY_S:.0f} s")
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            self.ask()
+            self._ended.wait(EVERY_S)
+
+
+def _listed(path: str) -> bytes:
+    """The answer as it came. Raises OSError."""
+    # Its core writes to stderr otherwise, whatever the terminal shows there.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    import grpc
+
+    options = [
+        ("grpc.max_receive_message_length", MOST_BYTES),
+        # By default the path, percent-encoded, which servers written in Go refuse as an authority.
+        ("grpc.default_authority", "localhost"),
+        ("grpc.enable_http_proxy", 0),
+    ]
+    try:
+        with grpc.insecure_channel(f"unix:{os.path.abspath(path)}", options) as channel:
+            answer: Any = channel.unary_unary(METHOD)(b"", timeout=TIMEOUT_S)
+            return bytes(answer)
+    except grpc.RpcError as error:
+        code = getattr(error, "code", lambda: None)()
+        raise OSError(f"the kubelet does not answer ({'no status' if code is None else code.name})") from None
