@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gputop.cli import main
@@ -18,6 +18,7 @@ from gputop.diagnosis.alerts.judge import Judge
 from gputop.diagnosis.alerts.table import Alert, AlertError, alerts_of
 from gputop.diagnosis.types import Badge, GpuDiagnosis
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, Snapshot
+from tests.support.examples import looks
 
 T0 = 1_780_000_000.0
 MACHINE = Machine("node-17")
@@ -98,7 +99,7 @@ def test_a_silence_survives_a_restart_a_repeat_and_a_clock_that_is_set_back() ->
     assert watch.feed(90, 90, 80, 90) == [("resolved", 0.0)]
 
 
-@settings(max_examples=60, deadline=None)
+@looks(15)
 @given(
     st.lists(st.sampled_from([90.0, 80.0, None]), min_size=1, max_size=120),
     st.sampled_from([0.0, 2.0, 7.0]),
@@ -162,7 +163,7 @@ def test_every_id_and_value_that_the_help_lists_can_be_asked_for() -> None:
         assert key == "gap_pct" or term.name in full
 
 
-@settings(max_examples=60, deadline=None)
+@looks(15)
 @given(
     st.text(max_size=60)
     | st.lists(st.sampled_from(["ecc", "and", "or", "temp_c", ">", "<", "=", "85", "idle", "badge:", "%", "10G"])).map(

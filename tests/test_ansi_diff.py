@@ -10,6 +10,7 @@ from gputop.output.ansi import ansi_text
 from gputop.output.ansi_diff import Differ, changed_runs
 from gputop.paint.line import Line, Row
 from gputop.paint.theme import THEMES
+from tests.support.examples import looks
 
 WIDTH, HEIGHT = 30, 4
 STYLES = ("text", "dim", "level.red", "select", "gap.sm_on_gap", "alarm.title")
@@ -24,6 +25,7 @@ def _shown(text: str) -> list[list[object]]:
     return [[screen.buffer[y][x] for x in range(WIDTH)] for y in range(HEIGHT)]
 
 
+@looks(25)
 @given(screens, screens)
 def test_a_terminal_that_gets_the_changes_shows_the_second_screen(before: list[Row], now: list[Row]) -> None:
     theme = THEMES["dark"]

@@ -46,6 +46,7 @@ def _run(code: str, **environment: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_nothing_outside_the_screen_imports_textual() -> None:
     _run(
         "import pkgutil, sys\n"

@@ -17,8 +17,10 @@ from gputop.diagnosis.rules import BADGES, BUSY, END, GATES, IDLE_FAMILY, STARVE
 from gputop.diagnosis.verdict import Chooser
 from gputop.diagnosis.window import Window, scaled
 from gputop.model.command_facts import server_in
+from tests.support.examples import looks
 
 
+@looks(30)
 @given(busy=st.lists(st.booleans(), min_size=1, max_size=200), data=st.data())
 def test_the_true_share_always_lies_between_the_bounds(busy: list[bool], data: st.DataObject) -> None:
     state = data.draw(st.lists(st.booleans(), min_size=len(busy), max_size=len(busy)))
@@ -41,6 +43,7 @@ def row(util: float | None, sm: float | None) -> col.Row:
     return (scaled(util), scaled(sm), *(None,) * (col.COLUMNS - 2))
 
 
+@looks(30)
 @given(st.lists(st.tuples(st.floats(0, 100), st.none() | st.floats(0, 100)), min_size=1, max_size=120))
 def test_the_running_sums_are_the_sums_of_the_window(samples: list[tuple[float, float | None]]) -> None:
     window, kept = Window(30.0), deque[tuple[float, float | None]](maxlen=30)

@@ -212,7 +212,10 @@ def test_no_line_of_dcgmi_is_taken_for_another(line: str) -> None:
         assert all(value == value and abs(value) != float("inf") for value in row[1].values())
 
 
-PROPERTIES = ("fuzz", "secrets", "recording_format", "recording_verdicts", "set_back", "diagnosis_report")
+PROPERTIES = (
+    "alerts", "ansi_diff", "diagnosis_parts", "diagnosis_report", "fuzz", "paint_text", "process_filter",
+    "recording_format", "recording_verdicts", "secrets", "set_back", "steps",
+)  # fmt: skip
 """The files with properties."""
 
 

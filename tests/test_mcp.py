@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("mcp", reason="the protocol's SDK is not installed: pip install '.[mcp]'")
 
 from gputop.mcp.folders import Folders, Outside
 from gputop.mcp.labels import labelled
@@ -55,6 +54,7 @@ def test_no_file_outside_the_folders_is_reached(tmp_path: Path) -> None:
         Folders([str(inside / "deep" / "a.json")])
 
 
+@pytest.mark.skipif(find_spec("mcp") is None, reason="the protocol's SDK is not installed: pip install '.[mcp]'")
 @pytest.mark.slow
 @pytest.mark.nvml
 async def test_an_assistant_asks_through_the_sdks_own_client(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gputop.model.text import terminal_safe
 from gputop.paint.text import cells, elapsed, fit, gib, is_narrow, pct, rate, shorten, size
+from tests.support.examples import looks
 
 
 def test_our_own_words_are_cut_at_a_word_and_leave_no_bracket_open() -> None:
@@ -20,6 +21,7 @@ def test_our_own_words_are_cut_at_a_word_and_leave_no_bracket_open() -> None:
     assert shorten(said, 80) == said
 
 
+@looks(40)
 @given(st.text(max_size=80), st.integers(1, 60))
 def test_fitted_text_takes_exactly_its_width_and_carries_no_control_character(text: str, width: int) -> None:
     fitted = fit(text, width)
@@ -47,6 +49,7 @@ def test_a_percentage_is_three_cells_and_absence_is_not_zero(value: float | None
     assert pct(value) == text
 
 
+@looks(40)
 @given(st.one_of(st.none(), st.floats(0, 1e13)))
 def test_sizes_and_rates_never_change_their_width(value: float | None) -> None:
     assert len(size(value, 8)) == 8

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from gputop.model.snapshot import ProcessSample, ProcessStatic
 from gputop.paint.process_columns import COLUMNS
 from gputop.paint.process_filter import ALIASES, LONGEST, NO_FILTER, FilterError, parse, remembered
+from tests.support.examples import looks
 
 GIB = 2.0**30
 TRAIN = ProcessSample(
@@ -123,6 +124,7 @@ def test_an_empty_filter_is_false_and_lets_everything_through() -> None:
     assert parse("gpu:3")
 
 
+@looks(30)
 @given(st.text(max_size=60))
 def test_any_text_is_a_filter_or_one_clear_error(text: str) -> None:
     try:
