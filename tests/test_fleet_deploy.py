@@ -166,3 +166,28 @@ def test_every_query_has_a_panel_or_is_left_to_the_other_dashboard() -> None:
     text = made["grafana/gputop-fleet.json"] + made["grafana/gputop-node.json"]
     left_out = {query.id for query in library().values() if json.dumps(query.title)[1:-1] not in text}
     assert left_out == {query.id for query in library().values() if query.needs_price}
+
+
+@pytest.mark.parametrize("names", ALL_NAMES)
+def test_money_is_shown_at_the_given_price_alone_and_the_price_stands_beside_it(names: Names) -> None:
+    without, priced = files(names), files(names, 2.5)
+    wanted = {query.id for query in library().values() if query.needs_price}
+    rules = "prometheus/gputop.rules.yml"
+    assert "cost" not in without[rules]
+    assert {f"gputop:fleet:{id}" for id in wanted} <= set(re.findall(r"record: (\S+)", priced[rules]))
+    assert "2.5 a GPU-hour" in priced[rules] and "* 2.5" in priced[rules]
+    shown = set()
+    for path in ("grafana/gputop-fleet.json", "grafana/gputop-node.json"):
+        assert "price" not in without[path] and "Cost" not in without[path]
+        board = json.loads(priced[path])
+        (variable,) = [row for row in board["templating"]["list"] if row["name"] == "price"]
+        assert (variable["query"], variable["current"]["value"], variable["label"]) == (
+            "2.5", "2.5", "Price of a GPU-hour",
+        )  # fmt: skip
+        asked = {panel["title"]: panel["targets"][0]["expr"] for panel in board["panels"] if panel.get("targets")}
+        costs = {
+            query.id: asked[query.title] for query in library().values() if query.title in asked and query.needs_price
+        }
+        assert all("$price" in expr for expr in costs.values())
+        shown |= set(costs)
+    assert shown == wanted

@@ -108,12 +108,13 @@ def test_both_planted_stragglers_are_found_and_no_other_of_800(place: Place, eng
 
 @pytest.mark.parametrize("names", ALL_NAMES)
 def test_every_panel_of_the_dashboards_shows_something(place: Place, names: Names) -> None:
-    made = files(names)
+    made = files(names, 2.5)
     shown: dict[str, str] = {}
     for file in ("grafana/gputop-fleet.json", "grafana/gputop-node.json"):
         for panel in json.loads(made[file])["panels"]:
             for target in panel.get("targets", ()):
                 query = re.sub(r"\$(cluster|host|gpu|job)", ".*", target["expr"]).replace(":1m]", ":2s]")
+                query = query.replace("$price", "2.5")
                 shown[query.replace("[2m]", "[8s]")] = panel["title"]
     empty = [title for query, title in shown.items() if not place.engines["prometheus"].ask(query)]
     assert empty == []

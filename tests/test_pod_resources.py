@@ -64,6 +64,8 @@ def test_gpus_instances_and_replicas_are_told_by_their_uuid() -> None:
         "GPU-2": [PodContainer("team-b", "infer-1", "server"), PodContainer("team-b", "infer-2", "server")],
     }
     assert parse(b"") == {}
+    with pytest.raises(WireError, match="breaks off"):
+        parse(answer[:-3])
 
 
 @settings(max_examples=150, deadline=None)

@@ -56,12 +56,13 @@ def page() -> Page:
         "label holds a command line or an environment; `--processes` adds pid, user and name. Of several jobs on one "
         "GPU each has its gputop_job_info. `--redact` holds here, too.",
         "In Kubernetes a job is told by its pod's UID, from its cgroup. `--pod-resources PATH` names the pods as well, "
-        "as the kubelet assigns them by UUID; it takes the extra export (gRPC, some 15 MB of memory) and a right to the "
-        "kubelet's socket, /var/lib/kubelet/pod-resources/kubelet.sock, which is root's. Devices of resource claims "
-        "(DRA) are not told.",
+        "as the kubelet assigns them by UUID; it takes the extra export (gRPC, some 15 MB of memory) and a right to "
+        "the kubelet's socket, /var/lib/kubelet/pod-resources/kubelet.sock, which is root's. Devices of resource "
+        "claims (DRA) are not told.",
         "`gputop fleet queries` prints every query below in PromQL, for `--names gputop`, `4.9` or `legacy`. "
         "`gputop fleet deploy DIR` writes rules with their unit tests, two Grafana dashboards, Kubernetes manifests, "
-        "a systemd unit, Slurm scripts and a compose file. Steps of all users' jobs are heard on "
+        "a systemd unit, Slurm scripts and a compose file; with your `--price` of a GPU-hour also rules and panels of "
+        "what no work cost, with the price as a variable of the dashboards. Steps of all users' jobs are heard on "
         "/run/gputop/steps.sock where the exporter may bind it; else those of its own user.",
         "`--dcgm-names` adds the same values under the names of dcgm-exporter, for dashboards that were made for it. "
         "Beside a dcgm-exporter that runs, sums over these names count every GPU twice. The DCGM names from 4.9 on are "

@@ -55,8 +55,9 @@ class Setting(Struct, frozen=True):
     recorded: bool = False
     job: str = ""
     """A regular expression of job numbers; empty for all GPUs, also those without a job."""
-    price: float | None = None
-    """The user's own price of a GPU-hour; without it no question about money can be asked."""
+    price: float | str | None = None
+    """The user's own price of a GPU-hour, or the variable of a dashboard that holds it. Without it no question about
+    money can be asked."""
 
     @property
     def host(self) -> str:
@@ -128,7 +129,7 @@ def _filled(word: str, setting: Setting) -> str:
     if word in ("by", "host"):
         return setting.by if word == "by" else setting.hosts
     if word == "price":
-        return f"{setting.price:.10g}"
+        return setting.price if isinstance(setting.price, str) else f"{setting.price:.10g}"
     if word == "up":
         return _series("up", setting.up, setting)
     if word == "w":

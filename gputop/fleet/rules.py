@@ -14,7 +14,7 @@ from gputop.model.dcgm_names import FB_FREE, NAMES
 
 RECORDED = (
     "gpus_by_state", "waste_share", "waste_by_job", "hours_busy_not_working", "hours_starved", "hours_idle_allocated",
-    "hours_idle", "hours_total", "cluster_power",
+    "hours_idle", "hours_total", "cluster_power", "cost_no_work", "cost_by_state", "cost_by_job",
 )  # fmt: skip
 """Queries over an hour or over all GPUs: dashboards of a large fleet ask for them again and again."""
 _LEAD_MIN = 12
@@ -28,9 +28,9 @@ def alerts(names: Names) -> Iterator[tuple[Query, Alert]]:
             yield query, query.alert
 
 
-def rules_yaml(names: Names) -> str:
-    """The recording and alerting rules."""
-    setting = Setting(names, recorded=True)
+def rules_yaml(names: Names, price: float | None = None) -> str:
+    """The recording and alerting rules; those of cost only where there is a price of a GPU-hour."""
+    setting = Setting(names, recorded=True, price=price)
     lines = ["groups:", "  - name: gputop_jobs", "    rules:"]
     words = sorted({word for query, _ in alerts(names) for word in recorded_words(query.template_for(names) or "")})
     for word in words:

@@ -24,20 +24,28 @@ FOLDER = Path(__file__).parent.parent.parent / "gputop" / "fleet" / "files" / "g
 UNITS = {
     "ratio": "percentunit", "watts": "watt", "celsius": "celsius", "bytes": "bytes", "bytes/s": "Bps",
     "joules": "joule", "seconds": "s", "GPU-hours": "h", "GPUs": "short", "flag": "short", "1/s": "ops",
+    "money": "short",
 }  # fmt: skip
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
-NOBODY_S_PRICE = {"cost_no_work"}
-"""No panel shows money: nobody knows the price but the user."""
-FLEET_LEFT_OUT = {"loaders_waiting", "loaders_on_disk", "memory_share"} | NOBODY_S_PRICE
-NODE_LEFT_OUT = NOBODY_S_PRICE | {"cluster_power", "waste_by_job", "waste_share", "starved_by_cause", "spread", "down"}
+FLEET_LEFT_OUT = {"loaders_waiting", "loaders_on_disk", "memory_share"}
+NODE_LEFT_OUT = {"cost_by_job", "cluster_power", "waste_by_job", "waste_share", "starved_by_cause", "spread", "down"}
 STATS = {
     "down", "late", "vanished", "lost", "ecc_uncorrected", "row_remap", "cluster_power", "unmeasured", "waste_share",
     "hours_busy_not_working", "hours_starved", "hours_idle_allocated", "hours_idle", "hours_total", "gpus_by_state",
+    "cost_no_work",
 }  # fmt: skip
 COUNTED = {"down", "late", "vanished", "lost", "ecc_uncorrected", "row_remap"}
 """Of these the number is shown, which are none on a good day."""
-TABLES = {"waste_by_job", "idle_with_memory", "straggler_slow", "straggler_starved", "straggler_step", "xid"}
-BARS = {"starved_by_cause"}
+TABLES = {
+    "waste_by_job",
+    "cost_by_job",
+    "idle_with_memory",
+    "straggler_slow",
+    "straggler_starved",
+    "straggler_step",
+    "xid",
+}
+BARS = {"starved_by_cause", "cost_by_state"}
 
 
 def built() -> dict[str, str]:
@@ -82,6 +90,9 @@ def _dashboard(kind: str) -> str:
             .hide(VariableHide.DONT_HIDE)
         )
         built = built.with_variable(variable if one else variable.all_value(".*"))
+    # Nobody knows the price but the user: without one deploy leaves the variable and its panels out.
+    price = dashboard.TextBoxVariable("price").label("Price of a GPU-hour").default_value("@price")
+    built = built.with_variable(price)
     left_out = FLEET_LEFT_OUT if kind == "fleet" else NODE_LEFT_OUT
     for mode, words in MODES.items():
         built = built.with_row(dashboard.Row(words))
@@ -115,10 +126,10 @@ def _panel(query: Query, kind: str) -> object:
     if query.id in TABLES:
         asked = asked.format("table")
     legend = "@legend" if kind == "fleet" else "GPU {{gpu}}"
-    if query.id in BARS:
-        legend = "{{verdict}}"
-    elif query.id == "gpus_by_state":
+    if query.id.endswith("_by_state"):
         legend = "{{state}}"
+    elif query.id in BARS:
+        legend = "{{verdict}}"
     elif query.id.startswith("step"):
         legend = "{{job_id}} rank {{rank}}"
     return made.title(query.title).description(text).unit(unit).datasource(SOURCE).with_target(

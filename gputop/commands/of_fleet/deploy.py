@@ -30,7 +30,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     try:
         if folder.is_dir() and any(folder.iterdir()) and not args.force:
             raise UsageError(f"{folder} is not empty: name another directory, or overwrite files there with --force")
-        made = files(args.names)
+        made = files(args.names, settings.price or None)
         for path, text in made.items():
             target = folder / path
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -110,4 +110,20 @@ QUERIES = (
         "Give your own price: --price 2.50.",
         f"sum(sum_over_time(({_no_work()})[1h:1m])) / 60 * {{price}}",
     ),
+    Query(
+        "cost_by_state", "waste", "Cost by state, last hour", "money",
+        f'sum by (state) ({{gputop_gpu_state_seconds_total.increase.1h|state=~"{_NOT_WORK}"}}) / 3600 * {{price}}',
+        "The same by what the time counted as. Unmeasured GPUs have no cost here: nobody knows whether they work.",
+        "Busy and not working first: it looks like work. Give your own price: --price 2.50.",
+        " or ".join(
+            f'label_replace(sum(count_over_time(({of})[1h:1m])) / 60 * {{price}}, "state", "{state}", "", "")'
+            for state, of in _PRESENT.items()
+        ),
+    ),
+    Query(
+        "cost_by_job", "waste", "Cost by job and user, last hour", "money", f"{_BY_JOB} * {{price}}",
+        "What each job's GPUs cost while they did no work. Jobs that share a GPU share its cost in equal parts.",
+        "Start with the first. Give your own price: --price 2.50.",
+        f"sum by (workload) (sum_over_time(({_no_work('job:')})[1h:1m])) / 60 * {{price}}",
+    ),
 )  # fmt: skip
