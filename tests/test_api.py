@@ -102,11 +102,12 @@ def test_the_public_names_and_their_arguments_stay() -> None:
     names = [p.replace("'", "") for p in inspect.signature(gputop.watch).parameters]
     assert names == [
         "interval", "gpus", "record", "log", "log_every", "metrics", "steps", "ranks", "strict", "price", "name",
-        "on_frame", "on_finding", "source", "log_thread",
+        "on_frame", "on_finding", "source", "log_thread", "redact",
     ]  # fmt: skip
     public = {name for name in vars(Watch) if not name.startswith("_")}
     assert public == {
-        "start", "stop", "step", "mark", "metrics", "verdicts", "summary", "latest", "available", "reason", "cost",
+        "start", "stop", "step", "work", "mark", "metrics", "verdicts", "summary", "latest", "available", "reason",
+        "cost",
     }  # fmt: skip
     with pytest.raises(AttributeError, match="gputop"):
         _ = gputop.nothing
@@ -311,7 +312,7 @@ def test_steps_are_counted_before_the_job_has_a_gpu_and_the_summary_says_that_it
     source = Scripted()
     with gputop.watch(source=source) as w:
         # The scripted GPUs are nobody's: `mine` waits for a context.
-        w._watcher._gpus = JobGpus()
+        w._watcher._measuring._gpus = JobGpus()  # type: ignore[union-attr]
         assert source.started.wait(10.0)
         for i in range(4):
             source.waiting.append(snapshot(NOW + i))

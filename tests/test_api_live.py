@@ -75,6 +75,28 @@ def test_a_watch_measures_and_touches_neither_cuda_nor_a_framework(program: Any)
     assert not found["cuda"] and found["modules"] == []
 
 
+def test_without_a_driver_a_watch_says_so_at_once_and_loads_nothing_that_measures(program: Any) -> None:
+    found = said(
+        program(
+            """
+            import json, sys, time
+            import gputop
+            with gputop.watch(record="none.gputop.jsonl") as w:
+                reason = w.reason
+                loaded = [m for m in ("psutil", "pynvml", "gputop.monitor", "gputop.report.job_report")
+                          if m in sys.modules]
+                for i in range(3):
+                    time.sleep(0.01); w.step(i)
+            print(json.dumps([reason, loaded, str(w.summary())]))
+            """,
+            LD_LIBRARY_PATH="/nowhere",
+        )
+    )
+    # Known when start has returned, without a thread to wait for.
+    assert found[0].startswith("no NVIDIA driver found") and found[1] == []
+    assert "no NVIDIA driver found" in found[2] and "): 2 of 10." in found[2]
+
+
 def test_five_hundred_forks_while_it_samples_never_hang_and_their_children_are_inert(program: Any) -> None:
     found = said(
         program(

@@ -137,6 +137,29 @@ def test_whatever_a_row_claims_it_is_checked(values: list[object]) -> None:
         assert made.count >= 1 and 0.0 <= made.min_s <= made.max_s * 1.01 and len(made.name) <= 64
 
 
+def test_samples_travel_beside_the_rows_so_that_older_readers_still_read_the_steps() -> None:
+    told = row(count=3, samples=96.0)
+    intake = StepIntake()
+    assert intake.accept(datagram(told), 100) and intake.drain() == (told,)
+    assert not intake.accept(datagram(replace(told, samples=-1.0)), 101)
+    taken = snapshot(NOW, told, row(101), pids=(100, 101))
+    line = json.loads(Encoder().frame_lines(taken)[-2])
+    assert [len(values) for values in line["rows"]] == [10, 10] and line["samples"] == [96.0, None]
+    encoder, decoder = Encoder(), Decoder()
+    lines = encoder.key_lines(taken) + encoder.frame_lines(taken)
+    (back,) = [made for each in lines if (made := decoder.feed(each)) is not None]
+    assert back.steps == taken.steps
+    builder, monitor = ReportBuilder(), Monitor()
+    frame = monitor.feed(taken)
+    builder.add(frame)
+    assert step_words(frame, frame.snapshot.gpus[0]).endswith("2.5 steps/s, 80.0 samples/s")
+    report = builder.report()
+    assert report.steps[0].samples_per_s is None, "one rank does not say it: the sum is not known"
+    alone = ReportBuilder()
+    alone.add(Monitor().feed(snapshot(NOW, told)))
+    assert "2.5 steps/s, 80.0 samples/s" in report_text(alone.report())
+
+
 def test_a_recording_keeps_steps_exactly_and_skips_those_that_cannot_be() -> None:
     taken = snapshot(NOW, row(step_s=0.412345, name="übung"), row(101))
     assert rounded(taken).steps == taken.steps

@@ -5,12 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from gputop.api.loggers import Logger, loggers_of
 from gputop.api.means import Means
 from gputop.api.options import Options
+from gputop.api.work import Work
 from gputop.model.steps import StepRow
-from gputop.monitor import Frame
+
+if TYPE_CHECKING:
+    from gputop.monitor import Frame
 
 
 class LogTurn:
@@ -30,10 +34,18 @@ class LogTurn:
         self.scalars: Mapping[str, float] = {}
         """What the loop gave with its last step."""
 
-    def add_frame(self, frame: Frame) -> None:
-        """Take one frame in."""
+    def say_work(self, work: Work) -> None:
+        """What each step does from now on."""
+        with self._lock:
+            self._means.work = work
+
+    def add_frame(self, frame: Frame, own_gpus: tuple[str, ...] = ()) -> None:
+        """Take one frame in; ``own_gpus`` are the names of those that this process computes on."""
+        if not self._loggers:
+            return
         with self._lock:
             self._means.add(frame)
+            self._means.own_gpus = own_gpus
             for d in frame.diagnoses:
                 words = d.title if d.busy_not_working is None else f"busy, not working: {d.title}"
                 if self._verdicts.get(d.index) != words:

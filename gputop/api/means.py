@@ -6,11 +6,13 @@ A point in time misses what lies between two of them, which is why W&B's and Lig
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from gputop.model.metrics import GPU_METRICS, HOST_METRICS
+from gputop.api.work import Work, rates_of
 from gputop.model.steps import StepRow
-from gputop.monitor import Frame
+
+if TYPE_CHECKING:
+    from gputop.monitor import Frame
 
 Metrics = Literal["few", "all"]
 METRICS: tuple[Metrics, ...] = ("few", "all")
@@ -26,12 +28,21 @@ class Means:
     def __init__(self, metrics: Metrics) -> None:
         if metrics not in METRICS:
             raise ValueError(f"metrics must be one of {', '.join(map(repr, METRICS))}, not {metrics!r}")
-        self._gpu_keys: Sequence[str] = FEW if metrics == "few" else tuple(GPU_METRICS)
-        self._host_keys: Sequence[str] = ("cpu_pct",) if metrics == "few" else tuple(HOST_METRICS)
+        self._gpu_keys: Sequence[str] = FEW
+        self._host_keys: Sequence[str] = ("cpu_pct",)
+        if metrics == "all":
+            from gputop.model.metrics import GPU_METRICS, HOST_METRICS
+
+            self._gpu_keys, self._host_keys = tuple(GPU_METRICS), tuple(HOST_METRICS)
         self._sums: dict[str, list[float]] = {}
         self._last: dict[str, float] = {}
         self._starved = [0.0, 0]
         self._steps = [0.0, 0]
+        self._samples = [0.0, 0.0]
+        self.work: Work | None = None
+        """What a step does, where the program has said it."""
+        self.own_gpus: tuple[str, ...] = ()
+        """The names of the GPUs that this process computes on."""
 
     def add(self, frame: Frame) -> None:
         """Add what is new in a frame: values that are only repeated were not measured again."""
@@ -55,6 +66,9 @@ class Means:
         for row in rows:
             self._steps[0] += row.sum_s
             self._steps[1] += row.count
+            if row.samples is not None:
+                self._samples[0] += row.samples
+                self._samples[1] += row.sum_s
 
     def take(self) -> dict[str, float]:
         """The means since the last call. What was not measured is absent."""
@@ -66,9 +80,16 @@ class Means:
         if steps and seconds > 0.0:
             found["gputop/step_ms"] = 1000.0 * seconds / steps
             found["gputop/steps_per_s"] = steps / seconds
+            rates = rates_of(self.work, seconds / steps, self.own_gpus)
+            if rates is not None and rates.tokens_per_s is not None:
+                found["gputop/tokens_per_s"] = rates.tokens_per_s
+            if rates is not None and rates.mfu_pct is not None:
+                found["gputop/mfu_pct"] = rates.mfu_pct
+        if self._samples[1] > 0.0:
+            found["gputop/samples_per_s"] = self._samples[0] / self._samples[1]
         self._sums.clear()
         self._last.clear()
-        self._starved, self._steps = [0.0, 0], [0.0, 0]
+        self._starved, self._steps, self._samples = [0.0, 0], [0.0, 0], [0.0, 0.0]
         return found
 
     def _add(self, key: str, value: object) -> None:

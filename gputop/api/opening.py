@@ -27,6 +27,7 @@ def opened(options: Options, role: Role) -> tuple[MarkedSource, JobGpus | None]:
     mine = options.gpus == "mine"
     # Of several ranks on a node each may see another GPU: the one that samples takes the whole job's.
     visible = mine and role.local_rank is None and "CUDA_VISIBLE_DEVICES" in os.environ
-    source = LocalSource(options.interval, None if options.gpus in ("mine", "all") else options.gpus, visible)
+    chosen = None if options.gpus in ("mine", "all") else options.gpus
+    source = LocalSource(options.interval, chosen, visible, own_process=False)
     cuts = JobGpus(alone=options.ranks == "all") if mine and not visible else None
     return Marked(source, at_once=True), cuts

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
 from gputop.api.loggers import NOTICES
 from gputop.api.means import METRICS, Metrics
 from gputop.api.ranks import RANKS, Ranks
-from gputop.diagnosis.types import Finding
-from gputop.model.source import Source
-from gputop.monitor import Frame
+
+if TYPE_CHECKING:
+    from gputop.diagnosis.types import Finding
+    from gputop.model.source import Source
+    from gputop.monitor import Frame
 
 INTERVALS_S = (0.05, 3600.0)
 LogThread = Literal["training", "own"]
@@ -36,6 +38,7 @@ class Options(Struct, frozen=True, kw_only=True):
     on_finding: Callable[[Finding], object] | None
     source: Source | None
     log_thread: LogThread
+    redact: bool
 
 
 def checked_interval(interval: float, *, strict: bool) -> float:

@@ -47,7 +47,8 @@ def frames(
     """
     if source is None:
         chosen = gpus_text(gpus)
-        source = LocalSource(checked_interval(interval, strict=True), None if chosen == "all" else chosen)
+        only = None if chosen == "all" else chosen
+        source = LocalSource(checked_interval(interval, strict=True), only, own_process=False)
     return Frames(source)
 
 

@@ -75,8 +75,8 @@ class StepClock:
         return [max(0.0, end - begin) for begin, end in zip(begins, ends[len(ends) - len(begins) :], strict=True)]
 
 
-def row_of(lengths: list[float], pid: int, rank: int | None, name: str) -> StepRow | None:
-    """The row that announces these steps; None without any that took time."""
+def row_of(lengths: list[float], pid: int, rank: int | None, name: str, samples: float | None = None) -> StepRow | None:
+    """The row that announces these steps, each of so many ``samples``; None without any that took time."""
     if not lengths or sum(lengths) <= 0.0:
         return None
     # The numbers as the datagram carries them, so that all who hear of a step hear the same.
@@ -84,4 +84,5 @@ def row_of(lengths: list[float], pid: int, rank: int | None, name: str) -> StepR
     middle = ordered[(len(ordered) - 1) // 2]
     late = ordered[min(len(ordered) - 1, int(QUANTILE_P99 * len(ordered)))]
     total = float(f"{sum(ordered):.6g}")
-    return StepRow(pid, rank, None, name, len(ordered), total, ordered[0], ordered[-1], middle, late)
+    taken = None if samples is None else float(f"{samples * len(ordered):.6g}")
+    return StepRow(pid, rank, None, name, len(ordered), total, ordered[0], ordered[-1], middle, late, taken)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
+from typing import TYPE_CHECKING
 
-from gputop.api.summary import SLOW_TAIL, StepSummary
+from msgspec import Struct
+
 from gputop.model.quantity import step_time
-from gputop.model.snapshot import HostSample
 
+if TYPE_CHECKING:
+    from gputop.model.snapshot import HostSample
+
+SLOW_TAIL = 2.0
+"""From this ratio of the 99th percentile to the median on, slow steps are worth a word."""
 MOST_KEPT = 20_000
 """Steps whose length is kept; then every second one goes, so that the whole run stays represented."""
 LEAST_STEPS = 100
@@ -22,6 +27,19 @@ _SIGNS = (
 )
 _LEAST_APART = 15.0
 """Points between slow and other steps from which on a difference is named."""
+
+
+class StepSummary(Struct, frozen=True):
+    """The steps of this process: how many, and their mean, median and 99th percentile in seconds, the warm-up left out.
+
+    ``slow_words`` says what the machine did in the slow ones, where that differs.
+    """
+
+    count: int
+    mean_s: float
+    p50_s: float
+    p99_s: float
+    slow_words: str = ""
 
 
 class StepTail:
@@ -44,20 +62,24 @@ class StepTail:
             self._every *= 2
 
     def summary(self, count: int) -> StepSummary | None:
-        """Median and 99th percentile without the warm-up; None without steps. ``count`` is how many have ended."""
+        """Mean, median and 99th percentile without the warm-up; None without steps. ``count`` is how many ended."""
         steps = self._warm()
         if not steps:
             return None
+        from statistics import median
+
         lengths = sorted(length for length, _ in steps)
         p50 = median(lengths)
         p99 = lengths[min(len(lengths) - 1, int(0.99 * len(lengths)))]
         words = self._slow_words(steps, p50, p99) if len(steps) >= LEAST_STEPS and p99 > SLOW_TAIL * p50 else ""
-        return StepSummary(count, p50, p99, words)
+        return StepSummary(count, sum(lengths) / len(lengths), p50, p99, words)
 
     def _warm(self) -> list[tuple[float, tuple[float | None, ...]]]:
         early = self._steps[:WARM_UP]
         if not early:
             return []
+        from statistics import median
+
         usual = median(length for length, _ in early)
         first = next((i for i, (length, _) in enumerate(early) if length <= WARM_UP_FACTOR * usual), 0)
         return self._steps[first:]

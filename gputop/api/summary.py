@@ -9,26 +9,15 @@ from typing import Any
 from msgspec import Struct
 
 from gputop.api.cost import OwnCost
+from gputop.api.earlier import EarlierRuns
 from gputop.api.memory import MemoryReport
+from gputop.api.step_tail import StepSummary
+from gputop.api.work import Rates
 from gputop.model.quantity import length
 from gputop.output.report_text import report_data, report_text, step_lines
-from gputop.report.job_report import JobReport
+from gputop.report.job_report import JobReport, ReportBuilder
 
-SLOW_TAIL = 2.0
-"""From this ratio of the 99th percentile to the median on, slow steps are worth a word."""
 _PAGE_HEIGHT = "34rem"
-
-
-class StepSummary(Struct, frozen=True):
-    """The steps of this process: how many, their median and 99th percentile in seconds, the warm-up left out.
-
-    ``slow_words`` says what the machine did in the slow ones, where that differs.
-    """
-
-    count: int
-    p50_s: float
-    p99_s: float
-    slow_words: str = ""
 
 
 class Summary(Struct, frozen=True):
@@ -41,6 +30,10 @@ class Summary(Struct, frozen=True):
     cost: OwnCost
     available: bool
     reason: str | None
+    rates: Rates | None = None
+    """Samples, tokens and model FLOPs utilisation, where the program says what a step does."""
+    earlier: EarlierRuns | None = None
+    """Runs of the same name that were recorded in the same folder before, where the watch records."""
 
     @property
     def text(self) -> str:
@@ -48,12 +41,19 @@ class Summary(Struct, frozen=True):
         lines = [report_text(self.report).rstrip("\n")]
         if not self.report.frames:
             lines = [f"gputop: {self.reason}", *(f"  {line}" for line in step_lines(self.report))]
-        if self.steps is not None and self.steps.slow_words:
-            lines.append(f"  {self.steps.slow_words}")
+        lines += [f"  {line}" for line in self._own_step_lines()]
         if self.memory:
             lines += ["", "Memory", *(f"  {each.text}" for each in self.memory)]
         lines += ["", cost_words(self.cost)]
         return "\n".join(lines) + "\n"
+
+    def _own_step_lines(self) -> list[str]:
+        """What only the program itself knows of its steps."""
+        if self.steps is None:
+            return []
+        compared = "" if self.earlier is None else self.earlier.words(self.steps.mean_s)
+        said = (self.steps.slow_words, "" if self.rates is None else self.rates.text, compared)
+        return [line for line in said if line]
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
@@ -62,6 +62,8 @@ class Summary(Struct, frozen=True):
             "reason": self.reason,
             "memory": [_fields(each) | {"headroom_bytes": each.headroom_bytes} for each in self.memory],
             "own_steps": None if self.steps is None else _fields(self.steps),
+            "rates": None if self.rates is None else _fields(self.rates),
+            "earlier_runs": None if self.earlier is None else _fields(self.earlier),
             "cost": _fields(self.cost) | {"cpu_pct": self.cost.cpu_pct},
         }
         return {**report_data(self.report), **own}
@@ -72,8 +74,7 @@ class Summary(Struct, frozen=True):
         from gputop.output.summary_html import summary_html
 
         memory = [each.text for each in self.memory]
-        slow = [self.steps.slow_words] if self.steps is not None and self.steps.slow_words else []
-        return summary_html(self.report, memory, [*slow, cost_words(self.cost)], self.reason)
+        return summary_html(self.report, memory, [*self._own_step_lines(), cost_words(self.cost)], self.reason)
 
     def __str__(self) -> str:
         return self.text
@@ -82,6 +83,11 @@ class Summary(Struct, frozen=True):
         """The page in a frame of its own: its style stays out of the notebook, and nothing in it can run."""
         style = f"width:100%;height:{_PAGE_HEIGHT};border:0"
         return f'<iframe srcdoc="{escape(self.html, quote=True)}" sandbox style="{style}"></iframe>'
+
+
+def empty_report(command: str, duration_s: float) -> JobReport:
+    """The report of a watch that measured nothing."""
+    return ReportBuilder().report(command=command, duration_s=duration_s)
 
 
 def cost_words(cost: OwnCost) -> str:

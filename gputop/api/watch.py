@@ -13,23 +13,26 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gputop.api.cost import OwnCost
 from gputop.api.loggers import NOTICES
 from gputop.api.means import Metrics
 from gputop.api.options import LogThread, Options, checked_interval, checked_words, gpus_text
 from gputop.api.ranks import Ranks
-from gputop.api.summary import Summary
 from gputop.api.watcher import Watcher
-from gputop.diagnosis.types import Finding, GpuDiagnosis
+from gputop.api.work import checked_work
 from gputop.model.snapshot import Event
-from gputop.model.source import Source
+from gputop.model.source import CLOSE_S
 from gputop.model.steps import MOST_NAME
 from gputop.model.text import clean_text
-from gputop.monitor import Frame
-from gputop.sources.local import CLOSE_S
 from gputop.sources.marks import send_mark
+
+if TYPE_CHECKING:
+    from gputop.api.summary import Summary
+    from gputop.diagnosis.types import Finding, GpuDiagnosis
+    from gputop.model.source import Source
+    from gputop.monitor import Frame
 
 
 class Watch:
@@ -87,6 +90,24 @@ class Watch:
             log.scalars = scalars
         if log.due:
             watcher.log_now()
+
+    def work(
+        self,
+        *,
+        samples: float | None = None,
+        tokens: float | None = None,
+        parameters: float | None = None,
+        flops: float | None = None,
+        precision: str = "bf16",
+        peak_flops: float | None = None,
+    ) -> None:
+        """What one step of this process does, from now on: then there are samples/s, tokens/s and MFU.
+
+        MFU takes ``flops`` a step, or 6 · ``parameters`` · ``tokens``, which holds for dense transformers; the peak is
+        that of the data sheet for ``precision`` (``fp32 tf32 fp16 bf16 fp8``), or ``peak_flops`` of one GPU, in FLOP/s.
+        Raises ValueError for numbers that cannot be.
+        """
+        self._watcher.say_work(checked_work(samples, tokens, parameters, flops, precision, peak_flops))
 
     def mark(self, text: str) -> None:
         """A mark in this watch, and in every recorder and screen of this user."""
@@ -146,6 +167,7 @@ def watch(
     on_finding: Callable[[Finding], object] | None = None,
     source: Source | None = None,
     log_thread: LogThread = "training",
+    redact: bool = False,
 ) -> Watch:
     """Watch this program's GPUs while it runs.
 
@@ -156,7 +178,8 @@ def watch(
     ``log_thread="own"`` on the watcher's. ``steps`` lets PyTorch's optimizer hook count steps where the loop does not.
     ``ranks``: one process a ``"node"`` samples, ``"0"`` only rank 0, ``"all"`` each its own GPUs. ``strict`` raises
     where nothing can be measured. ``price`` is per GPU-hour, ``name`` the run's. ``on_frame`` and ``on_finding`` are
-    called on the watcher's thread. ``source`` replaces this machine, for tests.
+    called on the watcher's thread. ``source`` replaces this machine, for tests. ``redact`` puts numbers in the place of
+    users, hosts, paths and names in frames, recording and summary, as ``gputop record --redact`` does.
 
     Raises ValueError for words that mean nothing, TypeError for what cannot log.
     """
@@ -178,6 +201,7 @@ def watch(
             on_finding=on_finding,
             source=source,
             log_thread=log_thread,
+            redact=redact,
         )
     )
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -17,33 +16,35 @@ from gputop.api.cost import CostMeter, OwnCost
 from gputop.api.log_turn import LogTurn
 from gputop.api.loggers import NOTICES
 from gputop.api.means import Means
-from gputop.api.members import JobGpus
-from gputop.api.memory import MemoryWatch
-from gputop.api.opening import opened
 from gputop.api.options import Options
 from gputop.api.ranks import Role, is_multiprocessing_child, role_of
 from gputop.api.step_clock import StepClock, row_of
 from gputop.api.step_tail import StepTail
-from gputop.api.summary import Summary
 from gputop.api.torch_hook import TorchHook
-from gputop.model.snapshot import Event, Snapshot
-from gputop.model.source import MarkedSource, SourceError, UsageError
+from gputop.api.user_calls import UserCalls
+from gputop.api.work import Work, rates_of
+from gputop.model.source import SourceError, UsageError
 from gputop.model.steps import StepRow
-from gputop.monitor import Frame, Monitor
-from gputop.recording.format import RecordingError
-from gputop.recording.recorder import Recorder
-from gputop.report.job_report import ReportBuilder
 from gputop.report.step_account import StepAccount
-from gputop.session.session import Session
-from gputop.sources.marked import Marked
+from gputop.sources.nvml.library import check_library
 from gputop.sources.steps import StepSender
+
+if TYPE_CHECKING:
+    from gputop.api.earlier import EarlierRuns
+    from gputop.api.measuring import Measuring
+    from gputop.api.step_tail import StepSummary
+    from gputop.api.summary import Summary
+    from gputop.model.redaction import Redactor
+    from gputop.model.snapshot import Event, Snapshot
+    from gputop.monitor import Frame
 
 ROUND_S = 1.0
 """How often steps are worked out and announced."""
+LATE_S = 0.15
+"""How long a snapshot may be late until steps are announced without it; listeners take one datagram in 0.8 s."""
 STOP_S, STRICT_WAIT_S = 1.0, 10.0
 """How long a stop in order waits, as for a slow disk; and a start that must say whether it can measure."""
 NO_GPU_YET = 'no process of this job has used a GPU; gpus="all" watches all of them'
-MOST_FINDINGS_KNOWN = 1024
 
 
 class Watcher:
@@ -64,24 +65,27 @@ class Watcher:
         self._lock = threading.Lock()
         self._ending, self._fresh, self._told = threading.Event(), threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
-        self._source: MarkedSource | None = None
         self._role = Role(None, None, False)
-        self._gpus: JobGpus | None = None
-        self._session = Session(Monitor(options.interval))
-        self._recorder: Recorder | None = None
-        self._builder = ReportBuilder()
+        self._measuring: Measuring | None = None
+        self._redactor: Redactor | None = None
+        self._run_name = options.name
+        if options.redact:
+            from gputop.model.redaction import Redactor
+
+            self._redactor = Redactor()
+            self._run_name = self._redactor.run(options.name)
         self._asked = Means(options.metrics)
-        self._known_findings: deque[object] = deque(maxlen=MOST_FINDINGS_KNOWN)
-        self._memory = MemoryWatch()
+        self._calls = UserCalls(options.on_frame, options.on_finding)
         self._steps = StepAccount()
         self._tail = StepTail()
         self._hook = TorchHook(self.clock.end_by_hook)
         self._sender = StepSender()
         self._cost = CostMeter()
         self._rows: list[StepRow] = []
+        self._work: Work | None = None
         self._worked_out = time.monotonic()
-        self._wall_began = time.monotonic()
-        self._broken_calls: set[str] = set()
+        self._begun, self._begun_t = time.monotonic(), time.time()
+        self._earlier: EarlierRuns | None = None
 
     @property
     def alive(self) -> bool:
@@ -99,11 +103,8 @@ class Watcher:
         self.reason = self._role.why or "waiting for the driver"
         if options.steps:
             self._hook.register(on_training_thread=True)
-        try:
-            if self._role.samples:
-                self._prepare()
-        except (SourceError, UsageError, RecordingError, OSError) as error:
-            self._fail(error)
+        if self._role.samples:
+            self._prepare()
         self._thread = threading.Thread(target=self._run, name="gputop-watch", daemon=True)
         self._thread.start()
         if options.strict:
@@ -129,6 +130,8 @@ class Watcher:
         """In a forked child: no thread survives and locks may be held, so nothing of the parent's is touched again."""
         self._alive = self.available = False
         self._lock = threading.Lock()
+        if self._measuring is not None:
+            self._measuring.forget_locks()
         self.clock.silence()
         self.log.silence()
         self.reason = "a forked child is not watched: its parent is"
@@ -137,19 +140,22 @@ class Watcher:
         """Give the loggers what there is; on the thread that calls."""
         self.log.log(self.clock.total)
 
+    def say_work(self, work: Work) -> None:
+        """What each step does from now on."""
+        self._work = work
+        self.log.say_work(work)
+        with self._lock:
+            self._asked.work = work
+
     def metrics(self) -> dict[str, float]:
         """Means since the last call."""
         with self._lock:
-            return self._asked.take() if self._alive or self._builder.has_frames else {}
+            return self._asked.take() if self._alive or self.latest is not None else {}
 
-    def note(self, mark: Event) -> bool:
-        """Take a mark that no socket brings; False where its own listener brings it."""
-        listening = isinstance(self._source, Marked) and self._source.listening
-        if not listening and self._role.samples:
-            with self._lock:
-                self._session.note(mark)
-                self._builder.add_event(mark)
-        return not listening
+    def note(self, mark: Event) -> None:
+        """Take a mark that no socket brings."""
+        if self._measuring is not None:
+            self._measuring.note(mark)
 
     def cost(self) -> OwnCost:
         return self._cost.read()
@@ -162,50 +168,67 @@ class Watcher:
 
     def summary(self) -> Summary:
         """What it came to until now."""
-        frame = self.latest
+        from gputop.api.summary import Summary, empty_report
+
+        duration = time.monotonic() - self._begun
+        measuring = self._measuring
+        if measuring is None:
+            report = empty_report(self._run_name, duration)
+        else:
+            report = measuring.report(self.options.price, self._run_name, duration)
+        memory = () if measuring is None else measuring.memory(report)
+        own = () if measuring is None else measuring.own_gpus
         with self._lock:
-            notes = [] if self._recorder is None or self._recorder.error is None else [self._recorder.error]
-            duration = time.monotonic() - self._wall_began
-            report = self._builder.report(
-                price=self.options.price, command=self.options.name, duration_s=duration, notes=notes
-            )
-            found = (self._memory.report(gpu) for gpu in report.gpus)
-            memory = tuple(each for each in found if each is not None)
             steps = self._tail.summary(self.clock.total)
             # Steps are counted apart: they go on while no GPU is the job's yet, or none can be measured.
             report = replace(report, steps=self._steps.report())
-        reason = None if frame else self.reason or NO_GPU_YET
-        return Summary(report, memory, steps, self._cost.read(), self.available, reason)
+        rates = rates_of(self._work, None if steps is None else steps.mean_s, own)
+        reason = None if self.latest else self.reason or NO_GPU_YET
+        return Summary(report, memory, steps, self._cost.read(), self.available, reason, rates, self._compared(steps))
+
+    def _compared(self, steps: StepSummary | None) -> EarlierRuns | None:
+        """The earlier runs of this name, looked for once: recordings of a finished run do not change."""
+        if self.options.record is None or self._redactor is not None or steps is None:
+            return None
+        if self._earlier is None:
+            from gputop.api.earlier import earlier_runs
+
+            self._earlier = earlier_runs(self.options.record, self.options.name, before=self._begun_t)
+        return self._earlier
 
     def _prepare(self) -> None:
-        """Open what is watched and what is written, on the caller's thread."""
-        options = self.options
-        self._source, self._gpus = opened(options, self._role)
-        if options.record is not None:
-            try:
-                self._recorder = Recorder(options.record)
-                self._session.record(self._recorder)
-            except RecordingError as error:
-                if options.strict:
-                    raise
-                NOTICES.warning("gputop: nothing is recorded: %s", error)
+        """Open what is watched and what is written, on the caller's thread. Without a driver nothing is imported."""
+        try:
+            if self.options.source is None:
+                check_library()
+        except SourceError as error:
+            self._fail(error)
+            return
+        from gputop.api.measuring import Measuring
+        from gputop.recording.format import RecordingError
+
+        try:
+            self._measuring = Measuring(self.options, self._role, self._redactor)
+        except (SourceError, UsageError, RecordingError, OSError) as error:
+            self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        self.failure, self._source = error, None
+        self.failure, self._measuring = error, None
         self.reason = str(error)
         NOTICES.warning("gputop: the GPUs are not watched: %s", error)
 
     def _run(self) -> None:
-        source = self._source
+        measuring = self._measuring
         try:
-            if source is not None:
+            if measuring is not None:
                 try:
-                    source.start(self._fresh.set)
+                    measuring.begin(self._fresh.set)
                 except (SourceError, UsageError) as error:
                     self._fail(error)
             self._told.set()
             while not self._ending.is_set():
-                self._fresh.wait(min(ROUND_S, self.options.interval))
+                # A snapshot wakes it; where none comes, the steps go on.
+                self._fresh.wait(ROUND_S if self._measuring is None else ROUND_S + LATE_S)
                 self._fresh.clear()
                 self._round()
             self._round(ending=True)
@@ -217,26 +240,19 @@ class Watcher:
             NOTICES.warning("gputop: %s", self.reason)
         finally:
             self._told.set()
-            self._close(source)
-
-    def _close(self, source: MarkedSource | None) -> None:
-        self._cost.look()
-        if source is not None:
-            source.close()
-            for mark in source.late:
-                self._session.note(mark)
-        if self._recorder is not None:
-            self._recorder.close()
-        self._sender.close()
+            self._cost.look()
+            if measuring is not None:
+                measuring.close()
+            self._sender.close()
 
     def _round(self, *, ending: bool = False) -> None:
         begun, now = time.thread_time(), time.monotonic()
-        if ending or now - self._worked_out >= ROUND_S:
+        if ending or now - self._worked_out >= ROUND_S - LATE_S:
             self._worked_out = now
             self._work_out_steps()
-        if self._source is not None:
-            while (snapshot := self._source.poll()) is not None:
-                self._take(snapshot)
+        if self._measuring is not None:
+            while (snapshot := self._measuring.poll()) is not None:
+                self._take(self._measuring, snapshot)
         spent = time.thread_time() - begun
         self._cost.longest_s = max(self._cost.longest_s, spent)
         self.log.look(steps_are_used=self.clock.used, count=self.clock.total)
@@ -244,20 +260,31 @@ class Watcher:
     def _work_out_steps(self) -> None:
         if self.options.steps and not self._hook.registered and not self.clock.explicit:
             self._hook.register(on_training_thread=False)
-        row = row_of(lengths := self.clock.lengths(), self._pid, self._role.rank, self.options.name)
+        each = self._batch_size()
+        lengths = self.clock.lengths()
+        row = row_of(lengths, self._pid, self._role.rank, self.options.name, each)
         if row is None:
             return
-        self._sender.send(row)
-        self.log.add_steps([row])
+        # The frames here have it already.
+        self._sender.send(row, None if self._measuring is None else self._measuring.socket_path)
+        shown = row if self._redactor is None else replace(row, name=self._run_name)
+        self.log.add_steps([shown])
         with self._lock:
             host = self.latest.snapshot.host if self.latest is not None else None
             self._tail.add(lengths, host)
-            self._asked.add_steps([row])
-            self._steps.add([row])
-        if self._source is not None:
+            self._asked.add_steps([shown])
+            self._steps.add([shown])
+        if self._measuring is not None:
             self._rows.append(row)
 
-    def _take(self, snapshot: Snapshot) -> None:
+    def _batch_size(self) -> float | None:
+        """Samples a step, as ``work`` or the last ``step`` has named them."""
+        if self._work is not None and self._work.samples is not None:
+            return self._work.samples
+        size = self.log.scalars.get("batch_size")
+        return float(size) if isinstance(size, (int, float)) and 0 < size < float("inf") else None
+
+    def _take(self, measuring: Measuring, snapshot: Snapshot) -> None:
         if any(gpu.lost_reason is None for gpu in snapshot.gpus):
             self.available, self.reason = True, None
         elif not self.available and snapshot.notices:
@@ -265,36 +292,17 @@ class Watcher:
         # Its own steps come from its own clock: the socket may be missing, and would bring them again.
         others = tuple(row for row in snapshot.steps if row.pid != self._pid)
         with self._lock:
-            self._steps.add(row for row in others if self._gpus is None or self._gpus.is_member(row.pid))
+            self._steps.add(measuring.shown(row) for row in others if measuring.is_member(row.pid))
         snapshot = replace(snapshot, steps=(*others, *self._rows))
         self._rows = []
-        for cut in [snapshot] if self._gpus is None else self._gpus.take(snapshot):
-            self._feed(cut)
+        frames = measuring.take(snapshot, self._batch_size())
+        for frame in frames:
+            self._hand_out(frame, measuring.own_gpus)
 
-    def _feed(self, snapshot: Snapshot) -> None:
-        frame = self._session.take(snapshot)
-        size = self.log.scalars.get("batch_size")
-        self.log.add_frame(frame)
+    def _hand_out(self, frame: Frame, own_gpus: tuple[str, ...]) -> None:
+        self.log.add_frame(frame, own_gpus)
         with self._lock:
-            self._memory.batch_size = size if isinstance(size, (int, float)) and size > 0 else None
-            self._memory.add(frame)
-            self._builder.add(frame)
             self._asked.add(frame)
+            self._asked.own_gpus = own_gpus
         self.latest = frame
-        self._call("on_frame", self.options.on_frame, frame)
-        if self.options.on_finding is not None:
-            for finding in frame.findings:
-                key = (finding.t, finding.gpu, finding.kind, finding.id)
-                if key not in self._known_findings:
-                    self._known_findings.append(key)
-                    self._call("on_finding", self.options.on_finding, finding)
-
-    def _call(self, name: str, call: Callable[..., object] | None, given: object) -> None:
-        """The user's own call, which must not end the watching."""
-        if call is None or name in self._broken_calls:
-            return
-        try:
-            call(given)
-        except Exception as error:  # noqa: BLE001 — somebody else's code
-            self._broken_calls.add(name)
-            NOTICES.warning("gputop: %s raised %s: %s; it is not called again", name, type(error).__name__, error)
+        self._calls.tell(frame)

@@ -63,13 +63,17 @@ class Redactor:
             events=tuple(map(self.event, given.events)),
             stale={self.text(name): age for name, age in given.stale.items()},
             notices=tuple(map(self.text, given.notices)),
-            steps=tuple(replace(row, name=self._number("run", row.name) or "") for row in given.steps),
+            steps=tuple(replace(row, name=self.run(row.name)) for row in given.steps),
         )
 
     def event(self, event: Event) -> Event:
         """An event, such as a mark, with a redacted text."""
         text = self.text(event.text)
         return event if text == event.text else replace(event, text=text)
+
+    def run(self, name: str) -> str:
+        """The name of a run, as its program gave it, as a number."""
+        return self._number("run", name) or ""
 
     def host(self, name: str) -> str:
         """A host's name as a number; its short form counts as the same."""

@@ -7,6 +7,9 @@ from typing import Protocol
 
 from gputop.model.snapshot import Event, Snapshot
 
+CLOSE_S = 0.2
+"""How long closing a source waits for a driver call that hangs, in seconds."""
+
 
 class SourceError(Exception):
     """The source cannot deliver anything. One line of text: what is wrong, how to fix it."""

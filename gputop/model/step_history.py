@@ -36,6 +36,8 @@ class StepPace(Struct, frozen=True):
     error_pct: float | None
     p99_s: float
     steps: int
+    samples_per_s: float | None = None
+    """None where the job does not say how many samples a step takes in."""
 
     @property
     def steps_per_s(self) -> float:
@@ -91,4 +93,8 @@ def _pace(t: float, kept: Sequence[tuple[float, StepRow]]) -> StepPace | None:
         spread = sqrt(sum((row.sum_s - row.count * mean) ** 2 for row in recent))
         n = len(recent)
         error = 100.0 * _Z95 * spread * sqrt(n / (n - 1)) / total
-    return StepPace(last.pid, last.rank, last.gpu, last.name, mean, error, max(r.p99_s for r in recent), steps)
+    told = [row for row in recent if row.samples is not None]
+    spent = sum(row.sum_s for row in told)
+    samples = sum(row.samples or 0.0 for row in told) / spent if spent > 0.0 else None
+    late = max(row.p99_s for row in recent)
+    return StepPace(last.pid, last.rank, last.gpu, last.name, mean, error, late, steps, samples)

@@ -18,6 +18,7 @@ MOST_NAME = 64
 MOST_STEPS = 10_000_000
 _MOST_S = 1e7
 _MOST_ID = 2**31
+_MOST_SAMPLES = 1e15
 _LEEWAY = 1e-3
 """Rounding of sums against minimum and maximum, as a share."""
 
@@ -27,7 +28,8 @@ class StepRow(Struct, frozen=True):
 
     ``pid`` is as this machine sees it. ``rank`` is the job's, ``gpu`` an index where the job knows it; both may be
     None. ``count`` steps took ``sum_s`` seconds together; the shortest, the longest, the median and the 99th
-    percentile follow. The order of the fields is that of the rows in a recording.
+    percentile follow. The order of the fields up to here is that of the rows in a recording. ``samples`` is how many
+    samples these steps took in, None where the job does not say.
     """
 
     pid: int
@@ -40,11 +42,16 @@ class StepRow(Struct, frozen=True):
     max_s: float
     p50_s: float
     p99_s: float
+    samples: float | None = None
 
 
-def step_row(values: Sequence[object]) -> StepRow | None:
-    """A row of these values, in the order of the fields; None where they cannot be true."""
-    if len(values) != len(StepRow.__struct_fields__):
+COLUMNS = StepRow.__struct_fields__[:-1]
+"""The fields of a row in a recording; samples stand beside the rows."""
+
+
+def step_row(values: Sequence[object], samples: object = None) -> StepRow | None:
+    """A row of these values, in the order of the fields, and its samples; None where they cannot be true."""
+    if len(values) != len(COLUMNS):
         return None
     pid, rank, gpu, name, count, *times = values
     if not (_is_whole(pid, 1) and _is_whole(count, 1, MOST_STEPS) and isinstance(name, str)):
@@ -60,8 +67,14 @@ def step_row(values: Sequence[object]) -> StepRow | None:
         return None
     if not (p50 * below <= p99 <= most * above and steps * least * below <= total <= steps * most * above):
         return None
+    if samples is not None and not _is_amount(samples):
+        return None
     label = masked_text(clean_text(name))[:MOST_NAME]
-    return StepRow(pid, rank, gpu, label, count, total, least, most, p50, p99)  # type: ignore[arg-type]
+    return StepRow(pid, rank, gpu, label, count, total, least, most, p50, p99, samples)  # type: ignore[arg-type]
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0.0 < value <= _MOST_SAMPLES
 
 
 def _is_whole(value: object, least: int, most: int = _MOST_ID) -> bool:

@@ -229,9 +229,10 @@ def step_lines(report: JobReport) -> list[str]:
         )
         warm = f"; {count(run.warm_up_steps, 'step')} of warm-up left out" if run.warm_up_steps else ""
         name = f" ({run.name})" if run.name else ""
+        samples = "" if run.samples_per_s is None else f", {per_second(run.samples_per_s)} samples/s"
         lines.append(
-            f"Steps{name}: {run.steps} of {step_time(run.mean_s)}, {per_second(run.steps_per_s)} steps/s{ranks}{slow}"
-            f"{warm}"
+            f"Steps{name}: {run.steps} of {step_time(run.mean_s)}, {per_second(run.steps_per_s)} steps/s{samples}"
+            f"{ranks}{slow}{warm}"
         )
     return lines
 

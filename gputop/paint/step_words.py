@@ -12,14 +12,15 @@ TOLD_SLOWER = 1.02
 
 
 def step_words(frame: Frame, gpu: GpuSample) -> str:
-    """``412 ms a step ± 3 %, 2.4 steps/s``; empty where no process on this GPU announces its steps."""
+    """``412 ms a step ± 3 %, 2.4 steps/s, 154 samples/s``; empty where no process on this GPU announces its steps."""
     here = [pace for pace in frame.steps if gpu.static.index in stepping_on(frame.snapshot, pace)]
     pace = slowest(here)
     if pace is None:
         return ""
     error = "" if pace.error_pct is None else f" ± {pace.error_pct:.{0 if pace.error_pct >= 0.95 else 1}f} %"
     last = ", the slowest rank" if pace is _slowest_rank(frame, pace.name) else ""
-    return f"{step_time(pace.mean_s)} a step{error}, {per_second(pace.steps_per_s)} steps/s{last}"
+    samples = "" if pace.samples_per_s is None else f", {per_second(pace.samples_per_s)} samples/s"
+    return f"{step_time(pace.mean_s)} a step{error}, {per_second(pace.steps_per_s)} steps/s{samples}{last}"
 
 
 def _slowest_rank(frame: Frame, name: str) -> StepPace | None:

@@ -21,7 +21,7 @@ from gputop.model.snapshot import (
     ProcessStatic,
     Snapshot,
 )
-from gputop.model.steps import StepRow, step_row
+from gputop.model.steps import StepRow
 from gputop.model.text import clean_text
 from gputop.recording.checks import Damage, Layout, checked, facts_of, layout_of, number, parse_line
 from gputop.recording.format import (
@@ -35,6 +35,7 @@ from gputop.recording.format import (
     RecordingError,
 )
 from gputop.recording.rows import Rows
+from gputop.recording.step_lines import step_rows
 
 if TYPE_CHECKING:
     from gputop.model.redaction import Redactor
@@ -43,7 +44,6 @@ _MOST_TIME = 1e11
 _MOST_EVENTS = 256
 _MOST_UUIDS = 1024
 _MOST_FACTS = 5120
-_MOST_STEP_ROWS = 8192
 _INTERVALS = (0.01, 86400.0)
 
 
@@ -94,7 +94,7 @@ class Decoder:
             elif kind == "event":
                 self._event(parsed)
             elif kind == "steps":
-                self._steps = _step_rows(parsed.get("rows"))
+                self._steps = step_rows(parsed)
         except Damage:
             self.damaged += 1
             self._damage = True
@@ -235,16 +235,6 @@ class Decoder:
         if lost > GAP_INTERVALS * self.interval_s:
             return Event(t, "gap", f"no data for {lost:.0f} s")
         return None
-
-
-def _step_rows(given: object) -> tuple[StepRow, ...]:
-    if not isinstance(given, list) or len(given) > _MOST_STEP_ROWS:
-        raise Damage("steps are not a list")
-    rows = [step_row(values) if isinstance(values, list) else None for values in given]
-    known = tuple(row for row in rows if row is not None)
-    if len(known) != len(rows):
-        raise Damage("steps that cannot be")
-    return known
 
 
 def _gpu_static(given: object, place: int) -> GpuStatic:

@@ -13,7 +13,6 @@ from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import astuple
 
 from gputop import __version__
 from gputop.model.snapshot import Event, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
@@ -30,6 +29,7 @@ from gputop.recording.format import (
     Column,
     RecordingError,
 )
+from gputop.recording.step_lines import steps_value
 
 _FACTS_LINE_BYTES = 512 << 10
 """Facts of processes share a line up to this length; a reader refuses lines above ``MOST_LINE_BYTES``."""
@@ -217,7 +217,7 @@ class Encoder:
         lines += [event_line(event) for event in snapshot.events]
         lines += [event_line(event, derived=True) for event in derived]
         if snapshot.steps:
-            lines.append(_line({"k": "steps", "t": round(snapshot.t, 3), "rows": list(map(astuple, snapshot.steps))}))
+            lines.append(_line(steps_value(snapshot)))
         if frame is None:
             frame = _frame_line(snapshot, [cells for _, cells, _ in _tables(snapshot)], _rest(snapshot))
         lines.append(frame)

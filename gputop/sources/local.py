@@ -13,6 +13,7 @@ from pathlib import Path
 
 from gputop.model.sm import SmChoice
 from gputop.model.snapshot import NOTHING_LATE, Collector, HostSample, Machine, Snapshot
+from gputop.model.source import CLOSE_S
 from gputop.sources.activity.rungs import Rungs
 from gputop.sources.machine_reader import HostReading, MachineReader
 from gputop.sources.nvml.reading import Reading
@@ -27,7 +28,6 @@ HUNG_ONCE_S = 0.8
 """When a driver call counts as hung for a command that looks once: the other GPUs are read meanwhile."""
 RUNG_WAIT_S = 3.0
 """How long such a command waits for the first answer of an exporter."""
-CLOSE_S = 0.2
 
 
 class LocalSource:
@@ -48,13 +48,15 @@ class LocalSource:
         perf: bool = False,
         perf_lib: str | None = None,
         sm_source: SmChoice = "auto",
+        own_process: bool = True,
     ) -> None:
         """``gpus`` is the value of --gpus; ``visible`` honours CUDA_VISIBLE_DEVICES; ``clock`` gives Unix time.
 
         ``dcgm_url`` is where a dcgm-exporter answers; None takes GPUTOP_DCGM_URL, or looks once at the usual place.
         After ``hung_s`` a driver call counts as hung. ``dcgmi`` lets gputop run ``dcgmi dmon`` where all else fails,
         ``perf`` lets it take the GPUs' hardware counters, by the libraries in ``perf_lib`` or in a wheel; ``sm_source``
-        forces one source of SM activity. ``look_s`` is how often the list of GPUs is refreshed, in seconds. Raises
+        forces one source of SM activity. Without ``own_process`` this is somebody else's program, whose CPU time and
+        memory are not gputop's own cost. ``look_s`` is how often the list of GPUs is refreshed, in seconds. Raises
         UsageError for an invalid address.
         """
         self.interval_s = interval_s
@@ -81,7 +83,7 @@ class LocalSource:
         )
         self._schedule = Schedule(interval_s, self._reader, self._publish)
         self._schedule.hung_s = hung_s
-        self._own = OwnCostMeter()
+        self._own = OwnCostMeter() if own_process else None
         self._hostname, self._boot_id = os.uname().nodename, _boot_id(proc)
         self._notify: Callable[[], None] | None = None
         self._lock = threading.Lock()
@@ -204,7 +206,7 @@ class LocalSource:
             around.host if around is not None else HostSample(),
             self.interval_s,
             reading.events if new else (),
-            self._own.read(self._reader.rungs.helper_cost()),
+            None if self._own is None else self._own.read(self._reader.rungs.helper_cost()),
             self._schedule.stale() or NOTHING_LATE,
             tuple(notices),
             tuple(repeats),

@@ -56,6 +56,11 @@ class Marked:
         """Whether marks reach it now."""
         return self._listener is not None and self._listener.reason is None
 
+    @property
+    def socket_path(self) -> str | None:
+        """Where marks and steps are sent to, once it listens."""
+        return None if self._listener is None else self._listener.path
+
     def close(self) -> None:
         self._source.close()
         if self._listener is not None:

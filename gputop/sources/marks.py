@@ -64,6 +64,11 @@ class MarkListener:
                 reasons.append(f"{directory}: {error.strerror or error}")
         self.reason = "marks cannot be received: " + "; ".join(reasons)
 
+    @property
+    def path(self) -> str | None:
+        """Its socket; None where it has none."""
+        return self._path
+
     def drain(self) -> list[Event]:
         """The marks since the last call, at most 64. Never blocks."""
         self._empty()

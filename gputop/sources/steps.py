@@ -29,8 +29,8 @@ class StepSender:
         self.lost = 0
         """Datagrams that a listener had no room for."""
 
-    def send(self, row: StepRow) -> int:
-        """How many listeners have it."""
+    def send(self, row: StepRow, but: str | None = None) -> int:
+        """How many listeners have it; ``but`` is the socket of one that has it already."""
         reached = 0
         try:
             if self._socket is None:
@@ -38,6 +38,8 @@ class StepSender:
                 self._socket = socket.socket(socket.AF_UNIX, kind)
             data = datagram(row)
             for path in (*listeners(), self._system):
+                if path == but:
+                    continue
                 try:
                     self._socket.sendto(data, path)
                     reached += 1

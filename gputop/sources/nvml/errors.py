@@ -9,6 +9,7 @@ import pynvml
 
 from gputop.model.source import SourceError
 from gputop.model.text import clean_text
+from gputop.sources.nvml.library import DEMO, NO_DRIVER
 
 LOST_CODES = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
 """The whole GPU is gone, whichever call says so."""
@@ -31,8 +32,6 @@ NEVER_CODES = frozenset(
     }
 )
 """This GPU with this driver will never answer this call: asked once, then remembered."""
-
-DEMO = "to look around without a GPU: gputop demo"
 
 _REASONS = {
     pynvml.NVML_ERROR_NOT_SUPPORTED: "not supported by this GPU",
@@ -57,10 +56,7 @@ _REASONS = {
 }
 
 _START = {
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
-        "no NVIDIA driver found (libnvidia-ml.so.1 is missing): install the driver, or start the container with GPUs "
-        "(docker run --gpus all)"
-    ),
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: NO_DRIVER,
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded: sudo modprobe nvidia, or reboot",
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
         "the NVIDIA driver was upgraded under the running kernel module: reboot, or reload the nvidia modules"

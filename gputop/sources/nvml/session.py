@@ -19,8 +19,9 @@ from gputop.model.source import SourceError, UsageError
 from gputop.sources.activity.ladder import Rung
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.nvml.device import Device, MoreRungs
-from gputop.sources.nvml.errors import DEMO, cannot_start, reason
+from gputop.sources.nvml.errors import cannot_start, reason
 from gputop.sources.nvml.inventory import Inventory, Part, kernel_gpus
+from gputop.sources.nvml.library import DEMO
 from gputop.sources.nvml.reading import Pass, Progress, Reading
 from gputop.sources.nvml.xid import XidWatch
 from gputop.sources.reader_thread import Retired

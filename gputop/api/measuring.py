@@ -1,0 +1,133 @@
+"""The part of a watch that reads GPUs: source, session, recording and report. Loaded only where there is a driver."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from gputop.api.loggers import NOTICES
+from gputop.api.memory import MemoryReport, MemoryWatch
+from gputop.api.opening import opened
+from gputop.api.options import Options
+from gputop.api.ranks import Role
+from gputop.model.redaction import Redactor
+from gputop.model.snapshot import Event, Snapshot
+from gputop.model.steps import StepRow
+from gputop.monitor import Frame, Monitor
+from gputop.recording.format import RecordingError
+from gputop.recording.recorder import Recorder
+from gputop.report.job_report import JobReport, ReportBuilder
+from gputop.session.session import Session
+from gputop.sources.marked import Marked
+
+
+class Measuring:
+    """Snapshots become frames, and frames a report. ``begin``, ``poll`` and ``close`` belong to the watcher's thread.
+
+    Raises UsageError for what cannot be asked of the machine, and RecordingError where ``strict`` was asked for.
+    """
+
+    def __init__(self, options: Options, role: Role, redactor: Redactor | None) -> None:
+        self._source, self._gpus = opened(options, role)
+        self._redactor = redactor
+        # Nobody draws these frames: their charts are a third of the work.
+        self._session = Session(Monitor(options.interval, charts=False))
+        self._builder = ReportBuilder()
+        self._memory = MemoryWatch()
+        self._recorder: Recorder | None = None
+        self._lock = threading.Lock()
+        self._pid, self._mine = os.getpid(), options.gpus == "mine"
+        self.own_gpus: tuple[str, ...] = ()
+        """The names of the GPUs that this very process computes on, as far as the driver tells."""
+        if options.record is not None:
+            try:
+                self._recorder = Recorder(options.record)
+                self._session.record(self._recorder)
+            except RecordingError as error:
+                if options.strict:
+                    raise
+                NOTICES.warning("gputop: nothing is recorded: %s", error)
+
+    def begin(self, notify: Callable[[], None]) -> None:
+        """Start the source. Raises SourceError and UsageError."""
+        self._source.start(notify)
+
+    def poll(self) -> Snapshot | None:
+        """The newest snapshot of the whole machine, as it was measured."""
+        return self._source.poll()
+
+    @property
+    def socket_path(self) -> str | None:
+        """Where others send their steps to; None where nothing is heard."""
+        return self._source.socket_path if isinstance(self._source, Marked) else None
+
+    def is_member(self, pid: int) -> bool:
+        """Whether a process belongs to the job whose GPUs are watched."""
+        return self._gpus is None or self._gpus.is_member(pid)
+
+    def shown(self, row: StepRow) -> StepRow:
+        """A row of another process as reports show it."""
+        return row if self._redactor is None else replace(row, name=self._redactor.run(row.name))
+
+    def take(self, snapshot: Snapshot, batch_size: float | None) -> list[Frame]:
+        """The frames of this job's GPUs: none until it uses one, several when it first does."""
+        frames = []
+        self._find_own(snapshot)
+        for cut in [snapshot] if self._gpus is None else self._gpus.take(snapshot):
+            shown = cut if self._redactor is None else self._redactor.snapshot(cut)
+            frame = self._session.take(shown)
+            if not self.own_gpus and self._mine and len(cut.gpus) == 1:
+                # In a container the driver tells pids of another namespace, and shows only what was given to it.
+                self.own_gpus = (cut.gpus[0].static.name,)
+            with self._lock:
+                self._memory.batch_size = batch_size
+                self._memory.add(frame)
+                self._builder.add(frame)
+            frames.append(frame)
+        return frames
+
+    def _find_own(self, snapshot: Snapshot) -> None:
+        held = {p.gpu for p in snapshot.processes if p.pid == self._pid and p.role == "gpu"}
+        if held:
+            self.own_gpus = tuple(gpu.static.name for gpu in snapshot.gpus if gpu.static.index in held)
+
+    def note(self, mark: Event) -> None:
+        """Take a mark that no socket brings."""
+        if isinstance(self._source, Marked) and self._source.listening:
+            return
+        mark = mark if self._redactor is None else self._redactor.event(mark)
+        with self._lock:
+            self._session.note(mark)
+            self._builder.add_event(mark)
+
+    @property
+    def has_frames(self) -> bool:
+        """Whether anything was measured yet."""
+        return self._builder.has_frames
+
+    def report(self, price: float | None, command: str, duration_s: float) -> JobReport:
+        """What the GPUs' time came to until now."""
+        notes = [] if self._recorder is None or self._recorder.error is None else [self._recorder.error]
+        with self._lock:
+            return self._builder.report(price=price, command=command, duration_s=duration_s, notes=notes)
+
+    def memory(self, report: JobReport) -> tuple[MemoryReport, ...]:
+        """Device memory in the job's words, GPU by GPU."""
+        with self._lock:
+            found = [self._memory.report(gpu) for gpu in report.gpus]
+        return tuple(each for each in found if each is not None)
+
+    def forget_locks(self) -> None:
+        """In a forked child, where a lock may be held by a thread that does not exist."""
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """End the source, then the recording."""
+        self._source.close()
+        for mark in self._source.late:
+            self._session.note(mark if self._redactor is None else self._redactor.event(mark))
+        if self._recorder is not None:
+            self._recorder.close()

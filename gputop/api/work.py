@@ -1,0 +1,121 @@
+"""What a step does, as the program says it, and what that makes of the step's time: samples/s, tokens/s, MFU."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from math import isfinite
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from gputop.model.quantity import per_second
+
+if TYPE_CHECKING:
+    from gputop.model.peak_flops import Precision
+
+FLOPS_A_PARAMETER_AND_TOKEN = 6.0
+"""Forward and backward pass of a dense transformer, attention left out: C ≈ 6·N·D (Kaplan et al. 2020,
+arXiv:2001.08361, section 2.1)."""
+NOT_GIVEN = "the program does not say what a step does"
+NO_GPU = "which GPU this process computes on is not known"
+
+
+class Work(Struct, frozen=True):
+    """One step of this process. ``flops`` are given, or 6 · parameters · tokens; ``rule`` says which."""
+
+    samples: float | None = None
+    tokens: float | None = None
+    parameters: float | None = None
+    flops: float | None = None
+    precision: Precision = "bf16"
+    peak_flops: float | None = None
+
+    @property
+    def step_flops(self) -> float | None:
+        if self.flops is not None:
+            return self.flops
+        if self.tokens is None or self.parameters is None:
+            return None
+        return FLOPS_A_PARAMETER_AND_TOKEN * self.parameters * self.tokens
+
+    @property
+    def rule(self) -> str:
+        """Where the FLOPs come from."""
+        return "FLOPs as given" if self.flops is not None else "6 · parameters · tokens"
+
+
+class Rates(Struct, frozen=True):
+    """What this process gets done. ``mfu_pct`` is model FLOPs utilisation (Chowdhery et al. 2022, arXiv:2204.02311,
+    appendix B): the model's FLOPs a second in percent of the peak of the GPUs that this process computes on.
+    ``mfu_from`` says what it is made of; where it is None, ``mfu_reason`` says why."""
+
+    samples_per_s: float | None = None
+    tokens_per_s: float | None = None
+    mfu_pct: float | None = None
+    mfu_from: str = ""
+    mfu_reason: str = NOT_GIVEN
+
+    @property
+    def text(self) -> str:
+        """One line for people; empty where the program said nothing of its steps."""
+        parts = []
+        if self.samples_per_s is not None:
+            parts.append(f"{per_second(self.samples_per_s)} samples/s")
+        if self.tokens_per_s is not None:
+            parts.append(f"{per_second(self.tokens_per_s)} tokens/s")
+        if self.mfu_pct is not None:
+            parts.append(f"MFU {self.mfu_pct:.1f} % ({self.mfu_from})")
+        elif self.mfu_reason != NOT_GIVEN:
+            parts.append(f"MFU n/a: {self.mfu_reason}")
+        return f"This process: {', '.join(parts)}" if parts else ""
+
+
+def checked_work(
+    samples: float | None,
+    tokens: float | None,
+    parameters: float | None,
+    flops: float | None,
+    precision: str,
+    peak_flops: float | None,
+) -> Work:
+    """Raises ValueError for numbers that cannot be, and words that mean nothing."""
+    from gputop.model.peak_flops import PRECISIONS
+
+    given = {
+        "samples": samples, "tokens": tokens, "parameters": parameters, "flops": flops, "peak_flops": peak_flops,
+    }  # fmt: skip
+    for name, value in given.items():
+        if value is not None and not (isinstance(value, (int, float)) and isfinite(value) and value > 0.0):
+            raise ValueError(f"{name} must be a number above 0, not {value!r}")
+    known = next((each for each in PRECISIONS if each == precision), None)
+    if known is None:
+        raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, not {precision!r}")
+    return Work(precision=known, **given)
+
+
+def rates_of(work: Work | None, step_s: float | None, gpus: Collection[str]) -> Rates | None:
+    """The rates at this mean step in seconds; None without steps, or without anything said of them. ``gpus`` are the
+    names of the GPUs that this process computes on."""
+    if work is None or step_s is None or step_s <= 0.0:
+        return None
+    samples = None if work.samples is None else work.samples / step_s
+    tokens = None if work.tokens is None else work.tokens / step_s
+    flops = work.step_flops
+    if flops is None:
+        return Rates(samples, tokens)
+    if not gpus:
+        return Rates(samples, tokens, mfu_reason=NO_GPU)
+    from gputop.model.peak_flops import NoPeak, peak_flops
+
+    try:
+        # A peak that was given is one GPU's, as those of the data sheets are.
+        peaks = [
+            (work.peak_flops, "the peak as given") if work.peak_flops else peak_flops(gpu, work.precision)
+            for gpu in gpus
+        ]
+    except NoPeak as error:
+        return Rates(samples, tokens, mfu_reason=str(error))
+    peak, source = sum(each for each, _ in peaks), peaks[0][1]
+    many = f"{len(peaks)} × " if len(peaks) > 1 else ""
+    words = f"{work.rule}, of {many}{peaks[0][0] / 1e12:.0f} TFLOPS {work.precision.upper()}, {source}"
+    return Rates(samples, tokens, 100.0 * flops / step_s / peak, words, "")
