@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from gputop.diagnosis.feeder_window import FeederRow
 from gputop.model.command_facts import BESIDE, NOT_A_LOADER
+from gputop.model.feeders import rank_among_owners
 from gputop.model.snapshot import ProcessSample
 
 HELPER_SHARE = 0.3
@@ -79,7 +80,7 @@ class HostTick:
         if p.gpu_mem_bytes is not None:
             self.process_bytes = (self.process_bytes or 0.0) + p.gpu_mem_bytes
         best = self.primary
-        if best is None or _weight(p) > _weight(best):
+        if best is None or rank_among_owners(p) > rank_among_owners(best):
             self.primary = p
         self.nccl = self.nccl or bool(p.nccl)
         if p.pin_memory is not None:
@@ -166,10 +167,6 @@ def _row(p: ProcessSample, key: int, kind: str, count: int) -> FeederRow:
     known = tuple([value or 0.0 for value in values])
     blind = p.unavailable.get("feed_poll_pct") or p.unavailable.get("net_rx_bytes_per_s")
     return FeederRow(key, kind, known, p.feed_by, p.net_rx_bytes_per_s, count, blind)
-
-
-def _weight(p: ProcessSample) -> tuple[bool, float, int]:
-    return p.type != "G", p.gpu_mem_bytes or 0.0, -p.pid
 
 
 NOBODY = HostTick()

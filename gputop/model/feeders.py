@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
@@ -38,6 +38,22 @@ class FeederShares(Struct, frozen=True):
     def useful(self) -> float:
         """Time that goes into the next batch: runnable, in disk wait or waiting for the network."""
         return self.run + self.queued + self.disk + self.network
+
+
+class Owner(Protocol):
+    """A process that holds a context on a GPU."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def type(self) -> str | None: ...
+    @property
+    def gpu_mem_bytes(self) -> float | None: ...
+
+
+def rank_among_owners(owner: Owner) -> tuple[bool, float, int]:
+    """The highest of a GPU's owners is whose main thread its verdict looks at: who computes, with most memory."""
+    return owner.type != "G", owner.gpu_mem_bytes or 0.0, -owner.pid
 
 
 STATES = FeederShares.__struct_fields__

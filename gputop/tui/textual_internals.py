@@ -9,6 +9,8 @@ from contextlib import suppress
 from typing import Any
 
 from textual._styles_cache import StylesCache
+from textual._time import get_time
+from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.await_complete import AwaitComplete
 from textual.command import CommandPalette
@@ -55,3 +57,11 @@ class Palette(CommandPalette):
         # The list knows where its entries stand only once it was drawn.
         with suppress(KeyError):
             super()._action_command_list(action)
+
+
+class InputParser(XTermParser):
+    """Turns what a terminal sends into events, and tells how long it waits for the rest of a sequence."""
+
+    def waits_s(self) -> float | None:
+        """Seconds until ``tick`` gives up on a sequence that has begun; None where none has."""
+        return None if self._timeout_time is None else max(0.0, self._timeout_time - get_time())

@@ -58,11 +58,16 @@ def find_beside(
 ) -> dict[int, Place]:
     """Relatives of the given GPU processes that are in no GPU process's tree and connected to one of them."""
     places: dict[int, Place] = {}
+    families: dict[tuple[int, int], list[tuple[int, Stat]]] = {}
     for root in roots:
         place = trees.get(root)
         if place is None:
             continue
-        for pid, stat in _relatives(table, trees, place, command_of):
+        # The ranks of one launcher have the same relatives.
+        family = place.stat.ppid, place.stat.session
+        if family not in families:
+            families[family] = list(_relatives(table, trees, place, command_of))
+        for pid, stat in families[family]:
             if pid not in places and links.connected(pid, root):
                 why = BESIDE + "same session, connected by a pipe or a socket"
                 places[pid] = Place(stat, root, place.gpu, "helper", None, why, may_feed=True)

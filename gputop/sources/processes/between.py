@@ -6,14 +6,32 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 
-from gputop.sources.procfs import read_small
+from gputop.sources.procfs import Descriptors, ProcessFiles
 
 LOOKS = 2
 """Looks between two readings: each at a random moment of its half of the time."""
 LONGEST_S = 5.0
+MOST_AT_ONCE = 16
+"""Processes of each kind that one look takes in; more take turns."""
+MOST_OPEN = 64
+"""Wait channels that stay open from look to look: reading one again costs a third of opening it."""
+
+
+class _Turns:
+    """Some of many, all of them in turns."""
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def take(self, pids: Sequence[int]) -> Sequence[int]:
+        if len(pids) <= MOST_AT_ONCE:
+            return pids
+        begin = self._next % len(pids)
+        self._next = begin + MOST_AT_ONCE
+        return [*pids[begin:], *pids[:begin]][:MOST_AT_ONCE]
 
 
 class LooksBetween:
@@ -29,8 +47,12 @@ class LooksBetween:
         self._asked = threading.Event()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
-        self._pids: Sequence[int] = ()
-        self._rest: Sequence[int] = ()
+        self._mains: Sequence[int] = ()
+        self._others: Sequence[int] = ()
+        self._main_turns, self._other_turns = _Turns(), _Turns()
+        self._descriptors = Descriptors(MOST_OPEN)
+        self._files: dict[int, ProcessFiles] = {}
+        """By pid. A file that stays open belongs to the process, not to its pid: it fails once that one has ended."""
         self._due: list[float] = []
         self._last = 0.0
         self._seen: dict[int, list[str]] = {}
@@ -42,12 +64,12 @@ class LooksBetween:
             seen, self._seen = self._seen, {}
         return seen
 
-    def ask(self, pids: Sequence[int], once: Sequence[int] = ()) -> None:
-        """Look at ``pids`` each time, and at ``once`` one time, if the next reading comes about when it should."""
+    def ask(self, mains: Sequence[int], others: Sequence[int] = ()) -> None:
+        """Look at ``mains`` each time, and at ``others`` one time, if the next reading comes about when it should."""
         now = time.monotonic()
         span, self._last = min(LONGEST_S, now - self._last), now
-        self._pids, self._rest = pids, once
-        if not pids and not once:
+        self._mains, self._others = mains, others
+        if not mains and not others:
             return
         self._due = [now + span * (part + self._random.random()) / LOOKS for part in range(LOOKS)]
         if self._thread is None:
@@ -65,23 +87,33 @@ class LooksBetween:
             self._asked.wait()
             self._asked.clear()
             if self._closing.is_set():
-                return
+                break
             due, first = self._due, self._random.randrange(LOOKS)
             for number, moment in enumerate(due):
                 if self._closing.wait(max(0.0, moment - time.monotonic())):
-                    return
+                    break
                 if due is not self._due:
                     break
                 with self.lock:
-                    self._look(self._pids)
+                    self._look(self._main_turns.take(self._mains))
                     if number == first:
-                        self._look(self._rest)
+                        self._look(self._other_turns.take(self._others))
                         self._also(time.monotonic())
+            self._forget(self._files.keys() - {*self._mains, *self._others})
+        self._forget(list(self._files))
 
     def _look(self, pids: Sequence[int]) -> None:
         for pid in pids:
+            files = self._files.get(pid)
+            if files is None:
+                files = self._files[pid] = ProcessFiles(f"{self._proc}/{pid}", self._descriptors)
             try:
-                channel = read_small(f"{self._proc}/{pid}/wchan").decode("ascii", "replace")
+                channel = files.read("wchan").decode("ascii", "replace")
             except OSError:
+                self._forget((pid,))
                 continue
             self._seen.setdefault(pid, []).append(channel)
+
+    def _forget(self, pids: Iterable[int]) -> None:
+        for pid in pids:
+            self._files.pop(pid).close()

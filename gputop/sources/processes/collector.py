@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
+from gputop.model.feeders import rank_among_owners
 from gputop.model.snapshot import ProcessSample, ProcessStatic
 from gputop.sources.cgroup import Throttling
 from gputop.sources.gpu_process import GpuProcess
@@ -43,6 +44,16 @@ _THROTTLE_S = 2.0
 _SETTLED_AGE_S = 10.0
 # /proc counts start times in ticks of 10 ms, and rounds down.
 _START_SLACK_S = 0.05
+
+
+def _largest_owners(gpu_processes: Sequence[GpuProcess]) -> set[int]:
+    """The process of each GPU whose main thread the GPU's verdict looks at."""
+    largest: dict[int, GpuProcess] = {}
+    for process in gpu_processes:
+        known = largest.get(process.gpu)
+        if known is None or rank_among_owners(process) > rank_among_owners(known):
+            largest[process.gpu] = process
+    return {process.pid for process in largest.values()}
 
 
 class ProcessCollector:
@@ -101,7 +112,7 @@ class ProcessCollector:
             for throttling in self._throttling.values():
                 throttling.read()
         readings = self._measure(now)
-        feeds = self._feeding.read(now, self._members, readings, util)
+        feeds = self._feeding.read(now, self._members, readings, util, _largest_owners(gpu_processes))
         self._find_outsiders(now if self._clock is None else self._clock(), readings)
         samples = self._gpu_samples(gpu_processes, readings, uptime, feeds)
         for pid, reading in readings.items():

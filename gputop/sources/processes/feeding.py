@@ -6,7 +6,7 @@ turns where no process explains the waiting, sockets are asked for where only by
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from msgspec.structs import replace
 
@@ -32,10 +32,10 @@ HELD_A_TICK = 2
 SETTLES_S = 3.5
 UNSEEN_SETTLES_S = 15.0
 """The same where threads that may explain a wait were not looked at yet."""
-LOADERS_A_TICK = 16
-"""Loaders that are looked at between two readings; more take turns."""
-MOST_OTHERS = 256
-"""Processes outside the trees whose open files are remembered."""
+MOST_OTHERS = 2048
+"""Processes whose open files are remembered for the discovery of trees."""
+OTHERS_A_DISCOVERY = 64
+"""Processes whose open files one discovery reads; of more, the rest waits for the next."""
 _LOOKS_INSIDE = ("lock", "queue", "sleep")
 
 
@@ -76,8 +76,9 @@ class Feeding:
         self._others: dict[int, tuple[float, Held | None]] = {}
         self._watched: list[int] = []
         """Processes to look at between this reading and the next."""
+        self._looked_mains: frozenset[int] = frozenset()
         self._turn = 0
-        self._held_left = 0
+        self._held_left = self._others_left = 0
 
     def read(
         self,
@@ -85,18 +86,23 @@ class Feeding:
         members: Mapping[int, Member],
         readings: Mapping[int, Reading],
         util: Mapping[int, float | None],
+        mains: Set[int] = frozenset(),
     ) -> dict[int, Feed]:
-        """The feed of each process that was read. ``util`` is each GPU's utilisation in percent, by index."""
+        """The feed of each process that was read. ``util`` is each GPU's utilisation in percent, by index.
+
+        ``mains`` are the processes whose main threads are looked at between the readings, if their GPUs wait.
+        """
         if self._between is None:
             return self._feeds(now, members, readings, util)
         self._looks = self._between.take()
         with self._between.lock:
             feeds = self._feeds(now, members, readings, util)
-        watched = self._watched
-        mains = [pid for pid in watched if members[pid].place.role == "gpu"]
-        rest = [pid for pid in watched if members[pid].place.role != "gpu"]
-        begin = self._turn * LOADERS_A_TICK % max(1, len(rest))
-        self._between.ask(mains, (rest[begin:] + rest[:begin])[:LOADERS_A_TICK])
+        looked = [pid for pid in self._watched if pid in mains]
+        for pid in self._looked_mains.difference(looked) & self._watches.keys():
+            # From now on it is only seen at the readings.
+            self._watches[pid].looked = False
+        self._looked_mains = frozenset(looked)
+        self._between.ask(looked, [pid for pid in self._watched if members[pid].place.role != "gpu"])
         return feeds
 
     def close(self) -> None:
@@ -112,7 +118,7 @@ class Feeding:
         util: Mapping[int, float | None],
     ) -> dict[int, Feed]:
         self._watches = {pid: self._watches.get(pid) or _Watch() for pid in readings}
-        self._held_left = HELD_A_TICK
+        self._held_left, self._others_left = HELD_A_TICK, OTHERS_A_DISCOVERY
         self._inside = []
         self._watched = []
         self._gpus.observe(now, util)
@@ -170,12 +176,17 @@ class Feeding:
         return gpu is not None and self._gpus.waits(gpu, unknown=False)
 
     def held_now(self, pid: int) -> Held | None:
-        """As ``held``, without its bound on how many processes are looked at: for the discovery of trees."""
+        """As ``held``, for the discovery of trees, which asks about more processes, and less often."""
         at = self._gpus.at or 0.0
         known = self._others.get(pid)
         if known is None or at - known[0] >= HELD_AGAIN_S:
-            if len(self._others) >= MOST_OTHERS:
-                self._others.clear()
+            if self._others_left <= 0:
+                return None if known is None else known[1]
+            self._others_left -= 1
+            self._others.pop(pid, None)
+            while len(self._others) >= MOST_OTHERS:
+                # The one that was read the longest ago.
+                del self._others[next(iter(self._others))]
             known = self._others[pid] = at, held(self._proc, pid)
         return known[1]
 

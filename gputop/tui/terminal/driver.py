@@ -7,10 +7,13 @@ not read any further, and SIGCONT resumes only what was suspended.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import termios
 import threading
 import tty
+from codecs import getincrementaldecoder
+from contextlib import suppress
 from typing import Any
 
 from textual.driver import Driver
@@ -19,10 +22,12 @@ from textual.events import Key
 from textual.message import Message
 
 from gputop.tui.terminal.guard import TerminalGuard, in_background
+from gputop.tui.textual_internals import InputParser
 
 WEDGED_S = 1.0
 """A loop that has not answered for this long is taken to be blocked by a terminal that nobody drains."""
 
+INPUT_BYTES = 4096
 NOISE_PAUSE_S = 0.01
 """So that a terminal that gives nothing but noise costs next to nothing."""
 
@@ -46,9 +51,20 @@ class InputEnd(threading.Event):
     def __init__(self, guard: TerminalGuard) -> None:
         super().__init__()
         self._guard = guard
+        self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        """Readable while this is set, for who waits for input as well."""
 
     def is_set(self) -> bool:
         return self._guard.is_gone or super().is_set()
+
+    def set(self) -> None:
+        super().set()
+        os.eventfd_write(self.descriptor, 1)
+
+    def clear(self) -> None:
+        super().clear()
+        with suppress(BlockingIOError):
+            os.eventfd_read(self.descriptor)
 
 
 def guarded_driver(guard: TerminalGuard, outlet: Outlet) -> type[Driver]:
@@ -61,7 +77,7 @@ def guarded_driver(guard: TerminalGuard, outlet: Outlet) -> type[Driver]:
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             outlet.driver = self
-            self.exit_event = InputEnd(guard)
+            self.exit_event: InputEnd = InputEnd(guard)
             self._has_started = self._resuming = self._continued_again = self._retaking = False
 
         # -- input ----------------------------------------------------------------------------------------------------
@@ -69,11 +85,31 @@ def guarded_driver(guard: TerminalGuard, outlet: Outlet) -> type[Driver]:
         def run_input_thread(self) -> None:
             while not self.exit_event.is_set():
                 try:
-                    super().run_input_thread()
+                    self._read_input()
                 except (ValueError, OverflowError):
                     # Bytes that are not UTF-8 or no key, as from noise on a line or a pasted file. Textual would end
                     # the program; they are dropped with what came beside them, and its reader begins afresh.
                     self.exit_event.wait(NOISE_PAUSE_S)
+
+        def _read_input(self) -> None:
+            """Read until told to end. Sleeps while nothing comes: Textual's own reader wakes up ten times a second."""
+            parser, decode = InputParser(self._debug), getincrementaldecoder("utf-8")().decode
+            poll = select.poll()
+            poll.register(self.fileno, select.POLLIN)
+            poll.register(self.exit_event.descriptor, select.POLLIN)
+            while not self.exit_event.is_set():
+                left_s = parser.waits_s()
+                ready = poll.poll(None if left_s is None else 1000 * left_s)
+                if any(descriptor == self.fileno for descriptor, _ in ready):
+                    text = decode(os.read(self.fileno, INPUT_BYTES))
+                    if not text:
+                        # A terminal that is closed, or half a character.
+                        self.exit_event.wait(NOISE_PAUSE_S)
+                        continue
+                    for event in parser.feed(text):
+                        self.process_message(event)
+                for event in parser.tick():
+                    self.process_message(event)
 
         def process_message(self, message: Message) -> None:
             if isinstance(message, Key) and message.key in ("ctrl+c", "q"):
