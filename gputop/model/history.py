@@ -47,15 +47,16 @@ class _Ring:
         else:
             self.times[slot] = t
             self.spans[slot] = span
-        for name in values.keys() - self.values.keys():
-            self.values[name] = array("f", [nan]) * (len(self.times) - (1 if grow else 0))
-        for name, column in self.values.items():
+        columns = self.values
+        if not values.keys() <= columns.keys():
+            for name in values.keys() - columns.keys():
+                columns[name] = array("f", [nan]) * (len(self.times) - (1 if grow else 0))
+        for name, column in columns.items():
             value = values.get(name)
-            number = nan if value is None else value
             if grow:
-                column.append(number)
+                column.append(nan if value is None else value)
             else:
-                column[slot] = number
+                column[slot] = nan if value is None else value
         self.count += 1
 
     def since(self, sequence: int) -> Iterator[int]:
@@ -67,13 +68,14 @@ class _Ring:
 class _Columns:
     """Time-weighted means of one series over columns of equal width, brought up to date sample by sample."""
 
-    __slots__ = ("seen", "sums", "used_t", "width_s")
+    __slots__ = ("means", "seen", "sums", "used_t", "width_s")
 
     def __init__(self, width_s: float) -> None:
         self.width_s = width_s
         self.used_t = 0.0
         self.seen = 0
         self.sums: dict[int, list[float]] = {}
+        self.means: dict[int, float] = {}
 
     def cover(self, begin: float, end: float, value: float) -> None:
         """Spread a value that held from begin to end over the columns that it touches."""
@@ -85,14 +87,16 @@ class _Columns:
                 continue
             total = self.sums.get(index)
             if total is None:
-                self.sums[index] = [weight, weight * value]
+                total = self.sums[index] = [weight, weight * value]
             else:
                 total[0] += weight
                 total[1] += weight * value
+            self.means[index] = total[1] / total[0]
 
     def forget_before(self, index: int) -> None:
         if len(self.sums) > LEAST_COLUMNS and next(iter(self.sums)) < index:
             self.sums = {i: total for i, total in self.sums.items() if i >= index}
+            self.means = {i: mean for i, mean in self.means.items() if i >= index}
 
 
 class _Track:
@@ -220,8 +224,8 @@ class History:
         chart.used_t = self.latest_t
         self._cover_new(chart, track, name, oldest * width_s)
         chart.forget_before(oldest)
-        sums, first = chart.sums, last - count + 1
-        means = [total[1] / total[0] if (total := sums.get(i)) is not None else None for i in range(first, last + 1)]
+        first = last - count + 1
+        means: list[float | None] = list(map(chart.means.get, range(first, last + 1)))
         for begin, end, names in track.breaks:
             if name in names:
                 for i in range(max(first, floor(begin / width_s)), min(last, ceil(end / width_s) - 1) + 1):

@@ -62,18 +62,29 @@ def _nearest_256(r: int, g: int, b: int) -> int:
 
 def sgr(look: Look, theme: Theme, depth: Depth) -> str:
     """The sequence that sets a look from a clean state."""
-    codes = ["0"]
-    if look.bold:
-        codes.append("1")
-    if look.faint:
-        codes.append("2")
-    if look.underline:
-        codes.append("4")
-    if look.reverse:
-        codes.append("7")
-    if depth != "none" and not theme.colourless:
-        if fg := look.fg or theme.foreground:
-            codes.append(_colour(fg, depth, ground=False))
-        if bg := look.bg or theme.background:
-            codes.append(_colour(bg, depth, ground=True))
-    return f"\x1b[{';'.join(codes)}m"
+    return f"\x1b[{';'.join(('0', *_flags(look), *_colours(look, theme, depth)))}m"
+
+
+def sgr_change(before: Look, now: Look, theme: Theme, depth: Depth) -> str:
+    """The sequence that sets a look where another one is set; empty where they look the same."""
+    flags, had = _flags(now), _flags(before)
+    colours, were = _colours(now, theme, depth), _colours(before, theme, depth)
+    # What is switched off again, a colour too, needs a clean state.
+    if not set(had) <= set(flags) or len(colours) != 2 or len(were) != 2:
+        return "" if (flags, colours) == (had, were) else sgr(now, theme, depth)
+    codes = [flag for flag in flags if flag not in had]
+    codes += [colour for colour, old in zip(colours, were, strict=True) if colour != old]
+    return f"\x1b[{';'.join(codes)}m" if codes else ""
+
+
+def _flags(look: Look) -> list[str]:
+    wanted = (("1", look.bold), ("2", look.faint), ("4", look.underline), ("7", look.reverse))
+    return [code for code, is_set in wanted if is_set]
+
+
+def _colours(look: Look, theme: Theme, depth: Depth) -> list[str]:
+    """SGR parameters of the text's colour and of its ground, as far as there are any."""
+    if depth == "none" or theme.colourless:
+        return []
+    pair = ((look.fg or theme.foreground, False), (look.bg or theme.background, True))
+    return [_colour(colour, depth, ground=ground) for colour, ground in pair if colour]

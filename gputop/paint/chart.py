@@ -7,6 +7,9 @@ Heights are counted in eighths of a cell. A column without a value stays blank; 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Span
@@ -55,44 +58,61 @@ def gap_chart(
     """
     # A chart of one row leaves an eighth free, so that it does not run into the one above.
     top = rows * 8 if rows > 1 else 7
+    highs = _heights(util, top)
+    lows = _heights(sm, top) if measured else (UNKNOWN,) * len(highs)
+    return [list(row) for row in _drawn(lows, highs, rows, glyphs, alarm=alarm)]
+
+
+UNKNOWN = -1
+"""The height of a value that is not known."""
+
+
+def _heights(values: Sequence[Column], top: int) -> tuple[int, ...]:
+    """As ``_eighths`` of each; a chart has a hundred of them."""
+    return tuple(
+        [UNKNOWN if v is None else top if v >= 100.0 else round(v * top / 100) or int(v >= 0.5) for v in values]
+    )
+
+
+@lru_cache(maxsize=64)
+def _drawn(
+    lows: tuple[int, ...], highs: tuple[int, ...], rows: int, glyphs: Glyphs, *, alarm: bool
+) -> tuple[tuple[Span, ...], ...]:
+    """The chart from heights of SM activity and of utilisation.
+
+    Remembered: most values change by less than an eighth of a cell from one second to the next.
+    """
+    if not lows:
+        return ((("", ""),),) * rows
+    known: dict[tuple[int, int], list[Span]] = {}
+    columns: list[list[Span]] = []
+    for pair in zip(lows, highs, strict=True):
+        column = known.get(pair)
+        if column is None:
+            column = known[pair] = _column(*pair, rows, glyphs, alarm=alarm)
+        columns.append(column)
+    return tuple(
+        tuple(("".join([text for text, _ in run]), style) for style, run in groupby(row, _STYLE))
+        for row in zip(*columns, strict=True)
+    )
+
+
+_STYLE = itemgetter(1)
+
+
+def _column(low: int, high: int, rows: int, glyphs: Glyphs, *, alarm: bool) -> list[Span]:
+    """One column of the gap chart, top cell first."""
+    if low == UNKNOWN == high:
+        return [(" ", "text")] * rows
     gap_style, sm_on_gap = ("gap.alarm", "gap.sm_on_alarm") if alarm else ("gap.gap", "gap.sm_on_gap")
-    columns: list[tuple[int, int] | None] = []
-    for u, s in zip(util, sm, strict=True):
-        if u is None and (s is None or not measured):
-            columns.append(None)
-            continue
-        low = _eighths(s, top) if measured and s is not None else 0
-        columns.append((low, max(low, _eighths(u, top) if u is not None else 0)))
-    drawn: list[list[Span]] = []
-    cache: dict[tuple[int, int, bool], Span] = {}
-    for row in range(rows):
-        floor = (rows - 1 - row) * 8
-        spans: list[Span] = []
-        run: list[str] = []
-        run_style = ""
-        for i, column in enumerate(columns):
-            if column is None:
-                text, style = " ", "text"
-            else:
-                low, high = column
-                unknown = not measured or sm[i] is None
-                key = (min(8, max(0, low - floor)), min(8, max(0, high - floor)), unknown)
-                span = cache.get(key)
-                if span is None:
-                    span = cache[key] = (
-                        (glyphs.unknown if key[1] >= 4 else " ", "gap.unknown")
-                        if unknown
-                        else _cell(key[0], key[1], glyphs, gap_style, sm_on_gap, alone=rows == 1)
-                    )
-                text, style = span
-            if style != run_style and run:
-                spans.append(("".join(run), run_style))
-                run = []
-            run_style = style
-            run.append(text)
-        spans.append(("".join(run), run_style))
-        drawn.append(spans)
-    return drawn
+    cells: list[Span] = []
+    for floor in range((rows - 1) * 8, -1, -8):
+        sm, util = min(8, max(0, low - floor)), min(8, max(0, max(low, high) - floor))
+        if low == UNKNOWN:
+            cells.append((glyphs.unknown if util >= 4 else " ", "gap.unknown"))
+        else:
+            cells.append(_cell(sm, util, glyphs, gap_style, sm_on_gap, alone=rows == 1))
+    return cells
 
 
 def with_marks(rows: list[list[Span]], columns: Sequence[int], glyphs: Glyphs) -> list[list[Span]]:

@@ -90,7 +90,7 @@ class Line:
             spans[-1] = (spans[-1][0] + text, style)
         else:
             spans.append((text, style))
-        self.width += cells(text)
+        self.width += len(text) if text.isascii() else cells(text)
         return self
 
     def add_all(self, spans: Row | list[Span]) -> Line:

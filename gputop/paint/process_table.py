@@ -203,18 +203,18 @@ def row(shown: Shown, view: View, width: int, *, selected: bool) -> Row:
     columns = columns_for(width, view.columns)
     for placed in columns:
         column, wide = placed.column, placed.width
-        line.to(placed.begin, style)
+        gap = " " * (placed.begin - line.width)
         if shown.branch and column.key == "gpu":
-            line.add(f"{shown.branch:>{wide}}", "dim")
+            line.add(gap, style).add(f"{shown.branch:>{wide}}", "dim")
         elif column.flexible:
             text = (
                 _command(process, view.command_at)
                 if column.key == "command"
                 else str(column.value(process, ()) or view.glyphs.dash)
             )
-            line.add(fit(text, wide, view.glyphs.more), style)
+            line.add(gap + fit(text, wide, view.glyphs.more), style)
         else:
-            line.add(column.show(process, shown.children), style)
+            line.add(gap + column.show(process, shown.children), style)
         if column is columns[0].column and key_of(process) in view.tagged:
             line.add(TAG, "level.yellow")
     return line.row(width, "select" if selected else None)

@@ -1,0 +1,139 @@
+"""Instructions of a tick, stage by stage: `python -m tests.bench.instructions [--ticks N]`. Needs valgrind.
+
+Counted, not timed, so that a loaded machine gives the same answer as a free one. The screen's stages get the simulated
+node (8 GPUs, moving values) or the same snapshot again and again ("calm"), the collector 64 real sleeping processes.
+What the kernel does is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from gputop.commands.live import first_view
+from gputop.config import Settings
+from gputop.diagnosis.engine import Diagnoser
+from gputop.model.snapshot import Snapshot
+from gputop.monitor import Frame, Monitor
+from gputop.output.ansi_diff import Differ
+from gputop.paint.line import Row
+from gputop.paint.main_screen import Painter
+from gputop.paint.terminal import choose
+from gputop.paint.theme import THEMES
+from gputop.recording.memory import Memory
+from gputop.sources.gpu_process import GpuProcess
+from gputop.sources.processes.collector import ProcessCollector
+from gputop.sources.simulation.simulated import snapshot_at
+from tests.bench.workload import sleeping_processes
+
+WIDTH, HEIGHT = 160, 50
+T, WARM, GPUS = 1.78e9, 40, 8
+Tick = Callable[[int], object]
+
+
+def screen_stages(name: str, snapshots: list[Snapshot]) -> dict[str, Tick]:
+    """What the screen does with each of these snapshots, after the first ``WARM``."""
+    monitor, diagnoser, memory, painter = Monitor(), Diagnoser(), Memory(), Painter()
+    terminal = choose({"TERM": "xterm-256color", "COLORTERM": "truecolor"}, "utf-8", theme="dark", ascii_only=False,
+                      no_color=False)  # fmt: skip
+    view, differ = first_view(Settings(), terminal), Differ(THEMES[terminal.theme], terminal.depth)
+    frames: list[Frame] = []
+    screens: list[list[Row]] = []
+    for snapshot in snapshots[:WARM]:
+        frames.append(monitor.feed(snapshot))
+        diagnoser.observe(snapshot)
+        memory.add(snapshot)
+        screens.append(painter.paint(frames[-1], view, WIDTH, HEIGHT).rows)
+
+    def diagnose(i: int) -> None:
+        diagnoser.observe(snapshots[WARM + i])
+        diagnoser.findings()
+        diagnoser.waste()
+
+    def feed(i: int) -> None:
+        frames.append(monitor.feed(snapshots[WARM + i]))
+
+    def paint(i: int) -> None:
+        feed(i)
+        screens.append(painter.paint(frames[-1], view, WIDTH, HEIGHT).rows)
+
+    def write(i: int) -> None:
+        paint(i)
+        differ.changes(screens[-2], screens[-1]).encode()
+
+    stages: dict[str, Tick] = {
+        "diagnose": diagnose,
+        "feed": feed,
+        "feed, paint": paint,
+        "feed, paint, diff": write,
+        "remember": lambda i: memory.add(snapshots[WARM + i]),
+    }
+    return {f"{name}: {stage}": tick for stage, tick in stages.items()}
+
+
+def collector_stages(pids: list[int]) -> dict[str, Tick]:
+    """Reading 64 processes of 8 GPUs that wait, or that work."""
+    stages: dict[str, Tick] = {}
+    owned = [GpuProcess(i % GPUS, pid, 1e9 + i, "C", 10.0) for i, pid in enumerate(pids)]
+    for name, util in (("GPUs wait", 50.0), ("GPUs work", 99.0)):
+        collector, utils = ProcessCollector(), dict.fromkeys(range(GPUS), util)
+        for second in range(WARM):
+            collector.read(float(second), owned, utils)
+        stages[f"processes, {name}"] = lambda i, c=collector, u=utils: c.read(float(WARM + i), owned, u)  # type: ignore[misc]
+    return stages
+
+
+def counted(ticks: int) -> None:
+    """Runs under valgrind: a child for each stage and one that does nothing, whose counts tell them apart."""
+    moving = [snapshot_at(T + i, gpus=GPUS, started=T - 600.0) for i in range(WARM + ticks)]
+    calm = [replace(moving[0], t=T + i) for i in range(WARM + ticks)]
+    with sleeping_processes(64) as pids:
+        stages = {
+            "nothing": lambda i: None,
+            **screen_stages("moving", moving),
+            **screen_stages("calm", calm),
+            **collector_stages(pids),
+        }
+        for name, tick in stages.items():
+            child = os.fork()
+            if not child:
+                for i in range(ticks):
+                    tick(i)
+                os._exit(0)
+            os.waitpid(child, 0)
+            print(f"{child} {name}", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ticks", type=int, default=20)
+    parser.add_argument("--counted", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.counted:
+        counted(options.ticks)
+        return 0
+    with tempfile.TemporaryDirectory(prefix="gputop-instructions-") as folder:
+        valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/%p", "--quiet"]
+        command = [sys.executable, "-m", "tests.bench.instructions", "--counted", "--ticks", str(options.ticks)]
+        done = subprocess.run([*valgrind, *command], stdout=subprocess.PIPE, text=True, check=True)
+        counts: dict[str, int] = {}
+        for line in done.stdout.splitlines():
+            child, _, name = line.partition(" ")
+            found = re.search(r"^(?:summary|totals): (\d+)", Path(folder, child).read_text(), re.MULTILINE)
+            counts[name] = int(found[1]) if found else 0
+    base = counts.pop("nothing")
+    for name, count in counts.items():
+        print(f"{name:<32}{(count - base) / options.ticks / 1e6:8.2f} million instructions a tick")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
