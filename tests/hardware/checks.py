@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 GPUTOP: tuple[str, ...] = (sys.executable, "-m", "gputop")
 HELPER: tuple[str, ...] = (sys.executable, "-m", "gputop.sources.activity.counters.helper")
@@ -28,32 +31,49 @@ class Wrong(Exception):
 
 def said(words: Sequence[str], timeout_s: float = 120.0, right: Sequence[int] = (0,)) -> str:
     """What a program prints, and how it ended. Raises Missing and Wrong."""
-    if shutil.which(words[0]) is None:
-        raise Missing(f"{words[0]} is not here")
-    try:
-        done = subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise Wrong(f"not done within {timeout_s:.0f} s") from None
-    text = f"{done.stdout}{done.stderr}"[-LONGEST:] + f"\n(exit {done.returncode})"
-    if done.returncode == CANNOT and CANNOT not in right:
+    status, text = _run(words, timeout_s)
+    text = f"{text[-LONGEST:]}\n(exit {status})"
+    if status == CANNOT and CANNOT not in right:
         raise Missing(text)
-    if done.returncode not in right:
+    if status not in right:
         raise Wrong(text)
     return text
 
 
-def printed(words: Sequence[str], timeout_s: float = 120.0) -> str:
-    """The same without how it ended: what other programs read."""
-    return said(words, timeout_s).rpartition("\n(exit ")[0]
+def printed(words: Sequence[str], timeout_s: float = 120.0, right: Sequence[int] = (0,)) -> str:
+    """All that it prints to stdout alone: what other programs read. Raises Missing and Wrong."""
+    status, text = _run(words, timeout_s, merged=False)
+    if status == CANNOT and CANNOT not in right:
+        raise Missing(text[-LONGEST:])
+    if status not in right:
+        raise Wrong(f"{text[-LONGEST:]}\n(exit {status})")
+    return text
+
+
+def _run(words: Sequence[str], timeout_s: float, *, merged: bool = True) -> tuple[int, str]:
+    """Exit status and output. Whatever happens here, the program is gone afterwards, and so is what it has started."""
+    if shutil.which(words[0]) is None:
+        raise Missing(f"{words[0]} is not here")
+    stderr = subprocess.STDOUT if merged else subprocess.PIPE
+    with subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, text=True, errors="replace",
+        start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            out, err = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            raise Wrong(f"not done within {timeout_s:.0f} s: {' '.join(words)}") from None
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, out if process.returncode == 0 or not err else f"{out}{err}"
 
 
 @contextmanager
-def helper(within: Sequence[str] = ()) -> Iterator[subprocess.Popen[str]]:
+def helper(within: Sequence[str] = ()) -> Iterator[subprocess.Popen[bytes]]:
     """A helper that holds the hardware counters; ``within`` is a command that executes the one that follows it."""
     with subprocess.Popen(
-        [*within, *HELPER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [*within, *HELPER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as process:
         try:
             yield process
@@ -61,24 +81,27 @@ def helper(within: Sequence[str] = ()) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def first_sample(process: subprocess.Popen[str], within_s: float = 20.0) -> dict[str, object]:
+def first_sample(process: subprocess.Popen[bytes], within_s: float = 20.0) -> dict[str, object]:
     """The first line that says whether a helper has the counters; ``t`` is ``nothing`` where there is none."""
     assert process.stdout is not None
-    deadline = time.monotonic() + within_s
-    for line in process.stdout:
-        try:
-            read = json.loads(line)
-        except ValueError:
-            continue
-        if read["t"] in ("s", "bye") or (read["t"] == "gpu" and read["state"] != "ok"):
-            return dict(read)
-        if time.monotonic() > deadline:
+    out, rest, deadline = process.stdout.fileno(), b"", time.monotonic() + within_s
+    while select.select([out], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        piece = os.read(out, 65536)
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            try:
+                read = json.loads(line)
+            except ValueError:
+                continue
+            if read.get("t") in ("s", "bye") or (read.get("t") == "gpu" and read.get("state") != "ok"):
+                return dict(read)
+        if not piece:
             break
     return {"t": "nothing"}
 
 
 @contextmanager
-def counters_held() -> Iterator[subprocess.Popen[str]]:
+def counters_held() -> Iterator[subprocess.Popen[bytes]]:
     """The counters in a helper's hands. Raises Missing where it does not get them."""
     with helper() as process:
         taken = first_sample(process)
