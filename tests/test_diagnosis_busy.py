@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gputop.diagnosis.rules.busy import COUNTS_AS_WORK
 from gputop.model.snapshot import ProcessStatic, Snapshot
 from tests.support.scenes import GIB, Watch, gpu, snap, steady, train
 
@@ -49,6 +50,7 @@ def test_communication_is_suspected_from_nccl_threads_without_work() -> None:
     quiet = {"util": 96.0, "sm": 18.0, "dram": 8.0, "tensor_active_pct": 4.0, "power_w": 300.0}
     said = steady(45, gpu(**quiet), [train(nccl=True)])
     assert (said.verdict, said.confidence, said.title) == ("communication", "low", "communication (suspected)")
+    assert COUNTS_AS_WORK in said.notes
     assert verdict(nccl=False, **quiet) == "small_kernels"
     assert verdict(nccl=True, **{**quiet, "power_w": 350.0}) == "small_kernels"
     assert verdict(nccl=True, **{**quiet, "dram": 15.0}) == "small_kernels"

@@ -124,6 +124,16 @@ def test_a_finding_says_how_long_since_when_and_what_to_do() -> None:
     assert "busy, not working" in text and "in 2 spells" in text and "First to change: " in text
 
 
+def test_time_of_communication_counts_as_work_and_the_report_says_so() -> None:
+    talking = {"tensor_active_pct": 4.0, "dram_active_pct": 8.0, "nvlink_rx_bytes_per_s": 400e9}
+    linked = replace(STATIC, nvlink_peak_bytes_per_s=450e9)
+    report = report_of([moment(k, 96.0, 18.0, static=linked, **talking) for k in range(100)])
+    assert any(finding.id.startswith("communication") for finding in report.findings)
+    assert report.gpus[0].seconds["busy_not_working"] < 20
+    assert "under “communication”: exchanging data is part of the job" in report_text(report)
+    assert "exchanging" not in report_text(report_of([moment(k) for k in range(100)]))
+
+
 def test_money_is_shown_only_at_the_readers_price_and_never_for_what_was_not_measured() -> None:
     snapshots = [moment(k) for k in range(61)]
     assert "COST" not in report_text(report_of(snapshots))

@@ -7,8 +7,19 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
 
+from gputop.diagnosis.rules.busy import COUNTS_AS_WORK
 from gputop.diagnosis.types import STATE_WORDS, State
-from gputop.model.quantity import NOT_MEASURED, count, length, numbers, of_hundred, per_second, seconds, step_time
+from gputop.model.quantity import (
+    NOT_MEASURED,
+    count,
+    duration,
+    length,
+    numbers,
+    of_hundred,
+    per_second,
+    seconds,
+    step_time,
+)
 from gputop.model.text import terminal_safe
 from gputop.paint.text import shorten
 from gputop.report.gpu_account import GpuReport
@@ -252,6 +263,9 @@ def report_notes(report: JobReport) -> list[str]:
         notes.append("~ energy is the integral of power: no energy counter was recorded")
     if any(gpu.sm_pct is None for gpu in report.gpus):
         notes.append("SM n/a: not measured on that GPU, so busy-not-working cannot be seen there")
+    talked = sum(f.seconds for f in report.findings if f.kind == "verdict" and f.id.startswith("communication"))
+    if talked:
+        notes.append(f"work holds {duration(talked)} of GPU time under “communication”: {COUNTS_AS_WORK}")
     if report.gaps:
         notes.append(f"{count(report.gaps, 'gap')} in the recording{gap_words(report)}")
     for mark in report.marks:

@@ -67,6 +67,10 @@ def _suspected(s: Signals) -> bool:
 HIDE_COMMUNICATION = "overlap (bucket_cap_mb, FSDP prefetch), accumulate gradients, bf16 communication; NCCL_DEBUG=INFO"
 
 
+COUNTS_AS_WORK = "exchanging data is part of the job, so this time counts as work, not as waste"
+"""Said where a GPU is called busy, not working, although its time is in no sum of what was not work."""
+
+
 def _tell_communication(s: Signals) -> Told:
     certain = _moves_data(s)
     if s.nvlink is not None and s.nvlink >= NVLINK_BUSY:
@@ -79,6 +83,7 @@ def _tell_communication(s: Signals) -> Told:
     notes = ("suspected: the traffic itself was not measured",) if not certain else ()
     if s.peer is not None and s.peer.straggler != s.gpu:
         notes = (*notes, f"it may be waiting for GPU {s.peer.straggler}: see the straggler badge")
+    notes = (*notes, COUNTS_AS_WORK)
     return Told(
         "red",
         (line,) if s.fabric is None else (line, *s.fabric.evidence()),
