@@ -19,10 +19,12 @@ from gputop.cli import main
 from gputop.commands.fleet_screen import moment_of
 from gputop.fleet import plan
 from gputop.fleet.address import address_of, checked_select, ssh_command
-from gputop.fleet.client import Client, Query, QueryError
+from gputop.fleet.client import Answer, Client, Query, QueryError
 from gputop.fleet.frame import fleet_frame
+from gputop.fleet.names import DIALECTS
 from gputop.fleet.prometheus import PrometheusFleet
 from gputop.fleet.reading import FleetError
+from gputop.fleet.series import labels_of
 from gputop.fleet.simulated import STARTED, SimulatedFleet
 from gputop.fleet.watch import FleetWatch
 from gputop.model.source import UsageError
@@ -44,12 +46,20 @@ class Engine(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        path, _, form = self.path.partition("?")
+        assert path == "/api/v1/label/__name__/values"
+        self._answer(parse_qs(form)["match[]"][0])
+
     def do_POST(self) -> None:
         form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
         engine: Any = self.server
         engine.asked.append((self.path, form, dict(self.headers)))
-        answer = engine.answer(form["query"][0]) if callable(engine.answer) else engine.answer
-        status, headers, body = answer
+        self._answer(form["query"][0])
+
+    def _answer(self, query: str) -> None:
+        engine: Any = self.server
+        status, headers, body = engine.answer(query) if callable(engine.answer) else engine.answer
         self.send_response(status)
         for name, value in {"Content-Length": str(len(body)), **headers}.items():
             self.send_header(name, value)
@@ -68,6 +78,10 @@ def engine() -> Iterator[Engine]:
     yield server
     server.shutdown()
     server.server_close()
+
+
+def _names(*names: str) -> tuple[int, dict[str, str], bytes]:
+    return 200, JSON, json.dumps({"status": "success", "data": names}).encode()
 
 
 def _vector(*rows: dict[str, Any], t: float = STARTED) -> tuple[int, dict[str, str], bytes]:
@@ -122,7 +136,7 @@ def test_nobody_at_the_address_is_one_line_and_the_command_ends_with_it(
 
 
 def test_no_gpu_metrics_names_what_was_looked_for(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
-    engine.answer = _vector()
+    engine.answer = _names()
     assert main(["fleet", "--prom", engine.url, "--json", "--select", 'cluster="a"']) == 3
     err = capsys.readouterr().err
     assert 'no GPU metrics there with cluster="a"; looked for gputop_gpu_utilization_ratio' in err
@@ -135,12 +149,14 @@ def test_questions_are_posted_with_a_limit_gzip_and_the_header_of_the_file(engin
     secret.write_text("# for the gateway\nX-Scope-OrgID: team\nAuthorization: Bearer s3cret\n")
     secret.chmod(0o600)
     client = Client(address_of(engine.url + "/", {}, header_file=str(secret)))
-    ((row,),) = client.ask([Query("up", 12.0)])  # type: ignore[misc]
+    (answer,) = client.ask([Query("up", 12.0)])
     client.close()
-    assert row.metric == {"a": "b"} and row.value == (STARTED, "1.5")
+    assert isinstance(answer, Answer)
+    assert labels_of(answer.rows[0].metric) == {"a": "b"} and answer.rows[0].value == (STARTED, "1.5")
     path, form, headers = engine.asked[0]
     assert path == "/api/v1/query" and form["time"] == ["12.000"] and form["timeout"] == ["9s"]
-    assert headers["Authorization"] == "Bearer s3cret" and headers["Accept-Encoding"] == "gzip"
+    assert headers["Authorization"] == "Bearer s3cret" and headers["Accept-Encoding"] == "identity"
+    assert Client(address_of("https://far", {}))._client.headers["Accept-Encoding"] == "gzip"
     assert "s3cret" not in repr(address_of(engine.url, {}, header_file=str(secret)))
 
 
@@ -192,7 +208,8 @@ def test_a_selector_that_is_no_promql_is_refused(text: str) -> None:
 def test_a_selector_reaches_every_name() -> None:
     assert checked_select('{cluster="a", job=~"x|y",}') == 'cluster="a", job=~"x|y"'
     known = plan.Known({"legacy": frozenset(("util_pct",))}, {"legacy": ("instance", "gpu")})
-    for text in (plan.discovery('c="a"'), plan.ages(known, 'c="a"'), plan.troubles(known, 'c="a"')):
+    who = plan.identities([DIALECTS["gputop"]], 'c="a"', gone=True)
+    for text in (who, plan.names_asked('c="a"'), plan.samples('c="a"'), plan.troubles(known, 'c="a"', ages=True)):
         assert text.count('c="a"') == text.count("{")
 
 
@@ -207,19 +224,18 @@ def _answers(fleet: SimulatedFleet, *, skew_s: float = 0.0) -> Any:
     reads = [fleet.gpu(host, number, STARTED) for host in range(fleet.hosts) for number in range(fleet.gpus)]
 
     def answer(query: str) -> tuple[int, dict[str, str], bytes]:
+        if "__name__" in query:
+            return _names("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_SM_ACTIVE")
         rows = []
         for read in reads:
-            labels = {"instance": f"{read.host}:9400", "gpu": read.gpu, "gputop_names": "legacy"}
-            if "count(" in query:
-                rows = [
-                    {"metric": {"gputop_names": f"legacy {key}"}, "value": 8} for key in ("util_pct", "sm_active_pct")
-                ]
-                break
+            labels = {"instance": f"{read.host}:9400", "gpu": read.gpu}
+            if "count_over_time" in query:
+                return _vector({"metric": {"gputop_names": "legacy"}, "value": 20}, t=STARTED + skew_s)
             if "last_over_time" in query:
-                labels |= {"Hostname": read.host, "UUID": read.uuid, "hpc_job": read.job[6:]}
+                labels |= {"Hostname": read.host, "UUID": read.uuid, "hpc_job": read.job[6:], "gputop_names": "legacy"}
                 rows.append({"metric": labels, "value": read.util_pct})
             elif "timestamp" in query:
-                rows.append({"metric": labels, "value": STARTED - 3.0 + skew_s})
+                rows.append({"metric": {**labels, "gputop_names": "age"}, "value": STARTED - 3.0 + skew_s})
             elif "quantile" in query:
                 rows += [{"metric": labels, "value": 0.0}] * read.is_quiet
             elif "SM_ACTIVE" in query and read.sm_active_pct is not None:

@@ -12,8 +12,8 @@ import pytest
 
 from gputop.cli import main
 from gputop.fleet.deploy import files
-from gputop.fleet.promql import ALL_NAMES, Names
 from gputop.fleet.queries import library
+from gputop.fleet.template import ALL_NAMES, Names
 
 WANTED = {
     "prometheus/gputop.rules.yml", "prometheus/gputop.rules.test.yml", "prometheus/scrape.yml",

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.fleet.data import fleet_csv, fleet_data
-from gputop.fleet.frame import FleetFrame, fleet_frame, groups_of, worst_first
+from gputop.fleet.frame import FleetFrame, fleet_frame, worst_first
 from gputop.fleet.judge import state_of
 from gputop.fleet.reading import Down, FleetReading, GpuReading, Lost
 from gputop.fleet.simulated import STARTED, SimulatedFleet
@@ -120,9 +120,9 @@ def test_waste_is_summed_by_job_user_and_cause_and_splits_a_starved_gpu_by_its_u
 
 
 def test_groups_hold_every_gpu_once(frame: FleetFrame) -> None:
-    for by in ("job", "user"):
-        assert sum(len(group.gpus) for group in groups_of(frame, by)) == 1000
-    jobs = {group.name: group for group in groups_of(frame, "job")}
+    for groups in (frame.jobs, frame.users):
+        assert sum(len(group.gpus) for group in groups) == 1000
+    jobs = {group.name: group for group in frame.jobs}
     assert len(jobs["slurm 8822"].hosts) == 8
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from gputop.cli import main
-from gputop.fleet.promql import ALL_NAMES, Names, Setting, render
 from gputop.fleet.queries import library
 from gputop.fleet.query import MODES
 from gputop.fleet.rules import alerts, rules_yaml, unit_tests_yaml
+from gputop.fleet.template import ALL_NAMES, Names, Setting, render
 from gputop.model.prometheus import gpu_series
 
 

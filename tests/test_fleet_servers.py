@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from gputop.fleet.deploy import files
-from gputop.fleet.promql import ALL_NAMES, Names, Setting
 from gputop.fleet.queries import library
 from gputop.fleet.rules import alerts, rules_yaml
+from gputop.fleet.template import ALL_NAMES, Names, Setting
 from gputop.model.prometheus import gpu_series
 from tests.nvml.stand_in import Scenario
 from tests.support.prom_servers import Engine, engines, free_port

@@ -22,11 +22,15 @@ _SSH_HOST = re.compile(r"[A-Za-z0-9._:][A-Za-z0-9._:-]*", re.ASCII)
 
 
 class Address(Struct, frozen=True):
-    """``url`` ends before ``/api/v1``. ``headers`` are secret and never shown; ``ca`` is a file or None."""
+    """``url`` ends before ``/api/v1``. ``headers`` are secret and never shown; ``ca`` is a file or None.
+
+    ``is_local`` tells whether it is this machine.
+    """
 
     url: str
     headers: Mapping[str, str]
     ca: str | None
+    is_local: bool = False
 
     def __repr__(self) -> str:
         return f"Address({self.url!r})"
@@ -52,7 +56,7 @@ def address_of(
         raise UsageError(f"headers and tokens are sent over https only, or to this machine: {base} is neither")
     if ca is not None and not os.path.isfile(ca):
         raise UsageError(f"--prom-ca: no file {ca}")
-    return Address(base, headers, ca)
+    return Address(base, headers, ca, is_local)
 
 
 def _checked(text: str) -> tuple[str, bool]:

@@ -7,21 +7,20 @@ thread.
 from __future__ import annotations
 
 import math
-import re
 import ssl
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
-from gputop.fleet.address import TOKEN_VARIABLE, Address
+from gputop.fleet.address import Address
 from gputop.fleet.reading import FleetError
+from gputop.fleet.refusals import cut, no_answer, refusal
 from gputop.model.extras import install
 from gputop.model.source import UsageError
-from gputop.model.text import clean_text
 
 # httpx takes its command line along where click and rich are: 10 MB of memory for nothing. It can do without.
 sys.modules["httpx._main"] = None  # type: ignore[assignment]
@@ -36,8 +35,8 @@ MOST_AT_ONCE = 3
 DEADLINE_S = 10.0
 """For one question. The engine is told to give up a little earlier."""
 MOST_BYTES = 128 * 2**20
-"""Of one answer, unpacked. 8,000 GPUs take some 2 MB a question."""
-LONGEST_WORDS = 160
+"""Of one answer, unpacked. 8,000 GPUs take some 1 MB a question."""
+T = TypeVar("T")
 
 
 class QueryError(FleetError):
@@ -55,48 +54,64 @@ class Query(Struct, frozen=True):
     @property
     def form(self) -> dict[str, str]:
         """The API's parameters."""
-        form = {"query": self.promql, "timeout": f"{DEADLINE_S - 1.0:.0f}s"}
+        form = {"query": self.promql}
         if self.begin is not None and self.end is not None:
             return {**form, "start": f"{self.begin:.3f}", "end": f"{self.end:.3f}", "step": f"{self.step_s:g}"}
         return form if self.end is None else {**form, "time": f"{self.end:.3f}"}
 
 
-class Row(Struct, frozen=True):
-    """One series of an answer: ``value`` of an instant, ``values`` of a range, each (Unix seconds, number as text)."""
+class Row(Struct, frozen=True, gc=False):
+    """One series of an answer: ``value`` of an instant, ``values`` of a range, each (Unix seconds, number as text).
 
-    metric: dict[str, str]
+    ``metric`` are its labels as they came, see ``series.Remembered``.
+    """
+
+    metric: Raw
     value: tuple[float, str] | None = None
     values: list[tuple[float, str]] = []
 
 
+class Answer(Struct, frozen=True):
+    """The series, and what the engine warns of: a store that did not answer, say."""
+
+    rows: list[Row]
+    warnings: tuple[str, ...] = ()
+
+
 class _Data(Struct, frozen=True):
     resultType: str
-    result: msgspec.Raw
+    result: Raw
 
 
-class _Answer(Struct, frozen=True):
+class _Body(Struct, frozen=True):
     status: str
-    data: _Data | None = None
+    data: Raw = Raw(b"null")
     error: str = ""
+    warnings: list[str] | None = None
 
 
-_ANSWER = msgspec.json.Decoder(_Answer)
-_ROWS = msgspec.json.Decoder(list[Row])
+_BODY, _DATA = msgspec.json.Decoder(_Body), msgspec.json.Decoder(_Data)
+_ROWS, _NAMES = msgspec.json.Decoder(list[Row]), msgspec.json.Decoder(list[str])
 
 
 class Client:
     """A connection that stays open between refreshes."""
 
-    def __init__(self, address: Address) -> None:
-        self._url = address.url
+    def __init__(self, address: Address, deadline_s: float = DEADLINE_S) -> None:
+        self._url, self._deadline_s = address.url, deadline_s
         try:
             verify: Any = ssl.create_default_context(cafile=address.ca) if address.url.startswith("https") else True
         except (OSError, ssl.SSLError):
             raise UsageError(f"--prom-ca: {address.ca} holds no certificates") from None
         self._client = httpx.Client(
-            headers={**address.headers, "Accept-Encoding": "gzip", "Accept": "application/json"},
+            headers={
+                **address.headers,
+                # On this machine packing costs both sides more than it saves.
+                "Accept-Encoding": "identity" if address.is_local else "gzip",
+                "Accept": "application/json",
+            },
             verify=verify,
-            timeout=httpx.Timeout(DEADLINE_S, connect=5.0),
+            timeout=httpx.Timeout(deadline_s, connect=min(5.0, deadline_s)),
             limits=httpx.Limits(max_connections=MOST_AT_ONCE, max_keepalive_connections=MOST_AT_ONCE),
             follow_redirects=False,
             # A proxy would see the headers of what is not encrypted.
@@ -104,54 +119,66 @@ class Client:
         )
         self._pool = ThreadPoolExecutor(MOST_AT_ONCE, "prometheus")
 
-    def ask(self, queries: Sequence[Query]) -> list[list[Row] | QueryError]:
+    def ask(self, queries: Sequence[Query]) -> list[Answer | QueryError]:
         """The answers in the questions' order; one that failed is its error."""
-        return list(self._pool.map(self._tried, queries))
+        return list(self._pool.map(self._answer, queries))
+
+    def names(self, series: str, begin: float | None = None, end: float | None = None) -> list[str]:
+        """Which names the series of a selector have in that time. Raises QueryError."""
+        form = {"match[]": series}
+        if begin is not None and end is not None:
+            form |= {"start": f"{begin:.3f}", "end": f"{end:.3f}"}
+        body, kind = self._fetched("GET", "label/__name__/values", form, series)
+        return self._decoded(lambda: _NAMES.decode(self._success(body).data), kind, body)
 
     def close(self) -> None:
         """Let go of the connections; a question that hangs ends by its deadline, and nobody waits for it."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 
-    def _tried(self, query: Query) -> list[Row] | QueryError:
+    def _answer(self, query: Query) -> Answer | QueryError:
+        path = "query" if query.begin is None else "query_range"
+        form = {**query.form, "timeout": f"{max(1.0, self._deadline_s - 1.0):.0f}s"}
         try:
-            return self._one(query)
+            body, kind = self._fetched("POST", path, form, query.promql)
+            return self._decoded(lambda: self._rows(body, query), kind, body)
         except QueryError as error:
             return error
 
-    def _one(self, query: Query) -> list[Row]:
-        kind = "query" if query.begin is None else "query_range"
-        url = f"{self._url}/api/v1/{kind}"
+    def _fetched(self, method: str, path: str, form: dict[str, str], asked: str) -> tuple[bytes, str]:
+        """The body of a success, and its content type."""
+        url = f"{self._url}/api/v1/{path}"
+        given: dict[str, Any] = {"data": form} if method == "POST" else {"params": form}
         try:
-            with self._client.stream("POST", url, data=query.form) as response:
+            with self._client.stream(method, url, **given) as response:
                 body = _limited(response)
                 status, headers = response.status_code, response.headers
         except httpx.HTTPError as error:
-            raise QueryError(f"{self._url}: {_words_of(error)}") from None
+            raise QueryError(f"{self._url}: {_words_of(error, self._deadline_s)}") from None
         except RuntimeError:
             raise QueryError(f"{self._url}: closed") from None
         if status != 200:
-            raise QueryError(f"{self._url}: {_refusal(status, headers, body, query)}")
-        return self._rows(body, headers.get("content-type", ""), query)
+            raise QueryError(f"{self._url}: {refusal(status, headers, body, asked)}")
+        return body, headers.get("content-type", "")
 
-    def _rows(self, body: bytes, kind: str, query: Query) -> list[Row]:
+    def _decoded(self, decode: Callable[[], T], kind: str, body: bytes) -> T:
         try:
-            answer = _ANSWER.decode(body)
-            if answer.status != "success" or answer.data is None:
-                raise QueryError(f"{self._url}: {_cut(answer.error or 'it failed without a reason')}")
-            if answer.data.resultType not in ("vector", "matrix"):
-                raise QueryError(f"{self._url}: answers with {_cut(answer.data.resultType)} to {_cut(query.promql)}")
-            return _ROWS.decode(answer.data.result)
+            return decode()
         except msgspec.DecodeError as error:
-            if "html" in kind or body[:512].lstrip()[:1] == b"<":
-                said = "answers with a web page, not with JSON: a login page, or another service"
-            elif "truncated" in str(error):
-                said = "its answer broke off"
-            elif isinstance(error, msgspec.ValidationError):
-                said = "answers with JSON that is not Prometheus': is this its address?"
-            else:
-                said = "does not answer with JSON: is this Prometheus' address?"
-            raise QueryError(f"{self._url}: {said}") from None
+            raise QueryError(f"{self._url}: {no_answer(error, kind, body)}") from None
+
+    def _success(self, body: bytes) -> _Body:
+        answer = _BODY.decode(body)
+        if answer.status != "success":
+            raise QueryError(f"{self._url}: {cut(answer.error or 'it failed without a reason')}")
+        return answer
+
+    def _rows(self, body: bytes, query: Query) -> Answer:
+        answer = self._success(body)
+        data = _DATA.decode(answer.data)
+        if data.resultType not in ("vector", "matrix"):
+            raise QueryError(f"{self._url}: answers with {cut(data.resultType)} to {cut(query.promql)}")
+        return Answer(_ROWS.decode(data.result), tuple(map(cut, answer.warnings or ())))
 
 
 def _limited(response: httpx.Response) -> bytes:
@@ -166,9 +193,10 @@ def _limited(response: httpx.Response) -> bytes:
     return b"".join(parts)
 
 
-def _words_of(error: httpx.HTTPError) -> str:
+def _words_of(error: httpx.HTTPError, deadline_s: float) -> str:
+    """Why a connection failed."""
     if isinstance(error, httpx.TimeoutException):
-        return f"no answer within {DEADLINE_S:.0f} s"
+        return f"no answer within {deadline_s:.0f} s"
     text = str(error)
     if "CERTIFICATE" in text.upper():
         return "its certificate is not trusted: --prom-ca FILE names another authority"
@@ -178,29 +206,7 @@ def _words_of(error: httpx.HTTPError) -> str:
         return "no such host, or no way to it" if "Name" in text or "resolve" in text else "cannot connect"
     if isinstance(error, (httpx.RemoteProtocolError, httpx.ReadError, httpx.DecodingError)):
         return "the connection broke off within the answer"
-    return _cut(text) or type(error).__name__
-
-
-def _refusal(status: int, headers: httpx.Headers, body: bytes, query: Query) -> str:
-    if status in (401, 403):
-        return f"{status}, not allowed: give a token by {TOKEN_VARIABLE} or a header by --header-file"
-    if status == 404:
-        return "404, no Prometheus under this path: a part such as /prometheus may be missing from the URL"
-    if 300 <= status < 400:
-        return f"redirects to {_cut(headers.get('location', 'nowhere'))}: give that address if you trust it"
-    reason = ""
-    try:
-        reason = _ANSWER.decode(body).error
-    except msgspec.DecodeError:
-        if body[:512].lstrip()[:1] == b"<":
-            return f"{status} with a web page: is this Prometheus' address?"
-    if status in (400, 422):
-        return f"{status}, it refuses {_cut(query.promql)}: {_cut(reason)}"
-    return f"{status} {_cut(reason)}".rstrip()
-
-
-def _cut(text: str) -> str:
-    return clean_text(re.sub(r"\s+", " ", text))[:LONGEST_WORDS]
+    return cut(text) or type(error).__name__
 
 
 def number(text: str) -> float | None:

@@ -6,13 +6,25 @@ Exporters disagree on labels and units; here they become one GPU each, by UUID w
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
 
-from gputop.fleet.names import BLANK, DIALECTS, HOST_LABELS, RATIO_LIMIT, Dialect, Signal, first_of, host_of, job_of
-from gputop.fleet.plan import DIALECT_LABEL, GONE, HOST, JOB_ID
+from gputop.fleet.names import (
+    BLANK,
+    DETAIL_KEYS,
+    DIALECTS,
+    HOST_LABELS,
+    RATIO_LIMIT,
+    STATE_KEYS,
+    Dialect,
+    Signal,
+    first_of,
+    host_of,
+    job_of,
+)
+from gputop.fleet.plan import DIALECT_LABEL, GONE, HOST, JOB_ID, STEP, Known
 from gputop.model.text import clean_text
 
 LONGEST_LABEL = 120
@@ -37,38 +49,35 @@ class Identity(Struct, frozen=True):
     job: str
     user: str
     gone: bool
-    util: float | None
 
 
-class Answered(NamedTuple):
-    """One series with a value: its labels, its mark, the number."""
-
-    labels: Mapping[str, str]
-    mark: str
-    value: float
+Labels = Mapping[str, str]
 
 
-def signals_found(rows: Iterable[Answered]) -> tuple[dict[str, frozenset[str]], float]:
-    """Which keys each dialect has series of, and the scrape interval in seconds, from the answer to ``discovery``."""
-    found: dict[str, set[str]] = defaultdict(set)
-    samples: list[float] = []
-    for row in rows:
-        dialect, _, key = row.mark.partition(" ")
-        if key == "samples":
-            samples.append(row.value)
-        elif dialect in DIALECTS and row.value > 0:
-            found[dialect].add(key)
-    most = max(samples, default=0.0)
-    scrape_s = min(120.0, max(1.0, round(300.0 / most))) if most > 1 else 15.0
+def signals_found(names: Collection[str]) -> dict[str, frozenset[str]]:
+    """Which keys each dialect can have series of, by the names that there are."""
+    known = frozenset(names)
+    found = {
+        dialect.id: frozenset(
+            key for key in (*STATE_KEYS, *DETAIL_KEYS) if key in dialect.signals and dialect.signals[key].name in known
+        )
+        for dialect in DIALECTS.values()
+    }
     # A dialect without utilisation cannot be judged, and says nothing that another does not say better.
-    return {name: frozenset(keys) for name, keys in found.items() if "util_pct" in keys}, scrape_s
+    return {name: keys for name, keys in found.items() if "util_pct" in keys}
 
 
-def key_labels(rows: Iterable[Answered]) -> dict[str, tuple[str, ...]]:
+def scrape_seconds(samples: Iterable[float], window_s: float) -> float:
+    """The time between two scrapes, by how many there were in a window; 15 s where nothing tells."""
+    most = max(samples, default=0.0)
+    return min(120.0, max(1.0, round(window_s / most))) if most > 1 else 15.0
+
+
+def key_labels(rows: Iterable[Labels]) -> dict[str, tuple[str, ...]]:
     """Per dialect the fewest labels that tell its GPUs apart: short answers are fast answers."""
-    by_dialect: dict[str, list[Mapping[str, str]]] = defaultdict(list)
+    by_dialect: dict[str, list[Labels]] = defaultdict(list)
     for row in rows:
-        by_dialect[row.mark.removesuffix(GONE)].append(row.labels)
+        by_dialect[row.get(DIALECT_LABEL, "").removesuffix(GONE)].append(row)
     found = {}
     for name, all_labels in by_dialect.items():
         dialect = DIALECTS.get(name)
@@ -86,28 +95,28 @@ def key_labels(rows: Iterable[Answered]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def identified(rows: Sequence[Answered], labels: Mapping[str, tuple[str, ...]]) -> dict[Key, Identity]:
+def identified(rows: Sequence[Labels], labels: Mapping[str, tuple[str, ...]]) -> dict[Key, Identity]:
     """Every GPU by its key. One that several jobs share is in the first of them by name."""
-    names = {row.labels.get("instance", ""): row.labels.get("hostname", "") for row in rows if row.mark == HOST}
+    names = {row.get("instance", ""): row.get("hostname", "") for row in rows if row.get(DIALECT_LABEL) == HOST}
     found: dict[Key, Identity] = {}
     for row in rows:
-        name = row.mark.removesuffix(GONE)
+        mark = row.get(DIALECT_LABEL, "")
+        name = mark.removesuffix(GONE)
         if name not in labels:
             continue
         dialect = DIALECTS[name]
-        key = key_of(row.labels, name, labels[name])
-        own = names.get(row.labels.get("instance", "")) if name == "gputop" else None
-        job, user = job_of(row.labels) if dialect.job else ("", "")
+        key = key_of(row, name, labels[name])
+        own = names.get(row.get("instance", "")) if name == "gputop" else None
+        job, user = job_of(row) if dialect.job else ("", "")
         identity = Identity(
-            _text(own or host_of(row.labels)) or "(no host label)",
-            _number(dialect, row.labels),
-            _text(first_of(row.labels, dialect.uuid)),
-            _text(first_of(row.labels, dialect.model)),
-            row.labels.get("instance", ""),
+            _text(own or host_of(row)) or "(no host label)",
+            _number(dialect, row),
+            _text(first_of(row, dialect.uuid)),
+            _text(first_of(row, dialect.model)),
+            row.get("instance", ""),
             _text(job),
             _text(user),
-            row.mark.endswith(GONE),
-            row.value,
+            mark.endswith(GONE),
         )
         before = found.get(key)
         if before is None or (before.gone, before.job or "~") > (identity.gone, identity.job or "~"):
@@ -115,7 +124,7 @@ def identified(rows: Sequence[Answered], labels: Mapping[str, tuple[str, ...]]) 
     return found
 
 
-def _number(dialect: Dialect, labels: Mapping[str, str]) -> str:
+def _number(dialect: Dialect, labels: Labels) -> str:
     number = first_of(labels, dialect.number) or first_of(labels, dialect.uuid)[:12] or "?"
     instance = first_of(labels, dialect.instance)
     return _text(f"{number}/{instance}" if instance else number)
@@ -125,75 +134,108 @@ def _text(text: str) -> str:
     return clean_text(text[:LONGEST_LABEL])
 
 
-def key_of(labels: Mapping[str, str], dialect: str, names: Sequence[str]) -> Key:
+def key_of(labels: Labels, dialect: str, names: Sequence[str]) -> Key:
     """The key of a series by these labels."""
     return Key(dialect, tuple([labels.get(name, "") for name in names]))
 
 
-_UNKNOWN: tuple[tuple[str, ...], Signal | None] = ((), None)
+def gpu_of(labels: Labels, known: Known) -> Key | None:
+    """The GPU that a series of a metric belongs to; None for a dialect that is not known."""
+    dialect = known.only or labels.get(DIALECT_LABEL, "")
+    names = known.labels.get(dialect)
+    return None if names is None else key_of(labels, dialect, names)
 
 
-def values_of(rows: Iterable[Answered], key: str, labels: Mapping[str, tuple[str, ...]]) -> dict[Key, float]:
-    """One metric of the catalogue in its unit by GPU; DCGM's blanks are left out."""
+def in_units(values: Iterable[tuple[Key | None, float]], key: str) -> dict[Key, float]:
+    """One metric in the catalogue's unit by GPU; DCGM's blanks are left out."""
+    signals = {name: dialect.signals.get(key) for name, dialect in DIALECTS.items()}
     found: dict[Key, float] = {}
     doubtful: dict[Key, float] = {}
-    # Looked up once for each dialect: a fleet of 8,000 GPUs is read here six times a refresh.
-    known = {name: (own, DIALECTS[name].signals.get(key)) for name, own in labels.items()}
-    for own_labels, mark, value in rows:
-        names, signal = known.get(mark, _UNKNOWN)
-        if signal is None or value >= BLANK:
+    for gpu, value in values:
+        signal = None if gpu is None else signals[gpu.dialect]
+        if gpu is None or signal is None or value >= BLANK:
             continue
-        gpu = Key(mark, tuple([own_labels.get(name, "") for name in names]))
         if signal.doubtful:
             doubtful[gpu] = value
         else:
             found[gpu] = value * signal.factor
     if doubtful:
-        found.update(_scaled(doubtful, DIALECTS[next(iter(doubtful)).dialect].signals[key]))
+        (signal,) = {signals[gpu.dialect] for gpu in doubtful}
+        assert signal is not None, "what is doubtful has a signal"
+        found.update(_scaled(doubtful, signal))
     return found
 
 
 def _scaled(values: Mapping[Key, float], signal: Signal) -> dict[Key, float]:
     """Ratios as percent, and percent under a ratio's name as it is; each host has one exporter, and so one of them."""
-    most: dict[tuple[str, ...], float] = defaultdict(float)
+    most: dict[str, float] = defaultdict(float)
     for key, value in values.items():
-        most[key.values[:1]] = max(most[key.values[:1]], value)
+        host = key.values[0]
+        most[host] = max(most[host], value)
     percent = {host for host, value in most.items() if value > RATIO_LIMIT}
     if percent:
         # 0 and 1 are both: beside hosts that give percent they are percent.
-        ratio = {key.values[:1] for key, value in values.items() if value % 1.0 and value <= RATIO_LIMIT} - percent
+        ratio = {key.values[0] for key, value in values.items() if value % 1.0 and value <= RATIO_LIMIT} - percent
         percent |= set(most) - ratio
-    return {key: value if key.values[:1] in percent else value * signal.factor for key, value in values.items()}
+    return {key: value if key.values[0] in percent else value * signal.factor for key, value in values.items()}
 
 
 class Told(Struct):
-    """What series of their own say of a GPU."""
+    """What series of their own say of a GPU. ``step_s`` is the mean training step of its ranks in seconds."""
 
     state: str | None = None
     verdict: str | None = None
     job: str = ""
     user: str = ""
+    step_s: float | None = None
 
 
-def told_of(rows: Iterable[Answered], labels: Mapping[str, tuple[str, ...]]) -> dict[Key, Told]:
+class Said(NamedTuple):
+    """What the labels of one of those series say: of which GPU, what kind of thing, and its words."""
+
+    key: Key
+    kind: str
+    text: str = ""
+    user: str = ""
+
+
+def said_by(labels: Labels, known: Known) -> Said | None:
+    """A series of ``plan.told``; None for one of a dialect that is not known."""
+    mark = labels.get(DIALECT_LABEL, "")
+    dialect = "jobstats" if mark == JOB_ID else "gputop"
+    names = known.labels.get(dialect)
+    if names is None:
+        return None
+    key = key_of(labels, dialect, names)
+    if mark in (JOB_ID, STEP):
+        return Said(key, mark)
+    if "state" in labels:
+        return Said(key, "state", labels["state"])
+    if "verdict" in labels:
+        return Said(key, "verdict", _text(labels["verdict"]))
+    return Said(key, "job", *_own_job(labels))
+
+
+def told_of(rows: Iterable[tuple[Said | None, float]]) -> dict[Key, Told]:
     """The answer to ``plan.told`` by GPU."""
-    found: dict[Key, Told] = defaultdict(Told)
-    for row in rows:
-        if row.mark == JOB_ID:
-            if row.value > 0 and "jobstats" in labels:
-                found[key_of(row.labels, "jobstats", labels["jobstats"])].job = f"job {row.value:.0f}"
+    found: dict[Key, Told] = {}
+    for said, value in rows:
+        if said is None:
             continue
-        if "gputop" not in labels:
-            continue
-        one = found[key_of(row.labels, "gputop", labels["gputop"])]
-        if "state" in row.labels:
-            one.state = row.labels["state"]
-        elif "verdict" in row.labels:
-            one.verdict = _text(row.labels["verdict"])
-        else:
-            job, user = _own_job(row.labels)
-            if not one.job or job < one.job:
-                one.job, one.user = job, user
+        one = found.get(said.key)
+        if one is None:
+            one = found[said.key] = Told()
+        if said.kind == "state":
+            one.state = said.text
+        elif said.kind == "verdict":
+            one.verdict = said.text
+        elif said.kind == STEP:
+            one.step_s = value if value > 0.0 else None
+        elif said.kind == JOB_ID:
+            if value > 0:
+                one.job = f"job {value:.0f}"
+        elif not one.job or said.text < one.job:
+            one.job, one.user = said.text, said.user
     return found
 
 
@@ -205,8 +247,3 @@ def _own_job(labels: Mapping[str, str]) -> tuple[str, str]:
         return _text(f"pod {pod}"), user
     container = labels.get("container_id", "")
     return (_text(f"container {container[:12]}") if container else "", user)
-
-
-def answered(metric: Mapping[str, str], value: float) -> Answered:
-    """A row's labels, its mark and its number."""
-    return Answered(metric, metric.get(DIALECT_LABEL, ""), value)

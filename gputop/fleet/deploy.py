@@ -10,9 +10,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from gputop.fleet.promql import Names, Setting
 from gputop.fleet.queries import library
 from gputop.fleet.rules import rules_yaml, unit_tests_yaml
+from gputop.fleet.template import Names, Setting
 
 FILES = Path(__file__).parent / "files"
 RULES, RULE_TESTS = "prometheus/gputop.rules.yml", "prometheus/gputop.rules.test.yml"
@@ -99,7 +99,7 @@ def _values(query: str, names: Names, price: float | None) -> str:
 
 
 def _signal(names: Names) -> str:
-    from gputop.fleet.promql import signal_name
+    from gputop.fleet.template import signal_name
 
     named = signal_name(names, "util_pct")
     assert named is not None

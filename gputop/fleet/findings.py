@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from gputop.diagnosis.types import Level
-from gputop.fleet.frame import FleetFrame, Group, groups_of
+from gputop.fleet.frame import FleetFrame, Group
 from gputop.fleet.verdict import remedy_of
 from gputop.model.quantity import count
 
@@ -23,7 +23,7 @@ class Finding(Struct, frozen=True):
 
 def findings(frame: FleetFrame) -> list[Finding]:
     """Everything that is wrong, the worst first."""
-    found = [one for group in groups_of(frame, "job") if (one := _of_job(group)) is not None]
+    found = [one for group in frame.jobs if (one := _of_job(group)) is not None]
     for late in frame.stragglers:
         more = _more(late.by, late.value, late.median)
         what = f"starves at util {late.value:.0f}" if late.kind == "starved" else f"does {more}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -66,8 +68,11 @@ class Waste(Struct, frozen=True):
     gpus: int
 
 
-class FleetFrame(Struct, frozen=True):
-    """Everything that is shown of a fleet at one moment. ``counts`` are GPUs by state."""
+class FleetFrame(Struct, frozen=True, dict=True):
+    """Everything that is shown of a fleet at one moment. ``counts`` are GPUs by state.
+
+    What only some screens need is worked out when it is first asked for, once a frame.
+    """
 
     read: FleetReading
     hosts: tuple[Group, ...]
@@ -86,19 +91,49 @@ class FleetFrame(Struct, frozen=True):
         """What fires in Prometheus."""
         return self.read.alerts
 
-    @property
+    @cached_property
+    def total(self) -> int:
+        """All GPUs, those of hosts that are down among them."""
+        return sum(len(host.gpus) for host in self.hosts)
+
+    @cached_property
+    def models(self) -> Mapping[str, int]:
+        """GPUs by product name, the most frequent first; empty where no exporter names it."""
+        return dict(Counter(gpu.read.model for host in self.hosts for gpu in host.gpus).most_common())
+
+    @cached_property
+    def power_w(self) -> float:
+        """The sum over the GPUs that answer."""
+        return sum(gpu.read.power_w or 0.0 for host in self.hosts for gpu in host.gpus if gpu.state != "down")
+
+    @cached_property
     def measured(self) -> int:
         """GPUs that answer and whose SM activity is measured."""
         return sum(
             gpu.read.sm_active_pct is not None for host in self.hosts for gpu in host.gpus if gpu.state != "down"
         )
 
-    @property
+    @cached_property
     def not_work_gpu_h(self) -> float | None:
         """GPU-hours of the last hour that were no work, idle ones among them; None until they were read."""
         if self.read.lost is None:
             return None
         return sum(lost.gpu_h for lost in self.read.lost if lost.state in NOT_WORK)
+
+    @cached_property
+    def jobs(self) -> tuple[Group, ...]:
+        """The GPUs by job; those without one are a group of their own, the last one."""
+        return _groups_of(self, "job")
+
+    @cached_property
+    def users(self) -> tuple[Group, ...]:
+        """The GPUs by user; those without one are a group of their own, the last one."""
+        return _groups_of(self, "user")
+
+    @cached_property
+    def orders(self) -> dict[tuple[str, ...], tuple[Group, ...]]:
+        """Groups in the orders that were asked for until now: sorting a thousand hosts is too much for every key."""
+        return {}
 
 
 def fleet_frame(read: FleetReading) -> FleetFrame:
@@ -168,8 +203,7 @@ class Context:
         )
 
 
-def groups_of(frame: FleetFrame, by: str) -> tuple[Group, ...]:
-    """The fleet's GPUs by ``job`` or ``user``; those without one are a group of their own, the last one."""
+def _groups_of(frame: FleetFrame, by: Literal["job", "user"]) -> tuple[Group, ...]:
     found: dict[str, list[Gpu]] = defaultdict(list)
     for host in frame.hosts:
         for gpu in host.gpus:
@@ -204,8 +238,13 @@ def level_of(state: FleetState) -> Level:
     return levels.get(state, "grey")
 
 
-def _by_number(gpu: Gpu) -> tuple[str, list[int], str]:
-    return gpu.read.host, [int(part) for part in re.findall(r"\d{1,9}", gpu.read.gpu)], gpu.read.gpu
+def _by_number(gpu: Gpu) -> tuple[str, tuple[int, ...], str]:
+    return gpu.read.host, _numbers(gpu.read.gpu), gpu.read.gpu
+
+
+@lru_cache(maxsize=1024)
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d{1,9}", text))
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -7,14 +7,14 @@ Nodes that run gputop count their own seconds by state, which survive gaps betwe
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import floor
-from typing import get_args
+from typing import NamedTuple, get_args
 
 from gputop.diagnosis.types import State
-from gputop.fleet.decode import Answered, Identity, Key, key_of, values_of
+from gputop.fleet.decode import Identity, Key, in_units
 from gputop.fleet.judge import lost_hours, state_of
-from gputop.fleet.names import DIALECTS, job_of
+from gputop.fleet.plan import QUIET_UTIL
 from gputop.fleet.reading import HOUR_S, GpuReading, Lost
 
 BIN_S = 300.0
@@ -31,6 +31,18 @@ def bin_ends(t: float) -> list[float]:
     """When the bins of the last hour end, oldest first: whole ones alone."""
     last = floor(t / BIN_S) * BIN_S
     return [last - i * BIN_S for i in reversed(range(BINS))]
+
+
+class Owned(NamedTuple):
+    """A GPU with the job that it then had, as the labels of one series name it."""
+
+    gpu: Key
+    job: str
+    user: str
+
+
+Point = tuple[float, Owned, float]
+"""Unix time, GPU, value as exported."""
 
 
 class Hours:
@@ -50,31 +62,25 @@ class Hours:
                 run.append(end)
         return run, own and ends[-1] not in self._own
 
-    def take(
-        self,
-        ends: Sequence[float],
-        rows: Mapping[str, Sequence[tuple[float, Answered]]],
-        labels: Mapping[str, tuple[str, ...]],
-    ) -> None:
-        """Judge these bins. ``rows`` are (time, series) of each metric and of ``quiet``, with the labels of jobs."""
-        by_end: dict[float, dict[str, list[Answered]]] = {end: defaultdict(list) for end in ends}
-        for name, series in rows.items():
-            for t, row in series:
-                nearest = round(t / BIN_S) * BIN_S
-                if nearest in by_end:
-                    by_end[nearest][name].append(row)
+    def take(self, ends: Sequence[float], points: Mapping[str, Iterable[Point]]) -> None:
+        """Judge these bins. ``points`` are those of each metric and of ``quiet``."""
+        by_end: dict[float, dict[str, list[tuple[Owned, float]]]] = {end: defaultdict(list) for end in ends}
+        for name, found in points.items():
+            for t, owned, value in found:
+                of_bin = by_end.get(round(t / BIN_S) * BIN_S)
+                if of_bin is not None:
+                    of_bin[name].append((owned, value))
         for end, of_bin in by_end.items():
-            self._bins[end] = _judged(of_bin, labels)
+            self._bins[end] = _judged(of_bin)
         for old in sorted(self._bins)[: max(0, len(self._bins) - MOST_KEPT)]:
             del self._bins[old]
 
-    def take_own(self, t: float, rows: Sequence[Answered], labels: tuple[str, ...]) -> None:
-        """Take the nodes' own seconds by state over the hour before the last bin's end."""
+    def take_own(self, t: float, seconds: Iterable[tuple[tuple[Key, str], float]]) -> None:
+        """Take the nodes' own seconds by GPU and state over the hour before the last bin's end."""
         found: dict[Key, dict[State, float]] = defaultdict(dict)
-        for row in rows:
-            state = row.labels.get("state")
+        for (key, state), value in seconds:
             if state in get_args(State):
-                found[key_of(row.labels, "gputop", labels)][state] = row.value / 3600.0  # type: ignore[index]
+                found[key][state] = value / 3600.0  # type: ignore[index]
         self._own = {bin_ends(t)[-1]: found}
 
     def lost(self, t: float, identities: Mapping[Key, Identity], *, binned: bool, own: bool) -> list[Lost] | None:
@@ -97,16 +103,15 @@ class Hours:
         ]
 
 
-def _judged(rows: Mapping[str, Sequence[Answered]], labels: Mapping[str, tuple[str, ...]]) -> Bin:
-    util = values_of(rows["util_pct"], "util_pct", labels)
-    sm = values_of(rows["sm_active_pct"], "sm_active_pct", labels)
-    held = values_of(rows["mem_used_bytes"], "mem_used_bytes", labels)
-    quiet = {key for key, value in values_of(rows["quiet"], "util_pct", labels).items() if value < 5.0}
+def _judged(points: Mapping[str, Sequence[tuple[Owned, float]]]) -> Bin:
+    util, sm, held = (
+        in_units(((owned.gpu, value) for owned, value in points[key]), key)
+        for key in ("util_pct", "sm_active_pct", "mem_used_bytes")
+    )
+    quiet = in_units(((owned.gpu, value) for owned, value in points["quiet"]), "util_pct")
     jobs: dict[Key, tuple[str, str]] = {}
-    for row in rows["util_pct"]:
-        if row.mark in labels and DIALECTS[row.mark].job:
-            key = key_of(row.labels, row.mark, labels[row.mark])
-            jobs[key] = min(job_of(row.labels), jobs.get(key, ("~", "")))
+    for owned, _ in points["util_pct"]:
+        jobs[owned.gpu] = min((owned.job, owned.user), jobs.get(owned.gpu, ("~", "")))
     found: Bin = {}
     for key, value in util.items():
         job, user = jobs.get(key, ("", ""))
@@ -116,7 +121,7 @@ def _judged(rows: Mapping[str, Sequence[Answered]], labels: Mapping[str, tuple[s
             util_pct=value,
             sm_active_pct=sm.get(key),
             mem_used_bytes=held.get(key),
-            is_quiet=key in quiet,
+            is_quiet=quiet.get(key, QUIET_UTIL) < QUIET_UTIL,
             job=job,
         )
         state, _ = state_of(gpu)

@@ -14,14 +14,14 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
+from gputop.fleet.promql import selector
 from gputop.model.dcgm_names import NAMES, Generation
 from gputop.model.prometheus import gpu_series
 
-KEYS = (
-    "util_pct", "sm_active_pct", "sm_occupancy_pct", "tensor_active_pct", "dram_active_pct", "graphics_active_pct",
-    "power_w", "temp_c", "mem_used_bytes", "mem_total_bytes", "sm_clock_mhz",
-)  # fmt: skip
-"""The metrics of the catalogue that a fleet is asked for."""
+STATE_KEYS = ("util_pct", "sm_active_pct", "power_w", "mem_used_bytes")
+"""The metrics of the catalogue that every GPU of a fleet is asked for: a state follows from them."""
+DETAIL_KEYS = ("tensor_active_pct", "dram_active_pct", "graphics_active_pct", "temp_c")
+"""Those that only hosts in sight are asked for."""
 BLANK = 2.0**47
 """DCGM's values from here on mean that there is none."""
 RATIO_LIMIT = 1.5
@@ -40,10 +40,14 @@ class Signal(Struct, frozen=True):
     labels: tuple[tuple[str, str], ...] = ()
     doubtful: bool = False
 
-    def selector(self, select: str = "") -> str:
-        """The PromQL selector; ``select`` are further matchers such as ``cluster="a"``."""
-        matchers = ",".join([*(f'{name}="{value}"' for name, value in self.labels), *([select] if select else [])])
-        return f"{self.name}{{{matchers}}}" if matchers else self.name
+    @property
+    def matchers(self) -> tuple[str, ...]:
+        """What selects within the name, as PromQL."""
+        return tuple(f'{name}="{value}"' for name, value in self.labels)
+
+    def selector(self, *matchers: str) -> str:
+        """The PromQL selector, with further matchers such as ``cluster="a"``."""
+        return selector(self.name, *self.matchers, *matchers)
 
 
 class Dialect(Struct, frozen=True):
@@ -74,7 +78,7 @@ _JOB_LABELS = (*_POD, *_NAMESPACE, "hpc_job")
 def _own() -> Mapping[str, Signal]:
     # A series of several labels, such as clocks by domain, is one signal each.
     return MappingProxyType({
-        series.key: Signal(series.name, series.divisor, series.labels) for series in gpu_series() if series.key in KEYS
+        series.key: Signal(series.name, series.divisor, series.labels) for series in gpu_series()
     })  # fmt: skip
 
 
@@ -82,7 +86,6 @@ def _dcgm(generation: Generation) -> Mapping[str, Signal]:
     return MappingProxyType({
         row.key: Signal(row.name, row.divisor, doubtful=row.name == "DCGM_FI_DEV_GPU_UTIL_RATIO")
         for row in NAMES[generation].values()
-        if row.key in KEYS and (generation == "legacy" or row != NAMES["legacy"].get(row.key))
     })  # fmt: skip
 
 

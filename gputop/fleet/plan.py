@@ -11,25 +11,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from gputop.fleet.names import DIALECTS, Dialect, Signal
+from gputop.diagnosis.types import NOT_WORK
+from gputop.fleet import promql
+from gputop.fleet.names import DETAIL_KEYS, DIALECTS, STATE_KEYS, Dialect
+from gputop.fleet.promql import any_of, max_by, over, selector, union
 from gputop.fleet.reading import WINDOW_S
 
 DIALECT_LABEL = "gputop_names"
-"""Marks under which names a series was found."""
-WINDOW = f"{WINDOW_S:.0f}s"
+"""Marks under which names a series was found, where there are several."""
 QUIET_UTIL = 5.0
 """The 95th percentile of utilisation below this is idleness, as on the node."""
 JOB_LABELS = ("scheduler", "job_id", "user", "k8s_pod_uid", "container_id")
 """Of ``gputop_job_info``."""
-HOST = "host"
-"""Marks a series that says how the host behind an address calls itself."""
-JOB_ID = "jobstats job"
-"""Marks a series whose value is the number of a job."""
-LAST_SEEN = "10m"
+HOST, JOB_ID, STEP, AGE = "host", "jobstats job", "step", "age"
+"""Mark a series that says how the host behind an address calls itself; whose value is the number of a job, the mean
+seconds of a training step, or when an address last gave values."""
+LAST_SEEN_S = 600.0
 """How long a host that is gone still counts the GPUs that it had."""
-
 GONE = " gone"
-"""After a dialect's id in its mark: a GPU that had values within ``LAST_SEEN`` and has none now."""
+"""After a dialect's id in its mark: a GPU that had values within ``LAST_SEEN_S`` and has none now."""
 
 Wrap = Callable[[str], str]
 
@@ -44,106 +44,130 @@ class Known(Struct, frozen=True):
 
     def having(self, key: str) -> list[Dialect]:
         """The dialects that export a key."""
-        return [dialect for dialect in DIALECTS.values() if key in self.signals.get(dialect.id, ())]
+        return [
+            dialect
+            for dialect in DIALECTS.values()
+            if dialect.id in self.labels and key in self.signals.get(dialect.id, ())
+        ]
+
+    @property
+    def only(self) -> str:
+        """The dialect of all series, where there is one alone: its series carry no mark."""
+        return next(iter(self.labels)) if len(self.labels) == 1 else ""
+
+    def marked(self, expr: str, dialect: str) -> str:
+        """The series with their dialect, where it could be another one."""
+        return expr if self.only else marked(expr, dialect)
 
 
-def discovery(select: str) -> str:
-    """How many series each name of each dialect has, and how often one is scraped in five minutes."""
-    counts = [
-        marked(f"count({signal.selector(select)})", f"{dialect.id} {key}")
+def marked(expr: str, mark: str) -> str:
+    """The series with a label that says where they come from, or what they are."""
+    return promql.marked(expr, DIALECT_LABEL, mark)
+
+
+def names_asked(select: str) -> str:
+    """A selector of every series that a dialect could have."""
+    asked = [
+        dialect.signals[key].name
         for dialect in DIALECTS.values()
-        for key, signal in dialect.signals.items()
+        for key in (*STATE_KEYS, *DETAIL_KEYS)
+        if key in dialect.signals
     ]
-    samples = [
-        marked(
-            f"max(count_over_time({dialect.signals['util_pct'].selector(select)}[{WINDOW}]))", f"{dialect.id} samples"
-        )
+    return promql.named(dict.fromkeys(asked), select)
+
+
+def samples(select: str) -> str:
+    """How often GPUs were scraped in five minutes, by dialect. One GPU of each host tells of all of them."""
+    return union([
+        marked(f"max({over('count_over_time', util.selector(first, select), WINDOW_S)})", dialect.id)
         for dialect in DIALECTS.values()
-    ]
-    return " or ".join((*counts, *samples))
+        for util in (dialect.signals["util_pct"],)
+        for first in (f'{dialect.number[0]}="0"',)
+    ])  # fmt: skip
 
 
-def marked(promql: str, mark: str) -> str:
-    """The series with a label that says where they come from."""
-    return f'label_replace({promql}, "{DIALECT_LABEL}", "{mark}", "", "")'
-
-
-def _by(labels: Iterable[str], promql: str) -> str:
-    return f"max by ({', '.join(dict.fromkeys(labels))}) ({promql})"
-
-
-def identities(dialects: Iterable[Dialect], select: str) -> str:
-    """Every GPU with all its labels and its utilisation; under ``GONE`` those of the last ten minutes that are gone."""
+def identities(dialects: Iterable[Dialect], select: str, *, gone: bool) -> str:
+    """Every GPU with all its labels and its utilisation; under ``GONE`` those of the last ten minutes that are gone, if
+    they are wanted: they double what an engine has to do."""
     parts = []
     for dialect in dialects:
-        selector = dialect.signals["util_pct"].selector(select)
-        same = ", ".join(("instance", *dialect.number, *dialect.instance, *dialect.uuid))
-        gone = f"last_over_time({selector}[{LAST_SEEN}]) unless on ({same}) {selector}"
-        parts.append(marked(_by(dialect.labels, selector), dialect.id))
-        parts.append(marked(_by(dialect.labels, gone), f"{dialect.id}{GONE}"))
+        util = dialect.signals["util_pct"].selector(select)
+        parts.append(marked(max_by(dialect.labels, util), dialect.id))
+        if gone:
+            same = ", ".join(("instance", *dialect.number, *dialect.instance, *dialect.uuid))
+            before = f"{over('last_over_time', util, LAST_SEEN_S)} unless on ({same}) {util}"
+            parts.append(marked(max_by(dialect.labels, before), f"{dialect.id}{GONE}"))
         if dialect.id == "gputop":
-            hosts = f"last_over_time({Signal('gputop_host_info').selector(select)}[{LAST_SEEN}])"
-            parts.append(marked(_by(("instance", "hostname"), hosts), HOST))
-    return " or ".join(parts)
+            hosts = over("last_over_time", selector("gputop_host_info", select), LAST_SEEN_S)
+            parts.append(marked(max_by(("instance", "hostname"), hosts), HOST))
+    return union(parts)
 
 
 def metric(
     known: Known, key: str, select: str, wrap: Wrap = str, labels: Mapping[str, Sequence[str]] | None = None
 ) -> str:
     """One key of the catalogue in every dialect that has it; empty where none has. Values are as exported."""
-    parts = []
-    for dialect in known.having(key):
-        wrapped = wrap(dialect.signals[key].selector(select))
-        parts.append(marked(_by((labels or known.labels)[dialect.id], wrapped), dialect.id))
-    return " or ".join(parts)
+    return union([
+        known.marked(
+            max_by((labels or known.labels)[dialect.id], wrap(dialect.signals[key].selector(select))), dialect.id
+        )
+        for dialect in known.having(key)
+    ])  # fmt: skip
 
 
-def mean(selector: str) -> str:
+def mean(series: str) -> str:
     """Over the window of a state."""
-    return f"avg_over_time({selector}[{WINDOW}])"
+    return over("avg_over_time", series, WINDOW_S)
 
 
-def quiet(known: Known, select: str, labels: Mapping[str, Sequence[str]] | None = None) -> str:
+def quiet(known: Known, select: str) -> str:
     """The 95th percentile of utilisation of the GPUs where it is idleness: an answer as small as they are few."""
     parts = []
     for dialect in known.having("util_pct"):
-        signal = dialect.signals["util_pct"]
-        inner = f"quantile_over_time(0.95, {signal.selector(select)}[{WINDOW}])"
-        inner = _by((labels or known.labels)[dialect.id], inner)
+        util = dialect.signals["util_pct"]
+        inner = max_by(known.labels[dialect.id], over("quantile_over_time", util.selector(select), WINDOW_S, "0.95"))
         # Where it may be percent or a ratio, the answer tells which, and so all of it is wanted.
-        limited = inner if signal.doubtful else f"({inner} < {QUIET_UTIL / signal.factor:g})"
-        parts.append(marked(limited, dialect.id))
-    return " or ".join(parts)
+        limited = inner if util.doubtful else f"({inner} < {QUIET_UTIL / util.factor:g})"
+        parts.append(known.marked(limited, dialect.id))
+    return union(parts)
 
 
-def ages(known: Known, select: str) -> str:
-    """When each scraped address last gave utilisation, Unix seconds."""
-    parts = [
-        marked(f"max by (instance) (timestamp({dialect.signals['util_pct'].selector(select)}))", dialect.id)
+def troubles(known: Known, select: str, *, ages: bool) -> str:
+    """Addresses that do not answer (0: twice in a row, 1: once), and alerts that fire; with ``ages`` also when each
+    address last gave utilisation, Unix seconds."""
+    up, alerts = selector("up", select), selector("ALERTS", 'alertstate="firing"', select)
+    last = [
+        marked(f"max by (instance) (timestamp({dialect.signals['util_pct'].selector(select)}))", AGE)
         for dialect in known.having("util_pct")
+        if ages
     ]
-    return " or ".join(parts)
-
-
-def troubles(known: Known, select: str) -> str:
-    """Addresses that do not answer (0: twice in a row, 1: once), and alerts that fire."""
-    up, alerts = Signal("up").selector(select), Signal("ALERTS", labels=(("alertstate", "firing"),)).selector(select)
-    return f"(max_over_time({up}[{2 * known.scrape_s:.0f}s]) and ({up} == 0)) or {alerts}"
+    return union((f"({over('max_over_time', up, 2 * known.scrape_s)} and ({up} == 0))", alerts, *last))
 
 
 def told(known: Known, select: str) -> str:
-    """What gputop on the nodes concludes, whose job each GPU works for and how hosts call themselves, as far as series
-    of their own say it; empty where none does."""
+    """What gputop on the nodes concludes, whose job each GPU works for and how long its steps take, as far as series of
+    their own say it; empty where none does."""
     parts: list[str] = []
     if (labels := known.labels.get("gputop")) is not None:
         parts += [
-            f"({_by((*labels, 'state'), Signal('gputop_gpu_state').selector(select))} == 1)",
-            f"({_by((*labels, 'verdict'), Signal('gputop_gpu_verdict').selector(select))} == 1)",
-            _by((*labels, *JOB_LABELS), Signal("gputop_job_info").selector(select)),
+            f"({max_by((*labels, 'state'), selector('gputop_gpu_state', select))} == 1)",
+            f"({max_by((*labels, 'verdict'), selector('gputop_gpu_verdict', select))} == 1)",
+            max_by((*labels, *JOB_LABELS), selector("gputop_job_info", select)),
+            marked(_step_seconds(labels, select), STEP),
         ]
     if (labels := known.labels.get("jobstats")) is not None:
-        parts.append(marked(_by(labels, Signal("nvidia_gpu_jobId").selector(select)), JOB_ID))
-    return " or ".join(parts)
+        parts.append(marked(max_by(labels, selector("nvidia_gpu_jobId", select)), JOB_ID))
+    return union(parts)
+
+
+def _step_seconds(labels: Iterable[str], select: str) -> str:
+    """The mean step of the ranks on each GPU over the window of a state. Ranks that announce none have no series."""
+    by = ", ".join(label for label in labels if label != "mig")
+    seconds, steps = (
+        f"sum by ({by}) ({over('rate', selector(f'gputop_step_seconds_{part}', select), WINDOW_S)})"
+        for part in ("sum", "count")
+    )
+    return f"({seconds} / ({steps} > 0))"
 
 
 def lost_by_own(known: Known, select: str, span_s: float) -> str:
@@ -151,7 +175,5 @@ def lost_by_own(known: Known, select: str, span_s: float) -> str:
     labels = known.labels.get("gputop")
     if labels is None:
         return ""
-    states = "busy_not_working|starved|idle_allocated|idle"
-    matchers = f'state=~"{states}"' + (f",{select}" if select else "")
-    inner = f"increase(gputop_gpu_state_seconds_total{{{matchers}}}[{span_s:.0f}s])"
-    return f"{_by((*labels, 'state'), inner)} > 1"
+    counted = selector("gputop_gpu_state_seconds_total", any_of("state", NOT_WORK), select)
+    return f"{max_by((*labels, 'state'), over('increase', counted, span_s))} > 1"

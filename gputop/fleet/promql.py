@@ -1,224 +1,60 @@
-"""Templates of PromQL put into the words of one exporter: names, units, labels, windows and the user's selection.
-
-A template has placeholders, which PromQL's own braces never look like:
-
-- ``{sm}``: the signal of every GPU, as a ratio or in base units, one series a GPU: replicas of a highly available
-  Prometheus are one, MIG instances stay apart.
-- ``{sm.avg_over_time.5m}``: the same over a window; ``w`` is eight scrapes.
-- ``{job:sm.avg_over_time.w}``: only of GPUs that work for a known job, with the label ``workload``.
-- ``{by}``, ``{host}``: the labels of a GPU, and of its host; ``{up}``: the scraped targets; ``{price}``: the user's.
-- ``{a_metric|label="x"}``: a series by its own name. With ``.rate.5m`` and the like over a window.
-"""
+"""PromQL's grammar, as far as a fleet is asked in it: every question is put together from these parts. Pure text."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from functools import lru_cache
-from types import MappingProxyType
-from typing import Literal
+from collections.abc import Iterable, Sequence
 
-from msgspec import Struct
-
-from gputop.fleet.names import BLANK, DIALECTS, RATIO_LIMIT
-from gputop.model.dcgm_names import FB_FREE, HOST_LABEL, NAMES, Generation
-from gputop.model.prometheus import gpu_series
-
-Names = Literal["legacy", "4.9", "gputop"]
-ALL_NAMES: tuple[Names, ...] = ("legacy", "4.9", "gputop")
-SCRAPES = 8
-"""Samples in the shortest window that says anything of a GPU."""
-SIGNALS: Mapping[str, str] = MappingProxyType({
-    "util": "util_pct", "sm": "sm_active_pct", "occupancy": "sm_occupancy_pct", "tensor": "tensor_active_pct",
-    "dram": "dram_active_pct", "engine": "graphics_active_pct", "power": "power_w", "power_limit": "power_limit_w",
-    "energy": "energy_j", "temp": "temp_c", "memory": "mem_used_bytes", "memory_total": "mem_total_bytes",
-    "clock": "sm_clock_mhz", "pcie_rx": "pcie_rx_bytes_per_s", "pcie_tx": "pcie_tx_bytes_per_s",
-    "pcie_gen": "pcie_gen", "pcie_width": "pcie_width", "nvlink_rx": "nvlink_rx_bytes_per_s",
-    "ecc": "ecc_uncorrected_volatile",
-})  # fmt: skip
-"""The word of a template → the key of the catalogue."""
-_PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
-_POD_RANK = r"(.+?)(?:-(?:worker|master|launcher|rank|node|chief|ps)-[0-9]+)?"
-"""Pods of one training operator differ in role and number alone: together they are one job."""
+UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_SPECIAL = re.compile(r"([.+*?()|\[\]{}^$\\])")
 
 
-class Setting(Struct, frozen=True):
-    """How templates are put into words. ``select`` are matchers such as ``cluster="a"``.
-
-    ``scrape_s`` is the time between two scrapes: windows follow from it. With ``recorded`` the signals of jobs, which
-    are long, go by the names under which the rules record them.
-    """
-
-    names: Names = "gputop"
-    select: str = ""
-    scrape_s: float = 15.0
-    recorded: bool = False
-    job: str = ""
-    """A regular expression of job numbers; empty for all GPUs, also those without a job."""
-    price: float | str | None = None
-    """The user's own price of a GPU-hour, or the variable of a dashboard that holds it. Without it no question about
-    money can be asked."""
-
-    @property
-    def host(self) -> str:
-        """The label that names a host."""
-        return "instance" if self.names == "gputop" else HOST_LABEL[self.names]
-
-    @property
-    def hosts(self) -> str:
-        """The labels that may name a host, for ``by``: dcgm-exporter changed its spelling before its names."""
-        return "Hostname, hostname" if self.names == "legacy" else self.host
-
-    @property
-    def by(self) -> str:
-        """The labels that name a GPU, for ``by`` and ``on``."""
-        dialect = DIALECTS[self.names]
-        return ", ".join((self.hosts, *dialect.number, *dialect.instance, *dialect.uuid))
-
-    @property
-    def up(self) -> str:
-        """Matchers of the targets that export under these names."""
-        return 'job="gputop"' if self.names == "gputop" else 'job=~".*dcgm.*"'
+def selector(name: str, *matchers: str) -> str:
+    """A series by its name and by matchers such as ``cluster="a"``; empty ones are left out."""
+    kept = ",".join(part for part in matchers if part)
+    return f"{name}{{{kept}}}" if kept else name
 
 
-class SignalName(Struct, frozen=True):
-    """A signal under one generation's name. The value in base units is the exported one times ``factor``."""
-
-    name: str
-    matchers: str
-    factor: float
-    doubtful: bool = False
+def named(names: Iterable[str], *matchers: str) -> str:
+    """Series under any of these names."""
+    return selector("", any_of("__name__", names), *matchers)
 
 
-@lru_cache(maxsize=64)
-def signal_name(names: Names, key: str) -> SignalName | None:
-    """What a key of the catalogue is called; None where these exporters have nothing of it."""
-    own = next((series for series in gpu_series() if series.key == key), None)
-    if own is None:
-        return None
-    if names == "gputop":
-        return SignalName(own.name, ",".join(f'{label}="{value}"' for label, value in own.labels), 1.0)
-    row = NAMES[names].get(key)
-    if row is None:
-        return None
-    return SignalName(row.name, "", row.divisor / own.divisor, row.name == "DCGM_FI_DEV_GPU_UTIL_RATIO")
+def any_of(label: str, values: Iterable[str]) -> str:
+    """A matcher for any of these values, whatever they hold."""
+    pattern = "|".join(_SPECIAL.sub(r"\\\1", value) for value in values)
+    escaped = pattern.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'{label}=~"{escaped}"'
 
 
-def recorded_name(word: str) -> str:
-    """The name under which the rules record a signal of jobs: ``job:sm.avg_over_time.w`` is ``gputop:job_sm:avg_w``."""
-    short, function, window = word.removeprefix("job:").split(".")
-    return f"gputop:job_{short}:{function.removesuffix('_over_time')}_{window}"
-
-
-def recorded_words(template: str) -> set[str]:
-    """The placeholders of a template that can be recorded."""
-    return {word for word in _PLACEHOLDER.findall(template) if word.startswith("job:")}
-
-
-def render(template: str, setting: Setting) -> str:
-    """The template in PromQL. Raises KeyError for a word that is neither a signal nor a series."""
-    text = template
-    while (found := _PLACEHOLDER.search(text)) is not None:
-        # What is put in may hold braces of PromQL's own: they are hidden until the end.
-        filled = _filled(found[1], setting).replace("{", "\x00").replace("}", "\x01")
-        text = text[: found.start()] + filled + text[found.end() :]
-    return " ".join(text.replace("\x00", "{").replace("\x01", "}").split())
-
-
-def _filled(word: str, setting: Setting) -> str:
-    if word in ("by", "host"):
-        return setting.by if word == "by" else setting.hosts
-    if word == "price":
-        return setting.price if isinstance(setting.price, str) else f"{setting.price:.10g}"
-    if word == "up":
-        return _series("up", setting.up, setting)
-    if word == "w":
-        return _window("w", setting)
-    if word.startswith("job:"):
-        return recorded_name(word) if setting.recorded else _of_jobs(word.removeprefix("job:"), setting)
-    name, _, matchers = word.partition("|")
-    if name.partition(".")[0] in SIGNALS:
-        return f"max by ({setting.by}) ({_signal(name, matchers, setting)})"
-    series, *over = name.split(".")
-    if not series.startswith(("gputop_", "DCGM_")):
-        raise KeyError(word)
-    return _over(_series(series, matchers, setting), over, setting)
-
-
-def _signal(word: str, matchers: str, setting: Setting) -> str:
-    """A signal in base units, over its window if it has one, all labels kept."""
-    short, *over = word.split(".")
-    key = SIGNALS[short]
-    if short == "memory_total" and setting.names != "gputop":
-        generation: Generation = setting.names
-        free, used = FB_FREE[generation], NAMES[generation]["mem_used_bytes"]
-        both = " + ".join(_series(name, matchers, setting) for name in (used.name, free.name))
-        return f"({both}){_times(used.divisor)}"
-    named = signal_name(setting.names, key)
-    if named is None:
-        raise KeyError(word)
-    selector = _series(named.name, ",".join(part for part in (named.matchers, matchers) if part), setting)
-    value = _over(selector, over, setting)
-    if named.doubtful:
-        # Percent under a ratio's name, as DCGM up to 4.6 has it: the greatest of all tells.
-        greatest = f"scalar(max({_series(named.name, '', setting)}) > bool {RATIO_LIMIT:g})"
-        return f"{value} / (1 + 99 * {greatest})"
-    if setting.names != "gputop" and short != "energy" and "rate" not in over and "increase" not in over:
-        value = f"({value} < {BLANK:g})"
-    return value + _times(named.factor)
-
-
-def _of_jobs(word: str, setting: Setting) -> str:
-    """A signal of GPUs whose job is known, by ``workload`` and GPU. Only jobs that are known have stragglers."""
-    if setting.names == "gputop":
-        infos = (
-            f'label_replace({_series("gputop_job_info", _JOB_ID, setting)}, "workload", "$1", "job_id", "(.+)")',
-            f'label_replace({_series("gputop_job_info", _POD_UID, setting)}, "workload", "$1", "k8s_pod_uid", "(.+)")',
-        )
-        jobs = f"max by (workload, {setting.by}) ({' or '.join(infos)})"
-        return f"({jobs} * on ({setting.by}) group_left () max by ({setting.by}) ({_signal(word, '', setting)}))"
-    parts = (
-        f'label_replace({_signal(word, _HPC_JOB, setting)}, "workload", "$1", "hpc_job", "(.+)")',
-        f'label_replace({_signal(word, _POD, setting)}, "workload", "$1", "exported_pod", "{_POD_RANK}")',
-    )
-    return f"max by (workload, {setting.by}) ({' or '.join(parts)})"
-
-
-_JOB_ID, _POD_UID = 'job_id!=""', 'job_id="",k8s_pod_uid!=""'
-_HPC_JOB, _POD = 'hpc_job!=""', 'hpc_job="",exported_pod!=""'
-
-
-def _over(selector: str, over: list[str], setting: Setting) -> str:
-    if not over:
-        return selector
-    function, window, *more = over
-    if function == "quantile_over_time":
-        return f"quantile_over_time({more[0].replace('_', '.')}, {selector}[{_window(window, setting)}])"
-    return f"{function}({selector}[{_window(window, setting)}])"
-
-
-def _window(word: str, setting: Setting) -> str:
-    """A window, at least so long that it holds ``SCRAPES`` samples."""
-    least = SCRAPES * setting.scrape_s
-    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-    seconds = least if word == "w" else max(least, int(word[:-1]) * units[word[-1]])
+def window(seconds: float) -> str:
+    """A duration in its greatest whole unit: ``5m``, ``90s``."""
     for unit in ("h", "m"):
-        if seconds % units[unit] == 0:
-            return f"{seconds / units[unit]:.0f}{unit}"
+        if seconds % UNITS_S[unit] == 0:
+            return f"{seconds / UNITS_S[unit]:.0f}{unit}"
     return f"{seconds:.0f}s"
 
 
-def _series(name: str, matchers: str, setting: Setting) -> str:
-    job = ""
-    if setting.job and name.startswith(("gputop_job_info", "gputop_step_")):
-        job = f'job_id=~"{setting.job}"'
-    elif setting.job and name.startswith("DCGM_"):
-        job = f'hpc_job=~"{setting.job}"'
-    both = ",".join(part for part in (matchers, setting.select, job) if part)
-    return f"{name}{{{both}}}" if both else name
+def over(function: str, series: str, seconds: float, *arguments: str) -> str:
+    """A function of a selector's samples in a window; arguments stand before it, as a quantile does."""
+    return f"{function}({', '.join((*arguments, f'{series}[{window(seconds)}]'))})"
 
 
-def _times(factor: float) -> str:
-    if factor == 1.0:
-        return ""
-    return f" / {1.0 / factor:.10g}" if factor < 1.0 else f" * {factor:.10g}"
+def max_by(labels: Iterable[str], expr: str) -> str:
+    """One series a combination of labels: the second of two replicas is gone, and MIG instances stay apart."""
+    return f"max by ({', '.join(dict.fromkeys(labels))}) ({expr})"
+
+
+def marked(expr: str, label: str, value: str) -> str:
+    """The series with one label more."""
+    return f'label_replace({expr}, "{label}", "{value}", "", "")'
+
+
+def renamed(expr: str, to: str, label: str, pattern: str = "(.+)") -> str:
+    """The series with a label that is the first group of a pattern in another one."""
+    return f'label_replace({expr}, "{to}", "$1", "{label}", "{pattern}")'
+
+
+def union(parts: Sequence[str]) -> str:
+    """All series of these; no question for none."""
+    return " or ".join(parts)

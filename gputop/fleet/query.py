@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gputop.fleet.promql import Names, Setting, render
+from gputop.fleet.template import Names, Setting, render
 
 Mode = Literal["health", "throughput", "bottleneck", "breadth", "waste"]
 MODES: Mapping[Mode, str] = MappingProxyType({

@@ -28,7 +28,8 @@ class GpuReading(Struct, frozen=True):
     are those of the metric catalogue. ``is_quiet`` tells whether the 95th percentile of utilisation was below 5 %.
     ``names`` is the dialect that it was read in. ``own_state`` and ``own_verdict`` are what gputop on the node says.
     ``job`` and ``user`` are empty where nothing tells them. A GPU that ``is_gone`` had values in the last ten minutes,
-    which these are, and has none now.
+    which these are, and has none now. ``step_s`` is the mean training step of the ranks on it over ``WINDOW_S``
+    seconds, where they announce their steps.
     """
 
     host: str
@@ -50,6 +51,7 @@ class GpuReading(Struct, frozen=True):
     own_state: State | None = None
     own_verdict: str | None = None
     is_gone: bool = False
+    step_s: float | None = None
 
 
 def filled(gpu: GpuReading, other: GpuReading) -> GpuReading:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from gputop.fleet.promql import SIGNALS, Names, Setting, recorded_name, recorded_words, render, signal_name
 from gputop.fleet.queries import library
 from gputop.fleet.query import Alert, Level, Planted, Query
+from gputop.fleet.template import SIGNALS, Names, Setting, recorded_name, recorded_words, render, signal_name
 from gputop.model.dcgm_names import FB_FREE, NAMES
 
 RECORDED = (
@@ -123,7 +123,7 @@ def signal_series(names: Names, short: str, level: Level, labels: str) -> Mappin
     named = signal_name(names, SIGNALS[short])
     if named is None:
         return {}
-    both = ",".join(part for part in (labels, named.matchers) if part)
+    both = ",".join((*((labels,) if labels else ()), *named.matchers))
     return {f"{named.name}{{{both}}}": _scaled(level, 1.0 / named.factor)}
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from gputop.fleet.frame import FleetFrame
 from gputop.fleet.names import DIALECTS
 from gputop.model.quantity import count, duration
@@ -31,9 +29,8 @@ def number(value: int) -> str:
 
 
 def _gpus(frame: FleetFrame, glyphs: Glyphs) -> str:
-    models = Counter(gpu.read.model for host in frame.hosts for gpu in host.gpus)
-    total = sum(models.values())
-    named = [(name, n) for name, n in models.most_common() if name]
+    total = frame.total
+    named = [(name, n) for name, n in frame.models.items() if name]
     if len(named) == 1 and named[0][1] == total:
         return f"{number(total)} {glyphs.times} {product(named[0][0], None)}"
     kinds = len({product(name, None) for name, _ in named})
@@ -45,7 +42,7 @@ def bar(frame: FleetFrame, view: FleetView, width: int) -> Row:
     line = Line().add(" gputop fleet", "brand|bar")
     right = _right(frame, view, width)
     room = width - sum(len(text) for text, _ in right)
-    measured, total = frame.measured, sum(len(host.gpus) for host in frame.hosts)
+    measured, total = frame.measured, frame.total
     bare = total - frame.counts.get("down", 0) - measured
     parts = [
         (0, f"{number(len(frame.hosts))} host{'s' * (len(frame.hosts) != 1)}", "value|bar"),
@@ -94,7 +91,7 @@ def summary(frame: FleetFrame, view: FleetView, width: int) -> Row:
             parts.append((f"{glyphs.times} {count(down, 'host')} down", "level.yellow"))
         if n := frame.counts.get(state, 0):  # type: ignore[call-overload]
             parts.append((f"{glyphs.level(level)} {number(n)} {word}", f"level.{level}"))
-    power = sum(gpu.read.power_w or 0.0 for host in frame.hosts for gpu in host.gpus if gpu.state != "down")
+    power = frame.power_w
     if power:
         parts.append((f"{power / 1000:,.0f} kW" if power >= 10_000 else f"{power / 1000:.1f} kW", "text"))
     long, short, style = _hour(frame, view)
@@ -115,7 +112,7 @@ def _hour(frame: FleetFrame, view: FleetView) -> tuple[str, str, str]:
     lost = frame.not_work_gpu_h
     if lost is None:
         return "last hour: being read", "last hour: …", "dim"
-    total = sum(len(host.gpus) for host in frame.hosts)
+    total = frame.total
     money = "" if view.price is None else f", {lost * view.price:,.0f} at {view.price:g} a GPU-hour"
     long = f"last hour: {lost:,.0f} of {number(total)} GPUs' time was not work{money}"
     return long, f"{lost:,.0f} GPU-h lost in 1 h", "text"

@@ -8,12 +8,14 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.fleet.frame import FleetFrame, Group, groups_of, worst_first
+from gputop.fleet.frame import FleetFrame, Group, worst_first
 from gputop.fleet.history import History
 from gputop.paint.fleet_filter import NO_FILTER, Filter, passes
 from gputop.paint.glyphs import COLOUR, Glyphs
 
 Panel = Literal["hosts", "jobs", "users", "stragglers", "waste", "alerts", "host"]
+MOST_ORDERS = 16
+"""Kept of one frame; every letter of a filter makes another one."""
 GROUPED: dict[Panel, str] = {"jobs": "job", "users": "user"}
 
 
@@ -65,12 +67,19 @@ def sorted_by(view: FleetView, name: str) -> FleetView:
     return replace(view, sort=name, inverted=view.sort == name and not view.inverted, first=0)
 
 
-def groups(frame: FleetFrame, view: FleetView) -> list[Group]:
+def groups(frame: FleetFrame, view: FleetView) -> Sequence[Group]:
     """The rows of the panel that shows hosts, jobs or users: filtered, in order."""
-    by = GROUPED.get(view.panel)
-    found: Sequence[Group] = frame.hosts if by is None else groups_of(frame, by)
-    passing = [group for group in found if passes(view.filter, group)] if view.filter else list(found)
-    return sorted(passing, key=SORTS[view.sort], reverse=view.inverted)
+    by = GROUPED.get(view.panel, "host")
+    wanted = (by, view.sort, str(view.inverted), view.filter.text)
+    known = frame.orders.get(wanted)
+    if known is None:
+        found = frame.jobs if by == "job" else frame.users if by == "user" else frame.hosts
+        passing = [group for group in found if passes(view.filter, group)] if view.filter else list(found)
+        known = tuple(sorted(passing, key=SORTS[view.sort], reverse=view.inverted))
+        if len(frame.orders) >= MOST_ORDERS:
+            frame.orders.clear()
+        frame.orders[wanted] = known
+    return known
 
 
 def rows_of(frame: FleetFrame, view: FleetView) -> list[str]:

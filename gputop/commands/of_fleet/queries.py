@@ -9,9 +9,9 @@ import textwrap
 from gputop.commands.argument_parser import nearest
 from gputop.commands.needs import Needs
 from gputop.config import Settings
-from gputop.fleet.promql import ALL_NAMES, Setting
 from gputop.fleet.queries import library
 from gputop.fleet.query import MODES, Query
+from gputop.fleet.template import ALL_NAMES, Setting
 from gputop.model.source import UsageError
 
 NEEDS = Needs()

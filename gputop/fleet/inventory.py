@@ -1,0 +1,130 @@
+"""Which names, GPUs and jobs a fleet has: what changes seldom, and is asked seldom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from gputop.fleet import plan
+from gputop.fleet.decode import (
+    Identity,
+    Key,
+    Told,
+    gpu_of,
+    identified,
+    key_labels,
+    said_by,
+    scrape_seconds,
+    signals_found,
+)
+from gputop.fleet.engine import Engine, values
+from gputop.fleet.names import DIALECTS
+from gputop.fleet.plan import Known
+from gputop.fleet.reading import WINDOW_S, FleetError
+from gputop.fleet.series import Remembered, labels_of
+
+DAY_S = 86400.0
+LEAST_SCRAPE_S = 15.0
+
+
+class Inventory:
+    """What discovery found last. ``known`` is None until it found something."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.known: Known | None = None
+        self.identities: dict[Key, Identity] = {}
+        self._gone_since: dict[Key, float] = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        """Labels mean something else from now on."""
+        known = self.known or Known({}, {})
+        self.gpus = Remembered(lambda labels: gpu_of(labels, known))
+        self.said = Remembered(lambda labels: said_by(labels, known))
+
+    @property
+    def scrape_s(self) -> float:
+        """The time between two scrapes."""
+        return LEAST_SCRAPE_S if self.known is None else self.known.scrape_s
+
+    def discover(self, at: float | None, now: float) -> None:
+        """Find out which names there are. ``now`` is this machine's time. Raises FleetError where there are none."""
+        select = self._engine.select
+        try:
+            signals = self._signals(at, now)
+        except FleetError:
+            if self.known is None:
+                raise
+            return
+        if signals:
+            samples = self._engine.asked({"samples": plan.samples(select)}, at).of("samples")
+            scrape_s = scrape_seconds((value for _, value in values(samples, Remembered(dict))), WINDOW_S)
+            labels = {} if self.known is None else self.known.labels
+            self.known = Known(signals, labels, scrape_s)
+            self._forget()
+        elif self.known is None:
+            names = ", ".join(dialect.signals["util_pct"].name for dialect in DIALECTS.values())
+            where = f" with {select}" if select else ""
+            raise FleetError(f"no GPU metrics there{where}; looked for {names}")
+
+    def _signals(self, at: float | None, now: float) -> Mapping[str, frozenset[str]]:
+        asked, client = plan.names_asked(self._engine.select), self._engine.client
+        if at is not None:
+            return signals_found(client.names(asked, at - plan.LAST_SEEN_S, at))
+        # A day to both sides, whatever our clock says; without an end an engine looks through all that it has stored.
+        return signals_found(client.names(asked, now - DAY_S, now + DAY_S)) or signals_found(client.names(asked))
+
+    def identify(self, at: float | None, now: float, *, anew: bool) -> list[str]:
+        """Find out which GPUs there are; what is to be told. Raises FleetError where none is known.
+
+        ``anew`` also asks for those that are gone; else they are those that were there before, ``now`` ago at most.
+        """
+        known = self.known
+        assert known is not None, "discovery gives it or raises"
+        dialects = [DIALECTS[name] for name in known.signals]
+        answers = self._engine.asked({"who": plan.identities(dialects, self._engine.select, gone=anew)}, at)
+        if "who" not in answers.rows:
+            if not self.identities:
+                raise FleetError(answers.problems[0])
+            return answers.problems
+        rows = [labels_of(row.metric) for row in answers.of("who")]
+        labels = key_labels(rows)
+        if not labels:
+            raise FleetError("the GPU metrics there are older than ten minutes: does anything scrape the exporters?")
+        if labels != known.labels:
+            self.known = replace(known, labels=labels)
+            self._forget()
+        # Of a GPU that two exporters tell, the preferred one comes first.
+        order = {name: at for at, name in enumerate(DIALECTS)}
+        found = identified(rows, labels)
+        if not anew:
+            # Those that are there come first: a host that was renamed has the same GPUs under its new name.
+            found |= {key: who for key, who in self._gone(found, now).items() if key not in found}
+        self.identities = dict(sorted(found.items(), key=lambda pair: order[pair[0].dialect]))
+        return answers.problems
+
+    def _gone(self, present: Mapping[Key, Identity], now: float) -> dict[Key, Identity]:
+        """The GPUs that were there in the last ten minutes and are not any more."""
+        there = {(who.instance, who.gpu, who.uuid) for who in present.values()}
+        gone = {key: who for key, who in self.identities.items() if (who.instance, who.gpu, who.uuid) not in there}
+        self._gone_since = {key: self._gone_since.get(key, now) for key in gone}
+        return {
+            key: replace(who, gone=True) for key, who in gone.items() if now - self._gone_since[key] < plan.LAST_SEEN_S
+        }
+
+    def name_jobs(self, told: Mapping[Key, Told]) -> None:
+        """Take the jobs that series of their own tell. A number without a scheduler takes the name it has elsewhere."""
+        named = {one.job.partition(" ")[2]: one.job for one in told.values() if not one.job.startswith("job ")}
+        for key, who in self.identities.items():
+            one = told.get(key)
+            job, user = (one.job, one.user) if one is not None and one.job else (who.job, who.user)
+            if job.startswith("job "):
+                job = named.get(job[4:], job)
+            if (job, user) != (who.job, who.user):
+                self.identities[key] = replace(who, job=job, user=user)
+
+    def instances(self, hosts: frozenset[str]) -> list[str]:
+        """The scraped addresses of these hosts."""
+        return sorted({who.instance for who in self.identities.values() if who.host in hosts})
