@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, NoReturn
 from gputop.config import Settings
 from gputop.model.source import SourceError, UsageError
 
+SWITCH_S = 0.0005
+"""Python's own is 5 ms, ten times of which a key may meet while a refresh is read."""
+
 if TYPE_CHECKING:
     from gputop.fleet.frame import FleetFrame
     from gputop.fleet.watch import AskedFleet
@@ -137,6 +140,8 @@ def show(fleet: AskedFleet, settings: Settings, terminal: Terminal, *, at: float
     from gputop.fleet.watch import FleetWatch
     from gputop.tui.terminal.guard import TerminalGuard
 
+    # Answers of a large fleet are read in a thread: a key waits for it no longer than this.
+    sys.setswitchinterval(SWITCH_S)
     guard = TerminalGuard()
     watch = FleetWatch(fleet)
     watch.go_to(at)

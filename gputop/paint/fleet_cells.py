@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from math import floor
 
 from gputop.fleet.frame import Gpu, level_of
 from gputop.paint.chart import gap_chart
@@ -40,9 +42,16 @@ def cell(gpu: Gpu, wide: int, glyphs: Glyphs) -> list[Span]:
         return [(glyphs.dot * wide, "dim")]
     if read.util_pct is None:
         return [("?" * wide, "dim")]
-    measured = read.sm_active_pct is not None
-    alarm = gpu.state == "busy_not_working"
-    (row,) = gap_chart([read.util_pct] * wide, [read.sm_active_pct] * wide, 1, glyphs, alarm=alarm, measured=measured)
+    # Halves of a percent are finer than eighths of a row, and a thousand GPUs then share few drawings.
+    sm = None if read.sm_active_pct is None else floor(2.0 * read.sm_active_pct)
+    return _drawn(floor(2.0 * read.util_pct), sm, wide, glyphs, gpu.state == "busy_not_working")
+
+
+@lru_cache(maxsize=4096)
+def _drawn(util: int, sm: int | None, wide: int, glyphs: Glyphs, alarm: bool) -> list[Span]:
+    """A cell by its halves of a percent."""
+    sms = [None if sm is None else sm / 2.0] * wide
+    (row,) = gap_chart([util / 2.0] * wide, sms, 1, glyphs, alarm=alarm, measured=sm is not None)
     return row
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 
+from gputop.commands.fleet_screen import SWITCH_S
 from gputop.fleet.address import address_of
 from gputop.fleet.client import Answer, Client, Query, QueryError
 from gputop.fleet.frame import FleetFrame, fleet_frame
@@ -92,6 +93,7 @@ def main() -> int:
 
 def measured(hosts: int, url: str, engine: psutil.Process) -> None:
     """Refreshes, the last hour, keys; and whether what was planted is found."""
+    sys.setswitchinterval(SWITCH_S)
     client = Counted(address_of(url, {}))
     fleet = PrometheusFleet(client, url, "", lambda: STARTED)
 
