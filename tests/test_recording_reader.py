@@ -104,6 +104,23 @@ def test_a_flipped_byte_costs_at_most_its_member_and_shows_as_a_gap(tmp_path: Pa
             assert [event.kind for event in after.events] == ["gap"]
 
 
+@pytest.mark.parametrize(("lost", "said"), [(0, "before this"), (1, "damaged here"), (3, "after this")])
+@pytest.mark.parametrize("place", [2, -12], ids=["header", "end"])
+def test_a_lost_member_is_called_damage_wherever_it_stood(tmp_path: Path, lost: int, said: str, place: int) -> None:
+    path = written(tmp_path / "r.jsonl.gz", 240, gpus=1, processes=1)
+    data = bytearray(path.read_bytes())
+    ends = [*members_of(bytes(data)), len(data)]
+    at = ends[lost] + place if place > 0 else ends[lost + 1] + place
+    data[at : at + 8] = b"\xff" * 8
+    path.write_bytes(data)
+    recording = Recording(str(path))
+    found = [event.text for snapshot in recording.snapshots() for event in snapshot.events if event.kind == "gap"]
+    recording.close()
+    assert len(found) == 1
+    assert said in found[0]
+    assert sum(event.kind == "gap" for snapshot in read_snapshots(str(path)) for event in snapshot.events) == 1
+
+
 def test_two_torn_recordings_written_behind_each_other_lose_at_most_the_torn_member(tmp_path: Path) -> None:
     first = written(tmp_path / "a.jsonl.gz", 100).read_bytes()
     path = tmp_path / "joined"

@@ -221,6 +221,10 @@ class Decoder:
         )
         return snapshot if self._redactor is None else self._redactor.snapshot(snapshot)
 
+    def lost_end(self, t: float) -> tuple[Event, ...]:
+        """What is to be said of damage after the last frame, whose time is given: no later one carries its gap."""
+        return (Event(t, "gap", "the recording is damaged after this"),) if self._damage else ()
+
     def _gap(self, t: float) -> Event | None:
         last = self._last_t
         if last is None:

@@ -95,10 +95,16 @@ class Recording(Timeline):
         segments: list[Segment] = []
         allowance = Allowance(self._files)
         least_s, most_s = (share * MEMBER_FRAMES * self.interval_s for share in AS_LONG)
+        lost: Part | None = None
         for part, following in zip_longest(self._parts, self._parts[1:]):
+            if lost is not None and lost.file == part.file:
+                part = replace(part, begin=lost.begin)
+            lost = None
             whole = following is not None and not following.back
             whole = whole and (part.rises or least_s <= following.first_t - part.first_t <= most_s)
             runs = [(part.first_t, part.first_t)] if whole else self._runs(part, allowance)
+            if not runs and not self._read_past(parts, part):
+                lost = part
             for turn, (begin, end) in enumerate(runs):
                 here = len(parts)
                 parts.append(replace(part, first_t=begin, turn=turn))
@@ -110,6 +116,14 @@ class Recording(Timeline):
                     segments[-1] = Segment(last.begin, max(end, last.end), last.first, here)
         self._parts = parts
         self._lay_out([part.first_t for part in parts], segments)
+
+    def _read_past(self, parts: list[Part], lost: Part) -> bool:
+        """Let the stretch before a part without a readable frame reach to its end, so that its damage is noticed."""
+        if not parts or parts[-1].file != lost.file:
+            return False
+        for number in self._turns[parts[-1].file, parts[-1].begin]:
+            parts[number] = replace(parts[number], end=lost.end)
+        return True
 
     def _runs(self, part: Part, allowance: Allowance) -> list[tuple[float, float]]:
         """(first, last) time of each run of rising times in a part."""
@@ -198,6 +212,8 @@ def _packed_parts(file: BinaryIO, number: int) -> list[Part]:
         if t is not None:
             begins.append((offset, t, _BACK in lines[0]))
     ends: list[int | None] = [begin for begin, _, _ in begins[1:]]
+    # What stands before the first sound member is damage, and is noticed when it is read.
+    begins[:1] = [(0, t, back) for _, t, back in begins[:1]]
     return [
         Part(number, begin, end, t, back=back) for (begin, t, back), end in zip(begins, [*ends, None], strict=False)
     ]

@@ -92,7 +92,7 @@ def placed_frames(
                 yield last
             last = place(), snapshot
     if last is not None:
-        late = tuple(decoder.trailing)
+        late = (*decoder.trailing, *decoder.lost_end(last[1].t))
         decoder.trailing.clear()
         yield last[0], replace(last[1], events=last[1].events + late) if late else last[1]
 
