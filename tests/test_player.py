@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gputop.monitor import Monitor
 from gputop.recording.memory import Memory
 from gputop.recording.rounding import rounded
@@ -36,3 +38,40 @@ def test_after_a_jump_the_verdicts_are_those_that_stood_live() -> None:
         assert player.frame.snapshot.t == MOMENT + second
         assert [(d.verdict, d.busy_not_working) for d in player.frame.diagnoses] == live[second]
     player.source.close()
+
+
+def test_the_time_line_has_the_verdicts_of_a_run_that_recorded_none() -> None:
+    memory = Memory()
+    for second in range(40):
+        memory.add(rounded(snapshot_at(MOMENT + second, started=MOMENT, gpus=GPUS)))
+    past = memory.past()
+    assert past is not None
+    player = Player(RecordedSource(past), own_past=True)
+    player.source._collect_events()  # type: ignore[attr-defined] # before the first work, as a fast thread does it
+    player.stand_at_end()
+    player.take()
+    while player.busy:
+        player.work()
+    assert {change.gpu for change in player.replay().changes} == set(range(GPUS))
+
+
+def test_pausing_on_the_frame_that_shows_judges_nothing_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, monitor = Memory(), Monitor()
+    for second in range(30):
+        snapshot = rounded(snapshot_at(MOMENT + second, started=MOMENT, gpus=GPUS))
+        memory.add(snapshot)
+        monitor.feed(snapshot)
+    past, shown = memory.past(), monitor.latest
+    assert past is not None
+    assert shown is not None
+    fed: list[float] = []
+    feed = Monitor.feed
+    monkeypatch.setattr(Monitor, "feed", lambda self, snapshot: (fed.append(snapshot.t), feed(self, snapshot))[1])
+    player = Player(RecordedSource(past), own_past=True)
+    player.stand_at_end(shown)
+    assert not player.take()
+    assert (player.frame, fed) == (shown, [])
+    player.step(-1)
+    assert player.take()
+    assert player.frame is not None
+    assert (player.frame.snapshot.t, len(fed)) == (MOMENT + 28, 29)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 from gputop.model.snapshot import Event, Snapshot
 from gputop.monitor import Monitor
 from gputop.recording.index import Recording
+from gputop.recording.memory import Stretch
 from gputop.recording.reader import read_snapshots
 from gputop.recording.recorder import Recorder
 from gputop.recording.rounding import rounded
@@ -65,15 +67,37 @@ def test_nothing_is_remembered_unless_it_is_asked_for_and_then_from_the_newest_s
     assert [snapshot.t for snapshot in past.snapshots()] == [T0 + 1, T0 + 2]
 
 
+def _earlier() -> list[Stretch]:
+    """Nine frames, made when they are looked at."""
+    return [Stretch(frame(k).t, frame(k + 2).t, partial(list, map(frame, range(k, k + 3)))) for k in (0, 3, 6)]
+
+
+def test_the_past_before_the_start_is_not_made_before_somebody_looks_at_it() -> None:
+    made: list[int] = []
+
+    def make(k: int) -> list[Snapshot]:
+        made.append(k)
+        return [frame(k)]
+
+    session = Session(Monitor(), lambda: [Stretch(frame(k).t, frame(k).t, partial(make, k)) for k in range(9)])
+    session.take(frame(9))
+    session.remember()
+    past = session.past()
+    assert past is not None
+    assert (past.begin, made) == (frame(0).t, [])
+    assert [s.t for s in past.stretch(0, frame(7).t, frame(9).t)] == [frame(k).t for k in (7, 8, 9)]
+    assert min(made) >= 5
+
+
 def test_a_source_that_knows_what_was_before_lets_a_pause_go_back_before_the_start() -> None:
-    session = Session(Monitor(), lambda: map(frame, range(10)))
+    session = Session(Monitor(), _earlier)
     session.take(frame(9))
     session.remember()
     session.take(frame(10))
     past = session.past()
     assert past is not None and [s.t for s in past.snapshots()] == [frame(k).t for k in range(11)]
     assert not [event for event in past.events() if event.kind == "gap"]
-    far = Session(Monitor(), lambda: map(frame, range(10)))
+    far = Session(Monitor(), _earlier)
     far.remember()
     far.take(frame(40))
     past = far.past()

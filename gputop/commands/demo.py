@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gputop.commands.filtering import filter_of
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from gputop.model.inspection import ProcessAccess
     from gputop.model.redaction import Redactor
     from gputop.model.snapshot import Snapshot
+    from gputop.recording.memory import Stretch
     from gputop.sources.simulation.simulated import SimulatedSource
 
 NEEDS = Needs("terminal")
@@ -29,8 +31,8 @@ PURPOSE, SUMMARY = "Watch", "a simulated node, on any machine"
 
 FORGOTTEN_S, SHORT_PAST_S = 5.0, 130.0
 """The charts of the tour show two minutes; with a gap longer than this they are begun anew."""
-EARLIER_S = 60.0
-"""How far before its start a paused demo can go back: packing it takes a moment, when it is first paused."""
+STRETCH_FRAMES = 20
+"""Frames before its start that a paused demo makes at a time, when somebody goes back to them."""
 PAST_S = 700.0
 """How much of its past a scenario shows at once: the ten minutes that charts keep, and the window before them."""
 
@@ -86,10 +88,17 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 def session_on(source: SimulatedSource, settings: Settings, redactor: Redactor | None) -> Session:
     """A session that can go back to before its start."""
 
-    def earlier() -> Iterator[Snapshot]:
-        return (redacted_snapshot(snapshot, redactor) for snapshot in source.past(EARLIER_S))
+    def earlier() -> Iterator[Stretch]:
+        from gputop.recording.memory import Stretch
+
+        for first_t, last_t, made in source.past_stretches(PAST_S, STRETCH_FRAMES):
+            yield Stretch(first_t, last_t, partial(_redacted, made, redactor))
 
     return Session(Monitor(settings.interval), earlier)
+
+
+def _redacted(made: Callable[[], Iterator[Snapshot]], redactor: Redactor | None) -> Iterator[Snapshot]:
+    return (redacted_snapshot(snapshot, redactor) for snapshot in made())
 
 
 def _access(source: SimulatedSource, redactor: Redactor | None) -> ProcessAccess:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import Struct
 
@@ -32,12 +32,21 @@ class _Block(Struct, frozen=True):
         return zlib.decompress(self.data).splitlines(keepends=True)
 
 
+class Stretch(Struct, frozen=True):
+    """Frames from before the first that is kept, made when somebody looks at them. ``first_t`` and ``last_t`` bound
+    them, Unix seconds."""
+
+    first_t: float
+    last_t: float
+    frames: Callable[[], Iterable[Snapshot]]
+
+
 class Past(Timeline):
     """A frozen stretch of the run: what ``RecordedSource`` plays while the screen is paused."""
 
     path = "this run"
 
-    def __init__(self, blocks: tuple[_Block, ...], last: Snapshot) -> None:
+    def __init__(self, blocks: tuple[_Block | Stretch, ...], last: Snapshot) -> None:
         self._blocks = blocks
         self.interval_s = last.interval_s
         self.hostname = last.machine.hostname
@@ -47,13 +56,27 @@ class Past(Timeline):
         self._lay_out([block.first_t for block in blocks], [whole])
 
     def walk(self, numbers: Iterable[int]) -> Iterator[tuple[int, Snapshot]]:
+        wanted = list(numbers)
+        packed = []
+        for number in wanted:
+            block = self._blocks[number]
+            # Stretches stand before all blocks.
+            if isinstance(block, Stretch):
+                yield from ((number, snapshot) for snapshot in block.frames())
+            else:
+                packed.append(number)
+        yield from self._unpacked(packed)
+
+    def _unpacked(self, numbers: Iterable[int]) -> Iterator[tuple[int, Snapshot]]:
         decoder = Decoder()
         here = [0]
 
         def lines() -> Iterator[bytes]:
             for number in numbers:
                 here[0] = number
-                yield from self._blocks[number].lines()
+                block = self._blocks[number]
+                if isinstance(block, _Block):
+                    yield from block.lines()
 
         return placed_frames(lines(), decoder, self.path, lambda: here[0])
 
@@ -69,7 +92,7 @@ class Memory:
     """Takes every snapshot of a run and keeps the last eleven minutes."""
 
     def __init__(self) -> None:
-        self._blocks: deque[_Block] = deque()
+        self._blocks: deque[_Block | Stretch] = deque()
         self._encoder = Encoder()
         self._lines: list[bytes] = []
         self._count = 0
@@ -96,17 +119,14 @@ class Memory:
         while self._blocks and self._blocks[0].last_t < snapshot.t - KEPT_S:
             self._blocks.popleft()
 
-    def begin_with(self, earlier: Iterable[Snapshot]) -> None:
-        """Put frames before the first one that is kept, unless something is missing between them and it."""
+    def begin_with(self, earlier: Iterable[Stretch]) -> None:
+        """Put stretches before the first frame that is kept, unless something is missing between them and it."""
         if self._last is None:
             return
         begin = self._blocks[0].first_t if self._blocks else self._first_t
-        before = Memory()
-        for snapshot in earlier:
-            if snapshot.t < begin:
-                before.add(snapshot)
-        if before._last is not None and begin - before._last.t <= GAP_INTERVALS * self._last.interval_s:
-            self._blocks.extendleft(reversed([*before._blocks, before._packed()]))
+        before = [stretch for stretch in earlier if stretch.last_t < begin]
+        if before and begin - before[-1].last_t <= GAP_INTERVALS * self._last.interval_s:
+            self._blocks.extendleft(reversed(before))
 
     def past(self) -> Past | None:
         """What is kept now, frozen; None before the first frame."""

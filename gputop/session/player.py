@@ -33,20 +33,24 @@ class Player:
         self._own_past = own_past
         self._clock = clock
         self._monitor = Monitor(source.interval_s)
+        self._jumped = True
+        """Whether the monitor must be built anew before the next frame."""
         self._whole: Monitor | None = None
         self._whole_past: Iterator[Snapshot] = iter(())
         self._since_jump: list[Snapshot] = []
         self._changes: tuple[Change, ...] = ()
+        self._knows_changes = False
         self._reading: Iterator[Snapshot] | None = None
         self._reader = Diagnoser(source.interval_s)
         self._read: list[Change] = []
         self._read_t = float("-inf")
         self._known: dict[int, tuple[str, str | None]] = {}
-        self._rebuild()
 
     def take(self, budget_s: float = 0.03) -> bool:
         """Show the frames that are due, for at most so long; True when there is a new one to paint."""
         until, new = self._clock() + budget_s, False
+        if self._jumped:
+            self._rebuild()
         while (snapshot := self.source.poll()) is not None:
             self.frame = self._monitor.feed(snapshot)
             if self._whole is not None:
@@ -71,7 +75,7 @@ class Player:
     @property
     def busy(self) -> bool:
         """Whether ``work`` has something to do."""
-        return self._whole is not None or self._reading is not None or not self.source.events_complete
+        return self._whole is not None or not self._knows_changes
 
     def replay(self) -> Replay:
         """Where it stands, for the time line."""
@@ -89,6 +93,8 @@ class Player:
     @property
     def monitor(self) -> Monitor:
         """The monitor whose frames are shown."""
+        if self._jumped:
+            self._rebuild()
         return self._monitor
 
     def stand_at_end(self, frame: Frame | None = None) -> None:
@@ -96,18 +102,19 @@ class Player:
         self.source.pause()
         self.to_end()
         if frame is not None:
+            # The frame has all that a monitor would be built for; every way on from the end is a jump.
             self.source.poll()
-            self.frame, self._whole, self._since_jump = frame, None, []
+            self.frame, self._whole, self._jumped = frame, None, False
 
     def to_begin(self) -> None:
         """Jump to the frame that was recorded first."""
         self.source.to_begin()
-        self._rebuild()
+        self._jumped = True
 
     def to_end(self) -> None:
         """Jump to the frame that was recorded last."""
         self.source.to_end()
-        self._rebuild()
+        self._jumped = True
 
     def jump_to(self, text: str) -> None:
         """Jump to a time as people write it. Raises ValueError with what is wrong."""
@@ -121,7 +128,7 @@ class Player:
         at_end = self.source.at_end
         self.source.play()
         if at_end:
-            self._rebuild()
+            self._jumped = True
 
     def faster(self, step: int) -> None:
         """Play at the next faster (1) or slower (-1) speed."""
@@ -131,12 +138,12 @@ class Player:
     def step(self, frames: int) -> None:
         """So many frames on, or back."""
         if self.source.step(frames):
-            self._rebuild()
+            self._jumped = True
 
     def seek(self, t: float) -> None:
         """Jump to the last frame at or before a time."""
         self.source.seek(min(max(t, self.source.begin), self.source.end))
-        self._rebuild()
+        self._jumped = True
 
     def to_change(self, step: int) -> bool:
         """Jump to the next (1) or previous (-1) change of a verdict; False when there is none."""
@@ -151,6 +158,7 @@ class Player:
 
     def _rebuild(self) -> None:
         """After a jump: a monitor on a short past at once, one on the whole past to follow."""
+        self._jumped = False
         self._monitor = Monitor(self.source.interval_s)
         for snapshot in self.source.past(QUICK_S):
             self._monitor.feed(snapshot)
@@ -169,14 +177,13 @@ class Player:
 
     def _read_changes(self, until: float) -> bool:
         """The time line: the verdicts that were recorded, or, where none were, those of a diagnosis made now."""
-        if not self.source.events_complete:
+        if self._knows_changes or not self.source.events_complete:
             return False
         if self._reading is None:
-            if self._changes:
-                return False
             recorded = [_change(event) for event in self.source.events if event.kind == "verdict"]
             self._changes = _in_order(change for change in recorded if change is not None)
             if self._changes:
+                self._knows_changes = True
                 return True
             self._reading = self.source.snapshots_between(self.source.begin, self.source.end)
         for snapshot in self._reading:
@@ -191,7 +198,7 @@ class Player:
                     self._read.append(Change(snapshot.t, gpu.static.index, d.verdict, d.busy_not_working))
             if self._clock() > until:
                 return False
-        self._reading = None
+        self._reading, self._knows_changes = None, True
         self._changes = _in_order(self._read)
         return True
 

@@ -13,7 +13,7 @@ from gputop.model.snapshot import Event, Snapshot
 from gputop.monitor import Frame, Monitor
 
 if TYPE_CHECKING:
-    from gputop.recording.memory import Memory, Past
+    from gputop.recording.memory import Memory, Past, Stretch
     from gputop.recording.recorder import Recorder
     from gputop.recording.rounding import Rounder
     from gputop.session.alerts.node_alerts import NodeAlerts
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Session:
     """Gives a frame for each snapshot, and keeps what was asked for: the last minutes, a recording, or both."""
 
-    def __init__(self, monitor: Monitor, earlier: Callable[[], Iterable[Snapshot]] | None = None) -> None:
+    def __init__(self, monitor: Monitor, earlier: Callable[[], Iterable[Stretch]] | None = None) -> None:
         """``earlier`` gives what came before the first snapshot that is remembered, where a source can tell that."""
         self.monitor = monitor
         self._earlier = earlier
@@ -68,7 +68,7 @@ class Session:
     def past(self) -> Past | None:
         """The last minutes, frozen; None where nothing is remembered."""
         if self._memory is not None and self._earlier is not None:
-            # Not at the start: what may never be looked at shall not delay the first frame.
+            # Not at the start: what may never be looked at must not delay the first frame.
             self._memory.begin_with(self._earlier())
             self._earlier = None
         return None if self._memory is None else self._memory.past()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import floor
 from typing import Any, cast
 
@@ -219,6 +219,22 @@ class SimulatedSource:
 
         They become coarser with their age, and say so in ``interval_s``: see NEAR_STEP_S.
         """
+        return self._made(self._past_steps(seconds))
+
+    def past_stretches(
+        self, seconds: float, frames: int
+    ) -> Iterator[tuple[float, float, Callable[[], Iterator[Snapshot]]]]:
+        """The same without the newest, which is now, in stretches of so many frames: (first time, last time, maker)."""
+        steps = self._past_steps(seconds)[:-1]
+        for begin in range(0, len(steps), frames):
+            stretch = steps[begin : begin + frames]
+            yield stretch[0][0], stretch[-1][0], partial(self._made, stretch)
+
+    def _made(self, steps: list[tuple[float, float]]) -> Iterator[Snapshot]:
+        return (self._at(t, every) for t, every in steps)
+
+    def _past_steps(self, seconds: float) -> list[tuple[float, float]]:
+        """(time, interval) of the snapshots before the start, oldest first."""
         small = len(_plan(self._scenario, self._seed, self._gpus).gpus) <= SMALL_GPUS
         near_step = NEAR_STEP_SMALL_S if small else NEAR_STEP_S
         tiers = ((FULL_RATE_PAST_S, 0.0), (NEAR_PAST_S, near_step), (seconds, FAR_STEP_S))
@@ -229,8 +245,7 @@ class SimulatedSource:
             count = floor((min(until, seconds) - newer) / every)
             steps += [(newer + every * i, every) for i in range(1, count + 1)]
             newer += every * max(count, 0)
-        for ago, every in reversed(steps):
-            yield self._at(self._started - ago, every)
+        return [(self._started - ago, every) for ago, every in reversed(steps)]
 
     def start(self, notify: Callable[[], None]) -> None:
         """Call ``notify`` now and then every interval, from a daemon thread."""
