@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
+from gputop.commands.left_out import import_msgspec
 from gputop.commands.registry import LIVE, module_of
 from gputop.output.messages import USAGE_ERROR, say
 from gputop.output.streams import settle
@@ -46,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str], *, has_stdout: bool) -> int:
+    import_msgspec()
     args = _parsed(words)
     command = module_of(args.command or LIVE)
     needs: Needs = command.NEEDS

@@ -21,7 +21,7 @@ REDACTED = "alerts are not fired while redact is on: a command needs the names t
 def configuration_file(args: Any) -> Path:
     """The file that the settings come from, whether it is there or not."""
     named = getattr(args, "config", None) or os.environ.get("GPUTOP_CONFIG")
-    return Path(named) if named else default_path()
+    return Path(named or default_path())
 
 
 def alerts_here(

@@ -43,7 +43,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     named = getattr(args, "config", None) or os.environ.get("GPUTOP_CONFIG")
-    path = Path(named) if named else default_path()
+    path = Path(named or default_path())
     if args.path:
         sys.stdout.write(f"{path}\n")
         return 0

@@ -97,7 +97,7 @@ class ConfigWatch:
         self._alerts = alerts
         self._args = (path, env, flags)
         named = path or env.get("GPUTOP_CONFIG")
-        self._path = Path(named) if named else default_path()
+        self._path = named or default_path()
         self._every_s = every_s
         self._next = 0.0
         self._seen = self._stamp()

@@ -140,30 +140,6 @@ def first_hint(settings: Settings, *, tour: bool = False) -> Hint:
     return hint_of(rebound(KEYS, keys)[0], tour=tour)
 
 
-def _import_asyncio_without_tls() -> None:
-    """asyncio takes OpenSSL along where it is: 4 MB of memory in a program that talks TLS over asyncio to nobody.
-
-    Without ``ssl`` asyncio works as on a Python built without it; whoever imports ``ssl`` later gets it.
-    """
-    without = _WithoutTls()
-    sys.meta_path.insert(0, without)
-    try:
-        import asyncio  # noqa: F401
-    finally:
-        sys.meta_path.remove(without)
-
-
-class _WithoutTls:
-    """Says on this thread alone that there is no ``ssl``: another may be importing it to ask an exporter over https."""
-
-    def __init__(self) -> None:
-        self._thread = threading.get_ident()
-
-    def find_spec(self, name: str, _path: object = None, _target: object = None) -> None:
-        if name == "ssl" and threading.get_ident() == self._thread:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-
 def show(
     args: argparse.Namespace,
     source: Source,
@@ -253,7 +229,9 @@ def _app(
     guard: TerminalGuard,
 ) -> GputopApp:
     """The application on a started source; importing it is most of the time until the first key is heard."""
-    _import_asyncio_without_tls()
+    from gputop.commands.left_out import import_asyncio
+
+    import_asyncio()
     from gputop.commands.config_file import ConfigWatch
     from gputop.paint.key_presets import wanted_keys
     from gputop.session.playback import Playback

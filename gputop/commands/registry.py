@@ -10,26 +10,43 @@ with ``SUMMARY``, ``NEEDS``, ``arguments`` and ``run`` like a command's.
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 from importlib import import_module
-from pathlib import Path
-from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
 
 PURPOSES = ("Watch", "Evidence", "A job", "The fleet", "Set-up")
 """In the order of the help."""
 LONGEST = 40
 """Characters of a command's name."""
-_FOLDER = Path(__file__).parent
+_FOLDER = os.path.dirname(__file__)
 LIVE = "live"
 """The file of what runs without a command."""
 
 
-def _said(path: Path) -> tuple[str, str] | None:
+def _said(path: str) -> tuple[str, str] | None:
     """A command's purpose and summary, read from its file; None where the file is no command's."""
     import re
 
-    match = re.search(r'^PURPOSE, SUMMARY = "([^"]+)", "([^"]+)"$', path.read_text(encoding="utf-8"), re.MULTILINE)
+    match = re.search(r'^PURPOSE, SUMMARY = "([^"]+)", "([^"]+)"$', _text(path), re.MULTILINE)
     return None if match is None else (match[1], match[2])
+
+
+def _text(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def _files(folder: str) -> Iterator[tuple[str, str]]:
+    """The Python files of a folder in the order of their names: the word each stands for, and its path."""
+    if os.path.isdir(folder):
+        for name in sorted(os.listdir(folder)):
+            if name.endswith(".py"):
+                yield name[:-3].replace("_", "-"), os.path.join(folder, name)
 
 
 def is_command(name: str) -> bool:
@@ -37,8 +54,8 @@ def is_command(name: str) -> bool:
     letters = name.replace("-", "")
     if not (letters.isascii() and letters.isalpha() and len(name) <= LONGEST):
         return False
-    path = _FOLDER / f"{_file(name)}.py"
-    return path.is_file() and _said(path) is not None
+    path = os.path.join(_FOLDER, f"{_file(name)}.py")
+    return os.path.isfile(path) and _said(path) is not None
 
 
 @lru_cache(maxsize=16)
@@ -47,10 +64,10 @@ def parts(name: str) -> dict[str, str]:
     import re
 
     found = {}
-    for path in sorted((_FOLDER / f"of_{_file(name)}").glob("*.py")):
-        match = re.search(r'^SUMMARY = "([^"]+)"$', path.read_text(encoding="utf-8"), re.MULTILINE)
+    for word, path in _files(os.path.join(_FOLDER, f"of_{_file(name)}")):
+        match = re.search(r'^SUMMARY = "([^"]+)"$', _text(path), re.MULTILINE)
         if match is not None:
-            found[path.stem.replace("_", "-")] = match[1]
+            found[word] = match[1]
     return found
 
 
@@ -58,9 +75,9 @@ def parts(name: str) -> dict[str, str]:
 def groups() -> dict[str, dict[str, str]]:
     """Purpose → the commands that serve it, each with its summary."""
     found: dict[str, dict[str, str]] = {purpose: {} for purpose in PURPOSES}
-    for path in sorted(_FOLDER.glob("*.py")):
+    for word, path in _files(_FOLDER):
         if (said := _said(path)) is not None:
-            found[said[0]][path.stem.replace("_", "-")] = said[1]
+            found[said[0]][word] = said[1]
     return found
 
 

@@ -6,10 +6,10 @@ file. The file, the environment variables (``GPUTOP_`` and the name in capitals)
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
@@ -167,11 +167,15 @@ class Reload(Struct, frozen=True):
     messages: list[str]
 
 
-def default_path() -> Path:
-    """Where the configuration file lives for this user."""
-    from platformdirs import user_config_path
+def default_path() -> str:
+    """Where the configuration file lives for this user, as the XDG Base Directory Specification has it.
 
-    return user_config_path("gputop") / "config.toml"
+    It is absolute also where no home is known: a file of the folder that somebody stands in is nobody's settings.
+    """
+    folder = os.environ.get("XDG_CONFIG_HOME", "")
+    if not os.path.isabs(folder):
+        folder = os.path.join("/", os.path.expanduser("~/.config"))
+    return os.path.join(folder, "gputop", "config.toml")
 
 
 def load(path: str | None, env: Mapping[str, str], flags: Mapping[str, Any]) -> tuple[Settings, list[str]]:
@@ -182,8 +186,8 @@ def load(path: str | None, env: Mapping[str, str], flags: Mapping[str, Any]) -> 
     warnings: list[str] = []
     settings = Settings()
     named = path or env.get("GPUTOP_CONFIG")
-    values = read(Path(named), required=True) if named else read(default_path(), required=False)
-    settings = apply(settings, values, f"{named or default_path()}" if values else "", warnings)
+    values = read(named, required=True) if named else read(default_path(), required=False)
+    settings = apply(settings, values, (named or default_path()) if values else "", warnings)
     names = set(Settings.__struct_fields__)
     from_env = {
         key[7:].lower(): value
@@ -195,7 +199,7 @@ def load(path: str | None, env: Mapping[str, str], flags: Mapping[str, Any]) -> 
     return apply(settings, given, "", warnings), warnings
 
 
-def read(path: Path, *, required: bool) -> dict[str, Any]:
+def read(path: str | os.PathLike[str], *, required: bool) -> dict[str, Any]:
     """The file's values; without the file none, unless it is required. Raises ConfigError."""
     try:
         # Never more than that: --config may name a device without an end.

@@ -32,7 +32,7 @@ from gputop.sources.one_reading import WAIT_S, OneReading
 SCHEMA = 1
 INITIAL_PID_NAMESPACE = 4026531836
 """Inode of the first PID namespace (PROC_PID_INIT_INO in linux/proc_ns.h)."""
-DISTRIBUTIONS = (DISTRIBUTION, "textual", "nvidia-ml-py", "msgspec", "platformdirs")
+DISTRIBUTIONS = (DISTRIBUTION, "textual", "nvidia-ml-py", "msgspec", "psutil")
 
 
 def examine(

@@ -9,7 +9,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from gputop.model.sm import SmChoice
 from gputop.model.snapshot import NOTHING_LATE, Collector, HostSample, Machine, Snapshot
@@ -20,6 +19,7 @@ from gputop.sources.nvml.reading import Reading
 from gputop.sources.nvml.session import LOOK_S
 from gputop.sources.one_reading import SLOW_S, WAIT_S, OneReading, incomplete, waiting_for
 from gputop.sources.own_cost import OwnCostMeter
+from gputop.sources.procfs import read_small
 from gputop.sources.schedule import HUNG_S, Schedule
 
 START_WAIT_S = 1.0
@@ -216,6 +216,6 @@ class LocalSource:
 
 def _boot_id(proc: str) -> str | None:
     try:
-        return Path(proc, "sys/kernel/random/boot_id").read_text().strip() or None
+        return read_small(f"{proc}/sys/kernel/random/boot_id").decode("ascii", "replace").strip() or None
     except OSError:
         return None

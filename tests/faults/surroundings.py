@@ -22,7 +22,7 @@ Proof = Callable[[Row, World], None]
 AS_NOBODY = """
 import ctypes, os, pkgutil, sys
 from importlib import import_module
-import difflib, encodings.ascii, http.client, platformdirs.unix, statistics, urllib.request
+import difflib, encodings.ascii, http.client, statistics, urllib.request
 import gputop, gputop.commands.once
 ctypes.CDLL("libnvidia-ml.so.1")
 for module in pkgutil.walk_packages(gputop.__path__, "gputop."):
