@@ -12,8 +12,8 @@ from gputop.output.messages import USAGE_ERROR, say
 
 COMMON = "options of every command"
 """Title of the argument group that is described once, and not again for each command."""
-_NEGATIVE = re.compile(r"-\d")
-_NUMBER_OR_UUID = re.compile(r"\d+|(?:GPU|MIG)-.*", re.IGNORECASE)
+_NEGATIVE = r"-\d"
+_NUMBER_OR_UUID = r"(?i:\d+|(?:GPU|MIG)-.*)"
 _TAKES_ONE = (None, "?")
 """argparse's ``nargs`` of options whose next word may be their value."""
 
@@ -125,7 +125,7 @@ class Parser(argparse.ArgumentParser):
             value = None
             if action is not None and not complete and action.nargs in _TAKES_ONE and position + 1 < len(words):
                 after = words[position + 1]
-                if not after.startswith("-") or after == "-" or (action.nargs is None and _NEGATIVE.match(after)):
+                if not after.startswith("-") or after == "-" or (action.nargs is None and re.match(_NEGATIVE, after)):
                     value = position + 1
             yield _Word(position, text, action, value)
             position += 1 if value is None else 2
@@ -134,7 +134,7 @@ class Parser(argparse.ArgumentParser):
         """Whether argparse takes the word for an option; a negative number is one where digits are options."""
         if len(text) < 2 or not text.startswith("-") or " " in text.partition("=")[0]:
             return False
-        return not _NEGATIVE.match(text) or text[:2] in self._option_string_actions
+        return not re.match(_NEGATIVE, text) or text[:2] in self._option_string_actions
 
     def _named_by(self, text: str) -> tuple[argparse.Action | None, bool]:
         """The option that a word names, and whether its value, or another option, is in the same word."""
@@ -157,7 +157,7 @@ class Parser(argparse.ArgumentParser):
     def _refuse_loose_list(self, option: _Word, words: Sequence[str]) -> None:
         """``-o 0 1`` is what other tools take; here the second number would be another argument."""
         if isinstance(option.action, ListAction) and option.value is not None:
-            more = list(takewhile(_NUMBER_OR_UUID.fullmatch, words[option.value + 1 :]))
+            more = list(takewhile(re.compile(_NUMBER_OR_UUID).fullmatch, words[option.value + 1 :]))
             if more:
                 wanted = ",".join((words[option.value], *more))
                 self.error(f"a list is written with commas: {option.text} {wanted}")
@@ -173,7 +173,7 @@ class Parser(argparse.ArgumentParser):
         if self._has_job and len(own) < len(words) and words[len(own)] != "--":
             ready.insert(len(own), "--")
         for option in reversed(list(self._options(words))):
-            if option.value is not None and _NEGATIVE.match(words[option.value]):
+            if option.value is not None and re.match(_NEGATIVE, words[option.value]):
                 equals = "=" if option.text.startswith("--") else ""
                 ready[option.position : option.value + 1] = [f"{option.text}{equals}{words[option.value]}"]
         return ready

@@ -5,16 +5,14 @@ Pure. Sources call it where the facts of a process are made; a reader of recordi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
-SERVERS = re.compile(
-    r"^(?:vllm|sglang|tritonserver|text-generation|text-embeddings|ollama|llama-server|llama_cpp\.server|uvicorn|"
-    r"gunicorn|hypercorn|torchserve|torch-model-server|trtllm-serve|lmdeploy|bentoml|mlserver|fastchat|xinference|"
-    r"aphrodite|koboldcpp|local-ai|nvidia-nim)",
-    re.IGNORECASE,
-)
-"""Programs that serve requests: their GPU waits for demand, not for data."""
+SERVERS = (
+    "vllm", "sglang", "tritonserver", "text-generation", "text-embeddings", "ollama", "llama-server",
+    "llama_cpp.server", "uvicorn", "gunicorn", "hypercorn", "torchserve", "torch-model-server", "trtllm-serve",
+    "lmdeploy", "bentoml", "mlserver", "fastchat", "xinference", "aphrodite", "koboldcpp", "local-ai", "nvidia-nim",
+)  # fmt: skip
+"""How the names of programs that serve requests begin: their GPU waits for demand, not for data."""
 NOT_LOADERS = (
     ("multiprocessing.resource_tracker", "multiprocessing's resource tracker"),
     ("multiprocess.resource_tracker", "multiprocess's resource tracker"),
@@ -35,11 +33,10 @@ def server_in(words: Sequence[str]) -> str | None:
     Later arguments do not count: ``train.py --data /home/vllm`` is no server.
     """
     for place, word in enumerate(words[:8]):
-        name = word.rsplit("/", 1)[-1]
-        match = SERVERS.match(name)
-        if match:
-            return match.group().lower()
-        interpreter = place == 0 and name.lower().startswith(("python", "uv", "conda", "pixi", "poetry"))
+        name = word.rsplit("/", 1)[-1].lower()
+        if name.startswith(SERVERS):
+            return next(server for server in SERVERS if name.startswith(server))
+        interpreter = place == 0 and name.startswith(("python", "uv", "conda", "pixi", "poetry"))
         if not interpreter and not word.startswith("-") and word != "run":
             return None
     return None

@@ -33,12 +33,12 @@ def may_hold_one(text: str) -> bool:
     return (
         "://" in text
         or "@" in text
-        or any(mark in lowered for mark in _NAME_MARKS)
+        or any(map(lowered.__contains__, _NAME_MARKS))
         or may_have_its_shape(text)
-        or any(mark in text for mark in _PROGRAM_MARKS)
+        or any(map(text.__contains__, _PROGRAM_MARKS))
     )
 
 
 def may_have_its_shape(text: str) -> bool:
     """Whether something in the text could have the shape of a secret."""
-    return any(mark in text for mark in _SHAPE_MARKS)
+    return any(map(text.__contains__, _SHAPE_MARKS))

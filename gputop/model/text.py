@@ -13,15 +13,16 @@ from functools import lru_cache
 MOST_TEXT = 4096
 """Characters of one text. Linux gives /proc/PID/cmdline no end."""
 
-_SPACES = re.compile(r"[\t\n\v\f\r]")
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+# Patterns of texts that hardly ever come are compiled by ``re`` when one comes, here and elsewhere: a start compiles none.
+_SPACES = r"[\t\n\v\f\r]"
+_UNPRINTABLE = "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 
 
 def clean_text(text: str) -> str:
     """One line of at most 4096 characters; control, escape, direction and half characters become ``?``."""
     if text.isascii() and text.isprintable() and len(text) <= MOST_TEXT:
         return text
-    return _UNPRINTABLE.sub("?", _SPACES.sub(" ", text[:MOST_TEXT]))
+    return re.sub(_UNPRINTABLE, "?", re.sub(_SPACES, " ", text[:MOST_TEXT]))
 
 
 def is_terminal_safe(char: str) -> bool:

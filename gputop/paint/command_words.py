@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-INTERPRETER = re.compile(r"(?:python|pypy)[0-9.]*$")
+INTERPRETERS = ("python", "pypy")
 LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "horovodrun")
 LAUNCHING_MODULES = {"torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun",
                      "accelerate.commands.launch": "accelerate", "deepspeed.launcher.launch": "deepspeed"}  # fmt: skip
-COUNTS = re.compile(r"^(?:--nproc[_-]per[_-]node|--num[_-]processes|--num[_-]gpus|-np|-n)(?:=(\w+))?$")
+COUNTS = r"(?:--nproc[_-]per[_-]node|--num[_-]processes|--num[_-]gpus|-np|-n)(?:=(\w+))?$"
 """Options that say how many processes a launcher starts."""
 WITH_VALUE = frozenset(("-X", "-W", "-c"))
 """Options of an interpreter that take the next word."""
@@ -25,7 +25,7 @@ def job_words(command: str) -> str:
     if not words:
         return command
     name, rest = _base(words[0]), words[1:]
-    if not INTERPRETER.match(name):
+    if name.rstrip("0123456789.") not in INTERPRETERS:
         return _launched(name, rest) if name in LAUNCHERS else " ".join([name, *rest])
     name = "python" if name.startswith("python") else name
     while rest and rest[0].startswith("-") and rest[0] != "-m":
@@ -49,7 +49,7 @@ def _launched(launcher: str, rest: list[str]) -> str:
     """The launcher, how many it starts, and what: the first word that is a script, or the module after -m."""
     number = ""
     for place, word in enumerate(rest):
-        found = COUNTS.match(word)
+        found = re.match(COUNTS, word)
         if found:
             number = found[1] or (rest[place + 1] if place + 1 < len(rest) else "")
         if word in ("-m", "--module") and place + 1 < len(rest):

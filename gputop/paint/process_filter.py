@@ -33,7 +33,7 @@ ALIASES = {
 }  # fmt: skip
 """Short names → catalogue keys; the keys themselves are understood, too."""
 _NUMBERED = ("gpu", "pid", "ppid", "starttime")
-_TERM = re.compile(r"(?P<field>[A-Za-z_]\w*)(?P<op><=|>=|!=|[:~=<>])")
+_TERM = r"(?P<field>[A-Za-z_]\w*)(?P<op><=|>=|!=|[:~=<>])"
 
 
 class FilterError(Exception):
@@ -165,7 +165,7 @@ def parse_for(text: str, fields: Fields) -> Filter:
 def _term(text: str, position: int, fields: Fields) -> tuple[Term, int]:
     negated = text[position] == "!"
     begin = position + negated
-    named = _TERM.match(text, begin)
+    named = re.compile(_TERM).match(text, begin)
     if named is None:
         value, end = _value(text, begin, "! needs a term after it" if negated else "a term is missing here")
         return Term("", "~", (value.lower(),), negated), end

@@ -41,9 +41,9 @@ NAMES = {
 Entity = tuple[str, int | None]
 """UUID of a physical GPU, and NVML's id of the GPU instance where it is one of a MIG GPU."""
 
-_ROW = re.compile(r'(DCGM_FI_\w+)\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\}[ \t]+(\S+)(?:[ \t]+-?\d+)?[ \t\r]*')
-_UUID = re.compile(r'[{,](?:UUID|uuid)="([^"\\]+)"')
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_ROW = r'(DCGM_FI_\w+)\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\}[ \t]+(\S+)(?:[ \t]+-?\d+)?[ \t\r]*'
+_UUID = r'[{,](?:UUID|uuid)="([^"\\]+)"'
+_LABEL = r'(\w+)="((?:[^"\\]|\\.)*)"'
 
 
 class Exported(Struct, frozen=True):
@@ -66,6 +66,7 @@ class Exported(Struct, frozen=True):
 
 def parse(text: str) -> Exported:
     """Take an answer apart. A last line without its end was cut off, and is left out: half a number is a wrong one."""
+    row_of, owner_of, labels_of = re.compile(_ROW).fullmatch, re.compile(_UUID).search, re.compile(_LABEL).findall
     rows: dict[Entity, dict[str, float | None]] = {}
     uuids: set[str] = set()
     profiling: set[str] = set()
@@ -75,14 +76,14 @@ def parse(text: str) -> Exported:
             continue
         if not line.startswith("DCGM_FI_PROF_"):
             # Most rows are these, and of them only that they differ, and whose they are, is of use.
-            if (owner := _UUID.search(line)) is not None:
+            if (owner := owner_of(line)) is not None:
                 uuids.add(owner[1])
                 others.add(line)
             continue
-        if (found := _ROW.fullmatch(line)) is None:
+        if (found := row_of(line)) is None:
             continue
         name, labels, number = found.groups()
-        label = {key.lower(): value for key, value in _LABEL.findall(labels)}
+        label = {key.lower(): value for key, value in labels_of(labels)}
         uuid = label.get("uuid")
         if not uuid:
             continue

@@ -7,7 +7,6 @@ move when a GPU comes or goes.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
@@ -19,7 +18,6 @@ from gputop.sources.nvml.device import Device
 from gputop.sources.nvml.handle import Handle
 
 GONE = "gone: the driver no longer shows this GPU (unplugged, or taken from this container)"
-_NODE = re.compile(r"nvidia\d+")
 
 
 class Part(Protocol):
@@ -38,7 +36,9 @@ def kernel_gpus(proc: str = "/proc", dev: str = "/dev") -> frozenset[str]:
 
     NVML may count GPUs only when it starts, so a change here is a reason to start it again.
     """
-    return frozenset(_names(f"{proc}/driver/nvidia/gpus")) | {n for n in _names(dev) if _NODE.fullmatch(n)}
+    return frozenset(_names(f"{proc}/driver/nvidia/gpus")) | {
+        name for name in _names(dev) if name.startswith("nvidia") and name[6:].isdecimal()
+    }
 
 
 def _names(folder: str) -> list[str]:

@@ -12,17 +12,16 @@ from msgspec import Struct
 _SHORT_ID = 12
 
 # Slurm: v1 /slurm/uid_1000/job_8821/step_0, v2 /system.slice/[NODE_]slurmstepd.scope/job_8821/step_0/user/task_0
-_SLURM = re.compile(r"(?:^|/)(?:slurm[^/]*|[^/]*slurmstepd\.scope)(?:/uid_\d+)?/job_(\d+)(?:/|$)")
+_SLURM = r"(?:^|/)(?:slurm[^/]*|[^/]*slurmstepd\.scope)(?:/uid_\d+)?/job_(\d+)(?:/|$)"
 # PBS cgroup hook: /pbs_jobs.service/jobid/12345.server, before that /pbspro.service/jobid/… (also below a .slice)
-_PBS = re.compile(r"/pbs(?:_jobs|pro)\.(?:service|slice)/jobid/(\d+(?:\[\d+\])?)")
+_PBS = r"/pbs(?:_jobs|pro)\.(?:service|slice)/jobid/(\d+(?:\[\d+\])?)"
 # LSF: /lsf/CLUSTER/job.1234.PID.TIME
-_LSF = re.compile(r"/lsf/[^/]+/job\.(\d+(?:\[\d+\])?)\.")
+_LSF = r"/lsf/[^/]+/job\.(\d+(?:\[\d+\])?)\."
 # Kubernetes: kubepods-burstable-pod<uid with _>.slice under systemd, /kubepods/burstable/pod<uid> without it
-_POD = re.compile(r"(?:kubepods[^/]*[-/]|/)pod([0-9a-f]{8}[-_][0-9a-f_-]{20,})")
-_CONTAINER_ID = re.compile(
-    r"(?:^|/)(?:(?P<scope>docker|libpod|crio|cri-containerd)-)?(?P<id>[0-9a-f]{64})(?:\.scope)?(?:/|$)"
-)
-_LXC = re.compile(r"/lxc(?:\.payload)?[./]([^/]+)")
+_POD = r"(?:kubepods[^/]*[-/]|/)pod([0-9a-f]{8}[-_][0-9a-f_-]{20,})"
+_CONTAINER_ID = r"(?:^|/)(?:(?P<scope>docker|libpod|crio|cri-containerd)-)?(?P<id>[0-9a-f]{64})(?:\.scope)?(?:/|$)"
+_ID_LENGTH = 64
+_LXC = r"/lxc(?:\.payload)?[./]([^/]+)"
 _ENGINES = {"docker": "docker", "libpod": "podman", "crio": "cri-o", "cri-containerd": "containerd"}
 
 
@@ -35,26 +34,25 @@ class JobIdentity(Struct, frozen=True):
 
 def _job(text: str) -> str | None:
     for scheduler, pattern in (("slurm", _SLURM), ("pbs", _PBS), ("lsf", _LSF)):
-        match = pattern.search(text)
-        if match:
+        # The plain search first: most machines need none of these patterns, and compiling them takes a millisecond.
+        if scheduler in text and (match := re.search(pattern, text)):
             return f"{scheduler} {match[1]}"
     return None
 
 
 def _container(text: str) -> str | None:
-    pod = _POD.search(text)
-    if pod:
+    if "pod" in text and (pod := re.search(_POD, text)):
         return f"pod {pod[1].replace('_', '-')}"
-    match = _CONTAINER_ID.search(text)
-    if match:
+    if len(text) >= _ID_LENGTH and (match := re.search(_CONTAINER_ID, text)):
         short = match["id"][:_SHORT_ID]
         if match["scope"]:
             return f"{_ENGINES[match['scope']]} {short}"
         if "/docker" in text:
             return f"docker {short}"
         return f"podman {short}" if "libpod" in text else f"container {short}"
-    lxc = _LXC.search(text)
-    return f"lxc {lxc[1]}" if lxc else None
+    if "/lxc" in text and (lxc := re.search(_LXC, text)):
+        return f"lxc {lxc[1]}"
+    return None
 
 
 def job_identity(cgroup: str) -> JobIdentity:

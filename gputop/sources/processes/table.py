@@ -1,8 +1,8 @@
 """Who is whose child, over all of /proc, kept current cheaply. Knows neither GPUs nor loaders.
 
-One listing of /proc names the processes; only new ones, those whose parent has gone and those that were new at the
-last look are read. (Reading every ``stat`` costs 8 µs a process: it would be 40 ms on a node of 5000.) Walking
-``task/*/children`` instead would miss no less and costs a read for each *thread* of each process.
+One listing of /proc names the processes; only new ones, those whose parent has gone and the young ones that were
+new at the last look are read. (Reading every ``stat`` costs 8 µs a process: it would be 40 ms on a node of 5000.)
+Walking ``task/*/children`` instead would miss no less and costs a read for each *thread* of each process.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from gputop.sources.procfs import Stat, parse_stat, read_small
 
 # A pid that was reused between two looks would keep its old parent for ever; a full pass heals that.
 _FULL_PASS_EVERY = 20
+_SETTLED_AFTER = 10 * os.sysconf("SC_CLK_TCK")
+"""Clock ticks between the starts of a process and of the youngest one, after which it has its name and executable."""
 
 
 class ProcessTable:
@@ -41,12 +43,13 @@ class ProcessTable:
         elif gone:
             again |= {pid for pid, entry in known.items() if entry.ppid in gone}
         self._passes += 1
-        # A name and an executable settle after birth: what was new is read once more.
-        self._young = new
         for pid in gone:
             del known[pid]
         for pid in new | again:
             self._read(pid)
+        # A name and an executable settle after birth: what was new and is young is read once more.
+        settled = max((entry.starttime for entry in known.values()), default=0) - _SETTLED_AFTER
+        self._young = {pid for pid in new & known.keys() if known[pid].starttime > settled}
         if gone:
             self._index = None
 
