@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.feeders import Outsider, outsiders_in, outsiders_text
 from gputop.model.redaction import Redactor
-from gputop.model.snapshot import ProcessSample
-from tests.support.scenes import HOST, Watch, gpu, snap, steady, train, workers
+from gputop.model.snapshot import ProcessSample, ProcessStatic
+from tests.support.scenes import HOST, Watch, gpu, snap, steady, told, train, workers
 
 STATES = ("run", "queued", "disk", "network", "lock", "sleep", "poll")
 
@@ -150,6 +150,24 @@ def test_who_takes_the_cores_is_named() -> None:
     assert "the job's own threads" in own.notes[0]
     hidden = Redactor().snapshot(snap(0, gpu(), (), replace(HOST, cpu_outsiders=text))).host.cpu_outsiders
     assert hidden == "user1 ffmpeg 812; user2 stress ng 90"
+
+
+def test_another_gpus_job_that_takes_the_cores_is_named_and_the_ranks_of_the_same_job_are_not() -> None:
+    gpus = [gpu(0, util=20.0, sm=15.0), gpu(1), gpu(2)]
+    queued = feeders({"run": 30.0, "queued": 68.0})
+    bob = told(replace(train(1), static=ProcessStatic(user="bob", command="python hog.py", name="python")))
+    theirs = [bob, *workers(6, 99.0, parent=4100)]
+
+    def notes(*processes: ProcessSample) -> str:
+        return " ".join(Watch().feed(snap(t, gpus, processes) for t in range(45)).notes)
+
+    assert "taken by python on GPU 1 (bob, pid 4100) 6.0 cores" in notes(job(), *queued, *theirs)
+    # On two GPUs the same process has the same tree, which counts once.
+    both = replace(bob, gpu=2)
+    assert "(bob, pid 4100) 6.0 cores" in notes(job(), *queued, *theirs, both)
+    ranks = [replace(p, static=replace(p.static, job="slurm:7")) for p in (job(), bob)]
+    assert "taken by python" not in notes(ranks[0], *queued, ranks[1], *theirs[1:])
+    assert "taken by" not in notes(job(), *queued, bob, *workers(6, 5.0, parent=4100))
 
 
 def test_a_young_job_is_judged_once_its_kernels_run_and_not_by_what_it_did_before() -> None:

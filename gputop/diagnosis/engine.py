@@ -11,6 +11,7 @@ from gputop.diagnosis.fabric import FabricSignals, FabricWindow
 from gputop.diagnosis.findings import Findings
 from gputop.diagnosis.gpu_state import GpuState
 from gputop.diagnosis.host import HostReader, HostTick
+from gputop.diagnosis.neighbours import takers
 from gputop.diagnosis.peers import Peers
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
@@ -75,6 +76,12 @@ class Diagnoser:
         peers = self._peers.observe([s for _, _, s in read if s is not None], ticks)
         if peers:
             read = [(gpu, state, None if s is None else replace(s, peer=peers.get(s.gpu))) for gpu, state, s in read]
+        beside = takers([s for _, _, s in read if s is not None], ticks)
+        if beside:
+            read = [
+                (gpu, state, s if s is None or s.gpu not in beside else replace(s, outsiders=beside[s.gpu]))
+                for gpu, state, s in read
+            ]
         fabric = self._fabric.observe(t, snapshot.host)
         if fabric is not None:
             read = [(gpu, state, None if s is None else replace(s, fabric=fabric)) for gpu, state, s in read]

@@ -27,7 +27,7 @@ class Peers:
         if len(signals) >= LEAST_GPUS:
             for s in signals:
                 tick = ticks.get(s.gpu)
-                key = _job(tick) if tick is not None and s.n >= s.least else None
+                key = job_of(tick) if tick is not None and s.n >= s.least else None
                 if key is not None:
                     jobs.setdefault(key, []).append(s)
         since: dict[tuple[str, int], float] = {}
@@ -45,7 +45,7 @@ class Peers:
         return found
 
 
-def _job(tick: HostTick) -> str | None:
+def job_of(tick: HostTick) -> str | None:
     """What makes two GPUs' processes one job: the batch job, the same process, the same launcher, NCCL and command."""
     p = tick.primary
     if p is None:

@@ -118,11 +118,16 @@ def waits_in(text: str | None) -> Mapping[str, int]:
 
 
 class Outsider(Struct, frozen=True):
-    """A process outside the GPUs' trees that uses the cores. ``cpu_pct`` is percent of one core."""
+    """A process outside the GPUs' trees that uses the cores, or another GPU's job, by its pid and the GPU's index.
+
+    ``cpu_pct`` is percent of one core.
+    """
 
     user: str
     name: str
     cpu_pct: float
+    pid: int | None = None
+    gpu: int | None = None
 
 
 def outsiders_text(outsiders: tuple[Outsider, ...]) -> str:

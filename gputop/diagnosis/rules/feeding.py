@@ -149,7 +149,12 @@ def taken_by(outsiders: tuple[Outsider, ...]) -> str | None:
     named = [o for o in outsiders if o.cpu_pct >= OUTSIDER_PCT][:3]
     if not named:
         return None
-    return ", ".join(f"{o.name} ({o.user}) {o.cpu_pct / 100.0:.1f} cores" for o in named)
+    return ", ".join(f"{_outsider(o)} {o.cpu_pct / 100.0:.1f} cores" for o in named)
+
+
+def _outsider(o: Outsider) -> str:
+    """``stress (ann)``, and of another GPU's job ``python on GPU 3 (bob, pid 4711)``."""
+    return f"{o.name} ({o.user})" if o.gpu is None else f"{o.name} on GPU {o.gpu} ({o.user}, pid {o.pid})"
 
 
 def cores_note(s: Signals, queued: float | None) -> tuple[str, ...]:
