@@ -13,14 +13,17 @@ from gputop.model.feeders import FeederShares, outsiders_in, waits_in, waits_tex
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes import received as received_module
 from gputop.sources.processes import sockets
-from gputop.sources.processes.beside import Links
+from gputop.sources.processes.beside import Links, find_beside
 from gputop.sources.processes.collector import ProcessCollector
 from gputop.sources.processes.descriptors import DENIED_FDS, Held, held
 from gputop.sources.processes.feed import Feed
 from gputop.sources.processes.feeder_threads import FeederThreads
+from gputop.sources.processes.groups import Groups
 from gputop.sources.processes.pointers import Pointers, Waiter
 from gputop.sources.processes.received import Received
 from gputop.sources.processes.sockets import SocketTables, TcpSocket, tcp_tables
+from gputop.sources.processes.table import ProcessTable
+from gputop.sources.processes.tree import find_trees
 from tests.proc_trees.fake_proc import FakeProc
 
 NONE: frozenset[int] = frozenset()
@@ -232,3 +235,28 @@ def test_looks_are_counted_and_read_back() -> None:
     assert text == "queue 2, run 1"
     assert waits_in(text) == {"queue": 2, "run": 1}
     assert waits_in("x, y z, 99999 3") == {"99999": 3}
+
+
+def test_a_helper_of_the_same_container_is_found_although_its_session_is_another(tmp_path: Path) -> None:
+    fake = FakeProc(tmp_path)
+    docker, other = (f"0::/system.slice/docker-{letter * 64}.scope\n" for letter in "ab")
+    fake.process(1, "systemd", "/sbin/init", ppid=0, session=1)
+    fake.process(ROOT, session=100, cgroup=docker)
+    fake.process(400, "server", "server", session=400, cgroup=docker, cpu_ticks=9000)
+    fake.process(500, "server", "server", session=500, cgroup=other)
+    fake.process(600, "server", "server", session=600, cgroup=docker)
+    table = ProcessTable(str(fake.proc))
+    table.refresh()
+    roots = find_trees(table, {ROOT: 0}, lambda pid, stat: b"python")
+    holds = {ROOT: fds({5, 7}, {5}), 400: fds({5}, {5}), 500: fds({5}, {5}), 600: fds({9}, {9})}
+    links = Links(holds.get, lambda: SocketTables(T, {}), dict)
+    groups = Groups(str(fake.proc))
+    found = find_beside(table, roots, [ROOT], links, lambda pid, stat: b"", groups.of)
+    assert list(found) == [400]
+    assert found[400].why == "R6 same job or container, connected by a pipe or a socket"
+    assert found[400].gpu == 0 and found[400].may_feed
+    # Nobody's group is known on a bare machine: then only the session counts.
+    assert find_beside(table, roots, [ROOT], links, lambda pid, stat: b"") == {}
+    fake.write("proc/400/cgroup", other)
+    groups.begin({ROOT, 500, 600})
+    assert list(find_beside(table, roots, [ROOT], links, lambda pid, stat: b"", groups.of)) == []

@@ -1,7 +1,7 @@
 """Feeders that run beside a GPU process, not below it: actors, data servers, the launcher itself.
 
-Being of one session is not enough, or whatever else a terminal runs would be blamed: a pipe or a socket must connect
-them. Pure but for what is handed in.
+Being of one session, batch job or container is not enough, or whatever else a terminal runs would be blamed: a pipe or
+a socket must connect them. Pure but for what is handed in.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ MOST_CANDIDATES = 24
 MOST_GENERATIONS = 8
 _SHELLS = (b"bash", b"zsh", b"fish", b"sh", b"dash", b"ksh", b"tcsh")
 HeldBy = Callable[[int], Held | None]
+GroupOf = Callable[[int, Stat], str | None]
 
 
 class Links:
@@ -54,11 +55,20 @@ class Links:
 
 
 def find_beside(
-    table: ProcessTable, trees: Mapping[int, Place], roots: Iterable[int], links: Links, command_of: CommandOf
+    table: ProcessTable,
+    trees: Mapping[int, Place],
+    roots: Iterable[int],
+    links: Links,
+    command_of: CommandOf,
+    group_of: GroupOf = lambda pid, stat: None,
 ) -> dict[int, Place]:
-    """Relatives of the given GPU processes that are in no GPU process's tree and connected to one of them."""
+    """Who is in no GPU process's tree, but a relative of one of the given or in its container, and connected to it.
+
+    ``group_of`` gives a text that processes of one job or container have in common, None for those of neither.
+    """
     places: dict[int, Place] = {}
     families: dict[tuple[int, int], list[tuple[int, Stat]]] = {}
+    members: dict[str, list[tuple[int, Stat]]] = {}
     for root in roots:
         place = trees.get(root)
         if place is None:
@@ -69,9 +79,27 @@ def find_beside(
             families[family] = list(_relatives(table, trees, place, command_of))
         for pid, stat in families[family]:
             if pid not in places and links.connected(pid, root):
-                why = BESIDE + "same session, connected by a pipe or a socket"
-                places[pid] = Place(stat, root, place.gpu, "helper", None, why, may_feed=True)
+                places[pid] = _beside(stat, root, place, "session")
+        group = group_of(root, place.stat)
+        if group is None:
+            continue
+        if group not in members:
+            members[group] = _members(table, trees, group, group_of)
+        for pid, stat in members[group]:
+            if pid not in places and links.connected(pid, root):
+                places[pid] = _beside(stat, root, place, "job or container")
     return places
+
+
+def _beside(stat: Stat, root: int, place: Place, shared: str) -> Place:
+    why = f"{BESIDE}same {shared}, connected by a pipe or a socket"
+    return Place(stat, root, place.gpu, "helper", None, why, may_feed=True)
+
+
+def _members(table: ProcessTable, trees: Mapping[int, Place], group: str, group_of: GroupOf) -> list[tuple[int, Stat]]:
+    """Processes of a group that are in no tree; of very many those that have computed most."""
+    found = [(pid, stat) for pid, stat in table.items() if pid not in trees and group_of(pid, stat) == group]
+    return sorted(found, key=lambda member: -member[1].cpu_ticks)[:MOST_CANDIDATES]
 
 
 def _relatives(

@@ -19,6 +19,7 @@ from gputop.sources.processes.beside import Links, find_beside
 from gputop.sources.processes.facts import FactsReader
 from gputop.sources.processes.feed import Feed
 from gputop.sources.processes.feeding import Feeding
+from gputop.sources.processes.groups import Groups
 from gputop.sources.processes.member import TICKS_PER_S, Member
 from gputop.sources.processes.outsiders import QUEUED_PCT, Outsiders
 from gputop.sources.processes.sockets import tcp_tables, unix_peers
@@ -69,8 +70,7 @@ class ProcessCollector:
     ) -> None:
         """``between``: look at what processes wait for at random moments, too, on a thread of its own.
 
-        ``clock`` tells, in monotonic seconds, when the counters of each process are read. Without one they count as
-        read at the ``now`` that ``read`` is given.
+        ``clock`` tells, in monotonic s, when each process's counters are read; without one that is ``read``'s ``now``.
         """
         self._proc = proc
         self._clock = clock
@@ -78,6 +78,7 @@ class ProcessCollector:
         self._facts = FactsReader(proc, sys)
         self._descriptors = Descriptors()
         self._outsiders = Outsiders(proc, self._facts.user)
+        self._groups = Groups(proc)
         self._queued_at: float | None = None
         self._feeding = Feeding(proc, between=between)
         self._members: dict[int, Member] = {}
@@ -178,7 +179,8 @@ class ProcessCollector:
         waiting = [pid for pid, place in places.items() if place.role == "gpu" and self._feeding.waits(place.gpu)]
         if waiting:
             links = Links(self._feeding.held_now, lambda: tcp_tables(now), unix_peers)
-            places.update(find_beside(self._table, places, waiting, links, command_of))
+            self._groups.begin({pid for pid, _ in self._table.items()})
+            places.update(find_beside(self._table, places, waiting, links, command_of, self._groups.of))
         places.update(find_orphans(self._table, places, former, command_of))
         self._adopt(places, command_of)
         self._commands = {pid: command for pid, command in self._commands.items() if self._table.get(pid)}
@@ -240,9 +242,8 @@ class ProcessCollector:
         """Read all members; note what shows that the trees have changed, for the next read."""
         readings: dict[int, Reading] = {}
         for pid, member in self._members.items():
-            if self._clock is not None:
-                # Finding the trees, and being short of cores, may take longer than the time between two readings.
-                now = self._clock()
+            # Finding the trees, and being short of cores, may take longer than the time between two readings.
+            now = now if self._clock is None else self._clock()
             reading = member.read(now)
             if reading is None:
                 self._changed.add(pid)
