@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 from math import inf, nan
 from pathlib import Path
@@ -13,7 +14,9 @@ from gputop.export.address import Address, names_loopback, parse
 from gputop.export.counters import REMEMBERED_S
 from gputop.export.dcgm_page import DcgmFamilies
 from gputop.export.page import Choice
+from gputop.export.pod_page import PodFamilies
 from gputop.model.metrics import GPU_METRICS
+from gputop.model.pods import PodContainer
 from gputop.model.prometheus import gpu_series, host_series, process_series
 from gputop.model.snapshot import (
     Event,
@@ -33,6 +36,8 @@ from gputop.sources.stepped import with_steps
 from gputop.sources.steps import StepSender
 from tests.support.exported import Clock, demo_feed, feed, read, value
 
+NAMING = ("job_id", "user", "name", "pid", "k8s_pod_uid", "uuid", "xid", "rank")
+"""Labels whose values come from jobs, users and the driver."""
 COLLIDING = {"job", "instance", "pod", "namespace", "container", "node"}
 """Labels that a scrape gives its targets: ours would come back as exported_…"""
 
@@ -157,23 +162,40 @@ def test_xid_errors_are_counted_by_number() -> None:
 
 
 def test_labels_stay_bounded_over_a_day_of_changing_jobs_and_instances() -> None:
-    given = feed(Choice(True))
-    most = 0
-    for hour in range(24):
-        job = ProcessStatic(f"user{hour}", "python", "python3", f"slurm {hour}", f"pod {hour:08d}-0000")
-        gpu = GpuSample(GpuStatic(0, f"MIG-{hour}", "H100"), util_pct=90.0, xid=1)
-        event = Event(900.0 * hour, "xid", f"Xid {hour}", 0)
-        given.take(
-            Snapshot(
-                900.0 * hour, Machine("n1"), (gpu,), (ProcessSample(hour + 2, gpu=0, static=job),), events=(event,)
+    chance = random.Random(15)
+    pods = {"GPU-0": [PodContainer("team", "train", "main")] * 99}
+    given = feed(Choice(True, (DcgmFamilies("4.9"), PodFamilies(lambda: pods))))
+    every_s, sizes = 600.0, list[int]()
+    for step in range(144):
+        t = every_s * step
+        job = f"slurm {step}"
+        gpus = [_gpu(i, util_pct=90.0, power_w=300.0, throttle_reasons=chance.randrange(256)) for i in range(2)]
+        # An instance that is made again has another UUID each time.
+        gpus.append(GpuSample(GpuStatic(2, f"MIG-{step}", "H100", mig_instance="1/0"), util_pct=5.0))
+        processes = tuple(
+            ProcessSample(
+                1000 * step + n,
+                gpu=n % 3,
+                gpu_mem_bytes=float(n),
+                static=ProcessStatic(
+                    f"user{step}", f"python --token {step}", f"name{step}", job, f"pod {step:08d}-{n}"
+                ),
             )
+            for n in range(12)
         )
-        page = read(given.page())
-        assert len(page["gputop_job_info"]) == 1
-        most = max(most, sum(map(len, page.values())))
-    assert most < 600
-    kept = {dict(labels)["uuid"] for labels in page["gputop_gpu_state_seconds_total"]}
-    assert len(kept) == REMEMBERED_S / 900.0 + 1
+        steps = tuple(StepRow(1000 * step + n, n, None, "x", 4, 2.0, 0.5, 0.5, 0.5, 0.5) for n in range(12))
+        events = tuple(Event(t, "xid", f"Xid {step}", n % 2) for n in range(3))
+        given.take(Snapshot(t, Machine("n1"), tuple(gpus), processes, events=events, steps=steps))
+        sizes.append(given.page().count("\n"))
+    page = read(given.page())
+    named = {word: {dict(labels).get(word, "") for rows in page.values() for labels in rows} for word in NAMING}
+    assert max(sizes[20:]) <= 1.2 * max(sizes[7:20]), "an hour fills it, and the rest of the day adds nothing"
+    hour = {str(step) for step in range(144 - int(REMEMBERED_S / every_s) - 1, 144)} | {""}
+    assert named["job_id"] <= hour, "steps of jobs are told for an hour"
+    assert named["user"] <= {"user143", ""} and named["name"] <= {"name143", ""} and len(named["k8s_pod_uid"]) <= 25
+    assert {uuid for uuid in named["uuid"] if uuid.startswith("MIG")} <= {f"MIG-{step}" for step in hour}
+    assert len(named["xid"]) <= 34 and "other" in named["xid"]
+    assert "token" not in given.page()
 
 
 def test_no_command_line_and_no_control_character_gets_into_a_label() -> None:

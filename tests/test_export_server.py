@@ -154,6 +154,9 @@ def test_a_certificate_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
     for files in ((str(tmp_path / "no.pem"), None, None), ("/nonexistent.pem", None, None), (None, "key", None)):
         with pytest.raises(UsageError, match=r"^--tls-cert|^TLS needs"):
             context(*files)
+    with pytest.raises(UsageError) as told:
+        context(str(tmp_path / "no.pem"), None, None)
+    assert "_ssl.c" not in str(told.value)
 
 
 def test_an_address_that_cannot_be_had_is_one_line() -> None:

@@ -6,6 +6,7 @@ Only what runs now is exported, so that a day of changing jobs leaves nothing be
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from gputop.export.text_format import labels
 from gputop.model.snapshot import ProcessSample, ProcessStatic
@@ -29,13 +30,19 @@ def jobs_by_gpu(processes: Iterable[ProcessSample]) -> dict[int, list[str]]:
 
 def job_labels(static: ProcessStatic) -> str:
     """``scheduler, job_id, user, k8s_pod_uid, container_id`` of a process; empty where none of them is known."""
-    scheduler, _, job_id = (static.job or "").partition(" ")
-    kind, _, container = (static.container or "").partition(" ")
+    return _labels(static.job or "", static.container or "", static.user)
+
+
+@lru_cache(maxsize=256)
+def _labels(job: str, contained: str, user: str | None) -> str:
+    """Kept: a job has many processes, and each scrape asks for all of them."""
+    scheduler, _, job_id = job.partition(" ")
+    kind, _, container = contained.partition(" ")
     pod = container if kind == "pod" else ""
     return labels(
         ("scheduler", scheduler if job_id else "kubernetes" if pod else ""),
         ("job_id", job_id),
-        ("user", static.user),
+        ("user", user),
         ("k8s_pod_uid", pod),
         ("container_id", "" if pod else container),
     )

@@ -23,7 +23,10 @@ class PodFamilies:
         """Add the pods of these GPUs, whether anything runs in them or not."""
         pods = self._newest()
         samples = [
-            (f"{gpu_labels(gpu.static)},{_named(one)}", 1.0) for gpu in gpus for one in pods.get(gpu.static.uuid, ())
+            (f"{gpu_labels(gpu.static)},{named}", 1.0)
+            for gpu in gpus
+            # Long names may be the same once they are cut, and a sample that stands twice spoils the whole scrape.
+            for named in dict.fromkeys(map(_named, pods.get(gpu.static.uuid, ())))
         ]
         page.family("gputop_pod_info", "gauge", "The pods that the kubelet gave a GPU to", samples)
 

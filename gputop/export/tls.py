@@ -34,7 +34,8 @@ def context(certificate: str | None, key: str | None, client_ca: str | None) -> 
 
 
 def _why(error: Exception) -> str:
-    if isinstance(error, ssl.SSLError) and error.reason:
-        words = error.reason.lower().replace("_", " ")
+    if isinstance(error, ssl.SSLError):
+        # Not every failure of OpenSSL has a reason: a file without any PEM block has none.
+        words = (error.reason or "no PEM block of that kind").lower().replace("_", " ")
         return f"no certificate and key that fit together ({words})"
     return getattr(error, "strerror", None) or "not a PEM file"
