@@ -49,7 +49,7 @@ class Phase:
 
 
 PHASES = (
-    Phase("loading", ("demo",), seen="gputop"),
+    Phase("loading", ("demo", "small_kernels"), seen="gputop"),
     Phase("live", ()),
     Phase("demo", ("demo", "small_kernels")),
     Phase("paused", (), keys="p", then_seen="PAUSED"),
@@ -251,6 +251,8 @@ def _numbered(kind: str, around: Surroundings, number: int) -> Closing:
 
 def close_many(kind: str, count: int, around: Surroundings, at_once: int = 2) -> list[Closing]:
     """A number of closings of one kind."""
+    if at_once == 1:
+        return [_numbered(kind, around, number) for number in range(count)]
     # Not threads: while one of them starts a program, that would hold the terminal open which another closes.
     with ProcessPoolExecutor(at_once, multiprocessing.get_context("spawn")) as pool:
         return list(pool.map(partial(_numbered, kind, around), range(count)))

@@ -23,8 +23,8 @@ from tests.support.frames import MOMENT, demo_frame
 
 VIEW = View(hint=hint_of(KEYS))
 SIZES = [
-    (40, 10), (80, 24), (160, 48),
-    *(pytest.param(*size, marks=pytest.mark.slow) for size in ((120, 40), (200, 60), (300, 100))),
+    (80, 24), (160, 48),
+    *(pytest.param(*size, marks=pytest.mark.slow) for size in ((40, 10), (120, 40), (200, 60), (300, 100))),
 ]  # fmt: skip
 LABELS = re.compile(
     r"UTIL|SM|GAP|WORK|MEM|OCC|TENSOR|DRAM|GiB|MHz|throttle|ECC|PCIe|NVLink|efficiency|idle(?= +[0-9]+ %)|cpu|waiting"

@@ -317,9 +317,9 @@ def test_once_shows_the_processes_that_pass_the_filter(nvml_scenario) -> None:  
     ("arguments", "words"),
     [
         (["--filter", "gpuu:3"], "did you mean gpu? (at character 1)"),
-        (["demo", "--filter", "mem>x"], "not a number"),
-        (["once", "--filter", "verdict:starved"], "gputop diagnose"),
         (["once", "--csv", "--filter", "gpu:1"], "--json"),
+        pytest.param(["demo", "--filter", "mem>x"], "not a number", marks=pytest.mark.slow),
+        pytest.param(["once", "--filter", "verdict:starved"], "gputop diagnose", marks=pytest.mark.slow),
     ],
 )
 def test_a_filter_that_means_nothing_is_one_line(arguments: list[str], words: str) -> None:

@@ -74,7 +74,7 @@ def dithering(low: float, high: float, period: float, key: str, **changes: Any) 
 
 
 @pytest.mark.parametrize(
-    "period", [2.1, 23.0, pytest.param(7.0, marks=pytest.mark.slow), pytest.param(61.0, marks=pytest.mark.slow)]
+    "period", [23.0, *(pytest.param(period, marks=pytest.mark.slow) for period in (2.1, 7.0, 61.0))]
 )
 @pytest.mark.parametrize(
     ("low", "high", "key", "changes"),
@@ -125,8 +125,8 @@ def test_memory_is_bounded() -> None:
     assert growth_bytes(1600) < 50_000
 
 
-def test_an_hour_of_healthy_noise_raises_no_alarm() -> None:
-    assert false_alarms(hours=1.0, seed=7, gpus=4) == []
+def test_a_quarter_of_an_hour_of_healthy_noise_raises_no_alarm() -> None:
+    assert false_alarms(hours=0.25, seed=7, gpus=4) == []
 
 
 @pytest.mark.slow

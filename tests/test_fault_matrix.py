@@ -20,9 +20,10 @@ HAVE_A_QUICK_SIBLING = {
         *(f"NVML error {code} from one call of one GPU" for code in (3, 9, 15)),
         *(f"NVML error {code} from every call" for code in (9, 15)),
     ),
-    "GPM: not a number": ("GPM: above 100", "GPM: zeros"),
+    "GPM: not a number": ("GPM: above 100", "GPM: a refused metric", "GPM: zeros"),
     "dead processes and zombies in the driver's list": ("process list with sentinels",),
     "a hang while a GPU is found": (
+        "a hang of one GPU: once",
         "a hang of the event set",
         "a hang of a process list",
         "a hang while GPUs are looked for again",
@@ -31,14 +32,22 @@ HAVE_A_QUICK_SIBLING = {
     "a GPU disappears, and comes back": ("a GPU appears", "a GPU appears that was not asked for"),
     "the driver is reloaded": ("the driver is reloaded with other GPUs", "the driver is upgraded under us"),
     "MIG switched on while running": ("MIG switched off while running",),
-    "all streams closed": ("stdin closed", "stderr closed", "no terminal on stdin"),
+    "all streams closed": (
+        *(f"{stream} closed" for stream in ("stdin", "stdout", "stderr")),
+        *(f"no terminal on {stream}" for stream in ("stdin", "stdout")),
+        "a full disk behind stdout",
+        "the reader goes away",
+    ),
     "a home that cannot be written": ("no HOME", "locale C: once", "root", "not root"),
-    "a hostile configuration": ("control characters in the configuration", "no configuration there"),
+    "a hostile configuration": (
+        "control characters in the configuration",
+        "no configuration there",
+        "a huge configuration",
+        "a size without a unit",
+    ),
     "the clock steps back": ("a clock set back within a recording: `screenshot`",),
     "a GPU that cannot be opened": ("an NVML error while a GPU is found", "NVML error 15 from every call"),
     "a disk that takes no more of a recording": ("a recording that cannot be written",),
-    "stdout closed": ("a full disk behind stdout", "the reader goes away", "no terminal on stdout"),
-    "a huge configuration": ("a size without a unit",),
     "SIGTERM": ("the terminal is gone", "a terminal of one cell"),
 }
 """Rows that stay in the quick part, each with those that only the slow part has beside it."""

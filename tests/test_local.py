@@ -182,6 +182,11 @@ def test_only_the_chosen_gpus_are_read(nvml_scenario: MakeScenario) -> None:
     scenario = nvml_scenario(4)
     run = Run(scenario, "once", gpus=f"{uuid_of(3)},1")
     assert [gpu["static"]["index"] for gpu in run.last["gpus"]] == [1, 3]
+
+
+@pytest.mark.slow
+def test_of_the_visible_gpus_none_or_those_of_the_job_are_read(nvml_scenario: MakeScenario) -> None:
+    scenario = nvml_scenario(4)
     run = Run(scenario, "once", visible=True, environ={"CUDA_VISIBLE_DEVICES": "2"})
     assert [gpu["static"]["index"] for gpu in run.last["gpus"]] == [2]
     run = Run(scenario, "once", visible=True, environ={"CUDA_VISIBLE_DEVICES": ""})

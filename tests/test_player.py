@@ -13,7 +13,7 @@ from gputop.sources.simulation.simulated import snapshot_at
 from tests.support.frames import MOMENT
 
 SECONDS = 110
-GPUS = 3
+GPUS = 2
 
 
 def test_after_a_jump_the_verdicts_are_those_that_stood_live() -> None:

@@ -160,9 +160,14 @@ def recording(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("report", "FILE"), ("report", "FILE", "--json"), ("report", "FILE", "--markdown"), ("compare", "FILE", "FILE"),
-        ("compare", "FILE", "FILE", "--json"), ("dump", "FILE", "--csv"), ("dump", "FILE", "--json"),
-        ("diagnose", "FILE"), ("diagnose", "FILE", "--json"),
+        ("report", "FILE"), ("compare", "FILE", "FILE", "--json"), ("dump", "FILE", "--csv"), ("diagnose", "FILE"),
+        *(
+            pytest.param(words, marks=pytest.mark.slow)
+            for words in (
+                ("report", "FILE", "--json"), ("report", "FILE", "--markdown"), ("compare", "FILE", "FILE"),
+                ("dump", "FILE", "--json"), ("diagnose", "FILE", "--json"),
+            )
+        ),
     ],
     ids=" ".join,
 )  # fmt: skip

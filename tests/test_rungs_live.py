@@ -128,6 +128,7 @@ def test_each_change_between_gpm_exporter_and_bound_breaks_and_marks_the_line(nv
     assert_one_line_each(last, GPM, SCRAPED)
 
 
+@pytest.mark.slow
 def test_dcgmi_takes_over_from_an_exporter_and_back(
     nvml_scenario: MakeScenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +243,7 @@ def test_mig_instances_are_served_by_their_numbers_and_never_by_the_whole_gpu(nv
     assert not rungs["dcgmi"]["ok"]
 
 
+@pytest.mark.slow
 def test_rows_of_the_whole_gpu_are_not_an_instances(nvml_scenario: MakeScenario) -> None:
     scenario = nvml_scenario(1, A100)
     split(scenario.gpus[0], 0, 1)

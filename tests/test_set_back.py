@@ -232,7 +232,7 @@ def test_times_as_people_write_them_count_from_the_last_frame(path: str) -> None
 
 
 @pytest.mark.parametrize("times", [A_THEN_B, [*range(500, 600), *range(100)], [5], [5, 5, 5], [5, 4, 3, 2, 1]])
-@pytest.mark.parametrize("at", [None, "-5s", "+1s"])
+@pytest.mark.parametrize("at", ["-5s", *(pytest.param(at, marks=pytest.mark.slow) for at in (None, "+1s"))])
 def test_there_is_a_picture_of_every_moment(
     tmp_path: Path, times: list[int], at: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:

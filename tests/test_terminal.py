@@ -117,6 +117,7 @@ def test_a_gpu_that_is_lost_while_running_is_named_and_the_other_goes_on(
         assert program.status == 0
 
 
+@pytest.mark.slow
 def test_a_resize_storm_and_a_tiny_terminal_are_survived() -> None:
     with _started(*DEMO) as program:
         for size in [(1, 1), (5, 3), (300, 100), (40, 10), (80, 24)] * 3:
@@ -136,6 +137,7 @@ def _shape(screen: list[str]) -> list[object]:
     return [line[:8] if line.startswith(("─", " gputop")) else bool(line) for line in screen]
 
 
+@pytest.mark.slow
 def test_suspended_it_gives_the_terminal_back_and_resumed_it_draws_again() -> None:
     with _started(*DEMO) as program:
         program.read_screen_until(lambda screen: "? help" in screen[0] and "? " in screen[47], 160, 48)

@@ -101,7 +101,7 @@ def brute_force(events: list[dict[str, Any]]) -> dict[str, float]:
     return {name: 100.0 * spent / len(cells) for name, spent in (*result.items(), ("sm", sm))}
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 25))])
 def test_shares_causes_and_the_sm_bound_are_those_of_a_timeline_of_microseconds(seed: int, tmp_path: Path) -> None:
     maker = random_job(seed)
     m = measures(tmp_path / "t.json", maker.document())
