@@ -1,0 +1,56 @@
+"""gputop beside nvitop in one run on this machine: what README says that it costs must hold here too, roughly."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.bench import report
+from tests.bench.bounds import MOST_TIMES, ROWS, readme_ratios, regressions
+from tests.bench.environments import CHECKOUT, CannotInstall
+from tests.bench.measure import Effort, measure
+from tests.bench.programs import gputop, peer
+from tests.bench.workload import Load, machine
+
+SHORT = Effort(starts=4, rounds=2, warm_up_s=2.0, rest_s=8.0, answers=1, held_s=2.0, onces=4)
+"""A minute and a quarter for both programs."""
+
+
+def test_the_bounds_are_those_of_readme_s_table_and_a_cost_beyond_them_is_named() -> None:
+    wanted = readme_ratios((CHECKOUT / "README.md").read_text(encoding="utf-8"))
+    assert wanted.keys() == set(ROWS.values())
+    assert wanted["cpu_rest_pct"] < 1.0 < wanted["pss_mb"]
+    assert regressions(wanted, wanted) == []
+    (said,) = regressions({**wanted, "pss_mb": MOST_TIMES * wanted["pss_mb"] + 0.01}, wanted)
+    assert said.startswith("pss_mb: ") and "README" in said
+    assert regressions({}, {"pss_mb": 1.0}) == ["pss_mb: not measured"]
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.nvml
+def test_beside_nvitop_it_costs_what_readme_says(tmp_path: Path) -> None:
+    trouble = None if shutil.which("cc") else "no C compiler (cc) for the stand-in driver"
+    try:
+        nvitop = peer("nvitop", None, tmp_path)
+    except CannotInstall as reason:
+        trouble = f"nvitop cannot be had from the package index: {reason}"
+    if trouble is not None:
+        if os.environ.get("GPUTOP_TEST_EVERYTHING"):
+            pytest.fail(trouble)
+        pytest.skip(f"not compared: {trouble}")
+    wanted = readme_ratios((CHECKOUT / "README.md").read_text(encoding="utf-8"))
+    with machine(load := Load(), tmp_path / "machine") as scenario:
+        # What disturbs one run, and hits nvitop less, does not come twice.
+        for _ in range(2):
+            results = measure([gputop(sys.executable, tmp_path), nvitop], scenario, load.interval_s, SHORT)
+            print(table := report.as_table(load, results))
+            assert [result.trouble for result in results.values()] == [None, None]
+            beyond = regressions(report.ratios(results)["gputop"], wanted)
+            if not beyond:
+                break
+    assert beyond == [], table
