@@ -7,9 +7,7 @@ Nothing here opens a file.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import isfinite
-from operator import attrgetter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -17,6 +15,7 @@ from msgspec import Struct
 from gputop import __version__
 from gputop.model.snapshot import Event, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.model.text import MOST_TEXT
+from gputop.recording.cells import Table, read_back, rows_text
 from gputop.recording.format import (
     GPU_COLUMNS,
     GPU_FACTS,
@@ -35,97 +34,11 @@ _FACTS_LINE_BYTES = 512 << 10
 """Facts of processes share a line up to this length; a reader refuses lines above ``MOST_LINE_BYTES``."""
 
 
-def _digits(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _whole(value: Any) -> str:
-    return str(round(value))
-
-
-def _fine(value: Any) -> str:
-    """Three decimals: milliseconds, millijoules."""
-    return repr(round(value, 3))
-
-
-_NUMBERS: dict[str, Callable[[Any], str]] = {"digits": _digits, "whole": _whole, "fine": _fine}
-
-
-def _cells(values: Iterable[Any], column: Column) -> list[str]:
-    """One column of a table as JSON texts. Values repeat a lot, so each distinct one is written once a call."""
-    given = tuple(values)
-    if given.count(None) == len(given):
-        return ["null"] * len(given)
-    values = given
-    if column.check in ("text", "flag"):
-        known: dict[Any, str] = {}
-        return [known.get(v) or known.setdefault(v, json.dumps(v)) for v in values]
-    write = _NUMBERS[column.rounding]
-    return [
-        "null" if v is None or (v.__class__ is float and not isfinite(v)) else "0" if v == 0 else write(v)
-        for v in values
-    ]
-
-
-_GPU_ROW = attrgetter(*(c.key for c in GPU_COLUMNS))
-_PROCESS_ROW = attrgetter(*(c.key for c in PROCESS_COLUMNS))
-_HOST_ROW = attrgetter(*(c.key for c in HOST_COLUMNS))
-
-
-def _columns_of(rows: list[tuple[Any, ...]], columns: Sequence[Column]) -> list[list[str]]:
-    """A table as JSON texts, column by column."""
-    return [_cells(values, column) for values, column in zip(zip(*rows, strict=True), columns, strict=True)]
-
-
-def _rows(cells: list[list[str]]) -> str:
-    """A table of JSON texts as JSON."""
-    return "[[" + "],[".join(map(",".join, zip(*cells, strict=True))) + "]]" if cells else "[]"
-
-
-def _read_back(rows: list[tuple[Any, ...]], cells: list[list[str]], columns: Sequence[Column]) -> list[list[Any]]:
-    """The rows that a reader of these cells gets."""
-    if not rows:
-        return []
-    back: list[Iterable[Any]] = []
-    for values, texts, column in zip(zip(*rows, strict=True), cells, columns, strict=True):
-        if column.check in ("text", "flag"):
-            back.append(values)
-        elif column.rounding == "whole":
-            back.append([None if text == "null" else int(text) for text in texts])
-        else:
-            back.append(
-                [
-                    value if value.__class__ is int else None if text == "null" else float(text)
-                    for value, text in zip(values, texts, strict=True)
-                ]
-            )
-    return list(map(list, zip(*back, strict=True)))
-
-
 class FrameTable(Struct, frozen=True):
     """One snapshot in the recording's words: its line, and the object that the line is parsed to."""
 
     line: bytes
     parsed: dict[str, Any]
-
-
-def frame_table(snapshot: Snapshot) -> FrameTable:
-    """The frame's line, and what a reader parses it to, from one pass over the values."""
-    tables = _tables(snapshot)
-    rest = _rest(snapshot)
-    rows = [_read_back(rows, cells, columns) for rows, cells, columns in tables]
-    parsed = {"k": "frame", "t": round(snapshot.t, 3), "host": rows[0][0], "gpus": rows[1], "procs": rows[2], **rest}
-    return FrameTable(_frame_line(snapshot, [cells for _, cells, _ in tables], rest), parsed)
-
-
-def _tables(snapshot: Snapshot) -> list[tuple[list[tuple[Any, ...]], list[list[str]], Sequence[Column]]]:
-    """Host, GPUs and processes: the rows, their cells and their columns."""
-    rows_of = (
-        ([_HOST_ROW(snapshot.host)], HOST_COLUMNS),
-        (list(map(_GPU_ROW, snapshot.gpus)), GPU_COLUMNS),
-        (list(map(_PROCESS_ROW, snapshot.processes[:MOST_PROCESSES])), PROCESS_COLUMNS),
-    )
-    return [(rows, _columns_of(rows, columns) if rows else [], columns) for rows, columns in rows_of]
 
 
 def _rest(snapshot: Snapshot) -> dict[str, Any]:
@@ -152,9 +65,9 @@ def _frame_line(snapshot: Snapshot, cells: list[list[list[str]]], rest: dict[str
     host, gpus, processes = cells
     parts = [
         f'{{"k":"frame","t":{snapshot.t:.3f}',
-        f'"host":{_rows(host)[1:-1]}',
-        f'"gpus":{_rows(gpus)}',
-        f'"procs":{_rows(processes)}',
+        f'"host":{rows_text(host)[1:-1]}',
+        f'"gpus":{rows_text(gpus)}',
+        f'"procs":{rows_text(processes)}',
         *(f'"{key}":{_json(value)}' for key, value in rest.items()),
     ]
     return (",".join(parts) + "}\n").encode("ascii")
@@ -167,6 +80,8 @@ class Encoder:
         self._introduced: dict[tuple[int, int | None], ProcessStatic] = {}
         self._gpus: tuple[GpuStatic, ...] = ()
         self._about: tuple[Machine, float] | None = None
+        self._hosts, self._rows_of_gpus = Table(HOST_COLUMNS), Table(GPU_COLUMNS)
+        self._processes = Table(PROCESS_COLUMNS)
 
     def fits(self, snapshot: Snapshot) -> bool:
         """Whether the last key line still describes machine and GPUs; if not, a new one must come first."""
@@ -211,7 +126,7 @@ class Encoder:
     def frame_lines(self, snapshot: Snapshot, derived: Iterable[Event] = (), frame: bytes | None = None) -> list[bytes]:
         """The lines of one frame: processes not introduced yet, events, those derived from it, steps, the frame itself.
 
-        ``frame`` is its line where somebody has made it already, see ``frame_table``.
+        ``frame`` is its line where ``frame_table`` has made it already.
         """
         lines = self.introductions(snapshot)
         lines += [event_line(event) for event in snapshot.events]
@@ -219,9 +134,25 @@ class Encoder:
         if snapshot.steps:
             lines.append(_line(steps_value(snapshot)))
         if frame is None:
-            frame = _frame_line(snapshot, [cells for _, cells, _ in _tables(snapshot)], _rest(snapshot))
+            frame = _frame_line(snapshot, [cells for _, cells, _ in self._tables(snapshot)], _rest(snapshot))
         lines.append(frame)
         return lines
+
+    def frame_table(self, snapshot: Snapshot) -> FrameTable:
+        """The frame's line, and what a reader parses it to, from one pass over the values."""
+        tables = self._tables(snapshot)
+        rest = _rest(snapshot)
+        rows = [read_back(rows, cells, columns) for rows, cells, columns in tables]
+        parsed = {"k": "frame", "t": round(snapshot.t, 3), "host": rows[0][0], "gpus": rows[1], "procs": rows[2]}
+        return FrameTable(_frame_line(snapshot, [cells for _, cells, _ in tables], rest), {**parsed, **rest})
+
+    def _tables(self, snapshot: Snapshot) -> list[tuple[list[tuple[Any, ...]], list[list[str]], Sequence[Column]]]:
+        """Host, GPUs and processes."""
+        return [
+            self._hosts.written((snapshot.host,)),
+            self._rows_of_gpus.written(snapshot.gpus),
+            self._processes.written(snapshot.processes[:MOST_PROCESSES]),
+        ]
 
     def introductions(self, snapshot: Snapshot) -> list[bytes]:
         """Lines with the facts of the processes that were not introduced yet."""

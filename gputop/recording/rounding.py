@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gputop.model.snapshot import Snapshot
 from gputop.recording.decode import Decoder
-from gputop.recording.encode import Encoder, event_line, frame_table
+from gputop.recording.encode import Encoder, event_line
 from gputop.recording.format import RecordingError
 
 
@@ -31,7 +31,7 @@ class Rounder:
         lines = [] if encoder.fits(snapshot) else encoder.key_lines(snapshot)
         for line in (*lines, *encoder.introductions(snapshot), *map(event_line, snapshot.events)):
             decoder.feed(line)
-        table = frame_table(snapshot)
+        table = encoder.frame_table(snapshot)
         back = decoder.alone(table.parsed)
         if back is None:
             raise RecordingError("a snapshot outside what can be recorded")

@@ -1,0 +1,109 @@
+"""Tables of values as JSON texts, column by column, rounded as a recording keeps them.
+
+Floats keep four significant digits, which is more than any of them is measured to; bytes and counters keep every step.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from math import isfinite
+from operator import attrgetter
+from typing import Any
+
+from gputop.recording.format import Column
+
+
+def _digits(values: Iterable[Any]) -> list[str]:
+    return ["null" if v is None else "0" if not v else f"{v:.4g}" if v.__class__ is float else str(v) for v in values]
+
+
+def _whole(values: Iterable[Any]) -> list[str]:
+    return ["null" if v is None else "0" if not v else str(round(v)) for v in values]
+
+
+def _fine(values: Iterable[Any]) -> list[str]:
+    """Three decimals: milliseconds, millijoules."""
+    return ["null" if v is None else "0" if not v else repr(round(v, 3)) for v in values]
+
+
+_NUMBERS: dict[str, Callable[[Iterable[Any]], list[str]]] = {"digits": _digits, "whole": _whole, "fine": _fine}
+
+
+def _cells(values: tuple[Any, ...], column: Column) -> list[str]:
+    """One column of a table as JSON texts. Words repeat a lot, so each distinct one is written once a call."""
+    if values[0] is None and values.count(None) == len(values):
+        return ["null"] * len(values)
+    if column.check in ("text", "flag"):
+        known: dict[Any, str] = {}
+        return [known.get(v) or known.setdefault(v, json.dumps(v)) for v in values]
+    write = _NUMBERS[column.rounding]
+    with suppress(ValueError, OverflowError):
+        texts = write(values)
+        if _NO_NUMBERS.isdisjoint(texts):
+            return texts
+    return write([v if v is not None and isfinite(v) else None for v in values])
+
+
+_NO_NUMBERS = frozenset(("nan", "inf", "-inf"))
+
+
+class Table:
+    """One table of a frame, column by column. What has not changed since the frame before is not written again."""
+
+    __slots__ = ("_columns", "_kept", "_row_of")
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._columns = columns
+        self._row_of = attrgetter(*(column.key for column in columns))
+        self._kept: dict[str, tuple[tuple[Any, ...], list[str] | None]] = {}
+        """By column the values of the frame before, with their texts where they have not changed before that."""
+
+    def written(self, samples: Iterable[Any]) -> tuple[list[tuple[Any, ...]], list[list[str]], Sequence[Column]]:
+        """The rows, their cells as JSON texts column by column, and the columns."""
+        rows = list(map(self._row_of, samples))
+        if not rows:
+            return rows, [], self._columns
+        cells: list[list[str]] = []
+        kept = self._kept
+        for values, column in zip(zip(*rows, strict=True), self._columns, strict=True):
+            before = kept.get(column.key)
+            if (
+                before is not None
+                and before[0] == values
+                and (column.rounding != "digits" or list(map(type, before[0])) == list(map(type, values)))
+            ):
+                # Whole numbers keep every digit, so 123456 and 123456.0 are equal and not written alike.
+                texts = before[1] or _cells(values, column)
+                kept[column.key] = values, texts
+            else:
+                texts = _cells(values, column)
+                kept[column.key] = values, None
+            cells.append(texts)
+        return rows, cells, self._columns
+
+
+def rows_text(cells: list[list[str]]) -> str:
+    """A table of JSON texts as JSON."""
+    return "[[" + "],[".join(map(",".join, zip(*cells, strict=True))) + "]]" if cells else "[]"
+
+
+def read_back(rows: list[tuple[Any, ...]], cells: list[list[str]], columns: Sequence[Column]) -> list[list[Any]]:
+    """The rows that a reader of these cells gets."""
+    if not rows:
+        return []
+    back: list[Iterable[Any]] = []
+    for values, texts, column in zip(zip(*rows, strict=True), cells, columns, strict=True):
+        if column.check in ("text", "flag"):
+            back.append(values)
+        elif column.rounding == "whole":
+            back.append([None if text == "null" else int(text) for text in texts])
+        else:
+            back.append(
+                [
+                    value if value.__class__ is int else None if text == "null" else float(text)
+                    for value, text in zip(values, texts, strict=True)
+                ]
+            )
+    return list(map(list, zip(*back, strict=True)))
