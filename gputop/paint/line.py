@@ -98,6 +98,14 @@ class Line:
             self.add(text, style)
         return self
 
+    def lay(self, spans: Sequence[Span], width: int) -> Line:
+        """Append spans that are known to take ``width`` cells, each in another style than the one before it."""
+        end = self.width + width
+        self.add(*spans[0])
+        self._spans += spans[1:]
+        self.width = end
+        return self
+
     def to(self, column: int, style: str = "text") -> Line:
         """Pad with spaces up to a column; does nothing when the line is already past it."""
         if column > self.width:

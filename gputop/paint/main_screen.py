@@ -17,7 +17,6 @@ from gputop.paint.line import Line, Painted, Row, Rows, Target
 from gputop.paint.replay_bar import bar_rows, bar_targets
 from gputop.paint.text import shorten
 from gputop.paint.view import View, selected_gpu
-from gputop.paint.words import gpu_label
 
 HOST_ROWS = 4
 LEAST_PANE_WIDTH = 96
@@ -191,7 +190,8 @@ def _panes(out: Rows, frame: Frame, view: View, width: int) -> bool:
 
 
 def _stack(out: Rows, frame: Frame, view: View, width: int, blocks: list[_Block]) -> None:
-    labels = max(len(gpu_label(gpu)) for gpu in frame.snapshot.gpus)
+    widths = panes.title_widths(frame)
+    labels = widths[0]
     chart = round((width - panes.LABEL_WIDTH) * 0.3)
     heads = next((block.position for block in blocks if block.rows == 1), None)
     for block in blocks:
@@ -202,17 +202,18 @@ def _stack(out: Rows, frame: Frame, view: View, width: int, blocks: list[_Block]
         if rows == 1:
             out.add(gpu_list.list_row(frame, view, position, width, chart, labels, selected=False), target)
         else:
-            out.extend(_pane(frame, view, position, width, rows), target)
+            out.extend(_pane(frame, view, position, width, rows, widths), target)
 
 
-def _pane(frame: Frame, view: View, position: int, width: int, rows: int) -> list[Row]:
+def _pane(frame: Frame, view: View, position: int, width: int, rows: int, widths: tuple[int, int]) -> list[Row]:
     """One pane; a tall one has the host's lanes below its chart, on the same time axis."""
     lanes = 1 + len(big_pane.LANES)
     if rows - 1 - lanes < LEAST_ABOVE_LANES:
-        return [panes.title(frame, view, position, width), *panes.body(frame, view, position, width, rows - 1)]
+        top = panes.title(frame, view, position, width, widths)
+        return [top, *panes.body(frame, view, position, width, rows - 1)]
     beside = panes.LABEL_WIDTH + panes.chart_width(width) + 1 + big_pane.AXIS_WIDTH
     return [
-        panes.title(frame, view, position, width),
+        panes.title(frame, view, position, width, widths),
         *panes.body(frame, view, position, width, rows - 1 - lanes),
         *(Line().add_all(row).row(width) for row in big_pane.lanes(frame, view, position, beside)),
     ]
@@ -220,16 +221,16 @@ def _pane(frame: Frame, view: View, position: int, width: int, rows: int) -> lis
 
 def _grid(out: Rows, frame: Frame, view: View, width: int, beside: int, rows: int) -> None:
     """Panes side by side, filled row by row; where the last row has fewer panes, they are wider."""
-    count = len(frame.snapshot.gpus)
+    count, title_widths = len(frame.snapshot.gpus), panes.title_widths(frame)
     for first in range(0, count, beside):
         here = min(beside, count - first)
         widths = [width // here + (1 if i < width % here else 0) for i in range(here)]
-        group = [_pane(frame, view, first + i, widths[i], rows) for i in range(here)]
+        group = [_pane(frame, view, first + i, widths[i], rows, title_widths) for i in range(here)]
         ends = tuple(sum(widths[: i + 1]) for i in range(len(group)))
         uuids = tuple(gpu.static.uuid for gpu in frame.snapshot.gpus[first : first + len(group)])
         target = Target("gpu", uuids[0], tuple(zip(ends, uuids, strict=True)))
         for row in range(rows):
             line = Line()
-            for pane in group:
-                line.add_all(pane[row])
+            for pane, wide in zip(group, widths, strict=True):
+                line.lay(pane[row], wide)
             out.add(line.row(width), target)

@@ -47,14 +47,22 @@ LEAST_EVIDENCE = 0.6
 """In a row shared with the remedy at least this share of the evidence must stay readable."""
 
 
-def title(frame: Frame, view: View, position: int, width: int) -> Row:
-    """The title row; red from edge to edge only while the GPU is busy and not working."""
+def title_widths(frame: Frame) -> tuple[int, int]:
+    """What all labels and all models' names of a frame's GPUs need in a title."""
+    gpus = frame.snapshot.gpus
+    return max(len(gpu_label(g)) for g in gpus), max(len(model_name(g.static.name)) for g in gpus)
+
+
+def title(frame: Frame, view: View, position: int, width: int, widths: tuple[int, int] | None = None) -> Row:
+    """The title row; red from edge to edge only while the GPU is busy and not working.
+
+    ``widths`` are those of ``title_widths``, for who paints many.
+    """
     gpu, d, glyphs = frame.snapshot.gpus[position], frame.diagnoses[position], view.glyphs
     alarm = d.busy_not_working is not None
     level = "alarm.title" if alarm else f"level.{d.level}"
     ruler = "alarm.title" if alarm else "rule"
-    names = max(len(model_name(g.static.name)) for g in frame.snapshot.gpus)
-    labels = max(len(gpu_label(g)) for g in frame.snapshot.gpus)
+    labels, names = title_widths(frame) if widths is None else widths
     mark = " " if alarm else glyphs.rule
     line = Line()
     if view.focus == "gpus" and position == selected_gpu(frame, view):
@@ -121,7 +129,7 @@ def body(frame: Frame, view: View, position: int, width: int, rows: int) -> list
             line.add_all(labels[row])
         elif row == rows - 1 and not has_axis:
             line.add(f"  -{duration(view.span_s)}", "dim")
-        line.to(LABEL_WIDTH).add_all(charts[row]).to(info_column)
+        line.to(LABEL_WIDTH).lay(charts[row], columns).to(info_column)
         if row < len(texts):
             line.add_all(texts[row])
         painted.append(line.row(width))

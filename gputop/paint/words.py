@@ -200,10 +200,16 @@ def words_for(
     return said, remedy, extra
 
 
+@lru_cache(maxsize=64)
+def _lines(text: str, width: int) -> Sequence[str]:
+    """Remembered: a verdict's remedy stays the same for minutes, and is wrapped at every paint."""
+    return textwrap.wrap(terminal_safe(text), width, break_on_hyphens=False) or [""]
+
+
 def _wrapped(glyph: str, text: str, suffix: str, width: int, style: str) -> list[list[Span]]:
     if not text:
         return []
-    lines = textwrap.wrap(terminal_safe(text), max(8, width - 2), break_on_hyphens=False) or [""]
+    lines = _lines(text, max(8, width - 2))
     lead = len(glyph) + 1
     spans: list[list[Span]] = [
         [(f"{glyph} " if i == 0 else " " * lead, style), (line, style)] for i, line in enumerate(lines)

@@ -46,6 +46,11 @@ METRICS: dict[int, tuple[str, float]] = {
 """GPM metric id → catalogue key and the factor to its unit (nvml.h, nvmlGpmMetricId_t)."""
 
 
+# Read past pynvml's own attribute access, which looks at every value for bytes to decode: thirty a GPU and tick.
+_value_of = pynvml.c_nvmlGpmMetric_t.value.__get__
+_status_of = pynvml.c_nvmlGpmMetric_t.nvmlReturn.__get__
+
+
 class Gpm:
     """GPM on one GPU, or on one GPU instance of a MIG parent (then the value covers that whole instance)."""
 
@@ -131,9 +136,9 @@ class Gpm:
         values: dict[str, float] = {}
         missing: dict[str, str] = {}
         for metric, key, factor in self._metrics:
-            value = metric.value
-            if metric.nvmlReturn != pynvml.NVML_SUCCESS:
-                missing[key] = reason(metric.nvmlReturn)
+            value, status = _value_of(metric), _status_of(metric)
+            if status != pynvml.NVML_SUCCESS:
+                missing[key] = reason(status)
             elif not isfinite(value):
                 missing[key] = "GPM gives no number for this interval"
             elif 100.0 < value <= 100.0 + ROUNDING_PCT and factor == 1.0:

@@ -29,21 +29,23 @@ class Links:
     def __init__(
         self, held: HeldBy, tcp: Callable[[], SocketTables], unix_peers: Callable[[], Mapping[int, int]]
     ) -> None:
-        self._held = held
+        self._ask_held = held
+        self._held: dict[int, Held | None] = {}
         self._ask_unix, self._ask_tcp = unix_peers, tcp
         self._unix: Mapping[int, int] | None = None
         self._tcp: Mapping[int, TcpSocket] = {}
 
     def connected(self, feeder: int, root: int) -> bool:
         """Whether data can go from ``feeder`` to ``root``."""
-        its, mine = self._held(feeder), self._held(root)
+        its, mine = self._of(feeder), self._of(root)
         if its is None or mine is None:
             return False
-        pipes = its.writes & mine.reads
-        # Forked by one parent, they share both ends of a queue; a pipeline is stdout and stdin. An end by itself is
-        # what multiprocessing leaves with every child, to learn of its parent's death.
-        if pipes & its.reads - its.standard or pipes & its.standard & mine.standard:
-            return True
+        if not its.writes.isdisjoint(mine.reads):
+            pipes = its.writes & mine.reads
+            # Forked by one parent, they share both ends of a queue; a pipeline is stdout and stdin. An end by itself
+            # is what multiprocessing leaves with every child, to learn of its parent's death.
+            if pipes & its.reads - its.standard or pipes & its.standard & mine.standard:
+                return True
         if not its.sockets or not mine.sockets:
             return False
         if self._unix is None:
@@ -52,6 +54,11 @@ class Links:
             return True
         ends = {self._tcp[inode].ends for inode in mine.sockets if inode in self._tcp}
         return any(self._tcp[inode].ends[::-1] in ends for inode in its.sockets if inode in self._tcp)
+
+    def _of(self, pid: int) -> Held | None:
+        if pid not in self._held:
+            self._held[pid] = self._ask_held(pid)
+        return self._held[pid]
 
 
 def find_beside(

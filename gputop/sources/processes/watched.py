@@ -58,7 +58,8 @@ class _Counters(Struct, frozen=True):
 class WatchedProcess:
     """A process by identity (pid, start time). Each ``read`` takes four small reads of files that stay open."""
 
-    __slots__ = ("_children", "_files", "_io_reason", "_last", "_starttime")
+    __slots__ = ("_channel_data", "_channel_name", "_children", "_files", "_io_reason", "_last", "_starttime", "_stat",
+                 "_stat_data", "_waits")  # fmt: skip
 
     def __init__(self, proc: str, pid: int, starttime: int, descriptors: Descriptors) -> None:
         self._files = ProcessFiles(f"{proc}/{pid}", descriptors)
@@ -66,13 +67,21 @@ class WatchedProcess:
         self._starttime = starttime
         self._last: _Counters | None = None
         self._io_reason: str | None = None
+        # What was read last and what it says: who sleeps gives the same text again.
+        self._stat_data = self._channel_data = b""
+        self._stat: Stat | None = None
+        self._channel_name = ""
+        self._waits: str | None = None
 
     def read(self, now: float) -> Reading | None:
         """The process now, or None when it is gone or its pid belongs to another process. ``now``: monotonic s."""
         try:
-            stat = parse_stat(self._files.read("stat"))
+            data = self._files.read("stat")
         except OSError:
             return None
+        if data != self._stat_data:
+            self._stat_data, self._stat = data, parse_stat(data)
+        stat = self._stat
         if stat is None or stat.starttime != self._starttime:
             return None
         missing: dict[str, str] = {}
@@ -83,7 +92,7 @@ class WatchedProcess:
         else:
             io = self._io(missing)
         channel = self._channel() if stat.state in "SD" else ""
-        waiting_on = self._waiting_on(channel, missing) if stat.state in "SD" else None
+        waiting_on = self._waiting_on(missing) if stat.state in "SD" else None
         last = self._last
         elapsed = now - last.now if last else 0.0
         too_soon = 0.0 < elapsed < LEAST_WINDOW_S
@@ -169,12 +178,17 @@ class WatchedProcess:
 
     def _channel(self) -> str:
         try:
-            return self._files.read("wchan").decode("ascii", "replace")
+            data = self._files.read("wchan")
         except OSError:
-            return ""
+            data = b""
+        if data != self._channel_data:
+            self._channel_data, self._channel_name = data, data.decode("ascii", "replace")
+            self._waits = wait_class(self._channel_name)
+        return self._channel_name
 
-    def _waiting_on(self, channel: str, missing: dict[str, str]) -> str | None:
-        waiting_on = wait_class(channel)
+    def _waiting_on(self, missing: dict[str, str]) -> str | None:
+        """What the channel that was read last stands for."""
+        waiting_on = self._waits
         if waiting_on is None:
             # A refused wait channel reads "0", as an unknown one does; the refusal of ``io`` tells the two apart.
             missing["waiting_on"] = DENIED_WAIT if self._io_reason == DENIED_IO else NO_CHANNEL
