@@ -100,7 +100,8 @@ def test_init_writes_a_file_that_changes_nothing_and_never_overwrites(
     assert main(["config", "--init", "--config", str(path)]) == 0
     assert load(str(path), {}, {}) == (Settings(), [])
     written = path.read_text(encoding="utf-8")
-    assert all(f"#{name} = " in written or f"#[{name}]" in written or f"#[[{name}]]" in written for name in declared())
+    for name in declared():
+        assert any(f"#{begin}" in written for begin in (f"{name} = ", f"[{name}]", f"[[{name}]]", f"[{name}.")), name
     path.write_text("bell = true\n", encoding="utf-8")
     capsys.readouterr()
     assert main(["config", "--init", "--config", str(path)]) == 2
@@ -119,7 +120,8 @@ def test_the_written_file_is_valid_with_every_comment_sign_taken_away(
     settings = load(str(path), {}, {})[0]
     assert dict(settings.keys) == {"quit": "q,x", "pause": "p,ctrl+s"}
     assert {"desktop", "slack", "mail", "cordon", "drain", "requeue-idle"} < {alert["name"] for alert in settings.alert}
-    assert replace(settings, keys={}, alert=()) == replace(Settings(), keys={})
+    assert settings.fleet["prod"]["url"] == "https://prometheus.example"
+    assert replace(settings, keys={}, alert=(), fleet={}) == replace(Settings(), keys={}, fleet={})
 
 
 def test_path_and_the_settings_in_force_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

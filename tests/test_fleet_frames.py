@@ -82,12 +82,24 @@ def test_without_sm_activity_power_tells_who_does_more() -> None:
     assert (one.gpu, one.by, one.value) == ("2", "power", 640.0)
 
 
+def test_where_ranks_announce_steps_the_one_whose_steps_take_longer_is_told_before_all_else() -> None:
+    members = [replace(gpu, step_s=1.0) for gpu in _job(62.0, 61.0, 63.0, 94.0)]
+    members[1] = replace(members[1], step_s=1.11)
+    (one,) = stragglers(members)
+    assert (one.gpu, one.kind, one.by, one.value, one.median) == ("1", "slow", "step", 1.11, 1.0)
+    members[1] = replace(members[1], step_s=1.1)
+    assert [one.by for one in stragglers(members)] == ["sm"], "equal steps say nothing of who waits"
+    (alone,) = stragglers([replace(gpu, step_s=None if gpu.gpu in "23" else 1.0 + int(gpu.gpu)) for gpu in members])
+    assert alone.by == "sm", "two ranks are no comparison"
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_every_planted_straggler_is_found_and_none_beside_them(seed: int) -> None:
     fleet = SimulatedFleet(250, seed=seed)
     planted = fleet.planted()
-    found = {(one.host, one.gpu, one.kind) for one in fleet_frame(fleet.ask(STARTED + 77.0)).stragglers}
-    assert found == planted and planted
+    stragglers = fleet_frame(fleet.ask(STARTED + 77.0)).stragglers
+    assert {(one.host, one.gpu, one.kind) for one in stragglers} == planted
+    assert {"step", "sm", "util"} <= {one.by for one in stragglers}
 
 
 @pytest.fixture(scope="module")

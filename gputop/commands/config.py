@@ -15,6 +15,7 @@ from gputop.commands.alert_examples import examples
 from gputop.commands.config_file import problems
 from gputop.commands.needs import Needs
 from gputop.config import ConfigError, Settings, declared, default_path, load
+from gputop.model.cluster import SECRET
 from gputop.model.secret_marks import MASK
 from gputop.model.secrets import masked_text
 from gputop.output.messages import USAGE_ERROR, say
@@ -31,7 +32,15 @@ EXAMPLE = """\
 #quit = "q,x"
 #pause = "p,ctrl+s"
 """
-"""Below ``[keys]``, which comes last with the alerts because TOML tables have to."""
+"""Below ``[keys]``, which comes last with the alerts and the clusters because TOML tables have to."""
+CLUSTERS = """\
+#[fleet.prod]
+#url = "https://prometheus.example"
+#select = 'cluster="prod"'
+#header_file = "~/.config/gputop/prod.headers"   # a line such as X-Scope-OrgID: team, for you alone: chmod 600
+#token_file = "~/.config/gputop/prod.token"
+#ca = "/etc/ssl/example.pem"
+"""
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
@@ -84,17 +93,20 @@ def _check(path: Path) -> int:
 def template() -> str:
     """A configuration file with every setting, its documentation and its default, all commented out."""
     parts = [HEAD]
+    tables = {"keys": EXAMPLE, "alert": examples(os.getuid()), "fleet": CLUSTERS}
     for setting in declared().values():
         lines = [f"# {line}" for line in textwrap.wrap(setting.description, 116)]
         lines += [f"#{line}" for line in assignment(setting.name, setting.default).splitlines()]
-        parts.append("\n".join(lines) + "\n" + {"keys": EXAMPLE, "alert": examples(os.getuid())}.get(setting.name, ""))
+        parts.append("\n".join(lines) + "\n" + tables.get(setting.name, ""))
     return "\n".join(parts)
 
 
 def assignment(name: str, value: Any) -> str:
-    """A setting as TOML; of alerts nothing that may hold a secret."""
+    """A setting as TOML; of alerts and clusters nothing that may hold a secret."""
     if name == "alert":
         return "".join(f"[[alert]]\n{''.join(starmap(assignment, masked_alert(alert).items()))}" for alert in value)
+    if name == "fleet":
+        return "".join(assignment(f"fleet.{cluster}", masked_cluster(table)) for cluster, table in value.items())
     if isinstance(value, Mapping):
         rows = "".join(f"{key} = {_quoted(keys)}\n" for key, keys in value.items())
         return f"[{name}]\n{rows}"
@@ -115,6 +127,11 @@ def masked_alert(alert: Mapping[str, Any]) -> dict[str, Any]:
     if "notify_file" in alert:
         masked["notify_file"] = f"/{MASK}"
     return masked
+
+
+def masked_cluster(table: Mapping[str, str]) -> dict[str, str]:
+    """A cluster without what may hold a secret, and where it is."""
+    return {key: f"/{MASK}" if key in SECRET else masked_text(value) for key, value in table.items()}
 
 
 def _quoted(text: str) -> str:

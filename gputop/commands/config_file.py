@@ -29,9 +29,15 @@ def problems(path: Path) -> list[str]:
                 found += more
             else:
                 warnings.append(str(error))
-        found += [(_line_of(lines, "", name), text.removeprefix(": ")) for text in warnings]
+        texts = [text.removeprefix(": ") for text in warnings]
+        found += [
+            (_cluster_line(lines, text) if name == "fleet" else _line_of(lines, "", name), text) for text in texts
+        ]
     for text in key_problems(settings.keys):
-        action = next((name for name in settings.keys if re.search(rf"\b{re.escape(name)}\b", text)), "")
+        # The action that it begins with: one that may be meant instead comes last.
+        matches = ((name, re.search(rf"\b{re.escape(name)}\b", text)) for name in settings.keys)
+        named = {match.start(): name for name, match in matches if match is not None}
+        action = named[min(named)] if named else ""
         found.append((_line_of(lines, "keys", action), text))
     return [f"{path}:{line}: {text}" if line else f"{path}: {text}" for line, text in sorted(found)]
 
@@ -57,13 +63,24 @@ def _alert_problems(lines: list[str], tables: Any) -> list[tuple[int, str]]:
     return found
 
 
+def _cluster_line(lines: list[str], text: str) -> int:
+    """The line that a message about a table ``[fleet.NAME]`` is about."""
+    about = re.match(r"\[(fleet\.[^\]]+)\](?:: no field '([^']*)')?", text)
+    return 0 if about is None else _line_of(lines, about[1], about[2] or about[1])
+
+
 def key_problems(wanted: Mapping[str, str]) -> list[str]:
     """What is wrong with the ``[keys]`` table, one line each."""
+    from gputop.paint.fleet_keys import FLEET_KEYS
     from gputop.paint.keys import KEYS, REPLAY_KEYS
     from gputop.paint.rebinding import rebound
 
-    main, replay = ([key.id for key in table] for table in (KEYS, REPLAY_KEYS))
-    return list(dict.fromkeys(rebound(KEYS, wanted, replay)[1] + rebound(REPLAY_KEYS, wanted, main)[1]))
+    tables = (KEYS, REPLAY_KEYS, FLEET_KEYS)
+    found: list[str] = []
+    for table in tables:
+        elsewhere = {key.id for other in tables if other is not table for key in other}
+        found += rebound(table, wanted, elsewhere - {key.id for key in table})[1]
+    return list(dict.fromkeys(found))
 
 
 def _line_of(lines: list[str], table: str, name: str) -> int:

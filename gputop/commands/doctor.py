@@ -80,9 +80,16 @@ def _fleet(settings: Settings) -> dict[str, Any]:
     """What joins this node to a fleet, and the rights of the files that hold tokens."""
     from gputop.export.address import DEFAULT
     from gputop.fleet.address import TOKEN_VARIABLE
+    from gputop.model.cluster import SECRET
 
     named = [(TOKEN_VARIABLE, path) for path in (os.environ.get(TOKEN_VARIABLE),) if path]
     named += [(f"notify_file of {a.name}", a.notify_file) for a in alerts_in(settings) if a.notify_file is not None]
+    named += [
+        (f"{field} of [fleet.{name}]", os.path.expanduser(table[field]))
+        for name, table in settings.fleet.items()
+        for field in SECRET
+        if field in table
+    ]
     return {
         "exporters": exporters(DEFAULT),
         "step_socket": step_socket(),

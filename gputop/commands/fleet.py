@@ -31,8 +31,8 @@ def arguments(command: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, settings: Settings) -> int:
     at = moment_of(args.at, time.time())
     if args.json or args.csv:
-        return write_data(frame_once(asked_fleet(args), at), as_csv=args.csv)
-    fleet = asked_fleet(args)
+        return write_data(frame_once(asked_fleet(args, settings), at), as_csv=args.csv)
+    fleet = asked_fleet(args, settings)
     from gputop.commands.live import screen_terminal
 
     return show(fleet, settings, screen_terminal(settings), at=at)

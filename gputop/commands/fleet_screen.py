@@ -26,6 +26,7 @@ def prometheus_options(command: argparse.ArgumentParser) -> None:
     """Where the fleet's Prometheus is."""
     add = command.add_argument
     add("--prom", metavar="URL", help="Prometheus, VictoriaMetrics, Thanos or Mimir; also GPUTOP_PROM_URL")
+    add("--cluster", metavar="NAME", help="the one that the configuration names so, in a table [fleet.NAME]")
     add("--select", metavar="MATCHERS", help="these series only, such as 'cluster=\"a\"'")
     text = "HTTP headers from a file that only you can read, a line each: Authorization: Bearer …"
     add("--header-file", metavar="FILE", help=text)
@@ -44,16 +45,31 @@ def form_options(command: argparse.ArgumentParser) -> None:
     form.add_argument("--csv", action="store_true", help="one row a GPU in place of the screen")
 
 
-def asked_fleet(args: argparse.Namespace) -> AskedFleet:
-    """The engine that options and environment name. Raises UsageError."""
-    from gputop.fleet.address import address_of, checked_select
+def asked_fleet(args: argparse.Namespace, settings: Settings) -> AskedFleet:
+    """The engine that options, environment and configuration name. Raises UsageError."""
+    from gputop.fleet.address import address_of, checked_select, cluster_of
 
-    address = address_of(args.prom, os.environ, header_file=args.header_file, ca=args.prom_ca)
-    select = checked_select(args.select)
+    named = cluster_of(settings.fleet, args.cluster, args.prom, os.environ)
+    name, cluster = (None, None) if named is None else named
+    address = address_of(args.prom, os.environ, header_file=args.header_file, ca=args.prom_ca, cluster=cluster)
+    parts = (checked_select(args.select), checked_select(cluster.get("select") if cluster else None))
     from gputop.fleet.client import Client
     from gputop.fleet.prometheus import PrometheusFleet
 
-    return PrometheusFleet(Client(address), address.url, select, time.time)
+    select = ",".join(part for part in parts if part)
+    return redacted(PrometheusFleet(Client(address), name or address.url, select, time.time), settings)
+
+
+def redacted(fleet: AskedFleet, settings: Settings) -> AskedFleet:
+    """The fleet, redacted where the user asked for it."""
+    if not settings.redact:
+        return fleet
+    from gputop.commands.redaction import redactor_of
+    from gputop.fleet.redacted import RedactedFleet
+
+    redactor = redactor_of(settings)
+    assert redactor is not None, "redaction was asked for"
+    return RedactedFleet(fleet, redactor)
 
 
 def moment_of(text: str | None, now: float) -> float | None:
@@ -118,7 +134,7 @@ def fleet_rows(args: argparse.Namespace, settings: Settings, width: int, height:
 
     if args.scenario not in (None, "demo"):
         raise UsageError(f"it is `gputop screenshot fleet` or `gputop screenshot fleet demo`, not {args.scenario!r}")
-    fleet: AskedFleet = SimulatedFleet() if args.scenario == "demo" else asked_fleet(args)
+    fleet = redacted(SimulatedFleet(), settings) if args.scenario == "demo" else asked_fleet(args, settings)
     now = STARTED if args.scenario == "demo" else time.time()
     try:
         frame = frame_once(fleet, moment_of(args.at, now))

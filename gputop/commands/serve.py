@@ -41,7 +41,9 @@ FOR_VIEWERS = frozenset(
     | {"columns", "hint", "keys", "key_preset"}
 )
 """Settings that a viewer's process is given."""
-NOT_FOR_VIEWERS = frozenset({"read_only", "price", "bell", "show_secrets", "perf", "perf_lib", "sm_source", "alert"})
+NOT_FOR_VIEWERS = frozenset(
+    {"read_only", "price", "bell", "show_secrets", "perf", "perf_lib", "sm_source", "alert", "fleet"}
+)
 """Settings that it is not: what is private, what reaches out of the machine, what it has a value of its own for."""
 
 

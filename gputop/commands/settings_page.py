@@ -12,7 +12,9 @@ def page() -> Page:
     flags = {action.dest: action.option_strings[-1] for action in live_parser()._actions if action.option_strings}
     rows = []
     for name, setting in declared().items():
-        value = {"keys": "a table", "alert": "none"}.get(name) or f"`{assignment(name, setting.default).strip()}`"
+        value = {"keys": "a table", "alert": "none", "fleet": "none"}.get(
+            name
+        ) or f"`{assignment(name, setting.default).strip()}`"
         variable = "" if name in FILE_ONLY else f"`GPUTOP_{name.upper()}`"
         flag = f"`{flags[name]}`" if name in flags else ""
         rows.append((f"`{name}`", setting.description, value, variable, flag))

@@ -22,9 +22,9 @@ from gputop.paint.palettes import theme_words
 LEAST_INTERVAL_S = 0.25
 """NVML serialises inside the driver and GPM pairs need 0.1 s: nothing is asked more often than this."""
 LARGEST_FILE = 1 << 20
-FILE_ONLY = ("keys", "alert")
+FILE_ONLY = ("keys", "alert", "fleet")
 """Settings that no environment variable carries."""
-NO_FLAG = ("columns", "keys", "show_secrets", "alert")
+NO_FLAG = ("columns", "keys", "show_secrets", "alert", "fleet")
 """Settings that no flag carries; ``dump --columns`` is another thing."""
 _WORDS = {"yes": True, "on": True, "no": False, "off": False, "": False}
 """Words for true and false that people type beside those that ``convert`` knows."""
@@ -134,6 +134,13 @@ class Settings(Struct, frozen=True):
             "holds on a GPU. `gputop help alerts` explains the fields."
         ),
     ] = ()
+    fleet: Annotated[
+        Mapping[str, Mapping[str, str]],
+        Meta(
+            description="Clusters for `gputop fleet --cluster NAME`, one table [fleet.NAME] each: url, and if needed "
+            "select, header_file, token_file, ca."
+        ),
+    ] = MappingProxyType({})
 
 
 class Setting(Struct, frozen=True):
@@ -260,7 +267,7 @@ def _converted(setting: Setting, value: Any) -> Any:
         from gputop.config.refusals import refusal
 
         raise ConfigError(refusal(setting.name, setting.kind, setting.meta, value)) from None
-    if setting.name in ("theme", "columns", "alert"):
+    if setting.name in ("theme", "columns", "alert", "fleet"):
         from gputop.config.refusals import objection
 
         why = objection(setting.name, taken)

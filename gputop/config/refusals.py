@@ -38,6 +38,8 @@ def refusal(setting: str, kind: Any, meta: Meta, value: Any) -> str:
     if name == "alert":
         # Not quoted: an alert may hold addresses with tokens in them.
         return "alert must be tables, each of which begins with a line [[alert]]"
+    if name == "fleet":
+        return 'fleet must be tables [fleet.NAME] of lines such as url = "https://prometheus.example"'
     return f"{name} must be a text, not {value!r}"
 
 
@@ -60,6 +62,10 @@ def objection(setting: str, value: Any) -> str | None:
         return _wrong_column(value)
     if setting == "alert":
         return _wrong_alert(value)
+    if setting == "fleet":
+        from gputop.model.cluster import fault_of
+
+        return fault_of(value)
     return None
 
 

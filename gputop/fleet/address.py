@@ -7,11 +7,13 @@ import os
 import re
 import stat
 from collections.abc import Mapping
+from difflib import get_close_matches
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from gputop.model.source import UsageError
+from gputop.model.text import clean_text
 
 URL_VARIABLE, TOKEN_VARIABLE = "GPUTOP_PROM_URL", "GPUTOP_PROM_TOKEN_FILE"
 LONGEST_FILE = 64 * 1024
@@ -37,14 +39,28 @@ class Address(Struct, frozen=True):
 
 
 def address_of(
-    url: str | None, environ: Mapping[str, str], *, header_file: str | None = None, ca: str | None = None
+    url: str | None,
+    environ: Mapping[str, str],
+    *,
+    header_file: str | None = None,
+    ca: str | None = None,
+    cluster: Mapping[str, str] | None = None,
 ) -> Address:
-    """The address that options and environment give. Raises UsageError with what to do instead."""
+    """The address that options and environment give, or a cluster of the configuration; options go before its fields.
+
+    Raises UsageError with what to do instead.
+    """
+    if cluster is not None:
+        # The environment's token belongs to the environment's address, and goes nowhere else.
+        token_file = _at_home(cluster.get("token_file"))
+        url, environ = cluster["url"], {} if token_file is None else {TOKEN_VARIABLE: token_file}
+        header_file = header_file or _at_home(cluster.get("header_file"))
+        ca = ca or _at_home(cluster.get("ca"))
     text = (url or environ.get(URL_VARIABLE, "")).strip()
     if not text:
         raise UsageError(
-            f"which Prometheus? Give `gputop fleet --prom URL` or set {URL_VARIABLE}; "
-            "`gputop fleet demo` shows a simulated fleet"
+            f"which Prometheus? Give `gputop fleet --prom URL`, set {URL_VARIABLE}, or name it in the configuration as "
+            "[fleet.NAME] and give --cluster NAME; `gputop fleet demo` shows a simulated fleet"
         )
     base, is_local = _checked(text)
     headers: dict[str, str] = {}
@@ -57,6 +73,32 @@ def address_of(
     if ca is not None and not os.path.isfile(ca):
         raise UsageError(f"--prom-ca: no file {ca}")
     return Address(base, headers, ca, is_local)
+
+
+def _at_home(path: str | None) -> str | None:
+    return None if path is None else os.path.expanduser(path)
+
+
+def cluster_of(
+    clusters: Mapping[str, Mapping[str, str]], name: str | None, url: str | None, environ: Mapping[str, str]
+) -> tuple[str, Mapping[str, str]] | None:
+    """The cluster that is meant, with its name: the one that was named, or the only one where no address is given.
+
+    None where an address is given. Raises UsageError for a name that is not in the configuration.
+    """
+    if name is None:
+        if url or environ.get(URL_VARIABLE, "").strip() or not clusters:
+            return None
+        if len(clusters) > 1:
+            raise UsageError(f"which cluster? Give --cluster with one of {', '.join(clusters)}")
+        return next(iter(clusters.items()))
+    if url:
+        raise UsageError("--prom and --cluster both say where Prometheus is: give one of them")
+    if name not in clusters:
+        near = get_close_matches(name, clusters, 1)
+        known = f"did you mean {near[0]}?" if near else f"it knows {', '.join(clusters)}" if clusters else "it has none"
+        raise UsageError(f"--cluster: no [fleet.{clean_text(name)}] in the configuration; {known}")
+    return name, clusters[name]
 
 
 def _checked(text: str) -> tuple[str, bool]:

@@ -35,6 +35,7 @@ def gpu_data(gpu: Gpu) -> dict[str, Any]:
         "verdict": read.own_verdict,
         "job": read.job or None,
         "user": read.user or None,
+        "step_s": _clean(read.step_s),
     }
 
 

@@ -6,8 +6,9 @@ from msgspec import Struct
 
 from gputop.diagnosis.types import Level
 from gputop.fleet.frame import FleetFrame, Group
+from gputop.fleet.stragglers import Straggler
 from gputop.fleet.verdict import remedy_of
-from gputop.model.quantity import count
+from gputop.model.quantity import count, step_time
 
 FIRST = 5
 
@@ -25,9 +26,9 @@ def findings(frame: FleetFrame) -> list[Finding]:
     """Everything that is wrong, the worst first."""
     found = [one for group in frame.jobs if (one := _of_job(group)) is not None]
     for late in frame.stragglers:
-        more = _more(late.by, late.value, late.median)
-        what = f"starves at util {late.value:.0f}" if late.kind == "starved" else f"does {more}"
-        text = f"{late.job}: {late.host} GPU {late.gpu} {what}, {count(late.gpus - 1, 'other GPU')} wait for it"
+        others = count(late.gpus - 1, "other GPU")
+        ends = f" of its job's {others}" if late.by == "step" else f", {others} wait for it"
+        text = f"{late.job}: {late.host} GPU {late.gpu} {_what(late)}{ends}"
         found.append(Finding("yellow", text, f"look at its clocks and data there: {late.host}", late.gpus / 2))
     if frame.read.down:
         hosts = sorted(frame.read.down)
@@ -37,9 +38,13 @@ def findings(frame: FleetFrame) -> list[Finding]:
     return sorted(found, key=lambda one: (one.level != "red", -one.gpus, one.text))
 
 
-def _more(by: str, value: float, median: float) -> str:
-    unit = " W" if by == "power" else ""
-    return f"{'SM ' if by == 'sm' else ''}{value:.0f}{unit} beside {median:.0f}{unit}"
+def _what(late: Straggler) -> str:
+    if late.kind == "starved":
+        return f"starves at util {late.value:.0f}"
+    if late.by == "step":
+        return f"takes {step_time(late.value)} a step beside {step_time(late.median)}"
+    name, unit = ("", " W") if late.by == "power" else ("SM ", "")
+    return f"does {name}{late.value:.0f}{unit} beside {late.median:.0f}{unit}"
 
 
 def _of_job(group: Group) -> Finding | None:

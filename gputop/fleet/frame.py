@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.diagnosis.types import NOT_WORK, Level
+from gputop.fleet.address import ssh_command
 from gputop.fleet.judge import FLEET_STATES, FleetState, state_of
 from gputop.fleet.reading import Alert, Down, FleetReading, GpuReading
 from gputop.fleet.stragglers import Straggler, stragglers
@@ -90,6 +91,10 @@ class FleetFrame(Struct, frozen=True, dict=True):
     def alerts(self) -> Sequence[Alert]:
         """What fires in Prometheus."""
         return self.read.alerts
+
+    def ssh(self, host: str) -> str | None:
+        """The command that opens gputop on a host; None for a redacted name, and for one that ssh could misread."""
+        return None if self.read.is_redacted else ssh_command(host)
 
     @cached_property
     def total(self) -> int:

@@ -163,8 +163,17 @@ def host_of(labels: Mapping[str, str]) -> str:
         value = labels.get(name, "")
         if value and value.partition(":")[0] not in ("localhost", "127.0.0.1"):
             # A name without its port, unless that is all that tells two exporters on one machine apart.
-            return re.sub(r":\d{1,5}$", "", value)
+            return split_host(value)[0]
     return labels.get("instance", "")
+
+
+def split_host(address: str) -> tuple[str, str]:
+    """A name and what follows it: a port with its colon, or nothing."""
+    port = _PORT.search(address)
+    return (address, "") if port is None else (address[: port.start()], port[0])
+
+
+_PORT = re.compile(r":\d{1,5}$")
 
 
 def first_of(labels: Mapping[str, str], names: tuple[str, ...]) -> str:

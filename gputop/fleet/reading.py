@@ -104,3 +104,5 @@ class FleetReading(Struct, frozen=True):
     lost_s: float = HOUR_S
     alerts: Sequence[Alert] = ()
     problems: tuple[str, ...] = ()
+    is_redacted: bool = False
+    """Whether hosts, users, jobs and UUIDs are numbers: no command can name a host then."""

@@ -55,6 +55,8 @@ _FATES: tuple[tuple[float, Fate], ...] = (
 _SIZES = (1, 1, 1, 2, 2, 4, 4, 8)
 _USERS = ("ml", "vision", "rl", "team-a", "anna", "bio", "speech", "ops")
 STRAGGLER_SM, STRAGGLER_UTIL = 93.0, 58.0
+STEP_S, STRAGGLER_STEP_S = 0.84, 1.02
+"""Training steps of jobs that announce them, and of the one rank that is slower without anybody waiting for it."""
 
 
 class Job(Struct, frozen=True):
@@ -69,6 +71,8 @@ class Job(Struct, frozen=True):
     hosts: int
     begun_s: float
     straggler: int | None = None
+    steps: bool = False
+    """Whether it announces its steps; its straggler is then one by step alone."""
 
     @property
     def kind(self) -> Literal["slow", "starved"]:
@@ -103,11 +107,14 @@ class SimulatedFleet:
             if late and size * self.gpus < 4:
                 fate, late = WORKING, False
             ranks = size * self.gpus
+            # The nodes of a job that announces steps run gputop, its first one at least.
+            steps = fate is WORKING and self.names_of(at) == "gputop" and self.gpus >= 3
+            uneven = steps and chance(self.seed, 9, number) < 0.25
             jobs.append(Job(
                 8800 + number, f"slurm {8800 + number}" if fate is not NOBODY else "",
                 _USERS[number % len(_USERS)] if fate is not NOBODY else "", fate, at, size,
                 300.0 * round(2.0 + 22.0 * chance(self.seed, 3, number)),
-                int(chance(self.seed, 4, number) * ranks) if late else None,
+                int(chance(self.seed, 4, number) * (ranks if late else self.gpus)) if late or uneven else None, steps,
             ))  # fmt: skip
             at, number = at + size, number + 1
         return jobs
@@ -148,8 +155,11 @@ class SimulatedFleet:
         runs = t >= STARTED - job.begun_s
         fate = job.fate if runs else NOBODY
         util, sm, power = fate.util, fate.sm, fate.power
+        step = STEP_S if runs and job.steps and names == "gputop" else None
         if runs and job.straggler == (host - job.first) * self.gpus + number:
-            if fate is LATE:
+            if job.steps:
+                step = STRAGGLER_STEP_S
+            elif fate is LATE:
                 util, sm = STRAGGLER_UTIL, STRAGGLER_UTIL - 10.0
             else:
                 sm, power = STRAGGLER_SM, 0.86
@@ -163,7 +173,7 @@ class SimulatedFleet:
             names, util, None if self.lacks_sm(host) else sm, max(0.0, fate.tensor + 0.5 * noise * (not quiet)),
             max(0.0, fate.dram + 0.5 * noise * (not quiet)), util, LIMIT_W * power + noise, GIB * fate.mem_gib,
             32.0 + 45.0 * power, quiet, job.name * runs, job.user * runs,
-            fate.state if own else None, fate.verdict if own else None,
+            fate.state if own else None, fate.verdict if own else None, step_s=step,
         )  # fmt: skip
 
     def down(self, t: float) -> dict[str, Down]:

@@ -1,7 +1,8 @@
 """Which GPU of a job holds the others up. Pure; the definition is the node's own, see ``diagnosis.peers``.
 
 In a synchronous job those who wait spin in NCCL at low SM activity: the straggler is the one that does more. Or it is
-the one that starves, while all others are busy.
+the one that starves, while all others are busy. Where ranks announce their steps, the one whose steps take longer is
+told first: ranks that wait for each other in every step take equal time, so this finds those that do not.
 """
 
 from __future__ import annotations
@@ -16,16 +17,22 @@ from gputop.diagnosis.peers import ALL_UTIL, LEAST_GPUS, LEAST_POINTS, MAD_FACTO
 from gputop.fleet.names import group_of
 from gputop.fleet.reading import GpuReading
 
+Kind = Literal["slow", "starved"]
+By = Literal["step", "sm", "power", "util"]
+STEP_FACTOR = 1.1
+"""A rank whose steps take so many times the others' holds its job up."""
+
 
 class Straggler(Struct, frozen=True):
-    """``value`` is what it does, ``median`` what the others do: percent of SM activity or utilisation, or watts."""
+    """``value`` is what it does, ``median`` what the others do: percent of SM activity or utilisation, watts, or a
+    step's seconds."""
 
     host: str
     gpu: str
     job: str
     user: str
-    kind: Literal["slow", "starved"]
-    by: Literal["sm", "power", "util"]
+    kind: Kind
+    by: By
     value: float
     median: float
     gpus: int
@@ -39,12 +46,20 @@ def stragglers(gpus: Iterable[GpuReading]) -> list[Straggler]:
         if gpu.job and gpu.util_pct is not None:
             jobs.setdefault(group_of(gpu.job), []).append(gpu)
     found = [one for members in jobs.values() if (one := _of_job(members)) is not None]
-    return sorted(found, key=lambda one: -abs(one.value - one.median))
+    return sorted(found, key=_width, reverse=True)
+
+
+def _width(one: Straggler) -> float:
+    """How far it lies off, whatever it is measured in."""
+    return abs(one.value - one.median) / max(one.value, one.median, 1e-9)
 
 
 def _of_job(members: Sequence[GpuReading]) -> Straggler | None:
     if len(members) < LEAST_GPUS:
         return None
+    slow = _by_steps(members)
+    if slow is not None:
+        return slow
     utils = [gpu.util_pct or 0.0 for gpu in members]
     least = min(range(len(members)), key=utils.__getitem__)
     others = [util for i, util in enumerate(utils) if i != least]
@@ -57,9 +72,21 @@ def _of_job(members: Sequence[GpuReading]) -> Straggler | None:
     return _slow(members)
 
 
+def _by_steps(members: Sequence[GpuReading]) -> Straggler | None:
+    """The one whose steps take longer, among those that announce them."""
+    steps = [(gpu.step_s, i) for i, gpu in enumerate(members) if gpu.step_s is not None]
+    if len(steps) < LEAST_GPUS:
+        return None
+    longest, at = max(steps)
+    middle = median(step for step, i in steps if i != at)
+    if longest <= STEP_FACTOR * middle:
+        return None
+    return _told(members, at, "slow", "step", longest, middle)
+
+
 def _slow(members: Sequence[GpuReading]) -> Straggler | None:
     """The one that does more than the others, while all are busy."""
-    by: Literal["sm", "power"] = "sm"
+    by: By = "sm"
     values = [gpu.sm_active_pct for gpu in members if gpu.sm_active_pct is not None]
     scale = 1.0
     if len(values) < len(members):
@@ -81,8 +108,8 @@ def _slow(members: Sequence[GpuReading]) -> Straggler | None:
 def _told(
     members: Sequence[GpuReading],
     at: int,
-    kind: Literal["slow", "starved"],
-    by: Literal["sm", "power", "util"],
+    kind: Kind,
+    by: By,
     value: float,
     middle: float,
 ) -> Straggler:

@@ -14,7 +14,7 @@ from gputop.fleet.judge import WORDS, FleetState
 from gputop.fleet.names import group_of
 from gputop.fleet.reading import Down, GpuReading
 from gputop.fleet.stragglers import Straggler
-from gputop.model.quantity import duration, memory
+from gputop.model.quantity import duration, memory, step_time
 
 
 class Verdict(Struct, frozen=True):
@@ -100,6 +100,8 @@ def _words(state: FleetState, gpus: Sequence[GpuReading]) -> str:
 def _straggles(one: Straggler) -> str:
     if one.kind == "starved":
         return f"GPU {one.gpu} starves: util {one.value:.0f}, its job is at {one.median:.0f}"
+    if one.by == "step":
+        return f"GPU {one.gpu} straggles: steps of {step_time(one.value)}, its job's take {step_time(one.median)}"
     if one.by == "power":
         return f"GPU {one.gpu} straggles: {one.value:.0f} W, its job waits at {one.median:.0f} W"
     return f"GPU {one.gpu} straggles: SM {one.value:.0f}, its job waits at {one.median:.0f}"
@@ -112,7 +114,8 @@ def _waits_for(
     if straggling:
         return ""
     one = next((of_job[job] for gpu, _ in gpus if gpu.job and (job := group_of(gpu.job)) in of_job), None)
-    return "" if one is None else f"{one.host} GPU {one.gpu}"
+    # Ranks whose steps differ do not wait for each other in every step.
+    return "" if one is None or one.by == "step" else f"{one.host} GPU {one.gpu}"
 
 
 def remedy_of(gpus: Sequence[tuple[GpuReading, FleetState]], state: FleetState) -> str:

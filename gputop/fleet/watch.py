@@ -21,8 +21,8 @@ HISTORY_COLUMNS = 60
 class AskedFleet(Protocol):
     """What answers for a fleet: an engine or a simulation. Called from one thread; may block; raises FleetError."""
 
-    source: str
-
+    @property
+    def source(self) -> str: ...
     @property
     def interval_s(self) -> float: ...
     def ask(self, at: float | None = None) -> FleetReading: ...

@@ -75,6 +75,10 @@ class Redactor:
         """The name of a run, as its program gave it, as a number."""
         return self._number("run", name) or ""
 
+    def number(self, kind: str, name: str) -> str:
+        """A name of some kind, such as a label of somebody else's, as a number: ``namespace3``."""
+        return self._number(kind, name) or ""
+
     def host(self, name: str) -> str:
         """A host's name as a number; its short form counts as the same."""
         number = self._number("host", name)
@@ -92,8 +96,8 @@ class Redactor:
             known = _PATH.sub(lambda m: self._number("path", m[0]) or "", known)
             known = _PLACE.sub(lambda m: self._number("host", m[0]) or "", known)
             known = _ADDRESS.sub(lambda m: self._number("host", m[0]) or "", known)
-            if self._known is not None:
-                known = self._known.sub(lambda m: self._names[m[0]], known)
+            if (pattern := self._pattern()) is not None:
+                known = pattern.sub(lambda m: self._names[m[0]], known)
             _keep(self._texts, text, known)
         return known
 
@@ -212,10 +216,18 @@ class Redactor:
             return
         with self._lock:
             self._names[name] = number
-            longest_first = sorted(self._names, key=len, reverse=True)
-            self._known = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, longest_first))})(?![\w-])")
+            # Made anew when a text is next asked for: a fleet brings a thousand names at once.
+            self._known = None
             self._texts.clear()
             self._statics.clear()
+
+    def _pattern(self) -> re.Pattern[str] | None:
+        """Whatever name was seen until now."""
+        with self._lock:
+            if self._known is None and self._names:
+                longest_first = sorted(self._names, key=len, reverse=True)
+                self._known = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, longest_first))})(?![\w-])")
+            return self._known
 
 
 def _keep(kept: dict[Any, Any], key: Any, value: Any) -> None:

@@ -7,11 +7,10 @@ import time
 from datetime import datetime, timezone
 from pathlib import Path
 
-from gputop.fleet.address import ssh_command
 from gputop.fleet.frame import FleetFrame, Group
 from gputop.fleet.judge import WORDS
 from gputop.fleet.verdict import cause_words, remedy_of
-from gputop.model.quantity import count
+from gputop.model.quantity import count, step_time
 from gputop.model.text import terminal_safe
 from gputop.output.svg import svg
 from gputop.paint.fleet_screen import fleet_screen
@@ -33,8 +32,12 @@ def _lines(frame: FleetFrame, view: FleetView) -> list[str]:
     at = position(rows, view) if rows else 0
     if view.panel == "stragglers" and frame.stragglers:
         one = frame.stragglers[at]
-        return [f"{one.host} GPU {one.gpu} holds up {one.job} ({one.kind}): {one.by} {one.value:.0f}, "
-                f"median of the others {one.median:.0f}, {count(one.gpus, 'GPU')}"]  # fmt: skip
+        value, middle = (
+            step_time(x) if one.by == "step" else f"{x:.0f}{' W' if one.by == 'power' else ''}"
+            for x in (one.value, one.median)
+        )
+        return [f"{one.host} GPU {one.gpu} holds up {one.job} ({one.kind}): {one.by} {value}, "
+                f"median of the others {middle}, {count(one.gpus, 'GPU')}"]  # fmt: skip
     if view.panel == "waste" and frame.waste:
         row = frame.waste[at]
         who = " ".join(part for part in (row.job, row.user) if part) or "nobody's job"
@@ -48,10 +51,10 @@ def _lines(frame: FleetFrame, view: FleetView) -> list[str]:
     else:
         found = groups(frame, view)
         group = found[position([group.name for group in found], view)] if found else None
-    return ["nothing is selected"] if group is None else _group_lines(group)
+    return ["nothing is selected"] if group is None else _group_lines(frame, group)
 
 
-def _group_lines(group: Group) -> list[str]:
+def _group_lines(frame: FleetFrame, group: Group) -> list[str]:
     who = ", ".join((*group.jobs, *group.users)) or "no job known"
     lines = [f"{group.name or 'no job'}: {group.verdict.text}", f"whose: {who}"]
     for gpu in group.gpus[:16]:
@@ -64,7 +67,7 @@ def _group_lines(group: Group) -> list[str]:
         lines.append(f"and {len(group.gpus) - 16} more GPUs")
     if remedy := remedy_of([(gpu.read, gpu.state) for gpu in group.gpus], group.verdict.state):
         lines.append(f"what helps: {remedy}")
-    if (command := ssh_command(group.name)) is not None and len(group.hosts) == 1 and group.hosts[0] == group.name:
+    if (command := frame.ssh(group.name)) is not None and len(group.hosts) == 1 and group.hosts[0] == group.name:
         lines.append(f"look: {command}")
     return lines
 

@@ -27,6 +27,7 @@ STATES = (
 )
 """The rules in the order in which they are asked; the first that holds over 5 minutes is the state."""
 STRAGGLERS = (
+    ("slow, by step", "the job's ranks announce their steps, and one's take more than 1.1 times the others' median"),
     ("slow", "all GPUs of a job at UTIL of 80 or more, and one does more than the median of the others, by 15 points "
              "and by three deviations: the others wait for it"),
     ("starved", "one GPU's UTIL is more than 15 points below its job's median, all others at 80 or more"),

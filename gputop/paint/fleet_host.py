@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gputop.fleet.address import ssh_command
 from gputop.fleet.frame import FleetFrame, Gpu, Group
 from gputop.fleet.judge import WORDS
 from gputop.fleet.verdict import remedy_of, titles
@@ -146,8 +145,9 @@ def _columns(gpu: Gpu, group: Group, view: FleetView, room: int) -> tuple[list[f
 def host_page(frame: FleetFrame, group: Group, view: FleetView, width: int, height: int) -> list[Row]:
     """The whole screen below the header for one host."""
     glyphs = view.glyphs
-    command = ssh_command(group.name)
-    right = f"c copies: {command}" if command else "its name is none that ssh could be given"
+    command = frame.ssh(group.name)
+    refused = "redacted" if frame.read.is_redacted else "no ssh command: a shell could misread this name"
+    right = f"c copies: {command}" if command else refused
     rows = [rule(title_of(group), right, width, glyphs), *evidence(group, glyphs, width)]
     table = [_gpu_head(width), *(_gpu_row(gpu, width, glyphs) for gpu in group.gpus)]
     room = height - len(rows) - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gputop.fleet.frame import FleetFrame, Waste, level_of
 from gputop.fleet.stragglers import Straggler
 from gputop.fleet.verdict import cause_words
-from gputop.model.quantity import count
+from gputop.model.quantity import count, step_time
 from gputop.model.text import terminal_safe
 from gputop.paint.chart import bar
 from gputop.paint.fleet_view import FleetView, position, rows_of
@@ -36,6 +36,7 @@ def waste_row(row: Waste, most: float, view: FleetView, width: int, *, selected:
 def straggler_row(one: Straggler, view: FleetView, width: int, *, selected: bool = False) -> Row:
     """Which GPU, what it does, what the others do, whose job."""
     what = {
+        "step": f"steps of {step_time(one.value)}, the others' take {step_time(one.median)}",
         "sm": f"SM {one.value:.0f}, the others wait at {one.median:.0f}",
         "power": f"{one.value:.0f} W, the others wait at {one.median:.0f} W",
         "util": f"starves: util {one.value:.0f}, the others are at {one.median:.0f}",

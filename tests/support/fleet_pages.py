@@ -30,6 +30,12 @@ def labels_of(read: GpuReading, instance: str) -> str:
     return f'{own},hpc_job="{job}"' if job else own
 
 
+def _rank(read: GpuReading, instance: str) -> str:
+    """The labels under which gputop gives the steps of the rank on a GPU."""
+    number = read.job.removeprefix("slurm ")
+    return f'gpu="{read.gpu}",rank="{read.gpu}",job_id="{number}",instance="{instance}",job="gpu"'
+
+
 def gpu_lines(read: GpuReading, instance: str) -> Iterator[tuple[str, float]]:
     """(series, value) of one GPU."""
     labels = labels_of(read, instance)
@@ -63,6 +69,7 @@ def past(
     for host in range(fleet.hosts) if hosts is None else hosts:
         stops = end - DOWN_S if fleet.is_down(host) else end
         lost: dict[str, float] = {}
+        counted: dict[str, float] = {}
         series: dict[str, list[str]] = {}
         for step in range(steps + 1):
             t = end - span_s + step * step_s
@@ -77,6 +84,11 @@ def past(
                     read = fleet.gpu(host, number, t)
                     if read.own_state is None:
                         continue
+                    if read.step_s is not None:
+                        for part, more in (("sum", step_s), ("count", step_s / read.step_s)):
+                            own = f"gputop_step_seconds_{part}{{{_rank(read, f'{fleet.host_name(host)}:9400')}}}"
+                            counted[own] = counted.get(own, 0.0) + more
+                            series.setdefault(own, []).append(f"{own} {counted[own]:.9g} {t:.3f}\n")
                     labels = labels_of(read, f"{fleet.host_name(host)}:9400")
                     own = f'gputop_gpu_state_seconds_total{{{labels},state="{read.own_state}"}}'
                     lost[own] = lost.get(own, 0.0) + lost_hours(read.own_state, read.util_pct, step_s)

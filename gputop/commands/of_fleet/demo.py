@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from gputop.commands.fleet_screen import form_options, frame_once, show, write_data
+from gputop.commands.fleet_screen import form_options, frame_once, redacted, show, write_data
 from gputop.commands.needs import Needs
 from gputop.config import Settings
 from gputop.fleet.simulated import STARTED, SimulatedFleet
@@ -32,7 +32,7 @@ def simulated(args: argparse.Namespace) -> SimulatedFleet:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    fleet = simulated(args)
+    fleet = redacted(simulated(args), settings)
     if args.json or args.csv:
         return write_data(frame_once(fleet, STARTED), as_csv=args.csv)
     from gputop.commands.live import screen_terminal

@@ -8,7 +8,7 @@ import sys
 import textwrap
 import time
 
-from gputop.commands.fleet_screen import asked_fleet, frame_once, moment_of, moment_option, prometheus_options
+from gputop.commands.fleet_screen import asked_fleet, frame_once, moment_of, moment_option, prometheus_options, redacted
 from gputop.commands.needs import Needs
 from gputop.config import Settings
 from gputop.fleet.findings import FIRST, findings
@@ -36,9 +36,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.top < 1:
         raise UsageError(f"--top must be 1 or more, not {args.top}")
     if args.source == "demo":
-        frame = frame_once(SimulatedFleet(), STARTED)
+        frame = frame_once(redacted(SimulatedFleet(), settings), STARTED)
     else:
-        frame = frame_once(asked_fleet(args), moment_of(args.at, time.time()))
+        frame = frame_once(asked_fleet(args, settings), moment_of(args.at, time.time()))
     found = findings(frame)
     if args.json:
         rows = [{"level": one.level, "text": one.text, "remedy": one.remedy, "gpus": one.gpus} for one in found]

@@ -10,7 +10,6 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from gputop.fleet.address import ssh_command
 from gputop.fleet.frame import FleetFrame
 from gputop.output.fleet_ticket import fleet_picture, ticket_text
 from gputop.paint.fleet_filter import NO_FILTER, parse
@@ -95,12 +94,16 @@ class FleetKeys:
 
     def copy_ssh(self) -> None:
         host = None if self.frame is None else selected_host(self.frame, self._screen.view)
-        if host is None:
+        if self.frame is None or host is None:
             self._screen.say("select a host first")
             return
-        command = ssh_command(host)
+        command = self.frame.ssh(host)
         if command is None:
-            self._screen.say("this host's name is none that a shell and ssh take as a name: no command")
+            self._screen.say(
+                "hosts are redacted: no command"
+                if self.frame.read.is_redacted
+                else "a shell or ssh could misread this host's name: no command"
+            )
             return
         self._copied(command + "\n")
 

@@ -1,0 +1,92 @@
+"""What ``--redact`` makes of a fleet: the same states, stragglers and hours, and none of its names anywhere."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from msgspec.structs import replace
+
+from gputop.cli import main
+from gputop.fleet.data import fleet_csv, fleet_json
+from gputop.fleet.findings import findings
+from gputop.fleet.frame import FleetFrame, fleet_frame
+from gputop.fleet.reading import Alert, FleetError, FleetReading
+from gputop.fleet.redacted import RedactedFleet
+from gputop.fleet.simulated import STARTED, SimulatedFleet
+from gputop.model.redaction import Redactor
+from gputop.output.fleet_ticket import ticket_text
+from gputop.paint.fleet_screen import fleet_screen
+from gputop.paint.fleet_view import FleetView, rows_of, selected_host
+
+LABELS = {"instance": "node-007:9400", "exported_pod": "anna-secret-0", "gpu": "3", "uuid": "GPU-0000-7", "xid": "79"}
+
+
+class Pods(SimulatedFleet):
+    """A fleet of pods, whose names say whose they are; it can fail with a host's name in the message."""
+
+    fails = False
+
+    def ask(self, at: float | None = None) -> FleetReading:
+        if self.fails:
+            raise FleetError("https://prom.internal:9090/x: node-007 does not answer")
+        read = super().ask(at)
+        gpus = [
+            replace(gpu, job=f"pod secret-{gpu.job[6:]}-worker-{gpu.gpu}", user=f"group-{gpu.user}") if gpu.job else gpu
+            for gpu in read.gpus
+        ]
+        alerts = (*read.alerts, Alert("GpuXid", "critical", "node-007", LABELS))
+        return replace(read, gpus=gpus, alerts=alerts, problems=("node-007 is odd",), source="https://prom.internal")
+
+
+@pytest.fixture(scope="module")
+def both() -> tuple[FleetFrame, FleetFrame, RedactedFleet]:
+    fleet = RedactedFleet(Pods(60), Redactor())
+    return fleet_frame(Pods(60).ask(STARTED)), fleet_frame(fleet.ask(STARTED)), fleet
+
+
+def test_states_stragglers_and_hours_are_the_same(both: tuple[FleetFrame, FleetFrame, RedactedFleet]) -> None:
+    plain, redacted, _ = both
+    assert redacted.counts == plain.counts and redacted.not_work_gpu_h == plain.not_work_gpu_h
+    shapes = [
+        sorted((one.kind, one.by, one.value, one.gpus) for one in frame.stragglers) for frame in (plain, redacted)
+    ]
+    assert shapes[0] == shapes[1] != []
+    assert sorted(row.gpu_h for row in plain.waste) == sorted(row.gpu_h for row in redacted.waste)
+    assert len(redacted.read.down) == len(plain.read.down)
+
+
+def test_no_name_is_left_on_the_screen_in_files_or_in_words(
+    both: tuple[FleetFrame, FleetFrame, RedactedFleet],
+) -> None:
+    _, frame, fleet = both
+    texts = [fleet_json(frame), fleet_csv(frame), fleet.source, *(one.text for one in findings(frame))]
+    for panel in ("hosts", "jobs", "users", "stragglers", "waste", "alerts", "host"):
+        view = FleetView(panel=panel, host=rows_of(frame, FleetView())[0])  # type: ignore[arg-type]
+        texts += ["".join(text for text, _ in row) for row in fleet_screen(frame, view, 200, 60).rows]
+        texts.append(ticket_text(frame, view))
+    for text in texts:
+        for name in ("node-0", "secret", "group-", "GPU-0000", "prom.internal", "anna"):
+            assert name not in text, text
+    assert '"xid": "79"' in texts[0] and "ssh -t" not in "".join(texts)
+
+
+def test_a_hosts_page_is_asked_by_its_own_name_and_errors_name_nobody(
+    both: tuple[FleetFrame, FleetFrame, RedactedFleet],
+) -> None:
+    _, frame, fleet = both
+    host = selected_host(frame, FleetView())
+    assert host is not None and len(fleet.history(host, STARTED, 3600.0, 60)) == 8
+    broken = Pods(2)
+    broken.fails = True
+    with pytest.raises(FleetError) as error:
+        RedactedFleet(broken, fleet._redactor).ask()
+    assert "prom.internal" not in str(error.value) and "node-007" not in str(error.value)
+
+
+def test_every_command_of_the_fleet_takes_the_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fleet", "demo", "--hosts", "8", "--json", "--redact"]) == 0
+    hosts = {host["host"] for host in json.loads(capsys.readouterr().out)["hosts"]}
+    assert hosts == {f"host{i}" for i in range(1, 9)}
+    main(["fleet", "diagnose", "demo", "--redact"])
+    assert "node-" not in capsys.readouterr().out
