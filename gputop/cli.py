@@ -94,7 +94,7 @@ def _fail(error: Exception, *, debug: bool) -> int:
         say(error)
         return CANNOT_MEASURE
     if isinstance(error, OSError):
-        say(f"{error.filename or 'input or output'}: {error.strerror}")
+        say(f"{error.filename or 'reading or writing failed'}: {error.strerror or error}")
         return USAGE_ERROR
     say(f"internal error: {type(error).__name__}: {error}; run again with --debug to see where")
     return INTERNAL_ERROR

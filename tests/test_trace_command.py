@@ -114,7 +114,7 @@ def test_the_page_is_one_file_without_scripts_that_says_what_the_text_says(
 ) -> None:
     target = tmp_path / "page.html"
     status, text = out(capsys, trace, "-o", str(target))
-    assert (status, text) == (1, "")
+    assert (status, text) == (1, f"gputop: wrote {target}\n")
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     page = target.read_text(encoding="utf-8")
     said = checked(page)
@@ -181,7 +181,7 @@ def test_a_part_of_the_steps_and_fewer_kernels(trace: str, capsys: pytest.Captur
         (["--ranks", "7"], "no rank 7"),
         (["--compare"], "--compare takes two traces"),
         (["--with", "/nothing.jsonl.gz"], "/nothing.jsonl.gz"),
-        (["--json", "--html"], "not allowed with"),
+        (["--json", "--html"], "exclude each other"),
         (["-o", "/nowhere/x.html"], "/nowhere/x.html"),
         (["--fail-on", "blue"], "--fail-on"),
     ],

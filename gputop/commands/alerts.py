@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gputop.commands.alerting import alerts_in, configuration_file, refuse_unsafe
 from gputop.commands.needs import Needs
 from gputop.commands.once import wait_of
-from gputop.commands.redaction import redactor_of
+from gputop.commands.recorded_gpus import lens_of
 from gputop.commands.shared_arguments import selectable, waiting
 from gputop.config import Settings
 from gputop.diagnosis.alerts.table import Alert
@@ -60,7 +60,7 @@ def _dry_run(args: argparse.Namespace, settings: Settings, alerts: Sequence[Aler
     from gputop.recording.reader import read_snapshots
     from gputop.session.alerts.dry_run import dry_run
 
-    tried = dry_run(read_snapshots(args.file, redactor_of(settings)), alerts)
+    tried = dry_run(read_snapshots(args.file, lens_of(args, settings)), alerts)
     sys.stdout.write(json_text(dry_run_data(tried)) if args.json else dry_run_text(tried))
     sys.stdout.flush()
     return FIRED if tried.fired else 0

@@ -14,6 +14,16 @@ COMMON = "options of every command"
 """Title of the argument group that is described once, and not again for each command."""
 _NEGATIVE = r"-\d"
 _NUMBER_OR_UUID = r"(?i:\d+|(?:GPU|MIG)-.*)"
+_PLAIN = (
+    (r"^argument (\S+): invalid int value: (.*)$", r"\1 must be a whole number, not \2"),
+    (r"^argument (\S+): invalid float value: (.*)$", r"\1 must be a number, not \2"),
+    (r"^argument (\S+): invalid choice: (.*) \(choose from (.*)\)$", r"\1 must be one of \3, not \2"),
+    (r"^argument (\S+): expected one argument$", r"\1 needs a value"),
+    (r"^argument (\S+): not allowed with argument (\S+)$", r"\1 and \2 exclude each other"),
+    (r"^the following arguments are required: (.*)$", r"missing: \1"),
+)
+"""argparse's complaints, as people say them."""
+_MOST_HOMES = 3
 _TAKES_ONE = (None, "?")
 """argparse's ``nargs`` of options whose next word may be their value."""
 
@@ -62,6 +72,8 @@ class Parser(argparse.ArgumentParser):
         return found, []
 
     def error(self, message: str) -> NoReturn:
+        for pattern, plain in _PLAIN:
+            message = re.sub(pattern, plain, message)
         say(f"{message}; see `{self.prog} --help`")
         self.exit(USAGE_ERROR)
 
@@ -151,7 +163,9 @@ class Parser(argparse.ArgumentParser):
         if option.action is None:
             name = option.text.partition("=")[0]
             homes = self._homes(name) if self._homes is not None else ()
-            where = f"; it belongs to {' and '.join(homes)}" if homes else nearest(name, self._option_string_actions)
+            more = len(homes) - _MOST_HOMES
+            shown = [*homes[:_MOST_HOMES], f"{more} more"] if more > 0 else homes
+            where = f"; it belongs to {' and '.join(shown)}" if homes else nearest(name, self._option_string_actions)
             self.error(f"unknown option {name}{where}")
 
     def _refuse_loose_list(self, option: _Word, words: Sequence[str]) -> None:
@@ -183,5 +197,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """``; did you mean X?`` for the known word that is most like this one, or nothing."""
     from difflib import get_close_matches
 
-    near = get_close_matches(word, list(known), 1)
-    return f"; did you mean {near[0]}?" if near else ""
+    # Two dashes alike are no likeness.
+    plain = {name.lstrip("-"): name for name in known}
+    near = get_close_matches(word.lstrip("-"), list(plain), 1)
+    return f"; did you mean {plain[near[0]]}?" if near else ""

@@ -6,7 +6,7 @@ import argparse
 
 from gputop.commands.delivery import deliver, form_of
 from gputop.commands.needs import Needs
-from gputop.commands.redaction import redactor_of
+from gputop.commands.recorded_gpus import lens_of
 from gputop.config import Settings
 from gputop.output.compare import compare, compare_json, compare_text
 from gputop.report.job_report import report_recording
@@ -25,16 +25,16 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    price, redactor = settings.price or None, redactor_of(settings)
+    price, lens = settings.price or None, lens_of(args, settings)
     form = form_of(args)
     if form == "html":
         from gputop.output.compare_html import compare_html
         from gputop.report.lanes import pictured
 
-        was, now = (pictured(path, price=price, redactor=redactor) for path in (args.before, args.after))
+        was, now = (pictured(path, price=price, lens=lens) for path in (args.before, args.after))
         deliver(compare_html(was, now), args.output)
         return 0
-    before, after = (report_recording(path, price=price, redactor=redactor) for path in (args.before, args.after))
+    before, after = (report_recording(path, price=price, lens=lens) for path in (args.before, args.after))
     comparison = compare(before, after)
     deliver(compare_json(comparison) if form == "json" else compare_text(comparison), args.output)
     return 0

@@ -12,10 +12,23 @@ from gputop.output.private_file import write_private
 
 
 def form_of(args: argparse.Namespace) -> str:
-    """``json``, ``md``, ``html`` or ``text``: as asked for, else by the suffix of the file."""
-    asked = {"json": args.json, "html": args.html, "md": getattr(args, "markdown", False)}
+    """``json``, ``md``, ``html`` or ``text``: as asked for, else by the suffix of the file.
+
+    Raises UsageError for the suffix of another form.
+    """
+    asked = {"json": args.json, "html": args.html}
+    if hasattr(args, "markdown"):
+        asked["md"] = args.markdown
+    for form, wanted in asked.items():
+        if wanted:
+            return form
     suffix = Path(args.output or "").suffix.lstrip(".").lower()
-    return next((form for form, wanted in asked.items() if wanted), suffix if suffix in asked else "text")
+    if suffix in asked:
+        return suffix
+    if suffix not in ("", "txt", "text", "log"):
+        known = ", ".join(f".{form}" for form in (*asked, "txt"))
+        raise UsageError(f"cannot make a .{suffix}: name one of {known}")
+    return "text"
 
 
 def deliver(text: str, path: str | None) -> None:

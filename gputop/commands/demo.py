@@ -67,7 +67,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         return 0
     redactor = redactor_of(settings)
     passing = filter_of(args, redactor)
-    terminal = screen_terminal(settings)
+    terminal = screen_terminal(settings, "gputop demo --once")
     session = session_on(source, settings, redactor)
     for snapshot in source.past(PAST_S):
         session.take(redacted_snapshot(snapshot, redactor))

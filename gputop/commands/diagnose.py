@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from gputop.commands.amounts import seconds
 from gputop.commands.needs import Needs
+from gputop.commands.recorded_gpus import lens_of
 from gputop.commands.redaction import redacted_source, redactor_of
 from gputop.commands.shared_arguments import selectable
 from gputop.config import Settings
@@ -41,7 +42,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.file is not None:
-        snapshots = read_snapshots(args.file, redactor_of(settings))
+        snapshots = read_snapshots(args.file, lens_of(args, settings))
     else:
         snapshots = _live(seconds(args.duration, "--for"), settings)
     begin: float | None = None

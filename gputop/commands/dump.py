@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from gputop.commands.needs import Needs
-from gputop.commands.redaction import redactor_of
+from gputop.commands.recorded_gpus import lens_of
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.output.dump import dump
@@ -35,8 +35,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
             "json" if args.json else "csv",
             begin=None if args.begin is None else recording.moment(args.begin),
             end=None if args.end is None else recording.moment(args.end),
-            gpus=None if not settings.gpus else [int(text) for text in settings.gpus.split(",")],
-            redactor=redactor_of(settings),
+            lens=lens_of(args, settings),
             columns=None if args.columns is None else args.columns.split(","),
         )
     except ValueError as error:

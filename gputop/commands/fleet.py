@@ -35,4 +35,4 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     fleet = asked_fleet(args, settings)
     from gputop.commands.live import screen_terminal
 
-    return show(fleet, settings, screen_terminal(settings), at=at)
+    return show(fleet, settings, screen_terminal(settings, "gputop fleet --json"), at=at)

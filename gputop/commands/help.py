@@ -6,6 +6,8 @@ import argparse
 import shutil
 import sys
 
+from msgspec.structs import replace
+
 from gputop.commands.argument_parser import nearest
 from gputop.commands.command_line import command_parser
 from gputop.commands.needs import Needs
@@ -16,12 +18,15 @@ from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.paint.glyphs import ascii_only
 
+WITH_ROWS = ("keys", "settings", "metrics", "verdicts")
+"""The topics in which a single row can be looked up."""
 NEEDS = Needs(configuration=False)
 PURPOSE, SUMMARY = "Set-up", "what a command, a key, a number or a verdict means"
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("topic", nargs="?", help=f"a command, or: {', '.join(TOPICS)}")
+    text = "or the name of a key, number, verdict or setting"
+    command.add_argument("topic", nargs="?", help=f"a command, {', '.join(TOPICS)}, {text}")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
@@ -37,4 +42,27 @@ def _about(topic: str) -> str:
         return plain(page_of(topic), shutil.get_terminal_size((WIDTH, 24)).columns)
     if topic in commands_and_parts():
         return command_parser(topic).format_help()
+    if found := _row_on(topic):
+        return found
     raise UsageError(f"no help on {topic!r}{nearest(topic, (*TOPICS, *commands()))}; `gputop help` lists what there is")
+
+
+def _row_on(word: str) -> str | None:
+    """What the tables say of one key, number, verdict or setting; None where none of them has it."""
+    from gputop.output.reference.page import Page, plain
+
+    sections = []
+    for topic in WITH_ROWS:
+        for section in page_of(topic).sections:
+            rows = tuple(row for row in section.rows if _names(row, word))
+            if rows:
+                sections.append(replace(section, title=f"{section.title} (gputop help {topic})", text=(), rows=rows))
+    if not sections:
+        return None
+    return plain(Page(word, (), tuple(sections)), shutil.get_terminal_size((WIDTH, 24)).columns)
+
+
+def _names(row: tuple[str, ...], word: str) -> bool:
+    """Whether a table's row is about a word: its name, one of its keys, or what it is shown as. F is not f."""
+    known = {*row[0].replace("`", "").split(), *row[2:]}
+    return word in known or (len(word) > 1 and word.lower() in {name.lower() for name in known})

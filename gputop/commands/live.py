@@ -88,14 +88,14 @@ def _access(redactor: Redactor | None) -> ProcessAccess:
     return RedactedAccess(ProcessControl(), redactor)
 
 
-def screen_terminal(settings: Settings) -> Terminal:
-    """The terminal to draw on. Raises UsageError, with what to do instead, where there is none."""
+def screen_terminal(settings: Settings, instead: str = "gputop once") -> Terminal:
+    """The terminal to draw on. Raises UsageError where there is none, naming the command to use ``instead``."""
     if not (sys.stdin and sys.stdout and sys.stderr and sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError("the screen needs a terminal on stdin and stdout: use `gputop once` in scripts and pipes")
+        raise UsageError(f"the screen needs a terminal on stdin and stdout: use `{instead}` in scripts and pipes")
     if not sys.stderr.isatty():
         raise UsageError("the screen is drawn on stderr, which is redirected: leave it on the terminal")
     if os.environ.get("TERM", "dumb") in ("", "dumb"):
-        raise UsageError("TERM=dumb cannot show a screen: use `gputop once`, or set TERM to what your terminal is")
+        raise UsageError(f"TERM=dumb cannot show a screen: use `{instead}`, or set TERM to what your terminal is")
     return choose(
         os.environ,
         sys.stdout.encoding,

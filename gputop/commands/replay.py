@@ -8,6 +8,7 @@ import os
 from gputop.commands.filtering import filter_of
 from gputop.commands.live import end, first_view, screen_terminal
 from gputop.commands.needs import Needs
+from gputop.commands.recorded_gpus import lens_of
 from gputop.commands.redaction import redactor_of
 from gputop.commands.shared_arguments import filterable
 from gputop.config import Settings
@@ -36,9 +37,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError(f"--speed must be from {SPEEDS[0]:g} to {SPEEDS[1]:g}, not {args.speed:g}")
     redactor = redactor_of(settings)
     passing = filter_of(args, redactor)
-    recording = Recording(args.file, redactor)
+    recording = Recording(args.file, lens_of(args, settings))
     at = None if args.at is None else moment_in(recording, args.at)
-    terminal = screen_terminal(settings)
+    terminal = screen_terminal(settings, "gputop report FILE")
     guard = TerminalGuard()
     guard.watch()
     source = RecordedSource(recording, at=at, speed=args.speed, loop=args.loop)

@@ -6,7 +6,7 @@ import argparse
 
 from gputop.commands.delivery import deliver, form_of
 from gputop.commands.needs import Needs
-from gputop.commands.redaction import redactor_of
+from gputop.commands.recorded_gpus import lens_of
 from gputop.config import Settings
 from gputop.output.report_text import report_json, report_markdown, report_text
 from gputop.report.job_report import report_recording
@@ -25,15 +25,15 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    price, redactor = settings.price or None, redactor_of(settings)
+    price, lens = settings.price or None, lens_of(args, settings)
     form = form_of(args)
     if form == "html":
         from gputop.output.report_html import report_html
         from gputop.report.lanes import pictured
 
-        text = report_html(pictured(args.file, price=price, redactor=redactor))
+        text = report_html(pictured(args.file, price=price, lens=lens))
     else:
         write = {"json": report_json, "md": report_markdown}.get(form, report_text)
-        text = write(report_recording(args.file, price=price, redactor=redactor))
+        text = write(report_recording(args.file, price=price, lens=lens))
     deliver(text, args.output)
     return 0

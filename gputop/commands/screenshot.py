@@ -12,12 +12,14 @@ from msgspec.structs import replace
 from gputop.commands.demo import PAST_S
 from gputop.commands.fleet_screen import fleet_rows, prometheus_options
 from gputop.commands.needs import Needs
+from gputop.commands.recorded_gpus import lens_of
 from gputop.commands.redaction import redacted_snapshot, redactor_of
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import ansi_text, plain_text
-from gputop.output.png import PngError, png
+from gputop.output.messages import say
+from gputop.output.png import PngError, png, png_font
 from gputop.output.private_file import write_private
 from gputop.output.svg import svg
 from gputop.paint.glyphs import ASCII, COLOUR
@@ -28,6 +30,7 @@ from gputop.paint.view import View
 
 if TYPE_CHECKING:
     from gputop.model.redaction import Redactor
+    from gputop.recording.lens import Lens
 
 NEEDS = Needs("nothing")
 PURPOSE, SUMMARY = "Evidence", "a picture of the screen, without a terminal"
@@ -54,14 +57,19 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if path.suffix not in SUFFIXES:
         raise UsageError(f"cannot make a {path.suffix or 'file without suffix'}: name one of {', '.join(SUFFIXES)}")
     width, height = _size(args.size)
+    _refuse_early(path)
     demo = args.source == "demo"
+    if demo and args.at is not None:
+        raise UsageError("--at belongs to a recording or the fleet: the demo's picture is always of the same moment")
     if args.source == FLEET:
         _write(path, fleet_rows(args, settings, width, height), settings, "gputop fleet")
         return 0
     if args.scenario is not None and not demo:
         raise UsageError(f"a scenario belongs to `screenshot demo`, not to {args.source!r}")
     redactor = redactor_of(settings)
-    frame = _demo_frame(args.scenario, redactor) if demo else _recorded_frame(args.source, args.at, redactor)
+    frame = (
+        _demo_frame(args.scenario, redactor) if demo else _recorded_frame(args.source, args.at, lens_of(args, settings))
+    )
     view = View(glyphs=ASCII if settings.ascii else COLOUR, span_s=settings.span, demo=demo)
     if args.gpu is not None:
         view = replace(view, gpu=_uuid(frame, args.gpu))
@@ -70,19 +78,37 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
+def _refuse_early(path: Path) -> None:
+    """Say what stands in the way of writing a picture before it is made, which takes seconds."""
+    if not path.parent.is_dir():
+        raise UsageError(f"cannot write {path}: no directory {path.parent}")
+    if path.suffix == ".png":
+        try:
+            png_font()
+        except PngError as error:
+            raise UsageError(str(error)) from error
+
+
 def _write(path: Path, rows: list[Row], settings: Settings, title: str) -> None:
     """Painted rows in the form that the suffix names."""
     theme = THEMES["dark" if settings.theme == "auto" else settings.theme]
+    data: str | bytes
     if path.suffix == ".ans":
-        write_private(path, ansi_text(rows, theme) + "\n")
+        data = ansi_text(rows, theme) + "\n"
     elif path.suffix == ".txt":
-        write_private(path, plain_text(rows))
+        data = plain_text(rows)
     else:
-        text = svg(rows, theme, title)
-        try:
-            write_private(path, text if path.suffix == ".svg" else png(text))
-        except PngError as error:
-            raise UsageError(str(error)) from error
+        data = svg(rows, theme, title)
+        if path.suffix == ".png":
+            try:
+                data = png(data)
+            except PngError as error:
+                raise UsageError(str(error)) from error
+    try:
+        write_private(path, data)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+    say(f"wrote {path}")
 
 
 def _size(text: str) -> tuple[int, int]:
@@ -102,12 +128,12 @@ def _demo_frame(scenario: str | None, redactor: Redactor | None) -> Frame:
     return frames[0]
 
 
-def _recorded_frame(path: str, at: str | None, redactor: Redactor | None) -> Frame:
+def _recorded_frame(path: str, at: str | None, lens: Lens | None) -> Frame:
     """The frame of a recording at a time (default: its end), on the ten minutes before it."""
     from gputop.commands.replay import moment_in
     from gputop.recording.index import Recording
 
-    recording = Recording(path, redactor)
+    recording = Recording(path, lens)
     t = recording.last_t if at is None else moment_in(recording, at)
     segment = len(recording.segments) - 1 if at is None else recording.segment_at(t)
     monitor = Monitor(recording.interval_s)

@@ -9,15 +9,14 @@ import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 from gputop.commands.argument_parser import ListAction
+from gputop.commands.delivery import deliver, form_of
 from gputop.commands.needs import Needs
 from gputop.commands.redaction import redactor_of
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.output.data import json_text
-from gputop.output.private_file import write_private
 from gputop.output.trace_text import trace_text
 from gputop.paint.terminal import choose
 from gputop.report.meanwhile import Meanwhile, meanwhile
@@ -63,7 +62,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError("--with belongs to one trace, not to --compare")
     if args.top < 0:
         raise UsageError(f"--top must be 0 or more, not {args.top}")
-    form = _form(args)
+    form = form_of(args)
     paths = [_exported(path) if args.export else path for path in args.files]
     try:
         reports = [_report([path], choice) for path in paths] if args.compare else [_report(paths, choice)]
@@ -79,11 +78,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         text = _comparison(reports, form)
     else:
         text = _page(reports[0], form, args, ranks, _recorded(reports[0], args.recording, settings), settings)
-    if args.output is None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    else:
-        write_private(args.output, text)
+    deliver(text, args.output)
     return _exit_status(reports[-1], args.fail_on)
 
 
@@ -120,14 +115,6 @@ def _ranks(text: str | None) -> list[int] | None:
     if not re.fullmatch(r"\d+(,\d+)*", text):
         raise UsageError(f"--ranks must be numbers with commas, as in --ranks 0,3, not {text!r}")
     return [int(part) for part in text.split(",")]
-
-
-def _form(args: argparse.Namespace) -> str:
-    """``json``, ``html`` or ``text``: as asked for, else by the suffix of the file."""
-    if args.json or args.html:
-        return "json" if args.json else "html"
-    suffix = Path(args.output or "").suffix.lstrip(".").lower()
-    return suffix if suffix in ("json", "html") else "text"
 
 
 def _report(paths: list[str], choice: Choice) -> TraceReport:

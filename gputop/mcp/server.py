@@ -94,9 +94,7 @@ class Tools:
 
     async def report(self, file: File) -> Answer:
         """What a recording's GPU time came to: work, waste, steps, findings."""
-        return await self._answer(
-            lambda: report_data(report_recording(self._folders.file(file), redactor=self._redactor))
-        )
+        return await self._answer(lambda: report_data(report_recording(self._folders.file(file), lens=self._redactor)))
 
     async def trace(self, file: File) -> Answer:
         """Where a step's time went, from a file of torch.profiler or Nsight Systems, or a folder of ranks."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import difflib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from gputop.model.metrics import GPU_METRICS, GPU_STATE, GPU_STATIC, HOST_METRICS, SM_PROVENANCE
@@ -15,7 +15,7 @@ from gputop.output.data import SCHEMA, snapshot_data
 from gputop.recording.index import Recording
 
 if TYPE_CHECKING:
-    from gputop.model.redaction import Redactor
+    from gputop.recording.lens import Lens
 
 _HOST = "host."
 GPU_KEYS = ("t", *GPU_STATIC, *GPU_METRICS, *SM_PROVENANCE, *GPU_STATE)
@@ -29,22 +29,20 @@ def dump(
     *,
     begin: float | None = None,
     end: float | None = None,
-    gpus: Iterable[int] | None = None,
     columns: Sequence[str] | None = None,
-    redactor: Redactor | None = None,
+    lens: Lens | None = None,
 ) -> int:
     """Write the frames of a recording from ``begin`` to ``end`` (Unix seconds, included); the number of frames.
 
     CSV has one row a GPU and frame. JSON has one object a line: without ``columns`` the whole snapshot as ``once``
     gives it, with changes of the SM source among its events; else one object a GPU and frame. ``columns`` are catalogue
-    keys of a GPU, and of the host after ``host.``; ``gpus`` are indices. Raises RecordingError, and ValueError for a
-    column or GPU that does not exist.
+    keys of a GPU, and of the host after ``host.``. Raises RecordingError, and ValueError for a
+    column that does not exist.
     """
     chosen = None if columns is None else _known_columns(columns)
-    recording = Recording(path, redactor)
+    recording = Recording(path, lens)
     try:
-        wanted = None if gpus is None else _known_gpus(gpus, recording)
-        frames = _cut(recording.snapshots(begin, end), wanted)
+        frames = recording.snapshots(begin, end)
         if form == "csv":
             return _csv(frames, out, chosen or GPU_KEYS)
         return _json(frames, out, chosen)
@@ -62,19 +60,6 @@ def _known_columns(columns: Sequence[str]) -> tuple[str, ...]:
     return (*(key for key in ("t", "index") if key not in columns), *columns)
 
 
-def _known_gpus(gpus: Iterable[int], recording: Recording) -> frozenset[int]:
-    existing = {static.index for static in recording.gpus}
-    wanted = frozenset(gpus)
-    if not wanted & existing:
-        raise ValueError(f"no such GPU in this recording: it has {', '.join(map(str, sorted(existing))) or 'none'}")
-    return wanted
-
-
-def _cut(snapshots: Iterator[Snapshot], wanted: frozenset[int] | None) -> Iterator[tuple[Snapshot, list[GpuSample]]]:
-    for snapshot in snapshots:
-        yield snapshot, [gpu for gpu in snapshot.gpus if wanted is None or gpu.static.index in wanted]
-
-
 def _reader(column: str) -> Callable[[Snapshot, GpuSample], object]:
     """What gives a column's cell. What a frame merely repeats was not measured then: its cells are empty."""
     if column == "t":
@@ -87,35 +72,31 @@ def _reader(column: str) -> Callable[[Snapshot, GpuSample], object]:
     return lambda snapshot, gpu: None if "nvml" in snapshot.repeats else getattr(gpu, column)
 
 
-def _csv(frames: Iterator[tuple[Snapshot, list[GpuSample]]], out: TextIO, columns: Sequence[str]) -> int:
+def _csv(frames: Iterator[Snapshot], out: TextIO, columns: Sequence[str]) -> int:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
     readers = [_reader(column) for column in columns]
     count = 0
-    for snapshot, gpus in frames:
+    for snapshot in frames:
         count += 1
-        for gpu in gpus:
+        for gpu in snapshot.gpus:
             cells = [read(snapshot, gpu) for read in readers]
             writer.writerow(["" if cell is None else cell for cell in cells])
     return count
 
 
-def _json(frames: Iterator[tuple[Snapshot, list[GpuSample]]], out: TextIO, columns: Sequence[str] | None) -> int:
+def _json(frames: Iterator[Snapshot], out: TextIO, columns: Sequence[str] | None) -> int:
     readers = {column: _reader(column) for column in columns or ()}
     sources = SmSources()
     count = 0
-    for snapshot, gpus in frames:
+    for snapshot in frames:
         count += 1
         if columns is not None:
-            for gpu in gpus:
+            for gpu in snapshot.gpus:
                 out.write(_text({column: read(snapshot, gpu) for column, read in readers.items()}))
             continue
         data = snapshot_data(snapshot)
-        indices = {gpu.static.index for gpu in gpus}
-        data["gpus"] = [given for given in data["gpus"] if given["index"] in indices]
-        if len(gpus) < len(snapshot.gpus):
-            data["processes"] = [given for given in data["processes"] if given["gpu"] in indices]
-        found = [(gpu.static.index, sources.switch(gpu)) for gpu in gpus]
+        found = [(gpu.static.index, sources.switch(gpu)) for gpu in snapshot.gpus]
         switches = [Event(snapshot.t, "mark", text, index) for index, text in found if text is not None]
         data["events"] = [
             {"t": round(event.t, 3), "kind": event.kind, "gpu": event.gpu, "text": event.text}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 
 from gputop.model.extras import install
@@ -28,11 +29,9 @@ class PngError(Exception):
 
 def png(svg: str, scale: float = 2.0) -> bytes:
     """The picture, ``scale`` pixels a unit of the SVG. Raises PngError when the library or a font is missing."""
-    try:
-        import resvg_py
-    except ImportError:
-        raise PngError(f"a PNG needs resvg-py: {install('png')}, or name a .svg file") from None
-    family, files = find_font(FOLDERS)
+    family, files = png_font()
+    import resvg_py
+
     data = resvg_py.svg_to_bytes(
         svg_string=svg.replace("'DejaVu Sans Mono',", f"'{family}','DejaVu Sans Mono',"),
         font_files=files,
@@ -41,6 +40,13 @@ def png(svg: str, scale: float = 2.0) -> bytes:
         zoom=max(1, round(scale)),
     )
     return bytes(data)
+
+
+def png_font() -> tuple[str, list[str]]:
+    """(family, files) of the font to draw with. Raises PngError when it or the library is missing."""
+    if find_spec("resvg_py") is None:
+        raise PngError(f"a PNG needs resvg-py: {install('png')}, or name a .svg file")
+    return find_font(FOLDERS)
 
 
 def find_font(folders: Iterable[str]) -> tuple[str, list[str]]:

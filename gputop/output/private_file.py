@@ -3,15 +3,40 @@
 from __future__ import annotations
 
 import os
+import stat
+from contextlib import suppress
 
 
 def write_private(path: str | os.PathLike[str], data: str | bytes) -> None:
-    """Write a whole file, with mode 0600 where it is new; one that exists keeps the mode that it has.
+    """Write a whole file at once, with mode 0600 where it is new; one that exists keeps the mode that it has.
 
-    A text is written as UTF-8. Raises OSError.
+    A write that fails leaves what was there before. A text is written as UTF-8. Raises OSError.
     """
-    with open(path, "wb", opener=_open) as file:
-        file.write(data.encode() if isinstance(data, str) else data)
+    given = data.encode() if isinstance(data, str) else data
+    target = os.path.realpath(path)
+    try:
+        before = os.stat(target)
+    except FileNotFoundError:
+        mode = 0o600
+    else:
+        mode = stat.S_IMODE(before.st_mode)
+        if not stat.S_ISREG(before.st_mode):
+            with open(path, "wb") as device:
+                device.write(given)
+            return
+    unfinished = f"{target}.{os.getpid()}.tmp"
+    try:
+        with open(unfinished, "xb", opener=_open) as file:
+            file.write(given)
+            os.fchmod(file.fileno(), mode)
+        os.replace(unfinished, target)
+    except BaseException as error:
+        with suppress(OSError):
+            os.unlink(unfinished)
+        if isinstance(error, OSError):
+            # What is said must name the file that was asked for.
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+        raise
 
 
 def _open(path: str, flags: int) -> int:

@@ -38,7 +38,7 @@ from gputop.recording.rows import Rows
 from gputop.recording.step_lines import step_rows
 
 if TYPE_CHECKING:
-    from gputop.model.redaction import Redactor
+    from gputop.recording.lens import Lens
 
 _MOST_TIME = 1e11
 _MOST_EVENTS = 256
@@ -51,11 +51,11 @@ class Decoder:
     """Takes lines in order and gives the snapshots that they make.
 
     ``damaged`` counts the lines that were dropped. Raises RecordingError for a recording of a newer format. What is
-    read is redacted by ``redactor``, if there is one.
+    read is seen through ``lens``, if there is one.
     """
 
-    def __init__(self, redactor: Redactor | None = None) -> None:
-        self._redactor = redactor
+    def __init__(self, lens: Lens | None = None) -> None:
+        self._lens = lens
         self.damaged = 0
         self.frames = 0
         self.interval_s = 1.0
@@ -172,8 +172,8 @@ class Decoder:
             raise Damage("an event of an unknown kind")
         gpu = checked(parsed.get("gpu"), "whole")
         words = masked_text(text or "")
-        if self._redactor is not None:
-            words = self._redactor.text(words)
+        if self._lens is not None:
+            words = self._lens.text(words)
         event = Event(float(number(parsed.get("t"))), cast(Any, kind), words, gpu)
         events = self.derived if kind == "verdict" or parsed.get("derived") is True else self.trailing
         if len(events) < _MOST_EVENTS:
@@ -219,7 +219,7 @@ class Decoder:
             repeats=repeats,
             steps=steps,
         )
-        return snapshot if self._redactor is None else self._redactor.snapshot(snapshot)
+        return snapshot if self._lens is None else self._lens.snapshot(snapshot)
 
     def lost_end(self, t: float) -> tuple[Event, ...]:
         """What is to be said of damage after the last frame, whose time is given: no later one carries its gap."""

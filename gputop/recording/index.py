@@ -23,7 +23,7 @@ from gputop.recording.reader import frames, lines_of, placed_frames, recording_f
 from gputop.recording.timeline import Segment, Timeline
 
 if TYPE_CHECKING:
-    from gputop.model.redaction import Redactor
+    from gputop.recording.lens import Lens
 
 _CHUNK = 8 << 20
 AS_LONG = (0.98, 1.03)
@@ -55,13 +55,13 @@ class Part(Struct, frozen=True):
 class Recording(Timeline):
     """A recording, opened: a file or a directory of them.
 
-    With a ``redactor`` everything that is read is redacted by it.
+    With a ``lens`` everything that is read passes through it.
     Raises RecordingError when it cannot be opened or holds no frame. Not for two threads at once: open it twice.
     """
 
-    def __init__(self, path: str, redactor: Redactor | None = None) -> None:
+    def __init__(self, path: str, lens: Lens | None = None) -> None:
         self.path = path
-        self.redactor = redactor
+        self.lens = lens
         self._files: list[BinaryIO] = []
         self._parts: list[Part] = []
         self._turns: dict[tuple[int, int], list[int]] = {}
@@ -140,7 +140,7 @@ class Recording(Timeline):
         return runs
 
     def walk(self, numbers: Iterable[int]) -> Iterator[tuple[int, Snapshot]]:
-        decoder = Decoder(self.redactor)
+        decoder = Decoder(self.lens)
         allowance = Allowance(self._files)
         wanted = dict.fromkeys(numbers)
         # Parts of one stretch are decoded together, so that gaps and facts between them are right.
@@ -169,7 +169,7 @@ class Recording(Timeline):
 
     def events(self) -> Iterator[Event]:
         """Every event that was recorded, verdicts too, without decoding frames. Takes about 3 s for a day of 8 GPUs."""
-        decoder, allowance = Decoder(self.redactor), Allowance(self._files)
+        decoder, allowance = Decoder(self.lens), Allowance(self._files)
         for part in self._parts:
             if part.turn:
                 continue

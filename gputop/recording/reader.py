@@ -26,18 +26,18 @@ from gputop.recording.gzip_members import (
 )
 
 if TYPE_CHECKING:
-    from gputop.model.redaction import Redactor
+    from gputop.recording.lens import Lens
 
 _MOST_BAD_LINES = 1000
 """After so many bad lines without a good frame a file is given up: it is no recording."""
 
 
-def read_snapshots(path: str, redactor: Redactor | None = None) -> Iterator[Snapshot]:
+def read_snapshots(path: str, lens: Lens | None = None) -> Iterator[Snapshot]:
     """Every readable frame of a recording, a file or a directory of them, oldest first.
 
     Raises RecordingError when there is nothing to read, or when the format is newer than this program.
     """
-    decoder, found = Decoder(redactor), False
+    decoder, found = Decoder(lens), False
     for file_path in recording_files(path):
         with open_recording(file_path) as file:
             for snapshot in frames(lines_of(file, decoder, Allowance((file,))), decoder, file_path):

@@ -18,7 +18,7 @@ from gputop.report.gpu_account import GpuAccount, GpuReport
 from gputop.report.step_account import StepAccount, StepReport
 
 if TYPE_CHECKING:
-    from gputop.model.redaction import Redactor
+    from gputop.recording.lens import Lens
 
 _MOST_FINDINGS = 1000
 _MOST_MARKS = 256
@@ -247,10 +247,10 @@ def report_recording(
     begin: float | None = None,
     end: float | None = None,
     price: float | None = None,
-    redactor: Redactor | None = None,
+    lens: Lens | None = None,
 ) -> JobReport:
     """The report of a recording, diagnosed anew. Raises RecordingError."""
-    recording = Recording(path, redactor)
+    recording = Recording(path, lens)
     try:
         monitor, builder = Monitor(recording.interval_s), ReportBuilder()
         for snapshot in recording.snapshots(begin, end):

@@ -18,7 +18,7 @@ from gputop.recording.index import Recording
 from gputop.report.job_report import JobReport, ReportBuilder
 
 if TYPE_CHECKING:
-    from gputop.model.redaction import Redactor
+    from gputop.recording.lens import Lens
 
 COLUMNS = 480
 MOST_PROCESSES = 200
@@ -145,9 +145,9 @@ class _Lanes:
         return tuple(sorted(found, key=lambda row: (-row.seconds, row.pid)))
 
 
-def pictured(path: str, *, price: float | None = None, redactor: Redactor | None = None) -> Pictured:
+def pictured(path: str, *, price: float | None = None, lens: Lens | None = None) -> Pictured:
     """The report of a recording with its charts, diagnosed anew. Raises RecordingError."""
-    recording = Recording(path, redactor)
+    recording = Recording(path, lens)
     try:
         monitor, builder, lanes = Monitor(recording.interval_s), ReportBuilder(), _Lanes(recording.begin, recording.end)
         for snapshot in recording.snapshots():

@@ -241,7 +241,7 @@ class RecordedSource:
             recording = (
                 self._recording
                 if isinstance(self._recording, Past)
-                else Recording(self._recording.path, self._recording.redactor)
+                else Recording(self._recording.path, self._recording.lens)
             )
             for event in recording.events():
                 found.append(event)

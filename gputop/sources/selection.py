@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gputop.model.snapshot import GpuStatic
+from msgspec.structs import replace
+
+from gputop.model.snapshot import GpuStatic, Snapshot
 from gputop.model.source import UsageError
 
 
-def choose(gpus: Sequence[GpuStatic], spec: str | None, cuda_visible: str | None) -> tuple[int, ...]:
+def choose(
+    gpus: Sequence[GpuStatic], spec: str | None, cuda_visible: str | None, where: str = "this machine"
+) -> tuple[int, ...]:
     """Positions in ``gpus`` of those to watch, in their order there.
 
     ``spec`` is the value of ``--gpus`` (None: all); ``cuda_visible`` is that of CUDA_VISIBLE_DEVICES when
@@ -16,7 +20,7 @@ def choose(gpus: Sequence[GpuStatic], spec: str | None, cuda_visible: str | None
     """
     chosen = range(len(gpus)) if cuda_visible is None else _cuda_visible(gpus, cuda_visible)
     if spec is not None:
-        wanted = _named(gpus, spec)
+        wanted = _named(gpus, spec, where)
         chosen = [i for i in chosen if i in wanted]
         if not chosen:
             raise UsageError(
@@ -25,7 +29,24 @@ def choose(gpus: Sequence[GpuStatic], spec: str | None, cuda_visible: str | None
     return tuple(sorted(set(chosen)))
 
 
-def _named(gpus: Sequence[GpuStatic], spec: str) -> set[int]:
+def with_gpus(snapshot: Snapshot, uuids: frozenset[str]) -> Snapshot:
+    """The snapshot with these GPUs only, the processes on them with their descendants, and their events."""
+    gpus = tuple(gpu for gpu in snapshot.gpus if gpu.static.uuid in uuids)
+    indices = {gpu.static.index for gpu in gpus}
+    pids = {p.pid for p in snapshot.processes if p.gpu in indices}
+    count = 0
+    while count != len(pids):
+        count = len(pids)
+        pids |= {p.pid for p in snapshot.processes if p.gpu is None and p.ppid in pids}
+    return replace(
+        snapshot,
+        gpus=gpus,
+        processes=tuple(p for p in snapshot.processes if (p.pid in pids if p.gpu is None else p.gpu in indices)),
+        events=tuple(e for e in snapshot.events if e.gpu is None or e.gpu in indices),
+    )
+
+
+def _named(gpus: Sequence[GpuStatic], spec: str, where: str) -> set[int]:
     """Positions of the GPUs in a comma list of indices and UUID prefixes; a parent brings its MIG instances."""
     words = [word.strip() for word in spec.split(",") if word.strip()]
     if not words:
@@ -39,7 +60,7 @@ def _named(gpus: Sequence[GpuStatic], spec: str) -> set[int]:
             if len(matches) > 1:
                 raise UsageError(f"--gpus {word}: fits {len(matches)} GPUs: give more of the UUID")
         if not matches:
-            raise UsageError(f"--gpus {word}: no such GPU: this machine has {_existing(gpus)}")
+            raise UsageError(f"--gpus {word}: no such GPU: {where} has {_existing(gpus)}")
         found.update(matches)
     parents = {gpus[i].uuid for i in found}
     found.update(i for i, gpu in enumerate(gpus) if gpu.mig_parent in parents)

@@ -37,4 +37,4 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         return write_data(frame_once(fleet, STARTED), as_csv=args.csv)
     from gputop.commands.live import screen_terminal
 
-    return show(fleet, settings, screen_terminal(settings))
+    return show(fleet, settings, screen_terminal(settings, "gputop fleet demo --json"))

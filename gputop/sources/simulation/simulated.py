@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from gputop.model.snapshot import Event, HostSample, Machine, ProcessSample, Snapshot
 from gputop.sources.fabric.reading import FabricReading
 from gputop.sources.own_cost import OwnCostMeter
-from gputop.sources.selection import choose
+from gputop.sources.selection import choose, with_gpus
 from gputop.sources.simulation.fabric import sample_fabric
 from gputop.sources.simulation.gpus import DRIVER, GIB, LOST_REASON, XID_CONTAINED_ECC, GpuPlan, plan_gpu, sample_gpu
 from gputop.sources.simulation.life import FabricLife, GpuLife, HostLife, NodeLife
@@ -164,16 +164,6 @@ def _events(plan: _Plan, after: float, t: float, started: float) -> tuple[Event,
     return tuple(events)
 
 
-def _with_gpus(snapshot: Snapshot, indices: frozenset[int]) -> Snapshot:
-    """The snapshot with these GPUs only, their processes and their events."""
-    return replace(
-        snapshot,
-        gpus=tuple(gpu for gpu in snapshot.gpus if gpu.static.index in indices),
-        processes=tuple(p for p in snapshot.processes if p.gpu is None or p.gpu in indices),
-        events=tuple(e for e in snapshot.events if e.gpu is None or e.gpu in indices),
-    )
-
-
 class SimulatedSource:
     """A machine that does not exist, as a source. Its snapshots lie on whole intervals from the start on."""
 
@@ -196,10 +186,10 @@ class SimulatedSource:
         self._scenario = find(scenario).name
         self._seed = seed
         self._gpus = gpus
-        self._only: frozenset[int] | None = None
+        self._only: frozenset[str] | None = None
         if only is not None:
             statics = [plan.static for plan in _plan(self._scenario, seed, gpus).gpus]
-            self._only = frozenset(statics[i].index for i in choose(statics, only, None))
+            self._only = frozenset(statics[i].uuid for i in choose(statics, only, None))
         self._hostname = hostname
         self._clock = clock
         self._started = clock()
@@ -276,7 +266,7 @@ class SimulatedSource:
         )
         if self._hostname is not None:
             snapshot = replace(snapshot, machine=replace(snapshot.machine, hostname=self._hostname))
-        return snapshot if self._only is None else _with_gpus(snapshot, self._only)
+        return snapshot if self._only is None else with_gpus(snapshot, self._only)
 
     def _run(self, notify: Callable[[], None]) -> None:
         notify()
