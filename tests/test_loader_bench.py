@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from gputop.api.batch_search import is_out_of_memory
-from gputop.loader_bench import plan
+from gputop.loader_bench import bench, plan
 from gputop.loader_bench.report import LoaderReport, loader_text
+from gputop.loader_bench.restart import Restart, measure_restart
 from gputop.loader_bench.rows import Room, Row, Setting, Shares
 from gputop.loader_bench.stretch import Empty, measure
 
@@ -53,6 +54,10 @@ def test_short_passes_are_begun_anew_and_an_empty_loader_is_said() -> None:
         measure(Queue(0, 0.01, length=0).begin, 0, 0, lambda: 0.0)
 
 
+def unfolded(report: LoaderReport) -> str:
+    return " ".join(loader_text(report).split())
+
+
 def row(workers: int, ms: float | None, memory: float | None = None, **given: Any) -> Row:
     return Row(plan.setting_of(workers), ms, 1.0, 0.1, 20, memory, **given)
 
@@ -63,10 +68,15 @@ def test_the_answer_is_the_smallest_setting_that_is_fast_enough() -> None:
     assert plan.answer(rows, None).setting.workers == 8  # type: ignore[union-attr]
     assert plan.answer(rows, 1.0).setting.workers == 8, "where none is enough, the best"  # type: ignore[union-attr]
     assert plan.answer([row(0, None)], None) is None
+    # Without workers nothing is loaded while the step runs: 30 ms in a step of 40 would be 43 % of the loop.
+    assert plan.answer([row(0, 30.0), row(1, 31.0)], 0.8 * 40).setting.workers == 1  # type: ignore[union-attr]
+    assert plan.answer([row(0, 30.0), row(1, 31.0)], None).setting.workers == 1  # type: ignore[union-attr]
+    assert plan.answer([row(0, 1.9), row(1, 2.5)], 0.8 * 40).setting.workers == 0  # type: ignore[union-attr]
     assert not plan.is_enough(rows, None)
     assert plan.is_enough([*rows, row(16, 8.6), row(32, 8.5)], None)
     assert plan.is_enough(rows[:3], 40.0)
     assert plan.knee(rows, 0.8 * 25) == [3]
+    assert plan.is_enough([row(0, 1.9)], 0.8 * 40) and not plan.is_enough([row(0, 30.0)], 0.8 * 40)
     assert plan.doublings(3) == [0, 1, 2, 4] and plan.doublings(100)[-1] == 32
     assert plan.setting_of(4, 4).kwargs == {"num_workers": 4, "prefetch_factor": 4, "persistent_workers": True}
     assert plan.setting_of(0).kwargs == {"num_workers": 0}
@@ -90,13 +100,65 @@ def test_the_report_says_why_and_what_to_paste() -> None:
     report = LoaderReport(rows, best, said, plan.why_of(best, room), 64, 25.0, 20.0, room, "high", (), 3.0)
     text = loader_text(report)
     assert "4 workers are enough: 17.0 ms a batch, and your step takes 25 ms; more gain nothing" in text
-    assert "CPU-bound: more workers help up to 8 cores" in text
+    assert "CPU-bound: more workers help up to 8 cores" in unfolded(report) and max(map(len, text.splitlines())) <= 100
+    assert "help" not in plan.why_of(best, room, 20.0), "nothing more is needed where it is fast enough"
     assert "→ DataLoader(dataset, batch_size=64, num_workers=4, prefetch_factor=2, persistent_workers=True)" in text
     assert "\x1b" not in text and loader_text(report, ascii_only=True).isascii()
     data = json.loads(json.dumps(report.to_dict(), allow_nan=False))
     assert data["best"]["kwargs"]["num_workers"] == 4 and data["schema"] == 1
     assert "disk-bound" in plan.why_of(row(4, 9.0, shares=Shares(0.1, 0.0, 0.7, 0.0)), room)
     assert "not enough cores" in plan.why_of(row(4, 9.0, shares=Shares(0.5, 0.4, 0.0, 0.0)), room)
+
+
+def test_epochs_are_timed_from_the_second_one_on_with_workers_that_stay_and_without() -> None:
+    now = [0.0]
+
+    class Loader:
+        def __init__(self, kept: bool) -> None:
+            self.kept, self.passes = kept, 0
+
+        def __iter__(self) -> Iterator[int]:
+            self.passes += 1
+            # The first pass opens files, which is no cost of an epoch.
+            now[0] += 5.0 if self.passes == 1 else 0.2 if self.kept else 1.3
+            yield from range(3)
+
+    found = measure_restart(Loader, lambda: now[0])
+    assert (found.kept_s, found.anew_s) == (pytest.approx(0.2), pytest.approx(1.3))
+    assert found.words(90).endswith(
+        "0.2 s with persistent_workers, 1.3 s without: 1.1 s saved an epoch, 1 min over 90 epochs"
+    )
+    small = Restart(0.02, 0.03)
+    assert "not worth keeping the workers" in small.words(None) and not small.is_worth_it
+
+
+def test_what_is_pinned_and_kept_follows_from_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scripted rows in the place of children: pinning is advised where it costs nothing, and told where it does."""
+
+    def answered(pinned_ms: float | None, restart: Restart | None) -> LoaderReport:
+        def measured(_loadable: Any, setting: Setting, _seed: int, **_given: Any) -> Row:
+            ms = pinned_ms if setting.pin_memory else 60.0 / max(1, setting.workers)
+            return Row(setting, ms, 1.0, 0.1, 20, None, failed=None if ms else "no CUDA")
+
+        monkeypatch.setattr(bench, "measured_row", measured)
+        monkeypatch.setattr(bench, "measured_restart", lambda *_a, **_k: restart)
+        monkeypatch.setattr(bench.Loadable, "may_pin", property(lambda _self: True))
+        return bench.dataloader_bench([1, 2, 3], workers=[0, 2], step_ms=40.0, epochs=3)
+
+    free = answered(30.5, Restart(0.1, 0.9))
+    assert free.best is not None and free.best.kwargs == {
+        "num_workers": 2, "prefetch_factor": 2, "persistent_workers": True, "pin_memory": True,
+    }  # fmt: skip
+    assert "costs no time" in free.notes[0] and "0.8 s saved an epoch, 2 s over 3 epochs" in unfolded(free)
+    dear = answered(48.0, Restart(0.02, 0.03))
+    assert dear.best is not None and "pin_memory" not in dear.best.kwargs
+    assert dear.best.kwargs["persistent_workers"] is False and "makes a batch slower" in dear.notes[0]
+    assert any(line.startswith("→ 2 ") for line in loader_text(dear).splitlines()), "the row is marked all the same"
+    none = answered(None, None)
+    assert none.best is not None and "could not be measured: no CUDA" in none.notes[0]
+    assert json.loads(json.dumps(free.to_dict()))["restart"] == {"kept_s": 0.1, "anew_s": 0.9, "saved_s": 0.8}
+    with pytest.raises(ValueError, match="epochs"):
+        bench.dataloader_bench([1], epochs=0)
 
 
 def test_frameworks_say_in_their_own_words_that_memory_ran_out() -> None:
@@ -133,6 +195,21 @@ class Hangs(Sleeps):
     def __getitem__(self, i): time.sleep(1e6)
 def hangs(): return Hangs()
 def no_data(): return 7
+class Big(Sleeps):
+    def __getitem__(self, i): return torch.zeros(2_000_000)
+def big(): return DataLoader(Big(), batch_size=4)
+class Grows(Sleeps):
+    kept = []
+    def __getitem__(self, i):
+        self.kept.append(b"x" * (16 << 20)); return torch.zeros(4)
+def grows(): return Grows()
+class Locked(Sleeps):
+    def __init__(self): self.key = lambda: 0
+def on_cuda(made):
+    torch.cuda.is_initialized = lambda: True
+    return made
+def cuda(): return on_cuda(Sleeps())
+def cuda_locked(): return on_cuda(Locked())
 """
 STEPS = """
 def make_step():
@@ -140,6 +217,12 @@ def make_step():
     def step(size):
         if size > 48: raise RuntimeError("CUDA out of memory. Tried to allocate")
         kept.append(size)
+    return step
+def make_greedy():
+    def step(size):
+        # Real memory, of a process that may not have more.
+        kept = bytearray(size << 20)
+        for at in range(0, len(kept), 4096): kept[at] = 1
     return step
 def make_broken():
     raise ValueError("no model")
@@ -153,9 +236,9 @@ def sets(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def loader(folder: Path, name: str, *more: str) -> tuple[int, dict[str, Any], str]:
+def loader(folder: Path, name: str, *more: str, before: tuple[str, ...] = ()) -> tuple[int, dict[str, Any], str]:
     done = subprocess.run(
-        [sys.executable, "-m", "gputop", "loader", f"sets:{name}", "--json", *more],
+        [*before, sys.executable, "-m", "gputop", "loader", f"sets:{name}", "--json", *more],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -212,6 +295,47 @@ def test_an_iterable_of_unknown_length_is_measured_over_many_passes(sets: Path) 
 
 @pytest.mark.slow
 @pytest.mark.torch
+def test_where_cuda_is_in_use_nothing_is_forked_and_what_cannot_be_handed_over_is_measured_here(sets: Path) -> None:
+    """CUDA does not survive a fork: PyTorch says "Cannot re-initialize CUDA in forked subprocess"."""
+    code, found, _ = loader(sets, "cuda", "--workers", "0")
+    assert code == 0 and not any("CUDA" in note for note in found["notes"])
+    assert found["rows"][0]["memory_bytes"] is not None, "it was measured in a child, whose memory was read"
+    code, found, _ = loader(sets, "cuda_locked", "--workers", "0")
+    assert code == 0 and "measured in this process: CUDA is in use here" in found["notes"][0]
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_shared_memory_that_is_too_small_is_a_row_that_says_so(sets: Path) -> None:
+    own = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=4m none /dev/shm && exec "$@"', "sh")
+    if subprocess.run([*own, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no mount namespace of one's own is allowed here")
+    code, found, _ = loader(sets, "big", "--workers", "2", before=own)
+    assert code == 1 and "enlarge /dev/shm" in found["rows"][0]["failed"], found["rows"]
+    assert any("/dev/shm has" in note for note in found["notes"])
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_a_dataset_that_takes_all_memory_ends_its_row_and_not_the_benchmark(sets: Path) -> None:
+    group = Path("/sys/fs/cgroup/memory", f"gputop-test-{os.getpid()}")
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(1 << 30))
+    except OSError:
+        pytest.skip("no memory control group of one's own is allowed here")
+    try:
+        own = ("sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh")
+        code, found, errors = loader(sets, "grows", "--workers", "0", before=own)
+        assert code == 1, errors
+        (each,) = found["rows"]
+        assert any(words in each["failed"] for words in ("killed", "of the free memory", "MemoryError")), each
+    finally:
+        group.rmdir()
+
+
+@pytest.mark.slow
+@pytest.mark.torch
 @pytest.mark.parametrize(
     ("name", "more", "words"),
     [
@@ -219,6 +343,7 @@ def test_an_iterable_of_unknown_length_is_measured_over_many_passes(sets: Path) 
         ("absent", (), "has no function absent"),
         ("sleeps", ("--workers", "x"), "--workers must be numbers"),
         ("sleeps", ("--step", "0ms"), "--step must be a time"),
+        ("sleeps", ("--epochs", "0"), "--epochs must be 1 or more"),
     ],
 )
 def test_what_cannot_be_asked_is_one_line(sets: Path, name: str, more: tuple[str, ...], words: str) -> None:
@@ -237,6 +362,11 @@ def test_the_largest_batch_is_found_by_halves_in_fresh_processes(tmp_path: Path)
         "    assert len(found.tried) <= 6, found\n"
         "    broken = gputop.max_batch(steps.make_broken, [1, 2])\n"
         "    assert broken.best is None and 'no model' in str(broken), broken\n"
+        "    import resource\n"
+        "    resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
+        "    greedy = gputop.max_batch(steps.make_greedy, [128, 256, 4096, 8192])\n"
+        "    assert greedy.best == 256, greedy\n"
+        "    assert {t.fate for t in greedy.tried if t.size > 256} == {'out of memory'}, greedy\n"
         "    for bad in (lambda: None,):\n"
         "        try: gputop.max_batch(bad)\n"
         "        except ValueError as error: assert 'function of a module' in str(error)\n"

@@ -30,6 +30,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
     add("--batch-size", type=int, metavar="N", help="samples a batch (default: the DataLoader's, else 1)")
     add("--workers", action=ListAction, metavar="LIST", help="measure these counts only, 0,4,8")
     add("--step", metavar="TIME", help="how long your step takes: 41ms; a batch must come in 80 %% of it")
+    add("--epochs", type=int, metavar="N", help="how many passes your job makes, for what beginning them comes to")
     add("--budget", default="60s", metavar="TIME", help="end after this time (default 60s)")
     add("--json", action="store_true", help="one JSON object")
 
@@ -39,6 +40,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     step_ms = None if args.step is None else 1000.0 * _step_s(args.step)
     if args.batch_size is not None and args.batch_size < 1:
         raise UsageError(f"--batch-size must be 1 or more, not {args.batch_size}")
+    if args.epochs is not None and args.epochs < 1:
+        raise UsageError(f"--epochs must be 1 or more, not {args.epochs}")
     counts = _counts(args.workers)
     make = _function(args.function)
     from gputop.loader_bench.bench import dataloader_bench
@@ -52,6 +55,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
             step_ms=step_ms,
             budget_s=budget_s,
             progress=_progress,
+            epochs=args.epochs,
         )
     except (TypeError, ValueError) as error:
         raise UsageError(f"{args.function}: {error}") from error

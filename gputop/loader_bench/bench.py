@@ -11,9 +11,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from gputop.loader_bench import plan
-from gputop.loader_bench.child import measured_row, row_here
+from gputop.loader_bench.child import measured_restart, measured_row, row_here
 from gputop.loader_bench.loaders import Loadable
 from gputop.loader_bench.report import LoaderReport
+from gputop.loader_bench.restart import Restart
 from gputop.loader_bench.rows import Room, Row, Setting
 
 MOST_ROW_S = 30.0
@@ -34,22 +35,28 @@ def dataloader_bench(
     budget_s: float = 60.0,
     max_memory: float = MAX_MEMORY,
     progress: Progress | None = None,
+    epochs: int | None = None,
 ) -> LoaderReport:
     """Find the smallest DataLoader setting that keeps up.
 
     ``data`` is a PyTorch Dataset or DataLoader. ``step_ms`` is how long the job's step takes: a batch must be there in
-    80 % of it. ``budget_s`` bounds the whole, ``max_memory`` the share of the free memory that a setting may take.
+    80 % of it, without workers in 5 %, since nothing is then loaded while the step runs. ``budget_s`` bounds the whole,
+    ``max_memory`` the share of the free memory that a setting may take.
+    ``epochs`` is how many passes the job makes, for what their beginnings come to.
     Raises TypeError for what cannot be loaded from, ValueError for arguments that make no sense.
     """
     if budget_s <= 0.0 or not 0.0 < max_memory <= 1.0 or (step_ms is not None and step_ms <= 0.0):
         raise ValueError("budget_s and step_ms must be above 0, max_memory above 0 and at most 1")
+    if epochs is not None and epochs < 1:
+        raise ValueError(f"epochs must be 1 or more, not {epochs}")
     loadable = Loadable(data, batch_size)
     room = room_here()
     bench = _Bench(loadable, room, plan.ENOUGH * step_ms if step_ms else None, budget_s, max_memory, progress)
     bench.climb(plan.worker_counts(workers, room.cores))
     if workers == "auto":
         bench.refine()
-    return bench.report(step_ms)
+    bench.finish()
+    return bench.report(step_ms, epochs)
 
 
 class _Bench:
@@ -68,6 +75,8 @@ class _Bench:
         self.notes: list[str] = []
         self.budget_s = budget_s
         self.begun = time.monotonic()
+        self.best: Row | None = None
+        self.restart: Restart | None = None
         self.method = "forkserver" if loadable.uses_cuda else "fork"
         self.in_child = True
         if self.method != "fork":
@@ -100,7 +109,7 @@ class _Bench:
         for count in plan.knee(self.rows, self.need_ms):
             self.measure(plan.setting_of(count))
         best = plan.answer(self.rows, self.need_ms)
-        if best is None or (best.batch_ms or 0.0) <= (self.need_ms or 0.0):
+        if best is None or plan.keeps_up(best, self.need_ms):
             return
         if best.setting.workers:
             for prefetch in plan.MORE_PREFETCH:
@@ -110,6 +119,36 @@ class _Bench:
                 if now is None or now > (1.0 - plan.LEAST_GAIN) * before:
                     break
         self._again()
+
+    def finish(self) -> None:
+        """The answer, and what only it is asked: pinned memory where there is CUDA, and how an epoch begins."""
+        best = self.best = plan.answer(self.rows, self.need_ms)
+        if best is None or best.batch_ms is None:
+            return
+        if self.loadable.may_pin and self.measure(replace(best.setting, pin_memory=True)):
+            self._choose_pinned(best, self.rows[-1])
+        if best.setting.workers and self.in_child and self.left_s >= LEAST_ROW_S:
+            self.restart = measured_restart(
+                self.loadable,
+                best.setting,
+                limit_s=min(MOST_ROW_S, self.left_s),
+                free_bytes=self.room.free_bytes,
+                method=self.method,
+            )
+            if self.restart is not None and not self.restart.is_worth_it:
+                kept = self.best or best
+                self.best = replace(kept, setting=replace(kept.setting, persistent=False))
+
+    def _choose_pinned(self, plain: Row, pinned: Row) -> None:
+        if pinned.batch_ms is None or plain.batch_ms is None:
+            self.notes.append(f"pin_memory=True could not be measured: {pinned.failed}")
+        elif plan.keeps_up(pinned, self.need_ms) or pinned.batch_ms <= plan.WITHIN * plain.batch_ms:
+            self.best = pinned
+            self.notes.append("pin_memory=True costs no time here; with non_blocking=True copies then overlap the step")
+        else:
+            self.notes.append(
+                f"pin_memory=True makes a batch slower here, {plain.batch_ms:.1f} → {pinned.batch_ms:.1f} ms: left out"
+            )
 
     def _again(self) -> None:
         """The two best once more, in turns: what came first had the colder pages."""
@@ -151,8 +190,8 @@ class _Bench:
             self.loadable, setting, seed, limit_s=limit, free_bytes=self.room.free_bytes, method=self.method
         )
 
-    def report(self, step_ms: float | None) -> LoaderReport:
-        rows, best = self.rows, plan.answer(self.rows, self.need_ms)
+    def report(self, step_ms: float | None, epochs: int | None) -> LoaderReport:
+        rows, best = self.rows, self.best
         crowded = self.room.is_crowded
         said = plan.conclusion_of(best, rows, step_ms, self.need_ms)
         if crowded:
@@ -166,9 +205,10 @@ class _Bench:
             self.notes.append(f"/dev/shm has {shm / 2**20:.0f} MiB free, through which batches pass")
         error = None if best is None else best.error_pct
         confidence = "low" if crowded or error is None or error > 15.0 else "high" if error <= 5.0 else "medium"
+        why = plan.why_of(best, self.room, self.need_ms)
         return LoaderReport(
-            tuple(rows), best, said, plan.why_of(best, self.room), self.loadable.batch_size, step_ms, self.need_ms,
-            self.room, confidence, tuple(self.notes), time.monotonic() - self.begun,
+            tuple(rows), best, said, why, self.loadable.batch_size, step_ms, self.need_ms,
+            self.room, confidence, tuple(self.notes), time.monotonic() - self.begun, self.restart, epochs,
         )  # fmt: skip
 
 

@@ -13,7 +13,10 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
+from msgspec.structs import replace
+
 from gputop.loader_bench.loaders import Loadable
+from gputop.loader_bench.restart import Restart, measure_restart
 from gputop.loader_bench.rows import Row, Setting
 from gputop.loader_bench.sight import Sight
 from gputop.loader_bench.stretch import Empty, Stretch, measure
@@ -23,26 +26,25 @@ LOOK_S = 0.25
 KILL_PART = 0.85
 """Of the free memory: a child that holds more is killed before the machine looks for somebody to kill."""
 MOST_WORDS = 200
+Job = Callable[[Loadable, Setting, int, Callable[[], None]], Any]
 
 
 def measured_row(
     loadable: Loadable, setting: Setting, seed: int, *, limit_s: float, free_bytes: float | None, method: str
 ) -> Row:
     """Measure one setting. ``limit_s`` ends it; ``method`` is multiprocessing's way to start the child."""
-    import multiprocessing
+    found, sight = _in_child(_measured, loadable, setting, seed, limit_s, free_bytes, method)
+    return _row(setting, found, sight) if isinstance(found, Stretch) else Row(setting, failed=found)
 
-    context: Any = multiprocessing.get_context(method)
-    ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_child, args=(theirs, loadable, setting, seed), name="gputop-loader-bench")
-    child.start()
-    theirs.close()
-    sight = Sight(child.pid)
-    try:
-        return _followed(ours, child, setting, sight, time.monotonic() + limit_s, limit_s, free_bytes)
-    finally:
-        _kill(child)
-        sight.close()
-        ours.close()
+
+def measured_restart(
+    loadable: Loadable, setting: Setting, *, limit_s: float, free_bytes: float | None, method: str
+) -> Restart | None:
+    """What an epoch's beginning takes with this setting; None where that cannot be measured."""
+    if not loadable.can_be_short:
+        return None
+    found, _ = _in_child(_restarted, loadable, setting, 0, limit_s, free_bytes, method)
+    return found if isinstance(found, Restart) else None
 
 
 def row_here(loadable: Loadable, setting: Setting, seed: int) -> Row:
@@ -53,28 +55,46 @@ def row_here(loadable: Loadable, setting: Setting, seed: int) -> Row:
         return Row(setting, failed=_words(error))
 
 
-def _followed(
-    ours: Connection, child: Any, setting: Setting, sight: Sight, until: float, limit_s: float, free: float | None
-) -> Row:
+def _in_child(
+    job: Job, loadable: Loadable, setting: Setting, seed: int, limit_s: float, free_bytes: float | None, method: str
+) -> tuple[Any, Sight]:
+    """What a job has found in a process of its own, or in words why it has not; and what was seen of its tree."""
+    import multiprocessing
+
+    context: Any = multiprocessing.get_context(method)
+    ours, theirs = context.Pipe(duplex=False)
+    child = context.Process(target=_child, args=(theirs, job, loadable, setting, seed), name="gputop-loader-bench")
+    child.start()
+    theirs.close()
+    sight = Sight(child.pid)
+    try:
+        return _followed(ours, child, sight, limit_s, free_bytes), sight
+    finally:
+        _kill(child)
+        sight.close()
+        ours.close()
+
+
+def _followed(ours: Connection, child: Any, sight: Sight, limit_s: float, free: float | None) -> Any:
+    until = time.monotonic() + limit_s
     while True:
         if ours.poll(LOOK_S):
             try:
                 kind, said = ours.recv()
             except EOFError:
                 child.join(1.0)
-                return Row(setting, failed=_ended(child.exitcode))
+                return _ended(child.exitcode)
             if kind == "drained":
                 sight.begin()
-            elif kind == "failed":
-                return Row(setting, failed=said)
-            else:
+                continue
+            if kind == "done":
                 sight.look()
-                return _row(setting, said, sight)
+            return said
         sight.look()
         if free is not None and sight.memory_bytes is not None and sight.memory_bytes > KILL_PART * free:
-            return Row(setting, failed=f"stopped: it took more than {100 * KILL_PART:.0f} % of the free memory")
+            return f"stopped: it took more than {100 * KILL_PART:.0f} % of the free memory"
         if time.monotonic() > until:
-            return Row(setting, failed=f"stopped: no answer within {limit_s:.0f} s")
+            return f"stopped: no answer within {limit_s:.0f} s"
 
 
 def _row(setting: Setting, found: Stretch, sight: Sight | None) -> Row:
@@ -90,7 +110,7 @@ def _row(setting: Setting, found: Stretch, sight: Sight | None) -> Row:
     )
 
 
-def _child(theirs: Connection, loadable: Loadable, setting: Setting, seed: int) -> None:
+def _child(theirs: Connection, job: Job, loadable: Loadable, setting: Setting, seed: int) -> None:
     """In the child. Its group is its own, so that its workers can be ended with it."""
     os.setsid()
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
@@ -102,7 +122,7 @@ def _child(theirs: Connection, loadable: Loadable, setting: Setting, seed: int) 
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
     try:
-        theirs.send(("done", _measured(loadable, setting, seed, lambda: theirs.send(("drained", None)))))
+        theirs.send(("done", job(loadable, setting, seed, lambda: theirs.send(("drained", None)))))
     except BaseException as error:  # noqa: BLE001 — likewise, an exit included
         theirs.send(("failed", _words(error)))
     theirs.close()
@@ -112,6 +132,13 @@ def _child(theirs: Connection, loadable: Loadable, setting: Setting, seed: int) 
 def _measured(loadable: Loadable, setting: Setting, seed: int, drained: Callable[[], None]) -> Stretch:
     loader = loadable.passes(setting, seed)
     return measure(lambda: iter(loader), setting.workers, setting.prefetch or 0, time.perf_counter, drained)
+
+
+def _restarted(loadable: Loadable, setting: Setting, _seed: int, _drained: Callable[[], None]) -> Restart:
+    def short_pass(kept: bool) -> Any:
+        return loadable.short_pass(replace(setting, persistent=kept), max(1, setting.workers))
+
+    return measure_restart(short_pass, time.perf_counter)
 
 
 def _words(error: BaseException) -> str:

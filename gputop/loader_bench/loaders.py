@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -29,13 +30,18 @@ class Loadable:
         torch: Any = sys.modules.get("torch")
         return torch is not None and bool(torch.cuda.is_initialized())
 
+    @property
+    def may_pin(self) -> bool:
+        """Whether there is an NVIDIA device and a PyTorch that can use it. Asked without touching CUDA: the child does
+        that, and what it says counts."""
+        torch: Any = sys.modules.get("torch")
+        return torch is not None and torch.version.cuda is not None and os.path.exists("/dev/nvidiactl")
+
     def passes(self, setting: Setting, seed: int) -> Any:
         """A loader of this setting. Each seed reads the samples in another order, and so other pages first."""
         from torch.utils.data import DataLoader, IterableDataset
 
-        given: dict[str, Any] = dict(setting.kwargs)
-        if self._loader is not None:
-            given |= {key: getattr(self._loader, key) for key in _KEPT if getattr(self._loader, key, None) is not None}
+        given = self._arguments(setting)
         if isinstance(self.dataset, IterableDataset) or not hasattr(self.dataset, "__len__"):
             return DataLoader(self.dataset, batch_size=self.batch_size, **given)
         if len(self.dataset) == 0:
@@ -45,6 +51,29 @@ class Loadable:
             given.pop("drop_last", None)
             return DataLoader(self.dataset, batch_sampler=custom, **given)
         return DataLoader(self.dataset, batch_size=self.batch_size, sampler=_Endless(len(self.dataset), seed), **given)
+
+    @property
+    def can_be_short(self) -> bool:
+        """Whether a pass can be cut to a few batches: an iterable ends where it likes, and so does a batch sampler."""
+        from torch.utils.data import IterableDataset
+
+        if isinstance(self.dataset, IterableDataset) or not hasattr(self.dataset, "__len__"):
+            return False
+        return self.batch_size is not None and self._batches() is None and len(self.dataset) > 0
+
+    def short_pass(self, setting: Setting, batches: int) -> Any:
+        """A loader that ends after so many batches."""
+        from torch.utils.data import DataLoader
+
+        size = self.batch_size or 1
+        indices = [i % len(self.dataset) for i in range(batches * size)]
+        return DataLoader(self.dataset, batch_size=size, sampler=indices, **self._arguments(setting))
+
+    def _arguments(self, setting: Setting) -> dict[str, Any]:
+        given: dict[str, Any] = dict(setting.kwargs)
+        if self._loader is not None:
+            given |= {key: getattr(self._loader, key) for key in _KEPT if getattr(self._loader, key, None) is not None}
+        return given
 
     def _batches(self) -> Any:
         """The loader's own way to make batches, where it is not PyTorch's."""

@@ -15,6 +15,8 @@ LEAST_GAIN = 0.05
 """Two doublings that gain less than this together are the end of the climb."""
 ENOUGH = 0.8
 """A batch must be there in this part of a step: loaders and steps vary."""
+UNNOTICED = 0.05
+"""The same without workers, where nothing is loaded while the step runs: the loop waits for each batch."""
 WITHIN = 1.05
 """Of the best: without a step's length the smallest setting this close to it is the answer."""
 MOSTLY = 0.5
@@ -48,12 +50,19 @@ def setting_of(workers: int, prefetch: int = PREFETCH, *, pin_memory: bool = Fal
     return Setting(workers, prefetch if workers else None, pin_memory)
 
 
+def keeps_up(row: Row, need_ms: float | None) -> bool:
+    """Whether a job whose batches are needed in ``need_ms`` would not notice this loader."""
+    if row.batch_ms is None or need_ms is None:
+        return False
+    return row.batch_ms <= (need_ms if row.setting.workers else UNNOTICED / ENOUGH * need_ms)
+
+
 def is_enough(rows: Sequence[Row], need_ms: float | None) -> bool:
     """Whether more workers need not be tried: the need is met, or two doublings have gained too little."""
     known = [row.batch_ms for row in rows if row.batch_ms is not None]
     if not known:
         return False
-    if need_ms is not None and known[-1] <= need_ms:
+    if keeps_up(rows[-1], need_ms):
         return True
     return len(known) >= 4 and known[-1] > (1.0 - LEAST_GAIN) * known[-3]
 
@@ -64,20 +73,31 @@ def knee(rows: Sequence[Row], need_ms: float | None) -> list[int]:
     if best is None or best.setting.workers < 2:
         return []
     tried = {row.setting.workers for row in rows}
-    met = need_ms is not None and best.batch_ms is not None and best.batch_ms <= need_ms
-    beside = (best.setting.workers - 1,) if met else (best.setting.workers - 1, best.setting.workers + 1)
+    beside = (
+        (best.setting.workers - 1,) if keeps_up(best, need_ms) else (best.setting.workers - 1, best.setting.workers + 1)
+    )
     return [count for count in beside if count not in tried]
 
 
 def answer(rows: Iterable[Row], need_ms: float | None) -> Row | None:
-    """The smallest setting that is fast enough; where none is, or no need is known, the smallest near the best."""
+    """The smallest setting that is fast enough; where none is, or no need is known, the smallest near the best.
+
+    Of those near the best one with workers, if there is any: it loads while the step runs.
+    """
     known = [row for row in rows if row.batch_ms is not None]
     if not known:
         return None
+    enough = [row for row in known if keeps_up(row, need_ms)]
+    if enough:
+        return min(enough, key=_size)
     least = min(row.batch_ms or 0.0 for row in known)
-    limit = least * WITHIN if need_ms is None or least > need_ms else need_ms
-    fit = [row for row in known if (row.batch_ms or 0.0) <= limit]
-    return min(fit, key=lambda r: (r.setting.workers, r.setting.prefetch or 0, r.setting.pin_memory, r.batch_ms))
+    near = [row for row in known if (row.batch_ms or 0.0) <= least * WITHIN]
+    return min(near, key=lambda row: (row.setting.workers == 0, *_size(row)))
+
+
+def _size(row: Row) -> tuple[float, ...]:
+    setting = row.setting
+    return setting.workers, setting.prefetch or 0, setting.pin_memory, row.batch_ms or 0.0
 
 
 def memory_of(rows: Iterable[Row], workers: int) -> float | None:
@@ -109,7 +129,7 @@ def conclusion_of(best: Row | None, rows: Sequence[Row], step_ms: float | None, 
         tried = max(row.setting.workers for row in rows if row.batch_ms is not None)
         more = "more gain less than 5 %" if best.setting.workers < tried else "the most that was tried"
         return f"{name}: {best.batch_ms:.1f} ms a batch; {more}"
-    if best.batch_ms <= need_ms:
+    if keeps_up(best, need_ms):
         took = f"{best.batch_ms:.1f} ms a batch, and your step takes {step_ms:.0f} ms"
         return f"{name} {'is' if best.setting.workers == 1 else 'are'} enough: {took}; more gain nothing"
     return (
@@ -118,11 +138,13 @@ def conclusion_of(best: Row | None, rows: Sequence[Row], step_ms: float | None, 
     )
 
 
-def why_of(best: Row | None, room: Room) -> str:
-    """What bounds the loader, from what its workers did, and what would help."""
+def why_of(best: Row | None, room: Room, need_ms: float | None = None) -> str:
+    """What bounds the loader, from what its workers did, and, where it is not fast enough, what would help."""
     shares = None if best is None else best.shares
     if shares is None or best is None:
         return ""
+    if keeps_up(best, need_ms):
+        return _did(shares)
     if shares.queued > 0.3 * (shares.run + shares.queued) and shares.run + shares.queued >= MOSTLY:
         return f"{_did(shares)}: not enough cores ({room.cores} here): cheaper transforms, OMP_NUM_THREADS=1"
     if shares.run + shares.queued >= MOSTLY:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from textwrap import wrap
 from typing import Any
 
 from msgspec import Struct
 
-from gputop.loader_bench.rows import Room, Row, Shares
+from gputop.loader_bench.restart import Restart
+from gputop.loader_bench.rows import Room, Row
 from gputop.model.quantity import NOT_MEASURED, memory, seconds
 from gputop.model.text import terminal_safe
 
 SCHEMA = 1
 _BAR = 24
+_WIDTH = 100
+"""Of sentences; what is to be pasted stays in one line."""
+_NESTED = ("rows", "best", "room", "restart")
 
 
 class LoaderReport(Struct, frozen=True):
@@ -33,15 +38,20 @@ class LoaderReport(Struct, frozen=True):
     confidence: str
     notes: tuple[str, ...]
     seconds: float
+    restart: Restart | None = None
+    """What the beginning of an epoch takes with the best setting; None without workers, or where a pass cannot be cut
+    short."""
+    epochs: int | None = None
 
     def to_dict(self) -> Mapping[str, Any]:
         """A JSON object, schema 1."""
-        plain = {key: getattr(self, key) for key in self.__struct_fields__ if key not in ("rows", "best", "room")}
+        plain = {key: getattr(self, key) for key in self.__struct_fields__ if key not in _NESTED}
         return {
             "schema": SCHEMA,
             **plain,
             "notes": list(self.notes),
-            "room": {key: getattr(self.room, key) for key in Room.__struct_fields__},
+            "room": _fields(self.room),
+            "restart": None if self.restart is None else _fields(self.restart) | {"saved_s": self.restart.saved_s},
             "rows": [_row(row) for row in self.rows],
             "best": None if self.best is None else _row(self.best),
         }
@@ -59,9 +69,13 @@ def _row(row: Row) -> dict[str, Any]:
         "pin_memory": row.setting.pin_memory,
         **found,
         "batches_per_s": row.batches_per_s,
-        "shares": None if shares is None else {key: getattr(shares, key) for key in Shares.__struct_fields__},
+        "shares": None if shares is None else _fields(shares),
         "kwargs": row.kwargs,
     }
+
+
+def _fields(struct: Struct) -> dict[str, Any]:
+    return {key: getattr(struct, key) for key in struct.__struct_fields__}
 
 
 def loader_text(report: LoaderReport, *, ascii_only: bool = False) -> str:
@@ -69,17 +83,22 @@ def loader_text(report: LoaderReport, *, ascii_only: bool = False) -> str:
     fastest = max((row.batches_per_s or 0.0 for row in report.rows), default=0.0)
     lines = [f"  {'WORKERS':<14}{'MS A BATCH':>12}  {'±':<6}{'BATCHES/S':>10}{'FIRST':>9}{'MEMORY':>10}"]
     for row in sorted(report.rows, key=lambda r: (r.setting.workers, r.setting.prefetch or 0)):
-        mark = "→" if report.best is not None and row.setting == report.best.setting else " "
+        mark = "→" if report.best is not None and row.setting.name == report.best.setting.name else " "
         lines.append(f"{mark} {row.setting.name:<14}{_figures(row, fastest)}".rstrip())
-    lines += ["", report.conclusion]
-    lines += [f"↳ {report.why}"] if report.why else []
+    lines += ["", *_folded(report.conclusion)]
+    lines += _folded(f"↳ {report.why}") if report.why else []
+    lines += _folded(f"↳ {report.restart.words(report.epochs)}") if report.restart is not None else []
     if report.best is not None:
         given = ", ".join(f"{key}={value!r}" for key, value in report.best.kwargs.items())
         lines.append(f"→ DataLoader(dataset, batch_size={report.batch_size}, {given})")
-    lines += [f"note: {note}" for note in report.notes]
+    lines += [line for note in report.notes for line in _folded(f"note: {note}")]
     lines.append(f"confidence {report.confidence}; {report.room.cores} cores; took {seconds(report.seconds)}")
     text = "\n".join(terminal_safe(line) for line in lines) + "\n"
     return _plain(text) if ascii_only else text
+
+
+def _folded(text: str) -> list[str]:
+    return wrap(text, _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def _figures(row: Row, fastest: float) -> str:

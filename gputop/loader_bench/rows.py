@@ -13,13 +13,14 @@ class Setting(Struct, frozen=True):
     workers: int
     prefetch: int | None = None
     pin_memory: bool = False
+    persistent: bool = True
 
     @property
     def kwargs(self) -> dict[str, Any]:
         """As ``DataLoader(dataset, batch_size=…, **kwargs)`` takes them."""
         given: dict[str, Any] = {"num_workers": self.workers}
         if self.workers:
-            given |= {"prefetch_factor": self.prefetch, "persistent_workers": True}
+            given |= {"prefetch_factor": self.prefetch, "persistent_workers": self.persistent}
         return given | ({"pin_memory": True} if self.pin_memory else {})
 
     @property
