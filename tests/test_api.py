@@ -443,6 +443,27 @@ def test_means_of_everything_are_asked_for_by_name() -> None:
     assert set(few.take()) < set(everything.take())
 
 
+def test_a_watch_does_not_announce_its_steps_to_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gputop.sources import marks
+
+    monkeypatch.setattr(marks, "runtime_directories", lambda: [str(tmp_path / "private")])
+    other = marks.MarkListener()
+    watched = Watched()
+    with watched.watch as w:
+        w._watcher.clock.explicit = True
+        for end in (0.0, 1.0, 2.0):
+            w._watcher.clock.append_end(end)
+        assert watched.source.started.wait(10.0)
+        assert len(marks.listeners()) == 2
+        sender, reached = w._watcher._sender, []
+        send = sender.send
+        sender.send = lambda *given: reached.append(send(*given)) or reached[-1]  # type: ignore[method-assign]
+    assert reached == [1]
+    other.drain()
+    assert [row.count for row in other.steps()] == [2]
+    other.close()
+
+
 def test_steps_from_many_threads_are_all_counted() -> None:
     watched = Watched()
     with watched.watch as w:

@@ -66,13 +66,14 @@ def test_a_watch_measures_and_touches_neither_cuda_nor_a_framework(program: Any)
             print(json.dumps({
                 "sm": [g.sm_active_pct for g in snapshot.gpus], "means": means, "cuda": "libcuda" in maps,
                 "modules": [m for m in ("torch", "textual", "rich", "asyncio") if m in sys.modules],
-                "threads": w.cost.seconds > 0}))
+                "threads": w.cost.seconds > 0, "own": w.latest.snapshot.own is None}))
             """
         )
     )
     assert found["sm"] == [25.0, 25.0]
     assert found["means"]["gputop/gpu1/util_pct"] == 90.0
     assert not found["cuda"] and found["modules"] == []
+    assert found["own"], "the process is the training: its CPU time is not gputop's own cost"
 
 
 def test_without_a_driver_a_watch_says_so_at_once_and_loads_nothing_that_measures(program: Any) -> None:

@@ -150,6 +150,7 @@ def test_a_run_is_told_slower_than_the_earlier_ones_of_its_name_in_the_same_fold
     assert found == earlier_runs(str(tmp_path), "train", before=NOW + 1000.0)
     assert found.words(0.455) == "slower than the 3 earlier runs of this name: 412 ms → 455 ms a step"
     assert found.words(0.3).startswith("faster than the 3 earlier runs")
-    assert found.words(0.424).startswith("as fast as"), "within their own spread it is no news"
+    assert found.words(0.424).startswith("as fast as"), "a few percent are no news"
+    assert EarlierRuns(2, 0.4, 0.3, 0.5).words(0.45).startswith("as fast as"), "nor is what lies within their spread"
     assert earlier_runs(str(tmp_path / "none" / "x"), "train", before=NOW) == EarlierRuns(0)
     assert EarlierRuns(0).words(0.4) == ""
