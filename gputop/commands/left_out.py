@@ -1,4 +1,4 @@
-"""Libraries that others take along where they are installed, kept out of this program's start: ``docs/design/speed.md``.
+"""Libraries that others take along where they are installed, kept out of the start: see ``docs/design/speed.md``.
 
 Each is optional for who imports it, and nothing of it is used here. Whoever imports one later gets it.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -39,6 +40,8 @@ FIRST_WAIT_S = 0.25
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
+    # Imports make a hundred thousand objects, and none of them garbage: it is looked for after the first picture.
+    gc.disable()
     redactor = redactor_of(settings)
     passing = filter_of(args, redactor)
     terminal = screen_terminal(settings)
@@ -195,6 +198,7 @@ def show(
         if first is not None:
             first_frame.draw(first, view, terminal)
             drawn = True
+        gc.enable()
         app = _app(args, settings, terminal, view, source, session, access() if access else None, guard)
         app.toggle_counters, app.remedied, app.begins_with = counters, remedied, begins_with
         wake.append(app.ready)

@@ -13,7 +13,7 @@ from functools import lru_cache
 MOST_TEXT = 4096
 """Characters of one text. Linux gives /proc/PID/cmdline no end."""
 
-# Patterns of texts that hardly ever come are compiled by ``re`` when one comes, here and elsewhere: a start compiles none.
+# ``re`` compiles them when a text needs them, and keeps them: hardly any does, and a start should not wait for it.
 _SPACES = r"[\t\n\v\f\r]"
 _UNPRINTABLE = "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 

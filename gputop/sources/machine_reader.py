@@ -20,10 +20,10 @@ from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.nvml.inventory import kernel_gpus
 from gputop.sources.nvml.reading import Reading
 from gputop.sources.nvml.session import LOOK_S, NvmlSession
-from gputop.sources.processes.collector import ProcessCollector
 
 if TYPE_CHECKING:
     from gputop.sources.host import HostCollector
+    from gputop.sources.processes.collector import ProcessCollector
 
 LEAST_HOST_S = 0.125
 """The host is read no more often: over less time its rates are noise. Half the distance of the first two reads."""
@@ -74,7 +74,7 @@ class MachineReader:
         the first picture waits for. 0 for a command that prints one of the first and ends."""
         self._host_reads = 0
         self._host_collector: HostCollector | None = None
-        self._processes = ProcessCollector(proc, between=True, clock=time.monotonic)
+        self._processes: ProcessCollector | None = None
         self._host, self._host_at = _NOT_YET, float("-inf")
 
     def read_gpus(self, ticket: int) -> Reading:
@@ -104,6 +104,11 @@ class MachineReader:
             from gputop.sources.host import HostCollector
 
             self._host_collector = HostCollector(self._proc)
+        if self._processes is None:
+            # Imported on this thread, while another asks the driver: that one needs nothing of it.
+            from gputop.sources.processes.collector import ProcessCollector
+
+            self._processes = ProcessCollector(self._proc, between=True, clock=time.monotonic)
         self._host_reads += 1
         # Not the clock of the snapshots: rates must not feel it when that one is set, or when the machine has slept.
         # And after the import, which takes longer than a reading: the counters are read now.
@@ -118,7 +123,8 @@ class MachineReader:
 
     def close_host(self) -> None:
         """Close the files kept open; on the thread that reads them."""
-        self._processes.close()
+        if self._processes is not None:
+            self._processes.close()
         if self._host_collector is not None:
             self._host_collector.close()
 
