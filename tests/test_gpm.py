@@ -148,10 +148,31 @@ def test_each_metric_is_judged_by_its_own_return(driver: Driver) -> None:
 
 def test_a_gpu_without_gpm_is_asked_once_and_named(driver: Driver) -> None:
     driver.supported = False
-    with pytest.raises(RungFailed, match="Hopper has no GPM counters") as failure:
+    with pytest.raises(RungFailed, match="no GPM counters of this Hopper GPU") as failure:
         gpm().read(1.0)
     assert failure.value.forever
     assert driver.held == []
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "why", "fix"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "ampere", "Ampere has no GPM counters", "run dcgm-exporter"),
+        ("NVIDIA GeForce RTX 4090", "ada", "Ada has no GPM counters", "start gputop with --perf"),
+        ("NVIDIA GeForce GTX 1080", "pascal", "Pascal has no GPM counters", ""),
+        ("NVIDIA GeForce RTX 5090", "blackwell", "no GPM counters of this Blackwell GPU", ""),
+        ("Orin (nvgpu)", "ampere", "Ampere has no GPM counters", ""),
+        ("NVIDIA Graphics Device", None, "this GPU has no GPM counters", "run dcgm-exporter"),
+    ],
+)
+def test_the_remedy_is_one_that_such_a_gpu_has(
+    driver: Driver, name: str, architecture: str | None, why: str, fix: str
+) -> None:
+    driver.supported = False
+    with pytest.raises(RungFailed) as failure:
+        Gpm(Handle("handle"), 1.0, architecture, None, name).read(1.0)
+    assert why in failure.value.reason
+    assert failure.value.fix.startswith(fix) and bool(failure.value.fix) is bool(fix)
 
 
 def test_a_lost_gpu_is_not_a_failed_rung(driver: Driver) -> None:

@@ -24,6 +24,7 @@ from gputop.sources.activity.dcgm_exporter import FIX as EXPORTER_FIX
 from gputop.sources.activity.dcgm_exporter import Exporter, entity_of
 from gputop.sources.activity.gpm import COLLECTING
 from gputop.sources.activity.ladder import Activity, RungFailed
+from gputop.sources.activity.remedy import NO_DCGM_FIX, dcgm_counts, sm_fix
 from gputop.sources.doctor_rungs import EACH_FIX, counters_here, counters_rung, is_split, rung
 from gputop.sources.local import LocalSource
 from gputop.sources.nvml.device import SPLIT
@@ -133,7 +134,8 @@ def _gpm(gpu: GpuSample) -> dict[str, Any]:
     elif why == COLLECTING:
         fix = "give the driver longer: --wait 1m"
     else:
-        fix = "none on this GPU: GPM needs Hopper or newer on bare metal; use dcgm-exporter"
+        others = sm_fix(gpu.static.name, gpu.static.architecture)
+        fix = "none on this GPU: GPM needs Hopper or newer on bare metal" + (f"; {others}" if others else "")
     # The reasons of all rungs, from the top.
     return rung("gpm", False, re.split(r"; |, (?=(?:no )?dcgm)", why)[0], fix)
 
@@ -147,7 +149,8 @@ def _exporter(gpu: GpuSample, exporter: Exporter) -> dict[str, Any]:
     try:
         got = exporter.newest(entity, 0.0)
     except RungFailed as failure:
-        return rung("dcgm-exporter", False, failure.reason, failure.fix or f"start dcgm-exporter, then: {EXPORTER_FIX}")
+        begin = f"start dcgm-exporter, then: {EXPORTER_FIX}" if dcgm_counts(gpu.static.name) else NO_DCGM_FIX
+        return rung("dcgm-exporter", False, failure.reason, failure.fix or begin)
     whose = "this GPU" if entity[1] is None else "this MIG instance"
     if not isinstance(got, Activity):
         return rung("dcgm-exporter", False, got.reason, EXPORTER_FIX)
@@ -184,7 +187,7 @@ def _dcgmi(gpu: GpuSample, known: Collection[str] | RungFailed) -> dict[str, Any
     if gpu.static.mig_parent is not None:
         return rung("dcgmi", False, INSTANCE, "use GPM or dcgm-exporter")
     if isinstance(known, RungFailed):
-        return rung("dcgmi", False, known.reason, known.fix)
+        return rung("dcgmi", False, known.reason, known.fix if dcgm_counts(gpu.static.name) else NO_DCGM_FIX)
     if gpu.static.uuid not in known:
         return rung("dcgmi", False, "dcgmi does not know this GPU", "use dcgm-exporter")
     return rung("dcgmi", True, "dcgmi knows this GPU")

@@ -21,6 +21,7 @@ from gputop.model.metrics import GPU_METRICS
 from gputop.model.snapshot import GpuStatic
 from gputop.model.text import clean_text
 from gputop.sources.activity.ladder import Activity, RungFailed, Waiting
+from gputop.sources.activity.remedy import NO_DCGM_FIX
 from gputop.sources.die_with_parent import dying_with_parent
 
 FIELDS = {
@@ -45,14 +46,13 @@ FIX = "start the host engine (sudo systemctl start nvidia-dcgm), or use dcgm-exp
 NOT_INSTALLED = "dcgmi is not installed"
 INSTANCE = "dcgmi dmon watches whole GPUs, and numbers MIG instances in a way of its own"
 ALONE_FIX = "end what else profiles: ncu, nsys, or a dcgm-exporter with a host engine of its own"
-NO_COUNTERS_FIX = "none here: DCGM counts on data-centre GPUs from Volta on"
 FIXES = (
     ("running as root", "run the host engine (nv-hostengine) as root"),
     ("running as non", "run the host engine (nv-hostengine) as root"),
     ("Profiling module returned", ALONE_FIX),
     ("resource is in use", ALONE_FIX),
-    ("not supported for this group", NO_COUNTERS_FIX),
-    ("not currently loaded", NO_COUNTERS_FIX),
+    ("not supported for this group", NO_DCGM_FIX),
+    ("not currently loaded", NO_DCGM_FIX),
     ("N/A", "dcgmi profile --resume, if profiling is paused"),
 )
 """What dcgmi says (errorString in dcgm_structs.c, DeviceMonitor.cpp) → what would help, where it is not FIX."""

@@ -24,7 +24,6 @@ ROUNDING_PCT = 0.5
 MIB = 1048576
 SM_METRIC = 2
 COLLECTING = "collecting: needs two samples"
-EXPORTER_FIX = "run dcgm-exporter with DCGM_FI_PROF_SM_ACTIVE enabled"
 
 METRICS: dict[int, tuple[str, float]] = {
     1: ("graphics_active_pct", 1.0),
@@ -55,11 +54,18 @@ class Gpm:
     """GPM on one GPU, or on one GPU instance of a MIG parent (then the value covers that whole instance)."""
 
     def __init__(
-        self, handle: Handle, interval_s: float, architecture: str | None, mig: tuple[Any, int] | None = None
+        self,
+        handle: Handle,
+        interval_s: float,
+        architecture: str | None,
+        mig: tuple[Any, int] | None = None,
+        name: str = "",
     ) -> None:
+        """``name`` is the GPU's, by which it is known what else would measure it."""
         self._handle = handle
         self._oldest_s = OLDEST_PAIR_INTERVALS * interval_s
         self._architecture = architecture
+        self._name = name
         self._mig = mig
         self._supported = False
         self._samples: list[Any] = []
@@ -85,7 +91,7 @@ class Gpm:
             why = reason(error.value)
             if error.value in LOST_CODES:
                 raise LostGpu(why) from error
-            raise RungFailed(f"GPM: {why}", error.value in NEVER_CODES and not self._supported, EXPORTER_FIX) from error
+            raise RungFailed(f"GPM: {why}", error.value in NEVER_CODES and not self._supported, self._fix) from error
 
     def close(self) -> None:
         samples, self._samples = self._samples, []
@@ -97,6 +103,13 @@ class Gpm:
             except pynvml.NVMLError:
                 continue
 
+    @property
+    def _fix(self) -> str:
+        """What else would measure SM activity here."""
+        from gputop.sources.activity.remedy import sm_fix
+
+        return sm_fix(self._name, self._architecture)
+
     def _prepare(self) -> None:
         raw = self._handle.raw if self._mig is None else self._mig[0]
         try:
@@ -106,8 +119,10 @@ class Gpm:
                 raise
             supported = False
         if not supported:
-            arch = (self._architecture or "this GPU").capitalize()
-            raise RungFailed(f"{arch} has no GPM counters (Hopper and newer have)", True, EXPORTER_FIX)
+            # Where GPM works nothing of this is needed, and it is not loaded before the first picture.
+            from gputop.sources.activity.remedy import no_gpm
+
+            raise RungFailed(no_gpm(self._architecture), True, self._fix)
         if not self._samples:
             self._samples.append(self._handle.run_bare("nvmlGpmSampleAlloc"))
         pair = self._pair = pynvml.c_nvmlGpmMetricsGet_t()
@@ -149,6 +164,6 @@ class Gpm:
                 values[key] = value * factor
         if "sm_active_pct" not in values:
             self._first_at = self._last = None
-            raise RungFailed(f"GPM: SM activity: {missing['sm_active_pct']}", False, EXPORTER_FIX)
+            raise RungFailed(f"GPM: SM activity: {missing['sm_active_pct']}", False, self._fix)
         self._last = Activity(values, missing, now - before, now)
         return self._last

@@ -148,7 +148,7 @@ class Device:
         more = self._more_rungs(lambda: self.static)
         if self._sm_source not in ("auto", "gpm"):
             return more
-        return [Gpm(self.handle, self._interval_s, static.architecture, mig), *more]
+        return [Gpm(self.handle, self._interval_s, static.architecture, mig, static.name), *more]
 
     def _no_rung(self) -> str:
         """Why there is no SM activity where there is no rung."""
