@@ -28,6 +28,7 @@ class Driver:
     held: list[object] = field(default_factory=list)
     taken: list[tuple[Any, ...]] = field(default_factory=list)
     pairs: int = 0
+    unknown: set[int] = field(default_factory=set)
 
     def alloc(self) -> Any:
         sample = pynvml.c_nvmlGpmSample_t()
@@ -41,6 +42,8 @@ class Driver:
 
     def compute(self, pair: Any) -> None:
         self.pairs += 1
+        if self.unknown & {pair.metrics[slot].metricId for slot in range(pair.numMetrics)}:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         for slot in range(pair.numMetrics):
             metric = pair.metrics[slot]
             metric.value = self.metrics.get(metric.metricId, 1.0)
@@ -144,6 +147,21 @@ def test_each_metric_is_judged_by_its_own_return(driver: Driver) -> None:
     assert got.missing["tensor_active_pct"] == "not supported by this GPU"
     assert "no number" in got.missing["dram_active_pct"]
     assert "tensor_active_pct" not in got.values
+
+
+def test_a_driver_that_refuses_a_newer_counter_costs_that_one_and_one_call(driver: Driver) -> None:
+    driver.unknown, driver.metrics = {8}, {2: 7.75}
+    rung = gpm()
+    rung.read(1.0)
+    first = measured(rung.read(2.0))
+    assert first.values["sm_active_pct"] == 7.75
+    assert first.missing == {"dmma_active_pct": "this driver does not know this counter"}
+    assert driver.pairs == 2
+    measured(rung.read(3.0))
+    assert driver.pairs == 3
+    driver.unknown = {2}
+    with pytest.raises(RungFailed):
+        rung.read(4.0)
 
 
 def test_a_gpu_without_gpm_is_asked_once_and_named(driver: Driver) -> None:

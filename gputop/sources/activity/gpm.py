@@ -43,6 +43,9 @@ METRICS: dict[int, tuple[str, float]] = {
     61: ("nvlink_tx_bytes_per_s", MIB),
 }
 """GPM metric id → catalogue key and the factor to its unit (nvml.h, nvmlGpmMetricId_t)."""
+NEWER = (8,)
+"""Ids that nvml.h did not have in the first releases with GPM: a driver of then may refuse a call that names one."""
+REFUSED_CODES = (pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_SUPPORTED)
 
 
 # Read past pynvml's own attribute access, which looks at every value for bytes to decode: thirty a GPU and tick.
@@ -72,6 +75,7 @@ class Gpm:
         self._first_at: float | None = None
         self._last: Activity | None = None
         self._pair: Any = None
+        self._known = tuple(METRICS)
         self._metrics: list[tuple[Any, str, float]] = []
 
     @property
@@ -125,14 +129,32 @@ class Gpm:
             raise RungFailed(no_gpm(self._architecture), True, self._fix)
         if not self._samples:
             self._samples.append(self._handle.run_bare("nvmlGpmSampleAlloc"))
+        self._ask_for(self._known)
+        self._supported = True
+
+    def _ask_for(self, ids: tuple[int, ...]) -> None:
+        """Fill in the structure of the question."""
+        self._known = ids
         pair = self._pair = pynvml.c_nvmlGpmMetricsGet_t()
         pair.version = pynvml.NVML_GPM_METRICS_GET_VERSION
-        pair.numMetrics = len(METRICS)
+        pair.numMetrics = len(ids)
         self._metrics = []
-        for slot, (metric, (key, factor)) in enumerate(METRICS.items()):
+        for slot, metric in enumerate(ids):
             pair.metrics[slot].metricId = metric
-            self._metrics.append((pair.metrics[slot], key, factor))
-        self._supported = True
+            self._metrics.append((pair.metrics[slot], *METRICS[metric]))
+
+    def _compute(self) -> None:
+        """What lies between the two samples. A driver that refuses an id that it does not know is asked without it."""
+        for _ in range(2):
+            self._pair.sample1, self._pair.sample2 = self._samples[1], self._samples[0]
+            try:
+                self._handle.run_bare("nvmlGpmMetricsGet", self._pair)
+                return
+            except pynvml.NVMLError as error:
+                older = tuple(metric for metric in self._known if metric not in NEWER)
+                if error.value not in REFUSED_CODES or older == self._known:
+                    raise
+                self._ask_for(older)
 
     def _measure(self, now: float) -> Activity | Waiting:
         if self._first_at is not None and len(self._samples) < 2:
@@ -146,10 +168,11 @@ class Gpm:
         self._samples.reverse()
         if before is None or now - before > self._oldest_s:
             return Waiting(COLLECTING)
-        self._pair.sample1, self._pair.sample2 = self._samples[1], self._samples[0]
-        self._handle.run_bare("nvmlGpmMetricsGet", self._pair)
+        self._compute()
         values: dict[str, float] = {}
-        missing: dict[str, str] = {}
+        missing = {
+            METRICS[metric][0]: "this driver does not know this counter" for metric in METRICS.keys() - self._known
+        }
         for metric, key, factor in self._metrics:
             value, status = _value_of(metric), _status_of(metric)
             if status != pynvml.NVML_SUCCESS:
