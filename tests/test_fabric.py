@@ -14,7 +14,7 @@ from gputop.model.snapshot import HostSample, Snapshot
 from gputop.monitor import Monitor
 from gputop.output.data import snapshot_data
 from gputop.paint import host as host_rows
-from gputop.paint.fabric import port_blocks
+from gputop.paint.fabric_ports import port_blocks
 from gputop.paint.glyphs import COLOUR
 from gputop.paint.line import Row
 from gputop.paint.view import View

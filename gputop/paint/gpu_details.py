@@ -5,7 +5,7 @@ from __future__ import annotations
 from gputop.model.quantity import duration
 from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
-from gputop.paint import fabric, header, panes
+from gputop.paint import fabric_ports, header, panes
 from gputop.paint import gpu_charts as charts
 from gputop.paint.details import (
     LABEL_WIDTH,
@@ -139,7 +139,7 @@ def _blocks(
     blocks.append(Block(1, lambda: [heading("verdicts, the newest first", width, glyphs)]))
     count = min(MOST_VERDICTS, len(listed))
     blocks.append(Block(count, lambda: list_rows(listed, frame.snapshot.t, view, width, count)))
-    blocks += fabric.port_blocks(frame, width, glyphs)
+    blocks += fabric_ports.port_blocks(frame, width, glyphs)
     name = f"values of GPU {gpu_label(gpu)} and where they are from"
     if frame.snapshot.machine.source == "simulated":
         name += ": simulated here, named as on a real GPU"

@@ -8,7 +8,6 @@ from gputop.model.sm import COUNTERS_RELEASED
 from gputop.model.snapshot import GpuSample
 from gputop.paint.keys import Key
 from gputop.paint.line import Line, Row, Target
-from gputop.paint.rebinding import key_name
 
 Hint = tuple[tuple[str, str, str], ...]
 """(key as shown, what it does, its id), the most useful first."""
@@ -63,6 +62,8 @@ def hint_row(hint: Hint, width: int) -> Row:
 
 def key_named_at(row: Row, column: int) -> str | None:
     """The key, by Textual's name, that the words of a last row at some column begin with; None where they name none."""
+    from gputop.paint.rebinding import key_name
+
     text = "".join(part for part, _ in row)
     begin = text.rfind(GAP, 0, column) + len(GAP) if GAP in text[:column] else 0
     words = text[begin:].split(GAP)[0].split()

@@ -14,7 +14,6 @@ from gputop.monitor import Frame
 from gputop.paint import big_pane, gpu_list, header, hint, host, layout, panes, process_table
 from gputop.paint.glyphs import ascii_only
 from gputop.paint.line import Line, Painted, Row, Rows, Target
-from gputop.paint.replay_bar import bar_rows, bar_targets
 from gputop.paint.text import shorten
 from gputop.paint.view import View, selected_gpu
 
@@ -61,6 +60,8 @@ class Painter:
         bar: list[Row] = []
         foot: list[Target | None] = []
         if view.replay is not None:
+            from gputop.paint.replay_bar import bar_rows, bar_targets
+
             selected = selected_gpu(frame, view)
             bar = bar_rows(frame, view.replay, selected, view.glyphs, width, height, view.utc_offset_s)
             foot = bar_targets(bar, frame, view.replay, selected, width, height)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,8 +13,10 @@ from gputop.paint.hint import Hint
 from gputop.paint.layout import Density
 from gputop.paint.process_columns import DEFAULT
 from gputop.paint.process_filter import NO_FILTER, Filter
-from gputop.paint.replay_bar import Replay
 from gputop.paint.words import counted_groups
+
+if TYPE_CHECKING:
+    from gputop.paint.replay_bar import Replay
 
 ProcessKey = tuple[int, int | None, int | None]
 """Identity of a process row: pid, start time, GPU."""

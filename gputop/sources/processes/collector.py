@@ -15,14 +15,12 @@ from gputop.model.snapshot import ProcessSample, ProcessStatic
 from gputop.sources.cgroup import Throttling
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.absence import EXITED, YOUNGER, Absence, notices_of
-from gputop.sources.processes.beside import Links, find_beside
 from gputop.sources.processes.facts import FactsReader
 from gputop.sources.processes.feed import Feed
 from gputop.sources.processes.feeding import Feeding
 from gputop.sources.processes.groups import Groups
 from gputop.sources.processes.member import TICKS_PER_S, Member
 from gputop.sources.processes.outsiders import QUEUED_PCT, Outsiders
-from gputop.sources.processes.sockets import tcp_tables, unix_peers
 from gputop.sources.processes.table import ProcessTable
 from gputop.sources.processes.threads import HostThreads
 from gputop.sources.processes.tree import CommandOf, Place, find_orphans, find_ray_tasks, find_trees
@@ -178,6 +176,10 @@ class ProcessCollector:
         places.update(find_ray_tasks(self._table, places, command_of))
         waiting = [pid for pid, place in places.items() if place.role == "gpu" and self._feeding.waits(place.gpu)]
         if waiting:
+            # Only where a GPU waits: most starts need none of it.
+            from gputop.sources.processes.beside import Links, find_beside
+            from gputop.sources.processes.sockets import tcp_tables, unix_peers
+
             links = Links(self._feeding.held_now, lambda: tcp_tables(now), unix_peers)
             self._groups.begin({pid for pid, _ in self._table.items()})
             places.update(find_beside(self._table, places, waiting, links, command_of, self._groups.of))
