@@ -18,6 +18,8 @@ from gputop.paint.keys import Key
 ALWAYS_QUITS, INTERRUPT = "ctrl+c", "interrupt"
 """A key that stays with its action, whatever else is bound: the screen can always be left."""
 
+NO_KEYS: Mapping[str, str] = MappingProxyType({})
+"""Nobody wants another key than those of the table."""
 _RENAMED: Mapping[str, str] = MappingProxyType({
     "solidus": "slash", "reverse_solidus": "backslash", "commercial_at": "at", "hyphen_minus": "minus",
     "plus_sign": "plus", "low_line": "underscore",

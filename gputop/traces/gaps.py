@@ -20,8 +20,6 @@ CAUSES = (
     "data", "after_sync", "allocator", "launching", "launch_latency", "dependency", "kernel_gap", "unknown",
 )  # fmt: skip
 """In the order in which they are printed."""
-HOST_CAUSES = ("data", "after_sync", "allocator", "launching", "launch_latency")
-"""The host was late, or its call took long to arrive."""
 _DATA, _AFTER_SYNC, _ALLOCATOR, _LAUNCHING, _LATENCY, _DEPENDENCY, _KERNEL_GAP, _UNKNOWN = range(len(CAUSES))
 KERNEL_GAP_NS = 30_000
 """Shorter waits between launched kernels are the GPU's own turn-round, as in Holistic Trace Analysis."""

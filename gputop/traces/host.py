@@ -18,7 +18,6 @@ SINGLE_PROCESS = "_SingleProcessDataLoaderIter"
 SYNC_CALLS = re.compile(
     r"(cuda|hip)(Stream|Device|Event)Synchronize|cu(Stream|Ctx|Event)Synchronize|(cuda|hip)Memcpy(_|$|2D|3D)"
 )
-ASYNC_COPIES = re.compile(r"(cuda|hip)MemcpyAsync|cuMemcpy\w*Async")
 ALLOCATOR_CALLS = re.compile(r"(cuda|hip)(Malloc|Free|HostAlloc|HostMalloc|HostFree|MallocHost)|cuMem(Alloc|Free)")
 _NONE: Intervals = []
 

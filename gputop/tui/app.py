@@ -25,6 +25,7 @@ from gputop.paint.key_presets import unknown_key, wanted_keys
 from gputop.paint.keys import KEYS, REPLAY_KEYS
 from gputop.paint.layout import density
 from gputop.paint.process_columns import known
+from gputop.paint.rebinding import NO_KEYS
 from gputop.paint.terminal import Depth
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
@@ -32,7 +33,7 @@ from gputop.paint.view_changes import after_key
 from gputop.session.captures import end_if_failed
 from gputop.session.playback import Playback
 from gputop.tui.canvas import Canvas
-from gputop.tui.keys.table import NO_KEYS, KeyTable
+from gputop.tui.keys.table import KeyTable
 from gputop.tui.painted_app import LATE_INTERVALS, MESSAGE_S, PaintedApp, bindings
 from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.textual_internals import opened

@@ -32,7 +32,6 @@ from gputop.diagnosis.types import Confidence
 from gputop.model.feeders import Cause, Feeders
 from gputop.model.quantity import rate, share
 
-POLLS = 0.5
 NO_DISK = 0.2
 
 

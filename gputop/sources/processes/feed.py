@@ -26,9 +26,6 @@ class Feed(Struct, frozen=True):
     """What the main thread waited for at some random moments; None where that is not known."""
 
 
-NO_FEED = Feed()
-
-
 def shares_of(run: float, queued: float, waiting_on: str | None) -> FeederShares:
     """``run`` and ``queued`` in percent of one core; the rest of the time goes to what was waited for."""
     run, queued = run / 100.0, queued / 100.0

@@ -16,7 +16,7 @@ from gputop.fleet.frame import FleetFrame
 from gputop.fleet.watch import FleetWatch
 from gputop.paint.fleet_keys import FLEET_KEYS
 from gputop.paint.fleet_view import FleetView, selected_host
-from gputop.paint.rebinding import rebound
+from gputop.paint.rebinding import NO_KEYS, rebound
 from gputop.paint.terminal import Depth
 from gputop.paint.theme import THEMES, Theme
 from gputop.tui.fleet.canvas import FleetCanvas
@@ -26,7 +26,6 @@ from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.textual_internals import opened
 
 WATCH_S = 1.0
-NO_KEYS: Mapping[str, str] = {}
 
 
 class FleetReady(Message):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -18,7 +17,6 @@ from gputop.paint.words import gpu_label
 from gputop.tui.keys import details, everywhere, process, themes, time
 from gputop.tui.keys.screen import MainScreen
 
-NO_KEYS: Mapping[str, str] = MappingProxyType({})
 PLAYING = frozenset(key.id for key in REPLAY_KEYS)
 """Keys that count only while the past shows."""
 ALWAYS = frozenset(("interrupt", "suspend", "palette"))
