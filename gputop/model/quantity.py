@@ -56,6 +56,12 @@ def numbers(values: Iterable[int]) -> str:
     return ", ".join(part for group in parts for part in group)
 
 
+def which_gpus(indices: Iterable[int]) -> str:
+    """``GPU 3``, ``GPUs 0-7``."""
+    known = set(indices)
+    return f"GPU{'s' * (len(known) > 1)} {numbers(known)}"
+
+
 def count(number: int, noun: str) -> str:
     """``1 frame``, ``2 frames``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

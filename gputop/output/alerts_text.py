@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 
 from gputop.diagnosis.alerts.report import DryRun, WouldFire
 from gputop.diagnosis.alerts.table import Alert
-from gputop.model.quantity import count, length, numbers
+from gputop.model.quantity import count, length, which_gpus
 from gputop.model.text import terminal_safe
 
 SCHEMA = 1
@@ -44,8 +44,7 @@ def dry_run_text(tried: DryRun) -> str:
     for one in tried.fired:
         until = "to the end" if one.until is None else f"for {length(one.until - one.since)}"
         held = f"held from {_moment(one.since)[11:]} {until}"
-        on = f"GPU{'s' * (len(one.gpus) > 1)} {numbers(one.gpus)}"
-        lines += ["", f"{_moment(one.t)}  {one.alert:<{width}}  {on:<7}  {held}"]
+        lines += ["", f"{_moment(one.t)}  {one.alert:<{width}}  {which_gpus(one.gpus):<7}  {held}"]
         lines += [f"  {line}" for line in _does(one)]
     return _printed(lines)
 

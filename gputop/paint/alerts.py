@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from gputop.diagnosis.alerts.report import AlertBoard, AlertRow
-from gputop.model.quantity import duration, numbers
+from gputop.model.quantity import duration, which_gpus
 from gputop.model.text import terminal_safe
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row
@@ -29,13 +29,20 @@ def alert_rows(alert: AlertRow, now: float, glyphs: Glyphs, width: int, offset: 
     if alert.is_silenced:
         line.add("   silenced (s)", "level.yellow")
     elif alert.silent_until is not None:
-        line.add(f"   fired, silent until {clock_time(alert.silent_until, offset)}", "dim")
+        line.add(f"   silent until {clock_time(alert.silent_until, offset)}", "dim")
     rows = [line.row(width)]
     indent = 5 + NAME_WIDTH if width >= 80 else 4
-    for lead, text, body in (("when", alert.when, "dim"), ("last", _last(alert, offset), _failed(alert))):
+    for lead, text, body in (("when", _when(alert), "dim"), ("last", _last(alert, offset), _failed(alert))):
         for i, piece in enumerate(textwrap.wrap(terminal_safe(text), max(10, width - indent - 7)) if text else ()):
             rows.append(Line().to(indent).add(f"{lead}  " if i == 0 else "      ", "dim").add(piece, body).row(width))
     return rows
+
+
+def _when(alert: AlertRow) -> str:
+    """The condition, and for whom it acts where that is more than one GPU."""
+    if alert.per == "gpu":
+        return alert.when
+    return f"{alert.when}, on {alert.gpus} of a {alert.per}'s GPUs"
 
 
 def _state(alert: AlertRow, now: float, glyphs: Glyphs) -> tuple[str, str, str]:
@@ -43,11 +50,11 @@ def _state(alert: AlertRow, now: float, glyphs: Glyphs) -> tuple[str, str, str]:
     active = [(gpu, since) for gpu, since, is_active in alert.holds if is_active]
     if active:
         held = duration(max(0.0, now - min(since for _, since in active)))
-        return glyphs.level("red"), f"holds on GPU {numbers(gpu for gpu, _ in active)} for {held}", "level.red"
+        return glyphs.level("red"), f"holds on {which_gpus(gpu for gpu, _ in active)} for {held}", "level.red"
     if alert.holds:
         held = duration(max(0.0, now - min(since for _, since, _ in alert.holds)))
-        on = numbers(gpu for gpu, _, _ in alert.holds)
-        return glyphs.level("yellow"), f"on GPU {on} for {held} of {duration(alert.for_s)}", "level.yellow"
+        on = which_gpus(gpu for gpu, _, _ in alert.holds)
+        return glyphs.level("yellow"), f"on {on} for {held} of {duration(alert.for_s)}", "level.yellow"
     return " ", "not now", "dim"
 
 

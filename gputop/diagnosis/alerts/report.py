@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from gputop.diagnosis.alerts.groups import Per, Share
+
 
 class AlertRow(Struct, frozen=True):
     """One alert. ``holds`` gives (GPU, since, whether for as long as the alert asks) where its condition holds.
@@ -20,6 +22,8 @@ class AlertRow(Struct, frozen=True):
     has_failed: bool = False
     is_silenced: bool = False
     silent_until: float | None = None
+    per: Per = "gpu"
+    gpus: Share = "any"
 
 
 class AlertBoard(Struct, frozen=True):

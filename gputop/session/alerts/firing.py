@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from gputop.diagnosis.alerts.judge import Change, Place
 from gputop.diagnosis.alerts.table import PLACEHOLDER, PLACEHOLDERS, Alert
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.model.quantity import numbers
+from gputop.model.quantity import which_gpus
 from gputop.model.secrets import masked_text
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from gputop.model.text import clean_text
@@ -59,7 +59,7 @@ class Firing(Struct, frozen=True):
     @property
     def where(self) -> str:
         """``GPU 3``, ``GPUs 0-7``; empty where no GPU can be read."""
-        return f"GPU{'s' * (len(self.gpus) > 1)} {numbers(self.gpus)}" if self.gpus else ""
+        return which_gpus(self.gpus) if self.gpus else ""
 
     def json(self) -> str:
         """The object that the command finds on its stdin."""
@@ -128,7 +128,7 @@ def _values(alert: Alert, snapshot: Snapshot, gpus: Judged) -> tuple[dict[str, s
     processes = [p for p in snapshot.processes if p.gpu in indices and p.role == "gpu"]
     pids = {str(process.pid) for process in processes}
     jobs = {job for process in processes if (job := _job_id(process)) is not None}
-    shown = f"GPU{'s' * (len(indices) > 1)} {numbers(indices)}"
+    shown = which_gpus(indices)
     found: dict[str, str | None] = {
         "host": snapshot.machine.hostname,
         "alert": alert.name,

@@ -76,6 +76,8 @@ class NodeAlerts:
             last is not None and last.has_failed,
             alert.name in self._silenced,
             None if self._runner is None else self._judge.silent_until(alert),
+            alert.per,
+            alert.gpus,
         )
 
     def _ended(self, outcome: Outcome) -> None:
