@@ -3,15 +3,10 @@ asked. The engine is a small server of our own."""
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
 
 import pytest
 
@@ -28,73 +23,16 @@ from gputop.fleet.series import labels_of
 from gputop.fleet.simulated import STARTED, SimulatedFleet
 from gputop.fleet.watch import FleetWatch
 from gputop.model.source import UsageError
-
-
-class Engine(ThreadingHTTPServer):
-    """Answers every question with ``answer``: (status, headers, body)."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.answer: Any = None
-        self.asked: list[tuple[str, dict[str, list[str]], dict[str, str]]] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        path, _, form = self.path.partition("?")
-        assert path == "/api/v1/label/__name__/values"
-        self._answer(parse_qs(form)["match[]"][0])
-
-    def do_POST(self) -> None:
-        form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
-        engine: Any = self.server
-        engine.asked.append((self.path, form, dict(self.headers)))
-        self._answer(form["query"][0])
-
-    def _answer(self, query: str) -> None:
-        engine: Any = self.server
-        status, headers, body = engine.answer(query) if callable(engine.answer) else engine.answer
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-        self.close_connection = True
-
-    def log_message(self, *_: object) -> None:
-        """Silent."""
+from tests.support.scripted_engine import JSON, ScriptedEngine, answers, names, vector
+from tests.support.scripted_engine import engine as scripted
 
 
 @pytest.fixture
-def engine() -> Iterator[Engine]:
-    server = Engine()
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+def engine() -> Iterator[ScriptedEngine]:
+    with scripted() as server:
+        yield server
 
 
-def _names(*names: str) -> tuple[int, dict[str, str], bytes]:
-    return 200, JSON, json.dumps({"status": "success", "data": names}).encode()
-
-
-def _vector(*rows: dict[str, Any], t: float = STARTED) -> tuple[int, dict[str, str], bytes]:
-    result = [{"metric": row["metric"], "value": [t, str(row["value"])]} for row in rows]
-    data = {"status": "success", "data": {"resultType": "vector", "result": result}}
-    return (
-        200,
-        {"Content-Type": "application/json", "Content-Encoding": "gzip"},
-        gzip.compress(json.dumps(data).encode()),
-    )
-
-
-JSON = {"Content-Type": "application/json"}
 REFUSALS = [
     ((401, {}, b"no"), "401, not allowed: give a token"),
     ((403, {}, b""), "403, not allowed"),
@@ -117,7 +55,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("answer", "says"), REFUSALS, ids=[says[:24] for _, says in REFUSALS])
-def test_an_answer_that_is_none_is_one_line(engine: Engine, answer: Any, says: str) -> None:
+def test_an_answer_that_is_none_is_one_line(engine: ScriptedEngine, answer: Any, says: str) -> None:
     engine.answer = answer
     client = Client(address_of(engine.url, {}))
     (error,) = client.ask([Query("up")])
@@ -127,7 +65,7 @@ def test_an_answer_that_is_none_is_one_line(engine: Engine, answer: Any, says: s
 
 
 def test_nobody_at_the_address_is_one_line_and_the_command_ends_with_it(
-    engine: Engine, capsys: pytest.CaptureFixture[str]
+    engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     engine.server_close()
     assert main(["fleet", "--prom", engine.url, "--json"]) == 3
@@ -135,16 +73,18 @@ def test_nobody_at_the_address_is_one_line_and_the_command_ends_with_it(
     assert out == "" and err.count("\n") == 1 and "nobody listens there" in err
 
 
-def test_no_gpu_metrics_names_what_was_looked_for(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
-    engine.answer = _names()
+def test_no_gpu_metrics_names_what_was_looked_for(engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]) -> None:
+    engine.answer = names()
     assert main(["fleet", "--prom", engine.url, "--json", "--select", 'cluster="a"']) == 3
     err = capsys.readouterr().err
     assert 'no GPU metrics there with cluster="a"; looked for gputop_gpu_utilization_ratio' in err
     assert "DCGM_FI_DEV_GPU_UTIL" in err
 
 
-def test_questions_are_posted_with_a_limit_gzip_and_the_header_of_the_file(engine: Engine, tmp_path: Path) -> None:
-    engine.answer = _vector({"metric": {"a": "b"}, "value": 1.5})
+def test_questions_are_posted_with_a_limit_gzip_and_the_header_of_the_file(
+    engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    engine.answer = vector({"metric": {"a": "b"}, "value": 1.5})
     secret = tmp_path / "headers"
     secret.write_text("# for the gateway\nX-Scope-OrgID: team\nAuthorization: Bearer s3cret\n")
     secret.chmod(0o600)
@@ -219,36 +159,8 @@ def test_a_host_that_ssh_or_a_shell_could_misread_gets_no_command(host: str) -> 
     assert ssh_command("node-1.example:22") == "ssh -t node-1.example:22 gputop"
 
 
-def _answers(fleet: SimulatedFleet, *, skew_s: float = 0.0) -> Any:
-    """An engine that holds one moment of a fleet of dcgm-exporters, by the questions' shapes."""
-    reads = [fleet.gpu(host, number, STARTED) for host in range(fleet.hosts) for number in range(fleet.gpus)]
-
-    def answer(query: str) -> tuple[int, dict[str, str], bytes]:
-        if "__name__" in query:
-            return _names("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_SM_ACTIVE")
-        rows = []
-        for read in reads:
-            labels = {"instance": f"{read.host}:9400", "gpu": read.gpu}
-            if "count_over_time" in query:
-                return _vector({"metric": {"gputop_names": "legacy"}, "value": 20}, t=STARTED + skew_s)
-            if "last_over_time" in query:
-                labels |= {"Hostname": read.host, "UUID": read.uuid, "hpc_job": read.job[6:], "gputop_names": "legacy"}
-                rows.append({"metric": labels, "value": read.util_pct})
-            elif "timestamp" in query:
-                rows.append({"metric": {**labels, "gputop_names": "age"}, "value": STARTED - 3.0 + skew_s})
-            elif "quantile" in query:
-                rows += [{"metric": labels, "value": 0.0}] * read.is_quiet
-            elif "SM_ACTIVE" in query and read.sm_active_pct is not None:
-                rows.append({"metric": labels, "value": read.sm_active_pct / 100.0})
-            elif "avg_over_time" in query and "GPU_UTIL" in query:
-                rows.append({"metric": labels, "value": read.util_pct})
-        return _vector(*rows, t=STARTED + skew_s)
-
-    return answer
-
-
-def test_an_engine_whose_clock_is_off_is_told_and_does_no_harm(engine: Engine) -> None:
-    engine.answer = _answers(SimulatedFleet(3), skew_s=7200.0)
+def test_an_engine_whose_clock_is_off_is_told_and_does_no_harm(engine: ScriptedEngine) -> None:
+    engine.answer = answers(SimulatedFleet(3), skew_s=7200.0)
     fleet = PrometheusFleet(Client(address_of(engine.url, {})), "x", "", lambda: STARTED)
     read = fleet.ask()
     fleet.close()
@@ -257,9 +169,11 @@ def test_an_engine_whose_clock_is_off_is_told_and_does_no_harm(engine: Engine) -
     assert all("time" not in form for _, form, _ in engine.asked) and len(engine.asked) <= 10
 
 
-def test_states_are_those_of_the_planted_fleet_and_a_failing_question_is_named_beside_them(engine: Engine) -> None:
+def test_states_are_those_of_the_planted_fleet_and_a_failing_question_is_named_beside_them(
+    engine: ScriptedEngine,
+) -> None:
     simulated = SimulatedFleet(12)
-    whole = _answers(simulated)
+    whole = answers(simulated)
     engine.answer = lambda query: (500, {}, b"out of memory") if "up[" in query else whole(query)
     fleet = PrometheusFleet(Client(address_of(engine.url, {})), "x", "", lambda: STARTED)
     frame = fleet_frame(fleet.ask())
@@ -274,8 +188,23 @@ def test_states_are_those_of_the_planted_fleet_and_a_failing_question_is_named_b
     assert any("500" in problem for problem in frame.problems)
 
 
-def test_an_engine_that_comes_back_is_asked_again_and_meanwhile_the_old_frame_stays(engine: Engine) -> None:
-    engine.answer = _answers(SimulatedFleet(2))
+def test_a_host_is_down_after_two_failed_scrapes_keeps_its_last_values_and_comes_back(engine: ScriptedEngine) -> None:
+    up = {"node-001": 1.0}
+    engine.answer = answers(SimulatedFleet(3), up=up)
+    fleet = PrometheusFleet(Client(address_of(engine.url, {})), "x", "", lambda: STARTED)
+    once = fleet.ask()
+    assert not once.down, "one failed scrape says nothing"
+    up["node-001"] = 0.0
+    twice = fleet_frame(fleet.ask())
+    assert set(twice.read.down) == {"node-001"} and twice.counts["down"] == 8
+    assert [gpu.util_pct for gpu in twice.read.gpus] == [gpu.util_pct for gpu in once.gpus]
+    up.clear()
+    assert not fleet.ask().down
+    fleet.close()
+
+
+def test_an_engine_that_comes_back_is_asked_again_and_meanwhile_the_old_frame_stays(engine: ScriptedEngine) -> None:
+    engine.answer = answers(SimulatedFleet(2))
     fleet = PrometheusFleet(Client(address_of(engine.url, {})), "x", "", lambda: STARTED)
     watch = FleetWatch(fleet)
     watch._refresh(None)
@@ -283,13 +212,13 @@ def test_an_engine_that_comes_back_is_asked_again_and_meanwhile_the_old_frame_st
     kept, engine.answer = watch.shown.frame, (503, {}, b"starting")
     watch._refresh(None)
     assert watch.shown.frame is kept and "503" in str(watch.shown.error)
-    engine.answer = _answers(SimulatedFleet(2))
+    engine.answer = answers(SimulatedFleet(2))
     watch._refresh(None)
     assert watch.shown.error is None
     fleet.close()
 
 
-def test_a_fleet_that_never_answered_is_an_error_and_no_empty_screen(engine: Engine) -> None:
+def test_a_fleet_that_never_answered_is_an_error_and_no_empty_screen(engine: ScriptedEngine) -> None:
     engine.answer = (404, {}, b"")
     fleet = PrometheusFleet(Client(address_of(engine.url, {})), "x", "", lambda: STARTED)
     with pytest.raises(FleetError, match="404"):

@@ -59,6 +59,16 @@ def test_the_header_counts_what_the_frame_counts_and_says_how_old_it_is(frame: F
     assert "being read" in _text(fleet_frame(replace(frame.read, lost=None)), FleetView())
 
 
+def test_what_is_old_is_grey_the_whole_screen_or_the_page_of_a_host_that_is_down(frame: FleetFrame) -> None:
+    down = next(iter(frame.read.down))
+    for view, first in ((FleetView(stale_s=60.0), 2), (FleetView(panel="host", host=down), 4)):
+        rows = fleet_screen(frame, view, 160, 48).rows[first:-3]
+        colours = {style.partition("|")[0] for row in rows for text, style in row if text.strip()}
+        assert colours <= {"dim", "rule", "title", "heading"} and colours & {"dim"}, view
+    fresh = fleet_screen(frame, FleetView(), 160, 48).rows[2:-3]
+    assert "value.alarm" in {style for row in fresh for _, style in row}
+
+
 def test_the_worst_host_is_the_first_and_every_order_can_be_reversed(frame: FleetFrame) -> None:
     view = FleetView()
     assert groups(frame, view)[0].verdict.state == "busy_not_working"
@@ -148,11 +158,18 @@ class Answers(SimulatedFleet):
 
 
 async def _settled(pilot, condition) -> None:  # type: ignore[no-untyped-def]
-    for _ in range(400):
-        await pilot.pause(0.01)
+    for _ in range(2000):
+        await pilot.pause(0.002)
         if condition():
             return
     raise AssertionError("it never came")
+
+
+async def _typed(pilot, *keys: str) -> None:  # type: ignore[no-untyped-def]
+    """Keys at once, as by somebody who does not wait for what each of them opens."""
+    for key in keys:
+        pilot.app.simulate_key(key)
+    await pilot.pause()
 
 
 async def test_keys_lead_to_every_panel_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,23 +178,22 @@ async def test_keys_lead_to_every_panel_and_back(tmp_path: Path, monkeypatch: py
     app = FleetApp(FleetView(), "dark", FleetWatch(answers))
     async with app.run_test(size=(120, 36)) as pilot:
         await _settled(pilot, lambda: app.frame is not None)
-        await pilot.press("down", "enter")
+        await _typed(pilot, "down", "enter")
         assert app.view.panel == "host" and app.view.host == rows_of(app.frame, FleetView())[1]
         await _settled(pilot, lambda: app.watched.shown.host == app.view.host)
-        await pilot.press("escape")
-        assert app.view.panel == "hosts"
-        for key, panel in (("u", "jobs"), ("u", "users"), ("u", "hosts"), ("s", "stragglers"), ("w", "waste")):
-            await pilot.press(key)
+        for key, panel in (
+            ("escape", "hosts"), ("u", "jobs"), ("u", "users"), ("u", "hosts"), ("s", "stragglers"), ("w", "waste"),
+            ("A", "alerts"),
+        ):  # fmt: skip
+            await _typed(pilot, key)
             assert app.view.panel == panel
-        await pilot.press("A", "escape", "f", *"user:ml", "enter")
+        await _typed(pilot, "escape", "f", *"user:ml", "enter")
         assert app.view.filter.text == "user:ml" and app.view.panel == "hosts"
-        await pilot.press("escape", "u", "enter")
+        await _typed(pilot, "escape", "u", "enter")
         assert app.view.filter.text.startswith("job:")
-        await pilot.press("f8")
-        assert list(tmp_path.glob("gputop-fleet-*.svg"))
-        await pilot.press("question_mark")
-        assert len(app.screen_stack) == 2
-        await pilot.press("escape", "y", "escape", "c", "escape", "o", "I", "T", "end", "home")
+        await _typed(pilot, "f8", "question_mark")
+        assert list(tmp_path.glob("gputop-fleet-*.svg")) and len(app.screen_stack) == 2
+        await _typed(pilot, "escape", "y", "escape", "c", "escape", "o", "I", "T", "end", "home")
         assert len(app.screen_stack) == 1
     assert answers.closed.wait(5)
 
@@ -187,11 +203,11 @@ async def test_going_back_in_time_asks_at_that_time_and_p_returns() -> None:
     app = FleetApp(FleetView(), "dark", FleetWatch(answers))
     async with app.run_test(size=(100, 30)) as pilot:
         await _settled(pilot, lambda: app.frame is not None)
-        await pilot.press("left")
+        await _typed(pilot, "left")
         await _settled(pilot, lambda: app.frame.t == STARTED - 60.0)  # type: ignore[union-attr]
-        await pilot.press("J", *"-10m", "enter")
+        await _typed(pilot, "J", *"-10m", "enter")
         await _settled(pilot, lambda: app.frame.t == STARTED - 660.0)  # type: ignore[union-attr]
-        await pilot.press("p")
+        await _typed(pilot, "p")
         await _settled(pilot, lambda: app.frame.t == STARTED)  # type: ignore[union-attr]
         assert not app.view.paused and answers.asked[-1] is None
 

@@ -39,7 +39,8 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, asked: str) ->
         # Gateways and Thanos' stores answer in plain text.
         reason = body[:LONGEST_WORDS].decode("utf-8", "replace")
     if status in (400, 422):
-        return f"{status}, it refuses {cut(asked)}: {cut(reason)}"
+        narrower = "; narrow it by --select" if "exceeded" in reason else ""
+        return f"{status}, it refuses {cut(asked)}: {cut(reason)}{narrower}"
     return f"{status} {cut(reason)}".rstrip()
 
 

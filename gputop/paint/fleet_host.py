@@ -19,6 +19,18 @@ from gputop.paint.text import folded, pct, shorten, whole
 LABEL, NUMBERS = 6, 6
 LEAST_CHART = 16
 MOST_CHART_ROWS = 6
+KEPT = ("rule", "title", "heading")
+"""Styles that are no value's."""
+
+
+def greyed(row: Row) -> Row:
+    """A row of old values: what it says stays, its colours go. Rules and headings are not values."""
+    return tuple((text, _grey(style)) for text, style in row)
+
+
+def _grey(style: str) -> str:
+    colour, bar, ground = style.partition("|")
+    return style if colour in KEPT else f"dim{bar}{ground}"
 
 
 def rule(title: str, right: str, width: int, glyphs: Glyphs) -> Row:
@@ -122,10 +134,15 @@ def _chart(gpu: Gpu, group: Group, view: FleetView, size: int, tall: int) -> lis
         (pct(read.sm_active_pct, 4), "strong" if alarm else "value.sm" if measured else "dim"),
         (pct(gap, 4), "value.alarm" if alarm else "value.gap" if (gap or 0) >= 10 else "dim"),
     ]
+    down = gpu.state == "down"
+    if down:
+        numbers = [(text, "dim") for text, _ in numbers]
     rows: list[list[Span]] = []
     for y in range(tall):
         label = terminal_safe(read.gpu)[: LABEL - 2] if y == tall // 2 else ""
-        line = Line().add(label.rjust(LABEL - 2), "value").add("  ").add_all(drawn[y]).to(LABEL + room)
+        line = (
+            Line().add(label.rjust(LABEL - 2), "dim" if down else "value").add("  ").add_all(drawn[y]).to(LABEL + room)
+        )
         if y < len(numbers):
             line.add_all([numbers[y]])
         rows.append(list(line.spans))
@@ -149,7 +166,8 @@ def host_page(frame: FleetFrame, group: Group, view: FleetView, width: int, heig
     refused = "redacted" if frame.read.is_redacted else "no ssh command: a shell could misread this name"
     right = f"c copies: {command}" if command else refused
     rows = [rule(title_of(group), right, width, glyphs), *evidence(group, glyphs, width)]
-    table = [_gpu_head(width), *(_gpu_row(gpu, width, glyphs) for gpu in group.gpus)]
+    told = [_gpu_row(gpu, width, glyphs) for gpu in group.gpus]
+    table = [_gpu_head(width), *(map(greyed, told) if group.down else told)]
     room = height - len(rows) - 1
     shown = table if len(table) <= room else table[: max(2, room)]
     charted = charts(group, view, width, room - len(shown))

@@ -49,6 +49,8 @@ def fleet_screen(frame: FleetFrame, view: FleetView, width: int, height: int) ->
         rows, targets, page = rows + body, targets + [None] * len(body), room
     else:
         page = _listed(frame, view, width, room, rows, targets)
+    if view.stale_s is not None:
+        rows[2:] = map(fleet_host.greyed, rows[2:])
     rows = rows[: height - len(foot)]
     rows += [Line().row(width)] * (height - len(foot) - len(rows)) + foot
     targets = [*(targets + [None] * height)[: height - 1], hint_target(view, width)]

@@ -1,0 +1,115 @@
+"""A small server of our own in the place of a Prometheus: it answers whatever a test says."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs
+
+from gputop.fleet.simulated import STARTED, SimulatedFleet
+
+JSON = {"Content-Type": "application/json"}
+Answer = tuple[int, dict[str, str], bytes]
+
+
+class ScriptedEngine(ThreadingHTTPServer):
+    """Answers every question with ``answer``: (status, headers, body)."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.answer: Any = None
+        self.asked: list[tuple[str, dict[str, list[str]], dict[str, str]]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        path, _, form = self.path.partition("?")
+        assert path == "/api/v1/label/__name__/values"
+        self._answer(parse_qs(form)["match[]"][0])
+
+    def do_POST(self) -> None:
+        form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        engine: Any = self.server
+        engine.asked.append((self.path, form, dict(self.headers)))
+        self._answer(form["query"][0])
+
+    def _answer(self, query: str) -> None:
+        engine: Any = self.server
+        status, headers, body = engine.answer(query) if callable(engine.answer) else engine.answer
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+        self.close_connection = True
+
+    def log_message(self, *_: object) -> None:
+        """Silent."""
+
+
+@contextmanager
+def engine() -> Iterator[ScriptedEngine]:
+    """A server that runs meanwhile."""
+    server = ScriptedEngine()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def names(*names: str) -> Answer:
+    return 200, JSON, json.dumps({"status": "success", "data": names}).encode()
+
+
+def vector(*rows: dict[str, Any], t: float = STARTED) -> Answer:
+    result = [{"metric": row["metric"], "value": [t, str(row["value"])]} for row in rows]
+    data = {"status": "success", "data": {"resultType": "vector", "result": result}}
+    return (
+        200,
+        {"Content-Type": "application/json", "Content-Encoding": "gzip"},
+        gzip.compress(json.dumps(data).encode()),
+    )
+
+
+def answers(fleet: SimulatedFleet, *, skew_s: float = 0.0, up: Mapping[str, float] = {}) -> Callable[[str], Answer]:
+    """An engine that holds one moment of a fleet of dcgm-exporters, by the questions' shapes. ``up`` are hosts of which
+    a scrape failed: 1 once, 0 twice."""
+    reads = [fleet.gpu(host, number, STARTED) for host in range(fleet.hosts) for number in range(fleet.gpus)]
+
+    def answer(query: str) -> Answer:
+        if "__name__" in query:
+            return names("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_SM_ACTIVE")
+        rows = [
+            {"metric": {"instance": f"{host}:9400"}, "value": value} for host, value in up.items() if "up[" in query
+        ]
+        for read in reads:
+            labels = {"instance": f"{read.host}:9400", "gpu": read.gpu}
+            if "count_over_time" in query:
+                return vector({"metric": {"gputop_names": "legacy"}, "value": 20}, t=STARTED + skew_s)
+            if "modelName" in query:
+                labels |= {"Hostname": read.host, "UUID": read.uuid, "hpc_job": read.job[6:], "gputop_names": "legacy"}
+                rows.append({"metric": labels, "value": read.util_pct})
+            elif "timestamp" in query:
+                rows.append({"metric": {**labels, "gputop_names": "age"}, "value": STARTED - 3.0 + skew_s})
+            elif "quantile" in query:
+                rows += [{"metric": labels, "value": 0.0}] * read.is_quiet
+            elif "SM_ACTIVE" in query and read.sm_active_pct is not None:
+                rows.append({"metric": labels, "value": read.sm_active_pct / 100.0})
+            elif "avg_over_time" in query and "GPU_UTIL" in query:
+                rows.append({"metric": labels, "value": read.util_pct})
+        return vector(*rows, t=STARTED + skew_s)
+
+    return answer
