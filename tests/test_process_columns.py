@@ -45,24 +45,23 @@ def test_sort_letters_are_unique_and_leave_q_to_quitting() -> None:
 
 
 @pytest.mark.parametrize("process", [HUGE, NOTHING], ids=["huge", "nothing"])
-@pytest.mark.parametrize("key", [key for key in COLUMNS if key not in ("command", "why")])
-def test_a_value_never_breaks_its_columns_width(key: str, process: ProcessSample) -> None:
-    column = COLUMNS[key]
-    text = column.show(process, ())
-    assert cells(text) == column.width, text
-    assert text.isprintable()
+def test_a_value_never_breaks_its_columns_width(process: ProcessSample) -> None:
+    for column in (column for key, column in COLUMNS.items() if key not in ("command", "why")):
+        text = column.show(process, ())
+        assert (column.key, cells(text)) == (column.key, column.width), text
+        assert text.isprintable(), column.key
 
 
-@pytest.mark.parametrize("width", range(20, 301, 7))
 @pytest.mark.parametrize("chosen", [DEFAULT, tuple(COLUMNS), ("pid",), ("command", "gpu"), ("why", "pid", "user")])
-def test_columns_fit_and_keep_their_order(width: int, chosen: tuple[str, ...]) -> None:
-    placed = columns_for(width, chosen)
-    assert len(placed) >= min(3, len(chosen))
-    assert [p.column.key for p in placed] == [key for key in chosen if key in {p.column.key for p in placed}]
-    for before, after in pairwise(placed):
-        assert after.begin == before.begin + before.width + 2
-    if len(placed) > 3:
-        assert placed[-1].begin + placed[-1].width <= width
+def test_columns_fit_and_keep_their_order(chosen: tuple[str, ...]) -> None:
+    for width in range(20, 301, 7):
+        placed = columns_for(width, chosen)
+        assert len(placed) >= min(3, len(chosen)), width
+        assert [p.column.key for p in placed] == [key for key in chosen if key in {p.column.key for p in placed}], width
+        for before, after in pairwise(placed):
+            assert after.begin == before.begin + before.width + 2, width
+        if len(placed) > 3:
+            assert placed[-1].begin + placed[-1].width <= width
 
 
 def test_the_least_needed_columns_give_way_first() -> None:
