@@ -76,6 +76,7 @@ class Gpm:
         self._last: Activity | None = None
         self._pair: Any = None
         self._known = tuple(METRICS)
+        self._unknown: dict[str, str] = {}
         self._metrics: list[tuple[Any, str, float]] = []
 
     @property
@@ -135,6 +136,8 @@ class Gpm:
     def _ask_for(self, ids: tuple[int, ...]) -> None:
         """Fill in the structure of the question."""
         self._known = ids
+        lacking = [METRICS[metric][0] for metric in METRICS if metric not in ids]
+        self._unknown = dict.fromkeys(lacking, "this driver does not know this counter")
         pair = self._pair = pynvml.c_nvmlGpmMetricsGet_t()
         pair.version = pynvml.NVML_GPM_METRICS_GET_VERSION
         pair.numMetrics = len(ids)
@@ -170,9 +173,7 @@ class Gpm:
             return Waiting(COLLECTING)
         self._compute()
         values: dict[str, float] = {}
-        missing = {
-            METRICS[metric][0]: "this driver does not know this counter" for metric in METRICS.keys() - self._known
-        }
+        missing = self._unknown.copy()
         for metric, key, factor in self._metrics:
             value, status = _value_of(metric), _status_of(metric)
             if status != pynvml.NVML_SUCCESS:
