@@ -171,7 +171,7 @@ def test_doctor_says_a_thing_once_for_gpus_that_are_alike() -> None:
 
 def test_a_click_into_the_bar_of_the_past_means_its_key_or_its_moment() -> None:
     from gputop.paint.glyphs import COLOUR
-    from gputop.paint.replay_bar import Replay, bar_rows, bar_targets
+    from gputop.paint.replay_bar import Replay, bar_rows, bar_targets, shown_keys
 
     frame, replay = demo_frame(), Replay(0.0, 100.0, 50.0, playing=False, speed=1.0, own_past=True)
     rows = bar_rows(frame, replay, 0, COLOUR, 160, 48, 0.0)
@@ -186,4 +186,29 @@ def test_a_click_into_the_bar_of_the_past_means_its_key_or_its_moment() -> None:
         target = targets[0] and targets[0].at(state.index(words))
         assert target is not None and target.key == key_id
     assert targets[0] is not None and targets[0].at(2) is not None and targets[0].at(2).key is None  # type: ignore[union-attr]
+    nvitop = (*rebound(KEYS, wanted_keys("nvitop", {}))[0], *rebound(REPLAY_KEYS, {"slower": "<", "on": "L"})[0])
+    other = "".join(text for text, _ in bar_rows(frame, replay, 0, COLOUR, 160, 48, 0.0, shown_keys(nvitop))[0])
+    assert "← L step" in other
+    assert "< . speed" in other
     assert targets[1] is not None and targets[1].key == (4, 154, 0.0, 100.0) and len(targets) == len(rows)
+
+
+def test_every_letter_to_sort_by_is_shown_at_every_width() -> None:
+    from gputop.paint.process_columns import COLUMNS, DEFAULT
+    from gputop.tui.keys.process import sort_question
+
+    columns = [COLUMNS[key] for key in DEFAULT]
+    for width in (60, 80, 120, 200):
+        words = sort_question(columns, width)
+        assert len(words) <= width - 2
+        assert {column.letter for column in columns} <= set(words.removeprefix("sort by: ").split())
+    assert "g GPU" in sort_question(columns, 80)
+    assert sort_question(columns, 200).endswith("(Shift reverses, Esc cancels)")
+
+
+def test_the_legend_of_the_charts_is_whole_at_80_columns() -> None:
+    from gputop.paint.glyphs import COLOUR
+    from gputop.paint.help import legend_rows
+
+    text = "\n".join("".join(part for part, _ in row) for row in legend_rows(COLOUR, 80))
+    assert all(words in text for words in ("SM active", "busy, but no SM", "busy, not working", "SM not measured"))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gputop.fleet.names import DIALECTS
 from gputop.paint.glyphs import Glyphs, ascii_only
-from gputop.paint.help import entry_rows, key_rows, legend_row, section_rows
+from gputop.paint.help import entry_rows, key_rows, legend_rows, section_rows
 from gputop.paint.keys import Key
 from gputop.paint.line import Line, Row
 
@@ -37,7 +37,7 @@ STRAGGLERS = (
 def help_rows(glyphs: Glyphs, width: int, keys: Sequence[Key]) -> list[Row]:
     """All rows of the help at a width."""
     rows = [Line().add(" gputop fleet: how to read it, and its keys", "title").row(width), Line().row(width)]
-    rows += [legend_row(glyphs, width), Line().row(width), *key_rows(keys, width, glyphs)]
+    rows += [*legend_rows(glyphs, width), Line().row(width), *key_rows(keys, width, glyphs)]
     names = [(dialect.id, dialect.words) for dialect in DIALECTS.values()]
     tables = (
         ("numbers", WORDS),

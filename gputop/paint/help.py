@@ -76,7 +76,7 @@ def help_rows(
     rows += section_rows("the three numbers", width, glyphs)
     for text, style in THREE_NUMBERS:
         rows += [Line().to(2).add(line, style).row(width) for line in textwrap.wrap(text, max(10, width - 4))]
-    rows += [legend_row(glyphs, width), Line().row(width), *key_rows(keys, width, glyphs)]
+    rows += [*legend_rows(glyphs, width), Line().row(width), *key_rows(keys, width, glyphs)]
     rows += section_rows("glossary", width, glyphs)
     for metric in (metric for metric in GPU_METRICS.values() if metric.glossary):
         source = "" if metric.origin is None else f" [{metric.origin}]"
@@ -117,13 +117,20 @@ def _column_rows(selected: Selected, glyphs: Glyphs, width: int) -> list[Row]:
     return [*rows, Line().row(width)]
 
 
-def legend_row(glyphs: Glyphs, width: int) -> Row:
-    """What the colours of the gap charts mean."""
-    return (
-        Line().to(2).add(glyphs.sm * 4, "gap.sm").add(" SM active   ", "dim").add(glyphs.gap * 4, "gap.gap")
-        .add(" busy, but no SM at work   ", "dim").add(glyphs.gap * 4, "gap.alarm").add(" busy, not working", "dim")
-        .add("   ").add(glyphs.unknown * 4, "gap.unknown").add(" SM not measured", "dim").row(width)
-    )  # fmt: skip
+def legend_rows(glyphs: Glyphs, width: int) -> list[Row]:
+    """What the colours of the gap charts mean, in as many rows as the width needs."""
+    rows, line = [], Line().to(2)
+    for glyph, style, words in (
+        (glyphs.sm, "gap.sm", "SM active"),
+        (glyphs.gap, "gap.gap", "busy, but no SM at work"),
+        (glyphs.gap, "gap.alarm", "busy, not working"),
+        (glyphs.unknown, "gap.unknown", "SM not measured"),
+    ):
+        if line.width > 2 and line.width + len(words) + 8 > width:
+            rows.append(line.row(width))
+            line = Line().to(2)
+        line.add("   " if line.width > 2 else "").add(glyph * 4, style).add(f" {words}", "dim")
+    return [*rows, line.row(width)]
 
 
 def key_rows(keys: Sequence[Key], width: int, glyphs: Glyphs) -> list[Row]:

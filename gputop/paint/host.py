@@ -67,7 +67,7 @@ def attribution_rows(frame: Frame, view: View, width: int) -> list[Row]:
     label, a = found
     glyphs = view.glyphs
     lead, running = f"while GPU {label} was idle ({a.idle_pct:.0f} % of {a.window_s:.0f} s)", "workers running"
-    if a.loaders and width < _least_width(lead, running):
+    if a.loaders and width <= _least_width(lead, running):
         lead, running = f"GPU {label} idle {a.idle_pct:.0f} %:", "loaders"
     line = Line().to(2).add(lead, "evidence")
     parts = (
@@ -78,7 +78,7 @@ def attribution_rows(frame: Frame, view: View, width: int) -> list[Row]:
         ("main", a.main_pct, True),
     )
     # Bars go before words: a part that is left out may be the cause.
-    room = width - _least_width(lead, running)
+    room = width - 1 - _least_width(lead, running)
     first = next((size for size in range(14, 3, -1) if size + 4 * (size // 4) <= room), 0) if width >= 100 else 0
     for i, (name, value, there) in enumerate(parts):
         if not there:

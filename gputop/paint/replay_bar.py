@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from msgspec import Struct
@@ -12,6 +12,7 @@ from gputop.diagnosis.catalogue import verdict_rows
 from gputop.model.snapshot import GpuSample
 from gputop.monitor import Frame
 from gputop.paint.glyphs import Glyphs
+from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
 from gputop.paint.line import Line, Row, Target, words_target
 from gputop.paint.text import clock_time, elapsed
 
@@ -20,16 +21,26 @@ ORDER = ("grey", "grey-green", "green", "info", "yellow", "red")
 LEAST_HEIGHT_A_STRIP = 3
 LEAST_LENGTH_WIDTH = 100
 """On a narrower screen the keys need the room of how long it is."""
-LIVE = ("esc live", (("esc live", "release"),))
-KEYS = (
-    ("space play", (("space play", "play"),)),
-    ("← → step", (("←", "back"), ("→ step", "on"))),
-    ("n N verdict", (("n", "next_change"), ("N verdict", "previous_change"))),
-    ("J jump", (("J jump", "jump"),)),
-    (", . speed", ((",", "slower"), (". speed", "faster"))),
-    ("g G ends", (("g", "begin"), ("G ends", "end"))),
+LIVE = (("release", "live"),)
+PARTS = (
+    (("play", "play"),),
+    (("back", ""), ("on", "step")),
+    (("next_change", ""), ("previous_change", "verdict")),
+    (("jump", "jump"),),
+    (("slower", ""), ("faster", "speed")),
+    (("begin", ""), ("end", "ends")),
 )
-"""The keys of the past, the most useful first, with the id of each part: as many as fit are shown."""
+"""The commands of the past and what they do, the most useful first: as many as fit are shown, each with its key."""
+PastKeys = tuple[tuple[str, str], ...]
+
+
+def shown_keys(keys: Iterable[Key]) -> PastKeys:
+    """(id, key as shown) of the commands of the past that have a key."""
+    wanted = {key_id for part in (LIVE, *PARTS) for key_id, _ in part}
+    return tuple((key.id, key.shown.split("  ")[0]) for key in keys if key.id in wanted and key.shown)
+
+
+USUAL = shown_keys((*KEYS, *REPLAY_KEYS))
 
 
 class Change(Struct, frozen=True):
@@ -64,11 +75,18 @@ def level_of(change: Change) -> str:
 
 
 def bar_rows(
-    frame: Frame, replay: Replay, selected: int, glyphs: Glyphs, width: int, height: int, offset: float
+    frame: Frame,
+    replay: Replay,
+    selected: int,
+    glyphs: Glyphs,
+    width: int,
+    height: int,
+    offset: float,
+    keys: PastKeys = (),
 ) -> list[Row]:
     """State and keys, the strips of as many GPUs as the height allows (else the selected one), and the position."""
     shown, label, columns = _strips(frame, selected, width, height)
-    rows = [_state(replay, glyphs, width, offset)]
+    rows = [_state(replay, glyphs, width, offset, keys)]
     for gpu in shown:
         line = Line().add(f" {gpu.static.index} ".rjust(label), "dim")
         rows.append(line.add_all(_strip(replay, gpu.static.index, columns, glyphs)).row(width))
@@ -86,12 +104,18 @@ def bar_rows(
 
 
 def bar_targets(
-    rows: Sequence[Row], frame: Frame, replay: Replay, selected: int, width: int, height: int
+    rows: Sequence[Row],
+    frame: Frame,
+    replay: Replay,
+    selected: int,
+    width: int,
+    height: int,
+    keys: PastKeys = (),
 ) -> list[Target | None]:
     """What a click on each row of the bar means: its keys, and below them the moment of each column."""
     _, label, columns = _strips(frame, selected, width, height)
     state = "".join(text for text, _ in rows[0])
-    named = [part for words, parts in (LIVE, *KEYS) if words in state for part in parts]
+    named = [part for words, parts in _named(keys, own_past=True) if words in state for part in parts]
     moment = Target("time", (label, columns, replay.begin, replay.end))
     return [words_target(rows[0], named), *[moment] * (len(rows) - 1)]
 
@@ -105,7 +129,18 @@ def _strips(frame: Frame, selected: int, width: int, height: int) -> tuple[list[
     return shown, label, max(10, width - label - 2)
 
 
-def _state(replay: Replay, glyphs: Glyphs, width: int, offset: float) -> Row:
+def _named(keys: PastKeys, *, own_past: bool) -> list[tuple[str, list[tuple[str, str]]]]:
+    """(words, [(words of one key, its id)]) of each group of commands; those without a key are left out."""
+    shown = dict(keys or USUAL)
+    found = []
+    for group in (*((LIVE,) if own_past else ()), *PARTS):
+        parts = [(f"{shown[key_id]} {does}".strip(), key_id) for key_id, does in group if key_id in shown]
+        if len(parts) == len(group):
+            found.append((" ".join(words for words, _ in parts), parts))
+    return found
+
+
+def _state(replay: Replay, glyphs: Glyphs, width: int, offset: float, past_keys: PastKeys) -> Row:
     rule = glyphs.rule
     what = "this run's past" if replay.own_past else "replay"
     line = Line().add(f"{rule} ", "rule").add(what, "title").add("  ")
@@ -115,7 +150,7 @@ def _state(replay: Replay, glyphs: Glyphs, width: int, offset: float) -> Row:
     if width >= LEAST_LENGTH_WIDTH:
         line.add(f" {into} of {whole} ", "text")
     keys = ""
-    for words, _ in (*((LIVE,) if replay.own_past else ()), *KEYS):
+    for words, _ in _named(past_keys, own_past=replay.own_past):
         if line.width + len(keys) + len(words) + 7 <= width:
             keys += ("   " if keys else "") + words
     if keys:

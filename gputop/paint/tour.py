@@ -172,7 +172,7 @@ def changed(now: Frame, after: Frame, at: int) -> str:
     before, then = _mean(now, uuid, "mem_used_bytes"), _mean(after, other, "mem_used_bytes")
     if before is not None and then is not None and then < FREED_SHARE * before:
         parts.append(f"memory held {before / GIB:.1f} → {then / GIB:.1f} GiB")
-    return "what that changes (means of 30 s): " + ", ".join(parts)
+    return f"what changes: {', '.join(parts)} ({WINDOW_S:.0f} s means)"
 
 
 def _mean(frame: Frame, uuid: str, key: str) -> float | None:

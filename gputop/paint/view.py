@@ -57,6 +57,7 @@ class View(Struct, frozen=True):
     stale_s: float | None = None
     message: str | None = None
     hint: Hint = ()
+    past_keys: tuple[tuple[str, str], ...] = ()
     utc_offset_s: float = 0.0
     read_only: bool = False
     demo: bool = False

@@ -7,7 +7,7 @@ only: without one (a demo, a recording) the keys that need it say so.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ from gputop.model.inspection import Identity
 from gputop.model.snapshot import ProcessSample
 from gputop.monitor import Frame
 from gputop.paint import process_table
-from gputop.paint.process_columns import COLUMNS, SORTABLE
+from gputop.paint.process_columns import COLUMNS, SORTABLE, Column
 from gputop.paint.process_filter import FilterError, parse, remembered
 from gputop.paint.view import View
 from gputop.tui.keys.screen import MainScreen
@@ -25,6 +25,18 @@ NO_ACCESS = "these processes cannot be reached from here: a recording or a brows
 NONE = "no process is selected"
 NONE_LEFT = "no process to send a signal to: those that were tagged have ended"
 READ_ONLY = "read-only: start gputop without --read-only to send signals"
+
+
+def sort_question(columns: Sequence[Column], width: int) -> str:
+    """The letters to sort by, with the heads of as many columns as fit one line."""
+    for named in range(len(columns), -1, -1):
+        letters = "  ".join(f"{column.letter} {column.head}" for column in columns[:named])
+        others = " ".join(column.letter for column in columns[named:])
+        for end in ("  (Shift reverses, Esc cancels)", ""):
+            text = f"sort by: {letters}{'  ' if letters and others else ''}{others}{end}"
+            if len(text) <= width - 2:
+                return text
+    return "sort by which letter?"
 
 
 class ProcessKeys:
@@ -43,9 +55,8 @@ class ProcessKeys:
         """Ask for the letter of a column."""
         view = self._screen.view
         columns = [COLUMNS[key] for key in view.columns if COLUMNS[key].letter]
-        letters = "  ".join(f"{column.letter} {column.head}" for column in columns)
         self.awaits_letter = True
-        self._screen.see(replace(view, message=f"sort by: {letters}  (Shift reverses, Esc cancels)"))
+        self._screen.see(replace(view, message=sort_question(columns, self._screen.size.width)))
 
     def take_letter(self, letter: str) -> bool:
         """Sort by the column of a letter; whether there is one."""

@@ -81,6 +81,10 @@ class KeyTable:
         """Take the user's own keys; what is wrong with them `gputop config --check` tells. Gives what is not usual."""
         main, past = ([key.id for key in table] for table in (KEYS, REPLAY_KEYS))
         self.keys = (*rebound(KEYS, wanted, past)[0], *rebound(REPLAY_KEYS, wanted, main)[0])
+        if wanted or self._screen.view.past_keys:
+            from gputop.paint.replay_bar import shown_keys
+
+            self._screen.view = replace(self._screen.view, past_keys=shown_keys(self.keys))
         usual = {key.id: key.keys for key in (*KEYS, *REPLAY_KEYS)}
         return {key.id: key.keys for key in self.keys if key.keys != usual[key.id]}
 

@@ -50,7 +50,10 @@ class ThemeChoice:
         chosen = names[(at + step) % len(names)]
         self._wear(THEMES[chosen])
         listed = "  ".join(f"[{name}]" if name == chosen else name for name in names)
-        self._screen.see(replace(self._screen.view, message=f"theme: {listed}   ← → try   enter keep   esc as it was"))
+        text = f"theme: {listed}   ← → try   enter keep   esc as it was"
+        if len(text) > self._screen.size.width - 2:
+            text = f"theme: {listed}   ← →   enter   esc"
+        self._screen.see(replace(self._screen.view, message=text))
 
 
 HANDLERS: Mapping[str, Callable[[ThemeChoice], None]] = MappingProxyType({"theme": ThemeChoice.begin})
