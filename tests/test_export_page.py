@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
+import subprocess
 import time
 from math import inf, nan
 from pathlib import Path
@@ -318,3 +320,19 @@ def test_a_page_of_eight_gpus_is_at_most_60_kb_and_takes_little_cpu() -> None:
     # The least of twelve: what others do to this core is not what it costs.
     assert min(pages) <= 0.005
     assert min(ticks) <= 0.004
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
+@pytest.mark.parametrize("scenario", [None, "mig", "shared_gpu"])
+def test_promtool_has_nothing_to_remark_on_a_page(scenario: str | None) -> None:
+    pods = {f"GPU-{n}": [PodContainer("team", "train", "main")] for n in range(2)}
+    given = demo_feed(scenario, Choice(True, (PodFamilies(lambda: pods),)))
+    many = feed(Choice(True, (PodFamilies(lambda: pods),)))
+    values = dict.fromkeys(GPU_METRICS, 50)
+    event = Event(1.0, "xid", "Xid 79", 0)
+    steps = (StepRow(9, 3, None, "train", 4, 2.0, 0.5, 0.5, 0.5, 0.5),)
+    many.take(_snapshot(1.0, _gpu(sm_source="gpm", **values), events=(event,), steps=steps))
+    for page in (given.page(), many.page()):
+        done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout + done.stderr) == (0, "")
