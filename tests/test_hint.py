@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from gputop.commands.live import first_hint
+from gputop.commands.screen import first_hint
 from gputop.config import Settings
 from gputop.model.sm import COUNTERS_RELEASED, SmSource
 from gputop.paint.hint import hint_of, hint_row

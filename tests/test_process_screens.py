@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 from textual.widgets import Input, Label
 
-from gputop.commands.live import first_view
+from gputop.commands.screen import first_view
 from gputop.config import Settings
 from gputop.model.inspection import Identity
 from gputop.model.snapshot import ProcessSample, ProcessStatic

@@ -10,9 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gputop.commands.filtering import filter_of
-from gputop.commands.live import screen_terminal, show
 from gputop.commands.needs import Needs
 from gputop.commands.redaction import redacted_snapshot, redacted_source, redactor_of
+from gputop.commands.screen import screen_terminal, show
 from gputop.commands.shared_arguments import filterable, printable, selectable
 from gputop.config import Settings
 from gputop.model.source import UsageError

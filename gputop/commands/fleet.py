@@ -33,6 +33,6 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.json or args.csv:
         return write_data(frame_once(asked_fleet(args, settings), at), as_csv=args.csv)
     fleet = asked_fleet(args, settings)
-    from gputop.commands.live import screen_terminal
+    from gputop.commands.screen import screen_terminal
 
     return show(fleet, settings, screen_terminal(settings, "gputop fleet --json"), at=at)

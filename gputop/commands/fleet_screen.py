@@ -152,7 +152,7 @@ def fleet_rows(args: argparse.Namespace, settings: Settings, width: int, height:
 
 def show(fleet: AskedFleet, settings: Settings, terminal: Terminal, *, at: float | None = None) -> NoReturn:
     """Run the screen until the user leaves it, and end the process."""
-    from gputop.commands.live import end
+    from gputop.commands.screen import end
     from gputop.fleet.watch import FleetWatch
     from gputop.tui.terminal.guard import TerminalGuard
 

@@ -120,7 +120,7 @@ def _table(_args: argparse.Namespace, settings: Settings, passing: Filter | None
     import shutil
 
     from gputop.commands.filtering import filtered
-    from gputop.commands.live import first_view
+    from gputop.commands.screen import first_view
     from gputop.monitor import Monitor
     from gputop.output.ansi import ansi_text, plain_text
     from gputop.output.table import once_rows

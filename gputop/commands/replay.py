@@ -6,10 +6,10 @@ import argparse
 import os
 
 from gputop.commands.filtering import filter_of
-from gputop.commands.live import end, first_view, screen_terminal
 from gputop.commands.needs import Needs
 from gputop.commands.recorded_gpus import lens_of
 from gputop.commands.redaction import redactor_of
+from gputop.commands.screen import end, first_view, screen_terminal
 from gputop.commands.shared_arguments import filterable
 from gputop.config import Settings
 from gputop.model.source import UsageError

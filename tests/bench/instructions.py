@@ -18,7 +18,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from gputop.commands.live import first_view
+from gputop.commands.screen import first_view
 from gputop.config import Settings
 from gputop.diagnosis.engine import Diagnoser
 from gputop.model.snapshot import Snapshot

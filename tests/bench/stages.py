@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from fcntl import F_SETPIPE_SZ, fcntl
 
-from gputop.commands.live import first_view
+from gputop.commands.screen import first_view
 from gputop.config import Settings
 from gputop.diagnosis.engine import Diagnoser
 from gputop.model.snapshot import Snapshot

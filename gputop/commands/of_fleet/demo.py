@@ -35,6 +35,6 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     fleet = redacted(simulated(args), settings)
     if args.json or args.csv:
         return write_data(frame_once(fleet, STARTED), as_csv=args.csv)
-    from gputop.commands.live import screen_terminal
+    from gputop.commands.screen import screen_terminal
 
     return show(fleet, settings, screen_terminal(settings, "gputop fleet demo --json"))

@@ -20,7 +20,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widget import Widget
 
-from gputop.commands.live import screen_terminal, show
+from gputop.commands.screen import screen_terminal, show
 from gputop.config import Settings
 from gputop.model.snapshot import Snapshot
 from gputop.sources.processes.control import ProcessControl

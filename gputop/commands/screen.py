@@ -1,0 +1,199 @@
+"""A source on the screen of this terminal, for every command that shows one: its first picture, the screen, its end."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
+
+from msgspec.structs import replace
+
+from gputop.config import Settings
+from gputop.model.source import Source, UsageError
+from gputop.paint.terminal import Terminal, choose
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gputop.model.inspection import ProcessAccess
+    from gputop.monitor import Frame
+    from gputop.paint.hint import Hint
+    from gputop.paint.process_filter import Filter
+    from gputop.paint.view import View
+    from gputop.session.alerts.node_alerts import NodeAlerts
+    from gputop.session.session import Session
+    from gputop.tui.app import GputopApp
+    from gputop.tui.terminal.guard import TerminalGuard
+    from gputop.tui.textual_internals import QuietApp
+
+FIRST_WAIT_S = 0.25
+"""How long the first frame waits for the first snapshot before the screen loads without it."""
+
+
+def screen_terminal(settings: Settings, instead: str = "gputop once") -> Terminal:
+    """The terminal to draw on. Raises UsageError where there is none, naming the command to use ``instead``."""
+    if not (sys.stdin and sys.stdout and sys.stderr and sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError(f"the screen needs a terminal on stdin and stdout: use `{instead}` in scripts and pipes")
+    if not sys.stderr.isatty():
+        raise UsageError("the screen is drawn on stderr, which is redirected: leave it on the terminal")
+    if os.environ.get("TERM", "dumb") in ("", "dumb"):
+        raise UsageError(f"TERM=dumb cannot show a screen: use `{instead}`, or set TERM to what your terminal is")
+    return choose(
+        os.environ,
+        sys.stdout.encoding,
+        theme=settings.theme,
+        ascii_only=settings.ascii,
+        no_color=settings.no_color,
+    )
+
+
+def first_view(settings: Settings, terminal: Terminal, *, demo: bool = False, passing: Filter | None = None) -> View:
+    """The main screen's state before any key."""
+    from gputop.paint.layout import density
+    from gputop.paint.process_columns import known
+    from gputop.paint.process_filter import NO_FILTER
+    from gputop.paint.view import View
+
+    return View(
+        glyphs=terminal.glyphs,
+        columns=known(settings.columns),
+        density=density(settings.density),
+        filter=passing or NO_FILTER,
+        span_s=settings.span,
+        utc_offset_s=float(time.localtime().tm_gmtoff),
+        read_only=settings.read_only,
+        demo=demo,
+    )
+
+
+def first_hint(settings: Settings, *, tour: bool = False) -> Hint:
+    """The keys on the last row; with the tour where there is one."""
+    if not settings.hint:
+        return ()
+    from gputop.paint.hint import hint_of
+    from gputop.paint.key_presets import wanted_keys
+    from gputop.paint.keys import KEYS
+
+    keys = wanted_keys(settings.key_preset, settings.keys)
+    if not keys:
+        return hint_of(KEYS, tour=tour)
+    from gputop.paint.rebinding import rebound
+
+    return hint_of(rebound(KEYS, keys)[0], tour=tour)
+
+
+def show(
+    args: argparse.Namespace,
+    source: Source,
+    settings: Settings,
+    terminal: Terminal,
+    *,
+    session: Session | None = None,
+    access: Callable[[], ProcessAccess] | None = None,
+    passing: Filter | None = None,
+    counters: Callable[[], str] | None = None,
+    alerts: NodeAlerts | None = None,
+    demo: bool = False,
+    remedied: Callable[[], Frame] | None = None,
+    begins_with: str = "",
+) -> NoReturn:
+    """Run the screen on a source until the user leaves it, and end the process.
+
+    Collecting begins before anything that draws is imported, and the first frame is drawn before Textual is. A
+    ``session`` that has taken something in already gives the first frame. ``counters`` releases the GPUs' hardware
+    counters or takes them again, and says which. ``remedied`` gives the demo's node after its remedies, for its tour;
+    ``begins_with`` is the id of a key that is pressed first. ``alerts`` are judged meanwhile, and closed.
+    """
+    wake: list[Callable[[], None]] = []
+    ready = threading.Event()
+
+    def notify() -> None:
+        ready.set()
+        for call in wake:
+            call()
+
+    from gputop.tui.terminal.guard import TerminalGuard
+
+    guard = TerminalGuard()
+    drawn = app = None
+    try:
+        from gputop.commands import first_frame
+        from gputop.monitor import Monitor
+        from gputop.session.session import Session
+
+        guard.watch()
+        source.start(notify)
+        session = session or Session(Monitor(settings.interval))
+        session.alerts = alerts
+        view = replace(
+            first_view(settings, terminal, demo=demo, passing=passing),
+            hint=first_hint(settings, tour=remedied is not None),
+        )
+        first = session.monitor.latest
+        if first is None and ready.wait(FIRST_WAIT_S) and (snapshot := source.poll()) is not None:
+            first = session.take(snapshot)
+        # Before anything is drawn that typed keys would be echoed into.
+        guard.mute()
+        if first is not None:
+            first_frame.draw(first, view, terminal)
+            drawn = True
+        gc.enable()
+        app = _app(args, settings, terminal, view, source, session, access() if access else None, guard)
+        app.toggle_counters, app.remedied, app.begins_with = counters, remedied, begins_with
+        wake.append(app.ready)
+        app.run(mouse=settings.mouse)
+    finally:
+        guard.hurry(1)
+        wake.clear()
+        source.close()
+        if alerts is not None:
+            alerts.close()
+        if drawn and app is None:
+            first_frame.undo()
+        guard.finish()
+    end(app, guard)
+
+
+def end(app: QuietApp, guard: TerminalGuard) -> NoReturn:
+    """End the process after the screen, with its exit status. Raises RuntimeError where a crash ended the screen."""
+    if app.crash is not None and guard.told is None:
+        raise RuntimeError(f"the screen failed: {type(app.crash).__name__}: {app.crash}") from app.crash
+    guard.end(app.return_code or 0)
+
+
+def _app(
+    args: argparse.Namespace,
+    settings: Settings,
+    terminal: Terminal,
+    view: View,
+    source: Source,
+    session: Session,
+    access: ProcessAccess | None,
+    guard: TerminalGuard,
+) -> GputopApp:
+    """The application on a started source; importing it is most of the time until the first key is heard."""
+    from gputop.commands.left_out import import_asyncio
+
+    import_asyncio()
+    from gputop.commands.config_file import ConfigWatch
+    from gputop.paint.key_presets import wanted_keys
+    from gputop.session.playback import Playback
+    from gputop.sources.recorded import RecordedSource
+    from gputop.tui.app import GputopApp
+
+    return GputopApp(
+        view,
+        terminal.theme,
+        Playback(source=source, session=session, replay_past=RecordedSource),
+        access=access,
+        guard=guard,
+        bell=settings.bell,
+        show_secrets=settings.show_secrets,
+        keys=wanted_keys(settings.key_preset, settings.keys),
+        reload=ConfigWatch(args.__dict__.get("config"), os.environ, vars(args), alerts=settings.alert).poll,
+        depth=terminal.depth,
+    )
