@@ -52,7 +52,7 @@ def _run(words: Sequence[str], *, has_stdout: bool) -> int:
     command = module_of(args.command or LIVE)
     needs: Needs = command.NEEDS
     if needs.output == "stdout" and not has_stdout:
-        say("stdout is closed: give the result somewhere to go")
+        say("stdout is closed: redirect it to a file or a terminal")
         return USAGE_ERROR
     from gputop.config import Settings, load
     from gputop.sources.capabilities import clear_ambient

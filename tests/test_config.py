@@ -105,7 +105,7 @@ def test_init_writes_a_file_that_changes_nothing_and_never_overwrites(
     path.write_text("bell = true\n", encoding="utf-8")
     capsys.readouterr()
     assert main(["config", "--init", "--config", str(path)]) == 2
-    assert "already there" in capsys.readouterr().err
+    assert "exists and was not changed" in capsys.readouterr().err
     assert path.read_text(encoding="utf-8") == "bell = true\n"
 
 

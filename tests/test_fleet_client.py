@@ -109,8 +109,8 @@ def test_questions_are_posted_with_a_limit_gzip_and_the_header_of_the_file(
         ("http://", "must be http://"),
         ("http://user:secret@x", "no user or password in the URL"),
         ("http://x/?q=1", "no ?"),
-        ("http://x:99999", "no URL"),
-        ("http://[::1", "no URL"),
+        ("http://x:99999", "not a URL"),
+        ("http://[::1", "not a URL"),
     ],
 )
 def test_an_address_that_cannot_be_is_refused_and_not_repeated_with_its_password(url: str, says: str) -> None:

@@ -130,7 +130,7 @@ def test_a_mark_that_one_of_two_listeners_lost_is_an_error_and_says_whose(
     looks = listening()
     assert cli.main(["mark", "epoch", "3"]) == 1
     told = capsys.readouterr().err
-    assert told == f"gputop: the mark is lost to 1 of 2 listeners: process {os.getpid()} has too many marks waiting\n"
+    assert told == f"gputop: the mark missed 1 of 2 listeners: process {os.getpid()} has too many marks waiting\n"
     full.drain()
     assert cli.main(["mark", "epoch", "4"]) == 0
     full.close()

@@ -122,7 +122,7 @@ async def test_y_copies_and_shows_what_is_selected_and_t_changes_the_colours() -
         await pilot.press("plus")
         assert "charts show the last 5 min" in (app.view.message or "")
         await pilot.press("o", "9")
-        assert "no column is sorted by the letter 9" in (app.view.message or "")
+        assert "no column has the letter 9" in (app.view.message or "")
 
 
 def test_the_help_begins_with_the_selected_verdict_and_has_every_word_of_the_screen() -> None:

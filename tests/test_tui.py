@@ -314,7 +314,7 @@ async def test_what_is_played_is_not_recorded_again(tmp_path: Path, monkeypatch:
     app = GputopApp(View(), "dark", Playback(player=Player(RecordedSource(past))))
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.press("R")
-        assert app.view.message == "what is played is recorded already"
+        assert app.view.message == "this is a recording already"
     assert list(tmp_path.iterdir()) == []
 
 

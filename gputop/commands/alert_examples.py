@@ -5,7 +5,7 @@ from __future__ import annotations
 EXAMPLES = """\
 # Each alert is a table of its own, below everything else. A program gets PATH, HOME and LANG, what happened as JSON on
 # its stdin, and 30 seconds. `gputop alerts FILE` says what would have fired in a recording, `gputop alerts --test NAME`
-# fires one by hand. `gputop record`, `run` and `export` fire alerts; the screen does with --alerts.
+# fires one at once. `gputop record`, `run` and `export` fire alerts; the screen does with --alerts.
 
 # A message on the desktop of the user with this number.
 #[[alert]]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gputop.session.alerts.firing import Firing
 
 NEEDS = Needs()
-PURPOSE, SUMMARY = "Evidence", "your alerts: listed, tried on a recording, or fired by hand"
+PURPOSE, SUMMARY = "Evidence", "your alerts: list them, try them on a recording, or fire one"
 
 FIRED = FAILED = 1
 
@@ -42,10 +42,10 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     alerts = alerts_in(settings)
     if not alerts:
         file = configuration_file(args)
-        raise UsageError(f"there is no [[alert]] in {file}; `gputop help alerts` shows how one is written")
+        raise UsageError(f"no [[alert]] in {file}; `gputop help alerts` shows how to write one")
     if args.test is not None:
         if args.file is not None or args.json:
-            raise UsageError("--test fires an alert by hand: it takes no recording, and prints no JSON")
+            raise UsageError("--test fires an alert: it takes no recording and prints no JSON")
         return _test(args, settings, alerts)
     if args.file is not None:
         return _dry_run(args, settings, alerts)

@@ -96,7 +96,7 @@ class Parser(argparse.ArgumentParser):
         """End if one of the options that stood before this command's name is none of its own: it would do nothing."""
         for option in before:
             if option not in self._option_string_actions:
-                self.error(f"{option} is no option of `{self.prog}`")
+                self.error(f"{option} is not an option of `{self.prog}`")
 
     def format_help(self) -> str:
         """As argparse's, without the options of every command, which are a screenful of their own."""
@@ -115,7 +115,7 @@ class Parser(argparse.ArgumentParser):
         """End because a word is no command: what was meant, after these own options."""
         for option in self._options(own):
             if isinstance(option.action, ListAction) and option.value == len(own) - 1:
-                self.error(f"{word!r} is no command; a list is written with commas: {option.text} {own[-1]},{word}")
+                self.error(f"{word!r} is not a command; a list is written with commas: {option.text} {own[-1]},{word}")
         self.error(f"unknown command {word!r}{nearest(word, known)}")
 
     @property

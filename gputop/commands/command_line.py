@@ -50,16 +50,20 @@ def _common() -> Parser:
     add("--gpus", action=ListAction, metavar="LIST", help="indices or UUIDs of the GPUs to watch, separated by commas")
     add("--visible", action="store_true", help="watch the GPUs that CUDA_VISIBLE_DEVICES names")
     add("--theme", metavar="NAME", help=theme_words())
-    add("--key-preset", metavar="NAME", help="whose letters the keys are: gputop (default), nvitop or htop")
+    add("--key-preset", metavar="NAME", help="keys as in gputop (default), nvitop or htop")
     add("--ascii", action="store_true", help="draw with ASCII characters only")
     add("--no-color", action="store_true", help="draw without colours (NO_COLOR does the same)")
     add("--no-mouse", action="store_false", dest="mouse", help="leave the mouse to the terminal")
     add("--bell", action="store_true", help="ring the terminal's bell on a new red verdict")
     add("--read-only", action="store_true", help="offer nothing that changes another process")
-    add("--redact", action="store_true", help="users, hosts, paths and UUIDs as numbers, commands as program names")
+    add(
+        "--redact", action="store_true", help="show users, hosts, paths and UUIDs as numbers, commands as program names"
+    )
     add("--dcgm-url", metavar="URL", help="metrics address of a running dcgm-exporter")
     add("--dcgmi", action="store_true", help="run dcgmi dmon for GPUs without GPM (takes the profiling unit)")
-    add("--perf", action="store_true", help="measure SM activity by the hardware counters (nobody else can meanwhile)")
+    add(
+        "--perf", action="store_true", help="measure SM activity by the hardware counters (no other tool can meanwhile)"
+    )
     add("--perf-lib", metavar="DIR", help="folder of NVIDIA's counter libraries, when not in a wheel")
     add("--sm-source", metavar="NAME", help=f"where SM activity comes from: {', '.join(get_args(SmChoice))}")
     add("--price", metavar="P", help="your price of a GPU-hour; without it no money is shown")

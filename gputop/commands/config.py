@@ -21,7 +21,7 @@ from gputop.model.secrets import masked_text
 from gputop.output.messages import USAGE_ERROR, say
 
 NEEDS = Needs(configuration=False)
-PURPOSE, SUMMARY = "Set-up", "the settings in force, or the file that they come from"
+PURPOSE, SUMMARY = "Set-up", "the settings in force, and the file they come from"
 
 HEAD = """\
 # Settings of gputop. A line such as "#theme = ..." is a setting with its default: take the "#" away to change it.
@@ -78,7 +78,7 @@ def _init(path: Path) -> int:
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(template())
     except FileExistsError:
-        raise ConfigError(f"{path} is already there and stays as it is; name another file with --config") from None
+        raise ConfigError(f"{path} exists and was not changed; name another file with --config") from None
     sys.stdout.write(f"{path}\n")
     return 0
 

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         sys.stdout.writelines(f"{name:<{width}}  {scenario.title}\n" for name, scenario in SCENARIOS.items())
         return 0
     if args.tour and args.scenario is not None:
-        raise UsageError("the tour walks through the whole node: leave the scenario away")
+        raise UsageError("the tour walks through the whole node: leave out the scenario")
     source = SimulatedSource(args.scenario, interval_s=settings.interval, seed=args.seed, only=settings.gpus or None)
     if getattr(args, "once", False):
         from gputop.commands.once import table

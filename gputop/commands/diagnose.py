@@ -36,7 +36,9 @@ FOUND = 1
 def arguments(command: argparse.ArgumentParser) -> None:
     selectable(command)
     command.add_argument("file", nargs="?", help="a recording; without it this machine is watched")
-    command.add_argument("--for", dest="duration", default="30s", metavar="TIME", help="watch so long (default 30s)")
+    command.add_argument(
+        "--for", dest="duration", default="30s", metavar="TIME", help="how long to watch (default 30s)"
+    )
     command.add_argument("--json", action="store_true", help="one JSON object")
 
 

@@ -164,7 +164,7 @@ def _server(args: argparse.Namespace, page: Callable[[], str]) -> ScrapeServer:
     listener = address.listen(where)
     where = replace(where, port=listener.getsockname()[1])
     if not where.is_loopback and not (tls and args.client_ca):
-        say(f"whoever can reach {where} can read these metrics; --tls-cert and --client-ca restrict that")
+        say(f"anyone who can reach {where} can read these metrics; --tls-cert and --client-ca restrict that")
     say(f"metrics at {'https' if tls else 'http'}://{where}/metrics")
     return ScrapeServer(listener, page, tls, local_only=where.is_loopback)
 

@@ -58,7 +58,7 @@ def _alerts(args: argparse.Namespace, settings: Settings) -> NodeAlerts | None:
 
     if fire and not settings.alert:
         file = configuration_file(args)
-        raise UsageError(f"--alerts: there is no [[alert]] in {file}; `gputop help alerts` shows how one is written")
+        raise UsageError(f"--alerts: no [[alert]] in {file}; `gputop help alerts` shows how to write one")
     if fire and settings.redact:
         raise UsageError(f"--alerts: {REDACTED}")
     return alerts_here(args, settings, fire=fire)

@@ -31,7 +31,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
     add("--workers", action=ListAction, metavar="LIST", help="measure these counts only, 0,4,8")
     add("--step", metavar="TIME", help="how long your step takes: 41ms; a batch must come in 80 %% of it")
     add("--epochs", type=int, metavar="N", help="how many passes your job makes, for what beginning them comes to")
-    add("--budget", default="60s", metavar="TIME", help="end after this time (default 60s)")
+    add("--budget", default="60s", metavar="TIME", help="stop after this time (default 60s)")
     add("--json", action="store_true", help="one JSON object")
 
 

@@ -15,17 +15,15 @@ PURPOSE, SUMMARY = "A job", "a mark for running recorders and screens"
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("text", nargs="+", help="what happened")
+    command.add_argument("text", nargs="+", help="the text of the mark")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     sent = send_mark(" ".join(args.text), time.time())
     if sent.lost:
-        say(
-            f"the mark is lost to {len(sent.lost)} of {sent.reached + len(sent.lost)} listeners: {'; '.join(sent.lost)}"
-        )
+        say(f"the mark missed {len(sent.lost)} of {sent.reached + len(sent.lost)} listeners: {'; '.join(sent.lost)}")
         return 1
     if not sent.reached:
-        say("no recorder and no screen of this user is running; the mark is lost")
+        say("the mark was lost: no recorder or screen of this user is running")
         return 1
     return 0

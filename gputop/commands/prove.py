@@ -24,7 +24,7 @@ from gputop.sources.machine import open_local
 from gputop.sources.marks import send_mark
 
 NEEDS = Needs("stdout")
-PURPOSE, SUMMARY = "Set-up", "kernels of known width, and what is measured of them"
+PURPOSE, SUMMARY = "Set-up", "kernels of known width, to check what is measured"
 
 INTERVAL_S = 0.5
 SUFFIXES = (".svg", ".json", ".txt")
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     experiment = Experiment(source, watched)
     try:
         before = experiment.look(force=args.force)
-        say("runs kernels for about half a minute and takes 256 MiB of the GPU's memory; ctrl+c leaves at once")
+        say("runs kernels for about half a minute and takes 256 MiB of the GPU's memory; Ctrl+C stops at once")
         if not args.json:
             first = headline(experiment.chosen(before), before.machine.driver, None, experiment.others(before))
             for line in (*first, HEAD):

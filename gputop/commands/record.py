@@ -24,8 +24,8 @@ PURPOSE, SUMMARY = "Evidence", "record without a screen"
 
 def arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("-o", "--output", default=".", metavar="FILE|DIR", help="where to (default: this directory)")
-    command.add_argument("--for", dest="duration", metavar="TIME", help="end after this time")
-    command.add_argument("--max-size", metavar="SIZE", help="keep at most so much in the directory")
+    command.add_argument("--for", dest="duration", metavar="TIME", help="stop after this time")
+    command.add_argument("--max-size", metavar="SIZE", help="keep at most this much in the directory")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

@@ -42,14 +42,14 @@ def arguments(command: argparse.ArgumentParser) -> None:
     form.add_argument("--json", action="store_true", help="one JSON object")
     form.add_argument("--html", action="store_true", help="a page for a browser")
     add("-o", "--output", metavar="FILE", help="write there; .json and .html choose the form")
-    add("--steps", metavar="N-M", help="these steps only, by the profiler's numbers")
+    add("--steps", metavar="N-M", help="only these steps, by the profiler's numbers")
     add("--step", metavar="NAME", help="a step is each range of this name, not the profiler's own")
-    add("--top", type=int, default=TOP, metavar="N", help=f"so many kernels (default {TOP})")
-    add("--ranks", action=ListAction, metavar="LIST", help="of several ranks: show these in full, 0,3")
+    add("--top", type=int, default=TOP, metavar="N", help=f"number of kernels (default {TOP})")
+    add("--ranks", action=ListAction, metavar="LIST", help="show these ranks in full, such as 0,3")
     add("--compare", action="store_true", help="two traces: what the second does better or worse")
     add("--with", dest="recording", metavar="REC", help="a recording of the same time beside it")
     add("--export", action="store_true", help="run `nsys export` on .nsys-rep files first")
-    text = "exit with 1 from this level on: red, yellow (default) or none"
+    text = "exit with 1 from this level up: red, yellow (default) or none"
     add("--fail-on", choices=("red", "yellow", "none"), default="yellow", help=text)
 
 
@@ -196,5 +196,5 @@ def _exported(path: str) -> str:
     except subprocess.TimeoutExpired:
         raise UsageError(f"nsys export did not end within {_EXPORT_S / 60:.0f} minutes") from None
     if done.returncode:
-        raise UsageError(f"nsys export failed: {(done.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
+        raise UsageError(f"nsys export failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
     return target

@@ -118,7 +118,7 @@ class Settings(Struct, frozen=True):
     ] = True
     key_preset: Annotated[
         Literal["gputop", "nvitop", "htop"],
-        Meta(description="Whose letters the keys are; [keys] overrides single actions."),
+        Meta(description="Keys as in gputop, nvitop or htop; [keys] overrides single actions."),
     ] = "gputop"
     keys: Annotated[
         Mapping[str, str],
@@ -130,7 +130,7 @@ class Settings(Struct, frozen=True):
     alert: Annotated[
         tuple[Mapping[str, Any], ...],
         Meta(
-            description="Alerts of your own, one table [[alert]] each: what to run or to whom to tell when a condition "
+            description="Alerts of your own, one table [[alert]] each: what to run or whom to notify when a condition "
             "holds on a GPU. `gputop help alerts` explains the fields."
         ),
     ] = ()
@@ -215,11 +215,11 @@ def read(path: str | os.PathLike[str], *, required: bool) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         if not required:
             return {}
-        raise ConfigError(f"no configuration file at {path}: name one that exists, or leave --config out") from None
+        raise ConfigError(f"no configuration file at {path}: name one that exists, or drop --config") from None
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}; fix its permissions or use --config FILE") from None
     if len(data) > LARGEST_FILE:
-        raise ConfigError(f"{path} is larger than 1 MiB, which is no configuration: use --config FILE")
+        raise ConfigError(f"{path} is larger than 1 MiB, too large for a configuration file: use --config FILE")
     if sys.version_info >= (3, 11):
         import tomllib
     else:

@@ -31,9 +31,9 @@ DATALOADER_WAIT = VerdictRow(
     "dataloader_wait",
     "starved",
     "starved: waits for the dataloader",
-    "in a trace: idle ≥ 20 % and at least half of it inside a DataLoader with workers; a trace does not hold these",
+    "in a trace: idle ≥ 20 % and at least half of it inside a DataLoader with workers; a trace does not contain these",
     "yellow, red from 50 % idle",
-    "`gputop loader` finds how many workers it takes and why; `gputop diagnose` while the job runs tells CPU from disk",
+    "`gputop loader` finds how many workers it takes and why; `gputop diagnose` on the running job: CPU or disk",
 )
 """What a profiler's trace can say of loaders; live, the workers themselves are seen."""
 

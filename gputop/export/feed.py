@@ -59,7 +59,7 @@ class Feed:
             except SourceError as error:
                 if str(error) != told:
                     told = str(error)
-                    said(f"{told}; tried again every {RETRY_S:.0f} s")
+                    said(f"{told}; retrying every {RETRY_S:.0f} s")
                 if each is not None:
                     each()
             finally:

@@ -107,7 +107,7 @@ def _checked(text: str) -> tuple[str, bool]:
         parts = urlsplit(text)
         host, _ = parts.hostname or "", parts.port
     except ValueError:
-        raise UsageError("--prom is no URL; write it like http://prometheus:9090") from None
+        raise UsageError("--prom is not a URL; write it like http://prometheus:9090") from None
     if parts.username is not None or parts.password is not None or "@" in parts.netloc:
         raise UsageError(f"no user or password in the URL: put them into a file for --header-file or {TOKEN_VARIABLE}")
     if parts.scheme not in ("http", "https") or not host:

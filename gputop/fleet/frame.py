@@ -281,7 +281,7 @@ def _waste(gpus: Sequence[Gpu], read: FleetReading) -> tuple[Waste, ...]:
 
 
 def _missing(gpus: Sequence[Gpu]) -> list[str]:
-    """What is not exported and could be, said once for the fleet."""
+    """What is not exported and could be, reported once for the fleet."""
     bare = [gpu for gpu in gpus if gpu.read.sm_active_pct is None and gpu.state != "down"]
     dcgm = {gpu.read.names for gpu in bare} & {"legacy", "4.9"}
     if not dcgm:

@@ -245,7 +245,9 @@ PROCESS_STATIC = table(
     fact("loader", "text", "LOADER", "kind of dataloader worker"),
     fact("why", "text", "WHY", "the rule by which the role was given"),
     fact("server", "text", "SERVER", "the program that serves requests, by the command line"),
-    fact("job_key", "text", "JOB KEY", "the same for processes of one user and command line; salted, it tells neither"),
+    fact(
+        "job_key", "text", "JOB KEY", "the same for processes of one user and command line; salted, it reveals neither"
+    ),
 )
 
 ACTIVITY_KEYS = tuple(key for key, metric in GPU_METRICS.items() if metric.activity)

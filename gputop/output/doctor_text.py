@@ -13,7 +13,7 @@ from gputop.model.text import terminal_safe
 
 
 def _alike(gpus: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """GPUs of which all but their number and UUID is the same, together: each thing is said once."""
+    """GPUs of which all but their number and UUID is the same, together: each thing is reported once."""
     groups: list[list[Mapping[str, Any]]] = []
     for gpu in gpus:
         own = {key: value for key, value in gpu.items() if key not in ("index", "uuid")}
@@ -92,7 +92,9 @@ def _fleet_lines(report: Mapping[str, Any], width: int) -> list[str]:
             lines += _wrapped("exporter    ", _exporter(row), width)
         socket = report["step_socket"]
         heard = (
-            f"an exporter listens on {socket['path']}, mode {socket['mode']}" if socket["listens"] else "nobody hears"
+            f"an exporter listens on {socket['path']}, mode {socket['mode']}"
+            if socket["listens"]
+            else "nothing listens"
         )
         lines += _wrapped("job steps   ", f"{heard} the steps of every user's jobs", width)
     if (extras := report.get("extras")) is not None:

@@ -18,7 +18,7 @@ ENVIRONMENT = (
     ("GPUTOP_CONFIG", "the configuration file to read"),
     ("GPUTOP_NAME", "a setting: GPUTOP_INTERVAL=2 is --interval 2"),
     ("NO_COLOR", "draw without colours"),
-    ("COLORFGBG", "tells a light terminal from a dark one"),
+    ("COLORFGBG", "says whether the terminal is light or dark"),
     ("CUDA_VISIBLE_DEVICES", "with --visible: the GPUs to watch"),
 )
 

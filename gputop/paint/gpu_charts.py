@@ -201,7 +201,7 @@ def throttle_block(series: Series, width: int, glyphs: Glyphs) -> Block:
         seen = [entry[3] for entry, column in zip(MARK_SERIES, columns, strict=True) if any(column[2])]
         if not seen:
             unknown = all(value is None for value in columns[0][2])
-            text = "clocks-event reasons are not measured" if unknown else "nothing held the clocks down in this time"
+            text = "clocks-event reasons are not measured" if unknown else "nothing limited the clocks in this time"
             return [words_row("slowed", text, "dim", series.axis.columns, width, series.cursor, glyphs)]
         spans = marks(columns, series.axis.columns)
         after = ", ".join(seen)[: AXIS_WIDTH - 1]

@@ -37,7 +37,7 @@ def recipes(pid: int, argv: Sequence[str], folder: str | None) -> tuple[Recipe, 
             (f"py-spy record --output profile-{pid}.svg --duration 30 --subprocesses --pid {pid}",),
         ),
         Recipe(
-            "kernels, copies and the CPU on one time axis; starts the job anew (--gpu-metrics-devices=all adds SM)",
+            "kernels, copies and the CPU on one time axis; restarts the job (--gpu-metrics-devices=all adds SM)",
             (
                 *where,
                 f"nsys profile --output profile-{pid} --trace cuda,nvtx,osrt,cudnn,cublas --delay 60 "

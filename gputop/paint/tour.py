@@ -72,7 +72,7 @@ STEPS = (
     Step(
         "communication",
         "busy waiting for other GPUs",
-        "UTIL is high, for NCCL's kernels spin while they wait for other ranks. SM is low, the tensor cores rest, and "
+        "UTIL is high because NCCL's kernels spin while they wait for other ranks. SM is low, tensor cores rest, and "
         "NVLink carries data both ways: the step waits for its gradients to be exchanged.",
         "gradients accumulated over 8 batches, and exchanged while the next ones are computed",
     ),
@@ -86,7 +86,7 @@ STEPS = (
     Step(
         "dataloader_io",
         "the GPU waits for batches: the disk is too slow",
-        "The same empty sky as on GPU 3, and another cause: these loaders do not run, they wait for the disk (D6). "
+        "The same empty sky as on GPU 3, but another cause: these loaders do not run, they wait for the disk (D6). "
         "More loaders would not help; many small files are read one by one over the network.",
         "images packed into large files on the local NVMe disk",
     ),
@@ -113,7 +113,7 @@ def tour_rows(now: Frame, after: Frame, at: int, view: View, width: int, height:
     words = [(text, "text") for text in folded(step.explained, min(TEXT_WIDTH, width - 4))]
     position = position_of(now, at)
     if position is not None and now.diagnoses[position].verdict != step.verdict:
-        words.append(("the demo shows something else on this GPU by now", "dim"))
+        words.append(("this GPU of the demo shows something else by now", "dim"))
     if step.remedy:
         told = f"{view.glyphs.remedy} {changed(now, after, at)}"
         words += [(text, "remedy") for text in folded(told, width - 4)]

@@ -24,7 +24,7 @@ class Stage(Struct, frozen=True):
 
 
 class Sample(Struct, frozen=True):
-    """What the source said at one moment of a stage; None where it said nothing. Unix seconds, percent, watts."""
+    """What the source said at one moment of a stage; None where no message. Unix seconds, percent, watts."""
 
     t: float
     util_pct: float | None

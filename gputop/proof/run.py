@@ -60,7 +60,7 @@ class Experiment:
         snapshot = self._first()
         self._gpu = next((gpu.static for gpu in snapshot.gpus if gpu.lost_reason is None and not _is_split(gpu)), None)
         if self._gpu is None:
-            raise SourceError("no GPU that can be asked: see `gputop doctor`")
+            raise SourceError("no GPU answers: see `gputop doctor`")
         others = self.others(snapshot)
         if others and not force:
             raise UsageError(

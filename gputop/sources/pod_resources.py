@@ -84,7 +84,7 @@ class PodResources:
         except OSError as error:
             raise UsageError(f"--pod-resources {path}: {error.strerror}; the kubelet's is {USUAL_PATH}") from None
         if not is_socket:
-            raise UsageError(f"--pod-resources {path} is no socket; the kubelet's is {USUAL_PATH}")
+            raise UsageError(f"--pod-resources {path} is not a socket; the kubelet's is {USUAL_PATH}")
         self._path, self._say, self._clock = path, say, clock
         self._pods: Pods = {}
         self._at = float("-inf")
@@ -114,7 +114,7 @@ class PodResources:
             reason = clean_text(str(error))[:120]
             if reason != self._told:
                 self._told = reason
-                self._say(f"--pod-resources {self._path}: {reason}; asked again every {EVERY_S:.0f} s")
+                self._say(f"--pod-resources {self._path}: {reason}; retrying every {EVERY_S:.0f} s")
 
     def _run(self) -> None:
         while not self._ended.is_set():

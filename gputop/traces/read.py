@@ -32,7 +32,7 @@ def read_trace(path: str, progress: Progress | None = None) -> Trace:
         )
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
-        raise TraceError(f"{path} is no regular file")
+        raise TraceError(f"{path} is not a regular file")
     with open(path, "rb") as file:
         begin = file.read(16)
     if begin == HEADER:

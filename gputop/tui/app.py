@@ -168,7 +168,7 @@ class GputopApp(PaintedApp):
             self.view = replace(self.view, columns=known(settings.columns), density=density(settings.density))
             if settings.theme in THEMES and not self.look.colourless:
                 self._canvas.apply_theme(THEMES[settings.theme])
-        self.say("; ".join(change.messages) or "the configuration was read again")
+        self.say("; ".join(change.messages) or "configuration reloaded")
 
     def _show_secrets(self, wanted: bool) -> None:
         """Only where this machine's processes can be asked: a replay, a demo and a browser have masked ones alone."""

@@ -21,7 +21,7 @@ class ServedApp(GputopApp):
 
     async def action_act(self, key_id: str) -> None:
         if key_id in WITHHELD:
-            self.say("the screen in a browser is for looking only: use `gputop` in a terminal for this")
+            self.say("the screen in a browser is read-only: use `gputop` in a terminal for this")
         else:
             await super().action_act(key_id)
 

@@ -234,7 +234,7 @@ class Server:
         """One line for each kind of thing, however often somebody makes it happen."""
         if words not in self._told:
             self._told.add(words)
-            say(f"{words} (said once)")
+            say(f"{words} (reported once)")
 
 
 class _Lines(logging.Handler):

@@ -26,7 +26,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, settings: Settings) -> int:
     folder = Path(args.folder)
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is no directory: name one that is empty, or that does not exist")
+        raise UsageError(f"{folder} is not a directory: name an empty one, or one that does not exist")
     try:
         if folder.is_dir() and any(folder.iterdir()) and not args.force:
             raise UsageError(f"{folder} is not empty: name another directory, or overwrite files there with --force")
@@ -39,5 +39,5 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
                 target.chmod(0o755)
     except OSError as error:
         raise UsageError(f"cannot write {error.filename or folder}: {error.strerror}") from None
-    say(f"{count(len(made), 'file')} in {folder}; each says in its first lines how to use it")
+    say(f"{count(len(made), 'file')} in {folder}; the first lines of each say how to use it")
     return 0

@@ -26,7 +26,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("source", nargs="?", help="demo: a simulated fleet; without it the engine of --prom")
     prometheus_options(command)
     moment_option(command)
-    command.add_argument("--top", type=int, default=FIRST, metavar="N", help=f"so many of them (default {FIRST})")
+    command.add_argument("--top", type=int, default=FIRST, metavar="N", help=f"number of them (default {FIRST})")
     command.add_argument("--json", action="store_true", help="one JSON object")
 
 
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
                 f"what helps: {terminal_safe(one.remedy)}", WIDTH, initial_indent="   ", subsequent_indent="   "
             )
     if len(found) > args.top:
-        lines.append(f"and {len(found) - args.top} more; --top {len(found)} tells them")
+        lines.append(f"and {len(found) - args.top} more; --top {len(found)} shows them")
     if not found:
         lines.append("nothing wrong: every GPU that has a job works")
     lines += [f"note: {terminal_safe(problem)}" for problem in frame.problems]

@@ -158,7 +158,11 @@ def _counter_fault(s: Signals, verdict: str) -> Badge | None:
         return None
     line = f"SM reads 0 with util {pct(s.u)} and power {share(s.power)} of the limit: not believed"
     return Badge(
-        "counter_fault", "yellow", "SM counter broken", line, "another profiler holds the counters, or a reset"
+        "counter_fault",
+        "yellow",
+        "SM counter broken",
+        line,
+        "close the other profiler that holds the counters, or reset the GPU",
     )
 
 

@@ -83,7 +83,7 @@ SWAP = BadgeRule(
 def _shared(s: Signals, verdict: str) -> Badge | None:
     if s.processes < 2:
         return None
-    line = f"{s.processes} compute processes: which of them is the cause is uncertain"
+    line = f"{s.processes} compute processes: which of them causes this is uncertain"
     return Badge("shared_gpu", "info", "shared GPU", line)
 
 

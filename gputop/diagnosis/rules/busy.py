@@ -145,7 +145,7 @@ def _tell_low_sm(s: Signals) -> Told:
         LARGER_WORK,
         "larger batch, CUDA graphs",
         "medium",
-        ("cause not measurable here: no DRAM counter",),
+        ("the cause cannot be measured here: no DRAM counter",),
     )
 
 

@@ -101,7 +101,7 @@ CHECKPOINT_PAUSE = Rule(
     id="checkpoint_pause",
     title="checkpoint pause",
     short="checkpoint pause",
-    condition="a run of 1–60 s without a kernel in which the job's processes write ≥ 50 MB/s",
+    condition="a pause of 1–60 s without a kernel in which the job's processes write ≥ 50 MB/s",
     levels="info",
     state="starved",
     holds=lambda s: bool(s.pauses) and _checkpoint(s) is not None,
@@ -126,7 +126,7 @@ def _worker_restart(s: Signals) -> bool:
 def _tell_worker_restart(s: Signals) -> Told:
     return Told(
         "yellow",
-        (f"{s.births} new workers in {s.window_s:.0f} s, beside their births the GPU stops for {s.birth_gap_s:.0f} s",),
+        (f"{s.births} new workers in {s.window_s:.0f} s; the GPU stops for {s.birth_gap_s:.0f} s when they start",),
         *_keep_alive(s),
         cause="startup",
     )
@@ -142,7 +142,7 @@ WORKER_RESTART = Rule(
     id="worker_restart",
     title="starved: worker restarts",
     short="starved: worker restarts",
-    condition="idle ≥ 20 %, ≥ 4 new loaders a minute, and runs of ≥ 1 s without a kernel beside their births",
+    condition="idle ≥ 20 %, ≥ 4 new loaders a minute, and pauses of ≥ 1 s without a kernel when they start",
     levels="yellow",
     state="starved",
     holds=_worker_restart,

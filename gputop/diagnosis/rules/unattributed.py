@@ -13,7 +13,7 @@ from gputop.model.quantity import duration, share
 def _tell_unattributed(s: Signals) -> Told:
     line = f"GPU idle {s.idle:.0f} %"
     if not s.host:
-        line += ", the host's side cannot be seen"
+        line += ", the host's side is not visible"
     else:
         line += f", main thread runnable {share(s.main)} of the time"
         if s.loaders:

@@ -21,7 +21,7 @@ def page() -> Page:
             "was fired. A changed file counts from the next start.",
             "`gputop config --init` writes examples, `gputop alerts` lists what is configured, `gputop alerts FILE` "
             "says what would have fired in a recording (exit status 0: nothing, 1: something), `gputop alerts --test "
-            "NAME` fires one by hand. `A` on the screen shows where each stands and how its command ended; `s` there "
+            "NAME` fires one at once. `A` on the screen shows the state of each and how its command ended; `s` there "
             "silences one until gputop ends.",
         ),
         (
@@ -44,7 +44,7 @@ def page() -> Page:
                     'that belong to no known job; with `per = "node"` once for all GPUs. A job is the batch job, else '
                     "the pod, of the processes on a GPU; GPUs that several jobs share are a group of their own. "
                     '`gpus = "all"` waits until the condition has held on every GPU of the group. A GPU on which '
-                    "another job begins starts anew: the new job is not blamed for the old one's time. GPUs that "
+                    "a new job begins is judged afresh: the new job is not blamed for the old one's time. GPUs that "
                     "follow during the silence start no further action; `{gpus}` and the JSON list those that hold "
                     "when it fires. A job on several machines is judged on each of them by itself.",
                 ),
@@ -56,7 +56,7 @@ def page() -> Page:
                     "The program is started without a shell, in a session of its own, in `/`, with PATH, HOME and LANG "
                     "and no ambient capability. After 30 s it is killed with everything that it started, also when "
                     "gputop has ended meanwhile. At most one command of an alert runs at a time. The first 4 kB of "
-                    "what it prints are kept, and a failure is told once. On its stdin is one JSON object: the verdict "
+                    "what it prints are kept, and a failure is reported once. Its stdin is a JSON object: the verdict "
                     "with evidence and remedy, of several GPUs that of the first, and `gpus`, a list of them all; "
                     "secrets masked.",
                     "The configuration file and its folder must belong to you or root, and only their owner may write "

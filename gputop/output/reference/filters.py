@@ -33,7 +33,7 @@ def page() -> Page:
         "Filters",
         (
             "For `--filter` and the key `f`: terms with spaces between them, all of which must hold, such as "
-            "`gpu:3 user:ml mem>10G verdict:starved name~train !state:D`. A word without a field is looked for in "
+            "`gpu:3 user:ml mem>10G verdict:starved name~train !state:D`. A word without a field is searched for in "
             "command, name, user, pid, job and container. Quotes keep spaces. `-u ml` is `user:ml`, `-p 12` is "
             "`pid:12`.",
             "Numbers take the units of their column: `mem>10G`, `age>2h`, `cpu>50`. A number that was not measured "

@@ -25,7 +25,7 @@ def page() -> Page:
         "Keys",
         (
             "The action is the name under which a key can be changed in the configuration file: below `[keys]`, "
-            '`quit = "q,x"` gives an action its keys, an empty text takes them away. `gputop config --init` writes '
+            '`quit = "q,x"` gives an action its keys, an empty text removes them. `gputop config --init` writes '
             "such a file, `gputop config --check` says what is wrong with it.",
         ),
         tuple(sections),

@@ -15,8 +15,8 @@ def page() -> Page:
         (
             "A GPU has one verdict: the first row whose condition holds, except that `starved_unattributed` gives way "
             "to the rows that need A or B. It is judged on the means over the last "
-            f"{WINDOW_S:.0f} s, from {LEAST_SAMPLES} samples on, unless its row names another time, and it is shown "
-            "with its evidence and its remedy. Any number of badges stand beside it.",
+            f"{WINDOW_S:.0f} s, from {LEAST_SAMPLES} samples on, unless its row says otherwise, and shown "
+            "with its evidence and its remedy. Any number of badges may accompany it.",
             f"A and B are the flags of a GPU that is busy, not working. A: util ≥ {FLAG_A_UTIL:.0f} % and SM < "
             f"{FLAG_A_SM:.0f} %. B, where A is not: util ≥ {FLAG_B_UTIL:.0f} % and SM / util < {FLAG_B_RATIO:g}.",
         ),

@@ -33,7 +33,7 @@ def dry_run(snapshots: Iterable[Snapshot], alerts: Sequence[Alert]) -> DryRun:
                 for one in standing.pop(change.place, ()):
                     one.until = change.t
     if monitor is None:
-        raise SourceError("there is nothing to judge")
+        raise SourceError("the recording holds nothing to judge")
     return DryRun(tuple(alert.name for alert in alerts), begin, end, tuple(fired))
 
 

@@ -104,7 +104,7 @@ class Dmon:
     """One ``dcgmi dmon``, shared by all GPUs of the machine. Nothing is started before the first ``activity``."""
 
     def __init__(self, interval_s: float = 1.0, program: str = "dcgmi", restart_s: float = RESTART_S) -> None:
-        """``program`` is looked for in PATH; ``restart_s`` is the pause before another attempt."""
+        """``program`` is searched for in PATH; ``restart_s`` is the pause before another attempt."""
         self._program = program
         self._delay_ms = max(CLOSEST_MS, round(interval_s * 1000))
         self._restart_s = restart_s

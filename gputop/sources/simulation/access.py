@@ -14,7 +14,7 @@ from gputop.model.snapshot import ProcessSample
 from gputop.model.threads import SocketGroup, SocketList, ThreadList, ThreadSample
 from gputop.sources.simulation.simulated import SimulatedSource
 
-SIMULATED = "simulated: this process exists in the demo alone"
+SIMULATED = "simulated: this process exists only in the demo"
 GONE = "the process has ended"
 ENDING = frozenset((signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGABRT, signal.SIGKILL, signal.SIGTERM))
 HOME = "/home/ml/project"

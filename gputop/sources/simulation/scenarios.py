@@ -87,7 +87,7 @@ _ROWS = (
     _one("dataloader_network", "starved: workers wait for the network", single.dataloader_network, "dataloader_io"),
     _one("main_process", "starved: the main thread is the bottleneck", single.main_process, "main_process"),
     _one("pcie_transfer", "starved: pageable copies over PCIe", single.pcie_transfer, "pcie_transfer"),
-    _one("worker_restart", "starved: workers are started anew each epoch", single.worker_restart, "worker_restart"),
+    _one("worker_restart", "starved: workers are restarted each epoch", single.worker_restart, "worker_restart"),
     _one("checkpoint_pause", "pauses while a checkpoint is written", single.checkpoint_pause, "checkpoint_pause"),
     _one(
         "starved_unattributed",

@@ -76,7 +76,7 @@ class FleetKeys:
     def theme(self) -> None:
         screen = self._screen
         if screen.look.colourless:
-            screen.say("without colours there is one theme: take --no-color or NO_COLOR away for others")
+            screen.say("there is one theme without colours: drop --no-color or NO_COLOR for others")
             return
         names = [name for name, theme in THEMES.items() if not theme.colourless]
         at = names.index(screen.look.name) if screen.look.name in names else -1

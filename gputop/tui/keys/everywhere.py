@@ -58,13 +58,13 @@ class EverywhereKeys:
 
     def release_counters(self) -> None:
         toggle = self._screen.toggle_counters
-        self._screen.say("only a live screen of this machine holds GPU counters" if toggle is None else toggle())
+        self._screen.say("GPU counters are held only by a live screen of this machine" if toggle is None else toggle())
 
     def copy(self, *, as_json: bool = False) -> None:
         """Copy what is selected, and show it: whether a terminal takes OSC 52 cannot be asked."""
         screen, frame = self._screen, self._screen.playback.masked
         if frame is None or not frame.snapshot.gpus:
-            screen.say("there is no GPU to copy a verdict of")
+            screen.say("there is no GPU whose verdict could be copied")
             return
         from gputop.output.ticket import ticket_json, ticket_text
         from gputop.tui.screens.text import TextScreen

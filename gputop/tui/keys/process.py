@@ -63,7 +63,7 @@ class ProcessKeys:
         self.awaits_letter = False
         key = SORTABLE.get(letter.lower())
         if key is None and len(letter) == 1 and letter.isalnum():
-            self._screen.say(f"no column is sorted by the letter {letter}: press o for the letters")
+            self._screen.say(f"no column has the letter {letter}: press o for the letters")
             return False
         view = replace(self._screen.view, message=None)
         self._screen.see(view if key is None else replace(view, sort=key, inverted=letter.isupper()))
@@ -120,7 +120,7 @@ class ProcessKeys:
         if not view.search:
             self.search()
         elif not self._find(view, step):
-            self._screen.say(f"no process holds {view.search!r} in its command, user, pid or job")
+            self._screen.say(f"no process with {view.search!r} in its command, user, pid or job")
 
     def _find(self, view: View, step: int) -> bool:
         """Put the cursor on the next match; step 0 begins at the cursor's own row."""

@@ -25,7 +25,7 @@ class ThemeChoice:
     def begin(self) -> None:
         """Show the list, on the line of messages, and wear the next theme."""
         if self._screen.look.colourless:
-            self._screen.say("without colours there is one theme: take --no-color or NO_COLOR away for others")
+            self._screen.say("there is one theme without colours: drop --no-color or NO_COLOR for others")
             return
         self._before, self.active = self._screen.look, True
         self._step(1)

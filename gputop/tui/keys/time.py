@@ -55,7 +55,7 @@ class TimeKeys:
 
     def record(self) -> None:
         session = self._playback.session
-        self._screen.say("what is played is recorded already" if session is None else toggle_recording(session))
+        self._screen.say("this is a recording already" if session is None else toggle_recording(session))
 
     def screenshot(self) -> None:
         screen = self._screen
