@@ -137,6 +137,26 @@ def test_a_process_that_began_after_the_driver_listed_its_pid_is_another_one(fak
     assert sample.unavailable["state"] == YOUNGER
 
 
+def test_in_a_container_a_pid_of_the_host_is_not_taken_for_the_process_that_has_it_here(
+    fake: FakeProc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.write("proc/self/ns/pid", "")
+    both = [_JOB, GpuProcess(0, 999, 1e9)]
+    collector = _collector(fake)
+    assert _by_pid(collector.read(_T, [_JOB]))[100].starttime is not None
+    # 999 was never here: then 100 is a process of the host, too, and the python with that pid here another one.
+    seen = _by_pid(collector.read(_T + 1, both))
+    assert [seen[pid].unavailable["state"] for pid in (100, 999)] == [OTHER_NAMESPACE] * 2
+    assert (seen[100].role, seen[100].gpu_mem_bytes, 110 in seen) == ("gpu", 4e9, False)
+    # One that has the driver's device open is the one that is meant: some drivers give the container's own pids.
+    (fake.proc / "100" / "fd").mkdir()
+    (fake.proc / "100" / "fd" / "3").symlink_to("/dev/nvidiactl")
+    assert _by_pid(_collector(fake).read(_T, both))[100].starttime is not None
+    monkeypatch.setattr("gputop.sources.processes.absence.has_own_pids", lambda proc: False)
+    (fake.proc / "100" / "fd" / "3").unlink()
+    assert _by_pid(_collector(fake).read(_T, both))[100].starttime is not None
+
+
 def test_hidepid_is_named_as_the_reason(fake: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     fake.write("proc/mounts", "proc /proc proc rw,nosuid,hidepid=invisible 0 0\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from tests.proc_trees.running import Samples, loaders, running, watch
 
 @pytest.fixture
 def collector() -> Iterator[ProcessCollector]:
-    made = ProcessCollector()
+    # The clock by which ``watch`` reads: what comes between a reading and the counters is not counted.
+    made = ProcessCollector(clock=time.time)
     yield made
     made.close()
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from gputop.model.feeders import rank_among_owners
-from gputop.model.snapshot import ProcessSample, ProcessStatic
+from gputop.model.snapshot import ProcessSample
 from gputop.sources.cgroup import Throttling
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.processes.absence import EXITED, YOUNGER, Absence, notices_of
+from gputop.sources.processes.absence import EXITED, YOUNGER, Absence, notices_of, unseen
 from gputop.sources.processes.facts import FactsReader
 from gputop.sources.processes.feed import Feed
 from gputop.sources.processes.feeding import Feeding
@@ -26,13 +26,6 @@ from gputop.sources.processes.threads import HostThreads
 from gputop.sources.processes.tree import CommandOf, Place, find_orphans, find_ray_tasks, find_trees
 from gputop.sources.processes.watched import Reading, WatchedProcess
 from gputop.sources.procfs import Descriptors, Stat, parse_uptime, read_small
-
-# What a process's sample takes from /proc, and so lacks when /proc does not show the process.
-_FROM_PROC = (
-    *("starttime", "ppid", "cpu_pct", "run_pct", "wait_pct", "main_run_pct", "main_wait_pct", "state", "main_state"),
-    *("waiting_on", "rss_bytes", "read_bytes_per_s", "write_bytes_per_s", "threads", "throttled_pct", "nccl", "age_s"),
-    *("pin_memory", "pool_threads", "pool_run_pct"),
-)
 
 NO_UTIL: Mapping[int, float | None] = MappingProxyType({})
 _REDISCOVER_S = 3.0
@@ -190,9 +183,13 @@ class ProcessCollector:
     def _roots(self, gpu_processes: Sequence[GpuProcess]) -> dict[int, int]:
         """The GPU processes that /proc shows, each with the GPU on which it holds most memory (else the lowest)."""
         best: dict[int, tuple[float, int]] = {}
+        was_here = self._members.keys() | self._exited.keys()
+        strangers = any(self._table.get(pid) is None for pid in self._listed.keys() - was_here)
         for process in gpu_processes:
             stat = self._table.get(process.pid)
             if stat is None or self._is_younger(process.pid, stat):
+                continue
+            if strangers and self._absence.is_another(process.pid):
                 continue
             rank = -(process.gpu_mem_bytes or 0.0), process.gpu
             best[process.pid] = min(best.get(process.pid, rank), rank)
@@ -289,14 +286,6 @@ class ProcessCollector:
             reason = YOUNGER
         else:
             reason = self._absence.reason()
-        return ProcessSample(
-            pid=process.pid,
-            starttime=member.place.stat.starttime if member else None,
-            role="gpu",
-            gpu=process.gpu,
-            gpu_mem_bytes=process.gpu_mem_bytes,
-            gpu_time_pct=process.gpu_time_pct,
-            type=process.type,
-            static=member.static() if member else ProcessStatic(),
-            unavailable={**dict.fromkeys(_FROM_PROC, reason), **process.unavailable},
-        )
+        if member is None:
+            return unseen(process, reason)
+        return unseen(process, reason, member.place.stat.starttime, member.static())

@@ -10,13 +10,12 @@ import os
 from collections.abc import Collection
 
 from gputop.sources.cgroup import cgroup_text
+from gputop.sources.processes.absence import has_own_pids
 from gputop.sources.processes.job import JobIdentity, job_identity
 from gputop.sources.procfs import Stat
 
 MOST_READ = 512
 """Files that one look at the machine reads for it; of more processes each gets its turn."""
-_FIRST_PID_NAMESPACE = 4026531836
-"""Inode of the first PID namespace (PROC_PID_INIT_INO in linux/proc_ns.h)."""
 _NOTHING = JobIdentity()
 
 
@@ -28,10 +27,7 @@ class Groups:
         self._known: dict[int, tuple[int, str | None]] = {}
         self._left = MOST_READ
         self._own = os.getpid()
-        try:
-            self._inside = os.stat(f"{proc}/self/ns/pid").st_ino != _FIRST_PID_NAMESPACE
-        except OSError:
-            self._inside = False
+        self._inside = has_own_pids(proc)
 
     def begin(self, present: Collection[int]) -> None:
         """A new look at the machine: forget who is gone."""
