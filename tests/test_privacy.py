@@ -33,6 +33,9 @@ sys.addaudithook(note)
 THE_EXPORTER_S_PLACE = ("('localhost', 9400", "('127.0.0.1', 9400)", "('::1', 9400")
 """Where a GPU without GPM is looked up once: the one address that is asked without being given."""
 
+OUR_EXPORTER_S_PLACE = "('127.0.0.1', 9401"
+"""Where ``doctor`` alone looks whether this node is exported."""
+
 
 class Place:
     """A home, a temporary folder, XDG folders and a working directory of one's own, and a record of all sockets."""
@@ -132,10 +135,12 @@ def test_the_doctor_and_a_gpu_without_gpm_look_at_one_place_of_this_machine_only
 ) -> None:
     nvml_scenario(1, "NVIDIA A100-SXM4-80GB").write()
     place.run("once")
-    place.run("doctor")
     asked = place.sockets()
     assert any(line.startswith("socket.connect") for line in asked)
     assert [line for line in asked if not any(where in line for where in THE_EXPORTER_S_PLACE)] == []
+    place.run("doctor")
+    places = (*THE_EXPORTER_S_PLACE, OUR_EXPORTER_S_PLACE)
+    assert [line for line in place.sockets() if not any(where in line for where in places)] == []
     assert place.written() == set()
 
 
