@@ -15,6 +15,7 @@ import pytest
 
 from gputop.model.extras import EXTRAS
 from gputop.output.doctor_text import doctor_text
+from gputop.sources import doctor_fleet
 from gputop.sources.doctor import examine
 from gputop.sources.doctor_fleet import exporters, private_file, step_socket
 
@@ -74,6 +75,21 @@ def test_exporters_are_found_by_their_command_and_asked_whether_their_values_are
     assert "c.pem" not in str(found) and "/var/lib" not in str(found)
 
 
+def test_nobody_is_asked_at_an_address_that_is_not_this_machine_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(doctor_fleet, "get", lambda url, timeout_s: asked.append(url) or PAGE)
+    foreign = ("192.0.2.7:80", "evil.example:80", "[2001:db8::1]:80", "127.0.0.1:0", "127.0.0.1@evil.example:80", ":x")
+    commands = {f"p{100 + i}": f"gputop export --listen {listen}" for i, listen in enumerate(foreign)}
+    found = exporters(NOBODY, proc(tmp_path, **commands, p200="gputop export --listen 0.0.0.0:9405"))
+    assert [row["answers"] for row in found if row["pid"] and row["pid"] < 200] == [None] * len(foreign)
+    assert asked == ["http://127.0.0.1:9405/metrics", f"http://{NOBODY}/metrics"]
+    many = tmp_path / "many"
+    many.mkdir()
+    assert len(exporters(NOBODY, proc(many, **{f"p{n}": "gputop export --listen :9" for n in range(99)}))) <= 17
+
+
 def test_an_exporter_whose_process_is_hidden_is_found_where_one_usually_listens(
     tmp_path: Path, served: dict[str, Any]
 ) -> None:
@@ -84,7 +100,7 @@ def test_an_exporter_whose_process_is_hidden_is_found_where_one_usually_listens(
     served["page"] = "node_load1 0.2\n"
     assert exporters(served["at"], str(tmp_path)) == [], "something else may listen there: no exporter of ours"
     tree = proc(tmp_path, p10=f"/usr/local/bin/gputop export --listen {served['at']}")
-    assert "something else than gputop" in exporters(NOBODY, tree)[0]["problem"]
+    assert "something else answers" in exporters(NOBODY, tree)[0]["problem"]
 
 
 def test_a_step_socket_is_told_by_who_listens_and_who_may_write(tmp_path: Path) -> None:

@@ -117,7 +117,8 @@ def _exporter(row: Mapping[str, Any] | None) -> str:
     where += ["a text file"] if row["textfile"] else []
     state = {True: "its values are of this moment", False: "its values are late, or there is no GPU", None: ""}
     said = "does not answer" if row["answers"] is False else state[row["up"]]
-    said = "served by TLS: not asked" if row["tls"] and not said else said
+    if row["answers"] is None and row["listen"]:
+        said = "served by TLS: not asked" if row["tls"] else "no address of this machine: not asked"
     return "   ".join(part for part in (who, " and ".join(where), said) if part)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import pwd
 import re
@@ -9,6 +10,7 @@ import socket
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from gputop.sources.activity.http_get import get
 from gputop.sources.steps import STEPS_SOCKET
 
 TIMEOUT_S = 0.5
+MOST_EXPORTERS = 16
 _MOST_COMMAND = 4096
 _VALUED = ("--listen", "--textfile", "--tls-cert")
 _UP = re.compile(r"^gputop_up ([01])$", re.MULTILINE)
@@ -26,13 +29,15 @@ _VERSION = re.compile(r'^gputop_build_info\{version="([^"]{1,40})"\}', re.MULTIL
 def exporters(usual: str, proc: str = "/proc") -> list[dict[str, Any]]:
     """The exporters of this node, as far as /proc shows them, and whoever answers at the usual address.
 
-    ``answers`` is None where nobody was asked: it serves TLS, or writes a file only. ``up`` is what its page says.
+    ``answers`` is None where nobody was asked: it serves TLS, writes a file only, or its command names an address that
+    is not this machine's. ``up`` is what its page says.
     """
     found = []
-    for pid, options in _running(proc):
+    for pid, options in islice(_running(proc), MOST_EXPORTERS):
         listen = options.get("--listen") or (None if "--textfile" in options else usual)
         by_tls = "--tls-cert" in options
-        answer = {} if listen is None or by_tls else _asked(listen)
+        url = None if listen is None or by_tls else _url(listen)
+        answer = {} if listen is None or url is None else _asked(listen, url)
         found.append(
             {
                 "pid": pid,
@@ -45,7 +50,7 @@ def exporters(usual: str, proc: str = "/proc") -> list[dict[str, Any]]:
             }
         )
     if usual not in {row["listen"] for row in found}:
-        answer = _asked(usual)
+        answer = _asked(usual, f"http://{usual}/metrics")
         if answer["answers"]:
             # In another PID namespace, or of a user whose processes are hidden.
             row = {"pid": None, "user": None, "listen": usual, "tls": False, "textfile": False}
@@ -86,17 +91,34 @@ def _options(words: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _asked(listen: str) -> dict[str, Any]:
-    """What its page says of itself."""
+def _url(listen: str) -> str | None:
+    """Where to ask an exporter; None for what cannot be an address of this machine.
+
+    Any user may name any host on a command line: nobody is asked there, and no name is looked up.
+    """
     host, _, port = listen.rpartition(":")
+    host = "127.0.0.1" if host in ("", "0.0.0.0", "localhost") else "::1" if host == "[::]" else host.strip("[]")
     try:
-        text = get(f"http://{host if host not in ('', '0.0.0.0', '[::]') else '127.0.0.1'}:{port}/metrics", TIMEOUT_S)
+        address = ipaddress.ip_address(host)
+        with socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6) as probe:
+            # Only this machine's own addresses can be bound.
+            probe.bind((host, 0))
+        number = int(port)
+    except (ValueError, OSError):
+        return None
+    return f"http://{host if address.version == 4 else f'[{host}]'}:{number}/metrics" if 0 < number < 65536 else None
+
+
+def _asked(listen: str, url: str) -> dict[str, Any]:
+    """What its page says of itself."""
+    try:
+        text = get(url, TIMEOUT_S)
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or "does not answer"
-        return {**_NOT_ASKED, "answers": False, "problem": f"{listen}: {reason}"}
+        return {**_NOT_ASKED, "answers": False, "problem": f"{clean_text(listen)[:80]}: {clean_text(reason)}"}
     version, up = _VERSION.search(text), _UP.search(text)
     if version is None:
-        return {**_NOT_ASKED, "answers": False, "problem": f"{listen}: something else than gputop answers there"}
+        return {**_NOT_ASKED, "answers": False, "problem": f"{clean_text(listen)[:80]}: something else answers there"}
     return {**_NOT_ASKED, "answers": True, "version": version[1], "up": None if up is None else up[1] == "1"}
 
 
