@@ -63,7 +63,7 @@ class WatchedProcess:
 
     def __init__(self, proc: str, pid: int, starttime: int, descriptors: Descriptors) -> None:
         self._files = ProcessFiles(f"{proc}/{pid}", descriptors)
-        self._children = f"task/{pid}/children"
+        self._children: str | None = f"task/{pid}/children"
         self._starttime = starttime
         self._last: _Counters | None = None
         self._io_reason: str | None = None
@@ -144,8 +144,13 @@ class WatchedProcess:
 
         Empty when the kernel does not offer it (CONFIG_PROC_CHILDREN).
         """
+        if self._children is None:
+            return b""
         try:
             return self._files.read(self._children)
+        except FileNotFoundError:
+            self._children = None
+            return b""
         except OSError:
             return b""
 

@@ -19,9 +19,12 @@ from tests.bench.soak.program import used, watched
 from tests.bench.soak.recorder import recorded
 from tests.bench.soak.screen import drawn
 from tests.bench.soak.typist import typed
+from tests.bench.soak.wings import scraped, switched_on
 
 PARTS: dict[str, tuple[Callable[[int], dict[str, Any]], int, str]] = {
     "screen": (drawn, 200_000, "ticks of monitor, memory of the past and painted screens"),
+    "wings": (switched_on, 200_000, "ticks remembered, recorded and judged by alerts, with steps and marks"),
+    "export": (scraped, 200_000, "ticks of export, a page for every fifteenth"),
     "program": (used, 100, "rounds through all screens of the whole program in a terminal"),
     "typist": (typed, 60, "seconds of keys in any order, in bursts, into the whole program"),
     "live": (watched, 50, "rounds through all screens of gputop on stand-in GPUs"),

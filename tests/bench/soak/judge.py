@@ -17,14 +17,18 @@ LIBRARY = {"threads": 0, "descriptors": 2}
 def faults(result: dict[str, Any]) -> list[str]:
     """What is wrong with the result of a soak, by its parts; nothing for parts that were left out."""
     found: list[str] = []
-    screen, reader, threads = result.get("screen"), result.get("machine"), result.get("threads")
-    if screen is not None and screen["ticks"] >= LEAST_JUDGED_TICKS:
-        for name, value in screen["growth"].items():
-            if name.startswith("rss_slope") and value is not None and value >= MOST_MB_A_DAY:
-                found.append(f"screen: {name} is {value}, not below {MOST_MB_A_DAY}")
-    for name, part in (("machine", reader), ("recorder", result.get("recorder"))):
-        if part is not None and part["descriptors"][2] > part["descriptors"][0]:
-            found.append(f"{name}: descriptors went from {part['descriptors'][0]} to {part['descriptors'][2]}")
+    for part_name in ("screen", "wings", "export"):
+        part = result.get(part_name)
+        if part is not None and part["ticks"] >= LEAST_JUDGED_TICKS:
+            for name, value in part["growth"].items():
+                if name.startswith("rss_slope") and value is not None and value >= MOST_MB_A_DAY:
+                    found.append(f"{part_name}: {name} is {value}, not below {MOST_MB_A_DAY}")
+    for name, gauge in (("machine", "descriptors"), ("recorder", "descriptors"), ("wings", "descriptors"),
+                        ("wings", "threads")):  # fmt: skip
+        part = result.get(name)
+        if part is not None and part[gauge][2] > part[gauge][0]:
+            found.append(f"{name}: {gauge} went from {part[gauge][0]} to {part[gauge][2]}")
+    threads = result.get("threads")
     if threads is not None and threads["left"]:
         found.append(f"threads: {threads['left']} are left")
     if (recorder := result.get("recorder")) is not None and recorder["threads_left"]:
