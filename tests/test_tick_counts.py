@@ -22,7 +22,7 @@ from gputop.paint.view import View
 from gputop.recording import cells
 from gputop.recording.encode import Encoder
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.processes import beside, between, feeding
+from gputop.sources.processes import beside, between, descriptors
 from gputop.sources.processes.collector import ProcessCollector
 from gputop.sources.processes.descriptors import Held
 from gputop.sources.simulation.simulated import snapshot_at
@@ -187,7 +187,7 @@ def test_a_discovery_reads_the_open_files_of_some_and_of_each_once(
         counts[pid] += 1
         return Held(frozenset(), frozenset((pid,)), frozenset(), frozenset())
 
-    monkeypatch.setattr(feeding, "held", held)
+    monkeypatch.setattr(descriptors, "held", held)
     fake.process(90, "torchrun", "torchrun train.py", ppid=1)
     fake.process(91, "server", "python serve.py", ppid=90)
     pids = range(100, 170)
@@ -201,7 +201,7 @@ def test_a_discovery_reads_the_open_files_of_some_and_of_each_once(
         collector.read(second, owners(pids), {0: WAITING})
     collector.close()
     assert walked["walk"] == 1, "one launcher, one family"
-    assert 0 < sum(counts.values()) <= feeding.OTHERS_A_DISCOVERY + 3 * feeding.HELD_A_TICK
+    assert 0 < sum(counts.values()) <= descriptors.READ_AT_ONCE
     assert max(counts.values()) <= 2
 
 

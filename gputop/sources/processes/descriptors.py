@@ -9,6 +9,11 @@ from msgspec import Struct
 
 MOST_DESCRIPTORS = 1024
 """Open files of one process that are looked at."""
+HELD_AGAIN_S = 20.0
+"""How long what a process holds is believed."""
+MOST_REMEMBERED = 2048
+READ_AT_ONCE = 64
+"""Processes of many whose open files are read at one time; the rest waits for the next."""
 DENIED_FDS = "its open files are closed to this user"
 
 
@@ -56,3 +61,31 @@ def held(proc: str, pid: int) -> Held | None:
         except (OSError, ValueError):
             continue
     return Held(frozenset(reads), frozenset(writes), frozenset(sockets), frozenset(standard), fifos)
+
+
+class HeldByMany:
+    """What many processes hold, remembered, and read a few at a time."""
+
+    def __init__(self, proc: str) -> None:
+        self._proc = proc
+        self._known: dict[int, tuple[float, Held | None]] = {}
+        self._left = 0
+
+    def begin(self) -> None:
+        """A new time: some more may be read."""
+        self._left = READ_AT_ONCE
+
+    def of(self, now: float, pid: int) -> Held | None:
+        """What a process holds, as last read; None where it was not read yet or may not be. ``now`` is monotonic."""
+        known = self._known.get(pid)
+        if known is not None and now - known[0] < HELD_AGAIN_S:
+            return known[1]
+        if self._left <= 0:
+            return None if known is None else known[1]
+        self._left -= 1
+        self._known.pop(pid, None)
+        while len(self._known) >= MOST_REMEMBERED:
+            # The one that was read the longest ago.
+            del self._known[next(iter(self._known))]
+        known = self._known[pid] = now, held(self._proc, pid)
+        return known[1]

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gputop.model.feeders import NO_SHARES, RAN, FeederShares, waits_text
 from gputop.sources.processes.between import LooksBetween
-from gputop.sources.processes.descriptors import Held, held
+from gputop.sources.processes.descriptors import HELD_AGAIN_S, Held, HeldByMany, held
 from gputop.sources.processes.feed import MEAN_S, Feed, inherited, shares_of
 from gputop.sources.processes.feeder_threads import FeederThreads
 from gputop.sources.processes.member import Member
@@ -27,15 +27,10 @@ EXPLAINS = 0.6
 MAIN_EXPLAINS = 0.8
 """The same for a main thread, of the idle time: it may wait for the GPU asleep, and that is no reason."""
 THREADS_A_TICK = 24
-HELD_AGAIN_S = 20.0
 HELD_A_TICK = 2
 SETTLES_S = 3.5
 UNSEEN_SETTLES_S = 15.0
 """The same where threads that may explain a wait were not looked at yet."""
-MOST_OTHERS = 2048
-"""Processes whose open files are remembered for the discovery of trees."""
-OTHERS_A_DISCOVERY = 64
-"""Processes whose open files one discovery reads; of more, the rest waits for the next."""
 _LOOKS_INSIDE = ("lock", "queue", "sleep")
 
 
@@ -73,12 +68,12 @@ class Feeding:
         self._watches: dict[int, _Watch] = {}
         self._gpus = WaitingGpus()
         self._proof = SocketProof(proc, between=between)
-        self._others: dict[int, tuple[float, Held | None]] = {}
+        self._others = HeldByMany(proc)
         self._watched: list[int] = []
         """Processes to look at between this reading and the next."""
         self._looked_mains: frozenset[int] = frozenset()
         self._turn = 0
-        self._held_left = self._others_left = 0
+        self._held_left = 0
 
     def read(
         self,
@@ -118,7 +113,8 @@ class Feeding:
         util: Mapping[int, float | None],
     ) -> dict[int, Feed]:
         self._watches = {pid: self._watches.get(pid) or _Watch() for pid in readings}
-        self._held_left, self._others_left = HELD_A_TICK, OTHERS_A_DISCOVERY
+        self._held_left = HELD_A_TICK
+        self._others.begin()
         self._inside = []
         self._watched = []
         self._gpus.observe(now, util)
@@ -177,18 +173,7 @@ class Feeding:
 
     def held_now(self, pid: int) -> Held | None:
         """As ``held``, for the discovery of trees, which asks about more processes, and less often."""
-        at = self._gpus.at or 0.0
-        known = self._others.get(pid)
-        if known is None or at - known[0] >= HELD_AGAIN_S:
-            if self._others_left <= 0:
-                return None if known is None else known[1]
-            self._others_left -= 1
-            self._others.pop(pid, None)
-            while len(self._others) >= MOST_OTHERS:
-                # The one that was read the longest ago.
-                del self._others[next(iter(self._others))]
-            known = self._others[pid] = at, held(self._proc, pid)
-        return known[1]
+        return self._others.of(self._gpus.at or 0.0, pid)
 
     def held(self, now: float, pid: int) -> Held | None:
         """The pipes and sockets of a process, at most ten seconds old; None where they may not be seen."""
