@@ -69,6 +69,26 @@ def test_what_is_old_is_grey_the_whole_screen_or_the_page_of_a_host_that_is_down
     assert "value.alarm" in {style for row in fresh for _, style in row}
 
 
+@pytest.mark.parametrize("width", [80, 100, 120, 160, 200])
+def test_money_is_shown_whole_with_the_price_that_it_assumes_and_only_at_a_price(frame: FleetFrame, width: int) -> None:
+    text = _text(frame, FleetView(panel="waste", price=2.5), width)
+    first = frame.waste[0]
+    assert f"{first.gpu_h:,.1f} GPU-h  {first.gpu_h * 2.5:>9,.0f} \n" in text.replace("  \n", " \n") + "\n"
+    assert "at 2.5 a GPU-hour" in text and "a GPU-hour" not in _text(frame, FleetView(panel="waste"), width)
+
+
+def test_a_narrow_header_keeps_who_does_not_work_and_who_is_down(frame: FleetFrame) -> None:
+    for width in (80, 100, 120, 160, 300):
+        summary = _text(frame, FleetView(), width).split("\n")[1]
+        assert all(words in summary for words in ("736 working", "104 BUSY, NOT WORKING", "88 starved", "1 host down"))
+
+
+def test_a_group_of_several_hosts_names_the_host_of_its_straggler_and_a_column_its_hosts(frame: FleetFrame) -> None:
+    jobs = _text(frame, FleetView(panel="jobs"), 200)
+    assert "node-062 GPU 0 straggles: SM 94" in jobs and jobs.split("\n")[3].count("JOB") == 1
+    assert "HOSTS" in jobs.split("\n")[3]
+
+
 def test_the_worst_host_is_the_first_and_every_order_can_be_reversed(frame: FleetFrame) -> None:
     view = FleetView()
     assert groups(frame, view)[0].verdict.state == "busy_not_working"

@@ -7,8 +7,8 @@ from msgspec import Struct
 from gputop.diagnosis.types import Level
 from gputop.fleet.frame import FleetFrame, Group
 from gputop.fleet.stragglers import Straggler
-from gputop.fleet.verdict import remedy_of
-from gputop.model.quantity import count, step_time
+from gputop.fleet.verdict import remedy_of, step_times
+from gputop.model.quantity import count
 
 FIRST = 5
 
@@ -42,7 +42,8 @@ def _what(late: Straggler) -> str:
     if late.kind == "starved":
         return f"starves at util {late.value:.0f}"
     if late.by == "step":
-        return f"takes {step_time(late.value)} a step beside {step_time(late.median)}"
+        its, others = step_times(late)
+        return f"takes {its} a step beside {others}"
     name, unit = ("", " W") if late.by == "power" else ("SM ", "")
     return f"does {name}{late.value:.0f}{unit} beside {late.median:.0f}{unit}"
 

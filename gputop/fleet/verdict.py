@@ -14,7 +14,7 @@ from gputop.fleet.judge import WORDS, FleetState
 from gputop.fleet.names import group_of
 from gputop.fleet.reading import Down, GpuReading
 from gputop.fleet.stragglers import Straggler
-from gputop.model.quantity import duration, memory, step_time
+from gputop.model.quantity import duration, memory
 
 
 class Verdict(Struct, frozen=True):
@@ -48,8 +48,15 @@ def titles() -> Mapping[str, str]:
 
 
 def cause_words(cause: str) -> str:
-    """A cause of waste: a verdict's title, or a state's word."""
+    """A cause of waste: a verdict's title, or a state's word. What both say is said in one way."""
+    cause = "idle_holding_memory" if cause == "idle_allocated" else cause
     return titles().get(cause) or WORDS.get(cause, cause)
+
+
+def step_times(one: Straggler) -> tuple[str, str]:
+    """A straggler's step and its job's, in the same unit."""
+    scale, unit, digits = (1.0, "s", 2) if one.value >= 0.9995 else (1000.0, "ms", 0 if one.value >= 0.1 else 1)
+    return f"{one.value * scale:.{digits}f} {unit}", f"{one.median * scale:.{digits}f} {unit}"
 
 
 def host_verdict(
@@ -66,13 +73,14 @@ def host_verdict(
         return Verdict("idle", "grey", "no GPU")
     counts = Counter(state for _, state in gpus)
     worst = next(state for state in _ORDER if counts[state])
+    several = len({gpu.host for gpu, _ in gpus}) > 1
     if straggling and worst not in ("busy_not_working", "starved"):
-        return Verdict(worst, "yellow", _straggles(straggling[0]), straggles=True)
+        return Verdict(worst, "yellow", _straggles(straggling[0], with_host=several), straggles=True)
     text = f"{counts[worst]} {_words(worst, [gpu for gpu, state in gpus if state == worst])}"
     rest = [f"{n} {WORDS[state]}" for state, n in counts.most_common() if state != worst]
     waits = _waits_for(gpus, straggling, of_job)
     if straggling:
-        text = f"{_straggles(straggling[0])}; {text}"
+        text = f"{_straggles(straggling[0], with_host=several)}; {text}"
     if waits:
         text += f" (wait for {waits})"
     elif rest:
@@ -97,14 +105,16 @@ def _words(state: FleetState, gpus: Sequence[GpuReading]) -> str:
     return WORDS[state]
 
 
-def _straggles(one: Straggler) -> str:
+def _straggles(one: Straggler, *, with_host: bool) -> str:
+    who = f"{one.host} GPU {one.gpu}" if with_host else f"GPU {one.gpu}"
     if one.kind == "starved":
-        return f"GPU {one.gpu} starves: util {one.value:.0f}, its job is at {one.median:.0f}"
+        return f"{who} starves: util {one.value:.0f}, its job is at {one.median:.0f}"
     if one.by == "step":
-        return f"GPU {one.gpu} straggles: steps of {step_time(one.value)}, its job's take {step_time(one.median)}"
+        its, others = step_times(one)
+        return f"{who} straggles: steps of {its}, its job's take {others}"
     if one.by == "power":
-        return f"GPU {one.gpu} straggles: {one.value:.0f} W, its job waits at {one.median:.0f} W"
-    return f"GPU {one.gpu} straggles: SM {one.value:.0f}, its job waits at {one.median:.0f}"
+        return f"{who} straggles: {one.value:.0f} W, its job waits at {one.median:.0f} W"
+    return f"{who} straggles: SM {one.value:.0f}, its job waits at {one.median:.0f}"
 
 
 def _waits_for(

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from gputop.fleet.frame import FleetFrame, Group
 from gputop.fleet.judge import WORDS
-from gputop.fleet.verdict import cause_words, remedy_of
-from gputop.model.quantity import count, step_time
+from gputop.fleet.verdict import cause_words, remedy_of, step_times
+from gputop.model.quantity import count
 from gputop.model.text import terminal_safe
 from gputop.output.svg import svg
 from gputop.paint.fleet_screen import fleet_screen
@@ -32,10 +32,9 @@ def _lines(frame: FleetFrame, view: FleetView) -> list[str]:
     at = position(rows, view) if rows else 0
     if view.panel == "stragglers" and frame.stragglers:
         one = frame.stragglers[at]
-        value, middle = (
-            step_time(x) if one.by == "step" else f"{x:.0f}{' W' if one.by == 'power' else ''}"
-            for x in (one.value, one.median)
-        )
+        unit = " W" if one.by == "power" else ""
+        plain = (f"{one.value:.0f}{unit}", f"{one.median:.0f}{unit}")
+        value, middle = step_times(one) if one.by == "step" else plain
         return [f"{one.host} GPU {one.gpu} holds up {one.job} ({one.kind}): {one.by} {value}, "
                 f"median of the others {middle}, {count(one.gpus, 'GPU')}"]  # fmt: skip
     if view.panel == "waste" and frame.waste:

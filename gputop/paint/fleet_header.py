@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from gputop.fleet.frame import FleetFrame
 from gputop.fleet.names import DIALECTS
 from gputop.model.quantity import count, duration
@@ -13,14 +15,14 @@ from gputop.paint.text import clock_time, shorten
 from gputop.paint.words import product
 
 COUNTED = (
-    ("working", "working", "green"),
-    ("busy_not_working", "BUSY, NOT WORKING", "red"),
-    ("starved", "starved", "red"),
-    ("idle_allocated", "holding memory", "yellow"),
-    ("idle", "idle", "grey"),
-    ("unmeasured", "not measured", "grey"),
+    ("working", "working", "green", 0),
+    ("busy_not_working", "BUSY, NOT WORKING", "red", 0),
+    ("starved", "starved", "red", 0),
+    ("idle_allocated", "holding memory", "yellow", 2),
+    ("idle", "idle", "grey", 5),
+    ("unmeasured", "not measured", "grey", 4),
 )
-"""State, how it is counted, its level; in the order in which they stand."""
+"""State, how it is counted, its level, its rank (see ``Part``); in the order in which they stand."""
 
 
 def number(value: int) -> str:
@@ -84,27 +86,41 @@ def summary(frame: FleetFrame, view: FleetView, width: int) -> Row:
     line = Line().add(" ")
     if view.message:
         return line.add(shorten(terminal_safe(view.message), width - 2), "level.yellow").row(width)
-    glyphs = view.glyphs
-    parts: list[tuple[str, str]] = []
-    for state, word, level in COUNTED:
-        if state == "idle" and (down := len(frame.read.down)):
-            parts.append((f"{glyphs.times} {count(down, 'host')} down", "level.yellow"))
-        if n := frame.counts.get(state, 0):  # type: ignore[call-overload]
-            parts.append((f"{glyphs.level(level)} {number(n)} {word}", f"level.{level}"))
-    power = frame.power_w
-    if power:
-        parts.append((f"{power / 1000:,.0f} kW" if power >= 10_000 else f"{power / 1000:.1f} kW", "text"))
+    parts = _counts(frame, view.glyphs)
+    if power := frame.power_w:
+        text = f"{power / 1000:,.0f} kW" if power >= 10_000 else f"{power / 1000:.1f} kW"
+        parts.append(Part(text, "text", 6))
     long, short, style = _hour(frame, view)
-    used = 1 + sum(len(text) + 3 for text, _ in parts)
-    parts.append((long if used + len(long) <= width else short, style))
-    # The last hour matters more than the power.
-    while power and len(parts) > 2 and 1 + sum(len(text) + 3 for text, _ in parts) - 3 > width:
-        del parts[-2]
-    for text, part_style in parts:
-        if line.width + 3 + len(text) > width:
-            break
-        line.add("   " if line.width > 1 else "").add(text, part_style)
+    parts.append(Part(short, style, 3))
+    while _wide(parts) > width and (least := max(parts, key=lambda part: part.rank)).rank:
+        parts.remove(least)
+    if parts[-1].text == short and _wide(parts) + len(long) - len(short) <= width:
+        parts[-1] = Part(long, style, 3)
+    for part in parts:
+        line.add("   " if line.width > 1 else "").add(part.text, part.style)
     return line.row(width)
+
+
+class Part(NamedTuple):
+    """A count in the summary; the one of the highest rank makes room first, and none of rank 0."""
+
+    text: str
+    style: str
+    rank: int
+
+
+def _wide(parts: list[Part]) -> int:
+    return 1 + sum(len(part.text) + 3 for part in parts) - 3
+
+
+def _counts(frame: FleetFrame, glyphs: Glyphs) -> list[Part]:
+    parts = []
+    for state, word, level, rank in COUNTED:
+        if state == "idle" and (down := len(frame.read.down)):
+            parts.append(Part(f"{glyphs.times} {count(down, 'host')} down", "level.yellow", 1))
+        if n := frame.counts.get(state, 0):  # type: ignore[call-overload]
+            parts.append(Part(f"{glyphs.level(level)} {number(n)} {word}", f"level.{level}", rank))
+    return parts
 
 
 def _hour(frame: FleetFrame, view: FleetView) -> tuple[str, str, str]:
@@ -115,4 +131,5 @@ def _hour(frame: FleetFrame, view: FleetView) -> tuple[str, str, str]:
     total = frame.total
     money = "" if view.price is None else f", {lost * view.price:,.0f} at {view.price:g} a GPU-hour"
     long = f"last hour: {lost:,.0f} of {number(total)} GPUs' time was not work{money}"
-    return long, f"{lost:,.0f} GPU-h lost in 1 h", "text"
+    cost = "" if view.price is None else f" = {lost * view.price:,.0f} at {view.price:g}/h"
+    return long, f"{lost:,.0f} GPU-h lost in 1 h{cost}", "text"

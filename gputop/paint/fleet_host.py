@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gputop.fleet.frame import FleetFrame, Gpu, Group
 from gputop.fleet.judge import WORDS
 from gputop.fleet.verdict import remedy_of, titles
-from gputop.model.quantity import memory
+from gputop.model.quantity import memory, step_time
 from gputop.model.text import terminal_safe
 from gputop.paint.chart import gap_chart
 from gputop.paint.fleet_cells import state_style
@@ -18,7 +18,7 @@ from gputop.paint.text import folded, pct, shorten, whole
 
 LABEL, NUMBERS = 6, 6
 LEAST_CHART = 16
-MOST_CHART_ROWS = 6
+MOST_CHART_ROWS = 12
 KEPT = ("rule", "title", "heading")
 """Styles that are no value's."""
 
@@ -166,8 +166,9 @@ def host_page(frame: FleetFrame, group: Group, view: FleetView, width: int, heig
     refused = "redacted" if frame.read.is_redacted else "no ssh command: a shell could misread this name"
     right = f"c copies: {command}" if command else refused
     rows = [rule(title_of(group), right, width, glyphs), *evidence(group, glyphs, width)]
-    told = [_gpu_row(gpu, width, glyphs) for gpu in group.gpus]
-    table = [_gpu_head(width), *(map(greyed, told) if group.down else told)]
+    steps = any(gpu.read.step_s is not None for gpu in group.gpus)
+    told = [_gpu_row(gpu, width, glyphs, steps=steps) for gpu in group.gpus]
+    table = [_gpu_head(width, steps=steps), *(map(greyed, told) if group.down else told)]
     room = height - len(rows) - 1
     shown = table if len(table) <= room else table[: max(2, room)]
     charted = charts(group, view, width, room - len(shown))
@@ -180,23 +181,28 @@ def host_page(frame: FleetFrame, group: Group, view: FleetView, width: int, heig
     return [*rows, *shown[: max(0, height - len(rows))]]
 
 
-def _gpu_head(width: int) -> Row:
-    text = f"  {'GPU':<7}{'UTIL':>5}{'SM':>5}{'GAP':>5}{'TENSOR':>8}{'DRAM':>6}{'W':>6}{'°C':>5}{'MEM GiB':>9}   STATE"
-    return Line().add(text, "heading").row(width)
+def _gpu_head(width: int, *, steps: bool) -> Row:
+    text = f"  {'GPU':<7}{'UTIL':>5}{'SM':>5}{'GAP':>5}{'TENSOR':>8}{'DRAM':>6}{'W':>6}{'°C':>5}{'MEM GiB':>9}"
+    return Line().add(f"{text}{'STEP' * steps:>{9 * steps}}   STATE", "heading").row(width)
 
 
-def _gpu_row(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
+def _gpu_row(gpu: Gpu, width: int, glyphs: Glyphs, *, steps: bool) -> Row:
     read = gpu.read
     held = None if read.mem_used_bytes is None else read.mem_used_bytes / 2**30
     line = Line().add(f"  {terminal_safe(read.gpu):<7}", "value").add(pct(read.util_pct, 5), "strong")
-    line.add(pct(read.sm_active_pct, 5), "strong" if gpu.state == "busy_not_working" else "value.sm")
+    sm = "dim" if read.sm_active_pct is None else "strong" if gpu.state == "busy_not_working" else "value.sm"
+    line.add(pct(read.sm_active_pct, 5), sm)
     line.add(pct(gpu.gap_pct, 5), "value.alarm" if gpu.state == "busy_not_working" else "dim")
     line.add(f"{pct(read.tensor_active_pct, 8)}{pct(read.dram_active_pct, 6)}{whole(read.power_w, 6)}", "text")
-    line.add(f"{whole(read.temp_c, 5)}{whole(held, 9)}   ", "text")
+    line.add(f"{whole(read.temp_c, 5)}{whole(held, 9)}", "text")
+    if steps:
+        line.add(f"{'n/a' if read.step_s is None else step_time(read.step_s):>9}", "text")
+    line.add("   ")
     words = WORDS[gpu.state]
     if read.own_verdict and (title := titles().get(read.own_verdict)) and title != words:
         words = title if gpu.state != "busy_not_working" else f"{words}: {title}"
-    line.add(f"{glyphs.level(state_style(gpu).removeprefix('level.'))} {words}", state_style(gpu))
+    words = f"{glyphs.level(state_style(gpu).removeprefix('level.'))} {words}"
+    line.add(shorten(words, max(1, width - line.width - 1), glyphs.more), state_style(gpu))
     if width >= 100:
         who = " ".join(part for part in (read.job, read.user) if part)
         line.add(f"   {terminal_safe(who)}", "dim").add(f"   {terminal_safe(read.uuid)}" if width >= 130 else "", "dim")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gputop.fleet.frame import FleetFrame, Waste, level_of
 from gputop.fleet.stragglers import Straggler
-from gputop.fleet.verdict import cause_words
-from gputop.model.quantity import count, step_time
+from gputop.fleet.verdict import cause_words, step_times
+from gputop.model.quantity import count
 from gputop.model.text import terminal_safe
 from gputop.paint.chart import bar
 from gputop.paint.fleet_view import FleetView, position, rows_of
@@ -14,29 +14,45 @@ from gputop.paint.line import Line, Row
 from gputop.paint.text import fit
 
 
+def _hours(row: Waste, view: FleetView) -> str:
+    """GPU-hours, and at the user's price what they cost."""
+    money = "" if view.price is None else f"  {row.gpu_h * view.price:>9,.0f}"
+    return f"{row.gpu_h:,.1f} GPU-h".rjust(13) + money
+
+
+def cost(frame: FleetFrame, view: FleetView) -> str:
+    """All hours, and with the user's price what they cost and at which price that is."""
+    lost = frame.not_work_gpu_h
+    if lost is None:
+        return ""
+    money = "" if view.price is None else f" = {lost * view.price:,.0f} at {view.price:g} a GPU-hour"
+    return f"{lost:,.0f} GPU-h{money}"
+
+
 def waste_row(row: Waste, most: float, view: FleetView, width: int, *, selected: bool = False) -> Row:
     """A job's hours: whose, why, how many."""
     glyphs = view.glyphs
     job = row.job or ("nobody's" if row.state == "idle" else "no job known")
-    wide = width >= 90
-    style = (
-        "value.alarm" if level_of(row.state) == "red" else "level.yellow" if row.state == "idle_allocated" else "dim"
-    )
+    wide, red = width >= 90, level_of(row.state) == "red"
+    style = "value.alarm" if red else "level.yellow" if row.state == "idle_allocated" else "dim"
     line = Line().add(" ").add(fit(job, 18 if wide else 13, glyphs.more), "value").add(" ")
     line.add(fit(row.user or "–", 10 if wide else 7, glyphs.more), "text").add(" ")
+    hours = _hours(row, view)
     drawn = 24 if width >= 110 else 10 if width >= 60 else 0
-    room = max(12, width - line.width - 14 - (drawn + 1 if drawn else 0))
+    room = max(12, width - line.width - len(hours) - 2 - (drawn + 1 if drawn else 0))
     line.add(fit(f"{cause_words(row.cause)}, {count(row.gpus, 'GPU')}", room, glyphs.more), style).add(" ")
     if drawn:
-        line.add_all(bar(min(row.gpu_h, most), most, drawn, glyphs, "bar.run")).add(" ")
-    money = "" if view.price is None else f" {row.gpu_h * view.price:,.0f}"
-    return line.add(f"{row.gpu_h:,.1f} GPU-h{money}".rjust(12), "value").row(width, "select" if selected else None)
+        # Nobody's hours are no job's waste: they have no bar to be compared with.
+        most = 0.0 if row.state == "idle" else most
+        line.add_all(bar(row.gpu_h, most, drawn, glyphs, "bar.alarm" if red else "bar.run"))
+    return line.add(hours, "value").row(width, "select" if selected else None)
 
 
 def straggler_row(one: Straggler, view: FleetView, width: int, *, selected: bool = False) -> Row:
     """Which GPU, what it does, what the others do, whose job."""
+    its, others = step_times(one)
     what = {
-        "step": f"steps of {step_time(one.value)}, the others' take {step_time(one.median)}",
+        "step": f"steps of {its}, the others' take {others}",
         "sm": f"SM {one.value:.0f}, the others wait at {one.median:.0f}",
         "power": f"{one.value:.0f} W, the others wait at {one.median:.0f} W",
         "util": f"starves: util {one.value:.0f}, the others are at {one.median:.0f}",

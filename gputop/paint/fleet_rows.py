@@ -14,6 +14,7 @@ from gputop.paint.line import Line, Row, Span, Target
 from gputop.paint.text import fit, pct
 
 NOT_KNOWN = "–"
+WIDEST_VERDICT = 80
 
 
 class Column(Struct, frozen=True):
@@ -38,6 +39,9 @@ COLUMNS = (
     Column("waste", "WASTE 1 h", 9, 76, "waste", True),
 )
 """From left to right, after the name and the cells. The verdict takes what the others leave."""
+HOSTS = "HOSTS"
+_OF_PANEL = {"jobs": "job", "users": "user"}
+"""Panel -> the column that would repeat the name of its rows: it tells their hosts instead."""
 
 
 def columns(width: int) -> list[Column]:
@@ -52,8 +56,8 @@ def name_width(width: int) -> int:
 
 def _verdict_width(width: int) -> int:
     used = 1 + name_width(width) + 1 + cells_width(width) + sum(c.width + 1 for c in columns(width) if c.width)
-    # One before it, and one at the right edge as on every screen.
-    return max(8, width - used - 2)
+    # One before it, and one at the right edge as on every screen. Wider than that, a row cannot be followed by eye.
+    return min(WIDEST_VERDICT, max(8, width - used - 2))
 
 
 def head(view: FleetView, width: int, word: str) -> Row:
@@ -66,7 +70,9 @@ def head(view: FleetView, width: int, word: str) -> Row:
     numbers = "".join(str(i).ljust(each) for i in range(8)) if view.panel == "hosts" else "GPUs".ljust(room)
     line.add(numbers[:room], "heading")
     for column in columns(width):
-        text = column.head + (arrow if column.sort == view.sort and column.sort != "name" else "")
+        text = (HOSTS if column.key == _OF_PANEL.get(view.panel) else column.head) + (
+            arrow if column.sort == view.sort and column.sort != "name" else ""
+        )
         size = column.width or _verdict_width(width)
         line.add(" ").add(text.rjust(size) if column.right else text.ljust(size), "heading")
     return line.row(width)

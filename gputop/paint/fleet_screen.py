@@ -16,7 +16,7 @@ from gputop.paint.text import folded, shorten
 
 TITLES = {
     "hosts": "hosts", "jobs": "jobs", "users": "users", "stragglers": "stragglers",
-    "waste": "waste by job, user and cause, last hour", "alerts": "alerts that fire",
+    "waste": "waste by job and cause, last hour", "alerts": "alerts that fire",
 }  # fmt: skip
 HINTS = (
     ("help", "help"), ("open", "host"), ("jobs", "jobs"), ("stragglers", "stragglers"), ("waste", "waste"),
@@ -65,11 +65,12 @@ def _listed(
     """The list of the panel and, where there is room, what belongs to the selected row; how many rows are a page."""
     names = rows_of(frame, view)
     below = _below(frame, view, width, room, len(names))
-    title = f"{TITLES[view.panel]} {number(len(names))}"
+    title = TITLES[view.panel] if view.panel == "waste" else f"{TITLES[view.panel]} {number(len(names))}"
     if view.filter and view.panel in ("hosts", *GROUPED):
         title += f", filter {shorten(terminal_safe(view.filter.text), 40)}"
+    right = fleet_lists.cost(frame, view) if view.panel == "waste" else ""
     rows.append(
-        fleet_host.rule(title, f"by {view.sort}" if view.panel in ("hosts", *GROUPED) else "", width, view.glyphs)
+        fleet_host.rule(title, f"by {view.sort}" if view.panel in ("hosts", *GROUPED) else right, width, view.glyphs)
     )
     targets.append(None)
     free = room - 1 - len(below)

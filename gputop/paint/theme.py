@@ -79,6 +79,8 @@ def _looks(p: Palette) -> dict[str, Look]:
         "bar.cpu.track": Look(p["dim"], p["track"]),
         "bar.run": Look(p["fill"], p["track"]),
         "bar.run.track": Look(p["dim"], p["track"]),
+        "bar.alarm": Look(p["red"], p["track"]),
+        "bar.alarm.track": Look(p["dim"], p["track"]),
         "lane.idle": Look(p["unknown"]),
         "lane.run": Look(p["fill"]),
         "lane.wait": Look(p["gap_lane"]),
