@@ -18,7 +18,7 @@ from gputop.diagnosis.alerts.judge import Judge
 from gputop.diagnosis.alerts.table import Alert, AlertError, alerts_of
 from gputop.diagnosis.types import Badge, GpuDiagnosis
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, Snapshot
-from tests.support.examples import looks
+from tests.support.examples import any_text, looks
 
 T0 = 1_780_000_000.0
 MACHINE = Machine("node-17")
@@ -165,7 +165,7 @@ def test_every_id_and_value_that_the_help_lists_can_be_asked_for() -> None:
 
 @looks(15)
 @given(
-    st.text(max_size=60)
+    any_text(60)
     | st.lists(st.sampled_from(["ecc", "and", "or", "temp_c", ">", "<", "=", "85", "idle", "badge:", "%", "10G"])).map(
         " ".join
     )

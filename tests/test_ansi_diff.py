@@ -10,11 +10,11 @@ from gputop.output.ansi import ansi_text
 from gputop.output.ansi_diff import Differ, changed_runs
 from gputop.paint.line import Line, Row
 from gputop.paint.theme import THEMES
-from tests.support.examples import looks
+from tests.support.examples import looks, text_of
 
 WIDTH, HEIGHT = 30, 4
 STYLES = ("text", "dim", "level.red", "select", "gap.sm_on_gap", "alarm.title")
-spans = st.tuples(st.text("ab█▄ 訓", min_size=1, max_size=12), st.sampled_from(STYLES))
+spans = st.tuples(text_of("ab█▄ 訓", 12, 1), st.sampled_from(STYLES))
 rows = st.lists(spans, max_size=5).map(lambda parts: Line().add_all(parts).row(WIDTH))
 screens = st.lists(rows, min_size=HEIGHT, max_size=HEIGHT)
 

@@ -34,7 +34,7 @@ from gputop.sources.activity.dcgm_text import parse as parse_exporter
 from gputop.sources.activity.dcgmi import FIELDS, parse_discovery, parse_row
 from gputop.sources.cgroup import cgroup_folders
 from gputop.sources.procfs import parse_io, parse_schedstat, parse_stat, parse_uptime
-from tests.support.examples import LONGER_BY, looks
+from tests.support.examples import LONGER_BY, any_text, looks
 from tests.support.random_frames import T0, random_snapshot
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -133,7 +133,7 @@ WORDS = st.lists(
 
 
 @looks(12)
-@given(st.one_of(WORDS, st.text(max_size=80)), SEEDS)
+@given(st.one_of(WORDS, any_text(80)), SEEDS)
 def test_any_filter_is_understood_or_refused_with_its_place(text: str, seed: int) -> None:
     processes = random_snapshot(seed, processes=3).processes
     try:
@@ -172,7 +172,7 @@ def test_files_of_proc_that_are_cut_anywhere_are_read_or_refused(garbage: bytes,
 
 LABELS = st.dictionaries(
     st.sampled_from(["gpu", "UUID", "uuid", "Hostname", "pod", "GPU_I_ID", "modelName"]),
-    st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters='\n\\"'), max_size=20),
+    any_text(20, without='\n\\"'),
     max_size=6,
 )
 
@@ -180,10 +180,10 @@ LABELS = st.dictionaries(
 @looks(12)
 @given(
     st.lists(
-        st.tuples(st.sampled_from([*NAMES, "DCGM_FI_DEV_GPU_UTIL"]), LABELS, st.floats() | st.text(max_size=8)),
+        st.tuples(st.sampled_from([*NAMES, "DCGM_FI_DEV_GPU_UTIL"]), LABELS, st.floats() | any_text(8)),
         max_size=12,
     ),
-    st.text(max_size=60),
+    any_text(60),
 )
 def test_no_text_of_an_exporter_gives_an_impossible_value(rows: list[Any], garbage: str) -> None:
     lines = []
@@ -200,7 +200,7 @@ def test_no_text_of_an_exporter_gives_an_impossible_value(rows: list[Any], garba
 @looks(12)
 @given(
     st.one_of(
-        st.text(max_size=80),
+        any_text(80),
         st.lists(st.sampled_from(["GPU", "0", "0.5", "N/A", "nan", "1e999", "#", "-"])).map(" ".join),
     )
 )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gputop.model.text import terminal_safe
 from gputop.paint.text import cells, elapsed, fit, gib, is_narrow, pct, rate, shorten, size
-from tests.support.examples import looks
+from tests.support.examples import any_text, looks
 
 
 def test_our_own_words_are_cut_at_a_word_and_leave_no_bracket_open() -> None:
@@ -22,7 +22,7 @@ def test_our_own_words_are_cut_at_a_word_and_leave_no_bracket_open() -> None:
 
 
 @looks(40)
-@given(st.text(max_size=80), st.integers(1, 60))
+@given(any_text(80), st.integers(1, 60))
 def test_fitted_text_takes_exactly_its_width_and_carries_no_control_character(text: str, width: int) -> None:
     fitted = fit(text, width)
     assert cells(fitted) == width

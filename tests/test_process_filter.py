@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from gputop.model.snapshot import ProcessSample, ProcessStatic
 from gputop.paint.process_columns import COLUMNS
 from gputop.paint.process_filter import ALIASES, LONGEST, NO_FILTER, FilterError, parse, remembered
-from tests.support.examples import looks
+from tests.support.examples import any_text, looks
 
 GIB = 2.0**30
 TRAIN = ProcessSample(
@@ -125,7 +124,7 @@ def test_an_empty_filter_is_false_and_lets_everything_through() -> None:
 
 
 @looks(30)
-@given(st.text(max_size=60))
+@given(any_text(60))
 def test_any_text_is_a_filter_or_one_clear_error(text: str) -> None:
     try:
         parse(text).matches(TRAIN, (LOADER,), "")

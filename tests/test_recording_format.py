@@ -27,7 +27,7 @@ from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder
 from gputop.recording.format import GPU_COLUMNS, HOST_COLUMNS, PROCESS_COLUMNS, RecordingError
 from gputop.recording.rounding import rounded
-from tests.support.examples import looks
+from tests.support.examples import any_text, looks
 from tests.support.recording_frames import T0, frame, frames
 
 
@@ -55,7 +55,7 @@ def decoded(*lines: dict[str, Any] | bytes) -> tuple[list[Snapshot], Decoder]:
     return [found for line in raw if (found := decoder.feed(line)) is not None], decoder
 
 
-TEXTS = st.text(max_size=20)
+TEXTS = any_text(20)
 NUMBERS = st.one_of(
     st.none(), st.floats(allow_nan=True, allow_infinity=True, width=32), st.integers(-(2**60), 2**60), st.just(0.0)
 )
@@ -98,7 +98,7 @@ SNAPSHOTS = st.builds(
 )
 
 
-@looks(20)
+@looks(10)
 @given(SNAPSHOTS)
 def test_any_snapshot_is_read_back_as_it_was_rounded(snapshot: Snapshot) -> None:
     once = rounded(snapshot)

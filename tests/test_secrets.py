@@ -18,7 +18,7 @@ from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder
 from gputop.sources.marks import MarkListener, send_mark
 from gputop.sources.processes.facts import FactsReader, command_text, executable_name
-from tests.support.examples import looks
+from tests.support.examples import looks, text_of
 from tests.support.scenes import gpu, snap, train
 from tests.support.secret_commands import COMMANDS, HF, ORDINARY, S
 
@@ -108,7 +108,7 @@ def test_a_hostile_command_line_takes_no_time() -> None:
     assert time.process_time() - begin < 3.0
 
 
-@given(st.text("ab -=:\"'\\/@\n{}[],?&0", max_size=60), st.sampled_from(["token", "--key ", "hf_", "://", "Bearer "]))
+@given(text_of("ab -=:\"'\\/@\n{}[],?&0", 60), st.sampled_from(["token", "--key ", "hf_", "://", "Bearer "]))
 @looks(60)
 def test_no_text_is_too_odd_to_be_masked(text: str, mark: str) -> None:
     for odd in (mark + text, text + mark, text.replace("a", mark), f'x="{text} {mark}"', f"'{mark} {text}'y"):

@@ -1,10 +1,11 @@
-"""How many examples a property is tried with: few in the quick part, more in the slow one, any number by hand."""
+"""What properties are tried with: few examples in the quick part, more in the slow one, any number by hand."""
 
 from __future__ import annotations
 
 import os
 
 from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
 
 LONGER_BY = "GPUTOP_FUZZ"
 """The environment variable that multiplies them: ``long`` or a number."""
@@ -29,3 +30,20 @@ def looks(count: int) -> settings:
             HealthCheck.function_scoped_fixture,
         ],
     )
+
+
+_TELLING = "".join(map(chr, range(0xA1))) + "\u00ad\u0301\u200b\u200f\u2028\u202e\u2066\ufeff\U000e0001訓é█…ﬀ😀"
+"""ASCII, controls, and what combines, turns, hides or takes two cells."""
+_OF_EVERY_PLANE = "".join(chr(code) for code in range(0xA1, 0x110000, 1499) if not 0xD800 <= code < 0xE000)
+
+
+def any_text(max_size: int, without: str = "") -> st.SearchStrategy[str]:
+    """Any text that can be encoded: the characters that tell, and some of every plane of Unicode."""
+    return text_of("".join(char for char in _TELLING + _OF_EVERY_PLANE if char not in without), max_size)
+
+
+def text_of(characters: str, max_size: int, min_size: int = 0) -> st.SearchStrategy[str]:
+    """Any text of these characters."""
+    # Not st.text(): whatever its alphabet, it sorts all of Unicode first, 2.5 s in a fresh checkout.
+    chars = st.integers(0, len(characters) - 1).map(characters.__getitem__)
+    return st.lists(chars, min_size=min_size, max_size=max_size).map("".join)
