@@ -41,7 +41,8 @@ EXAMPLES = """\
 #when = "badge:ecc or badge:lost or xid = 79"
 #run = ["scontrol", "update", "nodename={{host}}", "state=drain", "reason=gputop:{{alert}}"]
 
-# Slurm: requeue a job that has not used any of its GPUs for half an hour: once, not once a GPU.
+# Slurm: requeue a job that has not used any of its GPUs for half an hour: once, not once a GPU. Each node knows its own
+# GPUs alone: leave it out where jobs span nodes and one of them may rest while others work.
 #[[alert]]
 #name = "requeue-idle"
 #when = "state:idle_allocated"

@@ -56,7 +56,7 @@ def page() -> Page:
         "label holds a command line or an environment; `--processes` adds pid, user and name. Of several jobs on one "
         "GPU each has its gputop_job_info. `--redact` holds here, too.",
         "In Kubernetes a job is told by its pod's UID, from its cgroup. `--pod-resources PATH` names the pods as well, "
-        "as the kubelet assigns them by UUID; it takes the extra export (gRPC, some 15 MB of memory) and a right to "
+        "as the kubelet assigns them by UUID; it takes the extra export (gRPC, some 20 MB of memory) and a right to "
         "the kubelet's socket, /var/lib/kubelet/pod-resources/kubelet.sock, which is root's. Devices of resource "
         "claims (DRA) are not told.",
         "`gputop fleet queries` prints every query below in PromQL, for `--names gputop`, `4.9` or `legacy`. "
