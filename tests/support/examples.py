@@ -6,6 +6,12 @@ import os
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+from hypothesis.internal.conjecture import providers
+
+# Hypothesis takes constants out of every source file of the package: 3 s in each worker of a fresh checkout, and other
+# examples after each edit. It has no setting for it, and versions that do not do it lack the name.
+if hasattr(providers, "_get_local_constants"):
+    providers._get_local_constants = lambda: providers._local_constants
 
 LONGER_BY = "GPUTOP_FUZZ"
 """The environment variable that multiplies them: ``long`` or a number."""
