@@ -153,15 +153,17 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
-def test_prometheus_and_alertmanager_take_their_configurations(tmp_path: Path) -> None:
-    for path, text in files("gputop", 2.5).items():
+@pytest.mark.parametrize("names", ALL_NAMES)
+def test_prometheus_vmalert_and_alertmanager_take_their_files(names: Names, tmp_path: Path) -> None:
+    for path, text in files(names, 2.5).items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
     checks = [["promtool", "check", "config", f"prometheus/{name}.yml"] for name in ("prometheus", "scrape")]
     checks.append(["promtool", "check", "rules", "--lint=all", "prometheus/gputop.rules.yml"])
-    if shutil.which("amtool") is not None:
-        checks.append(["amtool", "check-config", "alertmanager/alertmanager.yml"])
-    for words in checks:
+    checks.append(["vmalert", "-rule=prometheus/gputop.rules.yml", "-dryRun"])
+    checks.append(["amtool", "check-config", "alertmanager/alertmanager.yml"])
+    # promtool comes with Prometheus, and vmalert with VictoriaMetrics; amtool may be missing.
+    for words in (words for words in checks if shutil.which(words[0]) is not None):
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, (words, done.stdout, done.stderr)
 
