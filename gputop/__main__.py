@@ -2,7 +2,7 @@
 
 import sys
 
-from gputop.cli import main
+from gputop.cli import program
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program())

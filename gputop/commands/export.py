@@ -106,7 +106,7 @@ def _once(args: argparse.Namespace, settings: Settings, pods: PodResources | Non
     from gputop.sources.machine import open_local
 
     source = open_local(settings)
-    source.open()
+    source.open(looks_once=True)
     try:
         reading = source.read_once(wait_s, say)
     finally:

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     wait_s = wait_of(args)
     source = open_local(settings)
     # SM activity takes two samples a quarter of a second apart: what the output needs is imported meanwhile.
-    source.open()
+    source.open(looks_once=True)
     try:
         redactor = redactor_of(settings)
         passing = _passing(args, redactor)

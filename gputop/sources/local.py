@@ -95,8 +95,15 @@ class LocalSource:
         self._last_around: HostReading | None = None
         self._opened = False
 
-    def open(self) -> None:
-        """Start all threads and return at once. What cannot work is told by ``start`` and ``read_once``."""
+    def open(self, *, looks_once: bool = False) -> None:
+        """Start all threads and return at once. What cannot work is told by ``start`` and ``read_once``.
+
+        ``looks_once`` says from the beginning that ``read_once`` follows.
+        """
+        if looks_once:
+            self._schedule.hung_s = min(self._schedule.hung_s, HUNG_ONCE_S)
+            self._reader.host_joins = 0
+            self._schedule.looks_once = True
         if not self._opened:
             self._opened = True
             self._schedule.start()
@@ -123,10 +130,7 @@ class LocalSource:
         waited for. Raises SourceError and UsageError. Close it after.
         """
         begun, session = time.monotonic(), self._reader.session
-        self._schedule.hung_s = min(self._schedule.hung_s, HUNG_ONCE_S)
-        self._reader.host_joins = 0
-        self._schedule.looks_once = True
-        self.open()
+        self.open(looks_once=True)
         while not self._is_complete(begun):
             spent = time.monotonic() - begun
             if spent >= wait_s:
