@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -50,6 +51,18 @@ def test_no_file_outside_the_folders_is_reached(tmp_path: Path) -> None:
         with pytest.raises(Outside):
             folders.file(name)
     assert folders.files() == ["deep/a.json"]
+    assert folders.file("deep") == str(inside / "deep")
+    for name, make in (
+        ("out.gputop.jsonl", lambda path: path.symlink_to(outside / "secret.json")),
+        # Opening it would wait for a writer.
+        ("pipe.json", lambda path: os.mkfifo(path)),
+    ):
+        make(inside / "deep" / name)
+        with pytest.raises(Outside, match=f"deep: holds {name}"):
+            folders.file("deep")
+        with pytest.raises(Outside):
+            folders.file(f"deep/{name}")
+        (inside / "deep" / name).unlink()
     with pytest.raises(Outside):
         Folders([str(inside / "deep" / "a.json")])
 
@@ -104,11 +117,12 @@ async def test_an_assistant_asks_through_the_sdks_own_client(
         assert (await ask("report", file="run.gputop.jsonl.gz"))["frames"] > 80
         assert "findings" in await ask("findings", file="run.gputop.jsonl.gz")
         assert (await ask("doctor"))["gpus"]
-        for name, given in (
-            ("trace", {"file": "not.json"}),
-            ("report", {"file": "../program.py"}),
-            ("explain", {"verdict": "none"}),
+        for name, given, words in (
+            ("trace", {"file": "not.json"}, "no readable recording or trace"),
+            ("report", {"file": "../program.py"}, "no such file below the folders"),
+            ("explain", {"verdict": "none"}, "no such verdict or badge; there are"),
         ):
             failed = await client.call_tool(name, given)
             text = " ".join(getattr(part, "text", "") for part in failed.content)
             assert failed.is_error and "secret contents" not in text and "Traceback" not in text, text
+            assert words in text, "an assistant must be told why"

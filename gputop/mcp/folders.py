@@ -37,9 +37,24 @@ class Folders:
                     kind = os.stat(path).st_mode
                 except OSError:
                     continue
-                if stat.S_ISREG(kind) or stat.S_ISDIR(kind):
+                if stat.S_ISDIR(kind):
+                    self._check_folder(path, root, shown)
+                    return path
+                if stat.S_ISREG(kind):
                     return path
         raise Outside(f"{shown}: no such file below the folders that gputop mcp was given")
+
+    def _check_folder(self, folder: str, root: str, shown: str) -> None:
+        """Raises Outside for a folder with a link out of the root in it, or with what is neither file nor folder: all
+        that lies in a folder is read when it is asked about."""
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    inside = os.path.commonpath((root, os.path.realpath(entry.path))) == root
+                    if not inside or not (entry.is_file() or entry.is_dir()):
+                        raise Outside(f"{shown}: holds {clean_text(entry.name)[:200]}, which may not be read")
+        except OSError:
+            raise Outside(f"{shown}: cannot be read") from None
 
     def files(self) -> list[str]:
         """Recordings and traces below the folders, as ``file`` takes them."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from mcp.server import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
@@ -23,6 +24,7 @@ from gputop.mcp.folders import Folders, Outside
 from gputop.mcp.labels import labelled
 from gputop.model.redaction import Redactor
 from gputop.model.source import SourceError, UsageError
+from gputop.model.text import clean_text
 from gputop.monitor import Frame
 from gputop.output.data import once_data
 from gputop.output.report_text import report_data
@@ -128,12 +130,13 @@ class Tools:
         try:
             found = await run_sync(ask)
         except (Outside, Failed, SourceError, UsageError) as error:
-            raise ValueError(str(error)) from None
+            # The SDK hands on the words of this error alone; of any other it says that a tool failed.
+            raise ToolError(clean_text(str(error))) from None
         except (RecordingError, TraceError):
             # Their words may quote what is in the file.
-            raise ValueError("the file is no readable recording or trace") from None
+            raise ToolError("the file is no readable recording or trace") from None
         except OSError as error:
-            raise ValueError(error.strerror or "the file cannot be read") from None
+            raise ToolError(error.strerror or "the file cannot be read") from None
         if self._redactor is not None:
             found = self._redactor.data(found)
         answer: Answer = labelled(found)
