@@ -67,6 +67,24 @@ def page() -> Page:
         "`--dcgm-names` adds the same values under the names of dcgm-exporter, for dashboards that were made for it. "
         "Beside a dcgm-exporter that runs, sums over these names count every GPU twice. The DCGM names from 4.9 on are "
         "those of DCGM's field documentation; what it does not name keeps the older name.",
+        "`gputop fleet --prom URL` shows a whole cluster from the Prometheus, VictoriaMetrics, Thanos or Mimir that "
+        "is already there; nothing is installed on the nodes where dcgm-exporter runs. Its questions are read-only, "
+        "at most ten a refresh and three at once: utilisation, SM activity and what the nodes conclude each time; "
+        "memory, power and idleness at every second one; which GPUs and jobs there are at every fourth; the last "
+        "hour once, in parts. `--json`, `--csv`, `gputop fleet diagnose` and `gputop screenshot fleet` give the same "
+        "without a screen, and `gputop fleet demo` needs no server.",
+        "A table `[fleet.prod]` in the configuration names a cluster for `--cluster prod`: `url`, and where needed "
+        "`select` (label matchers), `header_file` (a line such as `X-Scope-OrgID: team` for a tenant of Mimir), "
+        "`token_file` and `ca`. The only table is taken without `--cluster`. Files with secrets must be readable by "
+        "their owner alone, and are sent over https or to this machine only; GPUTOP_PROM_TOKEN_FILE belongs to "
+        "GPUTOP_PROM_URL and `--prom`, and goes to no named cluster. With `--redact` hosts, users, jobs and UUIDs "
+        "are numbers on the fleet's screen and in its data, too.",
+        "A straggler is one within its job: the rank whose steps take more than 1.1 times the others' median, where "
+        "at least three ranks announce them; else, while all are busy, the GPU whose SM activity (power where that "
+        "is not exported) lies above the others' by 15 points and three deviations, since those who wait for it spin "
+        "at low SM activity; or the one GPU that starves while all others are busy. What a rank waits within a step "
+        "is not exported: ranks that wait for each other in every step have equal steps, and the other two rules "
+        "find theirs.",
     )
     return Page("Fleet", text, (_names(), _own(), _others(), *_queries(), _alerts()))
 
