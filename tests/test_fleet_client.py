@@ -203,6 +203,43 @@ def test_a_host_is_down_after_two_failed_scrapes_keeps_its_last_values_and_comes
     fleet.close()
 
 
+def test_a_gpu_that_vanishes_from_a_host_that_answers_counts_as_down_and_is_not_forgotten(
+    engine: ScriptedEngine,
+) -> None:
+    lost: set[tuple[str, str]] = set()
+    engine.answer = answers(SimulatedFleet(2), lost=lost)
+    now = [STARTED]
+    fleet = PrometheusFleet(Client(address_of(engine.url, {})), "x", "", lambda: now[0])
+    assert fleet_frame(fleet.ask()).counts["down"] == 0
+    lost.add(("node-001", "3"))
+    frames = [fleet_frame(fleet.ask()) for _ in range(5)]
+    assert frames[-1].counts["down"] == 1 and not frames[-1].read.down and len(frames[-1].read.gpus) == 16
+    now[0] += 700.0
+    frames = [fleet_frame(fleet.ask()) for _ in range(5)]
+    assert frames[-1].counts["down"] == 0 and len(frames[-1].read.gpus) == 15
+    fleet.close()
+
+
+def test_every_question_has_its_turn_within_two_refreshes_and_none_asks_more_than_ten(engine: ScriptedEngine) -> None:
+    whole = answers(SimulatedFleet(2))
+    names_there = ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_FB_USED")
+    engine.answer = lambda query: names(*names_there) if "__name__" in query else whole(query)
+    fleet = PrometheusFleet(Client(address_of(engine.url, {})), "x", "", lambda: STARTED)
+    rounds = []
+    for _ in range(5):
+        before = len(engine.asked)
+        fleet.ask()
+        rounds.append(" ".join(form["query"][0] for _, form, _ in engine.asked[before:]))
+        assert len(engine.asked) - before <= 9, "and one look at the index"
+    fleet.close()
+    always = ("avg_over_time(DCGM_FI_DEV_GPU_UTIL", "avg_over_time(DCGM_FI_PROF_SM_ACTIVE", "max_over_time(up")
+    assert all(word in text for text in rounds for word in always)
+    for word in ("POWER_USAGE", "FB_USED", "quantile_over_time", "timestamp("):
+        asked = [word in text for text in rounds]
+        assert asked[0] and asked[1] != asked[2] and asked[1:3] == asked[3:5], word
+    assert "last_over_time" in rounds[0] and "modelName" in rounds[4] and "modelName" not in "".join(rounds[1:4])
+
+
 def test_an_engine_that_comes_back_is_asked_again_and_meanwhile_the_old_frame_stays(engine: ScriptedEngine) -> None:
     engine.answer = answers(SimulatedFleet(2))
     fleet = PrometheusFleet(Client(address_of(engine.url, {})), "x", "", lambda: STARTED)

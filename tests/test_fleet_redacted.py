@@ -53,7 +53,7 @@ def test_states_stragglers_and_hours_are_the_same(both: tuple[FleetFrame, FleetF
     ]
     assert shapes[0] == shapes[1] != []
     assert sorted(row.gpu_h for row in plain.waste) == sorted(row.gpu_h for row in redacted.waste)
-    assert len(redacted.read.down) == len(plain.read.down)
+    assert len(redacted.read.down) == len(plain.read.down) and len(redacted.jobs) == len(plain.jobs)
 
 
 def test_no_name_is_left_on_the_screen_in_files_or_in_words(

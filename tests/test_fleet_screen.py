@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gputop.fleet.frame import FleetFrame, fleet_frame
+from gputop.fleet.frame import FleetFrame, Gpu, fleet_frame
 from gputop.fleet.reading import Alert, FleetError, FleetReading, GpuReading
 from gputop.fleet.simulated import STARTED, SimulatedFleet
 from gputop.fleet.watch import FleetWatch
 from gputop.output.fleet_ticket import ticket_text
+from gputop.paint.fleet_cells import cell_spans
 from gputop.paint.fleet_filter import parse
 from gputop.paint.fleet_help import help_rows
 from gputop.paint.fleet_keys import FLEET_KEYS
@@ -75,6 +76,22 @@ def test_money_is_shown_whole_with_the_price_that_it_assumes_and_only_at_a_price
     first = frame.waste[0]
     assert f"{first.gpu_h:,.1f} GPU-h  {first.gpu_h * 2.5:>9,.0f} \n" in text.replace("  \n", " \n") + "\n"
     assert "at 2.5 a GPU-hour" in text and "a GPU-hour" not in _text(frame, FleetView(panel="waste"), width)
+
+
+def test_cells_that_look_alike_are_drawn_once_but_for_what_they_say() -> None:
+    read = GpuReading("a", "0", util_pct=90.0, sm_active_pct=40.0)
+    styles = [
+        {style for _, style in cell_spans([Gpu(replace(read, **change), state, "sm")], 24, COLOUR) if style != "text"}
+        for state, change in (("working", {}), ("busy_not_working", {}), ("unmeasured", {"sm_active_pct": None}))
+    ]
+    assert styles == [{"gap.sm_on_gap"}, {"gap.sm_on_alarm"}, {"gap.unknown"}]
+
+
+def test_nobodys_hours_have_no_bar_beside_those_of_jobs(frame: FleetFrame) -> None:
+    rows = fleet_screen(frame, FleetView(panel="waste"), 120, 36).rows
+    bars = {"".join(text for text, _ in row)[1:9]: {style for _, style in row} for row in rows}
+    assert not any(style.startswith("bar.") for style in bars["nobody's"])
+    assert "bar.alarm" in {style.partition("|")[0] for style in bars["slurm 88"]}
 
 
 def test_a_narrow_header_keeps_who_does_not_work_and_who_is_down(frame: FleetFrame) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -84,9 +84,15 @@ def vector(*rows: dict[str, Any], t: float = STARTED) -> Answer:
     )
 
 
-def answers(fleet: SimulatedFleet, *, skew_s: float = 0.0, up: Mapping[str, float] = {}) -> Callable[[str], Answer]:
+def answers(
+    fleet: SimulatedFleet,
+    *,
+    skew_s: float = 0.0,
+    up: Mapping[str, float] = {},
+    lost: Collection[tuple[str, str]] = (),
+) -> Callable[[str], Answer]:
     """An engine that holds one moment of a fleet of dcgm-exporters, by the questions' shapes. ``up`` are hosts of which
-    a scrape failed: 1 once, 0 twice."""
+    a scrape failed: 1 once, 0 twice; ``lost`` are GPUs, by host and number, that are not exported any more."""
     reads = [fleet.gpu(host, number, STARTED) for host in range(fleet.hosts) for number in range(fleet.gpus)]
 
     def answer(query: str) -> Answer:
@@ -96,6 +102,8 @@ def answers(fleet: SimulatedFleet, *, skew_s: float = 0.0, up: Mapping[str, floa
             {"metric": {"instance": f"{host}:9400"}, "value": value} for host, value in up.items() if "up[" in query
         ]
         for read in reads:
+            if (read.host, read.gpu) in lost:
+                continue
             labels = {"instance": f"{read.host}:9400", "gpu": read.gpu}
             if "count_over_time" in query:
                 return vector({"metric": {"gputop_names": "legacy"}, "value": 20}, t=STARTED + skew_s)
