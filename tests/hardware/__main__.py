@@ -14,7 +14,12 @@ from types import FrameType
 from typing import NamedTuple
 
 from tests.hardware.checks import Missing, Wrong
-from tests.hardware.steps import Step, steps
+
+try:
+    from tests.hardware.steps import Step, steps
+except ImportError as missing:
+    # Without gputop's own libraries nothing can be measured, and a traceback tells nobody what to install.
+    sys.exit(f"{missing.name} is not here: pip install . in the checkout, with this Python ({sys.executable})")
 
 MOST_S = 560.0
 """What all steps may take together: a machine is often lent for commands of ten minutes."""
