@@ -5,8 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+
+from gputop.sources.nvml.reading import Reading
 from gputop.sources.reader_thread import ReaderThread, Retired
+from gputop.sources.schedule import PROC_GRACE_S, Schedule
 
 PATIENCE_S = 5.0
 
@@ -90,3 +96,36 @@ def test_a_retired_thread_leaves_what_another_uses_open() -> None:
         assert not closed.is_set()
         assert not done.is_set()
         assert collector.error is None
+
+
+@pytest.mark.parametrize("looks_once", [True, False])
+def test_a_command_that_looks_once_waits_for_a_slow_host_and_a_screen_does_not(looks_once: bool) -> None:
+    slow, published = threading.Event(), threading.Event()
+    seen: list[bool] = []
+
+    def read_host(*_: object, knew_gpus: bool) -> Any:
+        slow.wait(1.5 * PROC_GRACE_S)
+        return SimpleNamespace(knew_gpus=knew_gpus)
+
+    session = SimpleNamespace(ticket=1, close=lambda: None, supersede=lambda _: None)
+    reader: Any = SimpleNamespace(
+        session=session,
+        read_gpus=lambda _: Reading(1.0, (), ()),
+        ask_seldom=lambda _: None,
+        read_host=read_host,
+        close_host=lambda: None,
+    )
+
+    def publish() -> None:
+        if not seen:
+            seen.append(schedule.host is not None and schedule.host.knew_gpus)
+            published.set()
+
+    schedule = Schedule(60.0, reader, publish)
+    schedule.looks_once = looks_once
+    session.progress = lambda: SimpleNamespace(read=(), processes=(), hung=())
+    schedule.start()
+    assert published.wait(PATIENCE_S)
+    slow.set()
+    schedule.stop(PATIENCE_S)
+    assert seen == [looks_once]

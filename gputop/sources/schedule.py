@@ -20,6 +20,8 @@ HUNG_S = 2.0
 """A driver call that takes longer is hung, and its GPU is set aside."""
 PROC_GRACE_S = 0.15
 """How long a finished NVML read waits for /proc, so that both belong to one tick."""
+PROC_GRACE_ONCE_S = 0.8
+"""As long for a command that looks once: it has no next tick that would give what came too late on a loaded machine."""
 LATE_S = 1.0
 """A read that takes longer, and longer than the interval, is late: snapshots then go on without it."""
 LOOK_AGAIN_S = 0.2
@@ -105,6 +107,10 @@ class Schedule:
         # A little less, or a read that began with one tick would only be late after the tick that should say so.
         return 0.95 * max(LATE_S, self._interval_s)
 
+    @property
+    def _grace_s(self) -> float:
+        return PROC_GRACE_ONCE_S if self.looks_once else PROC_GRACE_S
+
     def _is_late(self, busy_since: float | None, now: float) -> bool:
         return busy_since is not None and now - busy_since > self._late_s
 
@@ -144,7 +150,7 @@ class Schedule:
                 self._proc.ask()
             asked = self._proc_asked_at
             done = not self._proc_due and self._proc.busy_since is None
-            if asked is not None and (done or now - asked >= PROC_GRACE_S):
+            if asked is not None and (done or now - asked >= self._grace_s):
                 self._proc_asked_at = None
                 self._publish()
                 if not paired and self.reading is not None:
@@ -157,7 +163,7 @@ class Schedule:
             self._set_hung_aside()
             soonest = due
             if self._proc_asked_at is not None:
-                soonest = min(soonest, self._proc_asked_at + PROC_GRACE_S)
+                soonest = min(soonest, self._proc_asked_at + self._grace_s)
             if self._nvml.busy_since is not None:
                 soonest = min(soonest, now + LOOK_AGAIN_S)
             self._wake.wait(max(0.0, soonest - monotonic()))
