@@ -21,6 +21,8 @@ from gputop.paint.theme import THEMES
 from gputop.paint.view import View
 from gputop.recording import cells
 from gputop.recording.encode import Encoder
+from gputop.recording.format import MEMBER_FRAMES
+from gputop.recording.rounding import Rounder
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes import beside, between, descriptors
 from gputop.sources.processes.collector import ProcessCollector
@@ -221,3 +223,12 @@ def test_the_reader_of_keys_sleeps_unless_a_sequence_has_begun() -> None:
             assert os.eventfd_read(end.descriptor) >= 1
             os.eventfd_write(end.descriptor, 1)
     os.close(end.descriptor)
+
+
+def test_who_rounds_for_days_remembers_no_process_that_ended_long_ago() -> None:
+    node, rounder = snapshot_at(MOMENT, started=MOMENT - 600.0), Rounder()
+    for second in range(3 * MEMBER_FRAMES):
+        process = replace(node.processes[0], pid=5000 + second)
+        rounder.take(replace(node, t=MOMENT + second, gpus=node.gpus[:1], processes=(process,)))
+    assert len(rounder._encoder._introduced) <= MEMBER_FRAMES
+    assert len(rounder._decoder._facts) <= MEMBER_FRAMES

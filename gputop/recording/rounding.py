@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gputop.model.snapshot import Snapshot
 from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder, event_line
-from gputop.recording.format import RecordingError
+from gputop.recording.format import MEMBER_FRAMES, RecordingError
 
 
 class Rounder:
@@ -21,6 +21,8 @@ class Rounder:
     def __init__(self) -> None:
         self._encoder = Encoder()
         self._decoder = Decoder()
+        self._frames = 0
+        """Frames since both last began afresh: they remember every process that they were ever told of."""
 
     def take(self, snapshot: Snapshot) -> tuple[Snapshot, bytes]:
         """The snapshot as it would be read back, but of its own machine and with what is only shown live; and its line.
@@ -28,7 +30,10 @@ class Rounder:
         Raises RecordingError for one that no recording can hold.
         """
         encoder, decoder = self._encoder, self._decoder
-        lines = [] if encoder.fits(snapshot) else encoder.key_lines(snapshot)
+        lines: list[bytes] = []
+        if self._frames >= MEMBER_FRAMES or not encoder.fits(snapshot):
+            lines, self._frames = encoder.key_lines(snapshot), 0
+        self._frames += 1
         for line in (*lines, *encoder.introductions(snapshot), *map(event_line, snapshot.events)):
             decoder.feed(line)
         table = encoder.frame_table(snapshot)
