@@ -252,7 +252,7 @@ def report_recording(
     """The report of a recording, diagnosed anew. Raises RecordingError."""
     recording = Recording(path, lens)
     try:
-        monitor, builder = Monitor(recording.interval_s), ReportBuilder()
+        monitor, builder = Monitor(recording.interval_s, charts=False), ReportBuilder()
         for snapshot in recording.snapshots(begin, end):
             builder.add(monitor.feed(snapshot))
         return builder.report(price=price)

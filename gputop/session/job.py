@@ -174,7 +174,7 @@ class _Watch:
 
     def _feed(self, snapshot: Snapshot) -> None:
         if self._session is None:
-            self._session = Session(Monitor(self._interval_s))
+            self._session = Session(Monitor(self._interval_s, charts=False))
             self._session.alerts = self._alerts
             if self._target is not None:
                 try:

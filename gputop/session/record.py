@@ -49,7 +49,7 @@ def record(
     Raises RecordingError when the target cannot be written at all, and what ``source.start`` raises.
     """
     recorder = Recorder(target, most_bytes=most_bytes)
-    session = Session(Monitor(source.interval_s))
+    session = Session(Monitor(source.interval_s, charts=False))
     session.record(recorder)
     session.alerts = alerts
     fresh = threading.Event()
