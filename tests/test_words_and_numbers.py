@@ -23,7 +23,9 @@ from gputop.paint.glyphs import COLOUR
 from gputop.paint.gpu_details import gpu_details
 from gputop.paint.main_screen import main_screen
 from gputop.paint.numbers import board
+from gputop.paint.text import cells
 from gputop.paint.view import View
+from gputop.paint.words import model_name, product
 from gputop.recording.writer import RecordingWriter
 from tests.nvml.stand_in import Scenario
 from tests.support.scenes import gpu, snap, train
@@ -160,3 +162,9 @@ def test_a_recording_says_how_much_it_is(
     process.wait()
     process.stderr.close()
     assert re.search(r"(1 frame|[02-9] frames), \d+(\.\d)? (k?B|MB) in ", told)
+
+
+def test_a_name_that_no_product_has_leaves_room_for_the_verdict() -> None:
+    assert model_name("NVIDIA RTX 6000 Ada Generation") == "RTX 6000 Ada Generation"
+    assert model_name("\x1b[31m" + "A" * 10_000).endswith("…")
+    assert cells(product("日本" * 400, 80 * 2.0**30)) <= 40

@@ -16,7 +16,11 @@ from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.model.text import terminal_safe
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Span
-from gputop.paint.text import cells
+from gputop.paint.text import cells, fit
+
+
+LONGEST_NAME = 24
+"""Cells of a product's name: what is longer is no name that NVIDIA gave, and must not push the verdict aside."""
 
 
 @lru_cache(maxsize=64)
@@ -27,7 +31,8 @@ def model_name(name: str) -> str:
     for word in ("NVIDIA", "GeForce", "Tesla", "Quadro"):
         text = text.replace(word + " ", "")
     text = re.split(r"-(?:SXM|PCI)|\s+(?:MIG|HBM|PCIe|SXM|NVL|Blackwell|Workstation|Server|Laptop|\d+\s?GB)", text)[0]
-    return f"{text.strip()} {mig[0]}" if mig else text.strip() or "GPU"
+    name = fit(text.strip() or "GPU", LONGEST_NAME).rstrip()
+    return f"{name} {fit(mig[0], LONGEST_NAME).rstrip()}" if mig else name
 
 
 @lru_cache(maxsize=64)
