@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from gputop.cli import main
 from gputop.model.snapshot import Event
 from gputop.output.compare_html import compare_html
+from gputop.output.html.markup import prose
 from gputop.output.report_html import report_html
 from gputop.output.report_text import report_data, report_markdown
 from gputop.recording.writer import RecordingWriter
@@ -161,3 +162,10 @@ def test_a_finding_of_several_gpus_is_told_once_in_every_form(flagged: Pictured)
     (group,) = report_data(report)["finding_groups"]
     assert group["gpus"] == [0, 1, 2, 5] and group["seconds"] == pytest.approx(4 * finding.seconds)
     assert len(report_data(report)["findings"]) == 4
+
+
+def test_commands_in_a_remedy_are_code_and_half_a_backtick_is_none() -> None:
+    assert prose("raise it (`gputop loader` finds <how many>)") == (
+        "raise it (<code>gputop loader</code> finds &lt;how many&gt;)"
+    )
+    assert prose("a ` alone") == "a ` alone"

@@ -7,12 +7,12 @@ from datetime import datetime, timezone
 
 from gputop import __version__
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, State
-from gputop.model.quantity import GIB, count, duration, length, numbers, of_hundred
+from gputop.model.quantity import GIB, count, length, numbers, of_hundred
 from gputop.model.sm import SM_SOURCES
 from gputop.output.html.blocks import facts, notes, table
 from gputop.output.html.document import document
 from gputop.output.html.gap_chart import AMBER, GREEN, GREY, RED, chart, clock, lane
-from gputop.output.html.markup import Markup, element, join
+from gputop.output.html.markup import Markup, element, join, prose
 from gputop.output.report_text import gap_words, report_notes, step_lines
 from gputop.report.gpu_account import GpuReport
 from gputop.report.job_report import FindingReport, JobReport, alike
@@ -51,9 +51,9 @@ def report_html(found: Pictured) -> str:
         notes(report_notes(report)),
     ]
     footer = (
-        f"Not work is busy, not working, starved, and idle. What was not measured or not judged is in none of them. "
-        f"{count(report.frames, 'frame')}, {count(report.gaps, 'gap')} in the recording. A column is the mean of "
-        f"{duration(found.column_s)}. gputop {__version__}"
+        f"Not work = busy but not working + starved + idle. Time that was not measured or judged counts as neither. "
+        f"{count(report.frames, 'frame')}, {count(report.gaps, 'gap')} in the recording. One column of a chart stands "
+        f"for {length(found.column_s)}. gputop {__version__}"
     )
     return document(f"gputop: {title}", *body, footer=footer)
 
@@ -123,7 +123,7 @@ def key(column_s: float) -> Markup:
         (GREY, "SM not measured"),
     )
     entries = [element("li", element("i", style=f"background:{colour}"), words) for colour, words in rows]
-    column = element("li", f"one column {duration(column_s)}; the lane below: verdict")
+    column = element("li", f"one column: {length(column_s)}; the lane below: verdict")
     return element("ul", *entries, column, class_="legend")
 
 
@@ -149,7 +149,7 @@ def gpu_section(found: Pictured, gpu: GpuReport) -> Markup:
     if finding is not None:
         said.append(element("p", f"↳ {finding.evidence} · {length(finding.seconds)} of {length(gpu.measured_s)}"))
         if finding.remedy:
-            said.append(element("p", f"→ {finding.remedy}", style="color:var(--green)"))
+            said.append(element("p", "→ ", prose(finding.remedy), style="color:var(--green)"))
     inside = element(
         "div",
         chart(columns, f"GPU {gpu.index}: {figures}"),
@@ -199,7 +199,7 @@ def _findings(report: JobReport) -> list[Markup]:
         since = datetime.fromtimestamp(min(one.first_t for one in group), timezone.utc).strftime("%H:%M")
         name = element("span", f.text, class_=f"level {f.level}")
         gpus, seconds = numbers(one.gpu for one in group), sum(one.seconds for one in group)
-        rows.append((since, gpus, name, f.evidence, f.remedy, f"{times}{length(seconds)}"))
+        rows.append((since, gpus, name, f.evidence, prose(f.remedy), f"{times}{length(seconds)}"))
     more = len(groups) - MOST_FINDINGS
     tail = [element("p", f"and {more} more: gputop report names them all", class_="dim")] if more > 0 else []
     head = ("since", "GPU", "verdict", "evidence", "what helps", "for")

@@ -123,7 +123,7 @@ def _idle(m: Measures, causes: list[Part]) -> list[Markup]:
     ]
     rows = [(element("code", row.name), f"{row.pct:.1f}") for row in m.under if row.pct >= LEAST_SHOWN]
     if rows:
-        parts += [element("h3", "What the host was inside of meanwhile"), table(("", "% of the time"), rows, "tn")]
+        parts += [element("h3", "What the host was in at that time"), table(("", "% of the time"), rows, "tn")]
     if m.gaps:
         line = [
             (100.0 * gap.at_ms / m.window_ms, 100.0 * gap.ms / m.window_ms, f"{ms(gap.ms)} ms at {ms(gap.at_ms)} ms")
@@ -140,7 +140,7 @@ def _idle(m: Measures, causes: list[Part]) -> list[Markup]:
         parts += [
             element("h3", "The longest idle times"),
             strip(line),
-            table(("at ms", "ms", "the host was inside of"), rows_of_gaps, "nnt"),
+            table(("at ms", "ms", "the host was in"), rows_of_gaps, "nnt"),
         ]
     return parts
 
@@ -202,4 +202,4 @@ def _meanwhile(found: Meanwhile) -> Markup:
         )
         for gpu in found.gpus
     ]
-    return join((element("h2", "Recorded meanwhile"), table(("GPU", "UTIL %", "SM %", "verdict"), rows, "nnnt")))
+    return join((element("h2", "Recorded at the same time"), table(("GPU", "UTIL %", "SM %", "verdict"), rows, "nnnt")))

@@ -18,7 +18,6 @@ from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Span
 from gputop.paint.text import cells, fit
 
-
 LONGEST_NAME = 24
 """Cells of a product's name: what is longer is no name that NVIDIA gave, and must not push the verdict aside."""
 

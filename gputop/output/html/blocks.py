@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from gputop.output.html.markup import Markup, element, join
+from gputop.output.html.markup import Markup, element, join, prose
 
 _TOO_NARROW = 0.05
 _NO_CLASS = re.compile(r"[^a-z_-]")
@@ -53,7 +53,7 @@ def verdict(level: str, headline: str, said: str, evidence: Sequence[str], remed
         element("span", said, class_="id"),
         element("div", headline, class_="head"),
         *(element("p", line) for line in evidence),
-        element("p", f"→ {remedy}", class_="do") if remedy else "",
+        element("p", "→ ", prose(remedy), class_="do") if remedy else "",
         element("p", best, class_="best") if best else "",
         class_=f"verdict {_NO_CLASS.sub('', level)}",
     )

@@ -24,6 +24,14 @@ def join(parts: Iterable[object], between: str = "") -> Markup:
     return Markup(str(text(between)).join(map(text, parts)))
 
 
+def prose(words: str) -> Markup:
+    """Words of ours as HTML; what stands in `backticks` is code."""
+    parts = words.split("`")
+    if len(parts) % 2 == 0:
+        return text(words)
+    return join(element("code", part) if place % 2 else part for place, part in enumerate(parts))
+
+
 def element(name: str, *inside: object, **attributes: object) -> Markup:
     """``<name …>inside</name>``. ``class_`` is ``class``, ``_`` becomes ``-``, None is left out."""
     given = "".join(
