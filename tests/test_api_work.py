@@ -15,9 +15,10 @@ from gputop.api.means import Means
 from gputop.api.work import NO_GPU, checked_work, rates_of
 from gputop.model.peak_flops import PEAKS, NoPeak, peak_flops
 from gputop.model.snapshot import Machine, ProcessSample, ProcessStatic, Snapshot
+from gputop.model.source import SourceError
 from gputop.model.steps import StepRow
 from gputop.recording.writer import RecordingWriter
-from tests.test_api import NOW, Watched, snapshot
+from tests.test_api import NOW, Scripted, Watched, snapshot
 
 H100 = "NVIDIA H100 80GB HBM3"
 
@@ -46,6 +47,8 @@ def test_without_a_data_sheet_a_gpu_or_flops_there_is_no_mfu_but_a_reason() -> N
     assert "MFU n/a: no data sheet of NVIDIA H100 64GB HBM2 is known" in unknown.text
     no_fp8 = rates_of(work, 0.8, ["NVIDIA A100-SXM4-80GB"])
     assert no_fp8 is not None and "gives no FP8 figure" in no_fp8.mfu_reason
+    told = rates_of(work, 0.8, [], "local rank 0 samples")
+    assert told is not None and "MFU n/a: local rank 0 samples" in told.text
     nowhere = rates_of(work, 0.8, [])
     assert nowhere is not None and nowhere.mfu_reason == NO_GPU
     plain = rates_of(checked_work(32, None, 7e9, None, "bf16", None), 0.5, [H100])
@@ -95,9 +98,13 @@ def test_loggers_and_summary_have_samples_tokens_and_mfu_of_this_process() -> No
             w._watcher.clock.explicit = True
             w._watcher.clock.append_end(float(end))
         watched.show(snapshot(NOW, pid=os.getpid()))
+    assert max(map(len, w.summary().text.splitlines())) <= 100
     rates = w.summary().rates
     assert rates is not None and rates.samples_per_s == 32.0 and rates.mfu_pct == pytest.approx(0.1)
     assert "This process: 32.0 samples/s, MFU 0.1 % (FLOPs as given" in w.summary().text
+    with gputop.watch(source=Scripted(SourceError("no driver"))) as none:
+        none.step(1, batch_size=64)
+        assert none._watcher.log.batch_size(None) == 64.0
     assert w.summary().report.steps[0].samples_per_s == 32.0
 
 

@@ -201,6 +201,8 @@ def test_the_screen_says_the_step_time_beside_the_verdict_and_names_the_slowest_
         frame = monitor.feed(snapshot(NOW + s, *rows, pids=(100, 101, 102)))
     words = [step_words(frame, gpu) for gpu in frame.snapshot.gpus]
     assert words[0] == "400 ms a step ± 0.0 %, 2.5 steps/s"
+    narrow = [step_words(frame, frame.snapshot.gpus[0], room) for room in (33, 21, 12, 10, 9)]
+    assert narrow == ["400 ms a step ± 0.0 %", "400 ms a step ± 0.0 %", "400 ms/step", "", ""]
     assert words[1] == "450 ms a step ± 0.0 %, 2.2 steps/s, the slowest rank"
     columns = frame.history.columns("GPU-1", STEP_SERIES, 1.0, 4)
     assert columns[-1] == pytest.approx(0.45)

@@ -39,6 +39,13 @@ class LogTurn:
         with self._lock:
             self._means.work = work
 
+    def batch_size(self, work: Work | None) -> float | None:
+        """Samples a step, as ``work`` or else the last ``step`` has named them."""
+        if work is not None and work.samples is not None:
+            return work.samples
+        size = self.scalars.get("batch_size")
+        return float(size) if isinstance(size, (int, float)) and 0 < size < float("inf") else None
+
     def add_frame(self, frame: Frame, own_gpus: tuple[str, ...] = ()) -> None:
         """Take one frame in; ``own_gpus`` are the names of those that this process computes on."""
         if not self._loggers:

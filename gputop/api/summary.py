@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from html import escape
+from textwrap import wrap
 from typing import Any
 
 from msgspec import Struct
@@ -18,6 +19,7 @@ from gputop.output.report_text import report_data, report_text, step_lines
 from gputop.report.job_report import JobReport, ReportBuilder
 
 _PAGE_HEIGHT = "34rem"
+_WIDTH = 100
 
 
 class Summary(Struct, frozen=True):
@@ -41,9 +43,9 @@ class Summary(Struct, frozen=True):
         lines = [report_text(self.report).rstrip("\n")]
         if not self.report.frames:
             lines = [f"gputop: {self.reason}", *(f"  {line}" for line in step_lines(self.report))]
-        lines += [f"  {line}" for line in self._own_step_lines()]
+        lines += _folded(self._own_step_lines())
         if self.memory:
-            lines += ["", "Memory", *(f"  {each.text}" for each in self.memory)]
+            lines += ["", "Memory", *_folded(each.text for each in self.memory)]
         lines += ["", cost_words(self.cost)]
         return "\n".join(lines) + "\n"
 
@@ -83,6 +85,15 @@ class Summary(Struct, frozen=True):
         """The page in a frame of its own: its style stays out of the notebook, and nothing in it can run."""
         style = f"width:100%;height:{_PAGE_HEIGHT};border:0"
         return f'<iframe srcdoc="{escape(self.html, quote=True)}" sandbox style="{style}"></iframe>'
+
+
+def _folded(texts: Iterable[str]) -> list[str]:
+    """Indented lines no longer than those of the report."""
+    return [
+        line
+        for text in texts
+        for line in wrap(text, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+    ]
 
 
 def empty_report(command: str, duration_s: float) -> JobReport:

@@ -61,7 +61,8 @@ class Watcher:
         """How many watches share it."""
         self.failure: Exception | None = None
         self._pid = os.getpid()
-        self._alive = False
+        self.alive = False
+        """Whether it runs, in this process."""
         self._lock = threading.Lock()
         self._ending, self._fresh, self._told = threading.Event(), threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
@@ -87,11 +88,6 @@ class Watcher:
         self._begun, self._begun_t = time.monotonic(), time.time()
         self._earlier: EarlierRuns | None = None
 
-    @property
-    def alive(self) -> bool:
-        """Whether it runs, in this process."""
-        return self._alive
-
     def start(self) -> None:
         """Begin, and return at once. Raises only where ``strict`` was asked for."""
         options = self.options
@@ -99,7 +95,7 @@ class Watcher:
             self.reason = "a child of multiprocessing is not watched: watch in the program that starts it"
             return
         self._role = role_of(options.ranks, os.environ)
-        self._alive = True
+        self.alive = True
         self.reason = self._role.why or "waiting for the driver"
         if options.steps:
             self._hook.register(on_training_thread=True)
@@ -115,9 +111,9 @@ class Watcher:
 
     def stop(self, wait_s: float = STOP_S, *, tell_loggers: bool = True) -> None:
         """End: at most ``wait_s``, whatever hangs. What is logged last goes out on this thread."""
-        if self._pid != os.getpid() or not self._alive:
+        if self._pid != os.getpid() or not self.alive:
             return
-        self._alive = False
+        self.alive = False
         self._hook.remove()
         self._ending.set()
         self._fresh.set()
@@ -128,7 +124,7 @@ class Watcher:
 
     def become_inert(self) -> None:
         """In a forked child: no thread survives and locks may be held, so nothing of the parent's is touched again."""
-        self._alive = self.available = False
+        self.alive = self.available = False
         self._lock = threading.Lock()
         if self._measuring is not None:
             self._measuring.forget_locks()
@@ -150,7 +146,7 @@ class Watcher:
     def metrics(self) -> dict[str, float]:
         """Means since the last call."""
         with self._lock:
-            return self._asked.take() if self._alive or self.latest is not None else {}
+            return self._asked.take() if self.alive or self.latest is not None else {}
 
     def note(self, mark: Event) -> None:
         """Take a mark that no socket brings."""
@@ -182,7 +178,8 @@ class Watcher:
             steps = self._tail.summary(self.clock.total)
             # Steps are counted apart: they go on while no GPU is the job's yet, or none can be measured.
             report = replace(report, steps=self._steps.report())
-        rates = rates_of(self._work, None if steps is None else steps.mean_s, own)
+        unknown = self._role.why if self.failure is None else str(self.failure)
+        rates = rates_of(self._work, None if steps is None else steps.mean_s, own, unknown)
         reason = None if self.latest else self.reason or NO_GPU_YET
         return Summary(report, memory, steps, self._cost.read(), self.available, reason, rates, self._compared(steps))
 
@@ -260,7 +257,7 @@ class Watcher:
     def _work_out_steps(self) -> None:
         if self.options.steps and not self._hook.registered and not self.clock.explicit:
             self._hook.register(on_training_thread=False)
-        each = self._batch_size()
+        each = self.log.batch_size(self._work)
         lengths = self.clock.lengths()
         row = row_of(lengths, self._pid, self._role.rank, self.options.name, each)
         if row is None:
@@ -277,13 +274,6 @@ class Watcher:
         if self._measuring is not None:
             self._rows.append(row)
 
-    def _batch_size(self) -> float | None:
-        """Samples a step, as ``work`` or the last ``step`` has named them."""
-        if self._work is not None and self._work.samples is not None:
-            return self._work.samples
-        size = self.log.scalars.get("batch_size")
-        return float(size) if isinstance(size, (int, float)) and 0 < size < float("inf") else None
-
     def _take(self, measuring: Measuring, snapshot: Snapshot) -> None:
         if any(gpu.lost_reason is None for gpu in snapshot.gpus):
             self.available, self.reason = True, None
@@ -295,7 +285,7 @@ class Watcher:
             self._steps.add(measuring.shown(row) for row in others if measuring.is_member(row.pid))
         snapshot = replace(snapshot, steps=(*others, *self._rows))
         self._rows = []
-        frames = measuring.take(snapshot, self._batch_size())
+        frames = measuring.take(snapshot, self.log.batch_size(self._work))
         for frame in frames:
             self._hand_out(frame, measuring.own_gpus)
 

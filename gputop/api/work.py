@@ -64,7 +64,8 @@ class Rates(Struct, frozen=True):
         if self.tokens_per_s is not None:
             parts.append(f"{per_second(self.tokens_per_s)} tokens/s")
         if self.mfu_pct is not None:
-            parts.append(f"MFU {self.mfu_pct:.1f} % ({self.mfu_from})")
+            digits = f"{self.mfu_pct:.1f}" if self.mfu_pct >= 0.095 else f"{self.mfu_pct:.1g}"
+            parts.append(f"MFU {digits} % ({self.mfu_from})")
         elif self.mfu_reason != NOT_GIVEN:
             parts.append(f"MFU n/a: {self.mfu_reason}")
         return f"This process: {', '.join(parts)}" if parts else ""
@@ -93,9 +94,9 @@ def checked_work(
     return Work(precision=known, **given)
 
 
-def rates_of(work: Work | None, step_s: float | None, gpus: Collection[str]) -> Rates | None:
+def rates_of(work: Work | None, step_s: float | None, gpus: Collection[str], no_gpu: str | None = None) -> Rates | None:
     """The rates at this mean step in seconds; None without steps, or without anything said of them. ``gpus`` are the
-    names of the GPUs that this process computes on."""
+    names of the GPUs that this process computes on, ``no_gpu`` is why they are not known where that has a reason."""
     if work is None or step_s is None or step_s <= 0.0:
         return None
     samples = None if work.samples is None else work.samples / step_s
@@ -104,7 +105,7 @@ def rates_of(work: Work | None, step_s: float | None, gpus: Collection[str]) -> 
     if flops is None:
         return Rates(samples, tokens)
     if not gpus:
-        return Rates(samples, tokens, mfu_reason=NO_GPU)
+        return Rates(samples, tokens, mfu_reason=no_gpu or NO_GPU)
     from gputop.model.peak_flops import NoPeak, peak_flops
 
     try:

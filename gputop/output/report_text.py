@@ -234,17 +234,18 @@ def step_lines(report: JobReport) -> list[str]:
     for run in report.steps[:_MOST_RUNS]:
         ranks = "" if run.ranks == 1 else f", {run.ranks} ranks"
         slow = (
-            f", rank {run.slowest_rank} the slowest with {step_time(run.slowest_mean_s)}"
+            [f"  rank {run.slowest_rank} the slowest with {step_time(run.slowest_mean_s)}"]
             if run.slowest_rank is not None and run.slowest_mean_s > TOLD_SLOWER * run.mean_s
-            else ""
+            else []
         )
         warm = f"; {count(run.warm_up_steps, 'step')} of warm-up left out" if run.warm_up_steps else ""
         name = f" ({run.name})" if run.name else ""
         samples = "" if run.samples_per_s is None else f", {per_second(run.samples_per_s)} samples/s"
         lines.append(
             f"Steps{name}: {run.steps} of {step_time(run.mean_s)}, {per_second(run.steps_per_s)} steps/s{samples}"
-            f"{ranks}{slow}{warm}"
+            f"{ranks}{warm}"
         )
+        lines += slow
     return lines
 
 

@@ -87,8 +87,8 @@ def title(frame: Frame, view: View, position: int, width: int, widths: tuple[int
         if line.width + len(words) > room:
             break
         line.add(words, "alarm.title" if alarm else f"level.{badge.level}")
-    steps = step_words(frame, gpu)
-    if steps and line.width + 3 + len(steps) <= room:
+    steps = step_words(frame, gpu, room - line.width - 3)
+    if steps:
         line.add(f"   {steps}", "alarm.title" if alarm else "text")
     if line.width < width - len(figure) - 6:
         line.add(" ", ruler)

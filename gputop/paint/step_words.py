@@ -11,16 +11,27 @@ TOLD_SLOWER = 1.02
 """A rank counts as the slowest where its steps take 2 % longer than the median's: steps of one job end together."""
 
 
-def step_words(frame: Frame, gpu: GpuSample) -> str:
-    """``412 ms a step ± 3 %, 2.4 steps/s, 154 samples/s``; empty where no process on this GPU announces its steps."""
+def step_words(frame: Frame, gpu: GpuSample, room: int | None = None) -> str:
+    """``412 ms a step ± 3 %, 2.4 steps/s, 154 samples/s``, or as much of it as there is room for, down to
+    ``412 ms/step``; empty where no process on this GPU announces its steps, or no form fits."""
     here = [pace for pace in frame.steps if gpu.static.index in stepping_on(frame.snapshot, pace)]
     pace = slowest(here)
     if pace is None:
         return ""
+    return next((form for form in _forms(frame, pace) if room is None or len(form) <= room), "")
+
+
+def _forms(frame: Frame, pace: StepPace) -> tuple[str, ...]:
+    """The longest first."""
     error = "" if pace.error_pct is None else f" ± {pace.error_pct:.{0 if pace.error_pct >= 0.95 else 1}f} %"
     last = ", the slowest rank" if pace is _slowest_rank(frame, pace.name) else ""
     samples = "" if pace.samples_per_s is None else f", {per_second(pace.samples_per_s)} samples/s"
-    return f"{step_time(pace.mean_s)} a step{error}, {per_second(pace.steps_per_s)} steps/s{samples}{last}"
+    long, rate = f"{step_time(pace.mean_s)} a step", f", {per_second(pace.steps_per_s)} steps/s"
+    short = f"{step_time(pace.mean_s)}/step"
+    return (
+        f"{long}{error}{rate}{samples}{last}", f"{long}{error}{rate}{last}", f"{long}{error}{last}", f"{long}{last}",
+        f"{short}{last}", short,
+    )  # fmt: skip
 
 
 def _slowest_rank(frame: Frame, name: str) -> StepPace | None:
