@@ -86,3 +86,27 @@ def test_instances_that_cannot_be_listed_are_not_taken_for_destroyed(answers: di
     answers["nvmlDeviceGetMigMode"] = (0, 0)
     assert device.mig_devices(100.0, 1100.0) == {}
     assert device.static.mig_enabled is False
+
+
+def test_a_byte_counter_is_of_the_moment_at_which_it_was_asked(
+    answers: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first read of a slow driver takes long before it comes to the counters, the second does not."""
+    field = pynvml.c_nvmlFieldValue_t()
+    field.fieldId, field.valueType = pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
+    clock = [0.0]
+    monkeypatch.setattr("gputop.sources.nvml.device.monotonic", lambda: clock[0])
+    device = Device(0, 1.0, lambda _: [])
+    device.find(0, "570", 1000.0)
+    answers["nvmlDeviceGetFieldValues"] = [field]
+    asked = Handle.run_bare
+
+    def slowly(handle: Handle, name: str, *arguments: Any) -> Any:
+        clock[0] += 0.2 if name == "nvmlDeviceGetPowerUsage" and clock[0] < 0.1 else 0.0
+        return asked(handle, name, *arguments)
+
+    monkeypatch.setattr(Handle, "run_bare", slowly)
+    field.value.ullVal = 0
+    device.read(0.0, 1000.0, "none")
+    clock[0], field.value.ullVal = 0.45, 250_000
+    assert device.read(0.45, 1000.45, "none").pcie_tx_bytes_per_s == pytest.approx(1e6)

@@ -6,6 +6,7 @@ A device is read by one thread at a time; the session sees to that.
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 import pynvml
@@ -216,7 +217,7 @@ class Device:
             self.lost_since = t
 
     def _read(self, now: float, t: float, xid: int | str) -> GpuSample:
-        handle, into = self.handle, Answers()
+        handle, into, begun = self.handle, Answers(), monotonic()
         for question in EVERY_TICK:
             question.ask_into(handle, into, now)
         ask_memory_into(handle, into, now)
@@ -229,7 +230,8 @@ class Device:
         standing = (
             Standing(None, None, SPLIT)
             if self._split
-            else self._cross_check.standing(self._ladder, now, into.values.get("util_pct"))
+            # Counters count at the moment at which they are asked, and a slow driver takes its time until then.
+            else self._cross_check.standing(self._ladder, now + (monotonic() - begun), into.values.get("util_pct"))
         )
         measured: frozenset[str] = frozenset()
         if standing.activity is not None:
@@ -240,7 +242,7 @@ class Device:
             measured = frozenset(standing.activity.values)
         else:
             into.miss(ACTIVITY_KEYS, standing.reason or COLLECTING)
-        self._fields.ask_into(handle, into, now, measured)
+        self._fields.ask_into(handle, into, now, measured, now + (monotonic() - begun))
         values, missing = into.values, into.missing
         if isinstance(xid, int):
             values["xid"] = xid

@@ -84,8 +84,13 @@ class Fields:
             self._wanted.append(_MMA_STALL)
         self._rates = {field: Rate() for field in _COUNTERS}
 
-    def ask_into(self, handle: Handle, into: Answers, now: float, measured: frozenset[str]) -> None:
-        """Ask for all fields whose keys are not ``measured`` by better means. Raises LostGpu."""
+    def ask_into(
+        self, handle: Handle, into: Answers, now: float, measured: frozenset[str], at: float | None = None
+    ) -> None:
+        """Ask for all fields whose keys are not ``measured`` by better means. Raises LostGpu.
+
+        ``now`` is the time of the tick, ``at`` that of this question where other questions came between, monotonic s.
+        """
         wanted = [f for f in self._wanted if _key(f) not in measured]
         if len(wanted) < len(self._wanted):
             for field, (key, _) in _COUNTERS.items():
@@ -100,7 +105,7 @@ class Fields:
             ENERGY.ask_into(handle, into, now)
             return
         for field in answer:
-            self._keep(field, into, now)
+            self._keep(field, into, now if at is None else at)
         if "energy_j" in into.missing:
             del into.missing["energy_j"]
             ENERGY.ask_into(handle, into, now)
