@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gputop.cli import main
+from gputop.fleet.promql import any_of
 from gputop.fleet.queries import library
 from gputop.fleet.query import MODES
 from gputop.fleet.rules import alerts, rules_yaml, unit_tests_yaml
@@ -48,6 +50,15 @@ def test_the_selection_is_in_every_series_and_a_window_holds_eight_scrapes() -> 
     assert render("{sm.avg_over_time.w}", Setting(scrape_s=15.0)).count("[2m]") == 1
     assert render("{sm.avg_over_time.1m}", Setting(scrape_s=60.0)).count("[8m]") == 1
     assert render("{sm.avg_over_time.5m}", Setting(scrape_s=1.0)).count("[5m]") == 1
+
+
+def test_a_matcher_of_any_values_matches_them_and_nothing_else_whatever_they_hold() -> None:
+    values = ['a"} or up{x="', "c.*", "d\\", "e\nf", "g|h", "(", "[a]{2}$^"]
+    label, _, quoted = any_of("instance", values).partition("=~")
+    # A string of PromQL has the escapes of JSON's, as far as these go.
+    pattern = re.compile(json.loads(quoted))
+    assert label == "instance" and all(pattern.fullmatch(value) for value in values)
+    assert not any(pattern.fullmatch(value) for value in ("", "cxx", "g", "aa", 'a"'))
 
 
 def test_no_price_is_assumed(capsys: pytest.CaptureFixture[str]) -> None:
