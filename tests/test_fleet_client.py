@@ -81,6 +81,19 @@ def test_no_gpu_metrics_names_what_was_looked_for(engine: ScriptedEngine, capsys
     assert "DCGM_FI_DEV_GPU_UTIL" in err
 
 
+def test_names_without_values_of_late_say_so_and_a_gpu_that_comes_is_found(engine: ScriptedEngine) -> None:
+    engine.answer = lambda query: names("DCGM_FI_DEV_GPU_UTIL") if "__name__" in query else vector()
+    fleet = PrometheusFleet(Client(address_of(engine.url, {})), "x", "", lambda: STARTED)
+    with pytest.raises(FleetError, match="older than ten minutes: does anything scrape"):
+        fleet.ask()
+    lost = {("node-002", "7")}
+    engine.answer = answers(SimulatedFleet(2), lost=lost)
+    assert len(fleet.ask().gpus) == 15
+    lost.clear()
+    assert [len(fleet.ask().gpus) for _ in range(5)][-1] == 16
+    fleet.close()
+
+
 def test_questions_are_posted_with_a_limit_gzip_and_the_header_of_the_file(
     engine: ScriptedEngine, tmp_path: Path
 ) -> None:

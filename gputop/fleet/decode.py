@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -130,6 +131,7 @@ def _number(dialect: Dialect, labels: Labels) -> str:
     return _text(f"{number}/{instance}" if instance else number)
 
 
+@lru_cache(maxsize=4096)
 def _text(text: str) -> str:
     return clean_text(text[:LONGEST_LABEL])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -10,6 +10,7 @@ from gputop.fleet import plan
 from gputop.fleet.decode import (
     Identity,
     Key,
+    Labels,
     Told,
     gpu_of,
     identified,
@@ -35,6 +36,8 @@ class Inventory:
         self._engine = engine
         self.known: Known | None = None
         self.identities: dict[Key, Identity] = {}
+        self._found: Mapping[Key, Identity] = {}
+        self._asked: frozenset[bytes] | None = None
         self._gone_since: dict[Key, float] = {}
         self._forget()
 
@@ -89,21 +92,28 @@ class Inventory:
             if not self.identities:
                 raise FleetError(answers.problems[0])
             return answers.problems
-        rows = [labels_of(row.metric) for row in answers.of("who")]
+        asked = frozenset(bytes(row.metric) for row in answers.of("who"))
+        if asked != self._asked:
+            self._read(known, [labels_of(row.metric) for row in answers.of("who")])
+            self._asked = asked
+        # Of a GPU that two exporters tell, the preferred one comes first.
+        order = {name: at for at, name in enumerate(DIALECTS)}
+        found = dict(self._found)
+        if not anew:
+            # Those that are there come first: a host that was renamed has the same GPUs under its new name.
+            found |= {key: who for key, who in self._gone(found, now).items() if key not in found}
+        self.identities = dict(sorted(found.items(), key=lambda pair: order[pair[0].dialect]))
+        return answers.problems
+
+    def _read(self, known: Known, rows: Sequence[Labels]) -> None:
+        """Take the GPUs that these series name, which are others than before."""
         labels = key_labels(rows)
         if not labels:
             raise FleetError("the GPU metrics there are older than ten minutes: does anything scrape the exporters?")
         if labels != known.labels:
             self.known = replace(known, labels=labels)
             self._forget()
-        # Of a GPU that two exporters tell, the preferred one comes first.
-        order = {name: at for at, name in enumerate(DIALECTS)}
-        found = identified(rows, labels)
-        if not anew:
-            # Those that are there come first: a host that was renamed has the same GPUs under its new name.
-            found |= {key: who for key, who in self._gone(found, now).items() if key not in found}
-        self.identities = dict(sorted(found.items(), key=lambda pair: order[pair[0].dialect]))
-        return answers.problems
+        self._found = identified(rows, labels)
 
     def _gone(self, present: Mapping[Key, Identity], now: float) -> dict[Key, Identity]:
         """The GPUs that were there in the last ten minutes and are not any more."""
