@@ -183,7 +183,7 @@ def test_throttling_is_marked_with_its_reason_under_the_clock() -> None:
     assert set(chart) == {" ", "T"}
     assert 20 <= chart.count("T") <= 28
     quiet = _text(demo_frame(), position=1)
-    assert "nothing held the clocks down" in quiet
+    assert "nothing limited the clocks" in quiet
 
 
 def test_memory_growth_is_told_by_the_rule_for_leaks_alone() -> None:

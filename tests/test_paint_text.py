@@ -16,7 +16,8 @@ from tests.support.examples import any_text, looks
 def test_our_own_words_are_cut_at_a_word_and_leave_no_bracket_open() -> None:
     said = "GPU idle 61 %: 7/8 workers runnable (cpu 78 %, queued 10 %), main waits"
     assert shorten(said, 60) == "GPU idle 61 %: 7/8 workers runnable…"
-    assert shorten(said, 68) == "GPU idle 61 %: 7/8 workers runnable (cpu 78 %, queued 10 %), main…"
+    assert shorten(said, 68) == "GPU idle 61 %: 7/8 workers runnable (cpu 78 %, queued 10 %)…"
+    assert shorten("NVLink 35 %, SM 16 %, tensor 2 %, power 45 %", 32) == "NVLink 35 %, SM 16 %…"
     assert shorten(said, 20) == "GPU idle 61 %: 7/8…"
     assert shorten(said, 80) == said
 

@@ -395,7 +395,7 @@ async def test_a_changed_configuration_counts_while_the_screen_runs() -> None:
         app._watch()
         await pilot.pause(0.1)
         assert app.view.columns == ("pid", "command")
-        assert "read again" in _rows(app)[1]
+        assert "configuration reloaded" in _rows(app)[1]
         assert app.look.name == "light"
 
 

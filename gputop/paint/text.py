@@ -49,12 +49,15 @@ def _fitted(text: str, width: int, ellipsis: str) -> str:
 
 
 def shorten(text: str, width: int, ellipsis: str = "…") -> str:
-    """Text of our own in at most ``width`` cells, cut before a bracket that would stay open, else at a word."""
+    """Text of our own in at most ``width`` cells, cut at a comma or a word, before a bracket that would stay open."""
     if len(text) <= width:
         return text
     cut = text[: max(0, width - len(ellipsis))]
-    space = cut.rfind(" ")
-    if space > len(cut) * 2 // 3:
+    comma, space = cut.rfind(", "), cut.rfind(" ")
+    if comma > len(cut) // 2:
+        # A number that has lost its unit says something else.
+        cut = cut[:comma]
+    elif space > len(cut) * 2 // 3:
         cut = cut[:space]
     bracket = cut.rfind(" (")
     if bracket > len(cut) // 2 and ")" not in cut[bracket:]:
