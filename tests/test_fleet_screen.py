@@ -66,6 +66,9 @@ def test_what_is_old_is_grey_the_whole_screen_or_the_page_of_a_host_that_is_down
         rows = fleet_screen(frame, view, 160, 48).rows[first:-3]
         colours = {style.partition("|")[0] for row in rows for text, style in row if text.strip()}
         assert colours <= {"dim", "rule", "title", "heading"} and colours & {"dim"}, view
+    assert "the exporter does not answer; its last values: util 98 %" in _text(
+        frame, FleetView(panel="host", host=down)
+    )
     fresh = fleet_screen(frame, FleetView(), 160, 48).rows[2:-3]
     assert "value.alarm" in {style for row in fresh for _, style in row}
 

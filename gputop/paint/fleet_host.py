@@ -66,12 +66,12 @@ def evidence(group: Group, glyphs: Glyphs, width: int) -> list[Row]:
     held = [read.mem_used_bytes for read in reads if read.mem_used_bytes is not None]
     if held:
         parts.append(f"{memory(sum(held))} held")
-    by = "gputop on the node" if any(gpu.by == "gputop" for gpu in group.gpus) else "means over 5 min"
-    text = (
-        f"{terminal_safe(group.verdict.text)}: {', '.join(parts)} ({by})"
-        if parts
-        else terminal_safe(group.verdict.text)
-    )
+    text = terminal_safe(group.verdict.text)
+    if parts and group.down:
+        text += f"; its last values: {', '.join(parts)}"
+    elif parts:
+        by = "gputop on the node" if any(gpu.by == "gputop" for gpu in group.gpus) else "means over 5 min"
+        text += f": {', '.join(parts)} ({by})"
     rows = []
     for glyph, said, style in (
         (glyphs.because, text, "evidence"),
@@ -201,7 +201,8 @@ def _gpu_row(gpu: Gpu, width: int, glyphs: Glyphs, *, steps: bool) -> Row:
     words = WORDS[gpu.state]
     if read.own_verdict and (title := titles().get(read.own_verdict)) and title != words:
         words = title if gpu.state != "busy_not_working" else f"{words}: {title}"
-    words = f"{glyphs.level(state_style(gpu).removeprefix('level.'))} {words}"
+    glyph = glyphs.times if gpu.state == "down" else glyphs.level(state_style(gpu).removeprefix("level."))
+    words = f"{glyph} {words}"
     line.add(shorten(words, max(1, width - line.width - 1), glyphs.more), state_style(gpu))
     if width >= 100:
         who = " ".join(part for part in (read.job, read.user) if part)
