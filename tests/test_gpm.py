@@ -14,6 +14,7 @@ import pytest
 from gputop.sources.activity.bound import bound
 from gputop.sources.activity.gpm import METRICS, Gpm
 from gputop.sources.activity.ladder import Activity, Ladder, RungFailed, Waiting
+from gputop.sources.activity.remedy import sm_fix
 from gputop.sources.nvml.handle import Handle, LostGpu
 
 
@@ -191,6 +192,11 @@ def test_the_remedy_is_one_that_such_a_gpu_has(
         Gpm(Handle("handle"), 1.0, architecture, None, name).read(1.0)
     assert why in failure.value.reason
     assert failure.value.fix.startswith(fix) and bool(failure.value.fix) is bool(fix)
+
+
+def test_the_counters_are_no_remedy_where_the_gpu_is_the_windows_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gputop.sources.activity.remedy.under_wsl", lambda: True)
+    assert sm_fix("NVIDIA GeForce RTX 4070", "ada") == ""
 
 
 def test_a_lost_gpu_is_not_a_failed_rung(driver: Driver) -> None:

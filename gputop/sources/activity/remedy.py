@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 EXPORTER_FIX = "run dcgm-exporter with DCGM_FI_PROF_SM_ACTIVE enabled"
 COUNTERS_FIX = "start gputop with --perf"
 NO_DCGM_FIX = "none here: DCGM counts on data-centre GPUs from Volta on"
@@ -24,7 +26,12 @@ def sm_fix(name: str, architecture: str | None) -> str:
         return EXPORTER_FIX
     if any(word in name.lower() for word in _INTEGRATED):
         return ""
-    return COUNTERS_FIX if architecture in _HAVE_COUNTERS else ""
+    return COUNTERS_FIX if architecture in _HAVE_COUNTERS and not under_wsl() else ""
+
+
+def under_wsl() -> bool:
+    """Whether the GPU is the Windows host's: then no program here may read its counters."""
+    return os.path.exists("/dev/dxg") and not os.path.exists("/dev/nvidiactl")
 
 
 def no_gpm(architecture: str | None) -> str:

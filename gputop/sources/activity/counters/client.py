@@ -34,6 +34,7 @@ from gputop.sources.activity.counters.protocol import (
 from gputop.sources.activity.counters.rights import rights, shortest_fix
 from gputop.sources.activity.counters.values import kernel_pci, values_of
 from gputop.sources.activity.ladder import Activity, RungFailed, Waiting
+from gputop.sources.activity.remedy import under_wsl
 
 RESTARTS_S = (2.0, 10.0, 60.0)
 """The pauses before a helper that ended is started again; after the last one it is given up."""
@@ -113,7 +114,7 @@ class Counters:
         """Find the libraries, once. Raises RungFailed, from then on for ever."""
         self._driver = driver
         try:
-            if os.path.exists("/dev/dxg") and not os.path.exists("/dev/nvidiactl"):
+            if under_wsl():
                 raise NoLibraries("there are no GPU counters under WSL", "run gputop on Linux itself")
             self._library = find(driver, self._directory)
         except NoLibraries as missing:
