@@ -116,7 +116,7 @@ def test_a_step_socket_is_told_by_who_listens_and_who_may_write(tmp_path: Path) 
     assert "nobody listens" in step_socket(path)["problem"]
     os.unlink(path)
     Path(path).write_text("")
-    assert "is no socket" in step_socket(path)["problem"]
+    assert "is not a socket" in step_socket(path)["problem"]
 
 
 def test_a_file_of_tokens_that_others_can_read_is_a_problem_and_is_never_quoted(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ async def test_a_viewer_writes_no_file_and_moves_about(tmp_path: Path, monkeypat
             await pilot.press(key)
             await pilot.pause()
             assert len(app.screen_stack) == 1, key
-            assert "looking only" in (app.view.message or ""), key
+            assert "read-only" in (app.view.message or ""), key
             await pilot.press("escape")
         await pilot.press("right_square_bracket")
         await pilot.pause()

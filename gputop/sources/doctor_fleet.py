@@ -131,7 +131,7 @@ def step_socket(path: str = STEPS_SOCKET) -> dict[str, Any]:
         return report
     report["mode"], report["owner"] = f"{stat.S_IMODE(status.st_mode):04o}", _owner(Path(path))
     if not stat.S_ISSOCK(status.st_mode):
-        report["problem"] = f"{path} is no socket: remove it, and start gputop export again"
+        report["problem"] = f"{path} is not a socket: remove it, and start gputop export again"
         return report
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
         try:
