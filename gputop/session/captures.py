@@ -12,7 +12,6 @@ from pathlib import Path
 from gputop.model.quantity import count
 from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
-from gputop.output.svg import svg
 from gputop.paint.main_screen import main_screen
 from gputop.paint.theme import Theme
 from gputop.paint.view import View
@@ -53,6 +52,9 @@ def screenshot(frame: Frame, view: View, theme: Theme, width: int, height: int) 
     """Write the screen as an SVG; where it is, or why not."""
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(frame.snapshot.t))
     host = "".join(char if char.isalnum() or char in "-." else "-" for char in frame.snapshot.machine.hostname)
+    # It brings every name of a character that HTML has.
+    from gputop.output.svg import svg
+
     path = Path(os.getcwd(), f"gputop-{host}-{stamp}Z.svg")
     rows = main_screen(frame, view, width, height).rows
     try:
