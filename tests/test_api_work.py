@@ -10,14 +10,19 @@ import pytest
 from msgspec.structs import replace
 
 import gputop
+from gputop.api.cost import OwnCost
 from gputop.api.earlier import EarlierRuns, earlier_runs
 from gputop.api.means import Means
+from gputop.api.step_tail import StepSummary
+from gputop.api.summary import Summary
 from gputop.api.work import NO_GPU, checked_work, rates_of
 from gputop.model.peak_flops import PEAKS, NoPeak, peak_flops
 from gputop.model.snapshot import Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.model.source import SourceError
 from gputop.model.steps import StepRow
+from gputop.monitor import Monitor
 from gputop.recording.writer import RecordingWriter
+from gputop.report.job_report import ReportBuilder
 from tests.test_api import NOW, Scripted, Watched, snapshot
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -134,6 +139,16 @@ def test_a_redacted_watch_names_nobody_in_frames_recording_and_summary(tmp_path:
     assert [frame.steps[0].name for frame in gputop.load(path)] == ["run1"]
 
 
+def test_a_run_of_several_ranks_is_compared_by_their_mean_as_its_recordings_are() -> None:
+    own = StepRow(5, 0, None, "train", 40, 16.0, 0.4, 0.4, 0.4, 0.4)
+    builder = ReportBuilder()
+    builder.add(Monitor().feed(replace(snapshot(NOW), steps=(own, replace(own, pid=6, rank=1, sum_s=18.0)))))
+    steps = StepSummary(40, 0.4, 0.4, 0.4)
+    earlier = EarlierRuns(1, 0.425, 0.425, 0.425)
+    summary = Summary(builder.report(command="train"), (), steps, OwnCost(0.0, 1.0, 0.0), True, None, None, earlier)
+    assert "as fast as the earlier run of this name: 425 ms → 425 ms a step" in summary.text
+
+
 def _recorded(path: Path, name: str, step_s: float, t: float = NOW, **more: Any) -> None:
     writer = RecordingWriter(str(path))
     for i in range(10):
@@ -158,6 +173,7 @@ def test_a_run_is_told_slower_than_the_earlier_ones_of_its_name_in_the_same_fold
     assert found.words(0.455) == "slower than the 3 earlier runs of this name: 412 ms → 455 ms a step"
     assert found.words(0.3).startswith("faster than the 3 earlier runs")
     assert found.words(0.424).startswith("as fast as"), "a few percent are no news"
+    assert EarlierRuns(1, 0.4, 0.4, 0.4).words(0.45).startswith("slower than the earlier run of this name: 400 ms")
     assert EarlierRuns(2, 0.4, 0.3, 0.5).words(0.45).startswith("as fast as"), "nor is what lies within their spread"
     assert earlier_runs(str(tmp_path / "none" / "x"), "train", before=NOW) == EarlierRuns(0)
     assert EarlierRuns(0).words(0.4) == ""

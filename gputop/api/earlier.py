@@ -11,7 +11,7 @@ from statistics import median
 
 from msgspec import Struct
 
-from gputop.model.quantity import count, step_time
+from gputop.model.quantity import step_time
 from gputop.model.steps import StepRow
 from gputop.recording.checks import Damage, parse_line
 from gputop.recording.decode import Decoder
@@ -41,7 +41,7 @@ class EarlierRuns(Struct, frozen=True):
         """How this run's mean step compares; empty where nothing can be said."""
         if self.median_s is None or self.least_s is None or self.most_s is None:
             return ""
-        of = count(self.runs, "earlier run") + " of this name"
+        of = ("earlier run" if self.runs == 1 else f"{self.runs} earlier runs") + " of this name"
         change = f"{step_time(self.median_s)} → {step_time(mean_s)} a step"
         if mean_s > APART * self.median_s and mean_s > self.most_s:
             return f"slower than the {of}: {change}"
