@@ -98,7 +98,8 @@ def test_transformers_gets_the_means_in_its_log_lines(tmp_path: Path) -> None:
         from gputop.integrations.transformers import GputopCallback
         class M(torch.nn.Module):
             def __init__(self): super().__init__(); self.l = torch.nn.Linear(4, 1)
-            def forward(self, x, labels=None): time.sleep(0.05); return {"loss": self.l(x).pow(2).mean()}
+            # Steps are worked out once a second: each stretch between two log lines must hold such a moment.
+            def forward(self, x, labels=None): time.sleep(0.2); return {"loss": self.l(x).pow(2).mean()}
         data = [{"x": torch.randn(4), "labels": torch.zeros(1)} for _ in range(40)]
         call = GputopCallback(**demo())
         t = Trainer(M(), TrainingArguments("out", per_device_train_batch_size=2, max_steps=16, logging_steps=8,
@@ -106,12 +107,13 @@ def test_transformers_gets_the_means_in_its_log_lines(tmp_path: Path) -> None:
                     callbacks=[call])
         t.train()
         logs = [entry for entry in t.state.log_history if "loss" in entry]
-        print(json.dumps({"keys": list(logs[-1]), "steps": call.summary.steps.count}))
+        print(json.dumps({"keys": list(logs[-1]), "steps": call.summary.steps.count,
+              "samples": call.summary.rates.samples_per_s * call.summary.steps.mean_s}))
         """,
         tmp_path,
         "transformers",
     )
-    assert found["steps"] == 16
+    assert found["steps"] == 16 and found["samples"] == pytest.approx(2.0)
     assert set(KEYS) <= set(found["keys"])
 
 

@@ -23,6 +23,9 @@ class GputopCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._watch.start()
+        # A step of the trainer is one of the optimizer: as many batches as are accumulated. The last one of an epoch
+        # may be smaller.
+        self._watch.work(samples=args.train_batch_size * args.gradient_accumulation_steps)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._watch.step(state.global_step)
