@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from gputop.sources.processes.table import ProcessTable
 from gputop.sources.processes.wait_channel import wait_class
 from gputop.sources.procfs import (
     Descriptors,
@@ -124,3 +126,26 @@ def test_an_open_file_of_a_process_that_ended_gives_an_error_not_old_numbers() -
 )
 def test_wait_channels_are_put_into_words(channel: str, meaning: str | None) -> None:
     assert wait_class(channel) == meaning
+
+
+def test_a_settled_process_is_read_once_and_a_young_one_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def stat_of(path: str) -> bytes:
+        pid = path.split("/")[-2]
+        read.append(pid)
+        started = {"1": 0, "20": 500_000, "30": 500_500}[pid]
+        return f"{pid} (name) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {started} 0 0".encode() + b" 0" * 30
+
+    monkeypatch.setattr("gputop.sources.processes.table.read_small", stat_of)
+    for pid in ("1", "20", "30"):
+        (tmp_path / pid).mkdir()
+    table = ProcessTable(str(tmp_path))
+    table.refresh()
+    assert sorted(read) == ["1", "20", "30"]
+    read.clear()
+    table.refresh()
+    assert sorted(read) == ["20", "30"]
+    read.clear()
+    table.refresh()
+    assert read == []
