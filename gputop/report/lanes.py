@@ -149,7 +149,11 @@ def pictured(path: str, *, price: float | None = None, lens: Lens | None = None)
     """The report of a recording with its charts, diagnosed anew. Raises RecordingError."""
     recording = Recording(path, lens)
     try:
-        monitor, builder, lanes = Monitor(recording.interval_s, charts=False), ReportBuilder(), _Lanes(recording.begin, recording.end)
+        monitor, builder, lanes = (
+            Monitor(recording.interval_s, charts=False),
+            ReportBuilder(),
+            _Lanes(recording.begin, recording.end),
+        )
         for snapshot in recording.snapshots():
             frame = monitor.feed(snapshot)
             builder.add(frame)
