@@ -145,7 +145,7 @@ def test_the_report_for_people_says_each_of_them_in_a_line(tmp_path: Path, serve
     report |= {
         "exporters": exporters(NOBODY, tree),
         "step_socket": step_socket(str(tmp_path / "none")),
-        "private_files": [private_file("TOKEN", str(tmp_path / "gone"))],
+        "private_files": [private_file("TOKEN", "/nowhere/gone")],
     }
     report["extras"]["png"]["version"] = None
     text = doctor_text(report)
