@@ -366,7 +366,7 @@ async def test_the_palette_runs_every_command_by_name() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.press("ctrl+p")
         await pilot.pause(0.2)
-        await pilot.press(*"charts over a longer")
+        await pilot.press(*"show a longer time")
         await pilot.pause(0.3)
         await pilot.press("enter")
         await pilot.pause(0.3)
