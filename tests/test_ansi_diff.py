@@ -15,8 +15,23 @@ from tests.support.examples import looks, text_of
 WIDTH, HEIGHT = 30, 4
 STYLES = ("text", "dim", "level.red", "select", "gap.sm_on_gap", "alarm.title")
 spans = st.tuples(text_of("ab█▄ 訓", 12, 1), st.sampled_from(STYLES))
-rows = st.lists(spans, max_size=5).map(lambda parts: Line().add_all(parts).row(WIDTH))
+parts = st.lists(spans, max_size=5)
+rows = parts.map(lambda spans: Line().add_all(spans).row(WIDTH))
 screens = st.lists(rows, min_size=HEIGHT, max_size=HEIGHT)
+
+
+@st.composite
+def _alike(draw: st.DrawFn) -> tuple[Row, Row]:
+    """Two rows of which the second keeps much of the first: its text in another style, or its style with another."""
+    before = draw(parts)
+    other = st.tuples(st.booleans(), st.booleans(), spans)
+    now = [
+        (new[0] if takes_text else text, new[1] if takes_style else style)
+        for (text, style), (takes_text, takes_style, new) in zip(
+            before, draw(st.lists(other, min_size=len(before), max_size=len(before))), strict=True
+        )
+    ]
+    return Line().add_all(before).row(WIDTH), Line().add_all(now).row(WIDTH)
 
 
 def _shown(text: str) -> list[list[object]]:
@@ -28,6 +43,16 @@ def _shown(text: str) -> list[list[object]]:
 @looks(25)
 @given(screens, screens)
 def test_a_terminal_that_gets_the_changes_shows_the_second_screen(before: list[Row], now: list[Row]) -> None:
+    _shows_the_second(before, now)
+
+
+@looks(50)
+@given(st.lists(_alike(), min_size=HEIGHT, max_size=HEIGHT))
+def test_so_it_does_where_much_of_a_row_stays_and_only_text_or_style_changes(pairs: list[tuple[Row, Row]]) -> None:
+    _shows_the_second([before for before, _ in pairs], [now for _, now in pairs])
+
+
+def _shows_the_second(before: list[Row], now: list[Row]) -> None:
     theme = THEMES["dark"]
     first = ansi_text(before, theme, newline="\r\n")
     changes = Differ(theme, "truecolor").changes(before, now)

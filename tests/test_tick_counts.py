@@ -232,3 +232,14 @@ def test_who_rounds_for_days_remembers_no_process_that_ended_long_ago() -> None:
         rounder.take(replace(node, t=MOMENT + second, gpus=node.gpus[:1], processes=(process,)))
     assert len(rounder._encoder._introduced) <= MEMBER_FRAMES
     assert len(rounder._decoder._facts) <= MEMBER_FRAMES
+
+
+def test_before_the_second_reading_nothing_is_looked_at_between_and_no_thread_begins(fake: FakeProc) -> None:
+    looks = between.LooksBetween(str(fake.proc), lambda _: None)
+    try:
+        looks.ask([1])
+        assert looks._thread is None
+        looks.ask([1])
+        assert looks._thread is not None
+    finally:
+        looks.close()

@@ -54,7 +54,7 @@ class LooksBetween:
         self._files: dict[int, ProcessFiles] = {}
         """By pid. A file that stays open belongs to the process, not to its pid: it fails once that one has ended."""
         self._due: list[float] = []
-        self._last = 0.0
+        self._last: float | None = None
         self._seen: dict[int, list[str]] = {}
         self.lock = threading.Lock()
 
@@ -67,10 +67,12 @@ class LooksBetween:
     def ask(self, mains: Sequence[int], others: Sequence[int] = ()) -> None:
         """Look at ``mains`` each time, and at ``others`` one time, if the next reading comes about when it should."""
         now = time.monotonic()
-        span, self._last = min(LONGEST_S, now - self._last), now
+        last, self._last = self._last, now
         self._mains, self._others = mains, others
-        if not mains and not others:
+        # When the next reading comes is known by the one before; until then nothing is looked at, nor any thread begun.
+        if last is None or not (mains or others):
             return
+        span = min(LONGEST_S, now - last)
         self._due = [now + span * (part + self._random.random()) / LOOKS for part in range(LOOKS)]
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="gputop-looks", daemon=True)
