@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -96,7 +97,8 @@ def test_without_a_driver_a_watch_says_so_at_once_and_loads_nothing_that_measure
     )
     # Known when start has returned, without a thread to wait for.
     assert found[0].startswith("no NVIDIA driver found") and found[1] == []
-    assert "no NVIDIA driver found" in found[2] and "): 2 of 10." in found[2]
+    # However long a crowded machine makes them, both steps are told.
+    assert "no NVIDIA driver found" in found[2] and re.search(r"\): 2 of \d", found[2])
 
 
 def test_five_hundred_forks_while_it_samples_never_hang_and_their_children_are_inert(program: Any) -> None:

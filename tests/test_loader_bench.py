@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -201,7 +203,7 @@ def big(): return DataLoader(Big(), batch_size=4)
 class Grows(Sleeps):
     kept = []
     def __getitem__(self, i):
-        self.kept.append(b"x" * (16 << 20)); return torch.zeros(4)
+        self.kept.append(b"x" * (128 << 20)); return torch.zeros(4)
 def grows(): return Grows()
 class Locked(Sleeps):
     def __init__(self): self.key = lambda: 0
@@ -249,15 +251,27 @@ def loader(folder: Path, name: str, *more: str, before: tuple[str, ...] = ()) ->
     return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
 
 
+def slept_ms(samples: int, sleep_s: float) -> float:
+    """What so many sleeps take on this machine, now: a virtual one wakes up late, and not always equally late."""
+    took = []
+    for _ in range(30):
+        begun = time.perf_counter()
+        for _ in range(samples):
+            time.sleep(sleep_s)
+        took.append((time.perf_counter() - begun) * 1e3)
+    return statistics.median(took)
+
+
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.torch
 def test_a_loader_of_known_cost_is_measured_right_and_its_answer_holds(sets: Path) -> None:
-    code, found, _ = loader(sets, "sleeps", "--workers", "0,2,4", "--step", "30ms")
+    before = slept_ms(16, 0.002)
+    code, found, _ = loader(sets, "sleeps", "--workers", "0,2,4", "--step", f"{before * 0.9:.1f}ms")
     assert code == 0
     by_workers = {each["workers"]: each["batch_ms"] for each in found["rows"]}
-    # 16 samples of 2 ms, and what the machine adds: sleeps take no core, so a crowded machine adds little.
-    assert by_workers[0] == pytest.approx(33.0, rel=0.25)
+    truth = sorted((before, slept_ms(16, 0.002)))
+    assert truth[0] * 0.8 <= by_workers[0] <= truth[1] * 1.25, truth
     assert by_workers[2] == pytest.approx(by_workers[0] / 2, rel=0.25)
     assert found["best"]["workers"] == 2 and found["best"]["batch_ms"] <= found["need_ms"]
     crowded = (found["room"]["psi_cpu_pct"] or 0.0) > 20.0
@@ -289,8 +303,10 @@ def test_what_goes_wrong_in_a_dataset_is_a_row_in_words(
 @pytest.mark.alone
 @pytest.mark.torch
 def test_an_iterable_of_unknown_length_is_measured_over_many_passes(sets: Path) -> None:
+    before = slept_ms(8, 0.001)
     code, found, _ = loader(sets, "stream", "--workers", "0")
-    assert code == 0 and found["rows"][0]["batch_ms"] == pytest.approx(8.8, rel=0.3)
+    truth = sorted((before, slept_ms(8, 0.001)))
+    assert code == 0 and truth[0] * 0.8 <= found["rows"][0]["batch_ms"] <= truth[1] * 1.35, truth
 
 
 @pytest.mark.slow
