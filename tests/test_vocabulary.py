@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import get_args
 
 import gputop
+from gputop.diagnosis.types import STATE_WORDS
+from gputop.fleet.judge import WORDS as FLEET_WORDS
+from gputop.fleet.verdict import titles
 from gputop.model.sm import MEASURED, SM_SOURCES, SmSource
 from gputop.model.snapshot import EVENT_KINDS, ROLES, EventKind, Role
 from gputop.model.throttle import NOT_THROTTLING, WORDS, throttle_words
@@ -86,3 +89,17 @@ def test_a_local_source_is_made_of_settings_in_one_place() -> None:
     does the API, which has no settings."""
     makers = [str(path.relative_to(PACKAGE)) for path in FILES if "LocalSource(" in path.read_text()]
     assert makers == ["api/opening.py", "api/reading.py", "sources/doctor.py", "sources/machine.py"]
+
+
+def test_the_words_of_a_state_are_written_in_one_file_and_node_fleet_and_rule_say_the_same() -> None:
+    words = {word for word in STATE_WORDS.values() if " " in word}
+    homes = set()
+    for path in FILES:
+        text = path.read_text()
+        if any(word in text.lower() for word in words):
+            texts = {n.value for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Constant) and type(n.value) is str}
+            if words & {value.lower().split(":")[0].strip() for value in texts}:
+                homes.add(str(path.relative_to(PACKAGE)))
+    assert homes == {"diagnosis/types.py"}
+    assert dict(FLEET_WORDS) == {**STATE_WORDS, "down": "down"}
+    assert titles()["idle_holding_memory"] == STATE_WORDS["idle_allocated"]

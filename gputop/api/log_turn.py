@@ -11,6 +11,7 @@ from gputop.api.loggers import Logger, loggers_of
 from gputop.api.means import Means
 from gputop.api.options import Options
 from gputop.api.work import Work
+from gputop.diagnosis.types import full_title
 from gputop.model.steps import StepRow
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class LogTurn:
             self._means.add(frame)
             self._means.own_gpus = own_gpus
             for d in frame.diagnoses:
-                words = d.title if d.busy_not_working is None else f"busy, not working: {d.title}"
+                words = full_title(d.title, d.busy_not_working)
                 if self._verdicts.get(d.index) != words:
                     self._verdicts[d.index] = self._texts[f"gputop/gpu{d.index}/verdict"] = words
 

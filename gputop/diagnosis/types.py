@@ -23,11 +23,20 @@ STATE_WORDS: Mapping[State, str] = MappingProxyType({
     "working": "working",
     "busy_not_working": "busy, not working",
     "starved": "starved",
-    "idle_allocated": "idle, memory held",
+    "idle_allocated": "idle, holding memory",
     "idle": "idle",
     "unmeasured": "not judged",
 })  # fmt: skip
 NOT_WORK: tuple[State, ...] = ("busy_not_working", "starved", "idle_allocated", "idle")
+NOT_WORKING = STATE_WORDS["busy_not_working"]
+NOT_WORKING_ALARM = NOT_WORKING.upper()
+
+
+def full_title(title: str, flag: Flag | None, *, alarm: bool = False) -> str:
+    """A verdict's title; of a flagged GPU with the state before it, in capitals for an ``alarm``."""
+    if flag is None:
+        return title
+    return f"{NOT_WORKING_ALARM if alarm else NOT_WORKING}: {title}"
 
 
 class Badge(Struct, frozen=True):

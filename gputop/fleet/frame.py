@@ -11,7 +11,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.types import NOT_WORK, Level
+from gputop.diagnosis.types import NOT_WORK
 from gputop.fleet.address import ssh_command
 from gputop.fleet.judge import FLEET_STATES, FleetState, state_of
 from gputop.fleet.reading import Alert, Down, FleetReading, GpuReading
@@ -233,14 +233,6 @@ def worst_first(group: Group) -> tuple[float, float, str]:
     if waste is None:
         waste = sum(gpu.state in ("busy_not_working", "starved", "idle_allocated") for gpu in group.gpus)
     return severity(group.verdict), -waste, group.name
-
-
-def level_of(state: FleetState) -> Level:
-    """The level in which a state is drawn."""
-    levels: dict[FleetState, Level] = {
-        "working": "green", "busy_not_working": "red", "starved": "red", "idle_allocated": "yellow", "down": "yellow",
-    }  # fmt: skip
-    return levels.get(state, "grey")
 
 
 def _by_number(gpu: Gpu) -> tuple[str, tuple[int, ...], str]:

@@ -8,16 +8,19 @@ from typing import Literal
 
 from gputop.diagnosis.rules.gates import HELD_BYTES
 from gputop.diagnosis.signals import busy_not_working
-from gputop.diagnosis.types import STATE_WORDS, STATES, State
+from gputop.diagnosis.types import STATE_WORDS, STATES, Level, State
 from gputop.fleet.reading import GpuReading
 
 FleetState = Literal["working", "busy_not_working", "starved", "idle_allocated", "idle", "unmeasured", "down"]
 FLEET_STATES: tuple[FleetState, ...] = (*STATES, "down")
-_MORE: Mapping[str, str] = {"unmeasured": "not measured", "down": "down"}
 WORDS: Mapping[str, str] = MappingProxyType({
-    state: _MORE.get(state) or STATE_WORDS[state]  # type: ignore[index]
-    for state in FLEET_STATES
+    state: "down" if state == "down" else STATE_WORDS[state] for state in FLEET_STATES
 })  # fmt: skip
+LEVELS: Mapping[FleetState, Level] = MappingProxyType({
+    "working": "green", "busy_not_working": "red", "starved": "red", "idle_allocated": "yellow", "idle": "grey",
+    "unmeasured": "grey", "down": "yellow",
+})  # fmt: skip
+"""The level in which a state is drawn."""
 BUSY_UTIL = 80.0
 """Above this a GPU without SM activity is not called starved: what it does is not known."""
 

@@ -9,8 +9,8 @@ from functools import lru_cache
 from msgspec import Struct
 
 from gputop.diagnosis.catalogue import verdict_rows
-from gputop.diagnosis.types import Level
-from gputop.fleet.judge import WORDS, FleetState
+from gputop.diagnosis.types import NOT_WORKING, Level
+from gputop.fleet.judge import LEVELS, WORDS, FleetState
 from gputop.fleet.names import group_of
 from gputop.fleet.reading import Down, GpuReading
 from gputop.fleet.stragglers import Straggler
@@ -29,9 +29,6 @@ class Verdict(Struct, frozen=True):
 _ORDER: tuple[FleetState, ...] = (
     "busy_not_working", "starved", "idle_allocated", "working", "unmeasured", "idle", "down",
 )  # fmt: skip
-_LEVELS: Mapping[FleetState, Level] = {
-    "busy_not_working": "red", "starved": "red", "idle_allocated": "yellow", "working": "green", "down": "yellow",
-}  # fmt: skip
 
 
 def severity(verdict: Verdict) -> float:
@@ -85,7 +82,7 @@ def host_verdict(
         text += f" (wait for {waits})"
     elif rest:
         text = f"{text} · {rest[0]}"
-    return Verdict(worst, _LEVELS.get(worst, "grey"), text, straggles=bool(straggling))
+    return Verdict(worst, LEVELS[worst], text, straggles=bool(straggling))
 
 
 def _words(state: FleetState, gpus: Sequence[GpuReading]) -> str:
@@ -94,14 +91,14 @@ def _words(state: FleetState, gpus: Sequence[GpuReading]) -> str:
     if causes and state in ("busy_not_working", "starved", "working"):
         title = titles().get(causes.most_common(1)[0][0] or "")
         if title and state == "busy_not_working":
-            return f"busy, not working: {title}"
+            return f"{NOT_WORKING}: {title}"
         if title:
             return title
     if state == "idle_allocated":
         held = sum(gpu.mem_used_bytes or 0.0 for gpu in gpus)
         return f"idle, holding {memory(held)}" if held else WORDS[state]
     if state == "unmeasured":
-        return "not measured: SM activity is not exported"
+        return f"{WORDS[state]}: SM activity is not exported"
     return WORDS[state]
 
 

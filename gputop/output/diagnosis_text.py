@@ -6,7 +6,7 @@ import textwrap
 import time
 from collections.abc import Sequence
 
-from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, GpuDiagnosis, State
+from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, GpuDiagnosis, State, full_title
 from gputop.model.quantity import length, of_hundred
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.model.text import terminal_safe
@@ -45,7 +45,7 @@ def _period(begin: float, end: float) -> str:
 
 
 def _gpu(gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int) -> list[str]:
-    title = f"BUSY, NOT WORKING: {d.title}" if d.busy_not_working else d.title
+    title = full_title(d.title, d.busy_not_working, alarm=True)
     glyph = glyphs.red if d.busy_not_working else glyphs.level(d.level)
     facts = [f"confidence {d.confidence}"]
     if d.busy_not_working:
@@ -95,7 +95,7 @@ def _waste(diagnoses: Sequence[GpuDiagnosis], price: float) -> list[str]:
     for state in NOT_WORK:
         if totals[state] >= 0.5:
             money = f"   {totals[state] / 3600 * price:.2f} at {price:g} a GPU-hour" if price else ""
-            lines.append(f"    {STATE_WORDS[state]:<18} {totals[state] / 3600:6.2f} GPU-hours{money}")
+            lines.append(f"    {STATE_WORDS[state]:<20} {totals[state] / 3600:6.2f} GPU-hours{money}")
     if totals["unmeasured"] >= 0.5:
         lines.append(f"Not judged, and in none of these: {totals['unmeasured'] / 3600:.2f} GPU-hours")
     return lines

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 
 from gputop import __version__
-from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, State
+from gputop.diagnosis.types import NOT_WORK, NOT_WORKING, STATE_WORDS, STATES, State
 from gputop.model.quantity import GIB, count, length, numbers, of_hundred
 from gputop.model.sm import SM_SOURCES
 from gputop.output.html.blocks import facts, notes, table
@@ -45,7 +45,9 @@ def report_html(found: Pictured) -> str:
         *(gpu_section(found, gpu) for gpu in report.gpus),
         *(element("p", line) for line in step_lines(report)),
         element("h2", "Where the time went"),
-        table(("", "", "work", "not work", "not judged"), [_time_row(gpu) for gpu in report.gpus], "twnnn"),
+        table(
+            ("", "", "work", "not work", STATE_WORDS["unmeasured"]), [_time_row(gpu) for gpu in report.gpus], "twnnn"
+        ),
         *_findings(report),
         *_processes(found),
         notes(report_notes(report)),
@@ -119,7 +121,7 @@ def key(column_s: float) -> Markup:
     rows = (
         (GREEN, "SM activity"),
         (AMBER, "a kernel runs, this part of the chip does not"),
-        (RED, "the same while busy, not working"),
+        (RED, f"the same while {NOT_WORKING}"),
         (GREY, "SM not measured"),
     )
     entries = [element("li", element("i", style=f"background:{colour}"), words) for colour, words in rows]
@@ -133,7 +135,7 @@ def gpu_section(found: Pictured, gpu: GpuReport) -> Markup:
     finding = _main_finding(found.report.findings, gpu)
     title = finding.text if finding is not None else STATE_WORDS[state]
     level = finding.level if finding is not None else LEVEL_OF[state]
-    red = title.startswith(STATE_WORDS["busy_not_working"])
+    red = title.startswith(NOT_WORKING)
     head = element(
         "div",
         element("span", _figure(gpu, state), style="float:right"),

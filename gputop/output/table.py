@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
+from gputop.diagnosis.types import NOT_WORKING
 from gputop.diagnosis.window_row import flag_now
 from gputop.model.derived import gap_pct
 from gputop.model.text import terminal_safe
@@ -17,7 +18,7 @@ from gputop.paint.view import View
 from gputop.paint.words import gpu_label, product, sm_provenance
 
 LONGEST_PROCESS_LIST = 40
-NOT_WORKING_NOW = "busy, not working in this sample"
+NOT_WORKING_NOW = f"{NOT_WORKING} in this sample"
 """Said of one sample; a verdict takes half a minute of them."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import datetime, timezone
 
+from gputop.diagnosis.types import full_title
 from gputop.model.quantity import length
 from gputop.model.snapshot import ProcessSample
 from gputop.model.text import terminal_safe
@@ -22,7 +23,7 @@ def ticket_text(frame: Frame, position: int, process: ProcessSample | None = Non
     snapshot, d = frame.snapshot, frame.diagnoses[position]
     gpu = snapshot.gpus[position]
     moment = datetime.fromtimestamp(snapshot.t, timezone.utc)
-    title = f"busy, not working: {d.title}" if d.busy_not_working else d.title
+    title = full_title(d.title, d.busy_not_working)
     for_s = "" if d.since is None else f", for {length(max(0.0, snapshot.t - d.since))}"
     simulated = "simulated by gputop demo: " if snapshot.machine.source == "simulated" else ""
     lines = [

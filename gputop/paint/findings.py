@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from gputop.diagnosis.types import Finding
+from gputop.diagnosis.types import Finding, full_title
 from gputop.model.quantity import duration
 from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
@@ -30,7 +30,7 @@ def _rows(finding: Finding, now: float, glyphs: Glyphs, width: int, offset: floa
     style = "level.red" if finding.busy_not_working else f"level.{finding.level}"
     glyph = glyphs.red if finding.busy_not_working else glyphs.level(finding.level)
     line = Line().add(f" {clock_time(finding.t, offset)}", "text").add(f"  GPU {finding.gpu:<3}", "text")
-    words = f"BUSY, NOT WORKING: {finding.text}" if finding.busy_not_working else terminal_safe(finding.text)
+    words = full_title(terminal_safe(finding.text), finding.busy_not_working, alarm=True)
     line.add(f"{glyph} {words}", style)
     if finding.ended is None:
         line.add(f"   for {duration(max(0.0, now - finding.t))} until now", "dim")

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import floor
 
-from gputop.fleet.frame import Gpu, level_of
+from gputop.fleet.frame import Gpu
+from gputop.fleet.judge import LEVELS
 from gputop.paint.chart import gap_chart
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Span
@@ -64,4 +65,4 @@ def _need(gpu: Gpu) -> int:
 
 def state_style(gpu: Gpu) -> str:
     """The style of a GPU's level."""
-    return f"level.{level_of(gpu.state)}"
+    return f"level.{LEVELS[gpu.state]}"

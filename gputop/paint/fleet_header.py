@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from gputop.diagnosis.types import NOT_WORKING_ALARM
 from gputop.fleet.frame import FleetFrame
+from gputop.fleet.judge import WORDS
 from gputop.fleet.names import DIALECTS
 from gputop.model.quantity import count, duration
 from gputop.model.text import terminal_safe
@@ -16,11 +18,11 @@ from gputop.paint.words import product
 
 COUNTED = (
     ("working", "working", "green", 0),
-    ("busy_not_working", "BUSY, NOT WORKING", "red", 0),
+    ("busy_not_working", NOT_WORKING_ALARM, "red", 0),
     ("starved", "starved", "red", 0),
     ("idle_allocated", "holding memory", "yellow", 2),
     ("idle", "idle", "grey", 5),
-    ("unmeasured", "not measured", "grey", 4),
+    ("unmeasured", WORDS["unmeasured"], "grey", 4),
 )
 """State, how it is counted, its level, its rank (see ``Part``); in the order in which they stand."""
 

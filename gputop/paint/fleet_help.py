@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS
 from gputop.fleet.names import DIALECTS
 from gputop.paint.glyphs import Glyphs, ascii_only
 from gputop.paint.help import entry_rows, key_rows, legend_rows, section_rows
@@ -19,10 +20,10 @@ WORDS = (
 STATES = (
     ("down", "the engine's `up` was 0 in two scrapes in a row, or nothing new came; the last values stay, grey"),
     ("gputop", "where `gputop export` runs, its own state holds, and its verdict names the cause"),
-    ("idle", "95 % of the time UTIL was below 5; 'holding memory' from 1 GiB on"),
-    ("busy, not working", "UTIL of 80 or more with SM below 30, or UTIL of 50 or more with SM below 0.3 of it"),
+    ("idle", "95 % of the time UTIL was below 5; 'idle, holding memory' from 1 GiB on"),
+    (NOT_WORKING, "UTIL of 80 or more with SM below 30, or UTIL of 50 or more with SM below 0.3 of it"),
     ("starved", "UTIL of at most 80 on a GPU with a job or 1 GiB of memory held"),
-    ("not measured", "busy, but no SM activity is exported: neither work nor waste"),
+    (STATE_WORDS["unmeasured"], "busy, but no SM activity is exported: neither work nor waste"),
     ("working", "all others"),
 )
 """The rules in the order in which they are asked; the first that holds over 5 minutes is the state."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gputop.fleet.frame import FleetFrame, Waste, level_of
+from gputop.fleet.frame import FleetFrame, Waste
+from gputop.fleet.judge import LEVELS
 from gputop.fleet.stragglers import Straggler
 from gputop.fleet.verdict import cause_words, step_times
 from gputop.model.quantity import count
@@ -33,7 +34,7 @@ def waste_row(row: Waste, most: float, view: FleetView, width: int, *, selected:
     """A job's hours: whose, why, how many."""
     glyphs = view.glyphs
     job = row.job or ("nobody's" if row.state == "idle" else "no job known")
-    wide, red = width >= 90, level_of(row.state) == "red"
+    wide, red = width >= 90, LEVELS[row.state] == "red"
     style = "value.alarm" if red else "level.yellow" if row.state == "idle_allocated" else "dim"
     line = Line().add(" ").add(fit(job, 18 if wide else 13, glyphs.more), "value").add(" ")
     line.add(fit(row.user or "–", 10 if wide else 7, glyphs.more), "text").add(" ")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputop.diagnosis.types import GpuDiagnosis
+from gputop.diagnosis.types import NOT_WORKING_ALARM, GpuDiagnosis
 from gputop.model.quantity import GIB, duration
 from gputop.model.snapshot import GpuSample
 from gputop.model.text import terminal_safe
@@ -71,8 +71,8 @@ def _list_verdict(gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, room: int, *,
     if gpu.lost_reason is not None:
         return [(shorten(f"{glyphs.red} LOST: {terminal_safe(gpu.lost_reason)}", room), "level.red")]
     if alarm:
-        long = f"{glyphs.red} BUSY, NOT WORKING: {d.short}"
-        return [(long if len(long) <= room else f"{glyphs.red} BUSY, NOT WORKING"[:room], "strong")]
+        long = f"{glyphs.red} {NOT_WORKING_ALARM}: {d.short}"
+        return [(long if len(long) <= room else f"{glyphs.red} {NOT_WORKING_ALARM}"[:room], "strong")]
     glyph = glyphs.level(d.level)
     text = d.title if len(d.title) + 2 <= room else d.short
     spans: list[Span] = [(f"{glyph} {shorten(text, room - 2)}", f"level.{d.level}")]

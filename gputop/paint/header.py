@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gputop.diagnosis.types import STATE_WORDS
 from gputop.model.derived import lacks_sm
 from gputop.model.quantity import duration, file_size, seconds
 from gputop.model.snapshot import GpuSample, OwnCost
@@ -115,7 +116,7 @@ def waste_words(frame: Frame) -> str:
     if gpus <= 1:
         count = f"{100 * waste.recent_not_work_gpus / waste.recent_gpus:.0f} % of the GPU's time"
         return f"last {duration(waste.recent_s)}: {count} was not work"
-    apart = f", {not_judged:.1f} not judged" if not_judged >= LEAST_NOT_JUDGED else ""
+    apart = f", {not_judged:.1f} {STATE_WORDS['unmeasured']}" if not_judged >= LEAST_NOT_JUDGED else ""
     count = f"{waste.recent_not_work_gpus:.1f} of {gpus} GPUs' time"
     return f"last {duration(waste.recent_s)}: {count} was not work{apart}"
 

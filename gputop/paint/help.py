@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from gputop.diagnosis.catalogue import badge_rows, verdict_rows
+from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.snapshot import ProcessSample
 from gputop.model.text import terminal_safe
@@ -38,7 +39,7 @@ SCREEN_WORDS = (
     ("for I/O", "share of the time in which some task waited for storage (PSI io, some)"),
     ("moves opposite", "the loaders' work and UTIL: at r near -1 the GPU idles while they work; n samples"),
     ("GPUs' time", "'3.2 of 8 GPUs' time was not work': of 8 GPUs over the last minutes, as much as 3.2 of them whole"),
-    ("not judged", "too few samples yet, or no SM activity: counted neither as work nor as waste"),
+    (STATE_WORDS["unmeasured"], "too few samples yet, or no SM activity: counted neither as work nor as waste"),
 )  # fmt: skip
 """Words on the screen that are neither metrics nor verdicts."""
 
@@ -123,7 +124,7 @@ def legend_rows(glyphs: Glyphs, width: int) -> list[Row]:
     for glyph, style, words in (
         (glyphs.sm, "gap.sm", "SM active"),
         (glyphs.gap, "gap.gap", "busy, but no SM at work"),
-        (glyphs.gap, "gap.alarm", "busy, not working"),
+        (glyphs.gap, "gap.alarm", NOT_WORKING),
         (glyphs.unknown, "gap.unknown", "SM not measured"),
     ):
         if line.width > 2 and line.width + len(words) + 8 > width:

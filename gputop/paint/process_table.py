@@ -11,7 +11,7 @@ from operator import itemgetter
 
 from msgspec import Struct
 
-from gputop.diagnosis.types import GpuDiagnosis
+from gputop.diagnosis.types import NOT_WORKING, GpuDiagnosis
 from gputop.model.snapshot import ProcessSample
 from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
@@ -145,7 +145,7 @@ def verdict_words(frame: Frame) -> dict[int | None, str]:
 
 
 def _flag(diagnosis: GpuDiagnosis) -> tuple[str, ...]:
-    return ("busy, not working",) if diagnosis.busy_not_working else ()
+    return (NOT_WORKING,) if diagnosis.busy_not_working else ()
 
 
 def next_match(rows: Sequence[Shown], text: str, at: int, step: int) -> int | None:

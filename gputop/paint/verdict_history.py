@@ -7,7 +7,7 @@ from functools import cache
 from msgspec import Struct
 
 from gputop.diagnosis.catalogue import verdict_rows
-from gputop.diagnosis.types import Finding, Flag, GpuDiagnosis, Level
+from gputop.diagnosis.types import Finding, Flag, GpuDiagnosis, Level, full_title
 from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
 from gputop.paint.glyphs import Glyphs
@@ -16,7 +16,6 @@ from gputop.paint.text import clock_time, elapsed, shorten
 from gputop.paint.time_axis import TimeAxis
 from gputop.paint.view import View
 
-BUSY_NOT_WORKING = "BUSY, NOT WORKING"
 LEAST_NAME = 6
 LEVELS: tuple[Level, ...] = ("grey-green", "green", "info", "yellow", "red", "grey")
 
@@ -60,9 +59,8 @@ def stretches(frame: Frame, d: GpuDiagnosis) -> list[Stretch]:
                 level, title, evidence = finding.level, finding.text, finding.evidence
             else:
                 (level, title), evidence = _known().get(verdict, ("grey", verdict)), ""
-        if flag is not None:
-            title = f"{BUSY_NOT_WORKING}: {title}"
-        listed.append(Stretch(t, end, level, terminal_safe(title), terminal_safe(evidence)))
+        title = full_title(terminal_safe(title), flag, alarm=True)
+        listed.append(Stretch(t, end, level, title, terminal_safe(evidence)))
     return listed
 
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.types import GpuDiagnosis
+from gputop.diagnosis.types import NOT_WORKING_ALARM, STATE_WORDS, GpuDiagnosis
 from gputop.model.derived import lacks_sm, power_word
 from gputop.model.sm import MEASURED, SM_SOURCES, SmSource
 from gputop.model.snapshot import GpuSample, Snapshot
@@ -106,7 +106,7 @@ def _source_words(source: SmSource, gpus: Sequence[GpuSample]) -> str:
 def headline(d: GpuDiagnosis, glyphs: Glyphs) -> tuple[str, str]:
     """(text, style) of a verdict: its glyph and its word; busy-not-working leads with the flag."""
     if d.busy_not_working:
-        return f"{glyphs.red} BUSY, NOT WORKING", "level.red"
+        return f"{glyphs.red} {NOT_WORKING_ALARM}", "level.red"
     return f"{glyphs.level(d.level)} {d.title}", f"level.{d.level}"
 
 
@@ -120,13 +120,16 @@ def group_of(gpu: GpuSample, d: GpuDiagnosis) -> str:
     if gpu.lost_reason is not None:
         return "LOST"
     if d.busy_not_working is not None:
-        return "BUSY, NOT WORKING"
+        return NOT_WORKING_ALARM
     if d.state in ("idle", "idle_allocated"):
         return "idle"
-    return {"starved": "starved", "unmeasured": "not judged"}.get(d.state, "working")
+    return STATE_WORDS[d.state]
 
 
-COUNTED = ("working", "BUSY, NOT WORKING", "starved", "idle", "not judged", "LOST")
+COUNTED = (
+    STATE_WORDS["working"], NOT_WORKING_ALARM, STATE_WORDS["starved"], STATE_WORDS["idle"], STATE_WORDS["unmeasured"],
+    "LOST",
+)  # fmt: skip
 """The summary's groups, in the order in which they stand."""
 
 
@@ -143,10 +146,10 @@ def count_words(snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis], glyphs: G
     worst = next((level for level in ("red", "yellow", "info") if level in levels), "yellow")
     glyph_and_style = {
         "working": (glyphs.green, "level.green"),
-        "BUSY, NOT WORKING": (glyphs.red, "level.red"),
+        NOT_WORKING_ALARM: (glyphs.red, "level.red"),
         "starved": (glyphs.level(worst), f"level.{worst}"),
         "idle": (glyphs.grey, "level.grey"),
-        "not judged": (glyphs.grey, "level.grey"),
+        STATE_WORDS["unmeasured"]: (glyphs.grey, "level.grey"),
         "LOST": (glyphs.red, "level.red"),
     }
     return [(f"{glyph_and_style[word][0]} {n} {word}", glyph_and_style[word][1]) for word, n in groups.items()]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from gputop.diagnosis.types import NOT_WORK, STATES, GpuDiagnosis, Level, State
+from gputop.diagnosis.types import NOT_WORK, STATES, GpuDiagnosis, Level, State, full_title
 from gputop.model.snapshot import GAP_INTERVALS, Event, Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.recording.index import Recording
@@ -162,7 +162,7 @@ class ReportBuilder:
     def _add_findings(self, d: GpuDiagnosis, t: float, seconds: float) -> None:
         if d.level in _TOLD:
             name = d.verdict if d.busy_not_working is None else f"{d.verdict} {d.busy_not_working}"
-            text = d.title if d.busy_not_working is None else f"busy, not working: {d.title}"
+            text = full_title(d.title, d.busy_not_working)
             spell = self._spell(d.index, "verdict", name, t, seconds)
             if spell is not None:
                 spell.level, spell.text, spell.remedy = d.level, text, d.remedy

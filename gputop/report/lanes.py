@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gputop.diagnosis.types import GpuDiagnosis, Level
+from gputop.diagnosis.types import GpuDiagnosis, Level, full_title
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, ProcessSample
 from gputop.monitor import Frame, Monitor
@@ -120,7 +120,7 @@ class _Lanes:
             self.sources[gpu.sm_source] = None
         flagged = d.busy_not_working is not None
         sums.flagged += flagged
-        verdict: tuple[Level, str] = (d.level, f"busy, not working: {d.title}" if flagged else d.title)
+        verdict: tuple[Level, str] = (d.level, full_title(d.title, d.busy_not_working))
         sums.verdicts[verdict] = sums.verdicts.get(verdict, 0) + 1
 
     def _add_process(self, process: ProcessSample, seconds: float) -> None:

@@ -14,7 +14,7 @@ from gputop.diagnosis.rules.end import HEALTHY_SM, HEALTHY_UTIL, WORKING_UTIL
 from gputop.diagnosis.rules.main_process import IN_WORKERS, LIGHTER_HOST
 from gputop.diagnosis.rules.starved import ALARM_IDLE, PINNED
 from gputop.diagnosis.signals import busy_not_working
-from gputop.diagnosis.types import Confidence, Flag, Level
+from gputop.diagnosis.types import STATE_WORDS, Confidence, Flag, Level, full_title
 from gputop.model.quantity import count, pct
 from gputop.traces.columns import Trace
 from gputop.traces.host import SINGLE_PROCESS
@@ -50,8 +50,8 @@ def judged(trace: Trace, m: Measures, *, stacks: bool) -> Said:
     """What the numbers of one GPU say. ``stacks``: the trace holds Python's functions, which slow the host."""
     found = _starved(m) or _working(m)
     row = _ROWS[found.id]
-    name = found.flag is not None and "BUSY, NOT WORKING: " + row.title
-    title = row.title if found.id != "collecting" else "not judged"
+    name = found.flag is not None and full_title(row.title, found.flag, alarm=True)
+    title = row.title if found.id != "collecting" else STATE_WORDS["unmeasured"]
     return Said(
         verdict=found.id,
         level=found.level,

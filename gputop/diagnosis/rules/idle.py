@@ -6,8 +6,10 @@ from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.rules.base import Rule, Told
 from gputop.diagnosis.rules.gates import HELD_BYTES, is_cpu_phase
 from gputop.diagnosis.signals import Signals
+from gputop.diagnosis.types import STATE_WORDS
 from gputop.model.quantity import duration, memory
 
+HOLDING = STATE_WORDS["idle_allocated"]
 HOLDING_S = 300.0
 """Idle this long with memory held is worth a word [judged]."""
 ALARM_S = 3600.0
@@ -35,14 +37,14 @@ def _tell_holding(s: Signals) -> Told:
         "stop it, empty_cache()",
         "high" if s.host else "medium",
         () if s.host else ("cannot see whether its process computes on the CPU",),
-        title=f"idle, holding memory  {duration(s.quiet_s)}",
+        title=f"{HOLDING}  {duration(s.quiet_s)}",
     )
 
 
 IDLE_HOLDING_MEMORY = Rule(
     id="idle_holding_memory",
-    title="idle, holding memory",
-    short="idle, holding memory",
+    title=HOLDING,
+    short=HOLDING,
     condition="p95(util) < 5 % for ≥ 300 s, the GPU's processes hold ≥ 1 GiB, use < 0.5 core and serve no requests",
     levels="yellow, red from 60 min",
     state="idle_allocated",

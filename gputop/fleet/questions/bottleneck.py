@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gputop.diagnosis.types import NOT_WORKING
 from gputop.fleet.query import Alert, Planted, Query
 
 _OWN = 'gpu="0",uuid="GPU-0",instance="n1:9401"'
@@ -10,7 +11,7 @@ _LANE = "0.985e9 * 2 ^ ({pcie_gen} - 3) * 0.8"
 _STARVED = "pcie_transfer|dataloader_.*|main_process|worker_restart|checkpoint_pause|starved_unattributed"
 QUERIES = (
     Query(
-        "gap", "bottleneck", "Busy, not working", "ratio",
+        "gap", "bottleneck", NOT_WORKING.capitalize(), "ratio",
         "({util.avg_over_time.5m} - {sm.avg_over_time.5m}) "
         "and ({util.avg_over_time.5m} >= 0.8) and ({sm.avg_over_time.5m} < 0.3)",
         "Kernels run all the time, on less than a third of the chip: small kernels, NCCL that spins, or one block that "

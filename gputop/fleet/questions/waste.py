@@ -7,6 +7,7 @@ as work.
 
 from __future__ import annotations
 
+from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS
 from gputop.fleet.query import Alert, Planted, Query
 
 _OWN = 'gpu="0",uuid="GPU-0",instance="n1:9401"'
@@ -52,12 +53,12 @@ QUERIES = (
         'label_replace(count({util} unless {sm}), "state", "unmeasured", "", "") or '
         + " or ".join(f'label_replace(count({of}), "state", "{state}", "", "")' for state, of in _PRESENT.items()),
     ),
-    _state("hours_busy_not_working", "busy_not_working", "Busy, not working: last hour",
+    _state("hours_busy_not_working", "busy_not_working", f"{NOT_WORKING.capitalize()}: last hour",
            "Kernels ran, the chip did not work. Counted second by second on the host by gputop; from dcgm-exporter's "
            "numbers minute by minute.", "See gap and the verdicts."),
     _state("hours_starved", "starved", "Starved: last hour",
            "A job held the GPU and no kernel ran.", "See starved_by_cause."),
-    _state("hours_idle_allocated", "idle_allocated", "Idle with memory: last hour",
+    _state("hours_idle_allocated", "idle_allocated", f"{STATE_WORDS['idle_allocated'].capitalize()}: last hour",
            "Nothing runs and nobody else can use it: a forgotten notebook, usually.",
            "gputop shows whose process it is; ask, then end it."),
     _state("hours_idle", "idle", "Idle: last hour",

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
+from gputop.diagnosis.types import NOT_WORKING_ALARM, STATE_WORDS
 from gputop.paint.keys import Key
 from gputop.paint.process_table import chosen_process
 from gputop.paint.view import selected_gpu
@@ -15,7 +16,9 @@ from gputop.paint.view_changes import next_counted
 from gputop.paint.words import group_of
 from gputop.tui.keys.screen import MainScreen
 
-BY_NEED = ("LOST", "BUSY, NOT WORKING", "starved", "not judged", "idle", "working")
+BY_NEED = (
+    "LOST", NOT_WORKING_ALARM, STATE_WORDS["starved"], STATE_WORDS["unmeasured"], STATE_WORDS["idle"], STATE_WORDS["working"],
+)  # fmt: skip
 
 
 class EverywhereKeys:
