@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
-from array import array
-from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +21,7 @@ from gputop.paint.main_screen import Painter
 from gputop.paint.text import fit
 from gputop.paint.view import View
 from gputop.recording.memory import Memory
+from gputop.recording.rounding import Rounder
 from gputop.session.events import FrameEvents
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
@@ -30,40 +29,12 @@ from gputop.sources.processes.facts import MOST_USERS, FactsReader
 from gputop.sources.simulation.simulated import snapshot_at
 from tests.proc_trees.fake_proc import FakeProc
 from tests.support.frames import MOMENT
+from tests.support.held import held, too_large
 
 LIVES = 800
 """Processes and GPUs that come and go, one of each kind a tick."""
 FEWER_LIVES = 150
 """Where each life is a folder of files."""
-MOST_HELD = 700
-"""Entries of any one container: ten minutes and a minute of ticks is what the longest of them holds meanwhile."""
-
-CONTAINERS = (dict, list, deque, set, array)
-
-
-def held(root: object) -> Iterator[tuple[int, str]]:
-    """(entries, where) of every container that gputop's objects below ``root`` hold; frozen values are not entered."""
-    seen: set[int] = set()
-    waiting: list[tuple[object, str]] = [(root, type(root).__name__)]
-    while waiting:
-        thing, where = waiting.pop()
-        if id(thing) in seen or isinstance(thing, type):
-            continue
-        seen.add(id(thing))
-        if isinstance(thing, CONTAINERS):
-            yield len(thing), where
-        if isinstance(thing, dict):
-            waiting += [(value, f"{where}[…]") for value in thing.values()]
-        elif isinstance(thing, list | deque | tuple):
-            waiting += [(value, f"{where}[…]") for value in thing]
-        elif type(thing).__module__.startswith("gputop"):
-            names = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
-            names += getattr(thing, "__dict__", {})
-            waiting += [(getattr(thing, name), f"{where}.{name}") for name in names if hasattr(thing, name)]
-
-
-def too_large(*roots: object) -> list[tuple[int, str]]:
-    return sorted({pair for root in roots for pair in held(root) if pair[0] > MOST_HELD}, reverse=True)[:5]
 
 
 def _short_lived(ticks: int) -> Iterator[Snapshot]:
@@ -102,6 +73,16 @@ def test_nothing_that_is_fed_grows_with_the_processes_and_gpus_that_ever_were() 
     assert len(kept) == MOST_GPUS
     assert {frame.snapshot.gpus[0].static.uuid, f"MIG-{LIVES - 1}", f"MIG-{LIVES - 60}"} <= set(kept)
     assert sum(frame.waste.seconds.values()) == pytest.approx(2 * (LIVES - 1))
+
+
+def test_a_recording_goes_on_however_many_mig_instances_were_made_anew() -> None:
+    rounder = Rounder()
+    model = snapshot_at(MOMENT, started=MOMENT - 60.0)
+    for tick in range(1030):
+        new = replace(model.gpus[0], static=replace(model.gpus[0].static, uuid=f"MIG-{tick}"))
+        back, line = rounder.take(replace(model, t=MOMENT + tick, gpus=(new,), processes=()))
+        assert back.gpus[0].static.uuid == f"MIG-{tick}" and line
+    assert too_large(rounder) == []
 
 
 @pytest.mark.slow

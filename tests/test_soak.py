@@ -40,6 +40,8 @@ def test_a_slope_is_taken_after_the_warm_up_and_again_after_a_day() -> None:
     account = growth.account()
     assert account["rss_slope_mb_a_day_after_a_day"] == 0.0
     assert 0.3 < account["rss_slope_mb_a_day"] < 0.7  # type: ignore[operator]
+    first, second = account["halves_mb_a_day"]  # type: ignore[misc]
+    assert first > 0.7 and second == 0.0
     short = Growth(20_000)
     short.points = growth.points[:20]
     assert short.account()["rss_slope_mb_a_day_after_a_day"] is None
@@ -55,6 +57,18 @@ def test_processes_change_and_gpus_are_lost_and_found() -> None:
     assert not pids[0] & pids[1]
     commands = [{p.static.command for p in s.processes} for s in (seen[0], seen[-1])]
     assert not commands[0] & commands[1]
+
+
+def test_nobody_and_nothing_in_the_soak_comes_back() -> None:
+    early, late = [list(ticks(600))[at : at + 200] for at in (0, 400)]
+    for of in ("user", "job", "container", "job_key"):
+        names = [{getattr(p.static, of) for s in some for p in s.processes} for some in (early, late)]
+        assert len(names[0]) > 4 and not names[0] & names[1], of
+    instances = [{s.gpus[-1].static.uuid for s in some} for some in (early, late)]
+    assert [len(some) for some in instances] == [2, 2] and not instances[0] & instances[1]
+    loaders = [(s, p) for s in early for p in s.processes if p.role == "loader"]
+    raised = sum(any(p.ppid == one.pid for one in s.processes) for s, p in loaders)
+    assert raised > 0.9 * len(loaders), "workers are children of their job's process"
 
 
 @pytest.mark.slow

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
+import sys
+import threading
 from pathlib import Path
 
 DAY_TICKS = 86_400
@@ -25,6 +28,8 @@ def descriptors(pid: int | str = "self") -> int:
 def slope(points: list[tuple[int, int]]) -> float:
     """Bytes a tick, by least squares."""
     n = len(points)
+    if not n:
+        return 0.0
     mean_x, mean_y = sum(x for x, _ in points) / n, sum(y for _, y in points) / n
     spread = sum((x - mean_x) ** 2 for x, _ in points)
     return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread if spread else 0.0
@@ -37,12 +42,18 @@ class Growth:
         self._every = max(1, ticks // LOOKS)
         self._warm = min(WARM_UP, ticks // 2)
         self.points: list[tuple[int, int]] = []
+        self.blocks: list[tuple[int, int]] = []
+        """Blocks of Python's allocator in use: they tell growth from memory that is merely cut into small pieces."""
 
     def look(self, tick: int) -> None:
-        """Called with every tick."""
+        """Called with every tick. Each look is told on stderr, so that a run that is cut short has said something."""
         if tick % self._every == 0:
             gc.collect()
             self.points.append((tick, resident_bytes()))
+            self.blocks.append((tick, sys.getallocatedblocks()))
+            row = {"tick": tick, "rss": self.points[-1][1], "blocks": self.blocks[-1][1]}
+            living = {"threads": threading.active_count(), "descriptors": descriptors()}
+            print(json.dumps({**row, **living}), file=sys.stderr, flush=True)
 
     def account(self) -> dict[str, object]:
         """The slope over all that came after the warm-up and, in a run of more than a day, over what came after that.
@@ -51,12 +62,16 @@ class Growth:
         """
         warm = [point for point in self.points if point[0] >= self._warm]
         late = [point for point in self.points if point[0] >= DAY_TICKS]
+        halves = [warm[: len(warm) // 2], warm[len(warm) // 2 :]]
+        blocks = [point for point in self.blocks if point[0] >= self._warm]
         shown = self.points[:: max(1, len(self.points) // 20)]
         return {
             "warm_up_ticks": self._warm,
             "rss_mb": {str(tick): round(size / 1e6, 2) for tick, size in (*shown, self.points[-1])},
             "rss_slope_mb_a_day": day_slope_mb(warm),
             "rss_slope_mb_a_day_after_a_day": day_slope_mb(late) if len(late) >= LOOKS // 4 else None,
+            "halves_mb_a_day": [day_slope_mb(half) for half in halves],
+            "blocks_a_day": round(slope(blocks) * DAY_TICKS),
         }
 
 
