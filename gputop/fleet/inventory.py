@@ -47,6 +47,11 @@ class Inventory:
         self.gpus = Remembered(lambda labels: gpu_of(labels, known))
         self.said = Remembered(lambda labels: said_by(labels, known))
 
+    def turn(self) -> None:
+        """Forget the labels that came no more since the turn before."""
+        self.gpus.turn()
+        self.said.turn()
+
     @property
     def scrape_s(self) -> float:
         """The time between two scrapes."""

@@ -81,6 +81,7 @@ class LastHour:
         if told_apart != self._seen:
             self._seen = told_apart
             self._owned = Remembered(lambda labels: _owned(labels, told_apart))
+        self._owned.turn()
         with_jobs = {name: (*labels, *DIALECTS[name].job) for name, labels in others.items()}
         seen, select = Known(known.signals, with_jobs, known.scrape_s), self._engine.select
         texts = {key: plan.metric(seen, key, select, plan.mean) for key in BINNED}

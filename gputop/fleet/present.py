@@ -61,6 +61,10 @@ class Present:
         self._take(answers, frozenset(name for name, text in texts.items() if text), t)
         return self._reading(answers, t, source, known), answers.t
 
+    def turn(self) -> None:
+        """Forget the labels that came no more since the turn before."""
+        self._labels.turn()
+
     def _questions(self, known: Known) -> dict[str, str]:
         select = self._engine.select
         return {
@@ -102,6 +106,7 @@ class Present:
             gpus[slot] = gpu if slot not in gpus else filled(gpus[slot], gpu)
         hosts_down = self._hosts_down(down)
         readings = [self._kept(gpu, gpu.host in hosts_down) for gpu in gpus.values()]
+        self._forget(readings)
         return FleetReading(
             t, source, readings, hosts_down, tuple(name for name in DIALECTS if name in known.labels),
             self._age_s, None, HOUR_S, _alerts(self._troubles),
@@ -154,6 +159,15 @@ class Present:
             return replace(self._last.get(slot, gpu), is_gone=gpu.is_gone)
         self._last[slot] = gpu
         return gpu
+
+    def _forget(self, readings: Sequence[GpuReading]) -> None:
+        """Remember nothing of hosts that are neither there nor known to be down."""
+        if len(self._last) > len(readings):
+            here = {(gpu.host, gpu.gpu) for gpu in readings}
+            self._last = {slot: gpu for slot, gpu in self._last.items() if slot in here}
+        instances = {who.instance for who in self._inventory.identities.values()}
+        if len(self._seen) > len(instances):
+            self._seen = {instance: t for instance, t in self._seen.items() if instance in instances}
 
 
 def _alerts(troubles: Sequence[tuple[dict[str, str], float]]) -> tuple[Alert, ...]:

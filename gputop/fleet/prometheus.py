@@ -21,6 +21,8 @@ from gputop.fleet.reading import FleetReading, Lost
 
 IDENTITIES_EVERY, DISCOVERY_EVERY = 4, 40
 """Refreshes between two looks at which GPUs and jobs there are, and at which names."""
+FORGETS_EVERY = 8
+"""Refreshes after which the labels of series that came no more are forgotten."""
 LEAST_INTERVAL_S = 10.0
 MOST_SKEW_S = 60.0
 
@@ -58,6 +60,9 @@ class PrometheusFleet:
             self._inventory.discover(at, self._clock())
         if self._refreshes % IDENTITIES_EVERY == 0:
             problems += self._inventory.identify(at, self._clock(), anew=self._refreshes == 0)
+        if self._refreshes % FORGETS_EVERY == 0:
+            self._inventory.turn()
+            self._present.turn()
         self._refreshes += 1
         reading, t = self._present.ask(at, self.source, self._clock())
         ahead = 0.0 if t is None else t - self._clock()

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 SAID = frozenset(("gpu", "mig", "GPU_I_ID", "state", "verdict", "kind", "reason", "xid", "badge", "source", "severity"))
 """Labels of alerts that name nobody; all others become numbers."""
+LEAST_HOSTS = 1024
+"""Hosts that are remembered however few there are now."""
 T = TypeVar("T")
 
 
@@ -43,6 +45,10 @@ class RedactedFleet:
 
     def ask(self, at: float | None = None) -> FleetReading:
         read = self._told(lambda: self._fleet.ask(at))
+        if len(self._shown) > 2 * len({gpu.host for gpu in read.gpus}) + LEAST_HOSTS:
+            # The redactor knows the same numbers for those that come back.
+            self._hosts.clear()
+            self._shown.clear()
         gpus = [self._gpu(gpu) for gpu in read.gpus]
         return replace(
             read,

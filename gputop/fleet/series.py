@@ -1,6 +1,7 @@
 """Whose a series is, looked up by its labels as they came over the wire.
 
-Labels of thousands of series are the same at every refresh: they are read once, and then known by their bytes.
+Labels of thousands of series are the same at every refresh: they are read once, and then known by their bytes. Those of
+hosts and jobs that are gone are forgotten: an autoscaled cluster has new names all the time.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ class Remembered(Generic[T]):
     def __init__(self, read: Callable[[Mapping[str, str]], T]) -> None:
         self._read = read
         self._found: dict[bytes, T] = {}
+        self._before: dict[bytes, T] = {}
+        """What was known at the last turn and has not been looked up since."""
 
     def of(self, metric: Raw) -> T:
         """What these labels say."""
@@ -33,9 +36,16 @@ class Remembered(Generic[T]):
         except KeyError:
             pass
         if len(self._found) >= MOST_KEPT:
-            self._found.clear()
-        found = self._found[raw] = self._read(labels_of(metric))
+            self.turn()
+        found = self._found[raw] = self._before.pop(raw) if raw in self._before else self._read(labels_of(metric))
         return found
+
+    def turn(self) -> None:
+        """Forget what was not looked up since the turn before."""
+        self._found, self._before = {}, self._found
+
+    def __len__(self) -> int:
+        return len(self._found) + len(self._before)
 
 
 def labels_of(metric: Raw) -> dict[str, str]:

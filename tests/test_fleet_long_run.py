@@ -1,0 +1,99 @@
+"""A fleet that is watched for weeks remembers the hosts and jobs that there are, not all that there ever were."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from gputop.fleet.client import Answer, Query, Row
+from gputop.fleet.prometheus import PrometheusFleet
+from gputop.fleet.reading import FleetReading
+from gputop.fleet.redacted import LEAST_HOSTS, RedactedFleet
+from gputop.fleet.series import Remembered
+from gputop.fleet.simulated import STARTED
+from gputop.model.redaction import Redactor
+from tests.support.held import held, too_large
+
+HOSTS, NEW, REFRESHES = 10, 8, 149
+"""Hosts at a time; how many of them have another name at the next refresh."""
+
+
+class Autoscaled:
+    """An engine whose hosts are replaced all the time, with jobs of new numbers."""
+
+    def __init__(self) -> None:
+        self.first = 0
+        self.t = STARTED
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def names(self, *_: object) -> list[str]:
+        return ["DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_FB_USED"]
+
+    def ask(self, queries: list[Query]) -> list[Answer]:
+        return [Answer([self._row(query.promql, number) for number in range(HOSTS)]) for query in queries]
+
+    def _row(self, promql: str, number: int) -> Row:
+        name = f"node-{self.first + number}"
+        labels = {"instance": f"{name}:9400", "gpu": "0"}
+        value = 50.0
+        if "count_over_time" in promql:
+            labels, value = {"gputop_names": "legacy"}, 20.0
+        elif "modelName" in promql:
+            labels |= {"Hostname": name, "UUID": f"GPU-{name}", "hpc_job": name[5:], "gputop_names": "legacy"}
+        elif "timestamp" in promql:
+            labels, value = {"instance": labels["instance"], "gputop_names": "age"}, self.t - 3.0
+        return Row(msgspec.Raw(json.dumps(labels).encode()), (self.t, str(value)))
+
+
+def test_hosts_and_jobs_that_were_replaced_are_forgotten() -> None:
+    engine = Autoscaled()
+    client: Any = engine
+    fleet = PrometheusFleet(client, "http://prom", "", lambda: engine.t)
+    for _ in range(REFRESHES):
+        read = fleet.ask()
+        fleet.more(engine.t)
+        engine.first += NEW
+        engine.t += 15.0
+    shown = {gpu.host for gpu in read.gpus}
+    assert {f"node-{engine.first - NEW + number}" for number in range(HOSTS)} <= shown
+    assert REFRESHES * NEW > 1000 > len(shown) and too_large(fleet) == []
+    assert any(where.endswith("_found") for _, where in held(fleet)), "what is known of labels was counted"
+
+
+def test_labels_are_read_once_for_as_long_as_they_are_looked_up() -> None:
+    read: list[str] = []
+    known = Remembered(lambda labels: read.append(labels["host"]) or labels["host"])
+    stays = msgspec.Raw(b'{"host":"stays"}')
+    for number in range(100):
+        assert known.of(stays) == "stays"
+        assert known.of(msgspec.Raw(json.dumps({"host": f"h{number}"}).encode())) == f"h{number}"
+        if number % 10 == 0:
+            known.turn()
+    assert read.count("stays") == 1 and len(read) == 101
+    assert len(known) <= 21
+
+
+class Renamed:
+    """A fleet of one host that has another name each time."""
+
+    source, interval_s = "an engine", 15.0
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def ask(self, at: float | None = None) -> FleetReading:
+        self.number += 1
+        alerts = ()
+        return FleetReading(STARTED, "", [], {f"node-{self.number}": None}, (), None, None, 3600.0, alerts, ())  # type: ignore[dict-item]
+
+
+def test_a_redacted_fleet_keeps_the_names_of_few_hosts_that_are_gone() -> None:
+    fleet: Any = Renamed()
+    redacted = RedactedFleet(fleet, Redactor())
+    for number in range(LEAST_HOSTS + 500):
+        assert list(redacted.ask().down) == [f"host{number + 1}"]
+    assert len(redacted._hosts) <= LEAST_HOSTS + 1 and len(redacted._shown) <= LEAST_HOSTS + 1
