@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from gputop.cli import main
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.inspection import DeepLook, Environment, Identity, ProcessSight, SignalOutcome, Stack, ThreadSight
-from gputop.model.redaction import Redactor
+from gputop.model.redaction import MOST_REMEMBERED, Redactor
 from gputop.model.snapshot import Event, ProcessStatic, Snapshot
 from gputop.output.data import json_text, snapshot_data
 from gputop.recording.reader import read_snapshots
@@ -23,6 +25,7 @@ from gputop.recording.writer import RecordingWriter
 from gputop.sources.redacted import NOT_SHOWN, Redacted, RedactedAccess
 from gputop.sources.simulation.scenarios import SCENARIOS
 from gputop.sources.simulation.simulated import SimulatedSource
+from tests.support.held import held
 from tests.support.scenes import gpu, snap, train
 
 UUID = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
@@ -92,6 +95,50 @@ def test_what_is_no_name_stays() -> None:
         "dcgm-exporter at localhost:9400", "http://localhost:9400/metrics", "run as root", "pip install 'x[deep]'",
     ):  # fmt: skip
         assert redactor.text(text) == text
+
+
+def test_names_are_found_wherever_they_stand_alone_the_longest_first() -> None:
+    draw = Random(7)
+
+    def word(letters: str) -> str:
+        return "".join(draw.choice(letters) for _ in range(draw.randint(3, 7)))
+
+    for _ in range(60):
+        names = {word("ab.-") for _ in range(12)} | {word("ab@.") for _ in range(3)}
+        redactor = Redactor()
+        numbers = {name: redactor.user(name) or "" for name in sorted(names)}
+        longest_first = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+        alone = re.compile(rf"(?<![\w-])(?:{longest_first})(?![\w-])")
+        for _ in range(20):
+            text = " ".join(word("abab.-") if draw.random() < 0.5 else draw.choice(sorted(names)) for _ in range(5))
+            wanted = alone.sub(lambda match: numbers[match[0]], text)  # noqa: B023
+            if not any("@" in name and name in text for name in names):
+                assert redactor.text(text) == wanted, (names, text)
+            else:
+                assert alone.search(redactor.text(text)) is None, (names, text)
+
+
+def test_thousands_of_hosts_cost_no_pattern_of_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    redactor, made = Redactor(), []
+    compiled = re.compile
+    monkeypatch.setattr("gputop.model.redaction.re.compile", lambda text: made.append(text) or compiled(text))
+    for number in range(2000):
+        redactor.host(f"node-{number}.cluster.local")
+        assert redactor.text(f"no answer from node-{number}: why?") == f"no answer from host{number + 1}: why?"
+    assert made == []
+    redactor.user("anna@corp")
+    assert redactor.text("anna@corp.") == "user1." and len(made) == 1
+
+
+def test_numbers_of_what_its_form_gives_away_are_kept_for_so_many_only_and_never_given_twice() -> None:
+    redactor = Redactor()
+    seen = [redactor.text(f"/data/run-{number}") for number in range(MOST_REMEMBERED + 500)]
+    assert seen == [f"path{number + 1}" for number in range(len(seen))]
+    assert max(size for size, _ in held(redactor)) <= MOST_REMEMBERED
+    assert redactor.text("/data/run-0") == f"path{len(seen) + 1}", "forgotten: another number, nobody else's"
+    assert redactor.text(f"/data/run-{len(seen) - 1}") == f"path{len(seen)}"
+    users = [redactor.user(f"user-{number}") for number in range(MOST_REMEMBERED + 500)]
+    assert redactor.user("user-0") == users[0] == "user1", "whom texts are searched for is never forgotten"
 
 
 def test_redacting_twice_changes_nothing() -> None:

@@ -18,7 +18,8 @@ from gputop.model.feeders import outsiders_in, outsiders_text
 from gputop.model.snapshot import Event, GpuSample, GpuStatic, HostSample, ProcessSample, ProcessStatic, Snapshot
 
 MOST_REMEMBERED = 4096
-"""Facts and texts whose redaction is kept; the numbers themselves are never forgotten."""
+"""Facts and texts whose redaction is kept, and numbers of what only its form gives away, such as paths: one that is
+forgotten gets another number if it comes back. Users, hosts and devices keep theirs for ever."""
 LEAST_NAME = 3
 """Shorter names of users and hosts are replaced where they stand alone, but not looked for in texts."""
 _UUID = re.compile(
@@ -29,10 +30,14 @@ _PLACE = re.compile(
     r"(?<=://)(?!localhost\b|127\.|\[::1\])[^/\s:]+|(?<![\w./-])(?!localhost:|127\.)[A-Za-z][\w.-]*(?=:\d{4,5}\b)"
 )
 _ADDRESS = re.compile(r"(?<![\w.])(?!127\.)\d{1,3}(?:\.\d{1,3}){3}(?![\w.])")
+_WORDS = re.compile(r"[\w-]+(?:\.[\w-]+)*")
+"""Words and dots between them: what the name of a host or a user is made of."""
 _EVERYBODY = frozenset(("root", "localhost"))
 """Names that tell nothing, and that texts of our own use: "run as root"."""
 
 
+_KEPT = frozenset(("user", "host"))
+"""Kinds whose names are looked for in texts."""
 T = TypeVar("T", GpuSample, HostSample, ProcessSample)
 
 
@@ -42,8 +47,12 @@ class Redactor:
     def __init__(self) -> None:
         self._lock = RLock()
         self._numbers: dict[str, dict[str, str]] = {}
-        self._known: re.Pattern[str] | None = None
+        self._given: dict[str, int] = {}
+        """By kind how many numbers were given."""
         self._names: dict[str, str] = {}
+        self._most_words = 1
+        self._odd: re.Pattern[str] | None = None
+        """The names that are made of more than words and dots."""
         self._texts: dict[str, str] = {}
         self._statics: dict[ProcessStatic, ProcessStatic] = {}
         self._gpus: dict[GpuStatic, GpuStatic] = {}
@@ -96,8 +105,9 @@ class Redactor:
             known = _PATH.sub(lambda m: self._number("path", m[0]) or "", known)
             known = _PLACE.sub(lambda m: self._number("host", m[0]) or "", known)
             known = _ADDRESS.sub(lambda m: self._number("host", m[0]) or "", known)
-            if (pattern := self._pattern()) is not None:
-                known = pattern.sub(lambda m: self._names[m[0]], known)
+            if self._odd is not None:
+                known = self._odd.sub(lambda m: self._names[m[0]], known)
+            known = _WORDS.sub(self._words, known)
             _keep(self._texts, text, known)
         return known
 
@@ -208,7 +218,15 @@ class Redactor:
             return name
         with self._lock:
             numbers = self._numbers.setdefault(kind, {})
-            return numbers.setdefault(name, f"{kind}{len(numbers) + 1}")
+            number = numbers.pop(name, None)
+            if number is None:
+                self._given[kind] = self._given.get(kind, 0) + 1
+                number = f"{kind}{self._given[kind]}"
+            # Taken out and put in again: the order is that of the last use.
+            numbers[name] = number
+            if kind not in _KEPT and len(numbers) > MOST_REMEMBERED:
+                del numbers[next(iter(numbers))]
+            return number
 
     def _remember(self, name: str, number: str) -> None:
         """Look for a name in texts from now on."""
@@ -216,18 +234,25 @@ class Redactor:
             return
         with self._lock:
             self._names[name] = number
-            # Made anew when a text is next asked for: a fleet brings a thousand names at once.
-            self._known = None
+            self._most_words = max(self._most_words, 1 + name.count("."))
+            if _WORDS.fullmatch(name) is None:
+                odd = sorted((name for name in self._names if _WORDS.fullmatch(name) is None), key=len, reverse=True)
+                self._odd = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, odd))})(?![\w-])")
             self._texts.clear()
             self._statics.clear()
 
-    def _pattern(self) -> re.Pattern[str] | None:
-        """Whatever name was seen until now."""
-        with self._lock:
-            if self._known is None and self._names:
-                longest_first = sorted(self._names, key=len, reverse=True)
-                self._known = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, longest_first))})(?![\w-])")
-            return self._known
+    def _words(self, match: re.Match[str]) -> str:
+        """Words with the longest names among them replaced. Looked up, not searched: a fleet has thousands of names."""
+        words, names = match[0].split("."), self._names
+        found, at = [], 0
+        while at < len(words):
+            ends = (
+                end for end in range(min(len(words), at + self._most_words), at, -1) if ".".join(words[at:end]) in names
+            )
+            end = next(ends, None)
+            found.append(words[at] if end is None else names[".".join(words[at:end])])
+            at = at + 1 if end is None else end
+        return ".".join(found)
 
 
 def _keep(kept: dict[Any, Any], key: Any, value: Any) -> None:
