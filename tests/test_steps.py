@@ -15,12 +15,16 @@ from msgspec.structs import replace
 
 from gputop.model.redaction import Redactor
 from gputop.model.snapshot import Event, GpuSample, GpuStatic, Machine, ProcessSample, Snapshot
-from gputop.model.step_history import StepHistory
+from gputop.model.step_history import StepHistory, StepPace
 from gputop.model.steps import StepRow, step_row
 from gputop.monitor import STEP_SERIES, Monitor
 from gputop.output.compare import compare, compare_data, verdict_line
 from gputop.output.report_text import report_data, report_text
+from gputop.paint.main_screen import main_screen
+from gputop.paint.panes import figure_words, title
 from gputop.paint.step_words import step_words
+from gputop.paint.view import View
+from gputop.paint.words import headline
 from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder
 from gputop.recording.rounding import rounded
@@ -30,6 +34,7 @@ from gputop.sources.marks import MarkListener, send_mark
 from gputop.sources.step_intake import LEAST_APART_S, MOST_SENDERS, StepIntake, datagram
 from gputop.sources.steps import StepListener, StepSender
 from tests.support.examples import any_text, looks
+from tests.support.frames import demo_frame
 
 NOW = 1_780_000_000.0
 
@@ -206,6 +211,23 @@ def test_the_screen_says_the_step_time_beside_the_verdict_and_names_the_slowest_
     assert words[1] == "450 ms a step ± 0.0 %, 2.2 steps/s, the slowest rank"
     columns = frame.history.columns("GPU-1", STEP_SERIES, 1.0, 4)
     assert columns[-1] == pytest.approx(0.45)
+
+
+def test_a_step_s_time_stands_beside_every_verdict_at_80_columns_and_the_verdict_is_what_is_cut() -> None:
+    frame = demo_frame()
+    # No process has this pid, so the pace's own word counts for its GPU.
+    pace = StepPace(1 << 30, None, 0, "train", 0.412, 3.0, 0.5, 60, 155.0)
+    for position, d in enumerate(frame.diagnoses):
+        stepping = replace(frame, steps=(replace(pace, gpu=position),))
+        view = View(gpu=frame.snapshot.gpus[position].static.uuid)
+        for width in (80, 120, 160):
+            said = "".join(text for text, _ in title(stepping, view, position, width))
+            word, _ = headline(d, view.glyphs)
+            assert "412 ms/step" in said or "412 ms a step" in said, said
+            assert word[:8] in said and figure_words(d) in said and len(said) == width
+            assert width == 80 or d.title in said
+        listed = "".join(text for line in main_screen(stepping, view, 80, 24).rows for text, _ in line)
+        assert "412 ms a step ± 3 %, 2.4 steps/s, 155 samples/s" in listed, "one line a GPU: above its words"
 
 
 def _report(build: Callable[[int], StepRow], seconds: int = 60) -> JobReport:

@@ -12,6 +12,7 @@ from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, Rows, Span, Target, words_target
 from gputop.paint.numbers import sm_text
 from gputop.paint.panes import chart_rows, figure_words
+from gputop.paint.step_words import step_words
 from gputop.paint.text import pct, shorten, whole
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import believed, first_rows, gpu_label, is_red, spoken, words_for
@@ -109,6 +110,9 @@ def add_list(out: Rows, frame: Frame, view: View, width: int) -> None:
         line = Line().add(rule, "rule").add(f" {gpu_label(gpus[selected])} ", "title")
         if room < len(gpus):
             line.add(f" {room} of {len(gpus)} GPUs shown, [ ] for the others ", "dim")
+        steps = step_words(frame, gpus[selected], width - line.width - 4)
+        if steps:
+            line.add(f" {steps} ", "text")
         named = line.rule(width, rule).row(width)
         out.add(named, words_target(named, (("[", "previous_gpu"), ("] for", "next_gpu"))))
     words = max(1, min(4, out.left - 6)) if out.left >= 8 else min(2, out.left)

@@ -16,7 +16,7 @@ from gputop.paint.chart import bar, gap_chart, with_marks
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, Span
 from gputop.paint.numbers import Field, board, buses, busiest_bus, counters, fields, memory, number_labels
-from gputop.paint.step_words import step_words
+from gputop.paint.step_words import longest_that_fits, step_forms
 from gputop.paint.text import clock_time, gib, shorten, whole
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import (
@@ -41,6 +41,10 @@ MOST_LOOKED_BACK_S = 600.0
 """How far before and after its loss the last values of a GPU are looked for; full rate is kept for ten minutes."""
 LEAST_WITH_AXIS = 6
 """A lower chart has its span in words at the left, and no row for an axis."""
+LEAST_APART = 2
+"""Cells between the verdict and a step's time where there is no room for three."""
+LEAST_VERDICT = 10
+"""A verdict in fewer cells would say nothing: the step's time stays out then."""
 SHORTEST = 2
 """Rows of a pane in which evidence and remedy share one."""
 LEAST_EVIDENCE = 0.6
@@ -72,25 +76,22 @@ def title(frame: Frame, view: View, position: int, width: int, widths: tuple[int
     line.add(" ", ruler)
     line.add(f"{gpu_label(gpu):<{labels}}  {model_name(gpu.static.name):<{min(names, 20)}}", level)
     line.add("   ", ruler)
-    text, _ = headline(d, glyphs)
-    if gpu.lost_reason is not None:
-        since = "" if gpu.lost_since is None else f" since {clock_time(gpu.lost_since, view.utc_offset_s)}"
-        text = f"{glyphs.red} LOST{since}"
-        level = "level.red"
-    line.add(text, level)
-    if alarm:
-        line.add("   " + d.title, "alarm.title")
     figure = figure_words(d)
     room = width - len(figure) - 5
+    forms = step_forms(frame, gpu)
+    # A step's time stands only here, and a number is never cut: the verdict is, which has its words below as well.
+    reserved = len(forms[-1]) + LEAST_APART if forms else 0
+    line.add_all(_verdict(gpu, d, view, room - reserved - line.width if forms else None))
     for badge in d.badges:
         words = f"   {glyphs.level(badge.level)} {badge.title}"
-        if line.width + len(words) > room:
+        if line.width + len(words) > room - reserved:
             break
         line.add(words, "alarm.title" if alarm else f"level.{badge.level}")
-    steps = step_words(frame, gpu, room - line.width - 3)
+    apart = 3 if line.width + reserved < room else LEAST_APART
+    steps = longest_that_fits(forms, room - line.width - apart)
     if steps:
-        line.add(f"   {steps}", "alarm.title" if alarm else "text")
-    if line.width < width - len(figure) - 6:
+        line.add(" " * apart + steps, "alarm.title" if alarm else "text")
+    if line.width <= room:
         line.add(" ", ruler)
         line.rule(width - len(figure) - 3, " " if alarm else glyphs.rule, ruler)
         line.add(f" {figure} " if figure else "", "alarm.title" if alarm else "dim").add(
@@ -99,6 +100,26 @@ def title(frame: Frame, view: View, position: int, width: int, widths: tuple[int
     elif alarm:
         line.to(width, "alarm.title")
     return line.row(width)
+
+
+def _verdict(gpu: GpuSample, d: GpuDiagnosis, view: View, room: int | None) -> list[Span]:
+    """The verdict of a title, abbreviated to ``room`` cells as far as it stays readable."""
+    glyphs = view.glyphs
+    if gpu.lost_reason is not None:
+        since = "" if gpu.lost_since is None else f" since {clock_time(gpu.lost_since, view.utc_offset_s)}"
+        return [(f"{glyphs.red} LOST{since}", "level.red")]
+    text, _ = headline(d, glyphs)
+    if d.busy_not_working is None:
+        style = f"level.{d.level}"
+        if room is None or len(text) <= room or room < LEAST_VERDICT:
+            return [(text, style)]
+        short = f"{glyphs.level(d.level)} {d.short}"
+        return [(short if len(short) <= room else shorten(text, room), style)]
+    left = None if room is None else room - len(text)
+    for apart, words in ((3, d.title), (LEAST_APART, d.title), (LEAST_APART, d.short)):
+        if left is None or apart + len(words) <= left:
+            return [(f"{text}{' ' * apart}{words}", "alarm.title")]
+    return [(text, "alarm.title")]
 
 
 def figure_words(d: GpuDiagnosis) -> str:
