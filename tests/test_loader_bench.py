@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from gputop.api.batch_search import is_out_of_memory
-from gputop.loader_bench import bench, plan
+from gputop.loader_bench import bench, plan, stretch
 from gputop.loader_bench.report import LoaderReport, loader_text
 from gputop.loader_bench.restart import Restart, measure_restart
 from gputop.loader_bench.rows import Room, Row, Setting, Shares
 from gputop.loader_bench.stretch import Empty, measure
+from tests.bench.loader import Round, Sleeps, judged, rounds_of
 
 ROOT = Path(__file__).parent.parent
 GIB = 2.0**30
@@ -41,12 +42,45 @@ class Queue:
             yield i
 
 
+class Uneven(Queue):
+    """Batches of two lengths in turn."""
+
+    def __init__(self, least: float = 0.018, most: float = 0.022) -> None:
+        super().__init__(0, 0.0)
+        self.lengths = (least, most)
+
+    def begin(self) -> Iterator[int]:
+        for i in range(self.length):
+            self.now += self.lengths[i % 2]
+            yield i
+
+
 def test_what_lies_in_the_queue_is_no_part_of_the_measurement() -> None:
     queue = Queue(queued=4 * 2, batch_s=0.008)
     found = measure(queue.begin, 4, 2, queue.clock)
     assert found.batch_s == pytest.approx(0.008)
     assert found.error_pct == pytest.approx(0.0, abs=1e-6)
-    assert found.batches == 16, "four rounds of the workers are enough where they agree"
+    assert found.batches == 64, "half a second of rounds of the workers is enough where they agree"
+
+
+def test_a_measurement_goes_on_until_it_is_sure_or_out_of_time() -> None:
+    uneven = Uneven()
+    found = measure(uneven.begin, 0, 0, uneven.clock)
+    assert found.error_pct <= 3.0 and found.batches > 25, "after half a second it is not sure yet"
+    assert found.batch_s == pytest.approx(0.02, rel=0.05)
+    wild = Uneven(least=0.0, most=0.4)
+    assert 10 <= measure(wild.begin, 0, 0, wild.clock).batches <= 30, "4 s, and what it came to is said"
+    slow = Queue(queued=0, batch_s=5.0)
+    assert measure(slow.begin, 0, 0, slow.clock).batches == 4, "batches of seconds are not waited for eight times"
+
+
+def test_the_benchmark_s_judge_tells_right_from_wrong_and_says_where_it_cannot() -> None:
+    assert judged([Round(8.0, 8.2, 8.0)] * 5).word == "right"
+    assert judged([Round(8.0, 7.0, 8.0)] * 5).word == "wrong", "batches out of the queue were counted"
+    assert judged([Round(8.0, 8.5, 8.0)] * 5).word == "wrong"
+    assert judged([Round(8.0, 8.0, 10.0), Round(10.0, 10.0, 6.0), Round(6.0, 9.0, 8.0)]).word == "unsure"
+    alone = [Round(8.0, 8.0, 8.0), Round(8.0, 16.0, 8.1), Round(8.1, 8.1, 8.0)]
+    assert judged(alone).word == "right", "one round beside a neighbour does not decide"
 
 
 def test_short_passes_are_begun_anew_and_an_empty_loader_is_said() -> None:
@@ -276,6 +310,23 @@ def test_a_loader_of_known_cost_is_measured_right_and_its_answer_holds(sets: Pat
     assert found["best"]["workers"] == 2 and found["best"]["batch_ms"] <= found["need_ms"]
     crowded = (found["room"]["psi_cpu_pct"] or 0.0) > 20.0
     assert ("unsure" in found["conclusion"]) == crowded and (not crowded or found["confidence"] == "low")
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_batches_out_of_a_queue_that_had_time_to_fill_are_found_by_the_benchmark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    timed = stretch._block
+
+    def after_a_pause(batches: Any, size: int, clock: Any) -> float:
+        time.sleep(0.1)
+        return timed(batches, size, clock)
+
+    monkeypatch.setattr(stretch, "_block", after_a_pause)
+    found = judged(rounds_of(Sleeps(), 2, 2, 0.5))
+    assert found.off_pct < -50.0, found
 
 
 @pytest.mark.slow

@@ -26,7 +26,11 @@ LOOK_S = 0.25
 KILL_PART = 0.85
 """Of the free memory: a child that holds more is killed before the machine looks for somebody to kill."""
 MOST_WORDS = 200
-Job = Callable[[Loadable, Setting, int, Callable[[], None]], Any]
+WEIGHED_S = 5.0
+"""How long a child whose loader stands still waits to be weighed."""
+Tell = Callable[[str], None]
+"""How a job says that it has come to ``drained`` or ``timed``."""
+Job = Callable[[Loadable, Setting, int, Tell], Any]
 
 
 def measured_row(
@@ -50,7 +54,7 @@ def measured_restart(
 def row_here(loadable: Loadable, setting: Setting, seed: int) -> Row:
     """Measure one setting in this process, where it cannot be handed to a child."""
     try:
-        return _row(setting, _measured(loadable, setting, seed, lambda: None), None)
+        return _row(setting, _measured(loadable, setting, seed, lambda _: None), None)
     except Exception as error:  # noqa: BLE001 — somebody else's dataset: whatever it raises is the row
         return Row(setting, failed=_words(error))
 
@@ -62,7 +66,7 @@ def _in_child(
     import multiprocessing
 
     context: Any = multiprocessing.get_context(method)
-    ours, theirs = context.Pipe(duplex=False)
+    ours, theirs = context.Pipe()
     child = context.Process(target=_child, args=(theirs, job, loadable, setting, seed), name="gputop-loader-bench")
     child.start()
     theirs.close()
@@ -77,6 +81,7 @@ def _in_child(
 
 def _followed(ours: Connection, child: Any, sight: Sight, limit_s: float, free: float | None) -> Any:
     until = time.monotonic() + limit_s
+    most = None if free is None else KILL_PART * free
     while True:
         if ours.poll(LOOK_S):
             try:
@@ -87,11 +92,16 @@ def _followed(ours: Connection, child: Any, sight: Sight, limit_s: float, free: 
             if kind == "drained":
                 sight.begin()
                 continue
-            if kind == "done":
-                sight.look()
+            if kind == "timed":
+                # Not before: reading what processes hold slows them down.
+                sight.look(None)
+                sight.weigh()
+                with suppress(OSError):
+                    ours.send(None)
+                continue
             return said
-        sight.look()
-        if free is not None and sight.memory_bytes is not None and sight.memory_bytes > KILL_PART * free:
+        sight.look(most)
+        if most is not None and sight.memory_bytes is not None and sight.memory_bytes > most:
             return f"stopped: it took more than {100 * KILL_PART:.0f} % of the free memory"
         if time.monotonic() > until:
             return f"stopped: no answer within {limit_s:.0f} s"
@@ -121,20 +131,31 @@ def _child(theirs: Connection, job: Job, loadable: Loadable, setting: Setting, s
         quiet = os.open(os.devnull, os.O_WRONLY)
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
+
+    def tell(kind: str) -> None:
+        theirs.send((kind, None))
+        if kind == "timed":
+            theirs.poll(WEIGHED_S)
+
     try:
-        theirs.send(("done", job(loadable, setting, seed, lambda: theirs.send(("drained", None)))))
+        theirs.send(("done", job(loadable, setting, seed, tell)))
     except BaseException as error:  # noqa: BLE001 — likewise, an exit included
         theirs.send(("failed", _words(error)))
     theirs.close()
     os.killpg(0, signal.SIGKILL)
 
 
-def _measured(loadable: Loadable, setting: Setting, seed: int, drained: Callable[[], None]) -> Stretch:
+def _measured(loadable: Loadable, setting: Setting, seed: int, tell: Tell) -> Stretch:
     loader = loadable.passes(setting, seed)
-    return measure(lambda: iter(loader), setting.workers, setting.prefetch or 0, time.perf_counter, drained)
+    found = measure(
+        lambda: iter(loader), setting.workers, setting.prefetch or 0, time.perf_counter, lambda: tell("drained")
+    )
+    # The loader still has its workers.
+    tell("timed")
+    return found
 
 
-def _restarted(loadable: Loadable, setting: Setting, _seed: int, _drained: Callable[[], None]) -> Restart:
+def _restarted(loadable: Loadable, setting: Setting, _seed: int, _tell: Tell) -> Restart:
     def short_pass(kept: bool) -> Any:
         return loadable.short_pass(replace(setting, persistent=kept), max(1, setting.workers))
 

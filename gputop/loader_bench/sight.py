@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import resource
 import time
+from collections.abc import Iterable
 
 from gputop.loader_bench.rows import Shares
 from gputop.model.snapshot import ProcessSample
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
 from gputop.sources.procfs import read_file
+
+PAGE = resource.getpagesize()
+WEIGHED_APART = 20.0
+"""Memory is weighed during a measurement for at most a twentieth of its time."""
 
 
 class Sight:
@@ -22,19 +28,24 @@ class Sight:
         self._samples = 0
         self._read = 0.0
         self.memory_bytes: float | None = None
-        """The most that the whole tree held: PSS, which counts shared pages once."""
+        """The most that the whole tree held whenever it was weighed: PSS, which counts shared pages once."""
+        self._weigh_next = 0.0
 
     def begin(self) -> None:
         self._looks = self._samples = 0
         self._sums, self._read = [0.0, 0.0, 0.0, 0.0], 0.0
         self._collect()
 
-    def look(self) -> None:
-        """One look: processes, their states, memory."""
+    def look(self, alarm_bytes: float | None) -> None:
+        """One look: processes and their states; memory only where all resident pages together, the shared ones counted
+        in each process, come to more than ``alarm_bytes``."""
         samples = self._collect()
-        held = [size for sample in samples if (size := _pss(sample.pid)) is not None]
-        if held:
-            self.memory_bytes = max(self.memory_bytes or 0.0, sum(held))
+        if (
+            alarm_bytes is not None
+            and time.monotonic() >= self._weigh_next
+            and sum(_resident(sample.pid) for sample in samples) > alarm_bytes
+        ):
+            self._weigh(samples)
         workers = [s for s in samples if s.pid != self._pid and s.run_pct is not None] or [
             s for s in samples if s.run_pct is not None
         ]
@@ -50,6 +61,10 @@ class Sight:
             self._looks += 1
             self._read += sum(s.read_bytes_per_s or 0.0 for s in workers)
 
+    def weigh(self) -> None:
+        """Read what the tree holds. Costs several ms a process, and their page faults wait meanwhile."""
+        self._weigh(self._collect())
+
     def shares(self) -> Shares | None:
         """The workers' means; None where nothing was seen."""
         return None if not self._samples else Shares(*(total / self._samples for total in self._sums))
@@ -62,8 +77,24 @@ class Sight:
     def close(self) -> None:
         self._collector.close()
 
+    def _weigh(self, samples: Iterable[ProcessSample]) -> None:
+        begun = time.monotonic()
+        held = [size for sample in samples if (size := _pss(sample.pid)) is not None]
+        if held:
+            self.memory_bytes = max(self.memory_bytes or 0.0, sum(held))
+        ended = time.monotonic()
+        self._weigh_next = ended + WEIGHED_APART * (ended - begun)
+
     def _collect(self) -> tuple[ProcessSample, ...]:
         return self._collector.read(time.monotonic(), [GpuProcess(0, self._pid)])
+
+
+def _resident(pid: int) -> float:
+    """Resident bytes, from /proc/PID/statm (proc(5)), which the kernel has at hand; 0 for one that has ended."""
+    try:
+        return float(int(read_file(f"/proc/{pid}/statm").split()[1]) * PAGE)
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 def _pss(pid: int) -> float | None:

@@ -12,10 +12,12 @@ from typing import Any
 
 from msgspec import Struct
 
-LEAST_BLOCKS = 4
+LEAST_BLOCKS = 8
+LEAST_S = 0.5
 MOST_S = 4.0
 ERROR_PCT = 3.0
-"""Standard error of the mean, in percent, at which a measurement is over."""
+"""Half of the 95 % interval of the mean, in percent of it, at which a measurement is over. With fewer blocks, or in
+less time, a few that agree by chance would end it."""
 _T95 = {3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23, 12: 2.18, 15: 2.13, 20: 2.09, 30: 2.04}
 """Student's t for 95 % by degrees of freedom."""
 
@@ -60,13 +62,19 @@ def measure(
     size = max(1, workers)
     times: list[float] = []
     begun = clock()
-    while len(times) < LEAST_BLOCKS or (clock() - begun < most_s and _error(times) > ERROR_PCT):
-        if clock() - begun > 4.0 * most_s and times:
-            # Batches so slow that four rounds take longer than the whole of the others: what there is must do.
-            break
+    while not _is_enough(times, clock() - begun, most_s):
         times.append(_block(batches, size, clock))
-    mean = sum(times) / len(times)
-    return Stretch(first_s, mean, _t(len(times) - 1) * _error(times), len(times) * size)
+    return Stretch(first_s, sum(times) / len(times), _interval(times), len(times) * size)
+
+
+def _is_enough(times: list[float], spent_s: float, most_s: float) -> bool:
+    """Whether timing ends: sure enough, or out of time. Batches so slow that a few rounds take four times as long as
+    the whole of others end it too: what there is must do."""
+    if not times or spent_s < LEAST_S:
+        return False
+    if len(times) < LEAST_BLOCKS:
+        return spent_s > 4.0 * most_s
+    return spent_s >= most_s or _interval(times) <= ERROR_PCT
 
 
 def _block(batches: _Passes, size: int, clock: Callable[[], float]) -> float:
@@ -113,6 +121,11 @@ def _error(times: list[float]) -> float:
     mean = sum(times) / n
     variance = sum((t - mean) ** 2 for t in times) / (n - 1)
     return 100.0 * sqrt(variance / n) / mean if mean > 0.0 else 0.0
+
+
+def _interval(times: list[float]) -> float:
+    """Half of the 95 % interval of the mean, in percent of it."""
+    return _t(len(times) - 1) * _error(times)
 
 
 def _t(freedom: int) -> float:
