@@ -17,7 +17,8 @@ from gputop.paint.words import group_of
 from gputop.tui.keys.screen import MainScreen
 
 BY_NEED = (
-    "LOST", NOT_WORKING_ALARM, STATE_WORDS["starved"], STATE_WORDS["unmeasured"], STATE_WORDS["idle"], STATE_WORDS["working"],
+    "LOST", NOT_WORKING_ALARM, STATE_WORDS["starved"], STATE_WORDS["unmeasured"], STATE_WORDS["idle"],
+    STATE_WORDS["working"],
 )  # fmt: skip
 
 
