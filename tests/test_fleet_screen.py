@@ -51,6 +51,15 @@ def test_every_panel_fills_every_size_exactly(frame: FleetFrame, panel: Panel) -
                     assert THEMES["dark"].look(style) and (glyphs is not ASCII or text.isascii())
 
 
+def test_that_a_fleet_is_simulated_and_what_is_wrong_with_a_host_are_said_at_every_width(frame: FleetFrame) -> None:
+    for width in (60, 80, 120, 200):
+        text = _text(frame, FleetView(), width, 60)
+        assert "SIMULATED" in text.split("\n")[0]
+        assert "small kernels" in text
+    assert "SIMULATED" not in _text(fleet_frame(replace(frame.read, source="http://prom:9090")), FleetView())
+    assert "DCGM_FI_PROF_SM_ACTIVE, gauge, SM activity" in _text(frame, FleetView(), 120, 40)
+
+
 def test_the_header_counts_what_the_frame_counts_and_says_how_old_it_is(frame: FleetFrame) -> None:
     text = _text(frame, FleetView())
     for state, words in (("working", "working"), ("busy_not_working", "BUSY, NOT WORKING"), ("starved", "starved")):

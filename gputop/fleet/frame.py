@@ -17,6 +17,7 @@ from gputop.fleet.judge import FLEET_STATES, FleetState, state_of
 from gputop.fleet.reading import Alert, Down, FleetReading, GpuReading
 from gputop.fleet.stragglers import Straggler, stragglers
 from gputop.fleet.verdict import Verdict, host_verdict, severity
+from gputop.model.quantity import count
 
 
 class Gpu(Struct, frozen=True):
@@ -279,5 +280,5 @@ def _missing(gpus: Sequence[Gpu]) -> list[str]:
     if not dcgm:
         return []
     hosts = len({gpu.read.host for gpu in bare if gpu.read.names in dcgm})
-    row = "DCGM_FI_PROF_SM_ACTIVE, gauge, Ratio of cycles in which a warp was assigned"
-    return [f"SM activity is not exported on {hosts} host{'s' * (hosts != 1)}: add to dcgm-exporter's CSV: {row}"]
+    row = "DCGM_FI_PROF_SM_ACTIVE, gauge, SM activity"
+    return [f"no SM activity from {count(hosts, 'host')}: dcgm-exporter's CSV needs {row}"]

@@ -15,6 +15,8 @@ from gputop.diagnosis.types import State
 WINDOW_S = 300.0
 """Over what time utilisation and SM activity are means: a state of the fleet holds for five minutes."""
 HOUR_S = 3600.0
+SIMULATED = "simulated"
+"""The source of a reading that no engine gave."""
 
 
 class FleetError(Exception):

@@ -13,7 +13,7 @@ from msgspec import Struct
 from gputop.diagnosis.types import State
 from gputop.fleet.history import History
 from gputop.fleet.judge import lost_hours, state_of
-from gputop.fleet.reading import HOUR_S, Alert, Down, FleetReading, GpuReading, Lost
+from gputop.fleet.reading import HOUR_S, SIMULATED, Alert, Down, FleetReading, GpuReading, Lost
 from gputop.sources.simulation.noise import chance, drift
 
 GIB = 2.0**30
@@ -83,7 +83,7 @@ class Job(Struct, frozen=True):
 class SimulatedFleet:
     """So many hosts with so many GPUs each. ``ask`` reads it at any time."""
 
-    source = "simulated"
+    source = SIMULATED
     interval_s = 5.0
 
     def __init__(

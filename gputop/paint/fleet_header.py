@@ -8,6 +8,7 @@ from gputop.diagnosis.types import NOT_WORKING_ALARM
 from gputop.fleet.frame import FleetFrame
 from gputop.fleet.judge import WORDS
 from gputop.fleet.names import DIALECTS
+from gputop.fleet.reading import SIMULATED
 from gputop.model.quantity import count, duration
 from gputop.model.text import terminal_safe
 from gputop.paint.fleet_view import FleetView
@@ -42,7 +43,7 @@ def _gpus(frame: FleetFrame, glyphs: Glyphs) -> str:
 
 
 def bar(frame: FleetFrame, view: FleetView, width: int) -> Row:
-    """The title: the engine, how large, what is measured, how old."""
+    """The title: the engine, how large, what is measured, how old. That a fleet is simulated is never left out."""
     line = Line().add(" gputop fleet", "brand|bar")
     right = _right(frame, view, width)
     room = width - sum(len(text) for text, _ in right)
@@ -51,7 +52,9 @@ def bar(frame: FleetFrame, view: FleetView, width: int) -> Row:
     parts = [
         (0, f"{number(len(frame.hosts))} host{'s' * (len(frame.hosts) != 1)}", "value|bar"),
         (1, _gpus(frame, view.glyphs), "value|bar"),
-        (4, shorten(terminal_safe(frame.read.source), 40), "dim|bar"),
+        (-1, "SIMULATED", "level.info|bar")
+        if frame.read.source == SIMULATED
+        else (4, shorten(terminal_safe(frame.read.source), 40), "dim|bar"),
         (2, f"SM measured on {number(measured)}", "level.green|bar"),
     ]
     if bare:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from gputop.diagnosis.types import NOT_WORKING
 from gputop.fleet.frame import FleetFrame, Group
 from gputop.paint.fleet_cells import cell_spans, cells_width
 from gputop.paint.fleet_view import FleetView
@@ -153,7 +154,11 @@ def _verdict(group: Group, view: FleetView, size: int) -> list[Span]:
     verdict, glyphs = group.verdict, view.glyphs
     glyph = glyphs.times if group.down else "?" if verdict.state == "unmeasured" else glyphs.level(verdict.level)
     style = f"level.{verdict.level}" if verdict.level != "green" else "level.green"
-    return [(f"{glyph} ", style), (fit(verdict.text, max(1, size - 2), glyphs.more), style)]
+    text = verdict.text
+    if len(text) > size - 2:
+        # The cause is what the colour does not say.
+        text = text.replace(f"{NOT_WORKING}: ", "", 1)
+    return [(f"{glyph} ", style), (fit(text, max(1, size - 2), glyphs.more), style)]
 
 
 def _waste(group: Group, view: FleetView, size: int) -> list[Span]:
