@@ -1,4 +1,4 @@
-"""``--redact``: numbers in place of users, hosts, paths and UUIDs, everywhere, and the same verdicts as without."""
+"""``--redact``: numbers in place of users, hosts, jobs, paths and UUIDs, everywhere, and the same verdicts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ VECTORS = sorted((Path(__file__).parent / "vectors").glob("*.jsonl"))
 
 
 def private_snapshot(t: float = 0.0) -> Snapshot:
-    """A snapshot that names users, hosts, paths and UUIDs wherever a text can stand."""
+    """A snapshot that names users, hosts, jobs, paths and UUIDs wherever a text can stand."""
     text = (
         f"alice on tesla07 and tesla07.corp.example: /data/secret-project/x.py, pod {UUID}, http://10.20.30.40:9400/m"
     )
@@ -87,7 +87,7 @@ def test_numbers_are_the_same_each_time_and_tell_apart() -> None:
 def test_what_is_no_name_stays() -> None:
     static = Redactor().snapshot(private_snapshot()).processes[0].static
     assert (static.command, static.name, static.job, static.loader, static.job_key) == (
-        "python", "python", "slurm 8821", "torch", "f00d",
+        "python", "python", "slurm job1", "torch", "f00d",
     )  # fmt: skip
     redactor = Redactor()
     for text in (
@@ -139,6 +139,25 @@ def test_numbers_of_what_its_form_gives_away_are_kept_for_so_many_only_and_never
     assert redactor.text(f"/data/run-{len(seen) - 1}") == f"path{len(seen)}"
     users = [redactor.user(f"user-{number}") for number in range(MOST_REMEMBERED + 500)]
     assert redactor.user("user-0") == users[0] == "user1", "whom texts are searched for is never forgotten"
+
+
+@pytest.mark.parametrize(
+    ("user", "host"),
+    [("qz", "k7"), ("a+b", "c.d*"), ("žó", "ñ"), ("o'neil", "[h]"), ("torch", "gpu")],
+)
+def test_short_names_and_names_with_signs_are_numbers_too_and_names_of_loaders_stay(user: str, host: str) -> None:
+    given = private_snapshot()
+    text = f"{user} on {host}, /x/y: see {host}."
+    rows = [replace(p, static=replace(p.static, user=user, why=text)) for p in given.processes]
+    machine = replace(given.machine, hostname=host)
+    redactor = Redactor()
+    shown = redactor.snapshot(
+        replace(given, machine=machine, processes=tuple(rows), notices=(text,), events=(Event(0.0, "mark", text),))
+    )
+    for words in (*shown.notices, shown.events[0].text, shown.processes[0].static.why):
+        assert re.sub(r"path\d", "path", words or "") == "user1 on host1, path: see host1."
+    assert shown.machine.hostname == "host1" and shown.processes[0].static.loader == "torch"
+    assert redactor.data({"note": [f"{user}, {host}"]}) == {"note": ["user1, host1"]}
 
 
 def test_redacting_twice_changes_nothing() -> None:

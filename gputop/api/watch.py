@@ -179,7 +179,7 @@ def watch(
     ``ranks``: one process a ``"node"`` samples, ``"0"`` only rank 0, ``"all"`` each its own GPUs. ``strict`` raises
     where nothing can be measured. ``price`` is per GPU-hour, ``name`` the run's. ``on_frame`` and ``on_finding`` are
     called on the watcher's thread. ``source`` replaces this machine, for tests. ``redact`` puts numbers in the place of
-    users, hosts, paths and names in frames, recording and summary, as ``gputop record --redact`` does.
+    users, hosts, jobs, paths and names in frames, recording and summary, as ``gputop record --redact`` does.
 
     Raises ValueError for words that mean nothing, TypeError for what cannot log.
     """

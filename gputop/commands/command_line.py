@@ -57,7 +57,9 @@ def _common() -> Parser:
     add("--bell", action="store_true", help="ring the terminal's bell on a new red verdict")
     add("--read-only", action="store_true", help="offer nothing that changes another process")
     add(
-        "--redact", action="store_true", help="show users, hosts, paths and UUIDs as numbers, commands as program names"
+        "--redact",
+        action="store_true",
+        help="show users, hosts, jobs, paths and UUIDs as numbers, commands as program names",
     )
     add("--dcgm-url", metavar="URL", help="metrics address of a running dcgm-exporter")
     add("--dcgmi", action="store_true", help="run dcgmi dmon for GPUs without GPM (takes the profiling unit)")

@@ -6,7 +6,7 @@ import argparse
 import os
 import shutil
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gputop.commands.alerting import alerts_in, alerts_report
 from gputop.commands.needs import Needs
@@ -20,6 +20,9 @@ from gputop.output.messages import say
 from gputop.paint.terminal import colour_depth
 from gputop.sources.doctor import examine
 from gputop.sources.doctor_fleet import exporters, private_file, step_socket
+
+if TYPE_CHECKING:
+    from gputop.model.redaction import Redactor
 
 NEEDS = Needs()
 PURPOSE, SUMMARY = "Set-up", "what can be measured here, why not, and how to fix it"
@@ -65,15 +68,23 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     ]
     redactor = redactor_of(settings)
     if redactor is not None:
-        redactor.host(report["host"])
-        for row in (*report["exporters"], {"user": report["step_socket"]["owner"]}):
-            redactor.user(row["user"])
-        for gpu in report["gpus"]:
-            redactor.device(gpu["uuid"])
-        report = redactor.data(report)
+        report = _redacted(report, redactor)
     sys.stdout.write(json_text(report) if args.json else doctor_text(report))
     sys.stdout.flush()
     return 0 if any(gpu["lost_reason"] is None for gpu in report["gpus"]) else NOTHING_READ
+
+
+def _redacted(report: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
+    """The report with every text redacted, and what is a name as a whole as its number."""
+    host, owner = redactor.host(report["host"]), redactor.user(report["step_socket"]["owner"])
+    users = [redactor.user(row["user"]) for row in report["exporters"]]
+    for gpu in report["gpus"]:
+        redactor.device(gpu["uuid"])
+    shown: dict[str, Any] = redactor.data(report) | {"host": host}
+    shown["step_socket"]["owner"] = owner
+    for row, user in zip(shown["exporters"], users, strict=True):
+        row["user"] = user
+    return shown
 
 
 def _fleet(settings: Settings) -> dict[str, Any]:

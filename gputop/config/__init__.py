@@ -67,8 +67,8 @@ class Settings(Struct, frozen=True):
     redact: Annotated[
         bool,
         Meta(
-            description="Show and write users, hosts, paths and UUIDs as numbers, and command lines as the names of "
-            "programs."
+            description="Show and write users, hosts, jobs, paths and UUIDs as numbers, and command lines as the names "
+            "of programs."
         ),
     ] = False
     show_secrets: Annotated[

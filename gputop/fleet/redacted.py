@@ -109,12 +109,9 @@ class RedactedFleet:
         ]
 
     def _job(self, job: str) -> str:
-        """``pod anna-llm-worker-3`` is ``pod job1-worker-3``; a batch job's number names nobody."""
+        """``pod anna-llm-worker-3`` is ``pod job1-worker-3``."""
         whole = group_of(job)
-        kind, _, name = whole.partition(" ")
-        if not name or name.isdigit():
-            return job
-        return f"{kind} {self._redactor.number('job', name)}{job[len(whole) :]}"
+        return f"{self._redactor.job(whole)}{job[len(whole) :]}" if whole else job
 
     def _alert(self, alert: Alert) -> Alert:
         labels = {name: self._label(name, value) for name, value in alert.labels.items()}

@@ -1,4 +1,4 @@
-"""What ``--redact`` takes out: users, hosts, paths and UUIDs become numbers, the same number each time.
+"""What ``--redact`` takes out: users, hosts, jobs, paths and UUIDs become numbers, the same number each time.
 
 Applied to snapshots before anything is made of them, so that every output is redacted alike. What the diagnosis lives
 on stays: measured values, pids, names of programs, ``server`` and ``job_key``; verdicts are the same with and without.
@@ -20,8 +20,8 @@ from gputop.model.snapshot import Event, GpuSample, GpuStatic, HostSample, Proce
 MOST_REMEMBERED = 4096
 """Facts and texts whose redaction is kept, and numbers of what only its form gives away, such as paths: one that is
 forgotten gets another number if it comes back. Users, hosts and devices keep theirs for ever."""
-LEAST_NAME = 3
-"""Shorter names of users and hosts are replaced where they stand alone, but not looked for in texts."""
+MOST_JOBS = 32_768
+"""Jobs whose number is kept: more than run at a time on a fleet of a thousand hosts, where each GPU may have its own."""
 _UUID = re.compile(
     r"(?<![0-9A-Za-z])(?:(GPU|MIG)-)?[0-9a-fA-F]{8}(?:[-_][0-9a-fA-F]{4}){3}[-_][0-9a-fA-F]{12}(?![0-9A-Za-z])"
 )
@@ -32,8 +32,13 @@ _PLACE = re.compile(
 _ADDRESS = re.compile(r"(?<![\w.])(?!127\.)\d{1,3}(?:\.\d{1,3}){3}(?![\w.])")
 _WORDS = re.compile(r"[\w-]+(?:\.[\w-]+)*")
 """Words and dots between them: what the name of a host or a user is made of."""
-_EVERYBODY = frozenset(("root", "localhost"))
-"""Names that tell nothing, and that texts of our own use: "run as root"."""
+_EVERYBODY = frozenset((
+    "root", "localhost", "a", "an", "and", "any", "as", "at", "be", "but", "by", "d", "do", "for", "h", "has", "id",
+    "if", "in", "io", "is", "it", "its", "m", "ms", "no", "not", "ns", "of", "off", "on", "one", "or", "s", "so", "the",
+    "to", "two", "up", "us", "via", "was", "we", "with", "x",
+))  # fmt: skip
+"""Names that tell nothing, and short words that texts of our own use: "run as root". In a text they stay, as bare
+numbers do; where a field holds the name alone it is redacted all the same."""
 
 
 _KEPT = frozenset(("user", "host"))
@@ -70,7 +75,7 @@ class Redactor:
             processes=tuple(map(self._process, given.processes)),
             host=self._host(given.host),
             events=tuple(map(self.event, given.events)),
-            stale={self.text(name): age for name, age in given.stale.items()},
+            stale={self.kind(name): age for name, age in given.stale.items()},
             notices=tuple(map(self.text, given.notices)),
             steps=tuple(replace(row, name=self.run(row.name)) for row in given.steps),
         )
@@ -101,15 +106,24 @@ class Redactor:
         """A free text without UUIDs, paths, addresses, and the users and hosts that were seen until now."""
         known = self._texts.get(text)
         if known is None:
-            known = _UUID.sub(self._uuid, text)
-            known = _PATH.sub(lambda m: self._number("path", m[0]) or "", known)
-            known = _PLACE.sub(lambda m: self._number("host", m[0]) or "", known)
-            known = _ADDRESS.sub(lambda m: self._number("host", m[0]) or "", known)
+            known = self.kind(text)
             if self._odd is not None:
                 known = self._odd.sub(lambda m: self._names[m[0]], known)
             known = _WORDS.sub(self._words, known)
             _keep(self._texts, text, known)
         return known
+
+    def kind(self, text: str) -> str:
+        """A word of ours, such as a loader's kind: it stays even where a user is called so, without UUIDs and paths."""
+        text = _UUID.sub(self._uuid, text)
+        text = _PATH.sub(lambda m: self._number("path", m[0]) or "", text)
+        text = _PLACE.sub(lambda m: self._number("host", m[0]) or "", text)
+        return _ADDRESS.sub(lambda m: self._number("host", m[0]) or "", text)
+
+    def job(self, job: str) -> str:
+        """``slurm 8821`` → ``slurm job1``: a batch system's accounts name whose job a number is."""
+        kind, _, name = job.partition(" ")
+        return f"{kind} {self._number('job', name)}" if name else self._number("job", job) or ""
 
     def data(self, data: Any) -> Any:
         """JSON-able data with every text in it redacted; keys stay."""
@@ -164,9 +178,9 @@ class Redactor:
             user=self.user(given.user),
             name=name,
             command=name or (given.command and self.command(given.command)),
-            job=given.job and self.text(given.job),
+            job=given.job and self.job(given.job),
             container=given.container and self._container(given.container),
-            loader=given.loader and self.text(given.loader),
+            loader=given.loader and self.kind(given.loader),
             why=given.why and self._why(given.why),
         )
 
@@ -224,13 +238,13 @@ class Redactor:
                 number = f"{kind}{self._given[kind]}"
             # Taken out and put in again: the order is that of the last use.
             numbers[name] = number
-            if kind not in _KEPT and len(numbers) > MOST_REMEMBERED:
+            if kind not in _KEPT and len(numbers) > (MOST_JOBS if kind == "job" else MOST_REMEMBERED):
                 del numbers[next(iter(numbers))]
             return number
 
     def _remember(self, name: str, number: str) -> None:
         """Look for a name in texts from now on."""
-        if name in self._names or len(name) < LEAST_NAME or name in _EVERYBODY:
+        if name in self._names or name in _EVERYBODY or name.isdigit():
             return
         with self._lock:
             self._names[name] = number

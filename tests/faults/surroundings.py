@@ -224,7 +224,7 @@ def rows() -> list[Row]:
         Row("a hostile command line", "8 kB that are made to be slow to search", "it, with what looks secret masked",
             "everything", 0, "tests/test_secrets.py::test_a_hostile_command_line_takes_no_time"),
         Row("what is shown goes to strangers", "any command with `--redact`",
-            "users, hosts, paths and UUIDs as numbers", "the same verdicts", 0,
+            "users, hosts, jobs, paths and UUIDs as numbers", "the same verdicts", 0,
             "tests/test_redaction.py::test_a_simulated_scenario_gets_the_same_verdicts_redacted"),
         Row("a size without a unit", "`--filter 'mem>70'`", "70 of what? write 70G, 70M, 70K or 70B", "–", 2,
             _environment("once", "--filter", "mem>70")),
