@@ -11,7 +11,8 @@ import pytest
 
 from gputop.sources.nvml.device import Device
 from gputop.sources.nvml.handle import Handle
-from gputop.sources.nvml.inventory import GONE, Inventory, kernel_gpus
+from gputop.sources.nvml.inventory import GONE, MOST_LEFT, Inventory, kernel_gpus
+from tests.support.held import held
 
 
 class Driver:
@@ -111,6 +112,26 @@ def test_a_call_that_was_left_behind_is_made_again(monkeypatch: pytest.MonkeyPat
     driver.inventory.shut(0)
     driver.inventory.take(0, 0.0, 0.0)
     assert [device.stale for device in driver.inventory.devices] == [False, True]
+
+
+def test_mig_instances_made_anew_again_and_again_leave_few_numbers_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver(monkeypatch, "A", "B")
+    driver.take()
+    split, slots = driver.inventory.devices[0], dict[str, int]()
+    monkeypatch.setattr(Device, "mig_devices", lambda device, *_: slots if device is split else {})
+    monkeypatch.setattr(Device, "find", lambda device, *_: device.static.uuid)
+    for remade in range(3 * MOST_LEFT):
+        slots = {f"MIG-{remade}": 0, "MIG-stays": 1}
+        driver.take()
+    assert {d.static.uuid: d.static.index for d in driver.inventory.devices}["MIG-stays"] == 3
+    numbers = [device.static.index for device in driver.inventory.devices]
+    assert len(set(numbers)) == 4 and max(numbers) < MOST_LEFT + 6
+    newest, slots = f"MIG-{remade}", {}
+    driver.take()
+    slots = {newest: 0}
+    assert driver.take()[-1][:2] == (numbers[-1], newest), "who comes back has its number again"
+    driver.inventory.departed.clear()
+    assert max(size for size, _ in held(driver.inventory)) <= MOST_LEFT + 6
 
 
 def test_what_the_kernel_shows_is_compared_with_when_nvml_was_started(monkeypatch: pytest.MonkeyPatch) -> None:

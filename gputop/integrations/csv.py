@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import os
 from collections.abc import Mapping
 
@@ -16,28 +15,40 @@ class CsvLog:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = os.fspath(path)
-        self._columns = ["step"]
-        self._rows: list[dict[str, object]] = []
+        self._columns: list[str] = []
         self._texts: dict[str, str] = {}
         os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
     def log(self, numbers: Mapping[str, float], step: int | None = None) -> None:
         """Add a row."""
         row: dict[str, object] = {"step": "" if step is None else step, **numbers, **self._texts}
-        self._rows.append(row)
         new = [key for key in row if key not in self._columns]
-        self._columns += new
-        with open(self._path, "w" if new else "a", encoding="utf-8", newline="") as file:
-            file.write(self._text(self._rows if new else [row], head=bool(new)))
+        if new:
+            self._widen(new)
+        with open(self._path, "a", encoding="utf-8", newline="") as file:
+            csv.DictWriter(file, self._columns, restval="", lineterminator="\n").writerow(row)
 
     def log_text(self, texts: Mapping[str, str], _step: int) -> None:
         """Texts stand in the rows from now on, in columns of their own."""
         self._texts.update(texts)
 
-    def _text(self, rows: list[dict[str, object]], *, head: bool) -> str:
-        out = io.StringIO()
-        writer = csv.DictWriter(out, self._columns, restval="", lineterminator="\n")
-        if head:
-            writer.writeheader()
-        writer.writerows(rows)
-        return out.getvalue()
+    def _widen(self, new: list[str]) -> None:
+        """Write the file anew with more columns, row by row: a run of weeks does not fit into memory."""
+        beside = f"{self._path}.{os.getpid()}.new"
+        columns = [*self._columns, *new]
+        try:
+            with (
+                open(self._path, encoding="utf-8", newline="") as before,
+                open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8", newline="")
+                as after,
+            ):  # fmt: skip
+                writer, rows = csv.writer(after, lineterminator="\n"), csv.reader(before)
+                next(rows, None)
+                writer.writerow(columns)
+                writer.writerows([*row, *[""] * (len(columns) - len(row))] for row in rows)
+            os.replace(beside, self._path)
+        except OSError:
+            if os.path.lexists(beside):
+                os.unlink(beside)
+            raise
+        self._columns = columns

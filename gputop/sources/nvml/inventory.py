@@ -17,6 +17,8 @@ from gputop.model.text import clean_text
 from gputop.sources.nvml.device import Device
 from gputop.sources.nvml.handle import Handle
 
+MOST_LEFT = 256
+"""MIG devices that are gone and get their old number if they come back."""
 GONE = "gone: the driver no longer shows this GPU (unplugged, or taken from this container)"
 
 
@@ -184,16 +186,23 @@ class Inventory:
                 with self._turn(ticket, device):
                     device.close()
                 self.devices.remove(device)
-                self._left[device.static.uuid] = device.static.index
+                self._leave(device)
                 self.departed.append((parent.static.index, f"MIG instance {device.static.mig_instance} is gone"))
 
+    def _leave(self, device: Device) -> None:
+        """Keep the number of a device that is gone. An instance that is made anew has another UUID: of many, the
+        numbers of those that went first are free again."""
+        self._left[device.static.uuid] = device.static.index
+        if len(self._left) > MOST_LEFT:
+            self._indices.discard(self._left.pop(next(iter(self._left))))
+
     def _add(self, wanted: int | None, parent: Device | None = None, uuid: str | None = None) -> Device:
-        """A new device, with the index that it had, else the one wanted if no other has or had it, else the next."""
+        """A new device, with the index that it had, else the one wanted if no other has or had it, else the least."""
         index = self._left.pop(uuid, None) if uuid is not None else None
         if index is None and wanted not in self._indices:
             index = wanted
         if index is None:
-            index = max(self._indices, default=-1) + 1
+            index = min(set(range(len(self._indices) + 1)) - self._indices)
         self._indices.add(index)
         device = self._make(index, parent, uuid)
         self.devices.append(device)

@@ -24,7 +24,7 @@ def faults(result: dict[str, Any]) -> list[str]:
                 if name.startswith("rss_slope") and value is not None and value >= MOST_MB_A_DAY:
                     found.append(f"{part_name}: {name} is {value}, not below {MOST_MB_A_DAY}")
     for name, gauge in (("machine", "descriptors"), ("recorder", "descriptors"), ("wings", "descriptors"),
-                        ("wings", "threads")):  # fmt: skip
+                        ("wings", "threads"), ("export", "descriptors"), ("export", "threads")):  # fmt: skip
         part = result.get(name)
         if part is not None and part[gauge][2] > part[gauge][0]:
             found.append(f"{name}: {gauge} went from {part[gauge][0]} to {part[gauge][2]}")
