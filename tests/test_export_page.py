@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gputop.export.address import Address, names_loopback, parse
-from gputop.export.counters import REMEMBERED_S
+from gputop.export.counters import MOST_STEPPING, REMEMBERED_S
 from gputop.export.dcgm_page import DcgmFamilies
 from gputop.export.page import Choice
 from gputop.export.pod_page import PodFamilies
@@ -227,6 +227,25 @@ def test_announced_steps_are_a_summary_by_rank_and_job_that_ends_with_the_job() 
     assert value(page, "gputop_step_seconds_count", gpu="0", rank="3", job_id="77") == 8.0
     given.take(_snapshot(2.0 + REMEMBERED_S + 1.0))
     assert "gputop_step_seconds_count" not in read(given.page())
+
+
+def test_short_jobs_that_are_over_make_room_for_the_steps_of_those_that_run() -> None:
+    given, ranks = feed(), 8
+    for minute in range(2 * MOST_STEPPING // ranks):
+        t, static = 1.0 + 60.0 * minute, ProcessStatic("ml", None, "python3", f"slurm {minute}")
+        rows = tuple(StepRow(9 + n, n, None, "train", 4, 2.0, 0.5, 0.5, 0.5, 0.5) for n in range(ranks))
+        processes = tuple(ProcessSample(9 + n, gpu=0, static=static) for n in range(ranks))
+        given.take(_snapshot(t, processes=processes, steps=rows))
+        if minute % 9 == 0:
+            page = read(given.page())
+            assert value(page, "gputop_step_seconds_count", gpu="0", rank="7", job_id=str(minute)) == 4.0
+    assert len(page["gputop_step_seconds_count"]) == MOST_STEPPING
+    # Whoever steps is not driven out by others.
+    crowd = tuple(StepRow(9, n, None, "train", 4, 2.0, 0.5, 0.5, 0.5, 0.5) for n in range(MOST_STEPPING + 50))
+    for _ in range(2):
+        given.take(_snapshot(t := t + 61.0, processes=processes, steps=crowd))
+    counts = read(given.page())["gputop_step_seconds_count"]
+    assert len(counts) == MOST_STEPPING and min(counts.values()) == 8.0
 
 
 def test_steps_come_on_one_socket_and_never_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,8 @@ REASONS = {bit: word.replace(" ", "_") for bit, word in WORDS.items() if not bit
 """What holds clocks down, by NVML's bit, as a label says it."""
 MOST_STEPPING = 256
 """Ranks whose steps are exported."""
+SILENT_S = 60.0
+"""A rank that has announced no step for so long makes room for one that does, where there are too many."""
 _XID = re.compile(r"Xid (\d{1,6})", re.ASCII)
 
 
@@ -114,10 +116,18 @@ class Counters:
             gpus = stepping_on(snapshot, row)
             job = (jobs.get(row.pid) or "").partition(" ")[2]
             rank = (str(min(gpus)) if gpus else "", "" if row.rank is None else str(row.rank), job)
-            if rank not in self.steps and len(self.steps) >= MOST_STEPPING:
+            if rank not in self.steps and len(self.steps) >= MOST_STEPPING and not self._make_room(t):
                 continue
             of = self.steps.setdefault(rank, StepCounts())
             of.count, of.sum_s, of.seen_t = of.count + row.count, of.sum_s + row.sum_s, t
+
+    def _make_room(self, t: float) -> bool:
+        """Drop the rank that was silent for the longest; False where all are stepping."""
+        rank = min(self.steps, key=lambda rank: self.steps[rank].seen_t)
+        if t - self.steps[rank].seen_t < SILENT_S:
+            return False
+        del self.steps[rank]
+        return True
 
     def _forget(self, t: float, present: int) -> None:
         gone = [uuid for uuid, counts in self.gpus.items() if not t - REMEMBERED_S <= counts.seen_t <= t]

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _WAKE_S = 0.25
 _MOST_ANCESTORS = 64
+MOST_MEMBERS = 4096
+"""Processes of a job that are remembered, however many there were."""
 ParentAndGroup = Callable[[int], tuple[int | None, int | None]]
 """The parent and the process group of a pid."""
 
@@ -169,6 +171,10 @@ class _Watch:
         return notes
 
     def _take(self, snapshot: Snapshot) -> None:
+        if len(self._members) > MOST_MEMBERS:
+            # A job of weeks starts its workers anew in every epoch. Who is there stays, and whoever asks later and
+            # descends from the job is found again.
+            self._members &= {self._root, *(process.pid for process in snapshot.processes)}
         for cut in self._own.take(snapshot):
             self._feed(cut)
 
