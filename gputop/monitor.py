@@ -7,7 +7,6 @@ here reads a clock, a file or a device.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import deepcopy
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -167,6 +166,8 @@ class Monitor:
         """The latest frame with a history of its own, which later snapshots leave as it is; about 20 ms."""
         if self.latest is None:
             return None
+        from copy import deepcopy
+
         histories = deepcopy((self.latest.history, self.latest.process_history))
         return replace(self.latest, history=histories[0], process_history=histories[1])
 

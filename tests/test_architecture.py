@@ -146,6 +146,33 @@ def test_what_is_to_be_installed_is_said_in_one_place() -> None:
     assert said == {"extras.py"}
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 lacks what msgspec takes from typing_extensions")
+def test_a_start_leaves_out_what_nothing_uses_and_whoever_needs_it_gets_it() -> None:
+    code = (
+        "from __future__ import annotations\n"
+        "import sys, typing\n"
+        "from gputop.commands.left_out import import_msgspec, import_pynvml\n"
+        "import_msgspec(), import_pynvml()\n"
+        "left_out = {'uuid', 'platform', 'decimal', 'msgspec.inspect', 'inspect', 'ctypes.util', 'subprocess'}\n"
+        "assert not left_out & set(sys.modules), left_out & set(sys.modules)\n"
+        "from msgspec import Struct, convert, json\n"
+        "class Row(Struct):\n"
+        "    names: dict[str, float | None]\n"
+        "row = Row({'a': 1.5, 'b': None})\n"
+        "assert json.decode(json.encode(row), type=Row) == convert({'names': {'a': 1.5, 'b': None}}, Row) == row\n"
+        "try:\n"
+        "    json.schema(Row)\n"
+        "except ImportError as error:\n"
+        "    assert 'msgspec._json_schema.schema was left out' in str(error)\n"
+        "else:\n"
+        "    raise AssertionError\n"
+        "import ctypes.util, decimal, uuid\n"
+        "assert uuid.UUID(int=3).int == 3 and decimal.Decimal('1.5') == 1.5 and ctypes.util.find_library('c')\n"
+        "assert typing.ForwardRef('int').__forward_arg__ == 'int'"
+    )
+    _run(code)
+
+
 def test_the_screen_leaves_openssl_out_and_whoever_needs_it_gets_it() -> None:
     code = (
         "import sys, threading\n"

@@ -13,9 +13,12 @@ from tests.support.pty_program import ROOT, PtyProgram
 
 LIST = ROOT / "tests" / "golden" / "first_picture.txt"
 LATER = frozenset((
-    "argparse", "asyncio", "dataclasses", "difflib", "email", "hashlib", "html", "http", "inspect", "json", "logging",
-    "pathlib", "platformdirs", "psutil", "rich", "ssl", "textual", "typing_extensions", "urllib.parse",
+    "argparse", "ast", "asyncio", "ctypes.util", "dataclasses", "difflib", "email", "hashlib", "html", "http", "json",
+    "locale", "logging", "pathlib", "platformdirs", "psutil", "random", "rich", "shutil", "ssl", "subprocess",
+    "textual", "textwrap", "urllib.parse",
 ))  # fmt: skip
+FROM_3_11_ON = frozenset(("decimal", "inspect", "msgspec.inspect", "platform", "typing_extensions", "uuid"))
+"""The same where msgspec is imported without them: Python 3.10 lacks what it takes from typing_extensions."""
 """Libraries that are needed later or never. What msgspec, nvidia-ml-py and Python take along is not ours to choose."""
 WHAT_TO_DO = f"""\
 imported before the first picture. Import it where it is used, or after the picture; if the first picture cannot do
@@ -32,8 +35,7 @@ def test_a_start_imports_nothing_before_the_first_picture_that_is_not_listed(
     ours = {name for name in imported if name.partition(".")[0] == "gputop"}
     listed = set(LIST.read_text(encoding="utf-8").split())
     assert not ours - listed, f"{sorted(ours - listed)}: {WHAT_TO_DO}"
-    # Python 3.10 lacks what msgspec takes from typing_extensions, which brings inspect along.
-    early = imported & LATER - (set() if sys.version_info >= (3, 11) else {"inspect", "typing_extensions"})
+    early = imported & (LATER | FROM_3_11_ON if sys.version_info >= (3, 11) else LATER - {"ast"})
     assert not early, f"{sorted(early)}: {WHAT_TO_DO}"
     assert not listed - ours, f"no longer imported: take {sorted(listed - ours)} out of {LIST.relative_to(ROOT)}"
 

@@ -1,4 +1,4 @@
-"""An argparse parser that answers a mistake in one line and names the word that is wrong. Standard library only."""
+"""An argparse parser that answers a mistake in one line and names the word that is wrong."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import argparse
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
+
+from msgspec import Struct
 
 from gputop.output.messages import USAGE_ERROR, say
 
@@ -42,7 +44,7 @@ class ListAction(argparse.Action):
         setattr(namespace, self.dest, values if before is None else f"{before},{values}")
 
 
-class _Word(NamedTuple):
+class _Word(Struct, frozen=True):
     """A word that names an option. ``action`` is None for one that the parser does not know."""
 
     position: int
@@ -52,12 +54,21 @@ class _Word(NamedTuple):
     """Position of the word that is its value, None without one."""
 
 
+class _OfAnyWidth(argparse.HelpFormatter):
+    """What argparse makes for each option that is added, to check its metavar. The terminal is not asked for its
+    width for that, which would import ``shutil`` with all compressions.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"width": 80, **kwargs})
+
+
 class Parser(argparse.ArgumentParser):
     """Ends with one line on stderr where argparse prints its usage and may blame the word after the wrong one."""
 
     def __init__(self, *args: Any, homes: Callable[[str], Sequence[str]] | None = None, **kwargs: Any) -> None:
         """As argparse's; ``homes`` gives the commands that know an option which this parser does not."""
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, **{"formatter_class": _OfAnyWidth, **kwargs})
         self._homes = homes
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
@@ -101,6 +112,7 @@ class Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
         """As argparse's, without the options of every command, which are a screenful of their own."""
         groups = [group for group in self._action_groups if group.title != COMMON]
+        self.formatter_class = argparse.HelpFormatter
         formatter = self._get_formatter()
         own = [action for group in groups for action in group._group_actions]
         formatter.add_usage(self.usage, own, self._mutually_exclusive_groups)

@@ -1,14 +1,18 @@
 """Libraries that others take along where they are installed, kept out of the start: see ``docs/design/speed.md``.
 
-Each is optional for who imports it, and nothing of it is used here. Whoever imports one later gets it.
+Nothing of them is used here, neither by us nor on our behalf. Whoever imports one later gets it. Commands call these
+functions before they start a thread; a program that imports gputop as a library gets everything.
 """
 
 from __future__ import annotations
 
 import sys
+import typing
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import get_ident
+from types import ModuleType
+from typing import NoReturn
 
 
 @contextmanager
@@ -34,14 +38,81 @@ class _Absence:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
-def import_msgspec() -> None:
-    """Without ``typing_extensions``: it brings ``inspect``, ``ast`` and ``tokenize`` along.
+@contextmanager
+def blank(*names: str) -> Iterator[None]:
+    """Imports of these modules find blank ones, from which every name can be taken and nothing used."""
+    blanks = {name: _Blank(name) for name in names if name not in sys.modules}
+    sys.modules.update(blanks)
+    try:
+        yield
+    finally:
+        for name in blanks:
+            del sys.modules[name]
 
-    From Python 3.11 on all that msgspec takes from it is in ``typing``.
+
+class _Blank(ModuleType):
+    """A module in which each name is a class of its own: no value is ever of it, and it makes none."""
+
+    def __getattr__(self, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Nobody(name, (), {"__module__": self.__name__})
+
+
+class _Nobody(type):
+    """The type of such classes. What a class holds may be asked for as well: an enumeration has members."""
+
+    def __getattr__(cls, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return cls
+
+    def __call__(cls, *_given: object, **_named: object) -> NoReturn:
+        raise ImportError(f"{cls.__module__}.{cls.__name__} was left out of gputop's start", name=cls.__module__)
+
+
+def import_msgspec() -> None:
+    """Without what it brings for values that gputop has none of.
+
+    Without ``typing_extensions``, which brings ``inspect``, ``ast`` and ``tokenize`` along: from Python 3.11 on all
+    that msgspec takes from it is in ``typing``. Without ``uuid``, which brings ``platform``, and ``decimal``: it takes
+    one class from each to know its values by. Without its parts that describe types and write JSON schemas.
     """
-    if sys.version_info >= (3, 11):
-        with without("typing_extensions"):
-            import msgspec  # noqa: F401
+    if sys.version_info < (3, 11) or "msgspec" in sys.modules:
+        return
+    with (
+        without("typing_extensions"),
+        blank("uuid", "decimal", "msgspec.inspect", "msgspec._json_schema"),
+        _forward_references_unread(),
+    ):
+        import msgspec  # noqa: F401
+
+
+@contextmanager
+def _forward_references_unread() -> Iterator[None]:
+    """``ForwardRef`` takes any text for a type's name.
+
+    msgspec makes one to see which arguments it takes. That compiles the text, and before Python compiles the first
+    text in a program it makes the hundred classes of its syntax trees.
+    """
+    true = typing.ForwardRef
+    typing.ForwardRef = _Unread  # type: ignore[misc, assignment]
+    try:
+        yield
+    finally:
+        typing.ForwardRef = true  # type: ignore[misc]
+
+
+class _Unread:
+    def __init__(self, _text: str, *, is_argument: bool = True, is_class: bool = False) -> None: ...
+
+
+def import_pynvml() -> None:
+    """Without ``ctypes.util``, from which it takes a name and never calls it: that brings ``subprocess``, ``shutil``
+    and ``tempfile`` along.
+    """
+    with blank("ctypes.util"):
+        import pynvml  # noqa: F401
 
 
 def import_asyncio() -> None:

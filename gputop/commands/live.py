@@ -6,6 +6,7 @@ import gc
 from typing import TYPE_CHECKING
 
 from gputop.commands.filtering import filter_of
+from gputop.commands.left_out import import_pynvml
 from gputop.commands.needs import Needs
 from gputop.commands.redaction import redacted_source, redactor_of
 from gputop.commands.screen import screen_terminal, show
@@ -29,6 +30,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     passing = filter_of(args, redactor)
     terminal = screen_terminal(settings)
     alerts = _alerts(args, settings)
+    import_pynvml()
     from gputop.sources.machine import open_local
 
     source = open_local(settings)

@@ -1,11 +1,13 @@
-"""What a command needs before it runs, said in the command's own file as ``NEEDS``. Standard library only."""
+"""What a command needs before it runs, said in the command's own file as ``NEEDS``."""
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from msgspec import Struct
 
 
-class Needs(NamedTuple):
+class Needs(Struct, frozen=True):
     """What has to be there. The command line checks it, so that every command fails in the same words."""
 
     output: Literal["stdout", "terminal", "nothing"] = "stdout"

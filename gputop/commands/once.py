@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 from gputop.commands.amounts import seconds
 from gputop.commands.filtering import filter_of
+from gputop.commands.left_out import import_pynvml
 from gputop.commands.needs import Needs
 from gputop.commands.redaction import redactor_of
 from gputop.commands.shared_arguments import filterable, selectable, waiting
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.output.messages import say
-from gputop.sources.machine import open_local
 from gputop.sources.one_reading import WAIT_S, OneReading
 
 NEEDS = Needs()
@@ -44,6 +44,9 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     wait_s = wait_of(args)
+    import_pynvml()
+    from gputop.sources.machine import open_local
+
     source = open_local(settings)
     # SM activity takes two samples a quarter of a second apart: what the output needs is imported meanwhile.
     source.open(looks_once=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import replace
@@ -156,15 +156,16 @@ class Setting(Struct, frozen=True):
         return self.meta.description or ""
 
 
-@lru_cache(maxsize=1)
 def declared() -> Mapping[str, Setting]:
     """Every setting by its name, in the order of their declaration."""
-    hints, defaults = get_type_hints(Settings, include_extras=True), Settings()
-    found: dict[str, Setting] = {}
-    for name in Settings.__struct_fields__:
-        kind, meta = get_args(hints[name])
-        found[name] = Setting(name, kind, meta, getattr(defaults, name))
-    return found
+    return {name: setting(name) for name in Settings.__struct_fields__}
+
+
+@cache
+def setting(name: str) -> Setting:
+    """One of the ``Settings``: a start with one flag reads one annotation, not all."""
+    kind, meta = get_args(eval(Settings.__annotations__[name]))
+    return Setting(name, kind, meta, getattr(Settings(), name))
 
 
 class Reload(Struct, frozen=True):
@@ -239,14 +240,13 @@ def apply(settings: Settings, values: Mapping[str, Any], origin: str, warnings: 
     """
     changes: dict[str, Any] = {}
     for name, value in values.items():
-        setting = declared().get(name)
-        if setting is None:
+        if name not in Settings.__struct_fields__:
             from gputop.config.refusals import nearest
 
             warnings.append(f"{origin}: unknown setting {name!r} is ignored{nearest(name, declared())}")
             continue
         try:
-            changes[name] = _converted(setting, value)
+            changes[name] = _converted(setting(name), value)
         except ConfigError as error:
             raise ConfigError(f"{origin}: {error}" if origin else str(error)) from None
     return replace(settings, **changes)

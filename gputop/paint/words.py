@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -210,7 +209,12 @@ def words_for(
 @lru_cache(maxsize=64)
 def _lines(text: str, width: int) -> Sequence[str]:
     """Remembered: a verdict's remedy stays the same for minutes, and is wrapped at every paint."""
-    return textwrap.wrap(terminal_safe(text), width, break_on_hyphens=False) or [""]
+    safe = terminal_safe(text)
+    if len(safe) <= width and safe == " ".join(safe.split()):
+        return [safe]
+    import textwrap
+
+    return textwrap.wrap(safe, width, break_on_hyphens=False) or [""]
 
 
 def _wrapped(glyph: str, text: str, suffix: str, width: int, style: str) -> list[list[Span]]:

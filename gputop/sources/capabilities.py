@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+
+from msgspec import Struct
 
 SYS_ADMIN, PERFMON = 21, 38
 """Numbers of linux/capability.h."""
@@ -18,7 +19,7 @@ _VERSION_3 = 0x20080522
 _CAPSET = {"x86_64": 126, "aarch64": 91}
 
 
-class Capabilities(NamedTuple):
+class Capabilities(Struct, frozen=True):
     """Bit masks of the calling process, as in /proc/self/status."""
 
     effective: int = 0

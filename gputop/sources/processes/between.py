@@ -7,9 +7,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from random import Random
+from typing import TYPE_CHECKING
 
 from gputop.sources.procfs import Descriptors, ProcessFiles
+
+if TYPE_CHECKING:
+    from random import Random
 
 LOOKS = 2
 """Looks between two readings: each at a random moment of its half of the time."""
@@ -43,7 +46,9 @@ class LooksBetween:
     def __init__(self, proc: str, also: Callable[[float], None], seed: int | None = None) -> None:
         self._proc = proc
         self._also = also
-        self._random = Random(seed)
+        self._seed = seed
+        self._random: Random | None = None
+        """Made with the thread, and imported then: most starts need neither."""
         self._asked = threading.Event()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
@@ -73,6 +78,10 @@ class LooksBetween:
         if last is None or not (mains or others):
             return
         span = min(LONGEST_S, now - last)
+        if self._random is None:
+            from random import Random
+
+            self._random = Random(self._seed)
         self._due = [now + span * (part + self._random.random()) / LOOKS for part in range(LOOKS)]
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="gputop-looks", daemon=True)
@@ -90,6 +99,7 @@ class LooksBetween:
             self._asked.clear()
             if self._closing.is_set():
                 break
+            assert self._random is not None
             due, first = self._due, self._random.randrange(LOOKS)
             for number, moment in enumerate(due):
                 if self._closing.wait(max(0.0, moment - time.monotonic())):
