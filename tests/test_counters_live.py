@@ -85,10 +85,14 @@ def test_counters_that_lie_end_the_rung(nvml_scenario: MakeScenario, counters: C
         assert "contradict NVML (90 % of the chip at 10 % utilisation)" in left["reason"]
 
 
+PATIENT = "import sys\nfrom gputop.sources import local\nlocal.RUNG_WAIT_S = 30.0\nfrom gputop.cli import main\nsys.exit(main())"
+"""gputop, which otherwise waits 3 s for a helper: on a crowded machine its start takes longer."""
+
+
 def once(scenario: Scenario, *options: str) -> dict[str, Any]:
     scenario.write()
     done = subprocess.run(
-        [sys.executable, "-m", "gputop", "once", "--json", "--dcgm-url", NOBODY, *options],
+        [sys.executable, "-c", PATIENT, "once", "--json", "--dcgm-url", NOBODY, "--wait", "30", *options],
         env={**os.environ, **scenario.environment()}, capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -13,6 +13,7 @@ from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from tests.bench.diagnosis_cost import cost_ms, growth_bytes
 from tests.bench.noise import false_alarms
+from tests.support.pace import yardsticks
 from tests.support.scenes import Watch, gpu, snap, train, workers
 
 Scene = tuple[GpuSample, list[ProcessSample]]
@@ -116,8 +117,8 @@ def test_a_gap_longer_than_the_window_begins_the_window_again() -> None:
 
 @pytest.mark.slow
 def test_a_tick_of_eight_gpus_and_64_loaders_costs_less_than_2_ms() -> None:
-    # The least of many short runs: others may use this core, too.
-    assert min(cost_ms(100, 8) for _ in range(12)) < 2.0
+    # A yardstick takes a millisecond on the machine where the limit was set, and the tick takes 1.4 of them.
+    assert yardsticks(lambda: cost_ms(100, 8) / 1e3, 8) < 2.0
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ class Node:
 
     def stop(self) -> None:
         self._process.send_signal(signal.SIGTERM)
-        assert self._process.wait(5) == 0
+        assert self._process.wait(30) == 0
 
     def _started(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "gputop", "export", "--listen", f"127.0.0.1:{self.port}"]
@@ -83,7 +83,7 @@ def place(nvml_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def _asked(id: str, names: Names) -> str | None:
     query = library()[id].promql(Setting(names, scrape_s=1.0, price=2.5))
     # A minute between two points of a subquery is longer than this fleet has been there.
-    return None if query is None else query.replace(":1m]", ":2s]")
+    return None if query is None else query.replace(":1m]", ":5s]")
 
 
 @pytest.mark.parametrize("engine", ["prometheus", "victoria-metrics"])
@@ -113,7 +113,7 @@ def test_every_panel_of_the_dashboards_shows_something(place: Place, names: Name
     for file in ("grafana/gputop-fleet.json", "grafana/gputop-node.json"):
         for panel in json.loads(made[file])["panels"]:
             for target in panel.get("targets", ()):
-                query = re.sub(r"\$(cluster|host|gpu|job)", ".*", target["expr"]).replace(":1m]", ":2s]")
+                query = re.sub(r"\$(cluster|host|gpu|job)", ".*", target["expr"]).replace(":1m]", ":5s]")
                 query = query.replace("$price", "2.5")
                 shown[query.replace("[2m]", "[8s]")] = panel["title"]
     empty = [title for query, title in shown.items() if not place.engines["prometheus"].ask(query)]
@@ -122,7 +122,7 @@ def test_every_panel_of_the_dashboards_shows_something(place: Place, names: Name
 
 def test_the_rules_are_loaded_as_they_are_and_record(place: Place) -> None:
     engine = place.engines["prometheus"]
-    assert engine.until("gputop:job_sm:avg_w") and engine.until("gputop:fleet:gpus_by_state", 70.0)
+    assert engine.until("gputop:job_sm:avg_w") and engine.until("gputop:fleet:gpus_by_state")
     pending = {labels["alertname"] for labels, _ in engine.until("ALERTS")}
     known = {alert.name for _, alert in alerts("gputop")}
     assert pending <= known and len(pending) >= 5

@@ -13,7 +13,8 @@ import pytest
 from tests.support.pty_program import ROOT
 
 LIMIT_S = 3.0
-"""The grace of 1.2 s, and room for a machine that is busy otherwise."""
+"""The grace of 1.2 s, and room for a machine that is busy otherwise; where it is so busy that the start takes longer, as
+long as that."""
 HANGING_THREAD = "threading.Thread(target=threading.Event().wait).start()"
 DEADLOCK = """
     libc = ctypes.CDLL(None)
@@ -37,35 +38,33 @@ def _guarded(body: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
 
 
-def _ended(process: subprocess.Popen[str], number: int | None = None) -> tuple[float, int]:
-    """How long it took to end after its first word, and a signal if there is one; and the exit status."""
-    with process:
+def _ended(body: str, number: int | None = None) -> tuple[bool, int]:
+    """Whether it ended in time after its first word, and a signal if there is one; and the exit status."""
+    started = time.monotonic()
+    with _guarded(body) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline(), process.stderr and process.stderr.read()
             begun = time.monotonic()
             if number is not None:
                 process.send_signal(number)
-            status = process.wait(timeout=10.0)
-            return time.monotonic() - begun, status
+            status = process.wait(timeout=60.0)
+            return time.monotonic() - begun < max(LIMIT_S, begun - started), status
         finally:
             process.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_a_program_whose_main_thread_hangs_for_good(number: int) -> None:
-    took_s, status = _ended(_guarded(DEADLOCK), number)
-    assert (took_s < LIMIT_S, status) == (True, 128 + number)
+    assert _ended(DEADLOCK, number) == (True, 128 + number)
 
 
 def test_a_thread_that_never_ends_does_not_hold_the_end() -> None:
-    took_s, status = _ended(_guarded(f"{HANGING_THREAD}\nguard.finish()\nprint('ready', flush=True)\nguard.end(5)"))
-    assert (took_s < LIMIT_S, status) == (True, 5)
+    assert _ended(f"{HANGING_THREAD}\nguard.finish()\nprint('ready', flush=True)\nguard.end(5)") == (True, 5)
 
 
 def test_it_does_not_hold_a_program_either_that_ends_after_a_crash() -> None:
-    took_s, status = _ended(_guarded(f"{HANGING_THREAD}\nguard.finish()\nprint('ready', flush=True)\nsys.exit(1)"))
-    assert (took_s < LIMIT_S, status) == (True, 1)
+    assert _ended(f"{HANGING_THREAD}\nguard.finish()\nprint('ready', flush=True)\nsys.exit(1)") == (True, 1)
 
 
 def test_a_signal_after_the_loop_has_ended_lets_the_normal_way_out_be_gone_to_its_end() -> None:
@@ -86,7 +85,7 @@ def test_a_signal_after_the_loop_has_ended_lets_the_normal_way_out_be_gone_to_it
     assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=10.0)[0] == "closed what was open\n"
+    assert process.communicate(timeout=60.0)[0] == "closed what was open\n"
     assert process.returncode == 128 + signal.SIGTERM
 
 
@@ -97,5 +96,5 @@ def test_the_second_signal_does_not_change_how_the_first_ends_it() -> None:
     process.send_signal(signal.SIGTERM)
     time.sleep(0.2)  # the first signal's way out is under way
     process.send_signal(signal.SIGHUP)
-    assert process.wait(timeout=10.0) == 128 + signal.SIGTERM
+    assert process.wait(timeout=60.0) == 128 + signal.SIGTERM
     process.communicate()

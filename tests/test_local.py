@@ -17,6 +17,10 @@ from tests.nvml.stand_in import GIB, MIB, Failure, Process, Scenario, split, uui
 pytestmark = pytest.mark.nvml
 
 A100 = "NVIDIA A100-SXM4-80GB"
+WAIT_S = 2.0
+"""How long one snapshot waits for what does not answer."""
+CALM_S = 8.0
+"""What a crowded machine may add to that; whoever waited for a call that hangs would take half a minute."""
 MakeScenario = Callable[..., Scenario]
 
 
@@ -119,9 +123,10 @@ def test_every_absent_value_has_its_reason(nvml_scenario: MakeScenario) -> None:
 
 
 def test_one_snapshot_takes_two_samples_and_no_longer(nvml_scenario: MakeScenario) -> None:
-    run = Run(nvml_scenario(8), "once")
+    scenario = nvml_scenario(8)
+    run = Run(scenario, "once")
     assert [gpu["sm_active_pct"] for gpu in run.last["gpus"]] == [25.0] * 8
-    assert run.last["after"] < 0.6
+    assert scenario.calls()["nvmlGpmSampleGet"] == 2 * 8
     assert run.last["stale"] == {}
     assert run.last["host"]["cpu_pct"] is not None
     assert not run.end["textual"]
@@ -163,12 +168,12 @@ def test_without_gpm_utilisation_bounds_sm_activity(nvml_scenario: MakeScenario)
 def test_a_driver_that_does_not_start_says_so_at_once(nvml_scenario: MakeScenario, code: int, words: str) -> None:
     scenario = nvml_scenario(1)
     scenario.error("nvmlInitWithFlags", code)
-    for mode in (["once"], ["live", "5"]):
+    for mode in (["once"], ["live", "30"]):
         (error,) = Run(scenario, *mode).snapshots
         assert error["error"] == "SourceError"
         assert words in error["text"]
         assert error["text"].endswith("gputop demo")
-        assert error["after"] < 0.5
+        assert error["after"] < CALM_S
 
 
 def test_a_gpu_that_does_not_exist_is_a_usage_error(nvml_scenario: MakeScenario) -> None:
@@ -234,7 +239,7 @@ def test_a_hung_call_costs_one_gpu_and_gives_it_back(nvml_scenario: MakeScenario
     assert run.gpu(1)["sm_active_pct"] == 25.0
     times = [s["t"] for s in run.snapshots]
     assert times == sorted(set(times))
-    assert run.end["closed_in"] < 0.3
+    assert run.end["closed_in"] < CALM_S
     assert scenario.sessions()[-1].endswith("shutdown samples=0 event_sets=0")
 
 
@@ -242,19 +247,19 @@ def test_a_hung_call_costs_one_gpu_and_gives_it_back(nvml_scenario: MakeScenario
 def test_a_hung_gpu_does_not_hold_up_one_snapshot_or_the_end(nvml_scenario: MakeScenario) -> None:
     scenario = nvml_scenario(2)
     scenario.hang("nvmlDeviceGetUtilizationRates", 30, gpu=0)
-    run = Run(scenario, "once")
-    assert run.last["after"] < 2.2
+    run = Run(scenario, "once", wait_s=WAIT_S)
+    assert WAIT_S <= run.last["after"] < WAIT_S + CALM_S
     assert "has not returned" in run.gpu(0)["lost_reason"]
     assert run.gpu(1)["util_pct"] == 90
-    assert run.end["closed_in"] < 0.3
+    assert run.end["closed_in"] < CALM_S
 
 
 @pytest.mark.slow
 def test_a_hung_start_is_told_and_not_waited_for(nvml_scenario: MakeScenario) -> None:
     scenario = nvml_scenario(1)
     scenario.hang("nvmlInitWithFlags", 30)
-    run = Run(scenario, "once")
-    assert run.last["after"] < 2.3
+    run = Run(scenario, "once", wait_s=WAIT_S)
+    assert WAIT_S <= run.last["after"] < WAIT_S + CALM_S
     assert run.last["gpus"] == []
     assert "NVML has not answered" in run.last["notices"][0]
     assert run.last["stale"]["nvml"] > 1.0
@@ -294,8 +299,8 @@ def test_an_xid_is_an_event_and_stays_as_the_last_one(nvml_scenario: MakeScenari
 def test_a_millisecond_a_call_misses_no_tick(nvml_scenario: MakeScenario) -> None:
     scenario = nvml_scenario(8)
     scenario.latency_us = 1000
-    run = Run(scenario, "live", "2.3")
-    assert all(snapshot["stale"] == {} for snapshot in run.snapshots)
+    run = Run(scenario, "live", "4.3")
+    assert all(snapshot["stale"] == {} and not snapshot["repeats"] for snapshot in run.snapshots)
     assert len(run.snapshots) >= 3
 
 

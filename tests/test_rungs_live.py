@@ -273,9 +273,9 @@ def test_an_answer_that_comes_after_the_last_read_is_waited_for_once(nvml_scenar
 
 def test_an_exporter_that_does_not_answer_holds_nobody_up(nvml_scenario: MakeScenario) -> None:
     with exporting(sm_active(SCRAPED)) as exporter:
-        exporter.delay_s = 2.0
+        exporter.delay_s = 60.0
         snapshot = read(nvml_scenario(1, A100), "once", dcgm_url=exporter.url)
-    assert snapshot["after"] < 2.3
+    assert snapshot["after"] < 10.0
     assert snapshot["gpus"][0]["sm_source"] == "bound"
     assert "timed out" in snapshot["gpus"][0]["sm_reason"]
 
@@ -289,7 +289,7 @@ def test_an_exporter_that_nobody_needs_any_more_is_left_alone(monkeypatch: pytes
             while isinstance(got := exporter.activity((uuid_of(0), None), time.monotonic()), Waiting):
                 time.sleep(0.01)
             assert got.values["sm_active_pct"] == SCRAPED
-            deadline = time.monotonic() + 5.0
+            deadline = time.monotonic() + 60.0
             while any(thread.name == "gputop-dcgm-exporter" for thread in threading.enumerate()):
                 assert time.monotonic() < deadline
                 time.sleep(0.01)

@@ -44,5 +44,5 @@ def _imported(environment: dict[str, str], file: Path) -> set[str]:
     """The modules that a start without arguments imports until its first picture is drawn."""
     script = str(ROOT / "tests" / "support" / "until_first_picture.py")
     with PtyProgram(env=environment, within=(sys.executable, script, str(file))) as program:
-        program.end(30.0)
+        program.end()
     return set(file.read_text(encoding="utf-8").split())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from gputop.model.text import clean_text
@@ -75,12 +76,25 @@ def _ways(target: Any) -> tuple[_Numbers, _Text]:
 
         return scalars, text
     if callable(metrics := getattr(target, "log_metrics", None)):
+        if (run_id := _mlflow_run(target)) is not None:
+            return lambda numbers, step, count: metrics(
+                numbers, step=count if step is None else step, run_id=run_id
+            ), text
         return lambda numbers, step, count: metrics(numbers, step=count if step is None else step), text
     if callable(log := getattr(target, "log", None)):
         return lambda numbers, step, count: log(numbers, step=_step_for(log, step, count)), text
     if callable(target):
         return lambda numbers, step, count: target(numbers, _step_for(target, step, count)), text
     raise TypeError(f"cannot log to {_name(target)}: it has no log, log_metrics or add_scalar, and is not callable")
+
+
+def _mlflow_run(target: Any) -> str | None:
+    """The run that is active on this thread, where the logger is MLflow: until the first step another thread logs, and
+    there MLflow would begin a run of its own."""
+    if not (callable(active := getattr(target, "active_run", None)) and hasattr(target, "MlflowClient")):
+        return None
+    run = active()
+    return None if run is None else str(run.info.run_id)
 
 
 def _step_for(call: Any, step: int | None, count: int) -> int | None:
@@ -99,6 +113,8 @@ def _text_way(target: Any) -> _Text:
     if callable(told := getattr(target, "log_text", None)) and not callable(getattr(target, "set_tag", None)):
         return lambda key, text, step: told({key: text}, step)
     if callable(tag := getattr(target, "set_tag", None)):
+        if (run_id := _mlflow_run(target)) is not None:
+            tag = partial(target.MlflowClient().set_tag, run_id)
         # MLflow allows letters, digits and these marks in the name of a tag.
         return lambda key, text, _step: tag(key.replace("/", "."), text)
     run = target if _is_wandb(type(target)) else getattr(target, "__self__", None)

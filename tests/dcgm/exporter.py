@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -46,12 +45,12 @@ class SmallExporter:
 @contextmanager
 def exporting(text: str) -> Iterator[SmallExporter]:
     """An exporter on a free port of the loopback."""
-    exporter = SmallExporter(text)
+    exporter, leaving = SmallExporter(text), threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             exporter.asked += 1
-            time.sleep(exporter.delay_s)
+            leaving.wait(exporter.delay_s)
             self.send_response(exporter.status)
             self.end_headers()
             self.wfile.write(exporter.body())
@@ -66,4 +65,5 @@ def exporting(text: str) -> Iterator[SmallExporter]:
         try:
             yield exporter
         finally:
+            leaving.set()
             http.shutdown()

@@ -41,7 +41,7 @@ def _indices_are_unique(snapshot: dict[str, Any]) -> bool:
 
 def _appears(row: Row, world: World) -> None:
     scenario = world.make(2)
-    with Watcher(scenario, 10, look_s=LOOK_S) as watcher:
+    with Watcher(scenario, look_s=LOOK_S) as watcher:
         watcher.until(_all_well)
         scenario.gpus.append(make_gpu(2))
         scenario.gpus[2].set(power_w=222)
@@ -58,7 +58,7 @@ def _appears_to_the_kernel(row: Row, world: World) -> None:
     (shown / "0000:1a:00.0").mkdir(parents=True)
     scenario = world.make(1)
     scenario.count_at_init = True
-    with Watcher(scenario, 10, look_s=LOOK_S, proc=str(world.directory / "proc")) as watcher:
+    with Watcher(scenario, look_s=LOOK_S, proc=str(world.directory / "proc")) as watcher:
         watcher.until(_all_well)
         scenario.gpus.append(make_gpu(1))
         scenario.write()
@@ -71,7 +71,7 @@ def _appears_to_the_kernel(row: Row, world: World) -> None:
 
 def _appears_but_was_not_chosen(row: Row, world: World) -> None:
     scenario = world.make(2)
-    with Watcher(scenario, 10, look_s=LOOK_S, gpus="1") as watcher:
+    with Watcher(scenario, look_s=LOOK_S, gpus="1") as watcher:
         watcher.until(_all_well)
         scenario.gpus.append(make_gpu(2))
         scenario.write()
@@ -84,7 +84,7 @@ def _appears_but_was_not_chosen(row: Row, world: World) -> None:
 
 def _disappears(row: Row, world: World) -> None:
     scenario = world.make(2)
-    with Watcher(scenario, 10, look_s=LOOK_S) as watcher:
+    with Watcher(scenario, look_s=LOOK_S) as watcher:
         watcher.until(_all_well)
         taken = scenario.gpus.pop()
         scenario.write()
@@ -100,7 +100,7 @@ def _disappears(row: Row, world: World) -> None:
 
 def _reloaded(row: Row, world: World) -> None:
     scenario = world.make(2)
-    with Watcher(scenario, 10, look_s=LOOK_S) as watcher:
+    with Watcher(scenario, look_s=LOOK_S) as watcher:
         watcher.until(_all_well)
         scenario.loads = 0
         scenario.write()
@@ -123,7 +123,7 @@ def _reloaded_with_others(row: Row, world: World) -> None:
     scenario = world.make(3)
     for number, gpu in enumerate(scenario.gpus):
         gpu.set(power_w=100 + number)
-    with Watcher(scenario, 10) as watcher:
+    with Watcher(scenario) as watcher:
         watcher.until(_all_well)
         # NVML's index 0 is a GPU that was never seen, 1 is the one that was 2; the other two are gone.
         scenario.gpus = [make_gpu(7), scenario.gpus[2]]
@@ -142,7 +142,7 @@ def _reloaded_with_others(row: Row, world: World) -> None:
 
 def _upgraded(row: Row, world: World) -> None:
     scenario = world.make(1)
-    with Watcher(scenario, 10, look_s=LOOK_S) as watcher:
+    with Watcher(scenario, look_s=LOOK_S) as watcher:
         watcher.until(_all_well)
         scenario.error("*", 18)
         scenario.write()
@@ -158,7 +158,7 @@ def _upgraded(row: Row, world: World) -> None:
 
 def _mig(row: Row, world: World) -> None:
     scenario = world.make(2)
-    with Watcher(scenario, 10, look_s=LOOK_S) as watcher:
+    with Watcher(scenario, look_s=LOOK_S) as watcher:
         watcher.until(_all_well)
         split(scenario.gpus[1], 1, 2)
         scenario.write()
@@ -176,7 +176,7 @@ def _mig(row: Row, world: World) -> None:
 def _mig_changes(row: Row, world: World) -> None:
     scenario = world.make(1)
     split(scenario.gpus[0], 0, 2)
-    with Watcher(scenario, 15, look_s=5 * LOOK_S) as watcher:
+    with Watcher(scenario, look_s=5 * LOOK_S) as watcher:
         watcher.until(lambda s: len(s["gpus"]) == 3 and s["gpus"][2]["sm_active_pct"] is not None)
         kept = _uuids(watcher.last)[1]
         # One instance is destroyed, later another is created beside the one that stays.
@@ -212,7 +212,7 @@ def _mig_changes(row: Row, world: World) -> None:
 def _mig_off(row: Row, world: World) -> None:
     scenario = world.make(1)
     split(scenario.gpus[0], 0, 2)
-    with Watcher(scenario, 10, look_s=LOOK_S) as watcher:
+    with Watcher(scenario, look_s=LOOK_S) as watcher:
         watcher.until(lambda s: len(s["gpus"]) == 3)
         scenario.gpus[0] = make_gpu(0)
         scenario.write()

@@ -100,7 +100,7 @@ def _one_call(code: int) -> Callable[[Row, World], None]:
         for gpu, call in enumerate(CALLS, 1):
             scenario.error(call, code, gpu=gpu, after=2 if call in EACH_TICK else 0)
             scenario.gpus[gpu].processes.append(Process(1, GIB))
-        with Watcher(scenario, 10) as watcher:
+        with Watcher(scenario) as watcher:
             watcher.until(lambda s: bool(s["gpus"]) and is_healthy(s["gpus"][0]))
             after = watcher.last["t"] + ALL_ASKED_S
             seen = watcher.until(lambda s: s["t"] > after and row.sees in _told(s["gpus"][UTILISATION]))
@@ -120,7 +120,7 @@ def _every_code(row: Row, world: World) -> None:
     scenario = world.make(1 + len(codes))
     for gpu, code in enumerate(codes, 1):
         scenario.error("nvmlDeviceGetPowerUsage", code, gpu=gpu, after=2)
-    with Watcher(scenario, 10) as watcher:
+    with Watcher(scenario) as watcher:
         watcher.until(lambda s: bool(s["gpus"]) and is_healthy(s["gpus"][0]))
         gpus = watcher.until(lambda s: all(gpu["power_w"] is None for gpu in s["gpus"][1:]))["gpus"]
     assert is_healthy(gpus[0])
@@ -157,7 +157,7 @@ def _uncounted(row: Row, world: World) -> None:
 def _all(code: int) -> Callable[[Row, World], None]:
     def proof(row: Row, world: World) -> None:
         scenario = world.make(2)
-        with Watcher(scenario, 10) as watcher:
+        with Watcher(scenario) as watcher:
             watcher.until(lambda s: bool(s["gpus"]) and all(map(is_healthy, s["gpus"])))
             scenario.error("*", code)
             scenario.write()

@@ -26,7 +26,7 @@ def _while_running(*calls: str) -> Proof:
         scenario = world.make(1 + len(calls))
         for gpu in scenario.gpus:
             gpu.processes.append(Process(1, GIB))
-        with Watcher(scenario, 30, hung_s=HUNG_S) as watcher:
+        with Watcher(scenario, hung_s=HUNG_S) as watcher:
             watcher.until(lambda s: bool(s["gpus"]) and all(map(is_healthy, s["gpus"])))
             for gpu, call in enumerate(calls, 1):
                 scenario.hang(call, 30.0, gpu=gpu)
@@ -46,7 +46,7 @@ def _while_found(row: Row, world: World) -> None:
     scenario = world.make(1 + len(AT_FIRST))
     for gpu, call in enumerate(AT_FIRST, 1):
         scenario.hang(call, 30.0, gpu=gpu)
-    with Watcher(scenario, 20, hung_s=HUNG_S) as watcher:
+    with Watcher(scenario, hung_s=HUNG_S) as watcher:
         seen = watcher.until(lambda s: bool(s["gpus"]) and is_healthy(s["gpus"][0]), 100)
     assert [gpu["static"]["index"] for gpu in seen["gpus"]] == list(range(1 + len(AT_FIRST)))
     assert all(row.sees in gpu["lost_reason"] for gpu in seen["gpus"][1:])
@@ -123,7 +123,7 @@ def _too_slow(row: Row, world: World) -> None:
 
 def _while_counted_again(row: Row, world: World) -> None:
     scenario = world.make(2)
-    with Watcher(scenario, 20, hung_s=HUNG_S, look_s=LOOK_S) as watcher:
+    with Watcher(scenario, hung_s=HUNG_S, look_s=LOOK_S) as watcher:
         watcher.until(lambda s: bool(s["gpus"]) and all(map(is_healthy, s["gpus"])))
         scenario.hang("nvmlDeviceGetCount", 30.0)
         before = scenario.calls()["nvmlDeviceGetCount_v2"]
@@ -138,7 +138,7 @@ def _while_counted_again(row: Row, world: World) -> None:
 
 def _while_started_again(row: Row, world: World) -> None:
     scenario = world.make(2)
-    with Watcher(scenario, 20, hung_s=HUNG_S, look_s=LOOK_S) as watcher:
+    with Watcher(scenario, hung_s=HUNG_S, look_s=LOOK_S) as watcher:
         watcher.until(lambda s: bool(s["gpus"]) and all(map(is_healthy, s["gpus"])))
         scenario.hang("nvmlInitWithFlags", 2.0, times=1)
         scenario.loads = 2
@@ -158,12 +158,13 @@ def _at_the_end(row: Row, world: World) -> None:
         scenario.hang(call, 30.0)
         begun = time.monotonic()
         holds(row, world.run(scenario, "once"))
-        assert time.monotonic() - begun < 5.0
+        # Its start included, on a slow machine, and less than the call takes.
+        assert time.monotonic() - begun < 20.0
 
 
 def _of_events(row: Row, world: World) -> None:
     scenario = world.make(2)
-    with Watcher(scenario, 20, hung_s=HUNG_S) as watcher:
+    with Watcher(scenario, hung_s=HUNG_S) as watcher:
         watcher.until(lambda s: bool(s["gpus"]) and all(map(is_healthy, s["gpus"])))
         scenario.hang("nvmlEventSetWait", 30.0)
         scenario.gpus[0].set(power_w=123)
@@ -176,7 +177,7 @@ def _of_events(row: Row, world: World) -> None:
 def _of_instances(row: Row, world: World) -> None:
     scenario = world.make(2)
     split(scenario.gpus[1], 1, 1)
-    with Watcher(scenario, 20, hung_s=HUNG_S, look_s=LOOK_S) as watcher:
+    with Watcher(scenario, hung_s=HUNG_S, look_s=LOOK_S) as watcher:
         watcher.until(lambda s: len(s["gpus"]) == 3 and is_healthy(s["gpus"][0]))
         scenario.hang("nvmlDeviceGetMigDeviceHandleByIndex", 30.0, gpu=1)
         scenario.write()

@@ -50,7 +50,7 @@ def _dead_and_zombie(row: Row, world: World) -> None:
     scenario = world.make(1)
     scenario.gpus[0].processes = [Process(process.pid, GIB, sm=10) for process in (dead, zombie, alive)]
     try:
-        with Watcher(scenario, 10) as watcher:
+        with Watcher(scenario) as watcher:
             watcher.until(lambda s: len([p for p in s["processes"] if p["starttime"] is not None]) == 3)
             for process in (dead, zombie):
                 process.kill()
@@ -79,7 +79,7 @@ class _SetClock:
         self._busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
         scenario = world.make(1)
         scenario.gpus[0].processes.append(Process(self._busy.pid, GIB, sm=66))
-        self._watcher = Watcher(scenario, 20, clock_file=str(self._file))
+        self._watcher = Watcher(scenario, clock_file=str(self._file))
 
     def __enter__(self) -> _SetClock:
         return self

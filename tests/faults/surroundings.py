@@ -143,8 +143,7 @@ def _full_disk_under_the_screen(row: Row, world: World) -> None:
         scenario.wave_s = 0.0
         scenario.gpus[0].set(power_w=321)
         scenario.write()
-        program.read_for(1.5)
-        assert any("321 / 700 W" in line for line in program.screen(WIDE, 48))
+        program.read_screen_until(lambda screen: any("321 / 700 W" in line for line in screen), WIDE, 48)
         program.press("q")
         program.end()
         assert program.status == row.status

@@ -7,6 +7,7 @@ import signal
 import time
 
 from tests.faults.row import Row, World
+from tests.support.pty_program import in_time_s
 
 READY = "\x1b[?2004h"
 
@@ -17,12 +18,12 @@ def _gone(row: Row, world: World) -> None:
         program.read_until(READY)
         os.close(program.terminal)
         program.terminal = os.open(os.devnull, os.O_RDWR)
-        _ends(row, program.pid)
+        _ends(row, program.pid, in_time_s(program.start_s))
         program.status = row.status
 
 
-def _ends(row: Row, pid: int) -> None:
-    deadline = time.monotonic() + 3.0
+def _ends(row: Row, pid: int, most_s: float) -> None:
+    deadline = time.monotonic() + most_s
     while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
         assert time.monotonic() < deadline, "it runs on without a terminal"
         time.sleep(0.02)
@@ -36,7 +37,7 @@ def _one_cell(row: Row, world: World) -> None:
         program.signal(signal.SIGWINCH)
         program.read_until(row.sees)
         program.press("q")
-        assert program.end() < 2.0
+        program.end_in_time()
         assert program.status == row.status
         assert program.is_restored()
 

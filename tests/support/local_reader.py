@@ -20,8 +20,12 @@ from msgspec import Struct
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import SourceError, UsageError
 from gputop.monitor import Monitor
+from gputop.sources import local
 from gputop.sources.doctor import examine
 from gputop.sources.local import LocalSource
+
+PATIENT_S = 30.0
+"""How long one reading waits for what is late, also for a rung: longer than gputop does, as a machine may be crowded."""
 
 
 def plain(value: Any) -> Any:
@@ -60,7 +64,8 @@ def main() -> int:
     clock_file = options.pop("clock_file", None)
     if clock_file is not None:
         options["clock"] = lambda: time.time() + float(Path(clock_file).read_text())
-    wait_s = options.pop("wait_s", 2.0)
+    wait_s = options.pop("wait_s", PATIENT_S)
+    local.RUNG_WAIT_S = wait_s
     source = LocalSource(**options)
     began = time.monotonic()
     try:

@@ -31,7 +31,7 @@ class Engine:
         fields = {"query": query} if at is None else {"query": query, "time": f"{at:.3f}"}
         body = urllib.parse.urlencode(fields).encode()
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/query", body, timeout=20) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/query", body, timeout=120) as answer:
                 data: dict[str, Any] = json.load(answer)
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{self.name}: {error.read().decode()[:500]}\n{query}") from error
@@ -40,7 +40,7 @@ class Engine:
             return [({}, float(result[1]))]
         return [(row["metric"], float(row["value"][1])) for row in result]
 
-    def until(self, query: str, within_s: float = 40.0) -> list[tuple[dict[str, str], float]]:
+    def until(self, query: str, within_s: float = 120.0) -> list[tuple[dict[str, str], float]]:
         """The first answer that is not empty."""
         deadline = time.monotonic() + within_s
         while True:
@@ -105,14 +105,14 @@ def _running(command: list[str], log: Any) -> Iterator[None]:
     finally:
         process.terminate()
         try:
-            process.wait(5)
+            process.wait(20)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
 
 
 def _answers(port: int, log: Path) -> bool:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/query?query=1", timeout=2):

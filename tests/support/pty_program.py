@@ -18,6 +18,18 @@ from pathlib import Path
 import pyte
 
 ROOT = Path(__file__).parents[2]
+LIMIT_S = 2.0
+"""How long gputop may take to end."""
+STARTS = 3.0
+"""Where a start takes long, so does an end: so many starts of the same program are granted. On a machine of its own that
+is less than LIMIT_S, on a crowded or slow one more."""
+FOREVER_S = 60.0
+"""What has not come by then never comes, however slow the machine."""
+
+
+def in_time_s(start_s: float) -> float:
+    """How long the end of a program may take whose start took so many seconds."""
+    return max(LIMIT_S, STARTS * start_s)
 
 
 def _known_modes(match: re.Match[str]) -> str:
@@ -40,6 +52,9 @@ class PtyProgram:
     ) -> None:
         self.written = b""
         self.status: int | None = None
+        self.start_s = 0.0
+        """From its begin to what was waited for before anything was asked of it."""
+        self._asked, self._begun = False, time.monotonic()
         environment = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT), **(env or {})}
         environment.pop("NO_COLOR", None) if "NO_COLOR" not in (env or {}) else None
         self.pid, self.terminal = pty.fork()
@@ -58,13 +73,15 @@ class PtyProgram:
             os.waitpid(self.pid, 0)
         os.close(self.terminal)
 
-    def read_until(self, text: str, timeout_s: float = 20.0) -> None:
+    def read_until(self, text: str, timeout_s: float = FOREVER_S) -> None:
         """Drain the terminal until a text was written. Raises AssertionError when it does not come."""
         wanted, deadline = text.encode(), time.monotonic() + timeout_s
         start = len(self.written)
         while wanted not in self.written[max(0, start - len(wanted)) :]:
             assert time.monotonic() < deadline, f"{text!r} was not written: …{self.written[-400:]!r}"
             self._drain(0.05)
+        if not self._asked:
+            self.start_s = time.monotonic() - self._begun
 
     def read_for(self, seconds: float) -> None:
         """Drain the terminal for a while."""
@@ -81,7 +98,7 @@ class PtyProgram:
         return [line.rstrip() for line in screen.display]
 
     def read_screen_until(
-        self, holds: Callable[[list[str]], bool], columns: int, rows: int, timeout_s: float = 20.0
+        self, holds: Callable[[list[str]], bool], columns: int, rows: int, timeout_s: float = FOREVER_S
     ) -> None:
         """Drain the terminal until what it shows fulfils a condition. Raises AssertionError when it never does."""
         deadline = time.monotonic() + timeout_s
@@ -90,12 +107,14 @@ class PtyProgram:
             self._drain(0.05)
 
     def press(self, keys: str) -> None:
+        self._asked = True
         os.write(self.terminal, keys.encode())
 
     def signal(self, number: int) -> None:
+        self._asked = True
         os.kill(self.pid, number)
 
-    def wait_for_state(self, state: str, timeout_s: float = 5.0) -> None:
+    def wait_for_state(self, state: str, timeout_s: float = FOREVER_S) -> None:
         """Wait until the kernel shows the program in a state, such as T for stopped."""
         deadline = time.monotonic() + timeout_s
         while Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != state:
@@ -113,7 +132,12 @@ class PtyProgram:
         """Set the terminal, as another program may while this one is stopped."""
         termios.tcsetattr(self.terminal, termios.TCSANOW, settings)
 
-    def end(self, timeout_s: float = 5.0, drain: bool = True) -> float:
+    def end_in_time(self, drain: bool = True) -> None:
+        """Wait for the end; AssertionError where it takes longer than it may on this machine, now."""
+        took, most = self.end(drain=drain), in_time_s(self.start_s)
+        assert took <= most, f"it ended after {took:.1f} s, {most:.1f} s are granted"
+
+    def end(self, timeout_s: float = FOREVER_S, drain: bool = True) -> float:
         """Wait for the end; how many seconds it took. ``drain`` False leaves the output where it is meanwhile."""
         begun = time.monotonic()
         while True:

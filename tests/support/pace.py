@@ -1,0 +1,30 @@
+"""How fast this machine is, now: a fixed piece of work in plain Python, to be timed beside what is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import process_time
+
+ROUNDS = 4800
+"""Of the fixed piece of work: about a millisecond where the bounds of the tests were set."""
+
+
+def _work() -> float:
+    seen: dict[int, float] = {}
+    for number in range(ROUNDS):
+        seen[number % 97] = seen.get(number % 97, 0.0) + number / 3.0
+        if seen[number % 97] > 1e9:
+            seen.clear()
+    return sum(sorted(seen.values()))
+
+
+def yardsticks(cost_s: Callable[[], float], turns: int) -> float:
+    """``cost_s()``, seconds of CPU, in units of the fixed piece of work: the least of both over so many turns."""
+    costs, works = [], []
+    for _ in range(turns):
+        begun = process_time()
+        for _ in range(5):
+            _work()
+        works.append((process_time() - begun) / 5)
+        costs.append(cost_s())
+    return min(costs) / min(works)
