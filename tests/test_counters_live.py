@@ -85,7 +85,13 @@ def test_counters_that_lie_end_the_rung(nvml_scenario: MakeScenario, counters: C
         assert "contradict NVML (90 % of the chip at 10 % utilisation)" in left["reason"]
 
 
-PATIENT = "import sys\nfrom gputop.sources import local\nlocal.RUNG_WAIT_S = 30.0\nfrom gputop.cli import main\nsys.exit(main())"
+PATIENT = """
+import sys
+from gputop.cli import main
+from gputop.sources import local
+local.RUNG_WAIT_S = 30.0
+sys.exit(main())
+"""
 """gputop, which otherwise waits 3 s for a helper: on a crowded machine its start takes longer."""
 
 

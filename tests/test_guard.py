@@ -13,8 +13,7 @@ import pytest
 from tests.support.pty_program import ROOT
 
 LIMIT_S = 3.0
-"""The grace of 1.2 s, and room for a machine that is busy otherwise; where it is so busy that the start takes longer, as
-long as that."""
+"""The grace of 1.2 s, and room for a machine that is busy otherwise; where the start takes longer, as long as that."""
 HANGING_THREAD = "threading.Thread(target=threading.Event().wait).start()"
 DEADLOCK = """
     libc = ctypes.CDLL(None)

@@ -77,9 +77,7 @@ def _ways(target: Any) -> tuple[_Numbers, _Text]:
         return scalars, text
     if callable(metrics := getattr(target, "log_metrics", None)):
         if (run_id := _mlflow_run(target)) is not None:
-            return lambda numbers, step, count: metrics(
-                numbers, step=count if step is None else step, run_id=run_id
-            ), text
+            metrics = partial(metrics, run_id=run_id)
         return lambda numbers, step, count: metrics(numbers, step=count if step is None else step), text
     if callable(log := getattr(target, "log", None)):
         return lambda numbers, step, count: log(numbers, step=_step_for(log, step, count)), text

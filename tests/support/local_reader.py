@@ -25,7 +25,7 @@ from gputop.sources.doctor import examine
 from gputop.sources.local import LocalSource
 
 PATIENT_S = 30.0
-"""How long one reading waits for what is late, also for a rung: longer than gputop does, as a machine may be crowded."""
+"""How long one reading waits for what is late, also for a rung: longer than gputop, as a machine may be crowded."""
 
 
 def plain(value: Any) -> Any:

@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[2]
 LIMIT_S = 2.0
 """How long gputop may take to end."""
 STARTS = 3.0
-"""Where a start takes long, so does an end: so many starts of the same program are granted. On a machine of its own that
-is less than LIMIT_S, on a crowded or slow one more."""
+"""Where a start takes long, so does an end: so many starts of the same program are granted. On a machine of its own
+that is less than LIMIT_S, on a crowded or slow one more."""
 FOREVER_S = 60.0
 """What has not come by then never comes, however slow the machine."""
 
