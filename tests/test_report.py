@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from gputop.cli import main
 from gputop.diagnosis.types import STATES
+from gputop.model.redaction import Redactor
 from gputop.model.snapshot import Event, GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.monitor import Monitor
 from gputop.output.compare import compare, compare_data, compare_json, compare_text
@@ -17,6 +19,7 @@ from gputop.output.report_text import NO_TIME, report_as, report_data, report_js
 from gputop.recording.writer import RecordingWriter
 from gputop.report.job_report import JobReport, ReportBuilder, report_recording
 from gputop.report.rhythm import Rhythm, rhythm_s
+from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.recording_frames import T0
 
 STATIC = GpuStatic(0, "GPU-0", "NVIDIA H100 80GB HBM3", "hopper", 132)
@@ -233,3 +236,25 @@ def test_a_finding_that_several_gpus_share_is_told_once_with_its_count() -> None
     text = report_text(builder.report())
     assert text.count("busy, not working: ") == 1 and "4 × red" in text and "on GPUs 0-3" in text
     assert numbers([0, 2, 3, 4, 5, 7, 8]) == "0, 2-5, 7, 8"
+
+
+def test_a_newcomer_tries_both_commands_on_the_demo_and_each_form_says_that_it_is_simulated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gputop.commands.simulated_node.PAST_S", 60.0)
+    for words, status in (("diagnose", 1), ("report", 0)):
+        assert main([words, "demo", "dataloader_io"]) == status
+        assert "node-17 (simulated)" in (text := capsys.readouterr().out) and "starved: dataloader, I/O-bound" in text
+        assert main([words, "demo", "dataloader_io", "--json", "--redact"]) == status
+        shown = json.loads(capsys.readouterr().out)
+        assert (shown["simulated"], shown["host"], len(shown["gpus"])) == (True, "host1", 1)
+        assert main([words, str(tmp_path), "dataloader_io"]) == 2
+        assert f"a scenario belongs to `{words} demo`" in capsys.readouterr().err
+    assert main(["report", "demo", "healthy", "--html"]) == 0
+    assert "node-17 (simulated):" in capsys.readouterr().out
+    path = str(tmp_path / "r.jsonl")
+    writer = RecordingWriter(path)
+    for snapshot in SimulatedSource("healthy").past(5.0):
+        writer.write(snapshot)
+    writer.close()
+    assert report_recording(path, lens=Redactor()).is_simulated, "a recording of it is no measurement either"

@@ -19,7 +19,7 @@ from gputop.output.report_html import report_html
 from gputop.output.report_text import report_data, report_markdown
 from gputop.recording.writer import RecordingWriter
 from gputop.report.certainty import Change, change, sentence
-from gputop.report.lanes import COLUMNS, LaneColumn, Pictured, pictured
+from gputop.report.lanes import COLUMNS, LaneColumn, Pictured, pictured_recording
 from tests.support.scenes import gpu, snap, train, workers
 
 VECTORS = Path(__file__).parent / "vectors"
@@ -54,7 +54,7 @@ def _parsed(page: str) -> _Strict:
 
 @pytest.fixture(scope="module")
 def flagged() -> Pictured:
-    return pictured(str(VECTORS / "busy_not_working_A.jsonl"))
+    return pictured_recording(str(VECTORS / "busy_not_working_A.jsonl"))
 
 
 def test_a_report_page_says_what_the_gpu_did_and_shows_it(flagged: Pictured) -> None:
@@ -94,13 +94,13 @@ def test_names_of_processes_cannot_become_markup(tmp_path: Path) -> None:
     with closing(RecordingWriter(str(path))) as writer:
         for tick in range(40):
             writer.write(snap(tick, gpu(util=97.0, sm=8.0), [process]))
-    page = report_html(pictured(str(path)))
+    page = report_html(pictured_recording(str(path)))
     _parsed(page)
     assert "<script" not in page and "\x1b" not in page and "&lt;b&gt;" in page
 
 
 def test_a_comparison_says_what_improved_and_how_sure_that_is(flagged: Pictured) -> None:
-    healthy = pictured(str(VECTORS / "healthy_spinning_main.jsonl"))
+    healthy = pictured_recording(str(VECTORS / "healthy_spinning_main.jsonl"))
     page = compare_html(flagged, healthy)
     _parsed(page)
     assert "SM activity went from" in page and "points at 95 % confidence, sure" in page
@@ -135,7 +135,7 @@ def test_what_the_frames_do_not_cover_stays_empty(tmp_path: Path) -> None:
     with closing(RecordingWriter(str(path))) as writer:
         for tick in (*range(30), *range(300, 330)):
             writer.write(snap(tick, gpu(), [train(), *workers(2, 10.0)]))
-    (columns,) = pictured(str(path)).lanes.values()
+    (columns,) = pictured_recording(str(path)).lanes.values()
     assert columns[COLUMNS // 2] is None and columns[5] is not None and columns[-1] is not None
 
 

@@ -29,9 +29,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     form = form_of(args)
     if form == "html":
         from gputop.output.compare_html import compare_html
-        from gputop.report.lanes import pictured
+        from gputop.report.lanes import pictured_recording
 
-        was, now = (pictured(path, price=price, lens=lens) for path in (args.before, args.after))
+        was, now = (pictured_recording(path, price=price, lens=lens) for path in (args.before, args.after))
         deliver(compare_html(was, now), args.output)
         return 0
     before, after = (report_recording(path, price=price, lens=lens) for path in (args.before, args.after))

@@ -14,6 +14,7 @@ from gputop.commands.needs import Needs
 from gputop.commands.redaction import redacted_snapshot, redacted_source, redactor_of
 from gputop.commands.screen import screen_terminal, show
 from gputop.commands.shared_arguments import filterable, printable, selectable
+from gputop.commands.simulated_node import PAST_S
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.monitor import Frame, Monitor
@@ -33,8 +34,6 @@ FORGOTTEN_S, SHORT_PAST_S = 5.0, 130.0
 """The charts of the tour show two minutes; with a gap longer than this they are begun anew."""
 STRETCH_FRAMES = 20
 """Frames before its start that a paused demo makes at a time, when somebody goes back to them."""
-PAST_S = 700.0
-"""How much of its past a scenario shows at once: the ten minutes that charts keep, and the window before them."""
 
 
 def arguments(command: argparse.ArgumentParser) -> None:

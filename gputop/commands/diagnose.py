@@ -14,6 +14,7 @@ from gputop.commands.needs import Needs
 from gputop.commands.recorded_gpus import lens_of
 from gputop.commands.redaction import redacted_source, redactor_of
 from gputop.commands.shared_arguments import selectable
+from gputop.commands.simulated_node import scenario_arguments, simulated_past, wants_demo
 from gputop.config import Settings
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.report import as_json
@@ -35,7 +36,8 @@ FOUND = 1
 
 def arguments(command: argparse.ArgumentParser) -> None:
     selectable(command)
-    command.add_argument("file", nargs="?", help="a recording; without it this machine is watched")
+    command.add_argument("file", nargs="?", help="a recording, or demo; without it this machine is watched")
+    scenario_arguments(command)
     command.add_argument(
         "--for", dest="duration", default="30s", metavar="TIME", help="how long to watch (default 30s)"
     )
@@ -43,7 +45,9 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    if args.file is not None:
+    if wants_demo(args):
+        snapshots = simulated_past(args, settings)
+    elif args.file is not None:
         snapshots = read_snapshots(args.file, lens_of(args, settings))
     else:
         snapshots = _live(seconds(args.duration, "--for"), settings)

@@ -15,6 +15,7 @@ from gputop.commands.alerting import alerts_here
 from gputop.commands.needs import Needs
 from gputop.commands.redaction import redacted_snapshot, redacted_source, redactor_of
 from gputop.commands.shared_arguments import selectable, waiting
+from gputop.commands.simulated_node import DEMO, PAST_S
 from gputop.config import Settings
 from gputop.export.feed import Feed
 from gputop.export.page import Choice, Families
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 
 NEEDS = Needs("nothing")
 PURPOSE, SUMMARY = "The fleet", "this node for Prometheus: what it measures and concludes"
-DEMO = "demo"
-PAST_S = 700.0
-"""How much of its past a simulated node has lived when it is first asked."""
 
 
 def arguments(command: argparse.ArgumentParser) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 from typing import TYPE_CHECKING
 
 from gputop.commands.filtering import filter_of
 from gputop.commands.left_out import import_pynvml
 from gputop.commands.needs import Needs
 from gputop.commands.redaction import redacted_source, redactor_of
-from gputop.commands.screen import screen_terminal, show
+from gputop.commands.screen import put_off_collection, screen_terminal, show
 from gputop.config import Settings
 from gputop.model.source import UsageError
 
@@ -24,8 +23,7 @@ NEEDS = Needs("terminal")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    # Imports make a hundred thousand objects, and none of them garbage: it is looked for after the first picture.
-    gc.disable()
+    put_off_collection()
     redactor = redactor_of(settings)
     passing = filter_of(args, redactor)
     terminal = screen_terminal(settings)

@@ -7,16 +7,18 @@ import argparse
 from gputop.commands.delivery import deliver, form_of
 from gputop.commands.needs import Needs
 from gputop.commands.recorded_gpus import lens_of
+from gputop.commands.simulated_node import scenario_arguments, simulated_past, wants_demo
 from gputop.config import Settings
 from gputop.output.report_text import report_json, report_markdown, report_text
-from gputop.report.job_report import report_recording
+from gputop.report.job_report import report_recording, report_snapshots
 
 NEEDS = Needs()
 PURPOSE, SUMMARY = "Evidence", "where the GPU time of a recording went"
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("file", help="a recording")
+    command.add_argument("file", help="a recording, or demo for a simulated node")
+    scenario_arguments(command)
     report_form = command.add_mutually_exclusive_group()
     report_form.add_argument("--json", action="store_true", help="one JSON object")
     report_form.add_argument("--markdown", action="store_true", help="Markdown")
@@ -26,14 +28,24 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     price, lens = settings.price or None, lens_of(args, settings)
-    form = form_of(args)
+    form, demo = form_of(args), wants_demo(args)
     if form == "html":
         from gputop.output.report_html import report_html
-        from gputop.report.lanes import pictured
+        from gputop.report.lanes import pictured, pictured_recording
 
-        text = report_html(pictured(args.file, price=price, lens=lens))
+        found = (
+            pictured(list(simulated_past(args, settings)), price=price)
+            if demo
+            else pictured_recording(args.file, price=price, lens=lens)
+        )
+        text = report_html(found)
     else:
         write = {"json": report_json, "md": report_markdown}.get(form, report_text)
-        text = write(report_recording(args.file, price=price, lens=lens))
+        report = (
+            report_snapshots(simulated_past(args, settings), price=price)
+            if demo
+            else report_recording(args.file, price=price, lens=lens)
+        )
+        text = write(report)
     deliver(text, args.output)
     return 0

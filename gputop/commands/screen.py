@@ -34,6 +34,14 @@ FIRST_WAIT_S = 0.25
 """How long the first frame waits for the first snapshot before the screen loads without it."""
 
 
+def put_off_collection() -> None:
+    """Look for garbage after the first picture: imports make a hundred thousand objects, and none of them garbage.
+
+    ``show`` turns it on again; a start that is refused before that ends the process.
+    """
+    gc.disable()
+
+
 def screen_terminal(settings: Settings, instead: str = "gputop once") -> Terminal:
     """The terminal to draw on. Raises UsageError where there is none, naming the command to use ``instead``."""
     if not (sys.stdin and sys.stdout and sys.stderr and sys.stdin.isatty() and sys.stdout.isatty()):

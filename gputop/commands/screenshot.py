@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gputop.commands.demo import PAST_S
 from gputop.commands.fleet_screen import fleet_rows, prometheus_options
 from gputop.commands.needs import Needs
 from gputop.commands.recorded_gpus import lens_of
 from gputop.commands.redaction import redacted_snapshot, redactor_of
+from gputop.commands.simulated_node import DEMO, PAST_S
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.monitor import Frame, Monitor
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError(f"cannot make a {path.suffix or 'file without suffix'}: name one of {', '.join(SUFFIXES)}")
     width, height = _size(args.size)
     _refuse_early(path)
-    demo = args.source == "demo"
+    demo = args.source == DEMO
     if demo and args.at is not None:
         raise UsageError("--at belongs to a recording or the fleet: the demo's picture is always of the same moment")
     if args.source == FLEET:

@@ -16,6 +16,7 @@ def as_json(snapshot: Snapshot, diagnoses: Iterable[GpuDiagnosis], begin: float)
     return {
         "schema": SCHEMA,
         "host": snapshot.machine.hostname,
+        "simulated": snapshot.machine.is_simulated,
         "begin": begin,
         "end": snapshot.t,
         "gpus": [_gpu(gpu, diagnosis) for gpu, diagnosis in zip(snapshot.gpus, diagnoses, strict=True)],

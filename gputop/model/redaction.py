@@ -21,7 +21,7 @@ MOST_REMEMBERED = 4096
 """Facts and texts whose redaction is kept, and numbers of what only its form gives away, such as paths: one that is
 forgotten gets another number if it comes back. Users, hosts and devices keep theirs for ever."""
 MOST_JOBS = 32_768
-"""Jobs whose number is kept: more than run at a time on a fleet of a thousand hosts, where each GPU may have its own."""
+"""Jobs whose number is kept: more than run at a time on a thousand hosts, where each GPU may have a job of its own."""
 _UUID = re.compile(
     r"(?<![0-9A-Za-z])(?:(GPU|MIG)-)?[0-9a-fA-F]{8}(?:[-_][0-9a-fA-F]{4}){3}[-_][0-9a-fA-F]{12}(?![0-9A-Za-z])"
 )
@@ -66,11 +66,16 @@ class Redactor:
         """The snapshot with numbers in place of names."""
         machine = given.machine
         host = self.host(machine.hostname)
+        boot = machine.boot_id if machine.is_simulated else self._number("boot", machine.boot_id)
         for process in given.processes:
             self.user(process.static.user)
         return replace(
             given,
-            machine=replace(machine, hostname=host, boot_id=self._number("boot", machine.boot_id)),
+            machine=replace(
+                machine,
+                hostname=host,
+                boot_id=boot,
+            ),
             gpus=tuple(map(self._gpu, given.gpus)),
             processes=tuple(map(self._process, given.processes)),
             host=self._host(given.host),

@@ -204,6 +204,12 @@ class ProcessSample(Struct, frozen=True):
     unavailable: Mapping[str, str] = NOTHING_MISSING
 
 
+SIMULATED_BOOT = "simulated-"
+"""How the boot id of a simulated machine begins, which recordings keep."""
+SIMULATED = " (simulated)"
+"""Follows its name."""
+
+
 class Machine(Struct, frozen=True):
     """Where the numbers come from."""
 
@@ -211,6 +217,11 @@ class Machine(Struct, frozen=True):
     boot_id: str | None = None
     driver: str | None = None
     source: Literal["local", "simulated", "recorded"] = "local"
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether nothing of it was measured, also where it was recorded meanwhile."""
+        return self.source == "simulated" or (self.boot_id or "").startswith(SIMULATED_BOOT)
 
 
 class OwnCost(Struct, frozen=True):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, GpuDiagnosis, State, full_title
 from gputop.model.quantity import length, of_hundred
-from gputop.model.snapshot import GpuSample, Snapshot
+from gputop.model.snapshot import SIMULATED, GpuSample, Snapshot
 from gputop.model.text import terminal_safe
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.words import gpu_label, product, sm_provenance
@@ -35,7 +35,8 @@ def _machine(snapshot: Snapshot) -> str:
     kinds = [product(gpu.static.name, gpu.mem_total_bytes) for gpu in snapshot.gpus]
     counted = ", ".join(f"{kinds.count(kind)} × {kind}" for kind in dict.fromkeys(kinds)) or "no GPU"
     driver = f", driver {snapshot.machine.driver}" if snapshot.machine.driver else ""
-    return f"{snapshot.machine.hostname}: {counted}{driver}; {sm_provenance(snapshot.gpus)[0]}"
+    host = snapshot.machine.hostname + SIMULATED * snapshot.machine.is_simulated
+    return f"{host}: {counted}{driver}; {sm_provenance(snapshot.gpus)[0]}"
 
 
 def _period(begin: float, end: float) -> str:

@@ -25,7 +25,7 @@ def ticket_text(frame: Frame, position: int, process: ProcessSample | None = Non
     moment = datetime.fromtimestamp(snapshot.t, timezone.utc)
     title = full_title(d.title, d.busy_not_working)
     for_s = "" if d.since is None else f", for {length(max(0.0, snapshot.t - d.since))}"
-    simulated = "simulated by gputop demo: " if snapshot.machine.source == "simulated" else ""
+    simulated = "simulated by gputop demo: " if snapshot.machine.is_simulated else ""
     lines = [
         f"{simulated}{snapshot.machine.hostname} GPU {gpu.static.index} ({gpu.static.name}): {title}{for_s}",
         f"at {moment:%Y-%m-%d %H:%M:%S} UTC; util {_pct(gpu.util_pct)}, SM {_pct(gpu.sm_active_pct)} ({gpu.sm_source})",

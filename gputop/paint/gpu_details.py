@@ -141,7 +141,7 @@ def _blocks(
     blocks.append(Block(count, lambda: list_rows(listed, frame.snapshot.t, view, width, count)))
     blocks += fabric_ports.port_blocks(frame, width, glyphs)
     name = f"values of GPU {gpu_label(gpu)} and where they are from"
-    if frame.snapshot.machine.source == "simulated":
+    if frame.snapshot.machine.is_simulated:
         name += ": simulated here, named as on a real GPU"
     blocks.append(Block(1, lambda: [Line().row(width)]))
     blocks.append(Block(1, lambda: [heading(shorten(name, width - 6), width, glyphs)]))

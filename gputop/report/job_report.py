@@ -68,6 +68,7 @@ class JobReport(Struct, frozen=True):
     steps: tuple[StepReport, ...] = ()
     missing: tuple[Event, ...] = ()
     """The first gaps, with their reasons."""
+    is_simulated: bool = False
 
     def gpu_hours(self) -> dict[State, float]:
         """GPU-hours by state, over all GPUs."""
@@ -106,7 +107,7 @@ class ReportBuilder:
         self._begin = self._end = 0.0
         self._segment_begin = self._before_s = 0.0
         """Where the clock was set back last, and the time that had passed by then."""
-        self._host = ""
+        self._host, self._is_simulated = "", False
         self._steps = StepAccount()
 
     def add(self, frame: Frame) -> None:
@@ -146,6 +147,7 @@ class ReportBuilder:
         if self._frames == 0:
             self._begin = self._segment_begin = self._end = snapshot.t
             self._host = snapshot.machine.hostname
+            self._is_simulated = snapshot.machine.is_simulated
             return 0.0
         span = snapshot.t - self._end
         if span < 0.0:
@@ -206,6 +208,7 @@ class ReportBuilder:
         findings.sort(key=lambda f: (order.get(f.level, len(order)), -f.seconds, f.gpu))
         return JobReport(
             host=self._host,
+            is_simulated=self._is_simulated,
             begin=self._begin,
             end=self._end,
             frames=self._recorded,
@@ -252,9 +255,16 @@ def report_recording(
     """The report of a recording, diagnosed anew. Raises RecordingError."""
     recording = Recording(path, lens)
     try:
-        monitor, builder = Monitor(recording.interval_s, charts=False), ReportBuilder()
-        for snapshot in recording.snapshots(begin, end):
-            builder.add(monitor.feed(snapshot))
-        return builder.report(price=price)
+        return report_snapshots(recording.snapshots(begin, end), interval_s=recording.interval_s, price=price)
     finally:
         recording.close()
+
+
+def report_snapshots(
+    snapshots: Iterable[Snapshot], *, interval_s: float = 1.0, price: float | None = None
+) -> JobReport:
+    """The report of what was measured, diagnosed here."""
+    monitor, builder = Monitor(interval_s, charts=False), ReportBuilder()
+    for snapshot in snapshots:
+        builder.add(monitor.feed(snapshot))
+    return builder.report(price=price)

@@ -5,14 +5,14 @@ Constant memory, whatever the recording's length: a column keeps sums, never sam
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from gputop.diagnosis.types import GpuDiagnosis, Level, full_title
 from gputop.model.sm import MEASURED
-from gputop.model.snapshot import GpuSample, ProcessSample
+from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.recording.index import Recording
 from gputop.report.job_report import JobReport, ReportBuilder
@@ -145,21 +145,26 @@ class _Lanes:
         return tuple(sorted(found, key=lambda row: (-row.seconds, row.pid)))
 
 
-def pictured(path: str, *, price: float | None = None, lens: Lens | None = None) -> Pictured:
+def pictured_recording(path: str, *, price: float | None = None, lens: Lens | None = None) -> Pictured:
     """The report of a recording with its charts, diagnosed anew. Raises RecordingError."""
     recording = Recording(path, lens)
     try:
-        monitor, builder, lanes = (
-            Monitor(recording.interval_s, charts=False),
-            ReportBuilder(),
-            _Lanes(recording.begin, recording.end),
-        )
-        for snapshot in recording.snapshots():
-            frame = monitor.feed(snapshot)
-            builder.add(frame)
-            lanes.add(frame)
+        return _pictured(recording.snapshots(), _Lanes(recording.begin, recording.end), recording.interval_s, price)
     finally:
         recording.close()
+
+
+def pictured(snapshots: Sequence[Snapshot], *, interval_s: float = 1.0, price: float | None = None) -> Pictured:
+    """The same of what was measured; at least one snapshot, oldest first."""
+    return _pictured(snapshots, _Lanes(snapshots[0].t, snapshots[-1].t), interval_s, price)
+
+
+def _pictured(snapshots: Iterable[Snapshot], lanes: _Lanes, interval_s: float, price: float | None) -> Pictured:
+    monitor, builder = Monitor(interval_s, charts=False), ReportBuilder()
+    for snapshot in snapshots:
+        frame = monitor.feed(snapshot)
+        builder.add(frame)
+        lanes.add(frame)
     columns = {
         uuid: tuple(sums[i].column() if i in sums else None for i in range(COLUMNS))
         for uuid, sums in lanes.gpus.items()

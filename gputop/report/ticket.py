@@ -16,7 +16,7 @@ def ticket_data(frame: Frame, position: int, process: ProcessSample | None = Non
         "schema": 1,
         "t": frame.snapshot.t,
         "host": frame.snapshot.machine.hostname,
-        "simulated": frame.snapshot.machine.source == "simulated",
+        "simulated": frame.snapshot.machine.is_simulated,
         "gpu": gpu.static.index,
         "uuid": gpu.static.uuid,
         "name": gpu.static.name,

@@ -16,7 +16,7 @@ from typing import Any, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.model.snapshot import Event, HostSample, Machine, ProcessSample, Snapshot
+from gputop.model.snapshot import SIMULATED_BOOT, Event, HostSample, Machine, ProcessSample, Snapshot
 from gputop.sources.fabric.reading import FabricReading
 from gputop.sources.own_cost import OwnCostMeter
 from gputop.sources.selection import choose, with_gpus
@@ -72,7 +72,7 @@ def _plan(scenario: str | None, seed: int, gpus: int, ended: frozenset[int] = fr
                 taken.update(range(planned.first_worker, planned.first_worker + job.workers.count))
             mine.append(planned)
         jobs.append(tuple(mine))
-    machine = Machine(life.hostname, f"simulated-{seed}", DRIVER, "simulated")
+    machine = Machine(life.hostname, f"{SIMULATED_BOOT}{seed}", DRIVER, "simulated")
     return _Plan(machine, life.host, life.fabric, tuple(plans), tuple(jobs), seed)
 
 
