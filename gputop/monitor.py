@@ -7,6 +7,7 @@ here reads a clock, a file or a device.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,6 +30,7 @@ SM_SERIES = frozenset(HISTORY_KEYS).intersection(ACTIVITY_KEYS)
 """The series that come from the source of SM activity: two sources never mix in one of them."""
 
 
+_HISTORY_OF = attrgetter(*HISTORY_KEYS)
 STEP_SERIES = "step_s"
 """Seconds a step, in the history of each GPU on which a job announces its steps."""
 
@@ -143,7 +145,7 @@ class Monitor:
         history.pass_time(t)
         for gpu in () if is_repeat else snapshot.gpus:
             uuid = gpu.static.uuid
-            values = {name: getattr(gpu, name) for name in HISTORY_KEYS}
+            values: dict[str, float | None] = dict(zip(HISTORY_KEYS, _HISTORY_OF(gpu), strict=True))
             values.update(slowed(gpu))
             if (step_s := step_times.get(gpu.static.index)) is not None:
                 values[STEP_SERIES] = step_s

@@ -52,10 +52,18 @@ def test_so_it_does_where_much_of_a_row_stays_and_only_text_or_style_changes(pai
     _shows_the_second([before for before, _ in pairs], [now for _, now in pairs])
 
 
-def _shows_the_second(before: list[Row], now: list[Row]) -> None:
+@looks(15)
+@given(screens, screens, screens)
+def test_so_it_does_whatever_was_shown_before(one: list[Row], two: list[Row], three: list[Row]) -> None:
+    differ = Differ(THEMES["dark"], "truecolor")
+    for before, now in ((one, two), (two, three), (one, three), (three, three[:2] + two[2:])):
+        _shows_the_second(before, now, differ)
+
+
+def _shows_the_second(before: list[Row], now: list[Row], differ: Differ | None = None) -> None:
     theme = THEMES["dark"]
     first = ansi_text(before, theme, newline="\r\n")
-    changes = Differ(theme, "truecolor").changes(before, now)
+    changes = (differ or Differ(theme, "truecolor")).changes(before, now)
     assert _shown(first + changes) == _shown("\x1b[H" + ansi_text(now, theme, newline="\r\n"))
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from math import floor, isnan, nan
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gputop.model.derived import slowed
@@ -9,6 +14,7 @@ from gputop.model.history import History
 from gputop.model.process_history import KEPT_AFTER_END_S, MOST_PROCESSES, ProcessHistory
 from gputop.model.snapshot import ProcessSample
 from gputop.monitor import Monitor
+from tests.support.examples import looks
 from tests.support.frames import MOMENT
 from tests.support.scenes import T0, gpu, snap, train
 
@@ -161,3 +167,29 @@ def test_a_chart_reaches_back_as_far_as_it_is_wide_however_long_the_past() -> No
     hours = history.columns("a", "x", 600.0, 29)
     assert None not in hours
     assert hours == sorted(hours, key=float)  # type: ignore[arg-type]
+
+
+@looks(25)
+@given(
+    st.lists(st.one_of(st.none(), st.integers(0, 100).map(float)), min_size=40, max_size=80),
+    st.sampled_from((1.0, 2.0, 20.0)),
+    st.sampled_from((1.0, 60.0)),
+)
+def test_a_minute_s_mean_is_that_of_all_its_values_however_few_are_kept_at_full_rate(
+    values: list[float | None], step_s: float, interval_s: float
+) -> None:
+    history, minutes = History(interval_s), dict[int, list[float]]()
+    for i, value in enumerate(values):
+        t = MOMENT + i * step_s
+        history.add(t, "gpu", {"a": value} if i % 3 else {"a": value, "b": 1.0})
+        minutes.setdefault(floor(t / 60.0), [])
+        if value is not None:
+            minutes[floor(t / 60.0)].append(value)
+    *over, _ = minutes.values()
+    kept = history._tracks["gpu"].minutes
+    found = [kept.series("a"), kept.series("b")]
+    assert all(series is None or len(series) == len(kept.times) == len(over) for series in found)
+    means = [nan] * len(over) if found[0] is None else list(found[0])
+    assert [None if isnan(mean) else mean for mean in means] == [
+        pytest.approx(sum(known) / len(known)) if known else None for known in over
+    ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil, floor, isnan, nan
 
 from gputop.model.snapshot import GAP_INTERVALS
@@ -24,9 +24,10 @@ MOST_BREAKS = 64
 
 
 class _Ring:
-    """Times and named values in arrays that grow to a fixed capacity and are then overwritten in a circle."""
+    """Times and named values, sample after sample, in arrays that grow to a fixed capacity and are then overwritten in
+    a circle."""
 
-    __slots__ = ("capacity", "count", "spans", "times", "values")
+    __slots__ = ("capacity", "count", "places", "spans", "times", "values")
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -34,35 +35,56 @@ class _Ring:
         self.times = array("d")
         self.spans = array("f")
         """Seconds before its time that each sample stands for."""
-        self.values: dict[str, array[float]] = {}
+        self.places: dict[str, int] = {}
+        """Where each name stands among the values of a sample."""
+        self.values = array("f")
+        """The values of one sample stand together: one that comes is then written at once."""
 
     def push(self, t: float, values: Mapping[str, float | None], interval_s: float) -> None:
         slot = self.count % self.capacity
-        grow = len(self.times) <= slot
         since = t - self.times[slot - 1] if self.count else 0.0
         span = since if 0.0 < since <= GAP_INTERVALS * interval_s else interval_s
-        if grow:
+        if not values.keys() <= self.places.keys():
+            self._widen(values)
+        found = list(map(values.get, self.places))
+        row = array("f", [nan if v is None else v for v in found])
+        if len(self.times) <= slot:
             self.times.append(t)
             self.spans.append(span)
+            self.values += row
         else:
             self.times[slot] = t
             self.spans[slot] = span
-        columns = self.values
-        if not values.keys() <= columns.keys():
-            for name in values.keys() - columns.keys():
-                columns[name] = array("f", [nan]) * (len(self.times) - (1 if grow else 0))
-        for name, column in columns.items():
-            value = values.get(name)
-            if grow:
-                column.append(nan if value is None else value)
-            else:
-                column[slot] = nan if value is None else value
+            self.values[slot * len(row) : (slot + 1) * len(row)] = row
         self.count += 1
+
+    def _widen(self, names: Iterable[str]) -> None:
+        """Make room for names that are new."""
+        before, width = self.values, len(self.places)
+        for name in names:
+            self.places.setdefault(name, len(self.places))
+        unknown = array("f", [nan]) * (len(self.places) - width)
+        self.values = array("f")
+        for slot in range(len(self.times)):
+            self.values += before[slot * width : (slot + 1) * width] + unknown
 
     def since(self, sequence: int) -> Iterator[int]:
         """Slots of the kept samples from the given sequence number on, oldest first."""
         for i in range(max(sequence, self.count - len(self.times)), self.count):
             yield i % self.capacity
+
+    def newest(self, name: str, count: int) -> Sequence[float]:
+        """So many of the newest values of one name, NaN where there is none; in the order of their slots."""
+        width, end = len(self.places), self.count % self.capacity or len(self.times)
+        begin, place = end - count, self.places[name]
+        if begin >= 0:
+            return self.values[begin * width + place : end * width : width]
+        return self.values[place : end * width : width] + self.values[begin * width + place :: width]
+
+    def series(self, name: str) -> Sequence[float] | None:
+        """The values of one name by slot, NaN where there is none; None for a name that is not known."""
+        place = self.places.get(name)
+        return None if place is None else self.values[place :: len(self.places)]
 
 
 class _Columns:
@@ -100,15 +122,18 @@ class _Columns:
 
 
 class _Track:
-    """Both rings of one GPU (or of the host), the sum of the minute that is not over yet, and where lines break."""
+    """Both rings of one GPU (or of the host), the sums of the minute that is not over yet, and where lines break."""
 
-    __slots__ = ("breaks", "broken", "fast", "minute", "minutes", "sums")
+    __slots__ = ("breaks", "broken", "fast", "minute", "minutes", "summed", "sums")
 
     def __init__(self, capacity: int) -> None:
         self.fast = _Ring(capacity)
         self.minutes = _Ring(MINUTES_KEPT)
         self.minute: int | None = None
-        self.sums: dict[str, list[float]] = {}
+        self.sums: dict[str, tuple[int, float]] = {}
+        """By name the number and the sum of the minute's values, as far as they have been added up."""
+        self.summed = 0
+        """The sequence number of the first sample that has not: they are added up together, before they are lost."""
         self.breaks: deque[tuple[float, float, frozenset[str]]] = deque(maxlen=MOST_BREAKS)
         """What the first sample after each break stands for, from and to, and which names it concerns."""
         self.broken: frozenset[str] = frozenset()
@@ -117,25 +142,34 @@ class _Track:
     def push(
         self, t: float, values: Mapping[str, float | None], interval_s: float, broken: frozenset[str] = frozenset()
     ) -> None:
-        minute = floor(t / MINUTE_S)
+        minute, fast = floor(t / MINUTE_S), self.fast
         if self.minute is not None and minute != self.minute:
+            self._add_up()
             means = {name: total / n for name, (n, total) in self.sums.items() if name not in self.broken}
             self.minutes.push((self.minute + 1) * MINUTE_S, means, MINUTE_S)
             self.sums.clear()
             self.broken = frozenset()
+        elif fast.count - self.summed == fast.capacity:
+            self._add_up()
         self.minute = minute
-        for name, value in values.items():
-            if value is not None:
-                total = self.sums.get(name)
-                if total is None:
-                    self.sums[name] = [1.0, value]
-                else:
-                    total[0] += 1.0
-                    total[1] += value
-        self.fast.push(t, values, interval_s)
+        fast.push(t, values, interval_s)
         if broken:
             self.broken |= broken
-            self.breaks.append((t - self.fast.spans[(self.fast.count - 1) % self.fast.capacity], t, broken))
+            self.breaks.append((t - fast.spans[(fast.count - 1) % fast.capacity], t, broken))
+
+    def _add_up(self) -> None:
+        """Take the samples since the last time into the sums of their minute."""
+        fast = self.fast
+        for name in fast.places:
+            values = fast.newest(name, fast.count - self.summed)
+            added = sum(values)
+            if isnan(added):
+                values = [value for value in values if not isnan(value)]
+                added = sum(values)
+            if len(values):
+                n, total = self.sums.get(name, (0, 0.0))
+                self.sums[name] = n + len(values), total + added
+        self.summed = fast.count
 
 
 class History:
@@ -197,9 +231,10 @@ class History:
     def recent(self, key: str, name: str, seconds: float) -> list[tuple[float, float | None]]:
         """(time, value) pairs of the last so many seconds at full rate, oldest first; missing values are None."""
         track = self._tracks.get(key)
-        if track is None or self.latest_t is None or name not in track.fast.values:
+        values = None if track is None else track.fast.series(name)
+        if track is None or self.latest_t is None or values is None:
             return []
-        times, values = track.fast.times, track.fast.values[name]
+        times = track.fast.times
         begin = self.latest_t - seconds
         return [(times[i], None if isnan(values[i]) else values[i]) for i in track.fast.since(0) if times[i] > begin]
 
@@ -241,7 +276,7 @@ class History:
             self._charts.clear()
 
     def _cover_minutes(self, chart: _Columns, track: _Track, name: str, begin: float) -> None:
-        values = track.minutes.values.get(name)
+        values = track.minutes.series(name)
         if values is None:
             return
         oldest = next((track.fast.times[i] for i in track.fast.since(0)), float("inf"))
@@ -252,14 +287,13 @@ class History:
 
     def _cover_new(self, chart: _Columns, track: _Track, name: str, begin: float) -> None:
         ring = track.fast
-        values = ring.values.get(name)
-        if values is None:
+        place = ring.places.get(name)
+        if place is None:
             return
-        times, spans, capacity = ring.times, ring.spans, ring.capacity
-        oldest = ring.count - len(times)
-        for sequence in range(max(chart.seen, oldest), ring.count):
-            value, t = values[sequence % capacity], times[sequence % capacity]
+        times, spans, values, width = ring.times, ring.spans, ring.values, len(ring.places)
+        for slot in ring.since(chart.seen):
+            value, t = values[slot * width + place], times[slot]
             if t <= begin or isnan(value):
                 continue
-            chart.cover(t - spans[sequence % capacity], t, value)
+            chart.cover(t - spans[slot], t, value)
         chart.seen = ring.count

@@ -6,8 +6,10 @@ comparison.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from gputop.output.ansi import sgr, sgr_change
 from gputop.paint.line import Row
@@ -18,8 +20,19 @@ from gputop.paint.theme import Theme
 LEAST_UNCHANGED = 8
 """Runs of changed cells closer than this are written as one: a move of the cursor costs about as many bytes."""
 RESET = "\x1b[0m"
-NOTHING = ("\0" * 4096, "")
-"""What stands right of a row that ends too early: it equals nothing."""
+_ALIKE = re.compile(r"(.)\1*").finditer
+_EQUAL = bytes(2 * LEAST_UNCHANGED)
+"""Cells that do not differ, two bytes each, as many as end a run."""
+
+
+class _Plain(NamedTuple):
+    """A row as two texts of equal length: its characters, and a letter for the style of each."""
+
+    row: Row
+    text: str
+    styles: str
+    narrow: bool
+    """Whether each character is one cell, of the first plane of Unicode."""
 
 
 class Differ:
@@ -31,6 +44,11 @@ class Differ:
             return sgr(look, theme, depth) if before is None else sgr_change(theme.look(before), look, theme, depth)
 
         self._code = lru_cache(maxsize=512)(code)
+        self._letters: dict[str, str] = {}
+        self._styles: dict[str, str] = {}
+        """The letter of each style seen, and the style of each letter."""
+        self._plain: dict[int, _Plain] = {}
+        """What each line of the screen was changed to last: mostly what it is changed from next."""
         self._style: str | None = None
         """What the terminal is set to while changes are written; None where that is not known."""
 
@@ -46,15 +64,35 @@ class Differ:
         return "".join(parts)
 
     def _row(self, y: int, old: Row, new: Row, parts: list[str]) -> None:
-        if {style for _, style in old}.isdisjoint(style for _, style in new):
+        if old[0][1] != new[0][1] and {style for _, style in old}.isdisjoint(style for _, style in new):
             # Every cell differs, as in a row that the cursor has come to or left.
             parts.append(f"\x1b[{y + 1};1H")
             for text, style in new:
                 self._write(text, style, parts)
             return
-        if _is_narrow(old) and _is_narrow(new):
-            self._write_runs(y, _joined(_changed(old, new)), new, parts)
+        known = self._plain.get(y)
+        was = known if known is not None and known.row is old else self._as_plain(old)
+        becomes = self._plain[y] = self._as_plain(new)
+        if not (was.narrow and becomes.narrow):
+            self._row_of_cells(y, old, new, parts)
             return
+        for begin, end in _differing(was, becomes):
+            parts.append(f"\x1b[{y + 1};{begin + 1}H")
+            for alike in _ALIKE(becomes.styles, begin, end):
+                self._write(becomes.text[alike.start() : alike.end()], self._styles[alike[1]], parts)
+
+    def _as_plain(self, row: Row) -> _Plain:
+        text, letters = "".join([text for text, _ in row]), self._letters
+        for _, style in row:
+            if style not in letters:
+                # A theme has some seventy styles; the letters begin above the control characters.
+                letters[style] = letter = chr(32 + len(letters))
+                self._styles[letter] = style
+        styles = "".join([letters[style] * len(text) for text, style in row])
+        return _Plain(row, text, styles, text.isascii() or is_narrow(text) is not None)
+
+    def _row_of_cells(self, y: int, old: Row, new: Row, parts: list[str]) -> None:
+        """As ``_row``, where characters may be two cells wide."""
         was, becomes = _cells(old), _cells(new)
         for begin, end in changed_runs(was, becomes):
             parts.append(f"\x1b[{y + 1};{begin + 1}H")
@@ -67,49 +105,28 @@ class Differ:
             self._style = style
         parts.append(text)
 
-    def _write_runs(self, y: int, runs: Sequence[tuple[int, int]], row: Row, parts: list[str]) -> None:
-        """Write runs of a row in which a character is a cell."""
-        spans = iter(row)
-        text, style = next(spans)
-        at = 0
-        for begin, end in runs:
-            parts.append(f"\x1b[{y + 1};{begin + 1}H")
-            while True:
-                if at + len(text) > begin:
-                    self._write(text[max(0, begin - at) : end - at], style, parts)
-                if at + len(text) >= end:
-                    break
-                at += len(text)
-                text, style = next(spans)
 
+def _differing(was: _Plain, becomes: _Plain) -> list[tuple[int, int]]:
+    """(begin, end) of the runs that differ in character or style, close ones joined.
 
-def _is_narrow(row: Row) -> bool:
-    text = "".join([text for text, _ in row])
-    return text.isascii() or is_narrow(text) is not None
-
-
-def _changed(old: Row, new: Row) -> Iterator[tuple[int, int]]:
-    """(begin, end) of what differs between two equally wide rows in which a character is a cell, in their order."""
-    olds = iter(old)
-    was, was_style = "", ""
+    A row is compared as one number, two bytes a cell, whose bits differ where the cells do.
+    """
+    size = len(becomes.text)
+    differs = _bits(was.text, size) ^ _bits(becomes.text, size)
+    if was.styles != becomes.styles:
+        differs |= _bits(was.styles, size) ^ _bits(becomes.styles, size)
+    runs: list[tuple[int, int]] = []
     at = 0
-    for becomes, style in new:
-        while becomes:
-            while not was:
-                was, was_style = next(olds, NOTHING)
-            if was_style == style and was == becomes:
-                at += len(was)
-                was = ""
-                break
-            most = min(len(was), len(becomes))
-            if was_style != style:
-                yield at, at + most
-            else:
-                for i in range(most):
-                    if was[i] != becomes[i]:
-                        yield at + i, at + i + 1
-            at += most
-            was, becomes = was[most:], becomes[most:]
+    for run in differs.to_bytes(2 * size, "little").split(_EQUAL):
+        if found := run.lstrip(b"\0"):
+            runs.append(((at + len(run) - len(found)) // 2, (at + len(run.rstrip(b"\0")) + 1) // 2))
+        at += len(run) + len(_EQUAL)
+    return runs
+
+
+def _bits(text: str, size: int) -> int:
+    # What stands right of a row that ends too early equals nothing.
+    return int.from_bytes(text[:size].ljust(size, "\0").encode("utf-16-le"), "little")
 
 
 def _joined(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

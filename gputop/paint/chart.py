@@ -6,10 +6,10 @@ Heights are counted in eighths of a cell. A column without a value stays blank; 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import groupby
-from operator import itemgetter
+from typing import Generic, TypeVar
 
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Span
@@ -66,12 +66,34 @@ def gap_chart(
 UNKNOWN = -1
 """The height of a value that is not known."""
 
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class _Known(dict[K, V], Generic[K, V]):
+    """Answers of a pure function by what was asked. A look-up costs no call; all are let go once there are many."""
+
+    MOST = 2048
+
+    def __init__(self, answer: Callable[[K], V]) -> None:
+        super().__init__()
+        self._answer = answer
+
+    def __missing__(self, asked: K) -> V:
+        if len(self) >= self.MOST:
+            self.clear()
+        found = self[asked] = self._answer(asked)
+        return found
+
+
+@lru_cache(maxsize=4)
+def _height_of(top: int) -> _Known[Column, int]:
+    """As ``_eighths`` of each value of a chart so high; most columns stand in it for a minute and longer."""
+    return _Known(lambda v: UNKNOWN if v is None else top if v >= 100.0 else round(v * top / 100) or int(v >= 0.5))
+
 
 def _heights(values: Sequence[Column], top: int) -> tuple[int, ...]:
-    """As ``_eighths`` of each; a chart has a hundred of them."""
-    return tuple(
-        [UNKNOWN if v is None else top if v >= 100.0 else round(v * top / 100) or int(v >= 0.5) for v in values]
-    )
+    return tuple(map(_height_of(top).__getitem__, values))
 
 
 @lru_cache(maxsize=64)
@@ -84,20 +106,33 @@ def _drawn(
     """
     if not lows:
         return ((("", ""),),) * rows
-    known: dict[tuple[int, int], list[Span]] = {}
-    columns: list[list[Span]] = []
-    for pair in zip(lows, highs, strict=True):
-        column = known.get(pair)
-        if column is None:
-            column = known[pair] = _column(*pair, rows, glyphs, alarm=alarm)
-        columns.append(column)
+    columns = list(map(_column_of(rows, glyphs, alarm=alarm).__getitem__, zip(lows, highs, strict=True)))
+    texts = map("".join, zip(*[text for text, _ in columns], strict=True))
+    styles = map("".join, zip(*[style for _, style in columns], strict=True))
     return tuple(
-        tuple(("".join([text for text, _ in run]), style) for style, run in groupby(row, _STYLE))
-        for row in zip(*columns, strict=True)
+        tuple((text[run.start() : run.end()], _STYLES[run[1]]) for run in _RUNS(style))
+        for text, style in zip(texts, styles, strict=True)
     )
 
 
-_STYLE = itemgetter(1)
+_STYLES = {
+    " ": "text", "s": "gap.sm", "g": "gap.gap", "a": "gap.alarm", "G": "gap.sm_on_gap", "A": "gap.sm_on_alarm",
+    "u": "gap.unknown",
+}  # fmt: skip
+"""The styles of the gap chart, a letter each: a row of cells is then a text, and runs of a style are found in it."""
+_LETTERS = {style: letter for letter, style in _STYLES.items()}
+_RUNS = re.compile(r"(.)\1*").finditer
+
+
+@lru_cache(maxsize=16)
+def _column_of(rows: int, glyphs: Glyphs, *, alarm: bool) -> _Known[tuple[int, int], tuple[str, str]]:
+    """Columns of the gap chart by their two heights: characters and letters of styles, top cell first."""
+
+    def column(heights: tuple[int, int]) -> tuple[str, str]:
+        cells = _column(*heights, rows, glyphs, alarm=alarm)
+        return "".join([text for text, _ in cells]), "".join([_LETTERS[style] for _, style in cells])
+
+    return _Known(column)
 
 
 def _column(low: int, high: int, rows: int, glyphs: Glyphs, *, alarm: bool) -> list[Span]:
