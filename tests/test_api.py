@@ -273,7 +273,28 @@ def test_a_step_lasts_from_one_end_to_the_next_and_the_loops_word_counts_alone()
     assert row_of([0.0], 5, 1, "run") is None
     clock.silence()
     clock.end()
+    clock.end_with_wait(1.0)
     assert clock.total == 4
+
+
+def test_what_a_step_waited_is_known_only_where_every_step_says_it() -> None:
+    clock = StepClock()
+    for end, wait_s in ((1.0, 9.0), (1.5, 0.2), (2.0, 0.7)):
+        clock.append_end((end, wait_s))
+    clock.explicit = True
+    assert clock.lengths() == [0.5, 0.5]
+    assert clock.wait_s == pytest.approx(0.7), "the first end begins a step, and none is waited in for longer than it"
+    row = row_of([0.5, 0.5], 5, 1, "run", None, clock.wait_s)
+    assert row is not None and row.wait_s == 0.7
+    clock.append_end((2.5, 0.2))
+    clock.append_end(3.0)
+    assert clock.lengths() == [0.5, 0.5] and clock.wait_s is None, "half of the steps do not say it"
+    for wrong in (float("nan"), -1.0, float("inf")):
+        clock.end_with_wait(wrong)
+    assert clock.lengths() and clock.wait_s is None and clock.total == 8
+    means = Means("few")
+    means.add_steps([row])
+    assert means.take()["gputop/step_wait_ms"] == pytest.approx(350.0)
 
 
 def test_torchs_hook_counts_the_first_optimizer_and_is_never_added_under_torchs_hands(monkeypatch: Any) -> None:

@@ -11,8 +11,10 @@ from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.fleet.data import fleet_csv, fleet_data
+from gputop.fleet.decode import said_by, told_of
 from gputop.fleet.frame import FleetFrame, fleet_frame, worst_first
 from gputop.fleet.judge import state_of
+from gputop.fleet.plan import DIALECT_LABEL, STEP, STEP_WAIT, Known, told
 from gputop.fleet.reading import Down, FleetReading, GpuReading, Lost
 from gputop.fleet.simulated import STARTED, SimulatedFleet
 from gputop.fleet.stragglers import stragglers
@@ -89,6 +91,12 @@ def test_where_ranks_announce_steps_the_one_whose_steps_take_longer_is_told_befo
     assert (one.gpu, one.kind, one.by, one.value, one.median) == ("1", "slow", "step", 1.11, 1.0)
     members[1] = replace(members[1], step_s=1.1)
     assert [one.by for one in stragglers(members)] == ["sm"], "equal steps say nothing of who waits"
+    synchronous = [replace(gpu, step_s=1.0, step_wait_s=0.3) for gpu in members]
+    synchronous[2] = replace(synchronous[2], step_wait_s=0.02)
+    (late,) = stragglers(synchronous)
+    assert (late.gpu, late.by, late.value, late.median) == ("2", "own_step", 0.98, 0.7)
+    synchronous[0] = replace(synchronous[0], step_wait_s=None)
+    assert [one.by for one in stragglers(synchronous)] == ["sm"], "a step is not compared with the part of another"
     (alone,) = stragglers([replace(gpu, step_s=None if gpu.gpu in "23" else 1.0 + int(gpu.gpu)) for gpu in members])
     assert alone.by == "sm", "two ranks are no comparison"
 
@@ -193,3 +201,15 @@ def test_the_demo_runs_anywhere(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fleet", "demo", "--hosts", "0", "--json"]) == 2
     assert main(["fleet", "demo", "--hosts", "2", "--csv", "--seed", "3"]) == 0
     assert capsys.readouterr().out.count("\n") == 17
+
+
+def test_steps_and_waits_of_a_gpu_are_read_from_two_series_that_say_which_they_are() -> None:
+    known = Known({}, {"gputop": ("host", "gpu", "uuid")})
+    asked = told(known, "")
+    assert asked.count("gputop_step_seconds_") == 2 and asked.count("gputop_step_wait_seconds_") == 2
+    labels = {"host": "a", "gpu": "0", "uuid": "GPU-0"}
+    rows = [(said_by({**labels, DIALECT_LABEL: mark}, known), value) for mark, value in ((STEP, 1.0), (STEP_WAIT, 0.3))]
+    (one,) = told_of(rows).values()
+    assert (one.step_s, one.step_wait_s) == (1.0, 0.3)
+    assert GpuReading("a", "0", step_s=1.0, step_wait_s=0.3).own_step_s == 0.7
+    assert GpuReading("a", "0", step_s=1.0).own_step_s is None

@@ -36,7 +36,7 @@ def test_a_query_asks_for_no_series_of_ours_that_is_not_exported() -> None:
     page = Path(__file__).parent.parent / "gputop" / "export" / "page.py"
     exported = {series.name for series in gpu_series()} | set(re.findall(r"gputop_\w+", page.read_text()))
     exported |= {f"gputop_loader_{word}_ratio" for word in ("running", "queued", "disk", "network")}
-    exported |= {"gputop_step_seconds_sum", "gputop_step_seconds_count"}
+    exported |= {f"gputop_step{of}_seconds_{part}" for of in ("", "_wait") for part in ("sum", "count")}
     for query in library().values():
         assert set(re.findall(r"\bgputop_\w+", query.promql(Setting()) or "")) <= exported, query.id
 

@@ -167,6 +167,29 @@ def test_samples_travel_beside_the_rows_so_that_older_readers_still_read_the_ste
     assert "2.5 steps/s, 80.0 samples/s" in report_text(alone.report())
 
 
+def test_a_rank_that_the_others_wait_for_is_found_by_its_own_time_where_each_says_how_long_it_waited() -> None:
+    # Three synchronous ranks: every step takes 0.4 s, and all but rank 1 wait for 0.1 s of it.
+    rows = [row(100 + i, rank=i, wait_s=0.06 if i == 1 else 0.3) for i in range(3)]
+    intake = StepIntake()
+    assert intake.accept(datagram(rows[1]), 101) and intake.drain() == (rows[1],)
+    for wrong in (-0.1, 1.3, True, "x"):
+        assert not intake.accept(datagram(replace(rows[0], wait_s=wrong)), 100), "nobody waits for more than all steps"
+    taken = snapshot(NOW, *rows, pids=(100, 101, 102))
+    encoder, decoder = Encoder(), Decoder()
+    line = encoder.key_lines(taken) + encoder.frame_lines(taken)
+    assert [len(values) for values in json.loads(line[-2])["rows"]] == [10, 10, 10]
+    (back,) = [made for each in line if (made := decoder.feed(each)) is not None]
+    assert back.steps == taken.steps
+    frame = Monitor().feed(taken)
+    assert [pace.own_s for pace in frame.steps] == pytest.approx([0.3, 0.38, 0.3])
+    words = [step_words(frame, gpu) for gpu in frame.snapshot.gpus]
+    assert ["slowest" in each for each in words] == [False, True, False], words
+    # One that does not say it cannot be compared: then whole steps are, which are equal.
+    silent = snapshot(NOW, replace(rows[0], wait_s=None), *rows[1:], pids=(100, 101, 102))
+    frame = Monitor().feed(silent)
+    assert not any("slowest" in step_words(frame, gpu) for gpu in frame.snapshot.gpus)
+
+
 def test_a_recording_keeps_steps_exactly_and_skips_those_that_cannot_be() -> None:
     taken = snapshot(NOW, row(step_s=0.412345, name="übung"), row(101))
     assert rounded(taken).steps == taken.steps

@@ -39,6 +39,7 @@ class Means:
         self._starved = [0.0, 0]
         self._steps = [0.0, 0]
         self._samples = [0.0, 0.0]
+        self._waits = [0.0, 0]
         self.work: Work | None = None
         """What a step does, where the program has said it."""
         self.own_gpus: tuple[str, ...] = ()
@@ -69,6 +70,9 @@ class Means:
             if row.samples is not None:
                 self._samples[0] += row.samples
                 self._samples[1] += row.sum_s
+            if row.wait_s is not None:
+                self._waits[0] += row.wait_s
+                self._waits[1] += row.count
 
     def take(self) -> dict[str, float]:
         """The means since the last call. What was not measured is absent."""
@@ -87,9 +91,11 @@ class Means:
                 found["gputop/mfu_pct"] = rates.mfu_pct
         if self._samples[1] > 0.0:
             found["gputop/samples_per_s"] = self._samples[0] / self._samples[1]
+        if self._waits[1]:
+            found["gputop/step_wait_ms"] = 1000.0 * self._waits[0] / self._waits[1]
         self._sums.clear()
         self._last.clear()
-        self._starved, self._steps, self._samples = [0.0, 0], [0.0, 0], [0.0, 0.0]
+        self._starved, self._steps, self._waits, self._samples = [0.0, 0], [0.0, 0], [0.0, 0], [0.0, 0.0]
         return found
 
     def _add(self, key: str, value: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 from time import perf_counter
 
 from gputop.model.steps import StepRow
@@ -20,9 +21,11 @@ class StepClock:
     """
 
     def __init__(self) -> None:
-        self._ends: deque[float] = deque(maxlen=MOST_WAITING)
+        self._ends: deque[float | tuple[float, float]] = deque(maxlen=MOST_WAITING)
         self._hooked: deque[float] = deque(maxlen=MOST_WAITING)
         self._last: float | None = None
+        self.wait_s: float | None = None
+        """How long the steps that ``lengths`` gave last waited for others; None unless each has said so."""
         self._hooked_last: float | None = None
         self.append_end = self._ends.append
         self.append_hooked = self._hooked.append
@@ -33,7 +36,8 @@ class StepClock:
 
     def silence(self) -> None:
         """Count nothing any more: a forked child's steps are not the parent's."""
-        self.append_end = self.append_hooked = lambda _end: None
+        self.append_end = lambda _end: None
+        self.append_hooked = lambda _end: None
 
     @property
     def used(self) -> bool:
@@ -50,6 +54,14 @@ class StepClock:
         self.explicit = True
         self.append_end(perf_counter())
 
+    def end_with_wait(self, wait_s: float) -> None:
+        """One step has ended, and waited so long for others; what is no time is not taken."""
+        if 0.0 <= wait_s < inf:
+            self.explicit = True
+            self.append_end((perf_counter(), float(wait_s)))
+        else:
+            self.end()
+
     def end_by_hook(self) -> None:
         """One step has ended; for the optimizer's hook."""
         if not self.explicit:
@@ -62,9 +74,11 @@ class StepClock:
             # What the hook has counted before the loop began to: the same steps.
             self._hooked.clear()
             self.count = 0
-        ends = [waiting.popleft() for _ in range(len(waiting))]
-        if not ends:
+        given = [waiting.popleft() for _ in range(len(waiting))]
+        self.wait_s = None
+        if not given:
             return []
+        ends = [end[0] if isinstance(end, tuple) else end for end in given]
         self.count += len(ends)
         begins = ends[:-1] if last is None else [last, *ends[:-1]]
         if self.explicit:
@@ -72,11 +86,24 @@ class StepClock:
         else:
             self._hooked_last = ends[-1]
         # Steps may end on several threads, a hair out of order.
-        return [max(0.0, end - begin) for begin, end in zip(begins, ends[len(ends) - len(begins) :], strict=True)]
+        lengths = [max(0.0, end - begin) for begin, end in zip(begins, ends[len(ends) - len(begins) :], strict=True)]
+        waits = [end[1] for end in given[len(ends) - len(begins) :] if isinstance(end, tuple)]
+        if waits and len(waits) == len(lengths):
+            # Nobody waits in a step for longer than it takes: the clocks of both may differ by a hair.
+            self.wait_s = sum(min(wait, length) for wait, length in zip(waits, lengths, strict=True))
+        return lengths
 
 
-def row_of(lengths: list[float], pid: int, rank: int | None, name: str, samples: float | None = None) -> StepRow | None:
-    """The row that announces these steps, each of so many ``samples``; None without any that took time."""
+def row_of(
+    lengths: list[float],
+    pid: int,
+    rank: int | None,
+    name: str,
+    samples: float | None = None,
+    wait_s: float | None = None,
+) -> StepRow | None:
+    """The row that announces these steps, each of so many ``samples``, ``wait_s`` all together; None without any that
+    took time."""
     if not lengths or sum(lengths) <= 0.0:
         return None
     # The numbers as the datagram carries them, so that all who hear of a step hear the same.
@@ -85,4 +112,5 @@ def row_of(lengths: list[float], pid: int, rank: int | None, name: str, samples:
     late = ordered[min(len(ordered) - 1, int(QUANTILE_P99 * len(ordered)))]
     total = float(f"{sum(ordered):.6g}")
     taken = None if samples is None else float(f"{samples * len(ordered):.6g}")
-    return StepRow(pid, rank, None, name, len(ordered), total, ordered[0], ordered[-1], middle, late, taken)
+    waited = None if wait_s is None else min(total, float(f"{wait_s:.6g}"))
+    return StepRow(pid, rank, None, name, len(ordered), total, ordered[0], ordered[-1], middle, late, taken, waited)

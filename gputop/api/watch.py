@@ -74,14 +74,18 @@ class Watch:
     ) -> None:
         self.stop()
 
-    def step(self, n: int | None = None, **scalars: float) -> None:
+    def step(self, n: int | None = None, *, wait_s: float | None = None, **scalars: float) -> None:
         """One step of the loop has ended: a few hundred nanoseconds and no system call, but for the first step after
         ``log_every``, on which the loggers are called.
 
         ``n`` is the loop's own number. ``scalars`` are logged beside the GPUs' numbers; ``batch_size`` also tells how
-        memory grows with it.
+        memory grows with it. ``wait_s`` is how many seconds of this step the process waited for others, as the program
+        has measured it, in a barrier say: then a rank that is slow is known from those that wait for it.
         """
-        self._end_step()
+        if wait_s is None:
+            self._end_step()
+        else:
+            self._watcher.clock.end_with_wait(wait_s)
         watcher = self._watcher
         log = watcher.log
         if n is not None:

@@ -259,7 +259,7 @@ class Watcher:
             self._hook.register(on_training_thread=False)
         each = self.log.batch_size(self._work)
         lengths = self.clock.lengths()
-        row = row_of(lengths, self._pid, self._role.rank, self.options.name, each)
+        row = row_of(lengths, self._pid, self._role.rank, self.options.name, each, self.clock.wait_s)
         if row is None:
             return
         # The frames here have it already.

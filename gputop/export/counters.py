@@ -11,6 +11,7 @@ import re
 from gputop.diagnosis.types import STATES, GpuDiagnosis, State
 from gputop.diagnosis.waste import measured_span
 from gputop.model.snapshot import GpuSample, GpuStatic, Snapshot
+from gputop.model.steps import StepRow
 from gputop.model.throttle import NOT_THROTTLING, WORDS
 from gputop.monitor import MOST_GPUS, Frame, stepping_on
 
@@ -68,10 +69,21 @@ class GpuCounts:
 
 
 class StepCounts:
-    """Steps of one rank: how many, and how long they took together."""
+    """Steps of one rank: how many, and how long they took together; of those whose wait for others is known how many
+    and how long; and the samples that they took in, None until any are told."""
 
     def __init__(self) -> None:
         self.count, self.sum_s, self.seen_t = 0, 0.0, 0.0
+        self.waiting, self.wait_s = 0, 0.0
+        self.samples: float | None = None
+
+    def add(self, t: float, row: StepRow) -> None:
+        """Count the steps of a row."""
+        self.count, self.sum_s, self.seen_t = self.count + row.count, self.sum_s + row.sum_s, t
+        if row.wait_s is not None:
+            self.waiting, self.wait_s = self.waiting + row.count, self.wait_s + row.wait_s
+        if row.samples is not None:
+            self.samples = (self.samples or 0.0) + row.samples
 
 
 Rank = tuple[str, str, str]
@@ -118,8 +130,7 @@ class Counters:
             rank = (str(min(gpus)) if gpus else "", "" if row.rank is None else str(row.rank), job)
             if rank not in self.steps and len(self.steps) >= MOST_STEPPING and not self._make_room(t):
                 continue
-            of = self.steps.setdefault(rank, StepCounts())
-            of.count, of.sum_s, of.seen_t = of.count + row.count, of.sum_s + row.sum_s, t
+            self.steps.setdefault(rank, StepCounts()).add(t, row)
 
     def _make_room(self, t: float) -> bool:
         """Drop the rank that was silent for the longest; False where all are stepping."""

@@ -255,3 +255,14 @@ def _counters(page: TextPage, counters: Counters) -> None:
         "Training steps that jobs announce, and how long they took",
         [(named, of.sum_s, of.count) for named, of in ranks],
     )
+    page.summary(
+        "gputop_step_wait_seconds",
+        "Of the steps that jobs announce, the time in which the rank waited for others, where a job says it",
+        [(named, of.wait_s, of.waiting) for named, of in ranks if of.waiting],
+    )
+    page.family(
+        "gputop_step_samples_total",
+        "counter",
+        "Training samples that the announced steps took in, where a job says it",
+        [(named, of.samples) for named, of in ranks if of.samples is not None],
+    )

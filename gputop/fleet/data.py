@@ -36,6 +36,7 @@ def gpu_data(gpu: Gpu) -> dict[str, Any]:
         "job": read.job or None,
         "user": read.user or None,
         "step_s": _clean(read.step_s),
+        "step_wait_s": _clean(read.step_wait_s),
     }
 
 

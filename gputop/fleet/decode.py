@@ -25,7 +25,7 @@ from gputop.fleet.names import (
     host_of,
     job_of,
 )
-from gputop.fleet.plan import DIALECT_LABEL, GONE, HOST, JOB_ID, STEP, Known
+from gputop.fleet.plan import DIALECT_LABEL, GONE, HOST, JOB_ID, STEP, STEP_WAIT, Known
 from gputop.model.text import clean_text
 
 LONGEST_LABEL = 120
@@ -183,13 +183,15 @@ def _scaled(values: Mapping[Key, float], signal: Signal) -> dict[Key, float]:
 
 
 class Told(Struct):
-    """What series of their own say of a GPU. ``step_s`` is the mean training step of its ranks in seconds."""
+    """What series of their own say of a GPU. ``step_s`` is the mean training step of its ranks in seconds,
+    ``step_wait_s`` what they waited for others in it."""
 
     state: str | None = None
     verdict: str | None = None
     job: str = ""
     user: str = ""
     step_s: float | None = None
+    step_wait_s: float | None = None
 
 
 class Said(NamedTuple):
@@ -209,7 +211,7 @@ def said_by(labels: Labels, known: Known) -> Said | None:
     if names is None:
         return None
     key = key_of(labels, dialect, names)
-    if mark in (JOB_ID, STEP):
+    if mark in (JOB_ID, STEP, STEP_WAIT):
         return Said(key, mark)
     if "state" in labels:
         return Said(key, "state", labels["state"])
@@ -233,6 +235,8 @@ def told_of(rows: Iterable[tuple[Said | None, float]]) -> dict[Key, Told]:
             one.verdict = said.text
         elif said.kind == STEP:
             one.step_s = value if value > 0.0 else None
+        elif said.kind == STEP_WAIT:
+            one.step_wait_s = value if value >= 0.0 else None
         elif said.kind == JOB_ID:
             if value > 0:
                 one.job = f"job {value:.0f}"

@@ -7,7 +7,7 @@ from msgspec import Struct
 from gputop.diagnosis.types import Level
 from gputop.fleet.frame import FleetFrame, Group
 from gputop.fleet.stragglers import Straggler
-from gputop.fleet.verdict import remedy_of, step_times
+from gputop.fleet.verdict import STEPS, WITHOUT_WAITS, remedy_of, step_times
 from gputop.model.quantity import count
 
 FIRST = 5
@@ -41,9 +41,9 @@ def findings(frame: FleetFrame) -> list[Finding]:
 def _what(late: Straggler) -> str:
     if late.kind == "starved":
         return f"starves at util {late.value:.0f}"
-    if late.by == "step":
+    if late.by in STEPS:
         its, others = step_times(late)
-        return f"takes {its} a step beside {others}"
+        return f"takes {its} a step{WITHOUT_WAITS if late.by == 'own_step' else ''} beside {others}"
     name, unit = ("", " W") if late.by == "power" else ("SM ", "")
     return f"does {name}{late.value:.0f}{unit} beside {late.median:.0f}{unit}"
 

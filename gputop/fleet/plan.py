@@ -23,7 +23,7 @@ QUIET_UTIL = 5.0
 """The 95th percentile of utilisation below this is idleness, as on the node."""
 JOB_LABELS = ("scheduler", "job_id", "user", "k8s_pod_uid", "container_id")
 """Of ``gputop_job_info``."""
-HOST, JOB_ID, STEP, AGE = "host", "jobstats job", "step", "age"
+HOST, JOB_ID, STEP, STEP_WAIT, AGE = "host", "jobstats job", "step", "step wait", "age"
 """Mark a series that says how the host behind an address calls itself; whose value is the number of a job, the mean
 seconds of a training step, or when an address last gave values."""
 LAST_SEEN_S = 600.0
@@ -153,19 +153,20 @@ def told(known: Known, select: str) -> str:
             f"({max_by((*labels, 'state'), selector('gputop_gpu_state', select))} == 1)",
             f"({max_by((*labels, 'verdict'), selector('gputop_gpu_verdict', select))} == 1)",
             max_by((*labels, *JOB_LABELS), selector("gputop_job_info", select)),
-            marked(_step_seconds(labels, select), STEP),
+            marked(_step_seconds("gputop_step_seconds", labels, select), STEP),
+            marked(_step_seconds("gputop_step_wait_seconds", labels, select), STEP_WAIT),
         ]
     if (labels := known.labels.get("jobstats")) is not None:
         parts.append(marked(max_by(labels, selector("nvidia_gpu_jobId", select)), JOB_ID))
     return union(parts)
 
 
-def _step_seconds(labels: Iterable[str], select: str) -> str:
-    """The mean step of the ranks on each GPU over the window of a state. Ranks that announce none have no series."""
+def _step_seconds(name: str, labels: Iterable[str], select: str) -> str:
+    """The mean step of the ranks on each GPU over the window of a state, or what they waited in it. Ranks that announce
+    none have no series."""
     by = ", ".join(label for label in labels if label != "mig")
     seconds, steps = (
-        f"sum by ({by}) ({over('rate', selector(f'gputop_step_seconds_{part}', select), WINDOW_S)})"
-        for part in ("sum", "count")
+        f"sum by ({by}) ({over('rate', selector(f'{name}_{part}', select), WINDOW_S)})" for part in ("sum", "count")
     )
     return f"({seconds} / ({steps} > 0))"
 

@@ -128,6 +128,7 @@ class Present:
             own_verdict=told.verdict if own else None,
             is_gone=who.gone and util is None,
             step_s=told.step_s,
+            step_wait_s=told.step_wait_s,
         )  # fmt: skip
 
     def _down(self, t: float) -> dict[str, Down]:

@@ -31,7 +31,7 @@ class GpuReading(Struct, frozen=True):
     ``names`` is the dialect that it was read in. ``own_state`` and ``own_verdict`` are what gputop on the node says.
     ``job`` and ``user`` are empty where nothing tells them. A GPU that ``is_gone`` had values in the last ten minutes,
     which these are, and has none now. ``step_s`` is the mean training step of the ranks on it over ``WINDOW_S``
-    seconds, where they announce their steps.
+    seconds, where they announce their steps, ``step_wait_s`` what they waited for others in it, where they say so.
     """
 
     host: str
@@ -54,6 +54,14 @@ class GpuReading(Struct, frozen=True):
     own_verdict: str | None = None
     is_gone: bool = False
     step_s: float | None = None
+    step_wait_s: float | None = None
+
+    @property
+    def own_step_s(self) -> float | None:
+        """The mean step without what its ranks waited; None where either is unknown."""
+        if self.step_s is None or self.step_wait_s is None:
+            return None
+        return max(0.0, self.step_s - self.step_wait_s)
 
 
 def filled(gpu: GpuReading, other: GpuReading) -> GpuReading:

@@ -2,7 +2,8 @@
 
 In a synchronous job those who wait spin in NCCL at low SM activity: the straggler is the one that does more. Or it is
 the one that starves, while all others are busy. Where ranks announce their steps, the one whose steps take longer is
-told first: ranks that wait for each other in every step take equal time, so this finds those that do not.
+told first. Ranks that wait for each other in every step take equal time: where they say how long they waited, their
+own time counts, else only those are found that do not wait.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from gputop.fleet.names import group_of
 from gputop.fleet.reading import GpuReading
 
 Kind = Literal["slow", "starved"]
-By = Literal["step", "sm", "power", "util"]
+By = Literal["step", "own_step", "sm", "power", "util"]
 STEP_FACTOR = 1.1
 """A rank whose steps take so many times the others' holds its job up."""
 
 
 class Straggler(Struct, frozen=True):
     """``value`` is what it does, ``median`` what the others do: percent of SM activity or utilisation, watts, or a
-    step's seconds."""
+    step's seconds, with ``own_step`` without what it waited."""
 
     host: str
     gpu: str
@@ -73,15 +74,19 @@ def _of_job(members: Sequence[GpuReading]) -> Straggler | None:
 
 
 def _by_steps(members: Sequence[GpuReading]) -> Straggler | None:
-    """The one whose steps take longer, among those that announce them."""
+    """The one whose steps take longer, among those that announce them: their own time where all of these know it."""
     steps = [(gpu.step_s, i) for i, gpu in enumerate(members) if gpu.step_s is not None]
+    own = [(gpu.own_step_s, i) for i, gpu in enumerate(members) if gpu.own_step_s is not None]
     if len(steps) < LEAST_GPUS:
         return None
+    by: By = "own_step" if len(own) == len(steps) else "step"
+    if by == "own_step":
+        steps = own
     longest, at = max(steps)
     middle = median(step for step, i in steps if i != at)
     if longest <= STEP_FACTOR * middle:
         return None
-    return _told(members, at, "slow", "step", longest, middle)
+    return _told(members, at, "slow", by, longest, middle)
 
 
 def _slow(members: Sequence[GpuReading]) -> Straggler | None:

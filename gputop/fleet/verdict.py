@@ -50,6 +50,11 @@ def cause_words(cause: str) -> str:
     return titles().get(cause) or WORDS.get(cause, cause)
 
 
+STEPS = ("step", "own_step")
+"""By what a straggler is told whose steps take longer."""
+WITHOUT_WAITS = " without waits"
+
+
 def step_times(one: Straggler) -> tuple[str, str]:
     """A straggler's step and its job's, in the same unit."""
     scale, unit, digits = (1.0, "s", 2) if one.value >= 0.9995 else (1000.0, "ms", 0 if one.value >= 0.1 else 1)
@@ -106,9 +111,10 @@ def _straggles(one: Straggler, *, with_host: bool) -> str:
     who = f"{one.host} GPU {one.gpu}" if with_host else f"GPU {one.gpu}"
     if one.kind == "starved":
         return f"{who} starves: util {one.value:.0f}, its job is at {one.median:.0f}"
-    if one.by == "step":
+    if one.by in STEPS:
         its, others = step_times(one)
-        return f"{who} straggles: steps of {its}, its job's take {others}"
+        without = WITHOUT_WAITS if one.by == "own_step" else ""
+        return f"{who} straggles: steps of {its}{without}, its job's take {others}"
     if one.by == "power":
         return f"{who} straggles: {one.value:.0f} W, its job waits at {one.median:.0f} W"
     return f"{who} straggles: SM {one.value:.0f}, its job waits at {one.median:.0f}"

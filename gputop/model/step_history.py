@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import sqrt
 
 from msgspec import Struct
@@ -38,10 +38,17 @@ class StepPace(Struct, frozen=True):
     steps: int
     samples_per_s: float | None = None
     """None where the job does not say how many samples a step takes in."""
+    wait_s: float | None = None
+    """Of the mean step, waited for others; None where the job does not say."""
 
     @property
     def steps_per_s(self) -> float:
         return 1.0 / self.mean_s
+
+    @property
+    def own_s(self) -> float | None:
+        """The mean step without what it waited; None where that is unknown."""
+        return None if self.wait_s is None else self.mean_s - self.wait_s
 
 
 class StepHistory:
@@ -71,8 +78,16 @@ class StepHistory:
 
 
 def slowest(paces: Sequence[StepPace]) -> StepPace | None:
-    """The process whose steps take longest; where all wait for each other, the first of them."""
-    return max(paces, key=lambda pace: pace.mean_s, default=None)
+    """The process whose steps take longest, without what they waited where each of them says it. Where all wait for
+    each other and do not say so, their steps are equal: it is the first of them."""
+    return max(paces, key=comparable_s(paces), default=None)
+
+
+def comparable_s(paces: Sequence[StepPace]) -> Callable[[StepPace], float]:
+    """What tells the processes of a job apart: a step's own time where all of them know it, else the whole step."""
+    if all(pace.own_s is not None for pace in paces):
+        return lambda pace: pace.mean_s - (pace.wait_s or 0.0)
+    return lambda pace: pace.mean_s
 
 
 def _is_silent(t: float, kept: Sequence[tuple[float, StepRow]]) -> bool:
@@ -97,4 +112,9 @@ def _pace(t: float, kept: Sequence[tuple[float, StepRow]]) -> StepPace | None:
     spent = sum(row.sum_s for row in told)
     samples = sum(row.samples or 0.0 for row in told) / spent if spent > 0.0 else None
     late = max(row.p99_s for row in recent)
-    return StepPace(last.pid, last.rank, last.gpu, last.name, mean, error, late, steps, samples)
+    waiting = [row for row in recent if row.wait_s is not None]
+    wait = sum(row.wait_s or 0.0 for row in waiting) / sum(row.count for row in waiting) if waiting else None
+    return StepPace(
+        last.pid, last.rank, last.gpu, last.name, mean, error, late, steps, samples,
+        None if wait is None else min(wait, mean),
+    )  # fmt: skip

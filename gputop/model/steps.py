@@ -29,7 +29,8 @@ class StepRow(Struct, frozen=True):
     ``pid`` is as this machine sees it. ``rank`` is the job's, ``gpu`` an index where the job knows it; both may be
     None. ``count`` steps took ``sum_s`` seconds together; the shortest, the longest, the median and the 99th
     percentile follow. The order of the fields up to here is that of the rows in a recording. ``samples`` is how many
-    samples these steps took in, None where the job does not say.
+    samples these steps took in, ``wait_s`` how many of their seconds the process waited for others, both None where
+    the job does not say.
     """
 
     pid: int
@@ -43,14 +44,16 @@ class StepRow(Struct, frozen=True):
     p50_s: float
     p99_s: float
     samples: float | None = None
+    wait_s: float | None = None
 
 
-COLUMNS = StepRow.__struct_fields__[:-1]
-"""The fields of a row in a recording; samples stand beside the rows."""
+BESIDE = ("samples", "wait_s")
+COLUMNS = StepRow.__struct_fields__[: -len(BESIDE)]
+"""The fields of a row in a recording; samples and waits stand beside the rows."""
 
 
-def step_row(values: Sequence[object], samples: object = None) -> StepRow | None:
-    """A row of these values, in the order of the fields, and its samples; None where they cannot be true."""
+def step_row(values: Sequence[object], samples: object = None, wait_s: object = None) -> StepRow | None:
+    """A row of these values, in the order of the fields, its samples and its wait; None where they cannot be true."""
     if len(values) != len(COLUMNS):
         return None
     pid, rank, gpu, name, count, *times = values
@@ -58,7 +61,7 @@ def step_row(values: Sequence[object], samples: object = None) -> StepRow | None
         return None
     if not all(value is None or _is_whole(value, 0) for value in (rank, gpu)):
         return None
-    if not all(isinstance(t, (int, float)) and not isinstance(t, bool) and isfinite(t) for t in times):
+    if not all(_is_number(t) and isfinite(t) for t in times):  # type: ignore[arg-type]
         return None
     total, least, most, p50, p99 = (float(t) for t in times)  # type: ignore[arg-type]
     steps = float(count)  # type: ignore[arg-type]
@@ -69,12 +72,18 @@ def step_row(values: Sequence[object], samples: object = None) -> StepRow | None
         return None
     if samples is not None and not _is_amount(samples):
         return None
+    if wait_s is not None and not (_is_number(wait_s) and 0.0 <= wait_s <= total * above):  # type: ignore[operator]
+        return None
     label = masked_text(clean_text(name))[:MOST_NAME]
-    return StepRow(pid, rank, gpu, label, count, total, least, most, p50, p99, samples)  # type: ignore[arg-type]
+    return StepRow(pid, rank, gpu, label, count, total, least, most, p50, p99, samples, wait_s)  # type: ignore[arg-type]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _is_amount(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0.0 < value <= _MOST_SAMPLES
+    return _is_number(value) and 0.0 < value <= _MOST_SAMPLES  # type: ignore[operator]
 
 
 def _is_whole(value: object, least: int, most: int = _MOST_ID) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gputop.model.quantity import per_second, step_time
 from gputop.model.snapshot import GpuSample
-from gputop.model.step_history import StepPace, slowest
+from gputop.model.step_history import StepPace, comparable_s, slowest
 from gputop.monitor import Frame, stepping_on
 
 TOLD_SLOWER = 1.02
@@ -50,6 +50,7 @@ def _slowest_rank(frame: Frame, name: str) -> StepPace | None:
 
     ranks = [pace for pace in frame.steps if pace.name == name]
     last = slowest(ranks)
-    if last is None or last.mean_s <= TOLD_SLOWER * median(pace.mean_s for pace in ranks):
+    takes = comparable_s(ranks)
+    if last is None or takes(last) <= TOLD_SLOWER * median(takes(pace) for pace in ranks):
         return None
     return last

@@ -112,6 +112,9 @@ def page(names: Names, age_s: float) -> str:
             lines.append(
                 f"gputop_step_seconds_sum{{{rank}}} {age_s * slower:.3f}\n"
                 f"gputop_step_seconds_count{{{rank}}} {int(age_s * 2)}\n"
+                f"gputop_step_wait_seconds_sum{{{rank}}} {age_s * (0.1 if index == 3 else 0.4):.3f}\n"
+                f"gputop_step_wait_seconds_count{{{rank}}} {int(age_s * 2)}\n"
+                f"gputop_step_samples_total{{{rank}}} {int(age_s * 128)}\n"
             )
     if age_s < 12.0:
         labels = gpu_labels(names, "fates", GPUS)

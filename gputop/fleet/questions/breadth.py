@@ -23,6 +23,11 @@ _ALL_BUSY = f"(min by (workload) ({_UTIL}) >= 0.8)"
 _THREE = f"(count by (workload) ({_UTIL}) >= 3)"
 _WAITING = ({"util": 0.98, "sm": 0.12},) * 7
 _EVEN = ({"util": 0.98, "sm": 0.62},) * 8
+_OWN_STEP = " - ".join(
+    f"sum by (job_id, rank) ({{{series}_sum.rate.5m}}) / sum by (job_id, rank) ({{{series}_count.rate.5m}} > 0)"
+    for series in ("gputop_step_seconds", "gputop_step_wait_seconds")
+)
+
 QUERIES = (
     Query(
         "straggler_slow", "breadth", "GPUs that the others of their job wait for", "ratio",
@@ -56,6 +61,13 @@ QUERIES = (
         "A rank's step against the median of its job, where ranks announce steps. Ranks that wait for each other have "
         "equal steps: this finds those that do not.",
         "See straggler_slow and straggler_starved for jobs that wait for each other in every step.", None,
+    ),
+    Query(
+        "straggler_own_step", "breadth", "Ranks whose own part of a step takes longer", "ratio",
+        f"({_OWN_STEP}) / on (job_id) group_left () quantile by (job_id) (0.5, {_OWN_STEP}) > 1.1",
+        "A rank's step without what it waited for others, against the median of its job, where ranks announce both. "
+        "The others wait for it in every step, so that all steps take equal time.",
+        "On its host gputop names what it does; compare clocks, temperature and data there.", None,
     ),
     Query(
         "spread", "breadth", "Spread of SM activity within a job", "ratio",

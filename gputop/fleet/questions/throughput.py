@@ -56,6 +56,12 @@ QUERIES = (
         "Announce steps from the job with gputop.watch().", None,
     ),
     Query(
+        "samples_per_second", "throughput", "Training samples a second", "1/s",
+        "sum by (job_id) ({gputop_step_samples_total.rate.5m})",
+        "Samples that all announced steps of a job took in, where the job says how many a step has.",
+        "Announce them with gputop.watch(): work(samples=…), or step(batch_size=…).", None,
+    ),
+    Query(
         "step_seconds", "throughput", "Time of a training step", "seconds",
         "sum by (job_id, rank) ({gputop_step_seconds_sum.rate.5m}) / "
         "sum by (job_id, rank) ({gputop_step_seconds_count.rate.5m} > 0)",
