@@ -148,6 +148,28 @@ def test_a_directory_is_read_in_the_order_of_time(tmp_path: Path) -> None:
     assert times(tmp_path) == [0, 1, 2, 4000, 4001, 4002]
 
 
+def test_a_directory_of_very_many_files_has_few_of_them_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gputop.recording.index.MOST_OPEN", 1)
+    for hour in range(4):
+        writer = RecordingWriter(str(tmp_path / f"node-2026010{hour}T000000Z-1.jsonl{'.gz' * (hour % 2)}"))
+        for second in range(70):
+            writer.write(frame(3600 * hour + second))
+        writer.close()
+    before = len(os.listdir("/proc/self/fd"))
+    recording = Recording(str(tmp_path))
+    wanted = [T0 + 3600 * hour + second for hour in range(4) for second in range(70)]
+    assert [snapshot.t for snapshot in recording.snapshots()] == wanted
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    # Those that are open outlive their deletion; of the others what is deleted is missing.
+    for hour in (0, 2):
+        next(tmp_path.glob(f"node-2026010{hour}*")).unlink()
+    left = list(recording.snapshots())
+    assert [snapshot.t for snapshot in left] == [*wanted[:140], *wanted[210:]]
+    assert [event.kind for event in left[140].events] == ["gap"] and "damaged" in left[140].events[0].text
+    recording.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_a_directory_of_two_machines_is_refused(tmp_path: Path) -> None:
     for host in ("node-17", "node-18"):
         written(tmp_path / f"{host}-20261120T081500Z-9.gputop.jsonl.gz", 1)

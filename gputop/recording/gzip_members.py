@@ -42,8 +42,10 @@ class Allowance:
 
     __slots__ = ("_bytes", "_lines")
 
-    def __init__(self, files: Iterable[BinaryIO]) -> None:
-        self._bytes = _MOST_HELD + BOMB_RATIO * sum(os.fstat(file.fileno()).st_size for file in files)
+    def __init__(self, files: Iterable[BinaryIO], others_bytes: int = 0) -> None:
+        """``others_bytes`` is the size of files that are not open now."""
+        size = others_bytes + sum(os.fstat(file.fileno()).st_size for file in files)
+        self._bytes = _MOST_HELD + BOMB_RATIO * size
         self._lines = MOST_LINES
 
     @property

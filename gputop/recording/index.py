@@ -6,6 +6,7 @@ No sidecar file: headers of gzip members are found in the bytes and proven by wh
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise, zip_longest
@@ -29,6 +30,9 @@ _CHUNK = 8 << 20
 AS_LONG = (0.98, 1.03)
 """A part that lasts about as long as its frames should take has lost none of it to a clock that was set back."""
 _BACK = b'"back":true'
+MOST_OPEN = 256
+"""Files of a recording that stay open, so that whoever deletes them takes nothing away from a replay. Of more, each is
+opened when it is read: a month of hourly files is more than a process may have open."""
 MOST_SEGMENTS = 4096
 """Beyond so many, a recording whose clock is set back again and again is not told apart any further."""
 _FRAME_TIME = re.compile(rb'\{"k": ?"frame", ?"t": ?([0-9.eE+]{1,32}),')
@@ -62,17 +66,23 @@ class Recording(Timeline):
     def __init__(self, path: str, lens: Lens | None = None) -> None:
         self.path = path
         self.lens = lens
+        self._names = recording_files(path)
         self._files: list[BinaryIO] = []
+        """Those that stay open, the oldest: they are the first to be deleted."""
+        self._others_bytes = 0
         self._parts: list[Part] = []
         self._turns: dict[tuple[int, int], list[int]] = {}
         """The numbers of the parts that each stretch was cut into, by its place."""
         try:
-            for number, name in enumerate(recording_files(path)):
+            for number, name in enumerate(self._names):
                 file = open_recording(name)
-                self._files.append(file)
-                parts = _packed_parts(file, number) if is_gzip(file) else _plain_parts(file, number)
-                # Lines of another writer may begin in another way: such a file is one part, read from its start.
-                self._parts += parts or [Part(number, 0, None, nan)]
+                if number < MOST_OPEN:
+                    self._files.append(file)
+                    self._parts += _parts_of(file, number)
+                    continue
+                with file:
+                    self._others_bytes += os.fstat(file.fileno()).st_size
+                    self._parts += _parts_of(file, number)
             first = next(self.walk(range(len(self._parts))), None)
             if first is None:
                 raise RecordingError(f"{path}: no frame of a recording in it")
@@ -93,7 +103,7 @@ class Recording(Timeline):
         """
         parts: list[Part] = []
         segments: list[Segment] = []
-        allowance = Allowance(self._files)
+        allowance = self._allowance()
         least_s, most_s = (share * MEMBER_FRAMES * self.interval_s for share in AS_LONG)
         lost: Part | None = None
         for part, following in zip_longest(self._parts, self._parts[1:]):
@@ -141,7 +151,7 @@ class Recording(Timeline):
 
     def walk(self, numbers: Iterable[int]) -> Iterator[tuple[int, Snapshot]]:
         decoder = Decoder(self.lens)
-        allowance = Allowance(self._files)
+        allowance = self._allowance()
         wanted = dict.fromkeys(numbers)
         # Parts of one stretch are decoded together, so that gaps and facts between them are right.
         first_of = list(dict.fromkeys(self._siblings(number)[0] for number in wanted))
@@ -169,7 +179,7 @@ class Recording(Timeline):
 
     def events(self) -> Iterator[Event]:
         """Every event that was recorded, verdicts too, without decoding frames. Takes about 3 s for a day of 8 GPUs."""
-        decoder, allowance = Decoder(self.lens), Allowance(self._files)
+        decoder, allowance = Decoder(self.lens), self._allowance()
         for part in self._parts:
             if part.turn:
                 continue
@@ -184,12 +194,34 @@ class Recording(Timeline):
         for file in self._files:
             file.close()
 
+    def _allowance(self) -> Allowance:
+        return Allowance(self._files, self._others_bytes)
+
     def _lines(self, part: Part, decoder: Decoder, allowance: Allowance) -> Iterable[bytes]:
-        file = self._files[part.file]
-        for offset in part.preamble:
-            file.seek(offset)
-            yield file.readline(MOST_LINE_BYTES)
-        yield from lines_of(file, decoder, allowance, part.begin, part.end)
+        if part.file < len(self._files):
+            yield from _lines_in(self._files[part.file], part, decoder, allowance)
+            return
+        try:
+            file = open_recording(self._names[part.file])
+        except RecordingError:
+            # It was deleted meanwhile.
+            decoder.note_damage()
+            return
+        with file:
+            yield from _lines_in(file, part, decoder, allowance)
+
+
+def _lines_in(file: BinaryIO, part: Part, decoder: Decoder, allowance: Allowance) -> Iterator[bytes]:
+    for offset in part.preamble:
+        file.seek(offset)
+        yield file.readline(MOST_LINE_BYTES)
+    yield from lines_of(file, decoder, allowance, part.begin, part.end)
+
+
+def _parts_of(file: BinaryIO, number: int) -> list[Part]:
+    parts = _packed_parts(file, number) if is_gzip(file) else _plain_parts(file, number)
+    # Lines of another writer may begin in another way: such a file is one part, read from its start.
+    return parts or [Part(number, 0, None, nan)]
 
 
 def _time_of(line: bytes) -> float | None:
