@@ -1,8 +1,9 @@
-"""Instructions of a tick, stage by stage: `python -m tests.bench.instructions [--ticks N]`. Needs valgrind.
+"""Instructions of a tick, stage by stage: `python -m tests.bench.instructions [--ticks N] [STAGE …]`. Needs valgrind.
 
-Counted, not timed, so that a loaded machine gives the same answer as a free one. The screen's stages get the simulated
-node (8 GPUs, moving values) or the same snapshot again and again ("calm"), the collector 64 real sleeping processes.
-What the kernel does is not counted.
+Counted, not timed, so that a loaded machine gives the same answer as a free one. The screen's stages and those of
+``record``, ``export`` and the API get the simulated node (8 GPUs, moving values) or the same snapshot again and again
+("calm"), the collector 64 real sleeping processes, NVML the test driver, whose own work counts.
+What the kernel does is not counted. Words choose the stages that have one of them in their name.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -32,11 +32,11 @@ from gputop.recording.memory import Memory
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
 from gputop.sources.simulation.simulated import snapshot_at
-from tests.bench.workload import sleeping_processes
+from tests.bench.headless_stages import Tick, headless_stages, reading_stages
+from tests.bench.workload import Load, machine, set_in_motion, sleeping_processes
 
 WIDTH, HEIGHT = 160, 50
 T, WARM, GPUS = 1.78e9, 40, 8
-Tick = Callable[[int], object]
 
 
 def screen_stages(name: str, snapshots: list[Snapshot]) -> dict[str, Tick]:
@@ -91,7 +91,7 @@ def collector_stages(pids: list[int]) -> dict[str, Tick]:
     return stages
 
 
-def counted(ticks: int) -> None:
+def counted(ticks: int, words: list[str], folder: Path) -> None:
     """Runs under valgrind: a child for each stage and one that does nothing, whose counts tell them apart."""
     moving = [snapshot_at(T + i, gpus=GPUS, started=T - 600.0) for i in range(WARM + ticks)]
     calm = [replace(moving[0], t=T + i) for i in range(WARM + ticks)]
@@ -101,8 +101,13 @@ def counted(ticks: int) -> None:
             **screen_stages("moving", moving),
             **screen_stages("calm", calm),
             **collector_stages(pids),
+            **headless_stages("moving", moving, WARM, folder),
+            **headless_stages("calm", calm, WARM, folder),
+            **reading_stages(),
         }
         for name, tick in stages.items():
+            if words and name != "nothing" and not any(word in name for word in words):
+                continue
             child = os.fork()
             if not child:
                 for i in range(ticks):
@@ -115,15 +120,22 @@ def counted(ticks: int) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ticks", type=int, default=20)
-    parser.add_argument("--counted", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help="words in the names of stages (default: all)")
+    parser.add_argument("--keep", type=Path, help="keep what callgrind wrote in this directory")
+    parser.add_argument("--counted", metavar="FOLDER", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.counted:
-        counted(options.ticks)
+    if options.counted is not None:
+        counted(options.ticks, options.stages, options.counted)
         return 0
-    with tempfile.TemporaryDirectory(prefix="gputop-instructions-") as folder:
+    with tempfile.TemporaryDirectory(prefix="gputop-instructions-") as scratch:
+        folder = options.keep or scratch
         valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/%p", "--quiet"]
-        command = [sys.executable, "-m", "tests.bench.instructions", "--counted", "--ticks", str(options.ticks)]
-        done = subprocess.run([*valgrind, *command], stdout=subprocess.PIPE, text=True, check=True)
+        command = [sys.executable, "-m", "tests.bench.instructions", "--ticks", str(options.ticks)]
+        command += ["--counted", scratch, *options.stages]
+        with machine(Load(GPUS), Path(scratch)) as scenario:
+            set_in_motion(scenario, moving=True)
+            environment = scenario.environment()
+            done = subprocess.run([*valgrind, *command], stdout=subprocess.PIPE, text=True, check=True, env=environment)
         counts: dict[str, int] = {}
         for line in done.stdout.splitlines():
             child, _, name = line.partition(" ")
