@@ -87,9 +87,9 @@ def test_some_errors_mean_a_lost_gpu_only_from_a_core_call(
 
 def test_values_keep_their_exact_units(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pynvml, "nvmlDeviceGetPowerUsage", lambda _: 412345)
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetUtilizationRates", lambda _: SimpleNamespace(gpu=97, memory=12))
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetUtilizationRates", lambda _: pynvml.c_nvmlUtilization_t(97, 12))
     monkeypatch.setattr(
-        pynvml, "nvmlDeviceGetMemoryInfo", lambda *_: SimpleNamespace(used=2**40 + 1, total=2**41, free=0)
+        pynvml, "nvmlDeviceGetMemoryInfo", lambda *_: pynvml.c_nvmlMemory_v2_t(used=2**40 + 1, total=2**41, free=0)
     )
     handle = Handle("handle")
     assert ask(handle, "power_w") == 412.345
@@ -100,7 +100,7 @@ def test_values_keep_their_exact_units(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("key", "name", "answer"),
     [
-        ("util_pct", "nvmlDeviceGetUtilizationRates", SimpleNamespace(gpu=255, memory=1)),
+        ("util_pct", "nvmlDeviceGetUtilizationRates", pynvml.c_nvmlUtilization_t(255, 1)),
         ("fan_pct", "nvmlDeviceGetFanSpeed", 4000),
         ("pcie_gen", "nvmlDeviceGetCurrPcieLinkGeneration", 0xFFFFFFFF),
         ("pstate", "nvmlDeviceGetPerformanceState", 32),
@@ -193,29 +193,51 @@ def test_energy_falls_back_to_its_own_call(monkeypatch: pytest.MonkeyPatch) -> N
     assert into.missing["mem_temp_c"] == "not offered by this driver"
 
 
-Listing = Callable[..., None]
+Listing = Callable[..., "list[tuple[str, int | None]]"]
 
 
 @pytest.fixture
 def listing(monkeypatch: pytest.MonkeyPatch) -> Listing:
     """Sets the process lists and the utilisation samples (a list, or an error)."""
 
-    def play(compute: Any = (), graphics: Any = (), samples: Any = pynvml.NVML_ERROR_NOT_FOUND, info: Any = ()) -> None:
-        Script(monkeypatch, "nvmlDeviceGetComputeRunningProcesses_v3", compute)
-        Script(monkeypatch, "nvmlDeviceGetGraphicsRunningProcesses_v3", graphics)
-        Script(monkeypatch, "nvmlDeviceGetMPSComputeRunningProcesses_v3", pynvml.NVML_ERROR_NOT_SUPPORTED)
-        Script(monkeypatch, "nvmlDeviceGetProcessUtilization", samples)
+    def play(
+        compute: Any = (), graphics: Any = (), samples: Any = pynvml.NVML_ERROR_NOT_FOUND, info: Any = ()
+    ) -> list[tuple[str, int | None]]:
+        library = {
+            "nvmlDeviceGetComputeRunningProcesses_v3": compute,
+            "nvmlDeviceGetGraphicsRunningProcesses_v3": graphics,
+            "nvmlDeviceGetMPSComputeRunningProcesses_v3": pynvml.NVML_ERROR_NOT_SUPPORTED,
+            "nvmlDeviceGetProcessUtilization": samples,
+        }
+        asked: list[tuple[str, int | None]] = []
+
+        def call_library(_: Handle, name: str, *given: Any) -> int:
+            """As the driver: writes rows into the array if they fit, else says how many there are."""
+            rows, since = library[name], given[2].value if len(given) > 2 else None
+            asked.append((name, since))
+            if isinstance(rows, int):
+                return rows
+            array, count = (given[0], given[1]) if since is not None else (given[1], given[0])
+            room, count._obj.value = count._obj.value, len(rows)
+            if rows and (array is None or len(rows) > room):
+                return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+            for place, each in enumerate(rows):
+                array[place] = each
+            return int(pynvml.NVML_SUCCESS)
+
+        monkeypatch.setattr(Handle, "call_library", call_library)
         Script(monkeypatch, "nvmlDeviceGetProcessesUtilizationInfo", info or pynvml.NVML_ERROR_NOT_FOUND)
+        return asked
 
     return play
 
 
 def row(pid: int, used: int | None) -> Any:
-    return SimpleNamespace(pid=pid, usedGpuMemory=used)
+    return pynvml.c_nvmlProcessInfo_v2_t(pid, 2**64 - 1 if used is None else used)
 
 
 def sample(pid: int, share: int, t: int = 1) -> Any:
-    return SimpleNamespace(pid=pid, smUtil=share, timeStamp=t)
+    return pynvml.c_nvmlProcessUtilizationSample_t(pid, t, share)
 
 
 def test_a_process_in_both_lists_is_one_process(listing: Listing) -> None:
@@ -251,15 +273,29 @@ def test_without_samples_gpu_time_is_unknown(listing: Listing) -> None:
     assert process.unavailable["gpu_time_pct"] == NO_SAMPLES
 
 
-def test_a_clock_that_is_set_back_does_not_hide_samples_until_it_catches_up(
-    listing: Listing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    listing([row(1, 5)])
-    samples = Script(monkeypatch, "nvmlDeviceGetProcessUtilization", [sample(1, 30, 5_000_000_000)])
+def test_a_clock_that_is_set_back_does_not_hide_samples_until_it_catches_up(listing: Listing) -> None:
+    asked = listing([row(1, 5)], samples=[sample(1, 30, 5_000_000_000)])
     reader = GpuProcesses(Handle("h"), 0)
     for now, t in ((0.0, 5000.0), (2.0, 5002.0), (4.0, 1404.0)):
         reader.read(now, t, 50)
-    assert [since for _, since in samples.asked] == [4_998_000_000, 5_000_000_000, 1_402_000_000]
+    sinces = [since for _, since in asked if since is not None]
+    assert list(dict.fromkeys(sinces)) == [4_998_000_000, 5_000_000_000, 1_402_000_000]
+
+
+def test_each_list_of_processes_is_one_call_until_it_has_outgrown_its_array(listing: Listing) -> None:
+    samples = [sample(pid, 1, pid) for pid in (1, 2)]
+    reader, compute = GpuProcesses(Handle("h"), 0), [row(1, 5), row(2, 5)]
+    listing(compute, samples=samples)
+    reader.read(0.0, 100.0, 50)
+    asked = listing(compute, samples=samples)
+    reader.read(2.0, 102.0, 50)
+    assert len(asked) == len({name for name, _ in asked}) == 3, asked
+    # Rows that fill the array to its end may have been cut off there.
+    many = [row(pid, 5) for pid in range(1, 500)]
+    for count in (11, 12, 13, 499):
+        asked = listing(many[:count], samples=samples)
+        assert len(reader.read(4.0, 104.0, 50)) == count
+    assert sum("Compute" in name for name, _ in asked[:3]) == 2
 
 
 def test_where_the_older_call_always_says_zero_the_newer_is_believed(listing: Listing) -> None:

@@ -11,10 +11,9 @@ from typing import Any, Literal
 
 import pynvml
 
-from gputop.model.metrics import GPU_METRICS
 from gputop.sources.activity.ladder import Activity, RungFailed, Waiting
 from gputop.sources.nvml.errors import LOST_CODES, NEVER_CODES, reason
-from gputop.sources.nvml.handle import Handle, LostGpu
+from gputop.sources.nvml.handle import BOUNDS, Handle, LostGpu
 
 CLOSEST_PAIR_S = 0.2
 """Pairs closer than about 100 ms give NaN; twice that leaves room for a late thread."""
@@ -182,7 +181,7 @@ class Gpm:
                 missing[key] = "GPM gives no number for this interval"
             elif 100.0 < value <= 100.0 + ROUNDING_PCT and factor == 1.0:
                 values[key] = 100.0
-            elif not GPU_METRICS[key].is_valid(value):
+            elif not BOUNDS[key][0] <= value <= BOUNDS[key][1]:
                 missing[key] = f"GPM gives an impossible value ({value:g})"
             else:
                 values[key] = value * factor

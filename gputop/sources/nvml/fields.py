@@ -41,10 +41,17 @@ _READ_AS = {
 }
 
 
+# Read past pynvml's own attribute access, which looks at every value for bytes to decode.
+_id_of = pynvml.c_nvmlFieldValue_t.fieldId.__get__
+_return_of = pynvml.c_nvmlFieldValue_t.nvmlReturn.__get__
+_type_of = pynvml.c_nvmlFieldValue_t.valueType.__get__
+_union_of = pynvml.c_nvmlFieldValue_t.value.__get__
+
+
 def field_value(field: Any) -> Any:
     """The value of an nvmlFieldValue by its own type; None for a type that this binding does not know."""
-    name = _READ_AS.get(field.valueType)
-    return getattr(field.value, name, None) if name is not None else None
+    name = _READ_AS.get(_type_of(field))
+    return getattr(_union_of(field), name, None) if name is not None else None
 
 
 class Rate:
@@ -74,7 +81,7 @@ class Rate:
 class Fields:
     """The values that NVML gives as fields, in one call a tick: memory temperature, energy, byte counters."""
 
-    __slots__ = ("_rates", "_wanted")
+    __slots__ = ("_asked", "_measured", "_rates", "_wanted")
 
     def __init__(self, nvlink: bool) -> None:
         self._wanted: list[Any] = [_MEM_TEMP, _ENERGY, _PCIE_TX, _PCIE_RX]
@@ -83,6 +90,9 @@ class Fields:
         if _MMA_STALL is not None:
             self._wanted.append(_MMA_STALL)
         self._rates = {field: Rate() for field in _COUNTERS}
+        self._measured: frozenset[str] | None = None
+        self._asked: tuple[Any, ...] = ()
+        """What is asked for while ``_measured`` is measured by better means."""
 
     def ask_into(
         self, handle: Handle, into: Answers, now: float, measured: frozenset[str], at: float | None = None
@@ -91,14 +101,16 @@ class Fields:
 
         ``now`` is the time of the tick, ``at`` that of this question where other questions came between, monotonic s.
         """
-        wanted = [f for f in self._wanted if _key(f) not in measured]
-        if len(wanted) < len(self._wanted):
+        if measured != self._measured:
+            self._measured = measured
+            self._asked = tuple([f for f in self._wanted if _key(f) not in measured])
             for field, (key, _) in _COUNTERS.items():
                 if key in measured:
                     self._rates[field].forget()
+        wanted = self._asked
         if _MMA_STALL not in wanted:
             into.missing["mma_stall_pct"] = NO_MMA_STALL
-        answer = handle.ask(("nvmlDeviceGetFieldValues",), (tuple(wanted),), now)
+        answer = handle.ask(("nvmlDeviceGetFieldValues",), (wanted,), now)
         if answer.__class__ is str:
             for field in wanted:
                 into.missing.setdefault(_key(field), answer)
@@ -111,15 +123,16 @@ class Fields:
             ENERGY.ask_into(handle, into, now)
 
     def _keep(self, field: Any, into: Answers, now: float) -> None:
-        name = field.fieldId
+        name, code = _id_of(field), _return_of(field)
         key = _key(name)
-        value = field_value(field) if field.nvmlReturn == pynvml.NVML_SUCCESS else None
+        value = field_value(field) if code == pynvml.NVML_SUCCESS else None
         if value is None and name == _MMA_STALL:
             # Asked once: whoever does not know it today does not tomorrow.
             into.missing[key] = NO_MMA_STALL
             self._wanted = [field for field in self._wanted if field != name]
+            self._measured = None
         elif value is None:
-            into.missing[key] = reason(field.nvmlReturn or pynvml.NVML_ERROR_NOT_SUPPORTED)
+            into.missing[key] = reason(code or pynvml.NVML_ERROR_NOT_SUPPORTED)
         elif name in (_MEM_TEMP, _MMA_STALL):
             into.put(key, value)
         elif name == _ENERGY:

@@ -5,6 +5,7 @@ Knows how to ask, not what: the questions stand in ``questions.py``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 from time import monotonic
 from typing import Any
@@ -20,6 +21,11 @@ RETRY_S = 60.0
 NO_VALUE = 0xFFFFFFFF
 """What NVML writes into an unsigned int that has no value (NVML_VALUE_NOT_AVAILABLE)."""
 PSTATE_UNKNOWN = 32
+BOUNDS = {
+    key: (-inf if metric.low is None else metric.low, inf if metric.high is None else metric.high)
+    for key, metric in GPU_METRICS.items()
+}
+"""The least and the most that the catalogue believes, as ``Metric.is_valid``, for what is asked at every tick."""
 
 
 class LostGpu(Exception):
@@ -73,30 +79,56 @@ class Handle:
         finally:
             self.call = None
 
-    def ask(self, names: tuple[str, ...], arguments: tuple[Any, ...], now: float, core: bool = False) -> Any | str:
+    def ask(
+        self,
+        names: tuple[str, ...],
+        arguments: tuple[Any, ...],
+        now: float,
+        core: bool = False,
+        run: Callable[..., Any] | None = None,
+    ) -> Any | str:
         """The answer to the first of several equivalent calls that the driver has, or the reason (a str) for none.
 
-        An answer is never a str. Raises LostGpu when the GPU is gone, which some errors mean only when they
-        come from a ``core`` call.
+        An answer is never a str. ``run`` makes the call in place of ``run_bare``. Raises LostGpu when the GPU is gone,
+        which some errors mean only when they come from a ``core`` call.
         """
         key = (names[0], arguments)
-        refused = self.refusal(key, now)
-        if refused is not None:
+        if self._refused and (refused := self.refusal(key, now)) is not None:
             return refused
-        why = reason(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        run = run or self.run_bare
+        code = pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
         for name in names:
             try:
-                return self.run(name, *arguments)
+                return run(name, self.raw, *arguments)
             except pynvml.NVMLError as error:
-                why = reason(error.value)
-                if error.value in (CORE_LOST_CODES if core else LOST_CODES):
-                    raise LostGpu(why) from error
-                if error.value in (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_DEPRECATED):
+                code = error.value
+                if code in (CORE_LOST_CODES if core else LOST_CODES):
+                    raise LostGpu(reason(code)) from error
+                if code in (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_DEPRECATED):
                     continue
-                self.refuse(key, why, inf if error.value in NEVER_CODES else now + RETRY_S)
-                return why
+                self.refuse(key, reason(code), inf if code in NEVER_CODES else now + RETRY_S)
+                return reason(code)
+        why = reason(code)
         self.refuse(key, why)
         return why
+
+    def call_library(self, name: str, *arguments: Any) -> int:
+        """One call of the driver's library on this handle, past pynvml's wrapper: the code that it returns.
+
+        For what a wrapper would build anew at each call. Raises NVMLError where there is no such call.
+        """
+        library = pynvml.nvmlLib
+        if library is None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_UNINITIALIZED)
+        function = getattr(library, name, None)
+        if function is None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        self.call_since = monotonic()
+        self.call = name
+        try:
+            return int(function(self.raw, *arguments))
+        finally:
+            self.call = None
 
     def text(self, name: str) -> str | None:
         """A string fact, made printable, or None."""
@@ -127,7 +159,9 @@ class Answers:
         """Keep a value if the catalogue believes it; otherwise keep the reason. Never clamps."""
         if (value.__class__ is int and value == NO_VALUE) or (key == "pstate" and value == PSTATE_UNKNOWN):
             self.missing[key] = "the driver gives no value"
-        elif value.__class__ is bool or GPU_METRICS[key].is_valid(value):
+            return
+        low, high = BOUNDS[key]
+        if value.__class__ is bool or low <= value <= high:
             self.values[key] = value
         else:
             self.missing[key] = f"the driver gives an impossible value ({value:g})"

@@ -5,11 +5,10 @@ Pids are the driver's (host pids); whether /proc knows them is the /proc collect
 
 from __future__ import annotations
 
-from typing import Any
-
 import pynvml
 
 from gputop.sources.gpu_process import GpuProcess
+from gputop.sources.nvml.driver_rows import SAMPLES, ProcessList, UtilizationSamples
 from gputop.sources.nvml.errors import LOST_CODES, NEVER_CODES, reason
 from gputop.sources.nvml.handle import RETRY_S, Handle, LostGpu
 
@@ -23,7 +22,6 @@ _LISTS = (
     ("G", ("nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2")),
     ("C", ("nvmlDeviceGetMPSComputeRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v2")),
 )
-_SAMPLES = "nvmlDeviceGetProcessUtilization"
 _SAMPLES_INFO = "nvmlDeviceGetProcessesUtilizationInfo"
 _NO_MEMORY = {"gpu_mem_bytes": "the driver does not say how much memory this process holds"}
 COLLECTING = "collecting: asked at the second read"
@@ -38,6 +36,8 @@ class GpuProcesses:
         self._gpu = gpu
         self._seen_us: int | None = None
         self._use_info = False
+        self._lists = tuple((kind, names, ProcessList()) for kind, names in _LISTS)
+        self._samples = UtilizationSamples()
         self.reason: str | None = None
         """Why the last read has no process list at all, or None."""
 
@@ -49,17 +49,17 @@ class GpuProcesses:
         memory: dict[int, float | None] = {}
         types: dict[int, str] = {}
         self.reason = None
-        for kind, names in _LISTS[:1] if brief else _LISTS:
-            answer = self._handle.ask(names, (), now)
+        handle = self._handle
+        for kind, names, rows in self._lists[:1] if brief else self._lists:
+            answer = handle.ask(names, (), now, run=lambda name, _raw, rows=rows: rows.read(handle, name))
             if isinstance(answer, str):
                 if names is _LISTS[0][1]:
                     self.reason = answer
                 continue
-            for row in answer:
-                pid = row.pid
+            for pid, used in answer:
                 if not 0 < pid <= LARGEST_PID:
                     continue
-                used, known = row.usedGpuMemory, memory.get(pid)
+                known = memory.get(pid)
                 # A process in two lists is reported with the same memory in both: never add them up.
                 memory[pid] = float(used) if used is not None and used >= (known or 0.0) else known
                 types[pid] = kind if types.get(pid, kind) == kind else "X"
@@ -82,7 +82,7 @@ class GpuProcesses:
         """GPU time by pid in percent, from each one's newest sample, or why there is none."""
         if self._use_info:
             return self._ask(_SAMPLES_INFO, now, t)
-        shares = self._ask(_SAMPLES, now, t)
+        shares = self._ask(SAMPLES, now, t)
         idle = isinstance(shares, str) or not any(shares.values())
         if idle and util_pct:
             # On some Blackwell GPUs the older call answers 0 for everybody: believe the newer one if it knows more.
@@ -101,7 +101,7 @@ class GpuProcesses:
             self._seen_us = None
         since = self._seen_us if self._seen_us is not None else max(0, int((t - FIRST_LOOK_BACK_S) * 1e6))
         try:
-            samples: list[Any] = self._handle.run(name, since)
+            samples = self._samples.read(self._handle, since) if name == SAMPLES else self._asked_info(since)
         except pynvml.NVMLError as error:
             why = reason(error.value)
             if error.value in (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND):
@@ -113,12 +113,15 @@ class GpuProcesses:
                 self._handle.refuse(name, why, float("inf") if error.value in NEVER_CODES else now + RETRY_S)
             return why
         newest: dict[int, tuple[int, int]] = {}
-        for sample in samples:
-            when, share = sample.timeStamp, sample.smUtil
-            if share <= 100 and 0 < sample.pid <= LARGEST_PID and when >= newest.get(sample.pid, (0, 0))[0]:
-                newest[sample.pid] = (when, share)
+        for pid, when, share in samples:
+            if share <= 100 and 0 < pid <= LARGEST_PID and when >= newest.get(pid, (0, 0))[0]:
+                newest[pid] = (when, share)
         if not newest:
             return NO_SAMPLES
-        if name == _SAMPLES or self._use_info:
+        if name == SAMPLES or self._use_info:
             self._seen_us = max(when for when, _ in newest.values())
         return {pid: share for pid, (_, share) in newest.items()}
+
+    def _asked_info(self, since_us: int) -> list[tuple[int, int, int]]:
+        rows = self._handle.run(_SAMPLES_INFO, since_us)
+        return [(row.pid, row.timeStamp, row.smUtil) for row in rows]
