@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import threading
 from collections import Counter
@@ -24,6 +25,7 @@ from gputop.recording.encode import Encoder
 from gputop.recording.format import MEMBER_FRAMES
 from gputop.recording.rounding import Rounder
 from gputop.sources.gpu_process import GpuProcess
+from gputop.sources.host import HostCollector
 from gputop.sources.processes import beside, between, descriptors
 from gputop.sources.processes.collector import ProcessCollector
 from gputop.sources.processes.descriptors import Held
@@ -99,6 +101,37 @@ def owners(pids: Sequence[int], gpu: int = 0) -> list[GpuProcess]:
     return [GpuProcess(gpu, pid, 1e9 * number, "C") for number, pid in enumerate(pids, 1)]
 
 
+def counted_calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often files are opened, read and listed from now on."""
+    counts = Counter[str]()
+    for module, name in ((os, "open"), (os, "pread"), (os, "listdir"), (builtins, "open")):
+        real = getattr(module, name)
+
+        def counting(*given: Any, _real: Any = real, _name: str = name, **more: Any) -> Any:
+            counts[_name] += 1
+            return _real(*given, **more)
+
+        monkeypatch.setattr(module, name, counting)
+    return counts
+
+
+def test_between_slow_readings_the_host_is_five_files_that_stay_open(
+    fake: FakeProc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.write("proc/stat", "cpu 1 1 1 1 1 1 1 1 1 1\n")
+    fake.write("proc/meminfo", "MemTotal: 20 kB\nMemAvailable: 10 kB\nSwapTotal: 9 kB\nSwapFree: 4 kB\n")
+    for name in ("cpu", "io", "memory"):
+        fake.write(f"proc/pressure/{name}", "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n")
+    host = HostCollector(str(fake.proc), str(fake.sys))
+    for now in (1.0, 3.0):
+        host.read(now)
+    counts = counted_calls(monkeypatch)
+    sample = host.read(4.0)
+    host.close()
+    assert (sample.mem_used_bytes, sample.swap_used_bytes) == (10 * 1024, 5 * 1024)
+    assert counts == {"pread": 5}
+
+
 def test_a_quiet_tick_reads_open_files_alone(fake: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
     pids = range(100, 120)
     for pid in pids:
@@ -106,19 +139,11 @@ def test_a_quiet_tick_reads_open_files_alone(fake: FakeProc, monkeypatch: pytest
     collector = ProcessCollector(str(fake.proc), str(fake.sys))
     for second in range(3):
         collector.read(second + 0.5, owners(pids), {0: WORKING})
-    counts = Counter[str]()
-    for name in ("open", "pread", "listdir"):
-        real = getattr(os, name)
-
-        def counting(*given: Any, _real: Any = real, _name: str = name, **more: Any) -> Any:
-            counts[_name] += 1
-            return _real(*given, **more)
-
-        monkeypatch.setattr(os, name, counting)
+    counts = counted_calls(monkeypatch)
     collector.read(3.4, owners(pids), {0: WORKING})
     collector.close()
     # Not every kernel lists children: that is asked once.
-    assert counts == {"pread": 4 * len(pids), "open": 1}, "the one is /proc/uptime"
+    assert counts == {"pread": 4 * len(pids) + 1}, "the one is /proc/uptime"
 
 
 class Asked:

@@ -1,8 +1,10 @@
 """The machine around the GPUs: processors, memory, disks, network, pressure. Knows no processes.
 
-psutil reads what it knows; pressure and the cgroup's limits, which it does not, are read here. Importing this module
-imports psutil, 20 ms that no first picture waits for: see ``machine_reader``. Rates are means since the reading before;
-the first reading has none. Never raises: what /proc or /sys refuses is a None with its reason.
+psutil reads disks and network, and memory where the kernel's own file does not say enough. What is read at every tick
+(processors, memory, pressure) comes from files that stay open, one read each: psutil takes six system calls a file, and
+reads memory twice where swap is asked for. Importing this module imports psutil, 20 ms that no first picture waits for:
+see ``machine_reader``. Rates are means since the reading before; the first reading has none. Never raises: what /proc
+or /sys refuses is a None with its reason.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from gputop.model.snapshot import HostSample
 from gputop.sources.cgroup import CgroupFolders, cgroup_folders, cgroup_text, cpu_quota, memory_limit
 from gputop.sources.fabric.watch import FabricWatch
 from gputop.sources.host_devices import disk_bytes, network_bytes, tcp_retransmits
-from gputop.sources.procfs import read_small
+from gputop.sources.procfs import Descriptors, ProcessFiles
 
 # Containers that show only half of /proc/meminfo: what is used here is there, and the screen is no place for a warning.
 warnings.filterwarnings("ignore", ".*memory stats couldn't be determined", RuntimeWarning)
@@ -32,6 +34,7 @@ _NEEDS_TWO = "needs two readings"
 _STEPPED = "the clock stepped back"
 # Disks, network, TCP, swap and the cgroup's limits cost most to read and are shown as slow averages.
 _SLOW_S = 2.0
+_MOST_OPEN = 8
 _PRESSURES = (("psi_cpu_pct", "cpu"), ("psi_io_pct", "io"), ("psi_mem_pct", "memory"))
 _NO_PRESSURE = "no pressure information (needs Linux 4.20 with CONFIG_PSI, on some systems psi=1 at boot)"
 
@@ -56,6 +59,14 @@ class _Limits(Struct, frozen=True):
     memory_used_bytes: int | None
 
 
+class _Memory(Struct, frozen=True):
+    """Bytes."""
+
+    total: float
+    available: float
+    swap_used: float | None
+
+
 class HostCollector:
     """Reads the machine. One thread calls ``read``."""
 
@@ -68,15 +79,16 @@ class HostCollector:
         self._network = _Rates(None, None, _NEEDS_TWO)
         self._limits: _Limits | None = None
         self._folders: CgroupFolders | None = None
-        self._swap: float | None = None
+        self._files = ProcessFiles(proc, Descriptors(_MOST_OPEN))
         self._retransmits: int | str = _NEEDS_TWO
         self._fabric = FabricWatch(sys)
         self.ports: tuple[FabricPort, ...] = ()
         """The fabric's ports, as of the newest reading."""
 
     def close(self) -> None:
-        """Let the thread that reads the fabric end."""
+        """Let the thread that reads the fabric end, and go of the open files."""
         self._fabric.close()
+        self._files.close()
 
     def read(self, now: float) -> HostSample:
         """The machine now. ``now`` is monotonic, in seconds; rates are over the time since the last call."""
@@ -90,17 +102,14 @@ class HostCollector:
             self._disks = self._rates("disks", now, disk_bytes(self._sys))
             self._network = self._rates("network", now, network_bytes(self._sys))
             self._limits = self._read_limits()
-            self._swap = _swap_bytes()
             self._retransmits = tcp_retransmits(self._proc)
-        if self._swap is None:
-            missing["swap_used_bytes"] = "cannot read /proc/meminfo"
         for rates, keys in (
             (self._disks, ("disk_read_bytes_per_s", "disk_write_bytes_per_s")),
             (self._network, ("net_rx_bytes_per_s", "net_tx_bytes_per_s")),
         ):
             if rates.reason:
                 missing.update(dict.fromkeys(keys, rates.reason))
-        used, total = self._memory(missing)
+        used, total, swap = self._memory(missing)
         fabric = self._fabric.newest(now)
         self.ports = fabric.ports
         missing.update(fabric.missing)
@@ -113,7 +122,7 @@ class HostCollector:
             load1=self._load(missing),
             mem_used_bytes=used,
             mem_total_bytes=total,
-            swap_used_bytes=self._swap,
+            swap_used_bytes=swap,
             disk_read_bytes_per_s=self._disks.first,
             disk_write_bytes_per_s=self._disks.second,
             net_rx_bytes_per_s=self._network.first,
@@ -146,13 +155,13 @@ class HostCollector:
     def _cpu(self, now: float, missing: dict[str, str]) -> float | None:
         """Busy share of all cores: all but idle and iowait. Guest time is already inside user and nice."""
         try:
-            times = psutil.cpu_times()
-        except _REFUSED:
+            # user, nice, system, idle, iowait, irq, softirq, steal; guest time follows, proc(5).
+            times = [int(word) for word in self._files.read("stat").split(b"\n", 1)[0].split()[1:9]]
+            idle, every = times[3] + times[4], sum(times)
+        except (OSError, ValueError, IndexError):
             missing["cpu_pct"] = "cannot read /proc/stat"
             return None
         last = self._last.get("cpu")
-        idle = times.idle + times.iowait
-        every = idle + times.user + times.nice + times.system + times.irq + times.softirq + times.steal
         self._last["cpu"] = _Pair(now, every - idle, every)
         if last is None or every <= last.second:
             missing["cpu_pct"] = _NEEDS_TWO
@@ -166,26 +175,29 @@ class HostCollector:
             missing["load1"] = "cannot read /proc/loadavg"
             return None
 
-    def _memory(self, missing: dict[str, str]) -> tuple[float | None, float | None]:
-        """Used and total bytes, of the cgroup where its limit is below the machine's memory."""
+    def _memory(self, missing: dict[str, str]) -> tuple[float | None, float | None, float | None]:
+        """Used and total bytes, of the cgroup where its limit is below the machine's memory; and swap in use."""
         try:
-            memory = psutil.virtual_memory()
+            memory = _meminfo(self._files.read("meminfo"))
         except _REFUSED:
-            missing["mem_used_bytes"] = missing["mem_total_bytes"] = "cannot read /proc/meminfo"
-            return None, None
+            for key in ("mem_used_bytes", "mem_total_bytes", "swap_used_bytes"):
+                missing[key] = "cannot read /proc/meminfo"
+            return None, None, None
+        if memory.swap_used is None:
+            missing["swap_used_bytes"] = "cannot read /proc/meminfo"
         limits = self._limits
         if limits and limits.memory_bytes is not None and limits.memory_bytes < memory.total:
             used = limits.memory_used_bytes
             if used is None:
                 missing["mem_used_bytes"] = "the cgroup does not say how much it holds"
-            return None if used is None else float(used), float(limits.memory_bytes)
-        return float(memory.total - memory.available), float(memory.total)
+            return None if used is None else float(used), float(limits.memory_bytes), memory.swap_used
+        return memory.total - memory.available, memory.total, memory.swap_used
 
     def _pressure(self, key: str, name: str, now: float, missing: dict[str, str]) -> float | None:
         """Share of our own interval in which some task was held up, from the kernel's total of microseconds."""
         counters: tuple[float, float] | str = _NO_PRESSURE
         try:
-            some = read_small(f"{self._proc}/pressure/{name}").split(b"\n", 1)[0]
+            some = self._files.read(f"pressure/{name}").split(b"\n", 1)[0]
             counters = int(some.rpartition(b"total=")[2]) / 1e4, 0.0
         except (OSError, ValueError):
             counters = _NO_PRESSURE
@@ -221,8 +233,28 @@ def _procfs(path: str) -> Iterator[None]:
         psutil.PROCFS_PATH = before
 
 
-def _swap_bytes() -> float | None:
+def _meminfo(data: bytes) -> _Memory:
+    """Memory and swap from /proc/meminfo. Raises what psutil does where it has to be asked."""
     try:
-        return float(psutil.swap_memory().used)
+        total, available = _said(data, b"MemTotal:"), _said(data, b"MemAvailable:")
+        swap = _said(data, b"SwapTotal:") - _said(data, b"SwapFree:")
+    except (ValueError, IndexError):
+        return _asked_of_psutil()
+    # Some containers say that more is available than there is, proc(5) of the host beside limits of their own.
+    return _Memory(total, available, swap) if 0.0 <= available <= total else _asked_of_psutil()
+
+
+def _said(data: bytes, name: bytes) -> float:
+    """Bytes of one line, which gives kB. Raises ValueError and IndexError."""
+    begin = data.index(name) + len(name)
+    return 1024.0 * float(data[begin : begin + 32].split(None, 1)[0])
+
+
+def _asked_of_psutil() -> _Memory:
+    """Where the kernel's file lacks a line (old kernels, half-shown files of containers) psutil knows what to take."""
+    memory = psutil.virtual_memory()
+    try:
+        swap = float(psutil.swap_memory().used)
     except _REFUSED:
-        return None
+        swap = None
+    return _Memory(float(memory.total), float(memory.available), swap)

@@ -132,7 +132,7 @@ class Descriptors:
 
 
 class ProcessFiles:
-    """The small files of one process, kept open as far as the bound allows."""
+    """The small files of one process, or of the machine, kept open as far as the bound allows."""
 
     __slots__ = ("_descriptors", "_directory", "_open")
 

@@ -25,7 +25,7 @@ from gputop.sources.processes.table import ProcessTable
 from gputop.sources.processes.threads import HostThreads
 from gputop.sources.processes.tree import CommandOf, Place, find_orphans, find_ray_tasks, find_trees
 from gputop.sources.processes.watched import Reading, WatchedProcess
-from gputop.sources.procfs import Descriptors, Stat, parse_uptime, read_small
+from gputop.sources.procfs import Descriptors, ProcessFiles, Stat, parse_uptime
 
 NO_UTIL: Mapping[int, float | None] = MappingProxyType({})
 _REDISCOVER_S = 3.0
@@ -68,6 +68,7 @@ class ProcessCollector:
         self._table = ProcessTable(proc)
         self._facts = FactsReader(proc, sys)
         self._descriptors = Descriptors()
+        self._machine = ProcessFiles(proc, self._descriptors)
         self._outsiders = Outsiders(proc, self._facts.user)
         self._groups = Groups(proc)
         self._queued_at: float | None = None
@@ -135,10 +136,11 @@ class ProcessCollector:
         for member in self._members.values():
             member.watched.close()
         self._members.clear()
+        self._machine.close()
 
     def _uptime(self) -> float | None:
         try:
-            return parse_uptime(read_small(f"{self._proc}/uptime"))
+            return parse_uptime(self._machine.read("uptime"))
         except OSError:
             return None
 
