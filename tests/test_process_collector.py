@@ -7,10 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from gputop.model.feeders import FeederShares
 from gputop.model.snapshot import ProcessSample
+from gputop.sources.cgroup import CgroupFolders
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.absence import HIDDEN, OTHER_NAMESPACE, YOUNGER
 from gputop.sources.processes.collector import ProcessCollector
+from gputop.sources.processes.facts import Facts
+from gputop.sources.processes.feed import Feed
+from gputop.sources.processes.job import JobIdentity
+from gputop.sources.processes.member import TICKS_PER_S, Member
+from gputop.sources.processes.threads import Threads
+from gputop.sources.processes.tree import Place
+from gputop.sources.processes.watched import Reading, WatchedProcess
+from gputop.sources.procfs import Descriptors, Stat
 from tests.proc_trees.fake_proc import FakeProc
 
 _T = 1_780_000_000.0
@@ -323,3 +333,33 @@ def test_no_files_stay_open_after_close(fake: FakeProc) -> None:
     collector.read(_T + 2, [_JOB])
     collector.close()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_each_measured_value_stands_in_the_field_of_its_own_name() -> None:
+    """A sample is made by position, forty values in a row: here each of them is another number."""
+    stat = Stat(b"python", "S", 3, 4, 5, 6, 100, 8, 9)
+    rates = {name: 100.0 + place for place, name in enumerate(Reading.__struct_fields__)}
+    reading = Reading(
+        **{**rates, "stat": stat, "waiting_on": "lock", "unavailable": {"io": "x"}, "channel": "futex_wait"}
+    )
+    shares = FeederShares(*(number / 100.0 for number in range(1, 8)))
+    feed = Feed(shares, "socket", 77, 78.0, True, None, False, "lock 2")
+    place = Place(stat, 7, 2, "gpu", None, "holds a GPU context")
+    facts = Facts("alice", "python train.py", "python", None, "k", JobIdentity(), CgroupFolders())
+    member = Member(7, place, b"", facts, WatchedProcess("/nowhere", 7, 100, Descriptors(0)))
+    member.seen_threads = Threads(True, False, 81, 82.0, None)
+    sample = member.sample(reading, 1000.0, GpuProcess(2, 7, 91.0, "C", 92.0, {"a": "y"}), feed)
+    named = {name: getattr(sample, name) for name in ProcessSample.__struct_fields__}
+    assert named.pop("static").user == "alice"
+    same = ("cpu_pct", "run_pct", "wait_pct", "main_run_pct", "main_wait_pct", "rss_bytes", "read_bytes_per_s",
+            "write_bytes_per_s")  # fmt: skip
+    assert named == {
+        **{name: rates[name] for name in same},
+        **{f"feed_{name}_pct": float(number) for number, name in enumerate(FeederShares.__struct_fields__, 1)},
+        "pid": 7, "starttime": 100, "ppid": 3, "role": "gpu", "gpu": 2, "gpu_mem_bytes": 91.0, "gpu_time_pct": 92.0,
+        "type": "C", "state": "S", "main_state": "S", "waiting_on": "lock", "threads": 6, "throttled_pct": None,
+        "nccl": True, "age_s": 1000.0 - 100 / TICKS_PER_S, "pin_memory": False, "pool_threads": 81,
+        "pool_run_pct": 82.0, "feeder_threads": 77, "feed_by": "socket", "net_rx_bytes_per_s": 78.0,
+        "main_waits": "lock 2", "listens": True,
+        "unavailable": {"io": "x", "throttled_pct": "its cgroup cannot be read", "a": "y"},
+    }  # fmt: skip

@@ -212,7 +212,9 @@ def test_a_discovery_reads_the_open_files_of_some_and_of_each_once(
 
     def held(_proc: str, pid: int) -> Held:
         counts[pid] += 1
-        return Held(frozenset(), frozenset((pid,)), frozenset(), frozenset())
+        return Held(frozenset(ends), frozenset((pid,)), frozenset(), frozenset())
+
+    ends = [1]
 
     monkeypatch.setattr(descriptors, "held", held)
     fake.process(90, "torchrun", "torchrun train.py", ppid=1)
@@ -230,6 +232,16 @@ def test_a_discovery_reads_the_open_files_of_some_and_of_each_once(
     assert walked["walk"] == 1, "one launcher, one family"
     assert 0 < sum(counts.values()) <= descriptors.READ_AT_ONCE
     assert max(counts.values()) <= 2
+    # Who holds neither the reading end of a pipe nor a socket can be fed by nobody beside it: nobody is looked for.
+    counts.clear()
+    walked.clear()
+    ends.clear()
+    collector = ProcessCollector(str(fake.proc), str(fake.sys))
+    for second in (0.0, 1.0, 3.5):
+        collector.read(second, owners(pids), {0: WAITING})
+    collector.close()
+    assert not walked
+    assert set(counts) <= set(pids)
 
 
 def test_the_reader_of_keys_sleeps_unless_a_sequence_has_begun() -> None:

@@ -35,6 +35,11 @@ class Links:
         self._unix: Mapping[int, int] | None = None
         self._tcp: Mapping[int, TcpSocket] = {}
 
+    def can_be_fed(self, root: int) -> bool:
+        """Whether data can come to ``root`` at all, by what it has open."""
+        mine = self._of(root)
+        return mine is not None and bool(mine.reads or mine.sockets)
+
     def connected(self, feeder: int, root: int) -> bool:
         """Whether data can go from ``feeder`` to ``root``."""
         its, mine = self._of(feeder), self._of(root)
@@ -78,7 +83,7 @@ def find_beside(
     members: dict[str, list[tuple[int, Stat]]] = {}
     for root in roots:
         place = trees.get(root)
-        if place is None:
+        if place is None or not links.can_be_fed(root):
             continue
         # The ranks of one launcher have the same relatives.
         family = place.stat.ppid, place.stat.session

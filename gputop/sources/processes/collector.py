@@ -40,12 +40,12 @@ _START_SLACK_S = 0.05
 
 def _largest_owners(gpu_processes: Sequence[GpuProcess]) -> set[int]:
     """The process of each GPU whose main thread the GPU's verdict looks at."""
-    largest: dict[int, GpuProcess] = {}
+    largest: dict[int, tuple[tuple[bool, float, int], int]] = {}
     for process in gpu_processes:
-        known = largest.get(process.gpu)
-        if known is None or rank_among_owners(process) > rank_among_owners(known):
-            largest[process.gpu] = process
-    return {process.pid for process in largest.values()}
+        rank, known = rank_among_owners(process), largest.get(process.gpu)
+        if known is None or rank > known[0]:
+            largest[process.gpu] = rank, process.pid
+    return {pid for _, pid in largest.values()}
 
 
 class ProcessCollector:

@@ -45,9 +45,12 @@ def find_trees(table: ProcessTable, roots: Mapping[int, int], command_of: Comman
         places[root] = Place(stat, root, gpu, "gpu", None, _GPU_PROCESS)
         queue = [root]
         for parent in queue:
+            children = table.children(parent)
+            if not children:
+                continue
             above = places[parent]
             parent_command = command_of(parent, above.stat)
-            for pid in table.children(parent):
+            for pid in children:
                 stat = table.get(pid)
                 if stat is None or pid in roots or pid in places:
                     continue

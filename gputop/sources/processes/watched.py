@@ -58,8 +58,8 @@ class _Counters(Struct, frozen=True):
 class WatchedProcess:
     """A process by identity (pid, start time). Each ``read`` takes four small reads of files that stay open."""
 
-    __slots__ = ("_channel_data", "_channel_name", "_children", "_files", "_io_reason", "_last", "_starttime", "_stat",
-                 "_stat_data", "_waits")  # fmt: skip
+    __slots__ = ("_channel_data", "_channel_name", "_children", "_files", "_io_bytes", "_io_data", "_io_reason",
+                 "_last", "_main_data", "_main_times", "_starttime", "_stat", "_stat_data", "_waits")  # fmt: skip
 
     def __init__(self, proc: str, pid: int, starttime: int, descriptors: Descriptors) -> None:
         self._files = ProcessFiles(f"{proc}/{pid}", descriptors)
@@ -68,8 +68,10 @@ class WatchedProcess:
         self._last: _Counters | None = None
         self._io_reason: str | None = None
         # What was read last and what it says: who sleeps gives the same text again.
-        self._stat_data = self._channel_data = b""
+        self._stat_data = self._main_data = self._io_data = self._channel_data = b""
         self._stat: Stat | None = None
+        self._main_times: tuple[int, int] | None = None
+        self._io_bytes: tuple[int, int] | None = None
         self._channel_name = ""
         self._waits: str | None = None
 
@@ -160,7 +162,10 @@ class WatchedProcess:
 
     def _main(self, missing: dict[str, str]) -> tuple[int, int] | None:
         try:
-            main = parse_schedstat(self._files.read("schedstat"))
+            data = self._files.read("schedstat")
+            if data != self._main_data:
+                self._main_data, self._main_times = data, parse_schedstat(data)
+            main = self._main_times
         except OSError:
             main = None
         if main is None:
@@ -171,7 +176,10 @@ class WatchedProcess:
         io = None
         if self._io_reason is None:
             try:
-                io = parse_io(self._files.read("io"))
+                data = self._files.read("io")
+                if data != self._io_data:
+                    self._io_data, self._io_bytes = data, parse_io(data)
+                io = self._io_bytes
             except PermissionError:
                 # Asked once: a refusal does not change while the process lives.
                 self._io_reason = DENIED_IO
