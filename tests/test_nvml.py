@@ -12,7 +12,7 @@ import pytest
 from gputop.sources.nvml.errors import cannot_start
 from gputop.sources.nvml.fields import Fields, Rate
 from gputop.sources.nvml.handle import Answers, Handle, LostGpu
-from gputop.sources.nvml.processes import NO_SAMPLES, GpuProcesses
+from gputop.sources.nvml.processes import NO_SAMPLES, DriverRows, GpuProcesses
 from gputop.sources.nvml.questions import EVERY_TICK, MEMORY_V2, SELDOM, Question
 from gputop.sources.nvml.xid import NONE_SEEN, XidWatch
 
@@ -302,6 +302,17 @@ def test_where_the_older_call_always_says_zero_the_newer_is_believed(listing: Li
     listing([row(1, 5)], samples=[sample(1, 0)], info=[sample(1, 77)])
     (process,) = GpuProcesses(Handle("h"), 0).read(0.0, 100.0, 80)
     assert process.gpu_time_pct == 77.0
+
+
+def test_a_list_that_fills_its_array_to_the_end_is_asked_for_in_a_larger_one() -> None:
+    """Should a driver cut a list off at the end of the array and call that a success."""
+    rows = DriverRows(pynvml.c_nvmlProcessInfo_v2_t)
+
+    def ask(array: Any, count: Any) -> int:
+        count._obj.value = 0 if array is None else min(100, len(array))
+        return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE if array is None else pynvml.NVML_SUCCESS)
+
+    assert len(rows.read(ask)) == 100
 
 
 def test_a_refused_list_gives_its_reason(listing: Listing) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -338,7 +339,7 @@ def test_no_files_stay_open_after_close(fake: FakeProc) -> None:
 def test_each_measured_value_stands_in_the_field_of_its_own_name() -> None:
     """A sample is made by position, forty values in a row: here each of them is another number."""
     stat = Stat(b"python", "S", 3, 4, 5, 6, 100, 8, 9)
-    rates = {name: 100.0 + place for place, name in enumerate(Reading.__struct_fields__)}
+    rates: dict[str, Any] = {name: 100.0 + place for place, name in enumerate(Reading.__struct_fields__)}
     reading = Reading(
         **{**rates, "stat": stat, "waiting_on": "lock", "unavailable": {"io": "x"}, "channel": "futex_wait"}
     )

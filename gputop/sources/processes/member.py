@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from typing import TypeAlias
 
 from gputop.model.command_facts import BESIDE
 from gputop.model.feeders import FeederShares
@@ -203,11 +204,14 @@ class Member:
         )
 
 
-_NO_FEED = (None,) * 7
-_NO_PROOF = (None,) * 4
+_Shown: TypeAlias = tuple[
+    float | None, float | None, float | None, float | None, float | None, float | None, float | None
+]
+_NO_FEED: _Shown = (None, None, None, None, None, None, None)
+_NO_PROOF: tuple[None, None, None, None] = (None, None, None, None)
 
 
-def _shown(shares: FeederShares, hidden: str | None) -> tuple[float | None, ...]:
+def _shown(shares: FeederShares, hidden: str | None) -> _Shown:
     """The shares in percent as columns, without those of waits that may not be seen."""
     run, queued, disk = round(100.0 * shares.run, 1), round(100.0 * shares.queued, 1), round(100.0 * shares.disk, 1)
     if hidden is not None:
