@@ -52,22 +52,22 @@ _NO_NUMBERS = frozenset(("nan", "inf", "-inf"))
 class Table:
     """One table of a frame, column by column. What has not changed since the frame before is not written again."""
 
-    __slots__ = ("_columns", "_kept", "_row_of")
+    __slots__ = ("_back", "_columns", "_kept", "_row_of")
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self._columns = columns
         self._row_of = attrgetter(*(column.key for column in columns))
         self._kept: dict[str, tuple[tuple[Any, ...], list[str] | None]] = {}
         """By column the values of the frame before, with their texts where they have not changed before that."""
+        self._back: dict[str, tuple[list[str], Sequence[Any]]] = {}
+        """By column the texts that were read back last, and what they say."""
 
-    def written(self, samples: Iterable[Any]) -> tuple[list[tuple[Any, ...]], list[list[str]], Sequence[Column]]:
-        """The rows, their cells as JSON texts column by column, and the columns."""
-        rows = list(map(self._row_of, samples))
-        if not rows:
-            return rows, [], self._columns
+    def written(self, samples: Iterable[Any]) -> tuple[list[tuple[Any, ...]], list[list[str]]]:
+        """The values column by column, and the same as JSON texts."""
+        columns = list(zip(*map(self._row_of, samples), strict=True))
         cells: list[list[str]] = []
         kept = self._kept
-        for values, column in zip(zip(*rows, strict=True), self._columns, strict=True):
+        for values, column in zip(columns, self._columns if columns else (), strict=True):
             before = kept.get(column.key)
             if (
                 before is not None
@@ -81,29 +81,33 @@ class Table:
                 texts = _cells(values, column)
                 kept[column.key] = values, None
             cells.append(texts)
-        return rows, cells, self._columns
+        return columns, cells
+
+    def read_back(self, columns: list[tuple[Any, ...]], cells: list[list[str]]) -> list[list[Any]]:
+        """The rows that a reader of these cells gets, from what ``written`` gave."""
+        back: list[Sequence[Any]] = []
+        for values, texts, column in zip(columns, cells, self._columns if columns else (), strict=True):
+            if column.check in ("text", "flag") or (values[0] is None and values.count(None) == len(values)):
+                back.append(values)
+                continue
+            known = self._back.get(column.key)
+            # The very texts of the frame before: ``written`` gives them again where nothing has changed.
+            if known is None or known[0] is not texts:
+                known = self._back[column.key] = texts, _read(values, texts, column)
+            back.append(known[1])
+        return list(map(list, zip(*back, strict=True)))
+
+
+def _read(values: tuple[Any, ...], texts: list[str], column: Column) -> Sequence[Any]:
+    """One column of numbers as a reader gets it."""
+    if column.rounding == "whole":
+        return [None if text == "null" else int(text) for text in texts]
+    return [
+        value if value.__class__ is int else None if text == "null" else float(text)
+        for value, text in zip(values, texts, strict=True)
+    ]
 
 
 def rows_text(cells: list[list[str]]) -> str:
     """A table of JSON texts as JSON."""
     return "[[" + "],[".join(map(",".join, zip(*cells, strict=True))) + "]]" if cells else "[]"
-
-
-def read_back(rows: list[tuple[Any, ...]], cells: list[list[str]], columns: Sequence[Column]) -> list[list[Any]]:
-    """The rows that a reader of these cells gets."""
-    if not rows:
-        return []
-    back: list[Iterable[Any]] = []
-    for values, texts, column in zip(zip(*rows, strict=True), cells, columns, strict=True):
-        if column.check in ("text", "flag"):
-            back.append(values)
-        elif column.rounding == "whole":
-            back.append([None if text == "null" else int(text) for text in texts])
-        else:
-            back.append(
-                [
-                    value if value.__class__ is int else None if text == "null" else float(text)
-                    for value, text in zip(values, texts, strict=True)
-                ]
-            )
-    return list(map(list, zip(*back, strict=True)))

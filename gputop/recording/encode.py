@@ -15,7 +15,7 @@ from msgspec import Struct
 from gputop import __version__
 from gputop.model.snapshot import Event, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.model.text import MOST_TEXT
-from gputop.recording.cells import Table, read_back, rows_text
+from gputop.recording.cells import Table, rows_text
 from gputop.recording.format import (
     GPU_COLUMNS,
     GPU_FACTS,
@@ -25,7 +25,6 @@ from gputop.recording.format import (
     PROCESS_COLUMNS,
     PROCESS_FACTS,
     VERSION,
-    Column,
     RecordingError,
 )
 from gputop.recording.step_lines import steps_value
@@ -134,7 +133,7 @@ class Encoder:
         if snapshot.steps:
             lines.append(_line(steps_value(snapshot)))
         if frame is None:
-            frame = _frame_line(snapshot, [cells for _, cells, _ in self._tables(snapshot)], _rest(snapshot))
+            frame = _frame_line(snapshot, [cells for _, _, cells in self._tables(snapshot)], _rest(snapshot))
         lines.append(frame)
         return lines
 
@@ -142,17 +141,15 @@ class Encoder:
         """The frame's line, and what a reader parses it to, from one pass over the values."""
         tables = self._tables(snapshot)
         rest = _rest(snapshot)
-        rows = [read_back(rows, cells, columns) for rows, cells, columns in tables]
+        rows = [table.read_back(columns, cells) for table, columns, cells in tables]
         parsed = {"k": "frame", "t": round(snapshot.t, 3), "host": rows[0][0], "gpus": rows[1], "procs": rows[2]}
-        return FrameTable(_frame_line(snapshot, [cells for _, cells, _ in tables], rest), {**parsed, **rest})
+        return FrameTable(_frame_line(snapshot, [cells for _, _, cells in tables], rest), {**parsed, **rest})
 
-    def _tables(self, snapshot: Snapshot) -> list[tuple[list[tuple[Any, ...]], list[list[str]], Sequence[Column]]]:
+    def _tables(self, snapshot: Snapshot) -> list[tuple[Table, list[tuple[Any, ...]], list[list[str]]]]:
         """Host, GPUs and processes."""
-        return [
-            self._hosts.written((snapshot.host,)),
-            self._rows_of_gpus.written(snapshot.gpus),
-            self._processes.written(snapshot.processes[:MOST_PROCESSES]),
-        ]
+        samples = (snapshot.host,), snapshot.gpus, snapshot.processes[:MOST_PROCESSES]
+        tables = self._hosts, self._rows_of_gpus, self._processes
+        return [(table, *table.written(rows)) for table, rows in zip(tables, samples, strict=True)]
 
     def introductions(self, snapshot: Snapshot) -> list[bytes]:
         """Lines with the facts of the processes that were not introduced yet."""
