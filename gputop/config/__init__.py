@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Mapping
 from functools import cache
+from stat import S_ISFIFO
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args
 
@@ -210,13 +211,20 @@ def load(path: str | None, env: Mapping[str, str], flags: Mapping[str, Any]) -> 
 def read(path: str | os.PathLike[str], *, required: bool) -> dict[str, Any]:
     """The file's values; without the file none, unless it is required. Raises ConfigError."""
     try:
-        # Never more than that: --config may name a device without an end.
-        with open(path, "rb") as file:
-            data = file.read(LARGEST_FILE + 1)
+        # Never more than that: --config may name a device without an end. And never waiting for whom a pipe waits for.
+        with open(path, "rb", opener=_without_waiting) as file:
+            if S_ISFIFO(os.fstat(file.fileno()).st_mode):
+                from gputop.config.pipe import read_pipe
+
+                data = read_pipe(file.raw, LARGEST_FILE + 1)
+            else:
+                data = file.read(LARGEST_FILE + 1)
     except (FileNotFoundError, NotADirectoryError):
         if not required:
             return {}
         raise ConfigError(f"no configuration file at {path}: name one that exists, or drop --config") from None
+    except (IsADirectoryError, TimeoutError) as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}; use --config FILE") from None
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}; fix its permissions or use --config FILE") from None
     if len(data) > LARGEST_FILE:
@@ -231,6 +239,10 @@ def read(path: str | os.PathLike[str], *, required: bool) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConfigError(f"{path} is not valid TOML: {first}") from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def apply(settings: Settings, values: Mapping[str, Any], origin: str, warnings: list[str]) -> Settings:
