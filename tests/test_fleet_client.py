@@ -3,11 +3,13 @@ asked. The engine is a small server of our own."""
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from gputop.cli import main
@@ -42,7 +44,8 @@ REFUSALS = [
     ((302, {"Location": "https://login.example/"}, b""), "redirects to https://login.example/"),
     ((200, {"Content-Type": "text/html"}, b"<!doctype html><title>Log in"), "a web page, not with JSON"),
     ((503, {}, b"<html>busy"), "503 with a web page"),
-    ((500, {}, b"\x1b[2Jbad\n"), "500"),
+    ((500, {}, b"\x1b[2Jbad\n"), "500, the engine failed: "),
+    ((500, {}, b""), "500, the engine failed"),
     ((200, JSON, b'{"status":"success","data":{"resultType":"vector","result":[{"metr'), "its answer broke off"),
     ((200, {**JSON, "Content-Length": "5000"}, b'{"status":"success",'), "broke off within the answer"),
     ((200, JSON, b'{"hello":1}'), "JSON that is not Prometheus'"),
@@ -62,6 +65,18 @@ def test_an_answer_that_is_none_is_one_line(engine: ScriptedEngine, answer: Any,
     client.close()
     assert isinstance(error, QueryError) and says in str(error)
     assert str(error).startswith(engine.url) and str(error).isprintable() and len(str(error)) < 400
+
+
+def test_an_answer_that_comes_byte_by_byte_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = itertools.count()
+    monkeypatch.setattr("gputop.fleet.client.monotonic", lambda: float(next(seconds)))
+    client = Client(address_of("http://127.0.0.1:9", {}))
+    client._client = httpx.Client(
+        transport=httpx.MockTransport(lambda _: httpx.Response(200, content=itertools.repeat(b" ")))
+    )
+    (error,) = client.ask([Query("up")])
+    client.close()
+    assert str(error) == "http://127.0.0.1:9: no answer within 10 s" and next(seconds) < 20
 
 
 def test_nobody_at_the_address_is_one_line_and_the_command_ends_with_it(

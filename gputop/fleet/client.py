@@ -11,6 +11,7 @@ import ssl
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 from typing import Any, TypeVar
 
 import msgspec
@@ -151,7 +152,7 @@ class Client:
         given: dict[str, Any] = {"data": form} if method == "POST" else {"params": form}
         try:
             with self._client.stream(method, url, **given) as response:
-                body = _limited(response)
+                body = _limited(response, monotonic() + self._deadline_s)
                 status, headers = response.status_code, response.headers
         except httpx.HTTPError as error:
             raise QueryError(f"{self._url}: {_words_of(error, self._deadline_s)}") from None
@@ -181,9 +182,12 @@ class Client:
         return Answer(_ROWS.decode(data.result), tuple(map(cut, answer.warnings or ())))
 
 
-def _limited(response: httpx.Response) -> bytes:
+def _limited(response: httpx.Response, end: float) -> bytes:
+    """The body. httpx bounds the wait for each piece, so that a server could go on for ever byte by byte."""
     parts, size = [], 0
     for part in response.iter_bytes():
+        if monotonic() > end:
+            raise httpx.ReadTimeout("the answer takes too long")
         size += len(part)
         if size > MOST_BYTES:
             raise QueryError(

@@ -41,7 +41,7 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, asked: str) ->
     if status in (400, 422):
         narrower = "; narrow it by --select" if "exceeded" in reason else ""
         return f"{status}, it refuses {cut(asked)}: {cut(reason)}{narrower}"
-    return f"{status} {cut(reason)}".rstrip()
+    return f"{status}, the engine failed{': ' * bool(reason.strip())}{cut(reason).strip()}"
 
 
 def no_answer(error: msgspec.DecodeError, kind: str, body: bytes) -> str:
