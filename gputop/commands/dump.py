@@ -22,7 +22,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
     dump_form.add_argument("--csv", action="store_true", help="one row a GPU and frame (the default)")
     dump_form.add_argument("--json", action="store_true", help="one object a frame")
     command.add_argument("--begin", metavar="TIME", help="12:03, -10m, an ISO date or Unix seconds")
-    command.add_argument("--end", metavar="TIME", help="likewise")
+    command.add_argument("--end", metavar="TIME", help="the same forms")
     command.add_argument("--columns", metavar="KEYS", help="catalogue keys, separated by commas")
 
 

@@ -40,14 +40,16 @@ def arguments(command: argparse.ArgumentParser) -> None:
     add("--listen", metavar="HOST:PORT", help="where to answer scrapes (default 127.0.0.1:9401)")
     text = "the same values under DCGM's names as well, for dashboards made for dcgm-exporter"
     add("--dcgm-names", choices=GENERATIONS, help=text)
-    add("--processes", action="store_true", help="the GPUs' processes, too: pid, user and name of the executable")
+    add(
+        "--processes", action="store_true", help="also export the GPUs' processes: pid, user and name of the executable"
+    )
     text = "name the pods that GPUs were given to, from the kubelet's socket (needs the extra export)"
     add("--pod-resources", metavar="PATH", help=text)
     add("-1", "--once", action="store_true", help="print one page and end")
     add("--textfile", metavar="FILE.prom", help="write each page there, for node_exporter; no server without --listen")
     add("--tls-cert", metavar="FILE", help="serve over TLS with this certificate")
     add("--tls-key", metavar="FILE", help="its key, when in another file")
-    add("--client-ca", metavar="FILE", help="answer only clients with a certificate of this authority")
+    add("--client-ca", metavar="FILE", help="answer only clients with a certificate that this CA signed")
     add("--seed", type=int, default=0, metavar="N", help="with demo: another run of the same scenario")
     add("--hostname", metavar="NAME", help="with demo: the simulated node's name")
     selectable(command)

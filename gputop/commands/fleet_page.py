@@ -45,7 +45,7 @@ OWN = (
      "gpu, rank, job_id"),
     ("gputop_host_info", "the host's name and driver", "hostname, driver, source"),
     ("gputop_last_sample_timestamp_seconds", "Unix time of the newest values", ""),
-    ("gputop_cpu_seconds_total", "what gputop itself has used; gputop_resident_memory_bytes likewise", ""),
+    ("gputop_cpu_seconds_total", "what gputop itself has used; gputop_resident_memory_bytes is its memory", ""),
 )  # fmt: skip
 """Series that follow from no key of the catalogue: name, what it is, labels besides those of a GPU."""
 
@@ -59,15 +59,15 @@ def page() -> Page:
         "absent and never 0; counters keep their value meanwhile, begin at 0 with the exporter, and are not stored. No "
         "label holds a command line or an environment; `--processes` adds pid, user and name. Of several jobs on one "
         "GPU each has its gputop_job_info. `--redact` holds here, too.",
-        "In Kubernetes a job is told by its pod's UID, from its cgroup. `--pod-resources PATH` names the pods as well, "
+        "In Kubernetes a job is known by its pod's UID, from its cgroup. `--pod-resources PATH` names the pods, too, "
         "as the kubelet assigns them by UUID; it takes the extra export (gRPC, some 20 MB of memory) and a right to "
         "the kubelet's socket, /var/lib/kubelet/pod-resources/kubelet.sock, which is root's. Devices of resource "
-        "claims (DRA) are not told.",
+        "claims (DRA) are not reported.",
         "`gputop fleet queries` prints every query below in PromQL, for `--names gputop`, `4.9` or `legacy`. "
         "`gputop fleet deploy DIR` writes rules with their unit tests, two Grafana dashboards, Kubernetes manifests, "
         "a systemd unit, Slurm scripts and a compose file; with your `--price` of a GPU-hour also rules and panels of "
-        "what no work cost, with the price as a variable of the dashboards. Steps of all users' jobs are heard on "
-        "/run/gputop/steps.sock where the exporter may bind it; else those of its own user.",
+        "what time without work cost, with the price as a variable of the dashboards. The exporter receives the steps "
+        "of all users' jobs on /run/gputop/steps.sock where it may bind that socket, otherwise those of its own user.",
         "`--dcgm-names` adds the same values under the names of dcgm-exporter, for dashboards that were made for it. "
         "Beside a dcgm-exporter that runs, sums over these names count every GPU twice. The DCGM names from 4.9 on are "
         "those of DCGM's field documentation; what it does not name keeps the older name.",

@@ -26,11 +26,11 @@ def prometheus_options(command: argparse.ArgumentParser) -> None:
     """Where the fleet's Prometheus is."""
     add = command.add_argument
     add("--prom", metavar="URL", help="Prometheus, VictoriaMetrics, Thanos or Mimir; also GPUTOP_PROM_URL")
-    add("--cluster", metavar="NAME", help="the one that the configuration names so, in a table [fleet.NAME]")
-    add("--select", metavar="MATCHERS", help="these series only, such as 'cluster=\"a\"'")
-    text = "HTTP headers from a file that only you can read, a line each: Authorization: Bearer …"
+    add("--cluster", metavar="NAME", help="a cluster of the configuration file, from its table [fleet.NAME]")
+    add("--select", metavar="MATCHERS", help="only series that match, such as 'cluster=\"a\"'")
+    text = "file of HTTP headers, one a line, such as Authorization: Bearer …; only you may be able to read it"
     add("--header-file", metavar="FILE", help=text)
-    add("--prom-ca", metavar="FILE", help="certificates of the authority that the engine's is checked by")
+    add("--prom-ca", metavar="FILE", help="CA certificates to check the server's certificate with")
 
 
 def moment_option(command: argparse.ArgumentParser) -> None:

@@ -30,7 +30,9 @@ def arguments(command: argparse.ArgumentParser) -> None:
     add("--batch-size", type=int, metavar="N", help="samples a batch (default: the DataLoader's, else 1)")
     add("--workers", action=ListAction, metavar="LIST", help="measure these counts only, 0,4,8")
     add("--step", metavar="TIME", help="how long your step takes: 41ms; a batch must come in 80 %% of it")
-    add("--epochs", type=int, metavar="N", help="how many passes your job makes, for what beginning them comes to")
+    add(
+        "--epochs", type=int, metavar="N", help="passes that your job makes, to add up what starting each of them costs"
+    )
     add("--budget", default="60s", metavar="TIME", help="stop after this time (default 60s)")
     add("--json", action="store_true", help="one JSON object")
 

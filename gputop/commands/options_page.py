@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from gputop.commands.argument_parser import COMMON
 from gputop.commands.command_line import command_parser, live_parser
 from gputop.commands.registry import commands_and_parts
-from gputop.output.man_page import ENVIRONMENT, EXIT, option_names
+from gputop.output.man_page import ENVIRONMENT, EXIT, help_text, option_names
 from gputop.output.reference.page import Page, Section
 
 HEAD = ("option", "what it does")
@@ -48,4 +48,4 @@ def _own(parser: argparse.ArgumentParser) -> list[argparse.Action]:
 
 
 def _rows(actions: Iterable[argparse.Action]) -> tuple[tuple[str, str], ...]:
-    return tuple((f"`{option_names(action)}`", action.help or "") for action in actions)
+    return tuple((f"`{option_names(action)}`", help_text(action)) for action in actions)

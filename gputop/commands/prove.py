@@ -34,7 +34,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="one JSON object with every sample, to paste")
     command.add_argument("-o", "--output", metavar="FILE", help="the table as FILE.svg, .json or .txt")
     command.add_argument("--record", metavar="FILE", help="keep a recording of it")
-    command.add_argument("--force", action="store_true", help="although other processes use the GPU")
+    command.add_argument("--force", action="store_true", help="even while other processes use the GPU")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

@@ -23,7 +23,9 @@ PURPOSE, SUMMARY = "Evidence", "record without a screen"
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("-o", "--output", default=".", metavar="FILE|DIR", help="where to (default: this directory)")
+    command.add_argument(
+        "-o", "--output", default=".", metavar="FILE|DIR", help="file or directory to write (default: this directory)"
+    )
     command.add_argument("--for", dest="duration", metavar="TIME", help="stop after this time")
     command.add_argument("--max-size", metavar="SIZE", help="keep at most this much in the directory")
 

@@ -10,9 +10,9 @@ from types import MappingProxyType
 FIELDS: Mapping[str, str] = MappingProxyType({
     "url": "address of Prometheus, VictoriaMetrics, Thanos or Mimir",
     "select": 'label matchers that every series gets, such as cluster="a"',
-    "header_file": "HTTP headers, a line each, in a file that only you can read",
+    "header_file": "file of HTTP headers, one a line, that only you can read",
     "token_file": "a bearer token, in a file that only you can read",
-    "ca": "certificates of the authority that the engine's is checked by",
+    "ca": "CA certificates to check the server's certificate with",
 })  # fmt: skip
 SECRET = ("header_file", "token_file")
 """Fields that say where a secret is."""

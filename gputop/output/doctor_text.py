@@ -92,11 +92,11 @@ def _fleet_lines(report: Mapping[str, Any], width: int) -> list[str]:
             lines += _wrapped("exporter    ", _exporter(row), width)
         socket = report["step_socket"]
         heard = (
-            f"an exporter listens on {socket['path']}, mode {socket['mode']}"
+            f"an exporter takes in every user's steps at {socket['path']}, mode {socket['mode']}"
             if socket["listens"]
-            else "nothing listens"
+            else "no exporter takes in the steps of every user's jobs"
         )
-        lines += _wrapped("job steps   ", f"{heard} the steps of every user's jobs", width)
+        lines += _wrapped("job steps   ", heard, width)
     if (extras := report.get("extras")) is not None:
         installed = [name for name, row in extras.items() if row["version"] is not None]
         missing = [f"{name} ({row['for']})" for name, row in extras.items() if row["version"] is None]

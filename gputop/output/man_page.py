@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from gputop import __version__
 
 EXIT = (
-    ("0", "done; with diagnose: nothing is wrong"),
-    ("1", "diagnose found something; or an internal error"),
-    ("2", "wrong use or a malformed configuration"),
+    ("0", "done; from a command that judges: nothing is wrong"),
+    ("1", "diagnose, trace, alerts, prove or fleet diagnose found something; or something failed, such as a full disk"),
+    ("2", "wrong use, a file that cannot be read, or a malformed configuration"),
     ("3", "this machine cannot measure; `gputop demo` runs anywhere"),
 )
 """What the exit status says; 128 and a signal's number where one ended the program."""
@@ -86,6 +86,8 @@ def _value(action: argparse.Action) -> str:
         return ""
     if isinstance(action.metavar, str):
         return action.metavar
+    if action.choices and action.option_strings:
+        return f"{{{','.join(map(str, action.choices))}}}"
     return action.dest.upper().replace("_", "-")
 
 
@@ -103,7 +105,12 @@ def _described(action: argparse.Action) -> Sequence[str]:
         head = names + (rf" \fI{_text(value)}\fR" if value else "")
     else:
         head = rf"\fI{_text(value)}\fR"
-    return [".TP", head, _text(action.help or "")]
+    return [".TP", head, _text(help_text(action))]
+
+
+def help_text(action: argparse.Action) -> str:
+    """An argument's help as people read it: argparse wants each percent sign twice."""
+    return (action.help or "").replace("%%", "%")
 
 
 def _text(text: str) -> str:

@@ -18,7 +18,7 @@ SUMMARY = "rules, dashboards, manifests and units, as files"
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("folder", metavar="DIR", help="where to; made if it is not there")
+    command.add_argument("folder", metavar="DIR", help="directory to write, made if it is not there")
     named(command)
     command.add_argument("--force", action="store_true", help="overwrite what is there under the same names")
 

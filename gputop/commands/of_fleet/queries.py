@@ -23,7 +23,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("id", nargs="?", metavar="ID", help="this one only; without it all of them")
     named(command)
-    add("--select", default="", metavar="MATCHERS", help="""only these series, such as 'cluster="a"'""")
+    add("--select", default="", metavar="MATCHERS", help="""only series that match, such as 'cluster="a"'""")
 
 
 def named(command: argparse.ArgumentParser) -> None:

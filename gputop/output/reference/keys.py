@@ -13,7 +13,11 @@ def _sections(keys: tuple[Key, ...], before: str = "") -> list[Section]:
             before + (title if before else title[0].upper() + title[1:]),
             (),
             ("key", "what it does", "action"),
-            tuple((f"`{key.shown}`", key.does, f"`{key.id}`") for key in keys if key.section == title),
+            tuple(
+                (f"`{key.shown}`" if key.shown else "with a preset", key.does, f"`{key.id}`")
+                for key in keys
+                if key.section == title
+            ),
         )
         for title in dict.fromkeys(key.section for key in keys)
     ]
