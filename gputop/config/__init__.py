@@ -216,7 +216,7 @@ def read(path: str | os.PathLike[str], *, required: bool) -> dict[str, Any]:
             if S_ISFIFO(os.fstat(file.fileno()).st_mode):
                 from gputop.config.pipe import read_pipe
 
-                data = read_pipe(file.raw, LARGEST_FILE + 1)
+                data = read_pipe(file.fileno(), LARGEST_FILE + 1)
             else:
                 data = file.read(LARGEST_FILE + 1)
     except (FileNotFoundError, NotADirectoryError):

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 import time
-from io import RawIOBase
 from select import select
 
 PIPE_S = 2.0
 """How long its writer has, from the first byte to the end."""
 
 
-def read_pipe(pipe: RawIOBase, most: int) -> bytes:
-    """What is written to a pipe that was opened without blocking, at most so much. Raises TimeoutError."""
+def read_pipe(pipe: int, most: int) -> bytes:
+    """What is written to a pipe, given as an open descriptor, at most so much. Raises TimeoutError."""
     data, end = bytearray(), time.monotonic() + PIPE_S
     while len(data) < most:
         if not select([pipe], (), (), max(0.0, end - time.monotonic()))[0]:
             raise TimeoutError(0, f"it is a pipe, and its writer has not finished within {PIPE_S:g} s")
-        piece = os.read(pipe.fileno(), most - len(data))
+        piece = os.read(pipe, most - len(data))
         if not piece:
             break
         data += piece
