@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import time
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -17,12 +19,17 @@ from gputop.tui.app import GputopApp
 from tests.bench.soak.judge import faults
 from tests.bench.soak.machine import measured, read, started
 from tests.bench.soak.measure import Growth, slope
+from tests.bench.soak.program import SIZES, environment
 from tests.bench.soak.recorder import recorded
 from tests.bench.soak.screen import drawn
 from tests.bench.soak.snapshots import BEGUN, ticks
 from tests.bench.soak.viewer import counts
+from tests.bench.soak.wings import scraped, switched_on
+from tests.bench.terminal import Terminal
 from tests.support.fake_app import playback_on
 from tests.support.frames import demo_frame
+
+LONGEST_START_S = 60.0
 
 
 def test_the_slope_is_bytes_a_tick() -> None:
@@ -74,8 +81,23 @@ def test_nobody_and_nothing_in_the_soak_comes_back() -> None:
 @pytest.mark.slow
 def test_a_short_soak_leaves_no_thread_and_no_descriptor_behind() -> None:
     result = {"screen": drawn(60), "machine": read(20), "threads": started(5), "recorder": recorded(30)}
-    assert result["screen"]["ticks"] == 60
+    result |= {"wings": switched_on(60), "export": scraped(60)}
+    assert result["screen"]["ticks"] == 60 and result["wings"]["frames"] == [60, 0]
+    assert result["export"]["page_bytes"] > 1000
     assert faults(result) == []
+
+
+@pytest.mark.slow
+def test_the_whole_program_begins_on_the_snapshots_of_a_soak(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.bench.soak.viewer", str(tmp_path / "report.jsonl"), "10", "200"]
+    terminal = Terminal(command, environment(str(tmp_path)), *SIZES[0])
+    try:
+        deadline = time.monotonic() + LONGEST_START_S
+        while "slurm" not in str(terminal.chunks) and time.monotonic() < deadline:
+            terminal.drain(0.2)
+        assert "slurm" in str(terminal.chunks)
+    finally:
+        terminal.close(3.0)
 
 
 @pytest.mark.slow

@@ -12,6 +12,8 @@ from pathlib import Path
 DAY_TICKS = 86_400
 LOOKS = 200
 """How often memory is looked at over a run."""
+LEAST_TICKS = 20
+"""Between two looks, of a run of more than a minute: each takes as long as ten ticks."""
 WARM_UP = 10_000
 """Ticks in which what is loaded late, caches, the ten minutes and the findings fill up; at most half of a run."""
 
@@ -39,7 +41,7 @@ class Growth:
     """Resident memory looked at evenly over a run of ``ticks``, after a full collection of garbage each time."""
 
     def __init__(self, ticks: int) -> None:
-        self._every = max(1, ticks // LOOKS)
+        self._every = max(1, ticks // LOOKS, min(LEAST_TICKS, ticks // 4))
         self._warm = min(WARM_UP, ticks // 2)
         self.points: list[tuple[int, int]] = []
         self.blocks: list[tuple[int, int]] = []

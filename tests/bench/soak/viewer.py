@@ -97,7 +97,7 @@ def main() -> int:
     os.chdir(Path(report).parent)
     settings = Settings(hint=False)
     source = Hurried(Path(report), float(pace_ms) / 1000, int(look_ticks))
-    return show(argparse.Namespace(), source, settings, screen_terminal(settings), access=ProcessControl())
+    return show(argparse.Namespace(), source, settings, screen_terminal(settings), access=ProcessControl)
 
 
 if __name__ == "__main__":
