@@ -73,6 +73,12 @@ def pytest_collection(session: pytest.Session) -> None:
             importlib.import_module(f"tests.{name}")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the longest tests begin first."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 @pytest.fixture(scope="session")
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory that all worker processes of this run share."""

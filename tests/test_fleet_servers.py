@@ -22,7 +22,7 @@ from tests.nvml.stand_in import Scenario
 from tests.support.prom_servers import Engine, engines, free_port
 from tests.support.simulated_fleet import SLOW, STARVED, fleet
 
-pytestmark = [pytest.mark.slow, pytest.mark.nvml]
+pytestmark = [pytest.mark.slow, pytest.mark.nvml, pytest.mark.xdist_group("servers")]
 ROOT = Path(__file__).parent.parent
 SETTLED_S = 22.0
 """Until the shortest window holds its samples, and the GPU that vanishes has been gone for one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from gputop.sources.procfs import parse_io, parse_schedstat, parse_stat, parse_u
 from tests.support.examples import LONGER_BY, any_text, looks
 from tests.support.random_frames import T0, random_snapshot
 
+ROOT = Path(__file__).parent
 SEEDS = st.integers(0, 2**32 - 1)
 
 
@@ -219,17 +221,22 @@ PROPERTIES = (
 """The files with properties."""
 
 
+def test_every_file_with_properties_is_known() -> None:
+    found = [path.stem for path in ROOT.glob("test_*.py") if "\n@looks(" in path.read_text("utf-8")]
+    assert sorted(found) == sorted(f"test_{name}" for name in PROPERTIES)
+
+
 @pytest.mark.slow
-def test_the_properties_hold_for_more_examples_than_the_quick_part_takes() -> None:
-    root = Path(__file__).parent
-    with_properties = [path.name for path in root.glob("test_*.py") if "\n@looks(" in path.read_text("utf-8")]
-    assert sorted(with_properties) == sorted(f"test_{name}.py" for name in PROPERTIES)
+@pytest.mark.long
+@pytest.mark.parametrize("names", [PROPERTIES[::3], PROPERTIES[1::3], PROPERTIES[2::3]], ids=lambda names: names[0])
+def test_the_properties_hold_for_more_examples_than_the_quick_part_takes(names: Sequence[str]) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-n", "0", *(str(root / name) for name in with_properties)],
-        cwd=root.parent,
+        [sys.executable, "-m", "pytest", "-n", "0", "-m", "hypothesis and not slow",
+         *(str(ROOT / f"test_{name}.py") for name in names)],
+        cwd=ROOT.parent,
         env={**os.environ, LONGER_BY: "8"},
         capture_output=True,
         text=True,
         check=False,
-    )
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:]

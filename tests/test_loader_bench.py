@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import statistics
@@ -265,9 +266,15 @@ def make_broken():
 """
 
 
+def needs_torch() -> None:
+    """Not by importing it: that takes seconds, and half a gigabyte of whoever runs the tests."""
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("PyTorch is not installed")
+
+
 @pytest.fixture
 def sets(tmp_path: Path) -> Path:
-    pytest.importorskip("torch", reason="PyTorch is not installed")
+    needs_torch()
     (tmp_path / "sets.py").write_text(SETS)
     return tmp_path
 
@@ -317,7 +324,7 @@ def test_a_loader_of_known_cost_is_measured_right_and_its_answer_holds(sets: Pat
 def test_batches_out_of_a_queue_that_had_time_to_fill_are_found_by_the_benchmark(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pytest.importorskip("torch", reason="PyTorch is not installed")
+    needs_torch()
     timed = stretch._block
 
     def after_a_pause(batches: Any, size: int, clock: Any) -> float:

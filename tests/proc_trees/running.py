@@ -16,7 +16,7 @@ from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
 
 _TREE = Path(__file__).with_name("tree.py")
-_TIMEOUT_S = 30.0
+_TIMEOUT_S = 120.0
 _PAUSE_S = 0.1
 
 Samples = tuple[ProcessSample, ...]
