@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import pytest
 import gputop
 from tests.cuda.stand_in import build as build_cuda
 from tests.nvml.stand_in import Process, Scenario
+from tests.support.pace import slowness
 
 ROOT = Path(__file__).parent.parent
 pytestmark = [pytest.mark.slow, pytest.mark.nvml]
@@ -198,6 +198,9 @@ def test_a_program_ends_at_once_while_the_driver_hangs(program: Any) -> None:
         begun = []
         import gputop
         w = gputop.watch(0.2, gpus="all").start()
+        until = time.monotonic() + 30.0
+        while w.latest is None and time.monotonic() < until:
+            time.sleep(0.02)
         time.sleep(1.5)
         # Registered last, so called first: what follows is gputop's own end.
         atexit.register(lambda: begun.append(time.monotonic()))
@@ -221,8 +224,8 @@ def test_a_program_ends_at_once_while_the_driver_hangs(program: Any) -> None:
     # 0.2 s are allowed: it waits no longer than that, and does next to nothing itself. What a crowded machine adds to
     # the wall time, by giving the thread its turn later, is no part of it.
     assert hangs == "True", "the driver did hang"
-    assert float(waited) <= 0.2 and float(cpu) < 0.05
-    assert float(spent) < 0.5
+    assert float(waited) <= 0.2 and float(cpu) < 0.05 * slowness()
+    assert float(spent) < 10.0, "the driver hangs for an hour"
 
 
 def test_a_killed_program_keeps_its_recording_but_for_a_frame(program: Any, tmp_path: Path) -> None:
@@ -244,16 +247,16 @@ def test_a_killed_program_keeps_its_recording_but_for_a_frame(program: Any, tmp_
         text=True,
     )
     assert process.stdout is not None
-    begun, last = time.monotonic(), 0.0
-    for line in process.stdout:
-        last = float(line)
-        if time.monotonic() - begun > 3.0:
-            break
+    seen: list[float] = []
+    while len(seen) < 12:
+        shown = float(process.stdout.readline())
+        if shown not in seen:
+            seen.append(shown)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     frames = list(gputop.load(tmp_path / "run.gputop.jsonl.gz"))
-    assert len(frames) > 5
-    assert frames[-1].snapshot.t >= last - 0.35, "one frame, and what a crowded machine was late"
+    assert len(frames) >= len(seen) - 1
+    assert frames[-1].snapshot.t >= seen[-2] - 0.001, "one frame may be lost"
     assert any(frame.steps for frame in frames)
 
 

@@ -41,7 +41,7 @@ def reader(counters: Scripted) -> Iterator[Counters]:
 
 def until(reader: Counters, wanted: Callable[[Answer], bool], gpu: GpuStatic = GPU) -> Answer:
     """Ask until the answer is as wanted."""
-    deadline = time.monotonic() + 20.0
+    deadline = time.monotonic() + 60.0
     while True:
         try:
             got: Answer = reader.activity(gpu, time.monotonic())
@@ -70,7 +70,7 @@ def ended(pid: int) -> bool:
 
 
 def settle(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10.0
+    deadline = time.monotonic() + 60.0
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -297,7 +297,7 @@ def test_no_helper_is_left_and_no_lock_however_it_ends(counters: Scripted) -> No
         os.kill(process.pid, number)
         begun = time.monotonic()
         reader.stop()
-        assert time.monotonic() - begun < 2.0
+        assert time.monotonic() - begun < 10.0
         settle(lambda pid=process.pid: ended(pid))  # type: ignore[misc]
         assert not counters.is_locked()
 

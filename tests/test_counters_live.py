@@ -18,6 +18,7 @@ from gputop.sources.activity.counters.client import Counters as Client
 from gputop.sources.activity.ladder import Activity, RungFailed
 from tests.nvml.stand_in import Scenario
 from tests.nvperf.stand_in import Counters
+from tests.support.pace import slowness
 from tests.test_rungs_live import NOBODY, running
 
 pytestmark = [pytest.mark.nvml, pytest.mark.slow]
@@ -50,28 +51,33 @@ def test_the_rung_costs_next_to_nothing_and_the_helper_says_what_it_takes(counte
     ]
     reader = Client(1.0, str(counters.libraries))
 
-    def ask(seconds: float) -> int:
-        values, until = 0, time.monotonic() + seconds
+    def ask(seconds: float) -> float:
+        """Which share of the questions had an answer."""
+        values, asked, until = 0, 0, time.monotonic() + seconds
         while time.monotonic() < until:
             for gpu in gpus:
+                asked += 1
                 with contextlib.suppress(RungFailed):
                     values += isinstance(reader.activity(gpu, time.monotonic()), Activity)
             time.sleep(1.0)
-        return values
+        return values / asked
 
     try:
-        ask(4.0)
+        deadline = time.monotonic() + 60.0
+        while ask(0.5) < 1.0:
+            assert time.monotonic() < deadline
         begun, used = time.monotonic(), time.process_time()
-        values = ask(10.0)
+        answered = ask(10.0)
         share_pct = 100.0 * (time.process_time() - used) / (time.monotonic() - begun)
         said = reader.cost
     finally:
         reader.stop()
-    assert values >= 64, "every GPU was measured all the time"
-    assert said is not None and 0.0 <= said.cpu_pct < 20.0 and said.rss > 2**20
+    slow = slowness()
+    assert answered >= 0.8, "every GPU was measured all the time"
+    assert said is not None and 0.0 <= said.cpu_pct < 20.0 * slow and said.rss > 2**20
     helper = f"its helper {said.cpu_pct:.2f} % and {said.rss / 2**20:.0f} MiB"
     print(f"for 8 GPUs the rung takes {share_pct:.3f} % of a core, {helper}")
-    assert share_pct <= MOST_SHARE_PCT
+    assert share_pct <= MOST_SHARE_PCT * slow
     assert reader.cost is None, "a helper that has ended takes nothing"
 
 

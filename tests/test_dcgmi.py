@@ -60,7 +60,7 @@ def dmon() -> Iterator[Dmon]:
 
 def until(dmon: Dmon, wanted: Callable[[Activity | Waiting | RungFailed], bool]) -> Any:
     """Ask until the answer is as wanted."""
-    deadline = time.monotonic() + 10.0
+    deadline = time.monotonic() + 60.0
     while True:
         try:
             got: Activity | Waiting | RungFailed = dmon.activity(uuid_of(0), time.monotonic())
@@ -80,7 +80,7 @@ def _stat(directory: Path) -> bytes:
         return b""
 
 
-def is_gone(group: int, tries: int = 100) -> bool:
+def is_gone(group: int, tries: int = 2000) -> bool:
     """Whether no process of a session still runs, within a moment; zombies are their parent's business."""
     for _ in range(tries):
         stats = [parse_stat(data) for data in map(_stat, Path("/proc").glob("[0-9]*"))]
@@ -210,7 +210,7 @@ def test_a_hung_dmon_is_not_waited_for_and_killed_with_its_children(host: Host, 
         dmon.activity(uuid_of(0), time.monotonic() + 60.0)
     begun = time.monotonic()
     dmon.stop()
-    assert time.monotonic() - begun < 1.0
+    assert time.monotonic() - begun < 10.0
     assert all(is_gone(pid) for pid in host.started("dmon"))
 
 
@@ -280,7 +280,7 @@ time.sleep(60)
 def test_a_dmon_does_not_outlive_a_program_that_is_killed(host: Host, does: str) -> None:
     host.does(does)
     with subprocess.Popen([sys.executable, "-c", WATCHING, str(TEXTS / "dcgmi")]) as program:
-        for _ in range(1000):
+        for _ in range(6000):
             if host.started("dmon"):
                 break
             time.sleep(0.01)

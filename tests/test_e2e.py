@@ -7,6 +7,7 @@ The cases are the files of ``tests/e2e/cases``; ``python -m tests.e2e`` prints w
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -16,21 +17,30 @@ from gputop.diagnosis.types import GpuDiagnosis
 from gputop.monitor import Frame, Monitor
 from tests.e2e.__main__ import run, table
 from tests.e2e.case import CALM, Case, all_cases
-from tests.e2e.watching import judged
+from tests.e2e.watching import Result, judged
 from tests.support.scenes import gpu, snap
 
 CASES = all_cases()
 
 
+@pytest.fixture(scope="module")
+def results(request: pytest.FixtureRequest, nvml_dir: Path) -> Mapping[str, Result]:
+    """What was said of each case that is asked for: they run together, in as few groups as the cores take."""
+    if shutil.which("openssl") is None:
+        pytest.skip("a source that speaks TLS needs openssl")
+    asked = {item.callspec.params.get("case") for item in request.session.items if hasattr(item, "callspec")}
+    return {result.name: result for result in run({name: CASES[name] for name in CASES if name in asked}, nvml_dir)}
+
+
 @pytest.mark.nvml
 @pytest.mark.slow
 @pytest.mark.alone
-def test_every_real_job_is_named_right(nvml_dir: Path) -> None:
-    if shutil.which("openssl") is None:
-        pytest.skip("a source that speaks TLS needs openssl")
-    results = run(CASES, nvml_dir)
-    wrong = [result for result in results if result.problems]
-    assert not wrong, "\n".join([table(results), *(f"{r.name}: {' / '.join(r.evidence)}" for r in wrong)])
+@pytest.mark.parametrize("case", CASES)
+def test_a_real_job_is_named_right(case: str, results: Mapping[str, Result]) -> None:
+    if CASES[case].missing:
+        pytest.skip(f"{CASES[case].missing} is not installed")
+    result = results[case]
+    assert not result.problems, f"{table([result])}\n{' / '.join(result.evidence)}"
 
 
 # --- the judge itself -----------------------------------------------------------------------------------------------

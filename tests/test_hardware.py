@@ -47,7 +47,7 @@ def test_when_the_time_is_over_the_step_that_runs_ends_and_what_there_is_was_kep
     begun = time.monotonic()
     todo = [Step("quick", lambda: "1"), Step("hangs", lambda: said(["sleep", "60"])), Step("late", lambda: "x")]
     done = run(todo, 0.3, lambda so_far: kept.append(list(so_far)))
-    assert time.monotonic() - begun < 5.0
+    assert time.monotonic() - begun < 30.0
     assert [each.how for each in done] == ["passed", "left out", "left out"]
     assert [len(each) for each in kept] == [1, 2, 3]
 

@@ -27,6 +27,7 @@ from gputop.sources.protobuf_wire import WireError
 from tests.nvml.stand_in import Scenario, uuid_of
 from tests.support.export_program import exporting
 from tests.support.exported import Clock, feed, read, value
+from tests.support.pace import slowness
 
 
 def field(number: int, content: bytes | str) -> bytes:
@@ -83,7 +84,7 @@ def test_an_answer_of_too_many_parts_is_given_up_at_once() -> None:
     begun = time.process_time()
     with pytest.raises(WireError, match="more parts"):
         parse(flood)
-    assert time.process_time() - begun < 1.0
+    assert time.process_time() - begun < 1.0 * slowness()
     many = b"".join(pod("n", f"p{i}", "c", "GPU-0") for i in range(500))
     assert len(parse(many)["GPU-0"]) == pod_resources.MOST_SHARING
 
@@ -176,13 +177,13 @@ def test_a_real_grpc_server_is_asked_and_a_hostile_one_is_given_up(
         hostile: list[tuple[Answer, str]] = [
             (lambda: b"\xff" * 100, "no message|no number"),
             (lambda: field(1, b"x" * (5 << 20)), "RESOURCE_EXHAUSTED"),
-            (lambda: (let_go.wait(3), b"")[1], "DEADLINE_EXCEEDED"),
+            (lambda: (let_go.wait(60), b"")[1], "DEADLINE_EXCEEDED"),
         ]
         for answer, reason in hostile:
             answers[0] = answer
             begun = time.monotonic()
             asked.ask()
-            assert time.monotonic() - begun < 2.5
+            assert time.monotonic() - begun < 20.0
             assert any(part in said[-1] for part in reason.split("|")), said
         let_go.set()
         assert asked.newest(), "the last good answer stands for a minute"
@@ -198,7 +199,7 @@ def test_a_real_grpc_server_is_asked_and_a_hostile_one_is_given_up(
         listener.listen()
         begun = time.monotonic()
         asked.ask()
-        assert time.monotonic() - begun < 2.5 and said[-1].count("\n") == 0
+        assert time.monotonic() - begun < 20.0 and said[-1].count("\n") == 0
 
 
 @pytest.mark.slow

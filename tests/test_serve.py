@@ -94,7 +94,7 @@ async def test_all_viewers_die_with_the_server_however_it_ends(number: signal.Si
         while len(pids := serving.viewers()) < 2:
             await asyncio.sleep(0.01)
         serving.process.send_signal(number)
-        status = await asyncio.to_thread(serving.process.wait, 10)
+        status = await asyncio.to_thread(serving.process.wait, 60)
         assert status == {signal.SIGKILL: -9, signal.SIGHUP: 129}.get(number, 0)
         await gone(pids, 2.0)
         await asyncio.gather(hanging.close(), starting.close())
@@ -200,7 +200,7 @@ async def test_more_than_a_thousand_idle_connections_do_not_lock_the_owner_out()
             assert answer.status == 200
         await serving.look()
         # Those that were not turned out for another one are when their time is up.
-        await asyncio.wait_for(asyncio.gather(*(_ended(reader) for reader, _ in idle)), 10)
+        await asyncio.wait_for(asyncio.gather(*(_ended(reader) for reader, _ in idle)), 60)
         for _, writer in idle:
             writer.close()
         assert len(os.listdir(f"/proc/{serving.process.pid}/fd")) < 64
@@ -246,7 +246,7 @@ async def test_garbage_is_answered_with_400_or_403_and_leaves_no_traceback() -> 
         ):
             reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
             writer.write(serving.upgrade() + cut)
-            await asyncio.wait_for(_ended_after_answer(reader), 10)
+            await asyncio.wait_for(_ended_after_answer(reader), 60)
             writer.close()
         await serving.look()
         assert "Traceback" not in serving.said()
@@ -260,7 +260,7 @@ async def _answer(serving: Serving, request: bytes) -> str:
     reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
     try:
         writer.write(request)
-        line = await asyncio.wait_for(reader.readline(), 10)
+        line = await asyncio.wait_for(reader.readline(), 60)
     except ConnectionError:
         return ""
     finally:

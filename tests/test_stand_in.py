@@ -133,13 +133,12 @@ def test_nvlink_states_speeds_and_remote_ends_follow_the_active_links(nvml_scena
 def test_counters_are_the_integral_of_their_rates(nvml_scenario: MakeScenario) -> None:
     scenario = nvml_scenario()
     scenario.gpus[0].set(power_w=1000, pcie_rx_mib=1000, nvlink_tx_mib=1000)
-    twice = "[(time.monotonic(), fields(0, [83, 198, (138, 0xffffffff)])), time.sleep(0.2)][0]"
+    asked = "[time.monotonic(), fields(0, [83, 198, (138, 0xffffffff)]), time.monotonic(), time.sleep(0.2)]"
     with program(scenario) as other:
-        (start, before), (end, after) = other.ask(twice), other.ask(twice)
-    energy_mj, pcie_bytes, nvlink_kib = (b - a for a, b in zip(before, after, strict=True))
-    assert energy_mj == pytest.approx(1e6 * (end - start), rel=0.1)
-    assert pcie_bytes == pytest.approx(1000 * 1048576 * (end - start), rel=0.1)
-    assert nvlink_kib == pytest.approx(1000 * 1024 * (end - start), rel=0.1)
+        (begun, before, since, _), (until, after, ended, _) = other.ask(asked), other.ask(asked)
+    # Between the two readings lies at least until - since, at most ended - begun.
+    for grown, rate in zip((b - a for a, b in zip(before, after, strict=True)), (1e6, 1048576e3, 1024e3), strict=True):
+        assert 0.9 * rate * (until - since) <= grown <= 1.1 * rate * (ended - begun)
 
 
 def test_processes_carry_their_memory_type_and_load(nvml_scenario: MakeScenario) -> None:
@@ -175,22 +174,24 @@ def test_a_change_within_a_gpm_pair_is_weighted_by_time(nvml_scenario: MakeScena
     scenario = nvml_scenario()
     scenario.gpus[0].gpm[2] = 100
     start = (
-        "globals().update(a=nvmlGpmSampleAlloc(), b=nvmlGpmSampleAlloc()) or nvmlGpmSampleGet(h(0), a) and time.time()"
+        "globals().update(a=nvmlGpmSampleAlloc(), b=nvmlGpmSampleAlloc())"
+        " or [time.time(), nvmlGpmSampleGet(h(0), a) and time.time()]"
     )
     stop = (
-        "[nvmlGpmSampleGet(h(0), b), time.time(),"
+        "[time.time(), nvmlGpmSampleGet(h(0), b) and time.time(),"
         " nvmlGpmMetricsGet((r := c_nvmlGpmMetricsGet_t(1, 1, a, b), setattr(r.metrics[0], 'metricId', 2))[0])"
-        ".metrics[0].value][1:]"
+        ".metrics[0].value]"
     )
     with program(scenario) as other:
-        begin = other.ask(start)
+        begun = other.ask(start)
         time.sleep(0.15)
         scenario.gpus[0].gpm[2] = 0
         scenario.write()
         changed = scenario.path.stat().st_mtime
         time.sleep(0.15)
-        end, average = other.ask(stop)
-    assert average == pytest.approx(100 * (changed - begin) / (end - begin), abs=10)
+        *ended, average = other.ask(stop)
+    shares = [100 * (changed - begin) / (end - begin) for begin in begun for end in ended]
+    assert min(shares) - 10 < average < max(shares) + 10
 
 
 def test_gpm_samples_that_are_not_freed_show_in_the_session_log(nvml_scenario: MakeScenario) -> None:
@@ -296,7 +297,7 @@ def test_a_hang_blocks_only_the_call_that_meets_it(nvml_scenario: MakeScenario) 
     timed = "[time.monotonic(), nvmlDeviceGetPowerUsage(h({})), time.monotonic()]"
     with program(scenario) as other:
         took = {gpu: (lambda answer: answer[2] - answer[0])(other.ask(timed.format(gpu))) for gpu in (0, 1)}
-    assert took[0] < 0.4 and took[1] >= 0.5
+    assert took[0] < took[1] >= 0.5
 
 
 def test_latency_is_added_to_every_call_and_calls_are_counted(nvml_scenario: MakeScenario) -> None:
@@ -312,14 +313,15 @@ def test_latency_is_added_to_every_call_and_calls_are_counted(nvml_scenario: Mak
 
 def test_the_wave_changes_values_within_bounds_and_means(nvml_scenario: MakeScenario) -> None:
     scenario = nvml_scenario()
-    scenario.wave_s, scenario.wave_depth = 0.4, 0.5
+    # Short beside the time over which it is averaged, whatever a crowded machine adds to that.
+    scenario.wave_s, scenario.wave_depth = 0.05, 0.5
     scenario.gpus[0].set(power_w=400)
     scenario.gpus[0].gpm[2] = 80
     with program(scenario) as other:
         watts = other.ask("[nvmlDeviceGetPowerUsage(h(0)) / 1000 for _ in range(20) if not time.sleep(0.02)]")
         (average,) = other.ask("pair(h(0), 0.4)")
     assert 199 < min(watts) < 250 and 350 < max(watts) < 401
-    assert average == pytest.approx([60], abs=3), "over one period the wave averages to 1 - depth / 2"
+    assert average == pytest.approx([60], abs=3), "the wave averages to 1 - depth / 2"
 
 
 def test_xid_events_reach_a_set_once(nvml_scenario: MakeScenario) -> None:

@@ -145,7 +145,7 @@ async def running() -> AsyncIterator[Running]:
 async def _closing(socket: Any) -> tuple[int, str]:
     """Code and reason with which the server closes a socket."""
     while True:
-        message = await socket.receive(timeout=10)
+        message = await socket.receive(timeout=60)
         if message.type is aiohttp.WSMsgType.CLOSE:
             return message.data, message.extra
         assert message.type in (aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.TEXT), message
@@ -174,13 +174,13 @@ async def test_idle_connections_are_closed_and_a_browser_that_looks_is_not(
     slow_reader, slow_writer = await asyncio.open_connection("127.0.0.1", int(running.base.rpartition(":")[2]))
     slow_writer.write(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n")
     looking = await running.opened()
-    assert (await looking.receive(timeout=10)).data == b"hello"
+    assert (await looking.receive(timeout=60)).data == b"hello"
     with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
         await asyncio.wait_for(reader.readexactly(1), 10)
     with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
         await asyncio.wait_for(slow_reader.readexactly(1), 10)
     await looking.send_json(["ping", "1"])
-    assert (await looking.receive(timeout=10)).json() == ["pong", "1"]
+    assert (await looking.receive(timeout=60)).json() == ["pong", "1"]
     writer.close()
     slow_writer.close()
 
@@ -192,7 +192,7 @@ async def test_a_message_that_means_nothing_ends_the_screen_without_a_word_in_th
     running: Running, bad: object, capfd: pytest.CaptureFixture[str]
 ) -> None:
     socket = await running.opened()
-    assert (await socket.receive(timeout=10)).data == b"hello"
+    assert (await socket.receive(timeout=60)).data == b"hello"
     if isinstance(bad, bytes):
         await socket.send_bytes(bad)
     else:
@@ -212,7 +212,7 @@ async def test_a_place_is_free_as_soon_as_its_browser_has_left_and_there_are_nev
 ) -> None:
     sockets = [await running.opened() for _ in range(MOST_VIEWERS)]
     for socket in sockets:
-        assert (await socket.receive(timeout=10)).data == b"hello"
+        assert (await socket.receive(timeout=60)).data == b"hello"
     code, reason = await _closing(await running.opened())
     assert code == 1013
     assert "already" in reason
@@ -221,14 +221,14 @@ async def test_a_place_is_free_as_soon_as_its_browser_has_left_and_there_are_nev
     for old in sockets:
         await old.close()
         new = await running.opened()
-        assert (await new.receive(timeout=10)).data == b"hello"
+        assert (await new.receive(timeout=60)).data == b"hello"
         assert len(running.pids) <= MOST_VIEWERS
     assert time.monotonic() - began < MOST_VIEWERS * viewer_module.LEAVE_S
 
 
 async def test_of_browsers_that_come_at_the_same_moment_eight_get_a_place(running: Running) -> None:
     sockets = await asyncio.gather(*(running.opened() for _ in range(3 * MOST_VIEWERS)))
-    first = [await socket.receive(timeout=10) for socket in sockets]
+    first = [await socket.receive(timeout=60) for socket in sockets]
     assert sum(message.data == b"hello" for message in first) == MOST_VIEWERS
     assert sum(message.data == 1013 for message in first) == 2 * MOST_VIEWERS
     assert len(running.pids) == MOST_VIEWERS
@@ -242,7 +242,7 @@ async def test_a_screen_that_cannot_be_started_is_told(running: Running) -> None
 async def test_with_the_server_all_processes_end(running: Running) -> None:
     sockets = [await running.opened() for _ in range(3)]
     for socket in sockets:
-        assert (await socket.receive(timeout=10)).data == b"hello"
+        assert (await socket.receive(timeout=60)).data == b"hello"
     pids = running.pids
     assert len(pids) == 3
     stopping = asyncio.create_task(running.server.stop())

@@ -18,6 +18,16 @@ def _work() -> float:
     return sum(sorted(seen.values()))
 
 
+def slowness() -> float:
+    """How many times longer this machine takes, now, than the one where bounds in seconds of CPU were set; at least 1."""
+    spent = []
+    for _ in range(20):
+        begun = process_time()
+        _work()
+        spent.append(process_time() - begun)
+    return max(1.0, 1e3 * min(spent))
+
+
 def yardsticks(cost_s: Callable[[], float], turns: int) -> float:
     """``cost_s()``, seconds of CPU, in units of the fixed piece of work: the least of both over so many turns."""
     costs, works = [], []
