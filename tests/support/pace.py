@@ -19,7 +19,7 @@ def _work() -> float:
 
 
 def slowness() -> float:
-    """How many times longer this machine takes, now, than the one where bounds in seconds of CPU were set; at least 1."""
+    """How many times slower this machine is, now, than the one where bounds in seconds of CPU were set; at least 1."""
     spent = []
     for _ in range(20):
         begun = process_time()

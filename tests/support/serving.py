@@ -177,7 +177,7 @@ def frame(message: object) -> bytes:
 
 
 async def gone(pids: list[int], seconds: float) -> None:
-    """Until these processes have ended, in so many seconds. AssertionError where a machine ten times slower is faster."""
+    """Until these processes have ended, in so many seconds, or ten times as many on a slow machine."""
     deadline = time.monotonic() + 10.0 * seconds
     while alive := [pid for pid in pids if _is_alive(pid)]:
         assert time.monotonic() < deadline, f"left behind: {alive}"
