@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 LOOKS = 2
 """Looks between two readings: each at a random moment of its half of the time."""
-LONGEST_S = 5.0
+SHORTEST_S, LONGEST_S = 0.125, 5.0
+"""Readings that are closer are those of a start: the next one does not follow as soon, and the first picture waits."""
 MOST_AT_ONCE = 16
 """Processes of each kind that one look takes in; more take turns."""
 MOST_OPEN = 64
@@ -75,7 +76,7 @@ class LooksBetween:
         last, self._last = self._last, now
         self._mains, self._others = mains, others
         # When the next reading comes is known by the one before; until then nothing is looked at, nor any thread begun.
-        if last is None or not (mains or others):
+        if last is None or now - last < SHORTEST_S or not (mains or others):
             return
         span = min(LONGEST_S, now - last)
         if self._random is None:
