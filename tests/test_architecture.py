@@ -146,6 +146,18 @@ def test_what_is_to_be_installed_is_said_in_one_place() -> None:
     assert said == {"extras.py"}
 
 
+def test_what_needs_a_part_at_once_that_is_left_out_gets_the_whole(tmp_path: Path) -> None:
+    (tmp_path / "eager.py").write_text("import difflib\nNAMES = difflib.get_close_matches('a', ['a'])\n")
+    code = (
+        f"import sys; sys.path.append({str(tmp_path)!r})\n"
+        "from gputop.commands.left_out import _import_without\n"
+        "_import_without('eager', 'difflib')\n"
+        "import eager\n"
+        "assert eager.NAMES == ['a']"
+    )
+    _run(code)
+
+
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 lacks what msgspec takes from typing_extensions")
 def test_a_start_leaves_out_what_nothing_uses_and_whoever_needs_it_gets_it() -> None:
     code = (
@@ -173,15 +185,19 @@ def test_a_start_leaves_out_what_nothing_uses_and_whoever_needs_it_gets_it() -> 
     _run(code)
 
 
-def test_the_screen_leaves_openssl_out_and_whoever_needs_it_gets_it() -> None:
+def test_the_screen_leaves_out_what_nothing_uses_and_whoever_needs_it_gets_it() -> None:
     code = (
         "import sys, threading\n"
-        "from gputop.commands.left_out import import_asyncio\n"
-        "import_asyncio()\n"
+        "from gputop.commands.left_out import import_asyncio, import_textual\n"
+        "import_asyncio(), import_textual()\n"
         "from gputop.tui.app import GputopApp\n"
-        "assert 'asyncio' in sys.modules and not {'ssl', '_ssl', '_hashlib'} & set(sys.modules)\n"
+        "left_out = {'ssl', '_hashlib', 'platformdirs', 'difflib', 'textual.widgets._select'} & set(sys.modules)\n"
+        "assert 'asyncio' in sys.modules and not left_out, left_out\n"
         "from http.client import HTTPSConnection\n"
-        "assert 'ssl' in sys.modules"
+        "assert 'ssl' in sys.modules\n"
+        "import asyncio.sslproto, difflib, platformdirs, uuid\n"
+        "from textual.widgets import Select\n"
+        "assert platformdirs.user_downloads_path() and uuid.uuid4().hex and Select.from_values(['a'])\n"
     )
     _run(code)
 

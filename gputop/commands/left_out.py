@@ -9,7 +9,8 @@ from __future__ import annotations
 import sys
 import typing
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from threading import get_ident
 from types import ModuleType
 from typing import NoReturn
@@ -71,6 +72,13 @@ class _Nobody(type):
         raise ImportError(f"{cls.__module__}.{cls.__name__} was left out of gputop's start", name=cls.__module__)
 
 
+def _import_without(name: str, *left_out: str) -> None:
+    with suppress(ImportError), blank(*left_out):
+        import_module(name)
+    # Once more and whole, if a later version uses one of them at once.
+    import_module(name)
+
+
 def import_msgspec() -> None:
     """Without what it brings for values that gputop has none of.
 
@@ -80,12 +88,8 @@ def import_msgspec() -> None:
     """
     if sys.version_info < (3, 11) or "msgspec" in sys.modules:
         return
-    with (
-        without("typing_extensions"),
-        blank("uuid", "decimal", "msgspec.inspect", "msgspec._json_schema"),
-        _forward_references_unread(),
-    ):
-        import msgspec  # noqa: F401
+    with without("typing_extensions"), _forward_references_unread():
+        _import_without("msgspec", "uuid", "decimal", "msgspec.inspect", "msgspec._json_schema")
 
 
 @contextmanager
@@ -111,8 +115,7 @@ def import_pynvml() -> None:
     """Without ``ctypes.util``, from which it takes a name and never calls it: that brings ``subprocess``, ``shutil``
     and ``tempfile`` along.
     """
-    with blank("ctypes.util"):
-        import pynvml  # noqa: F401
+    _import_without("pynvml", "ctypes.util")
 
 
 def import_asyncio() -> None:
@@ -120,4 +123,12 @@ def import_asyncio() -> None:
     nobody.
     """
     with without("ssl"):
-        import asyncio  # noqa: F401
+        _import_without("asyncio", "asyncio.sslproto")
+
+
+def import_textual() -> None:
+    """Without what it takes for downloads and for errors in style sheets, and without widgets whose modules it imports
+    for the name of a type.
+    """
+    widgets = (f"textual.widgets.{name}" for name in ("_directory_tree", "_placeholder", "_select"))
+    _import_without("textual.app", "difflib", "mimetypes", "platformdirs", "rich.table", "uuid", *widgets)

@@ -14,7 +14,6 @@ import signal
 from contextlib import suppress
 
 from gputop.model.inspection import DeepLook, Environment, Identity, SignalOutcome
-from gputop.sources.processes.deep_look import DeepLooker
 from gputop.sources.processes.identity import GONE, identity_problem
 from gputop.sources.processes.raw_commands import RawCommands
 from gputop.sources.processes.thread_list import ThreadWatch
@@ -27,9 +26,8 @@ class ProcessControl:
     """Answers about this machine's processes. ``proc`` is where /proc is mounted, ``py_spy`` where to find py-spy."""
 
     def __init__(self, proc: str = "/proc", py_spy: str | None = None) -> None:
-        self._proc = proc
+        self._proc, self._py_spy = proc, py_spy
         self._commands = RawCommands(proc)
-        self._looker = DeepLooker(proc, py_spy)
 
     def send(self, identity: Identity, number: int) -> SignalOutcome:
         """Send a signal, if the process is still the one that was meant."""
@@ -103,7 +101,9 @@ class ProcessControl:
 
     def look(self, identity: Identity, loader: Identity | None) -> DeepLook:
         """Look at a process, and one loader of it, for about two seconds. Blocks: never call it on an event loop."""
-        return self._looker.look(identity, loader)
+        from gputop.sources.processes.deep_look import DeepLooker
+
+        return DeepLooker(self._proc, self._py_spy).look(identity, loader)
 
     def _owner(self, pid: int) -> str:
         try:
