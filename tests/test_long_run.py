@@ -21,7 +21,9 @@ from gputop.paint.main_screen import Painter
 from gputop.paint.text import fit
 from gputop.paint.view import View
 from gputop.recording.memory import Memory
+from gputop.recording.reader import read_snapshots
 from gputop.recording.rounding import Rounder
+from gputop.recording.writer import MOST_EARLY, RecordingWriter
 from gputop.session.events import FrameEvents
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
@@ -152,3 +154,14 @@ def test_a_timeline_keeps_the_newest_changes_in_few_bytes(monkeypatch: pytest.Mo
         tracemalloc.stop()
     assert 900 <= len(timeline) <= 1000
     assert list(timeline) == changes[-len(timeline) :]
+
+
+def test_marks_that_come_before_the_first_frame_are_kept_in_a_small_number(tmp_path: Path) -> None:
+    writer = RecordingWriter(str(tmp_path / "r.jsonl"))
+    for number in range(2 * MOST_EARLY):
+        writer.write_event(Event(MOMENT, "mark", f"mark {number}", None))
+    assert max(size for size, _ in held(writer)) <= MOST_EARLY
+    writer.write(snapshot_at(MOMENT, started=MOMENT))
+    writer.close()
+    (snapshot,) = read_snapshots(str(tmp_path / "r.jsonl"))
+    assert [event.text for event in snapshot.events] == [f"mark {number}" for number in range(MOST_EARLY)]

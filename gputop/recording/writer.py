@@ -28,6 +28,8 @@ FILE_BYTES = 64 << 20
 _LEAST_FILE_BYTES = 1 << 20
 _NAME = re.compile(r".+-\d{8}T\d{6}Z-\d+(?:\.\d+)?\.gputop\.jsonl\.gz")
 _MOST_SAME_NAMES = 100
+MOST_EARLY = 256
+"""Events that wait for the first frame."""
 
 
 def file_name(hostname: str, t: float, again: int = 1) -> str:
@@ -158,9 +160,10 @@ class RecordingWriter:
         self.frames += 1
 
     def write_event(self, event: Event) -> None:
-        """Append one event at once; before the first frame it waits for it."""
+        """Append one event at once; before the first frame it waits for it, with so many others at most."""
         if self._file is None or self._in_member == 0:
-            self._early.append(event)
+            if len(self._early) < MOST_EARLY:
+                self._early.append(event)
             return
         try:
             self._file.append([event_line(event)])

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 MOST_HELD = 700
 """Entries of any one container: ten minutes and a minute of ticks is what the longest of them holds meanwhile."""
+MOST_NAMES = 32
+"""Values of one sample, which stand together in an array of floats: it counts as its samples."""
 
 CONTAINERS = (dict, list, deque, set, array)
 
@@ -22,7 +24,8 @@ def held(root: object) -> Iterator[tuple[int, str]]:
             continue
         seen.add(id(thing))
         if isinstance(thing, CONTAINERS):
-            yield len(thing), where
+            samples = isinstance(thing, array) and thing.typecode == "f"
+            yield len(thing) // (MOST_NAMES if samples else 1), where
         if isinstance(thing, dict):
             waiting += [(value, f"{where}[…]") for value in thing.values()]
         elif isinstance(thing, list | deque | tuple):
