@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from gputop.cli import main
 from gputop.export import server as serving
 from gputop.export.address import Address, listen
 from gputop.export.server import MOST_CONNECTIONS, ScrapeServer
@@ -167,7 +168,10 @@ def test_an_address_that_cannot_be_had_is_one_line() -> None:
         listen(Address("no.such.host.invalid.", 1))
 
 
-def test_a_text_file_is_whole_at_every_moment_and_gone_at_the_end(tmp_path: Path) -> None:
+def test_a_text_file_is_whole_at_every_moment_and_gone_at_the_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gputop.commands.export.PAST_S", 5.0)
     words: list[str] = []
     path = tmp_path / "gputop.prom"
     file = TextFile(str(path), lambda: PAGE, words.append)
@@ -176,6 +180,8 @@ def test_a_text_file_is_whole_at_every_moment_and_gone_at_the_end(tmp_path: Path
     assert list(tmp_path.iterdir()) == [path]
     file.remove()
     assert list(tmp_path.iterdir()) == [] and words == []
+    assert main(["export", "demo", "healthy", "--once", "--textfile", str(path)]) == 0
+    assert capsys.readouterr().out == "" and 'source="simulated"' in path.read_text()
     for wrong in (str(tmp_path / "gputop.txt"), str(tmp_path / "nowhere" / "x.prom")):
         with pytest.raises(UsageError, match="--textfile"):
             TextFile(wrong, lambda: PAGE, words.append)

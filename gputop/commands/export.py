@@ -22,7 +22,7 @@ from gputop.export.page import Choice, Families
 from gputop.model.dcgm_names import GENERATIONS
 from gputop.model.source import Source, UsageError
 from gputop.monitor import Monitor
-from gputop.output.messages import say
+from gputop.output.messages import USAGE_ERROR, say
 from gputop.session.session import Session
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
     )
     text = "name the pods that GPUs were given to, from the kubelet's socket (needs the extra export)"
     add("--pod-resources", metavar="PATH", help=text)
-    add("-1", "--once", action="store_true", help="print one page and end")
+    add("-1", "--once", action="store_true", help="print one page, or write it with --textfile, and end")
     add("--textfile", metavar="FILE.prom", help="write each page there, for node_exporter; no server without --listen")
     add("--tls-cert", metavar="FILE", help="serve over TLS with this certificate")
     add("--tls-key", metavar="FILE", help="its key, when in another file")
@@ -98,8 +98,7 @@ def _once(args: argparse.Namespace, settings: Settings, pods: PodResources | Non
 
     if args.source == DEMO:
         _, session = _simulated(args, settings)
-        sys.stdout.write(Feed(session, _choice(args)).page())
-        return 0
+        return _give(Feed(session, _choice(args)), args.textfile)
     wait_s = wait_of(args)
     if pods is not None:
         pods.ask()
@@ -113,9 +112,18 @@ def _once(args: argparse.Namespace, settings: Settings, pods: PodResources | Non
         source.close()
     feed = Feed(Session(Monitor(settings.interval, charts=False)), _choice(args, pods))
     feed.take(redacted_snapshot(reading.snapshot, redactor_of(settings)))
+    return _give(feed, args.textfile) or (0 if reading.has_measured else NOTHING_READ)
+
+
+def _give(feed: Feed, path: str | None) -> int:
+    """One page, to the file that was asked for or to stdout; the exit status of giving it."""
+    if path is not None:
+        from gputop.export.textfile import TextFile
+
+        return 0 if TextFile(path, feed.page, say).write() else USAGE_ERROR
     sys.stdout.write(feed.page())
     sys.stdout.flush()
-    return 0 if reading.has_measured else NOTHING_READ
+    return 0
 
 
 def _serve(args: argparse.Namespace, settings: Settings, pods: PodResources | None) -> int:

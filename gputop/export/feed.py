@@ -43,7 +43,7 @@ class Feed:
         open_source: Callable[[], Source],
         stop: threading.Event,
         said: Callable[[str], None],
-        each: Callable[[], None] | None = None,
+        each: Callable[[], object] | None = None,
     ) -> None:
         """Watch until ``stop`` is set. ``each`` is called once an interval, with or without a new snapshot.
 
@@ -67,7 +67,7 @@ class Feed:
             stop.wait(RETRY_S)
 
     def _watch(
-        self, source: Source, fresh: threading.Event, stop: threading.Event, each: Callable[[], None] | None
+        self, source: Source, fresh: threading.Event, stop: threading.Event, each: Callable[[], object] | None
     ) -> None:
         due = self._clock()
         while not stop.is_set():

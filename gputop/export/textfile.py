@@ -29,8 +29,8 @@ class TextFile:
         self._said = said
         self._failed = ""
 
-    def write(self) -> None:
-        """Put today's page in place of the last one. A disk that fails is told once and tried again."""
+    def write(self) -> bool:
+        """Put the present page in place of the last one. A disk that fails is reported once and tried again."""
         temporary = ""
         try:
             descriptor, temporary = tempfile.mkstemp(prefix=f".{self._path.name}.", dir=self._path.parent)
@@ -39,12 +39,14 @@ class TextFile:
                 file.write(self._page())
             os.replace(temporary, self._path)
             self._failed = ""
+            return True
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             if self._failed != (error.strerror or ""):
                 self._failed = error.strerror or ""
                 self._said(f"cannot write {self._path}: {self._failed}")
+            return False
 
     def remove(self) -> None:
         """Values that nobody refreshes any more would stand for ever."""

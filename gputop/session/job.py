@@ -165,7 +165,8 @@ class _Watch:
         if self._recorder is not None and self._recorder.dropped:
             notes.append(f"not recorded because the disk was too slow: {count(self._recorder.dropped, 'frame')}")
         if not self._own.any and not self._problems:
-            notes.append("the job used no GPU")
+            unwritten = f": nothing was recorded in {self._target}" if self._target is not None else ""
+            notes.append(f"the job used no GPU{unwritten}")
             if self._foreign:
                 notes.append("GPU processes were seen that this PID namespace cannot tell from the job's")
         return notes
