@@ -78,6 +78,18 @@ def test_the_table_of_peaks_holds_dense_figures_of_one_chip_each() -> None:
         if row.fp8 is not None and row.bf16 is not None:
             assert row.fp8 / row.bf16 == pytest.approx(2.0, rel=0.03), row.name
         assert row.bf16 is None or row.bf16 == row.fp16
+    # As the sheets print them: TF32, BF16 and FP8 with sparsity, in TFLOPS.
+    for name, printed in (
+        ("NVIDIA H100 80GB HBM3", (989, 1979, 3958)),
+        ("NVIDIA H100 NVL", (835, 1671, 3341)),
+        ("NVIDIA H200 NVL", (835, 1671, 3341)),
+        ("NVIDIA B200", (2200, 4500, 9000)),
+        ("NVIDIA GB200", (2500, 5000, 10000)),
+        ("NVIDIA L40", (181, 362.1, 724)),
+        ("NVIDIA L4", (120, 242, 485)),
+    ):
+        for precision, sparse in zip(("tf32", "bf16", "fp8"), printed, strict=True):
+            assert peak_flops(name, precision)[0] == sparse / 2 * 1e12, (name, precision)  # type: ignore[arg-type]
     assert peak_flops("NVIDIA A100-SXM4-80GB", "bf16")[0] == 312e12
     assert peak_flops("Tesla V100-SXM2-16GB", "fp16")[0] == 125e12
     for other in ("NVIDIA A10G", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA GeForce RTX 4090", "", "A100X"):

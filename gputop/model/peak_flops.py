@@ -1,7 +1,7 @@
 """The most that a GPU can compute, per precision, as NVIDIA's data sheets give it, for model FLOPs utilisation.
 
-Dense figures: where a sheet gives those "with sparsity", half of them. A GPU that is not here has no figure here: a
-guess would make a utilisation that is one.
+Dense figures: where a sheet gives those "with sparsity" alone, half of them. Each row is that of the document which it
+names. A GPU that is not here has no figure here: a guess would make a utilisation that is one.
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ class Peak(Struct, frozen=True):
 _H100 = "NVIDIA H100 Tensor Core GPU data sheet"
 _H200 = "NVIDIA H200 Tensor Core GPU data sheet"
 _A100 = "NVIDIA A100 Tensor Core GPU data sheet"
+_BLACKWELL = "NVIDIA Blackwell data sheet"
+_GH200 = "NVIDIA GH200 Grace Hopper Superchip data sheet"
 # fmt: off
 PEAKS = (
     #     name as NVML has it              fp32  tf32    fp16    bf16    fp8
-    Peak(r"B200(?: \d+GB)?",               None, 1125.0, 2250.0, 2250.0, 4500.0, "NVIDIA HGX B200 data sheet"),
-    Peak(r"GB200",                         None, 1250.0, 2500.0, 2500.0, 5000.0, "NVIDIA GB200 NVL72 data sheet"),
+    Peak(r"B200(?: \d+GB)?",               75.0, 1100.0, 2250.0, 2250.0, 4500.0, f"{_BLACKWELL}, HGX B200"),
+    Peak(r"GB200",                         80.0, 1250.0, 2500.0, 2500.0, 5000.0, f"{_BLACKWELL}, GB200 NVL72"),
     Peak(r"H200 NVL",                      60.0, 417.5,  835.5,  835.5,  1670.5, _H200),
     Peak(r"H200",                          67.0, 494.5,  989.5,  989.5,  1979.0, _H200),
-    Peak(r"GH200 (?:480|144)GB(?: HBM3e)?", 67.0, 494.5, 989.5,  989.5,  1979.0, "NVIDIA GH200 Superchip data sheet"),
+    Peak(r"GH200 (?:480|144)GB(?: HBM3e)?", 67.0, 494.0, 990.0,  990.0,  1979.0, _GH200),
     Peak(r"H100 80GB HBM3",                67.0, 494.5,  989.5,  989.5,  1979.0, _H100),
     Peak(r"H100 PCIe",                     51.0, 378.0,  756.5,  756.5,  1513.0, _H100),
     Peak(r"H100 NVL",                      60.0, 417.5,  835.5,  835.5,  1670.5, _H100),
