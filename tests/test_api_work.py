@@ -151,6 +151,23 @@ def test_a_redacted_watch_names_nobody_in_frames_recording_and_summary(tmp_path:
     assert [frame.steps[0].name for frame in gputop.load(path)] == ["run1"]
 
 
+def test_without_the_argument_a_watch_is_redacted_as_the_settings_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "config.toml"
+    monkeypatch.setenv("GPUTOP_CONFIG", str(file))
+    monkeypatch.delenv("GPUTOP_REDACT", raising=False)
+
+    def redacted(text: str, **given: bool) -> bool:
+        file.write_text(text)
+        return gputop.watch(**given)._options.redact  # type: ignore[arg-type]
+
+    assert redacted("redact = true") and not redacted("") and not redacted("redact = true", redact=False)
+    assert redacted("redact = perhaps") and "names are redacted" in caplog.text, "nobody knows what was wanted"
+    monkeypatch.setenv("GPUTOP_REDACT", "1")
+    assert redacted("redact = false")
+
+
 def test_a_run_of_several_ranks_is_compared_by_their_mean_as_its_recordings_are() -> None:
     own = StepRow(5, 0, None, "train", 40, 16.0, 0.4, 0.4, 0.4, 0.4)
     builder = ReportBuilder()

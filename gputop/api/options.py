@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
@@ -72,3 +72,17 @@ def gpus_text(gpus: str | int | Iterable[int | str] | None) -> str:
     if isinstance(gpus, (str, int)):
         return str(gpus)
     return ",".join(map(str, gpus))
+
+
+def configured_redaction(environment: Mapping[str, str]) -> bool:
+    """Whether the setting ``redact`` is on, from environment and file as for ``gputop record``.
+
+    Where they cannot be read nobody knows, so it is: names that were written cannot be taken back.
+    """
+    from gputop.config import ConfigError, load
+
+    try:
+        return load(None, environment, {})[0].redact
+    except ConfigError as error:
+        NOTICES.warning("gputop: names are redacted, since the settings cannot be read: %s", error)
+        return True

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any
 from gputop.api.cost import OwnCost
 from gputop.api.loggers import NOTICES
 from gputop.api.means import Metrics
-from gputop.api.options import LogThread, Options, checked_interval, checked_words, gpus_text
+from gputop.api.options import (
+    LogThread,
+    Options,
+    checked_interval,
+    checked_words,
+    configured_redaction,
+    gpus_text,
+)
 from gputop.api.ranks import Ranks
 from gputop.api.watcher import Watcher
 from gputop.api.work import checked_work
@@ -171,7 +178,7 @@ def watch(
     on_finding: Callable[[Finding], object] | None = None,
     source: Source | None = None,
     log_thread: LogThread = "training",
-    redact: bool = False,
+    redact: bool | None = None,
 ) -> Watch:
     """Watch this program's GPUs while it runs.
 
@@ -183,7 +190,8 @@ def watch(
     ``ranks``: one process a ``"node"`` samples, ``"0"`` only rank 0, ``"all"`` each its own GPUs. ``strict`` raises
     where nothing can be measured. ``price`` is per GPU-hour, ``name`` the run's. ``on_frame`` and ``on_finding`` are
     called on the watcher's thread. ``source`` replaces this machine, for tests. ``redact`` puts numbers in the place of
-    users, hosts, jobs, paths and names in frames, recording and summary, as ``gputop record --redact`` does.
+    users, hosts, jobs, paths and names in frames, recording and summary, as ``gputop record --redact`` does; None does
+    as the setting says, in the environment (``GPUTOP_REDACT``) or the configuration file.
 
     Raises ValueError for words that mean nothing, TypeError for what cannot log.
     """
@@ -205,7 +213,7 @@ def watch(
             on_finding=on_finding,
             source=source,
             log_thread=log_thread,
-            redact=redact,
+            redact=configured_redaction(os.environ) if redact is None else redact,
         )
     )
 

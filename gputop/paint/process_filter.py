@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -42,6 +42,11 @@ class FilterError(Exception):
     def __init__(self, text: str, position: int) -> None:
         super().__init__(f"{text} (at character {position + 1})")
         self.position = position
+        self._text = text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickle and copy would call the constructor with the finished words alone.
+        return type(self), (self._text, self.position)
 
 
 class Term(Struct, frozen=True):

@@ -43,6 +43,11 @@ class CudaError(Exception):
     def __init__(self, call: str, code: int | None, words: str) -> None:
         super().__init__(f"{call}: {words}" if code is None else f"{call}: {words} ({code})")
         self.code = code
+        self._given = (call, code, words)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickle and copy would call the constructor with the finished words alone.
+        return type(self), self._given
 
 
 class Cuda:

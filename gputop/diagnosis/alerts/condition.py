@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 from msgspec import Struct
 
@@ -43,6 +43,11 @@ class ConditionError(Exception):
     def __init__(self, text: str, column: int) -> None:
         super().__init__(f"column {column}: {text}")
         self.column = column
+        self._text = text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickle and copy would call the constructor with the finished words alone.
+        return type(self), (self._text, self.column)
 
 
 class Term(Struct, frozen=True):

@@ -59,6 +59,11 @@ class AlertError(Exception):
         who = f"alert {name}" if isinstance(name, str) and _NAME.fullmatch(name) else f"alert {number + 1}"
         super().__init__(f"{who}: {field}: {text}" if field else f"{who}: {text}")
         self.number, self.field = number, field
+        self._given = (text, number, field, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickle and copy would call the constructor with the finished words alone.
+        return type(self), self._given
 
 
 class Alert(Struct, frozen=True):

@@ -48,6 +48,10 @@ class NvperfError(Exception):
         super().__init__(f"{call}: {said}")
         self.call, self.status = call, status
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickle and copy would call the constructor with the finished words alone.
+        return type(self), (self.call, self.status)
+
 
 class RawCounterRequest(ctypes.Structure):
     """A counter to be collected; domain 0 lets the library choose. Its size in calls is ``REQUEST_SIZE``."""

@@ -11,6 +11,7 @@ import stat
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from gputop.model.extras import install
 from gputop.sources.activity.counters.abi import HOST_LIBRARY, TARGET_LIBRARY
@@ -28,6 +29,10 @@ class NoLibraries(Exception):
     def __init__(self, reason: str, fix: str) -> None:
         super().__init__(reason)
         self.reason, self.fix = reason, fix
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickle and copy would call the constructor with the finished words alone.
+        return type(self), (self.reason, self.fix)
 
 
 def find(driver: str | None, directory: str | None = None, roots: Iterable[str] | None = None) -> str:
