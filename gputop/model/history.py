@@ -90,7 +90,7 @@ class _Ring:
 class _Columns:
     """Time-weighted means of one series over columns of equal width, brought up to date sample by sample."""
 
-    __slots__ = ("means", "seen", "sums", "used_t", "width_s")
+    __slots__ = ("answer", "asked", "means", "seen", "sums", "used_t", "width_s")
 
     def __init__(self, width_s: float) -> None:
         self.width_s = width_s
@@ -98,6 +98,9 @@ class _Columns:
         self.seen = 0
         self.sums: dict[int, list[float]] = {}
         self.means: dict[int, float] = {}
+        self.asked: tuple[int, int, int] | None = None
+        self.answer: list[float | None] = []
+        """What was given last: how many columns, up to which, after how many samples."""
 
     def cover(self, begin: float, end: float, value: float) -> None:
         """Spread a value that held from begin to end over the columns that it touches."""
@@ -257,6 +260,9 @@ class History:
             chart = self._charts[(key, name, width_s)] = _Columns(width_s)
             self._cover_minutes(chart, track, name, oldest * width_s)
         chart.used_t = self.latest_t
+        asked = (count, last, track.fast.count)
+        if chart.asked == asked:
+            return chart.answer.copy()
         self._cover_new(chart, track, name, oldest * width_s)
         chart.forget_before(oldest)
         first = last - count + 1
@@ -265,7 +271,8 @@ class History:
             if name in names:
                 for i in range(max(first, floor(begin / width_s)), min(last, ceil(end / width_s) - 1) + 1):
                     means[i - first] = None
-        return means
+        chart.asked, chart.answer = asked, means
+        return means.copy()
 
     def _make_room(self) -> None:
         """Before one more chart is kept: let go of those that nobody looks at any more."""

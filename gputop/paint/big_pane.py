@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from gputop.monitor import Frame
 from gputop.paint import host, layout
 from gputop.paint.chart import Column, bar, lane
 from gputop.paint.feeders import busiest_share
+from gputop.paint.kept import Kept, shown_of
 from gputop.paint.line import Line, Row, Rows, Target
 from gputop.paint.numbers import board, buses, counters, fields, memory, number_labels
-from gputop.paint.panes import LABEL_WIDTH, axis, chart_rows, title
+from gputop.paint.panes import LABEL_WIDTH, axis, chart_rows, chart_shows, title, title_shows, title_widths
 from gputop.paint.text import pct, rate
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import believed, first_rows, is_red, spoken, words_for
@@ -50,6 +52,15 @@ def chart(frame: Frame, view: View, position: int, width: int, rows: int) -> lis
         painted.append(line.row(width))
     painted.append(Line().to(LABEL_WIDTH).add_all(axis(view, chart_width)).row(width))
     return painted
+
+
+def lanes_shows(frame: Frame, view: View, position: int, width: int) -> tuple[object, ...]:
+    """Everything that ``lanes`` reads of a frame and a view, see ``Kept``."""
+    columns = width - LABEL_WIDTH - 1 - AXIS_WIDTH
+    names = (*(name for _, name, _ in LANES), "pcie_rx_bytes_per_s")
+    uuid, history, column_s = frame.snapshot.gpus[position].static.uuid, frame.history, view.span_s / columns
+    lines = [history.columns(uuid, name, column_s, columns) for name in names]
+    return lines, shown_of(frame.diagnoses[position]), view.glyphs, view.span_s
 
 
 def lanes(frame: Frame, view: View, position: int, width: int) -> list[Row]:
@@ -108,7 +119,7 @@ def numbers(frame: Frame, view: View, position: int, width: int) -> list[Row]:
     return [line.row(width), rest.row(width)]
 
 
-def add_big_panes(out: Rows, frame: Frame, view: View, width: int) -> None:
+def add_big_panes(out: Rows, frame: Frame, view: View, width: int, kept: Kept) -> None:
     """One or two GPUs: tall charts with lanes, words, numbers, and the host on one line."""
     selected = selected_gpu(frame, view)
     gpus = frame.snapshot.gpus
@@ -121,16 +132,23 @@ def add_big_panes(out: Rows, frame: Frame, view: View, width: int) -> None:
     rows = layout.big_chart(5 if count == 1 else 4, room - (3 if air else 0), count, out.height)
     empty = Line().row(width)
     for position in range(count):
-        out.extend(chart(frame, view, position, width, rows), Target("gpu", gpus[position].static.uuid))
+        drawn = (
+            chart_shows(frame, view, position, width - LABEL_WIDTH - 1 - AXIS_WIDTH),
+            title_shows(frame, view, position), title_widths(frame), width,
+        )  # fmt: skip
+        painted = kept.part(("chart", position), (drawn, rows), partial(chart, frame, view, position, width, rows))
+        out.extend(painted, Target("gpu", gpus[position].static.uuid))
         if position == selected:
-            out.extend(lanes(frame, view, position, width))
+            shows = (lanes_shows(frame, view, position, width), width)
+            out.extend(kept.part(("lanes", position), shows, partial(lanes, frame, view, position, width)))
             if air:
                 out.add(empty)
-            out.extend(said(frame, view, position, width, 3))
+            out.extend(kept.part(("said", position), drawn, partial(said, frame, view, position, width, 3)))
             if air:
                 out.add(empty)
-            out.extend(numbers(frame, view, position, width))
-    out.add(host.load(frame, view, width))
-    out.add(host.attribution_rows(frame, view, width)[0])
+            out.extend(kept.part(("numbers", position), drawn, partial(numbers, frame, view, position, width)))
+    about = (host.shows(frame, view), width)
+    out.add(kept.part(("load", 2), about, partial(host.load, frame, view, width)))
+    out.add(kept.part("attribution", about, partial(host.attribution_rows, frame, view, width))[0])
     if air:
         out.add(empty)

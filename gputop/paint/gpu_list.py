@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from gputop.diagnosis.types import NOT_WORKING_ALARM, GpuDiagnosis
 from gputop.model.quantity import GIB, duration
 from gputop.model.snapshot import GpuSample
@@ -9,9 +11,10 @@ from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
 from gputop.paint import big_pane, host, layout
 from gputop.paint.glyphs import Glyphs
+from gputop.paint.kept import Kept
 from gputop.paint.line import Line, Row, Rows, Span, Target, words_target
 from gputop.paint.numbers import sm_text
-from gputop.paint.panes import chart_rows, figure_words
+from gputop.paint.panes import chart_rows, chart_shows, figure_words
 from gputop.paint.step_words import step_words
 from gputop.paint.text import pct, shorten, whole
 from gputop.paint.view import View, selected_gpu
@@ -64,6 +67,15 @@ def list_row(
     return line.row(width, "alarm.row" if alarm else "select" if selected else None)
 
 
+def kept_row(
+    kept: Kept, frame: Frame, view: View, position: int, width: int, chart: int, labels: int, *, selected: bool
+) -> Row:  # fmt: skip
+    """As ``list_row``, taken over where it shows the same as before."""
+    shows = (chart_shows(frame, view, position, chart), width, chart, labels, selected)
+    paint = partial(list_row, frame, view, position, width, chart, labels, selected=selected)
+    return kept.part(("row", position), shows, paint)
+
+
 def _gib(size: float | None) -> float | None:
     return None if size is None else size / GIB
 
@@ -86,7 +98,7 @@ def _list_verdict(gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, room: int, *,
     return spans
 
 
-def add_list(out: Rows, frame: Frame, view: View, width: int) -> None:
+def add_list(out: Rows, frame: Frame, view: View, width: int, kept: Kept) -> None:
     """One line a GPU, then the words of the selected one, and the host on one line where there is room."""
     gpus, selected = frame.snapshot.gpus, selected_gpu(frame, view)
     chart = 0 if width < 60 else 11 if width < 100 else width // 4
@@ -96,7 +108,7 @@ def add_list(out: Rows, frame: Frame, view: View, width: int) -> None:
     room = layout.listed(len(gpus), out.left)
     first = max(0, min(selected - room // 2, len(gpus) - room))
     for position in range(first, first + room):
-        row = list_row(frame, view, position, width, chart, labels, selected=position == selected)
+        row = kept_row(kept, frame, view, position, width, chart, labels, selected=position == selected)
         out.add(row, Target("gpu", gpus[position].static.uuid))
     d = frame.diagnoses[selected]
     evidence, remedy, extra = words_for(gpus[selected], d, view.glyphs, width - 2)
@@ -120,4 +132,5 @@ def add_list(out: Rows, frame: Frame, view: View, width: int) -> None:
     for spans in first_rows(said, words, width - 2, view.glyphs):
         out.add(Line().add(" ").add_all(spans).row(width))
     if out.left >= 6:
-        out.add(host.load(frame, view, width, indent=1))
+        about = (host.shows(frame, view), width)
+        out.add(kept.part(("load", 1), about, partial(host.load, frame, view, width, indent=1)))

@@ -8,6 +8,7 @@ from gputop.monitor import Frame
 from gputop.paint import fabric, feeders
 from gputop.paint.chart import bar
 from gputop.paint.glyphs import Glyphs
+from gputop.paint.kept import shown_of
 from gputop.paint.line import Line, Row
 from gputop.paint.numbers import Field, fields
 from gputop.paint.text import gib, pct, rate, shorten
@@ -16,6 +17,13 @@ from gputop.paint.words import gpu_label
 
 NUMBER_WIDTH = 10
 """Of each part of the attribution: the space before its name, and its number."""
+
+
+def shows(frame: Frame, view: View) -> tuple[object, ...]:
+    """Everything that the host's rows read of a frame and a view, see ``Kept``."""
+    gpus = tuple(gpu.static for gpu in frame.snapshot.gpus)
+    diagnoses = tuple(map(shown_of, frame.diagnoses))
+    return frame.snapshot.host, frame.fabric, diagnoses, gpus, selected_gpu(frame, view), view.glyphs
 
 
 def title(frame: Frame, view: View, width: int) -> Row:

@@ -6,6 +6,8 @@ processes; what is left makes panes taller. The result has exactly the asked siz
 
 from __future__ import annotations
 
+from functools import partial
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -13,6 +15,7 @@ from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
 from gputop.paint import big_pane, gpu_list, header, hint, host, layout, panes, process_table
 from gputop.paint.glyphs import ascii_only
+from gputop.paint.kept import Kept
 from gputop.paint.line import Line, Painted, Row, Rows, Target
 from gputop.paint.text import shorten
 from gputop.paint.view import View, selected_gpu
@@ -39,12 +42,11 @@ class Painter:
         self._frame: Frame | None = None
         self._key: tuple[View, int, int] | None = None
         self._top = Rows(0)
+        self._parts, self._rows = Kept(), Kept()
         self._targets: list[Target | None] = []
         self._shown_for: Frame | None = None
         self._shown_key: tuple[object, ...] = ()
         self._shown: list[process_table.Shown] = []
-        self._drawn_key: tuple[object, ...] = ()
-        self._drawn: dict[tuple[int, bool], Row] = {}
         self.process_room = 1
         """Rows that the process table has on the screen painted last."""
         self.process_count = 0
@@ -74,7 +76,8 @@ class Painter:
         )
         key = (above, width, height)
         if frame is not self._frame or key != self._key:
-            self._top = _upper(frame, view, width, height)
+            self._parts.turn()
+            self._top = _upper(frame, view, width, height, self._parts)
             self._frame, self._key = frame, key
         out = Rows(height)
         out.rows, out.targets = list(self._top.rows), list(self._top.targets)
@@ -94,9 +97,11 @@ class Painter:
         """As ``process_table.shown_rows``, made once for each frame and order: a key that is held asks often."""
         key = (view.sort, view.inverted, view.tree, view.filter, view.glyphs)
         if frame is not self._shown_for or key != self._shown_key:
-            self._shown = process_table.shown_rows(frame, view)
+            if frame is not self._shown_for:
+                self._rows.turn()
+            shows = (process_table.shows(frame, view), key)
+            self._shown = self._rows.part("order", shows, lambda: process_table.shown_rows(frame, view))
             self._shown_for, self._shown_key = frame, key
-            self._drawn.clear()
         return self._shown
 
     def _add_processes(self, out: Rows, frame: Frame, view: View, shown: list[process_table.Shown], width: int) -> None:
@@ -115,15 +120,11 @@ class Painter:
         first = max(0, min(view.scroll, len(shown) - room))
         if view.process is not None and at >= 0:
             first = max(min(first, at), at - room + 1)
-        key, drawn = (view.columns, view.tagged, view.command_at, width), self._drawn
-        if key != self._drawn_key:
-            drawn.clear()
-            self._drawn_key = key
+        about = (view.columns, view.tagged, view.command_at, view.glyphs, width)
         for i in range(first, min(first + room, len(shown))):
-            row = drawn.get((i, i == at))
-            if row is None:
-                row = drawn[i, i == at] = process_table.row(shown[i], view, width, selected=i == at)
-            out.add(row, Target("process", process_table.key_of(shown[i].process)))
+            process, here = process_table.key_of(shown[i].process), i == at
+            paint = partial(process_table.row, shown[i], view, width, selected=here)
+            out.add(self._rows.part((process, here), (shown[i], about), paint), Target("process", process))
 
     def target(self, row: int, column: int = 0) -> Target | None:
         """What a cell of the screen painted last stands for."""
@@ -131,7 +132,7 @@ class Painter:
         return target.at(column) if target is not None else None
 
 
-def _upper(frame: Frame, view: View, width: int, height: int) -> Rows:
+def _upper(frame: Frame, view: View, width: int, height: int, kept: Kept) -> Rows:
     """Header, GPUs and host: everything above the process table."""
     out = Rows(height)
     top = header.header(frame, view, width)
@@ -139,9 +140,9 @@ def _upper(frame: Frame, view: View, width: int, height: int) -> Rows:
     out.add(header.summary(frame, view, width), header.summary_target(frame, view, width))
     gpus = len(frame.snapshot.gpus)
     if gpus and view.layout != "list" and view.density == "standard" and _big(gpus, width, height):
-        big_pane.add_big_panes(out, frame, view, width)
-    elif gpus and not (view.layout != "list" and _panes(out, frame, view, width)):
-        gpu_list.add_list(out, frame, view, width)
+        big_pane.add_big_panes(out, frame, view, width, kept)
+    elif gpus and not (view.layout != "list" and _panes(out, frame, view, width, kept)):
+        gpu_list.add_list(out, frame, view, width, kept)
     return out
 
 
@@ -165,7 +166,7 @@ class _Block(Struct, frozen=True):
     rows: int
 
 
-def _panes(out: Rows, frame: Frame, view: View, width: int) -> bool:
+def _panes(out: Rows, frame: Frame, view: View, width: int, kept: Kept) -> bool:
     """Panes as tall as the height allows; False when even one row a GPU beside one small pane does not fit."""
     if width < LEAST_PANE_WIDTH:
         return False
@@ -177,20 +178,23 @@ def _panes(out: Rows, frame: Frame, view: View, width: int) -> bool:
         rows = layout.side_by_side(-(-count // beside), free, view.density)
         if not rows:
             return False
-        _grid(out, frame, view, width, beside, rows)
+        _grid(out, frame, view, width, beside, rows, kept)
     else:
         sizes = layout.stacked(count, free, view.density)
         if sizes is None:
             return False
         blocks = [_Block(i, sizes[0] if i == selected else sizes[1]) for i in range(count)]
-        _stack(out, frame, view, width, blocks)
-    out.add(host.title(frame, view, width))
-    out.add(host.load(frame, view, width))
-    out.extend(host.attribution_rows(frame, view, width))
+        _stack(out, frame, view, width, blocks, kept)
+    out.extend(kept.part("host", (host.shows(frame, view), width), partial(_host, frame, view, width)))
     return True
 
 
-def _stack(out: Rows, frame: Frame, view: View, width: int, blocks: list[_Block]) -> None:
+def _host(frame: Frame, view: View, width: int) -> list[Row]:
+    attribution = host.attribution_rows(frame, view, width)
+    return [host.title(frame, view, width), host.load(frame, view, width), *attribution]
+
+
+def _stack(out: Rows, frame: Frame, view: View, width: int, blocks: list[_Block], kept: Kept) -> None:
     widths = panes.title_widths(frame)
     labels = widths[0]
     chart = round((width - panes.LABEL_WIDTH) * 0.3)
@@ -201,32 +205,44 @@ def _stack(out: Rows, frame: Frame, view: View, width: int, blocks: list[_Block]
         position, rows = block.position, block.rows
         target = Target("gpu", frame.snapshot.gpus[position].static.uuid)
         if rows == 1:
-            out.add(gpu_list.list_row(frame, view, position, width, chart, labels, selected=False), target)
+            row = gpu_list.kept_row(kept, frame, view, position, width, chart, labels, selected=False)
+            out.add(row, target)
         else:
-            out.extend(_pane(frame, view, position, width, rows, widths), target)
+            out.extend(_pane(frame, view, position, width, rows, widths, kept), target)
 
 
-def _pane(frame: Frame, view: View, position: int, width: int, rows: int, widths: tuple[int, int]) -> list[Row]:
+def _pane(
+    frame: Frame, view: View, position: int, width: int, rows: int, widths: tuple[int, int], kept: Kept
+) -> list[Row]:
     """One pane; a tall one has the host's lanes below its chart, on the same time axis."""
     lanes = 1 + len(big_pane.LANES)
-    if rows - 1 - lanes < LEAST_ABOVE_LANES:
-        top = panes.title(frame, view, position, width, widths)
-        return [top, *panes.body(frame, view, position, width, rows - 1)]
+    has_lanes = rows - 1 - lanes >= LEAST_ABOVE_LANES
+    above = rows - lanes if has_lanes else rows
+    shows = (panes.shows(frame, view, position, width, above - 1), width, above, widths)
+    painted = kept.part(("pane", position), shows, lambda: _above_lanes(frame, view, position, width, above, widths))
+    if not has_lanes:
+        return painted
     beside = panes.LABEL_WIDTH + panes.chart_width(width) + 1 + big_pane.AXIS_WIDTH
-    return [
-        panes.title(frame, view, position, width, widths),
-        *panes.body(frame, view, position, width, rows - 1 - lanes),
-        *(Line().add_all(row).row(width) for row in big_pane.lanes(frame, view, position, beside)),
-    ]
+    beneath = kept.part(
+        ("lanes", position),
+        (big_pane.lanes_shows(frame, view, position, beside), width),
+        lambda: [Line().add_all(row).row(width) for row in big_pane.lanes(frame, view, position, beside)],
+    )
+    return [*painted, *beneath]
 
 
-def _grid(out: Rows, frame: Frame, view: View, width: int, beside: int, rows: int) -> None:
+def _above_lanes(frame: Frame, view: View, position: int, width: int, rows: int, widths: tuple[int, int]) -> list[Row]:
+    top = panes.title(frame, view, position, width, widths)
+    return [top, *panes.body(frame, view, position, width, rows - 1)]
+
+
+def _grid(out: Rows, frame: Frame, view: View, width: int, beside: int, rows: int, kept: Kept) -> None:
     """Panes side by side, filled row by row; where the last row has fewer panes, they are wider."""
     count, title_widths = len(frame.snapshot.gpus), panes.title_widths(frame)
     for first in range(0, count, beside):
         here = min(beside, count - first)
         widths = [width // here + (1 if i < width % here else 0) for i in range(here)]
-        group = [_pane(frame, view, first + i, widths[i], rows, title_widths) for i in range(here)]
+        group = [_pane(frame, view, first + i, widths[i], rows, title_widths, kept) for i in range(here)]
         ends = tuple(sum(widths[: i + 1]) for i in range(len(group)))
         uuids = tuple(gpu.static.uuid for gpu in frame.snapshot.gpus[first : first + len(group)])
         target = Target("gpu", uuids[0], tuple(zip(ends, uuids, strict=True)))

@@ -28,21 +28,26 @@ def _is_coming(gpu: GpuSample) -> bool:
     return gpu.sm_source in MEASURED and gpu.sm_active_pct is None and (gpu.sm_reason or "").startswith("collecting")
 
 
-def number_labels(gpu: GpuSample, glyphs: Glyphs, *, alarm: bool, red: bool) -> list[list[Span]]:
-    """UTIL, SM, GAP and WORK with their labels, one row each."""
+def number_labels(gpu: GpuSample, glyphs: Glyphs, rows: int = 4, *, alarm: bool, red: bool) -> list[list[Span]]:
+    """The first ``rows`` of UTIL, SM, GAP and WORK with their labels, one row each."""
     sm, sm_style = sm_text(gpu, glyphs, red=red)
+    labels: list[list[Span]] = [
+        [("  UTIL ", "dim"), (pct(gpu.util_pct, 4), "strong")],
+        [("  SM   ", "dim"), (f"{sm:>4}", sm_style)],
+    ]
+    if rows <= len(labels):
+        return labels[:rows]
     gap, effort = gap_pct(gpu), work(gpu)
     gap_style = "dim" if gap is None else "value.alarm" if alarm else "value.gap" if gap >= 10 else "dim"
     absent = glyphs.more if _is_coming(gpu) else NOT_MEASURED
-    return [
-        [("  UTIL ", "dim"), (pct(gpu.util_pct, 4), "strong")],
-        [("  SM   ", "dim"), (f"{sm:>4}", sm_style)],
+    labels += [
         [("  GAP  ", "dim"), (f"{absent:>4}" if gap is None else pct(gap, 4), gap_style)],
         [
             ("  WORK ", "dim"),
             (f"{effort.pct:2.0f} {effort.kind}" if effort else f"{absent:>4}", "strong" if effort else "dim"),
         ],
     ]
+    return labels[:rows]
 
 
 def fields(parts: list[Field], width: int, gap: str = "   ") -> list[Span]:

@@ -14,6 +14,7 @@ from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
 from gputop.paint.chart import bar, gap_chart, with_marks
 from gputop.paint.glyphs import Glyphs
+from gputop.paint.kept import shown_of
 from gputop.paint.line import Line, Row, Span
 from gputop.paint.numbers import Field, board, buses, busiest_bus, counters, fields, memory, number_labels
 from gputop.paint.step_words import longest_that_fits, step_forms
@@ -39,6 +40,8 @@ LEAST_HELD = 0.05 * 2**30
 LAST_SEEN_S = 10.0
 MOST_LOOKED_BACK_S = 600.0
 """How far before and after its loss the last values of a GPU are looked for; full rate is kept for ten minutes."""
+LEAST_TALL = 4
+"""Rows from which numbers and words have several rows each."""
 LEAST_WITH_AXIS = 6
 """A lower chart has its span in words at the left, and no row for an axis."""
 LEAST_APART = 2
@@ -55,6 +58,37 @@ def title_widths(frame: Frame) -> tuple[int, int]:
     """What all labels and all models' names of a frame's GPUs need in a title."""
     gpus = frame.snapshot.gpus
     return max(len(gpu_label(g)) for g in gpus), max(len(model_name(g.static.name)) for g in gpus)
+
+
+def chart_shows(frame: Frame, view: View, position: int, columns: int) -> tuple[object, ...]:
+    """All of a GPU's sample and diagnosis, and what a chart of so many columns reads, see ``Kept``."""
+    gpu = frame.snapshot.gpus[position]
+    about = (gpu, shown_of(frame.diagnoses[position]), view.glyphs, view.span_s)
+    if not columns:
+        return about
+    history, uuid, column_s = frame.history, gpu.static.uuid, view.span_s / columns
+    return (
+        *about,
+        history.columns(uuid, "util_pct", column_s, columns), history.columns(uuid, "sm_active_pct", column_s, columns),
+        mark_columns(frame, uuid, column_s, columns),
+    )  # fmt: skip
+
+
+def title_shows(frame: Frame, view: View, position: int) -> tuple[object, ...]:
+    """Everything beside ``chart_shows`` that a title reads."""
+    here = view.focus == "gpus" and position == selected_gpu(frame, view)
+    return here, view.utc_offset_s, step_forms(frame, frame.snapshot.gpus[position])
+
+
+def shows(frame: Frame, view: View, position: int, width: int, rows: int) -> tuple[object, ...]:
+    """Everything that ``title`` and ``body`` read of a frame and a view."""
+    gpu = frame.snapshot.gpus[position]
+    # What a lost GPU did before is read out of the history, so many seconds ago.
+    since = None if gpu.lost_reason is None else frame.snapshot.t
+    return (
+        chart_shows(frame, view, position, chart_width(width)), title_shows(frame, view, position), since,
+        [] if rows < LEAST_TALL else [(p.pid, p.static.name, p.gpu_mem_bytes) for p in _holding(frame, gpu)],
+    )  # fmt: skip
 
 
 def title(frame: Frame, view: View, position: int, width: int, widths: tuple[int, int] | None = None) -> Row:
@@ -141,8 +175,8 @@ def body(frame: Frame, view: View, position: int, width: int, rows: int) -> list
     charts = chart_rows(frame, view, gpu, d, columns, rows - 1 if has_axis else rows)
     if has_axis:
         charts.append(list(axis(view, columns)))
-    labels = number_labels(gpu, glyphs, alarm=d.busy_not_working is not None, red=is_red(d))
-    texts = (_tall_info if rows >= 4 else _short_info)(frame, gpu, d, glyphs, info_width, rows)
+    labels = number_labels(gpu, glyphs, rows, alarm=d.busy_not_working is not None, red=is_red(d))
+    texts = (_tall_info if rows >= LEAST_TALL else _short_info)(frame, gpu, d, glyphs, info_width, rows)
     painted = []
     for row in range(rows):
         line = Line()
@@ -193,10 +227,10 @@ def mark_columns(frame: Frame, uuid: str, column_s: float, chart_width: int) -> 
     return [math.floor(t / column_s) - (last - chart_width + 1) for t, _ in seen]
 
 
-def _holders(frame: Frame, gpu: GpuSample, width: int) -> str:
-    """Who holds the memory: the largest processes by name, as far as they fit."""
+def _holding(frame: Frame, gpu: GpuSample) -> list[ProcessSample]:
+    """The processes that hold memory of a GPU, the largest first."""
     index = gpu.static.index
-    holders: list[ProcessSample] = sorted(
+    return sorted(
         (
             p
             for p in frame.snapshot.processes
@@ -204,8 +238,12 @@ def _holders(frame: Frame, gpu: GpuSample, width: int) -> str:
         ),
         key=lambda p: -(p.gpu_mem_bytes or 0.0),
     )
+
+
+def _holders(frame: Frame, gpu: GpuSample, width: int) -> str:
+    """Who holds the memory: the largest processes by name, as far as they fit."""
     text = ""
-    for process in holders[:3]:
+    for process in _holding(frame, gpu)[:3]:
         name = terminal_safe(process.static.name or f"pid {process.pid}")[:16]
         more = f"{', ' if text else ''}{name} {gib(process.gpu_mem_bytes).strip()}"
         if len(text) + len(more) > width:

@@ -141,17 +141,18 @@ def _shower(unit: Unit, width: int, value: Callable[[ProcessSample, Children], V
     """How to write a column's value in exactly its width."""
     write, nothing = _WRITERS.get(unit, _whole), f"{'–':>{width}}"
 
+    def show_text(process: ProcessSample, children: Children) -> str:
+        return fit(str(value(process, children) or "–"), width)
+
     def show(process: ProcessSample, children: Children) -> str:
         found = value(process, children)
-        if unit == "text":
-            return fit(str(found or "–"), width)
         if found is None or isinstance(found, str):
             return nothing
         text = write(found, width)
         # Beyond all sense, but a column must hold: 1e+15.
         return text if len(text) == width else f"{found:>{width}.0e}"
 
-    return show
+    return show_text if unit == "text" else show
 
 
 def _columns() -> dict[str, Column]:

@@ -17,12 +17,12 @@ from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
 from gputop.paint.command_words import job_words
 from gputop.paint.line import Line, Row, Target, words_target
-from gputop.paint.process_columns import COLUMNS, columns_for
+from gputop.paint.process_columns import COLUMNS, GUTTER, columns_for
 from gputop.paint.process_filter import searchable
 from gputop.paint.text import fit, shorten
 from gputop.paint.view import ProcessKey, View, selected_gpu
 
-TAG = "* "
+TAG = "* ".ljust(GUTTER)
 """Stands in the gutter behind the first column of a tagged process."""
 SCROLL_CELLS = 16
 """How far a key scrolls the commands."""
@@ -42,10 +42,20 @@ class Shown(Struct, frozen=True):
     branch: str
 
 
+def shows(frame: Frame, view: View) -> tuple[object, ...]:
+    """Everything that ``shown_rows`` reads of a frame, see ``Kept``."""
+    return frame.snapshot.processes, _starved(frame), verdict_words(frame) if view.filter else None
+
+
+def _starved(frame: Frame) -> set[int]:
+    """Indices of the GPUs that starve."""
+    pairs = zip(frame.snapshot.gpus, frame.diagnoses, strict=True)
+    return {gpu.static.index for gpu, d in pairs if d.state == "starved"}
+
+
 def shown_rows(frame: Frame, view: View) -> list[Shown]:
     """All rows of the table in order, whether or not they fit the screen."""
-    snapshot = frame.snapshot
-    starved = {gpu.static.index for gpu, d in zip(snapshot.gpus, frame.diagnoses, strict=True) if d.state == "starved"}
+    snapshot, starved = frame.snapshot, _starved(frame)
     families, strays = _families(snapshot.processes)
     passes, verdicts = view.filter.matches, verdict_words(frame) if view.filter else {}
     found: list[Shown] = []
@@ -201,23 +211,31 @@ def row(shown: Shown, view: View, width: int, *, selected: bool) -> Row:
     style = "dim" if process.role in ("helper", "loader") else "level.yellow" if process.role == "orphan" else "text"
     line = Line()
     columns = columns_for(width, view.columns)
+    cells: list[str] = []
     for placed in columns:
         column, wide = placed.column, placed.width
-        gap = " " * (placed.begin - line.width)
         if shown.branch and column.key == "gpu":
-            line.add(gap, style).add(f"{shown.branch:>{wide}}", "dim")
+            line.add("".join(cells), style).add(f"{shown.branch:>{wide}}", "dim")
+            cells = []
         elif column.flexible:
             text = (
                 _command(process, view.command_at)
                 if column.key == "command"
                 else str(column.value(process, ()) or view.glyphs.dash)
             )
-            line.add(gap + fit(text, wide, view.glyphs.more), style)
+            cells.append(fit(text, wide, view.glyphs.more))
         else:
-            line.add(gap + column.show(process, shown.children), style)
-        if column is columns[0].column and key_of(process) in view.tagged:
-            line.add(TAG, "level.yellow")
-    return line.row(width, "select" if selected else None)
+            cells.append(column.show(process, shown.children))
+        if placed is columns[0] and key_of(process) in view.tagged:
+            line.add("".join(cells), style).add(TAG, "level.yellow")
+            cells = []
+        else:
+            cells.append(_GAP)
+    return line.add("".join(cells[:-1] if cells else ()), style).row(width, "select" if selected else None)
+
+
+_GAP = " " * GUTTER
+"""What stands between two columns, each of which is written as wide as it is; a tag takes the first one's place."""
 
 
 def _command(process: ProcessSample, scrolled: int) -> str:

@@ -1,0 +1,153 @@
+"""What a painter takes over from the frame before: parts that show the same, and never one that shows anything else."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gputop.diagnosis.fabric import FabricSignals
+from gputop.model.snapshot import Event, Snapshot
+from gputop.model.step_history import StepPace
+from gputop.model.steps import StepRow
+from gputop.monitor import Frame, Monitor
+from gputop.paint import main_screen, panes, process_table
+from gputop.paint.glyphs import ASCII
+from gputop.paint.main_screen import Painter
+from gputop.paint.process_filter import parse
+from gputop.paint.view import View
+from tests.support.random_frames import T0, random_snapshot
+
+SIZES = ((160, 50), (80, 24), (200, 80), (100, 18))
+VIEWS = (View(span_s=60.0), View(layout="list"), View(focus="gpus", gpu="GPU-1"), View(sort="pid", tree="all"),
+         View(filter=parse("gpu:0")), View(span_s=300.0, density="compact"))  # fmt: skip
+
+
+def _same(painter: Painter, frame: Frame, view: View, size: tuple[int, int]) -> None:
+    kept, anew = painter.paint(frame, view, *size), Painter().paint(frame, view, *size)
+    assert kept.rows == anew.rows
+    assert kept.targets == anew.targets
+
+
+def _one_changed(draw: random.Random, struct: Struct, other: Struct) -> Any:
+    name = draw.choice([name for name in type(struct).__struct_fields__ if name not in ("static", "pid", "index")])
+    return replace(struct, **{name: getattr(other, name)})
+
+
+def _next(draw: random.Random, now: Snapshot, other: Snapshot) -> Snapshot:
+    """A second later, with one value of one thing changed, or nothing at all."""
+    at, p = draw.randrange(len(now.gpus)), draw.randrange(len(now.processes))
+    gpus, processes = list(now.gpus), list(now.processes)
+    changes: dict[str, Any] = {"t": now.t + 1.0, "events": ()}
+    kind = draw.randrange(6)
+    if kind == 0:
+        gpus[at] = _one_changed(draw, gpus[at], other.gpus[at])
+    elif kind == 1:
+        processes[p] = _one_changed(draw, processes[p], other.processes[p % len(other.processes)])
+    elif kind == 2:
+        changes["host"] = _one_changed(draw, now.host, other.host)
+    elif kind == 3:
+        changes["events"] = (Event(now.t + 1.0, "mark", "here", draw.choice((None, 0))),)
+    elif kind == 4:
+        changes["steps"] = (
+            StepRow(now.processes[0].pid, 0, 0, "train", 10, draw.choice((1.0, 2.0)), 0.1, 0.2, 0.1, 0.2),
+        )
+    return replace(now, gpus=tuple(gpus), processes=tuple(processes), **changes)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_painter_shows_of_every_frame_what_a_new_one_shows(seed: int) -> None:
+    draw, monitor, painter = random.Random(seed), Monitor(), Painter()
+    now = random_snapshot(seed, T0, gpus=2 * seed + 1, processes=6)
+    view, size = VIEWS[0], SIZES[0]
+    for second in range(30):
+        frame = monitor.feed(now)
+        if draw.random() < 0.3:
+            view, size = draw.choice(VIEWS), draw.choice(SIZES)
+        _same(painter, frame, view, size)
+        now = _next(draw, now, random_snapshot(1000 * seed + second, T0, gpus=2 * seed + 1, processes=6))
+
+
+def _each_changed(one: Struct, other: Struct) -> Iterator[Any]:
+    """The first with each of its values in turn that of the second."""
+    for name in type(one).__struct_fields__:
+        if getattr(one, name) != getattr(other, name):
+            yield replace(one, **{name: getattr(other, name)})
+
+
+def _variants(frame: Frame, other: Frame) -> Iterator[tuple[Frame, View]]:
+    """A frame and a view with one thing changed in each."""
+    now, view, held = frame.snapshot, VIEWS[0], frame.snapshot.processes[0]
+    for d in _each_changed(frame.diagnoses[0], other.diagnoses[0]):
+        yield replace(frame, diagnoses=(d, *frame.diagnoses[1:])), view
+    snapshots: list[Snapshot] = [
+        *(replace(now, host=host) for host in _each_changed(now.host, other.snapshot.host)),
+        *(replace(now, gpus=(gpu, *now.gpus[1:])) for gpu in _each_changed(now.gpus[0], other.snapshot.gpus[0])),
+        *(replace(now, processes=(p, *now.processes[1:])) for p in _each_changed(held, other.snapshot.processes[0])),
+        replace(now, t=now.t + 7.0), replace(now, processes=()),
+    ]  # fmt: skip
+    yield from ((replace(frame, snapshot=snapshot), view) for snapshot in snapshots)
+    fabric = FabricSignals(1e9, 1e9, 5e10, 9, 9, 0, 0, 30.0, 1, 0)
+    yield replace(frame, fabric=fabric), view
+    yield replace(frame, steps=(StepPace(held.pid, 0, 0, "train", 0.4, None, 0.5, 10),)), view
+    chosen = frozenset({process_table.key_of(held)})
+    for change in (
+        {"gpu": now.gpus[-1].static.uuid}, {"focus": "gpus"}, {"focus": "counts"}, {"utc_offset_s": 3600.0},
+        {"span_s": 300.0}, {"command_at": 1}, {"tagged": chosen}, {"glyphs": ASCII}, {"filter": parse("gpu:0")},
+        {"density": "compact"}, {"layout": "list"}, {"tree": "all"}, {"columns": ("gpu", "pid", "command")},
+    ):  # fmt: skip
+        yield frame, replace(view, **change)
+
+
+def _after_a_while(seed: int, lost: str | None = None) -> Frame:
+    """A frame of three GPUs, whose first has a history and a process, and may be lost."""
+    monitor, snapshot = Monitor(), random_snapshot(seed, gpus=3)
+    first = replace(snapshot.gpus[0], lost_reason=None, power_w=300.0)
+    held = replace(snapshot.processes[0], role="gpu", gpu=0, gpu_mem_bytes=seed * 2.0**30)
+    snapshot = replace(snapshot, processes=(held, *snapshot.processes[1:]))
+    for second in range(9):
+        busier = replace(first, util_pct=10.0 * second)
+        monitor.feed(replace(snapshot, t=T0 + second, gpus=(busier, *snapshot.gpus[1:])))
+    gone = replace(first, lost_reason=lost, lost_since=None if lost is None else T0)
+    return monitor.feed(replace(snapshot, t=T0 + 9, gpus=(gone, *snapshot.gpus[1:])))
+
+
+def test_whatever_changes_alone_is_painted() -> None:
+    one, other, painter = _after_a_while(3), _after_a_while(4), Painter()
+    alone = replace(one, snapshot=replace(one.snapshot, gpus=one.snapshot.gpus[:1]), diagnoses=one.diagnoses[:1])
+    for number, variants in enumerate(zip(_variants(one, other), _variants(alone, other), strict=True)):
+        # Every other one on the screen of a single GPU.
+        size = ((160, 50), (180, 60))[number % 2]
+        painter.paint((one, alone)[number % 2], VIEWS[0], *size)
+        _same(painter, *variants[number % 2], size)
+    gone = _after_a_while(3, "fallen off the bus")
+    for size in SIZES[:2]:
+        painter.paint(gone, VIEWS[0], *size)
+        _same(painter, replace(gone, snapshot=replace(gone.snapshot, t=T0 + 300.0)), VIEWS[0], size)
+
+
+def test_a_frame_that_shows_the_same_paints_no_pane_and_no_process_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    still, monitor, painter = random_snapshot(5, T0, gpus=4), Monitor(), Painter()
+    still = replace(still, gpus=tuple(replace(gpu, lost_reason=None) for gpu in still.gpus), events=())
+    painted: list[str] = []
+    for module, name in (
+        (panes, "body"),
+        (process_table, "row"),
+        (process_table, "shown_rows"),
+        (main_screen, "_host"),
+    ):
+        real = getattr(module, name)
+
+        def counting(*given: Any, _real: Any = real, _name: str = name, **more: Any) -> Any:
+            painted.append(_name)
+            return _real(*given, **more)
+
+        monkeypatch.setattr(module, name, counting)
+    for second in range(140):
+        before = len(painted)
+        painter.paint(monitor.feed(replace(still, t=T0 + second)), VIEWS[0], 160, 50)
+    assert before and painted[before:] == []
