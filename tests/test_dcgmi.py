@@ -320,8 +320,9 @@ def test_a_running_exporter_measures_what_gpm_cannot(nvml_scenario: MakeScenario
     with exporting(text) as exporter:
         scenario = nvml_scenario(2, A100)
         scenario.write()
+        options = json.dumps({"dcgm_url": exporter.url, "least": 4})
         done = subprocess.run(
-            [sys.executable, "-m", "tests.support.local_reader", "live", "1.6", json.dumps({"dcgm_url": exporter.url})],
+            [sys.executable, "-m", "tests.support.local_reader", "live", "1.6", options],
             env=scenario.environment(), capture_output=True, text=True, timeout=60, check=True,
         )  # fmt: skip
     *_, last, _end = [json.loads(line) for line in done.stdout.splitlines()]

@@ -203,7 +203,7 @@ def test_of_the_visible_gpus_none_or_those_of_the_job_are_read(nvml_scenario: Ma
 def test_a_gpu_lost_while_running_leaves_the_others_alone(nvml_scenario: MakeScenario, code: int) -> None:
     scenario = nvml_scenario(3)
     scenario.error("*", code, gpu=1, after=60)
-    run = Run(scenario, "live", "1.2", interval_s=0.25)
+    run = Run(scenario, "live", "1.2", interval_s=0.25, least=5)
     lost = run.gpu(1)
     assert lost["lost_reason"]
     assert lost["static"]["name"] == "NVIDIA H100 80GB HBM3"
@@ -228,7 +228,7 @@ def test_a_gpu_that_cannot_be_found_is_one_lost_pane(nvml_scenario: MakeScenario
 def test_a_hung_call_costs_one_gpu_and_gives_it_back(nvml_scenario: MakeScenario) -> None:
     scenario = nvml_scenario(3)
     scenario.hang("nvmlDeviceGetPowerUsage", 1.5, gpu=1, after=2, times=1)
-    run = Run(scenario, "live", "3.2", interval_s=0.25, hung_s=0.5)
+    run = Run(scenario, "live", "3.2", interval_s=0.25, hung_s=0.5, least=13)
     reasons = [s["gpus"][1]["lost_reason"] for s in run.snapshots]
     hung = [i for i, reason in enumerate(reasons) if reason]
     assert reasons[hung[0]].startswith("NVML call nvmlDeviceGetPowerUsage has not returned for")
@@ -299,7 +299,7 @@ def test_an_xid_is_an_event_and_stays_as_the_last_one(nvml_scenario: MakeScenari
 def test_a_millisecond_a_call_misses_no_tick(nvml_scenario: MakeScenario) -> None:
     scenario = nvml_scenario(8)
     scenario.latency_us = 1000
-    run = Run(scenario, "live", "4.3")
+    run = Run(scenario, "live", "4.3", least=3)
     assert all(snapshot["stale"] == {} and not snapshot["repeats"] for snapshot in run.snapshots)
     assert len(run.snapshots) >= 3
 
