@@ -4,8 +4,7 @@ Each setting is declared once: its type, its bounds and its description validate
 file. The file, the environment variables (``GPUTOP_`` and the name in capitals) and the flags carry the same names.
 """
 
-from __future__ import annotations
-
+# Annotations are values here, not text: each setting's type and bounds are read from its own.
 import os
 import sys
 from collections.abc import Mapping
@@ -165,7 +164,7 @@ def declared() -> Mapping[str, Setting]:
 @cache
 def setting(name: str) -> Setting:
     """One of the ``Settings``: a start with one flag reads one annotation, not all."""
-    kind, meta = get_args(eval(Settings.__annotations__[name]))
+    kind, meta = get_args(Settings.__annotations__[name])
     return Setting(name, kind, meta, getattr(Settings(), name))
 
 

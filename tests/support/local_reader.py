@@ -1,7 +1,7 @@
 """Runs the local source and prints its snapshots as JSON lines: the other half of the tests against the stand-in.
 
 A library is found by LD_LIBRARY_PATH only when a program starts, so these tests need a program. Arguments: ``once``, or
-``live SECONDS``; then LocalSource's own as JSON, with how many snapshots come at ``least``, however long that takes, how
+``live SECONDS``; then its options as JSON, with how many snapshots come at ``least``, however long that takes, how
 long one reading may take, ``wait_s``, and ``clock_file`` for a file that says how far its clock is set off; then each
 snapshot has the ``history`` that a monitor makes of the first GPU's utilisation.
 """
