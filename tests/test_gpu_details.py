@@ -20,6 +20,7 @@ from gputop.paint.theme import THEMES
 from gputop.paint.time_axis import TimeAxis, axis_for, axis_spans, stepped
 from gputop.paint.verdict_history import Stretch, standing, stretches, strip
 from gputop.paint.view import View
+from gputop.sources.nvml.questions import FIXED
 from gputop.sources.nvml.questions import SELDOM as ASKED_SELDOM
 from gputop.tui.screens.gpu_details import GpuDetailsScreen
 from gputop.tui.terminal.lines import Lines
@@ -256,7 +257,7 @@ def test_provenance_names_the_source_that_measures_now() -> None:
 
 def test_what_the_screen_calls_seldom_is_what_the_driver_is_asked_seldom() -> None:
     seldom = {key for key, metric in GPU_METRICS.items() if metric.seldom}
-    assert {key for question in ASKED_SELDOM for key in question.keys} == seldom
+    assert {key for question in (*ASKED_SELDOM, *FIXED) for key in question.keys} == seldom
     assert all(comes_with_activity(GPU_METRICS[key]) for key in ACTIVITY_KEYS)
     assert not comes_with_activity(GPU_METRICS["pcie_rx_bytes_per_s"])
 

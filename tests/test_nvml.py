@@ -13,7 +13,7 @@ from gputop.sources.nvml.errors import cannot_start
 from gputop.sources.nvml.fields import Fields, Rate
 from gputop.sources.nvml.handle import Answers, Handle, LostGpu
 from gputop.sources.nvml.processes import NO_SAMPLES, DriverRows, GpuProcesses
-from gputop.sources.nvml.questions import EVERY_TICK, MEMORY_V2, SELDOM, Question
+from gputop.sources.nvml.questions import EVERY_TICK, FIXED, MEMORY_V2, SELDOM, Question
 from gputop.sources.nvml.xid import NONE_SEEN, XidWatch
 
 
@@ -34,7 +34,7 @@ class Script:
 
 
 def question(key: str) -> Question:
-    return next(q for q in (*EVERY_TICK, *SELDOM, MEMORY_V2) if key in q.keys)
+    return next(q for q in (*EVERY_TICK, *SELDOM, *FIXED, MEMORY_V2) if key in q.keys)
 
 
 def ask(handle: Handle, key: str, now: float = 0.0) -> Any:

@@ -110,3 +110,32 @@ def test_a_byte_counter_is_of_the_moment_at_which_it_was_asked(
     device.read(0.0, 1000.0, "none")
     clock[0], field.value.ullVal = 0.45, 250_000
     assert device.read(0.45, 1000.45, "none").pcie_tx_bytes_per_s == pytest.approx(1e6)
+
+
+def test_what_a_gpu_is_built_for_is_asked_once_a_minute_and_again_when_it_was_found_anew(
+    answers: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    run_bare = Handle.run_bare
+
+    def counting(handle: Handle, name: str, *arguments: Any) -> Any:
+        asked.append(name)
+        return run_bare(handle, name, *arguments)
+
+    monkeypatch.setattr(Handle, "run_bare", counting)
+    answers["nvmlDeviceGetMaxPcieLinkGeneration"] = 5
+    answers["nvmlDeviceGetPerformanceState"] = 0
+    device = Device(0, 1.0, lambda _: [])
+    device.find(0, "570", 1000.0)
+    for second in range(0, 60, 5):
+        device.ask_seldom(float(second), 1000.0 + second)
+        sample = device.read(float(second), 1000.0 + second, "none")
+        assert (sample.pcie_gen_max, sample.pstate) == (5, 0)
+    assert asked.count("nvmlDeviceGetMaxPcieLinkGeneration") == 1
+    assert asked.count("nvmlDeviceGetPerformanceState") > 10
+    device.ask_seldom(61.0, 1061.0)
+    assert asked.count("nvmlDeviceGetMaxPcieLinkGeneration") == 2
+    device.lose("gone", 1062.0)
+    device.find(0, "570", 1063.0)
+    device.ask_seldom(63.0, 1063.0)
+    assert asked.count("nvmlDeviceGetMaxPcieLinkGeneration") == 3

@@ -24,10 +24,9 @@ from gputop.sources.nvml.facts import facts, gpu_instance, is_vgpu, mig_facts, m
 from gputop.sources.nvml.fields import Fields
 from gputop.sources.nvml.handle import Answers, Handle, LostGpu
 from gputop.sources.nvml.processes import COLLECTING, GpuProcesses
-from gputop.sources.nvml.questions import EVERY_TICK, POWER_LIMIT, SELDOM, SM_CLOCK_MAX, ask_memory_into
+from gputop.sources.nvml.questions import EVERY_TICK, POWER_LIMIT, SM_CLOCK_MAX, Seldom, ask_memory_into
 from gputop.sources.nvml.sample import sample_of
 
-SELDOM_S = 5.0
 PROCESSES_S = 2.0
 SPLIT = "split into MIG instances: see each instance"
 NO_MIG = reason(pynvml.NVML_ERROR_NOT_SUPPORTED)
@@ -72,8 +71,8 @@ class Device:
         self._cross_check = CrossCheck()
         self._fields = Fields(nvlink=False)
         self._lister = GpuProcesses(self.handle, index)
-        self._seldom = Answers()
-        self._seldom_at = self._processes_at = float("-inf")
+        self._seldom = Seldom()
+        self._processes_at = float("-inf")
 
     @property
     def _split(self) -> bool:
@@ -128,7 +127,7 @@ class Device:
         self._ladder.close()
         self._ladder = Ladder(self._rungs(), self._no_rung())
         self._cross_check = CrossCheck()
-        self._seldom, self._seldom_at = Answers(), float("-inf")
+        self._seldom = Seldom()
         self._processes_at = float("-inf")
         self._parent_found = parent.times_found if parent is not None else 0
         self.times_found += 1
@@ -221,12 +220,13 @@ class Device:
         for question in EVERY_TICK:
             question.ask_into(handle, into, now)
         ask_memory_into(handle, into, now)
-        if not self._seldom.values and not self._seldom.missing:
+        seldom = self._seldom.answers
+        if not seldom.values and not seldom.missing:
             # The first picture needs these two; all others are asked after it.
             for question in (POWER_LIMIT, SM_CLOCK_MAX):
-                question.ask_into(handle, self._seldom, now)
-        into.values.update(self._seldom.values)
-        into.missing.update(self._seldom.missing)
+                question.ask_into(handle, seldom, now)
+        into.values.update(seldom.values)
+        into.missing.update(seldom.missing)
         standing = (
             Standing(None, None, SPLIT)
             if self._split
@@ -262,21 +262,15 @@ class Device:
 
     def ask_seldom(self, now: float, t: float) -> None:
         """Ask what need not be new in each sample, and what the first one did without. Times as for ``read``."""
-        if self.lost is not None or not self.found or now < self._seldom_at:
+        if self.lost is not None or not self.found or now < self._seldom.due_at:
             return
-        fresh = Answers()
         try:
             if self._facts_due:
                 self._facts_due = False
                 self.static = more_facts(self.handle, self.static)
-            for question in SELDOM:
-                question.ask_into(self.handle, fresh, now)
+            self._seldom.ask(self.handle, now, self.static.index)
         except LostGpu as gone:
             self.lose(str(gone), t)
-            return
-        self._seldom = fresh
-        # GPUs take turns, so that the slow questions of all of them do not fall into one tick.
-        self._seldom_at = now + SELDOM_S * (0.8 + 0.05 * (self.static.index % 8))
 
     def _list_processes(self, now: float, t: float, util_pct: float | None, *, brief: bool) -> None:
         # A split GPU lists its instances' processes again: each instance lists its own.

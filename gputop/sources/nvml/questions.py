@@ -98,8 +98,7 @@ EVERY_TICK = (
     ),
 )
 
-SELDOM = (
-    POWER_LIMIT,
+FIXED = (
     SM_CLOCK_MAX,
     Question(
         ("temp_slowdown_c",),
@@ -107,14 +106,19 @@ SELDOM = (
         (pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN,),
         _as_is,
     ),
+    Question(("pcie_gen_max",), ("nvmlDeviceGetMaxPcieLinkGeneration",), (), _as_is),
+    Question(("pcie_width_max",), ("nvmlDeviceGetMaxPcieLinkWidth",), (), _as_is),
+)
+"""What a GPU is built for: the same for as long as it stays in its slot, and asked once a minute for all that."""
+
+SELDOM = (
+    POWER_LIMIT,
     Question(("pstate",), ("nvmlDeviceGetPerformanceState",), (), _as_is),
     Question(("fan_pct",), ("nvmlDeviceGetFanSpeed",), (), _as_is),
     Question(("encoder_pct",), ("nvmlDeviceGetEncoderUtilization",), (), lambda answer: (answer[0],)),
     Question(("decoder_pct",), ("nvmlDeviceGetDecoderUtilization",), (), lambda answer: (answer[0],)),
     Question(("pcie_gen",), ("nvmlDeviceGetCurrPcieLinkGeneration",), (), _as_is),
     Question(("pcie_width",), ("nvmlDeviceGetCurrPcieLinkWidth",), (), _as_is),
-    Question(("pcie_gen_max",), ("nvmlDeviceGetMaxPcieLinkGeneration",), (), _as_is),
-    Question(("pcie_width_max",), ("nvmlDeviceGetMaxPcieLinkWidth",), (), _as_is),
     Question(
         ("ecc_uncorrected_volatile",),
         ("nvmlDeviceGetTotalEccErrors",),
@@ -147,6 +151,7 @@ SELDOM = (
     ),
 )
 
+SELDOM_S, FIXED_S = 5.0, 60.0
 UNIFIED_MEMORY = "no memory of its own, it shares the host's: see the host's memory"
 
 
@@ -158,3 +163,34 @@ def ask_memory_into(handle: Handle, into: Answers, now: float) -> None:
         refused = into.missing.pop(key)
     if not MEMORY_V1.ask_into(handle, into, now) and refused == reason(pynvml.NVML_ERROR_NOT_SUPPORTED):
         into.miss(MEMORY_V1.keys, UNIFIED_MEMORY)
+
+
+class Seldom:
+    """The answers of one GPU to what need not be new in each sample."""
+
+    __slots__ = ("_fixed", "_fixed_due_at", "answers", "due_at")
+
+    def __init__(self) -> None:
+        self.answers = Answers()
+        self.due_at = float("-inf")
+        """When it is worth asking again, monotonic s."""
+        self._fixed = Answers()
+        self._fixed_due_at = float("-inf")
+
+    def ask(self, handle: Handle, now: float, turn: int) -> None:
+        """Ask all that is due. GPUs take turns, so that their slow questions do not all fall into one tick.
+
+        Raises LostGpu.
+        """
+        fresh = Answers()
+        if now >= self._fixed_due_at:
+            self._fixed = Answers()
+            for question in FIXED:
+                question.ask_into(handle, self._fixed, now)
+            self._fixed_due_at = now + FIXED_S
+        for question in SELDOM:
+            question.ask_into(handle, fresh, now)
+        fresh.values.update(self._fixed.values)
+        fresh.missing.update(self._fixed.missing)
+        self.answers = fresh
+        self.due_at = now + SELDOM_S * (0.8 + 0.05 * (turn % 8))
