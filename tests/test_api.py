@@ -23,7 +23,7 @@ from gputop.api.step_tail import StepTail
 from gputop.api.torch_hook import _MODULE, TorchHook
 from gputop.api.watch import Watch
 from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, Machine, ProcessSample, Snapshot
-from gputop.model.source import SourceError
+from gputop.model.source import CLOSE_S, SourceError
 from gputop.monitor import Monitor
 
 NOW = 1_780_000_000.0
@@ -416,6 +416,37 @@ def test_a_watch_does_not_announce_its_steps_to_itself(tmp_path: Path, monkeypat
     other.drain()
     assert [row.count for row in other.steps()] == [2]
     other.close()
+
+
+def test_steps_after_the_last_snapshot_are_in_the_recording_as_in_the_summary(tmp_path: Path) -> None:
+    path = tmp_path / "run.gputop.jsonl"
+    watched = Watched(record=str(path))
+    with watched.watch as w:
+        watched.show(snapshot(NOW))
+        w._watcher.clock.explicit = True
+        for end in range(11):
+            w._watcher.clock.append_end(float(end))
+    (steps,) = w.summary().report.steps
+    assert steps.steps == 10
+    frames = list(gputop.load(path))
+    assert sum(row.count for frame in frames for row in frame.snapshot.steps) == steps.steps
+    first, last = frames[0].snapshot, frames[-1].snapshot
+    assert last.repeats == ("nvml", "proc") and last.t >= first.t and last.gpus[0].util_pct == first.gpus[0].util_pct
+
+
+def test_the_end_of_a_program_waits_for_a_hung_driver_no_longer_than_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gputop.api.watch import _ONE
+
+    watched, hung = Watched(), threading.Event()
+    watched.source.close = hung.wait  # type: ignore[method-assign, assignment]
+    w = watched.watch.start()
+    watched.show(snapshot(NOW))
+    thread, waits = w._watcher._thread, []
+    assert thread is not None
+    monkeypatch.setattr(thread, "join", waits.append)
+    _ONE.end()
+    assert waits == [CLOSE_S] and CLOSE_S <= 0.2 and thread.is_alive(), "one wait, and then the program ends"
+    hung.set()
 
 
 def test_steps_from_many_threads_are_all_counted() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -14,7 +15,7 @@ from gputop.api.opening import opened
 from gputop.api.options import Options
 from gputop.api.ranks import Role
 from gputop.model.redaction import Redactor
-from gputop.model.snapshot import Event, Snapshot
+from gputop.model.snapshot import COLLECTORS, Event, Snapshot
 from gputop.model.steps import StepRow
 from gputop.monitor import Frame, Monitor
 from gputop.recording.format import RecordingError
@@ -40,6 +41,8 @@ class Measuring:
         self._recorder: Recorder | None = None
         self._lock = threading.Lock()
         self._pid, self._mine = os.getpid(), options.gpus == "mine"
+        self._newest: tuple[Snapshot, float] | None = None
+        """The newest snapshot, as it was measured, and when it was taken."""
         self.own_gpus: tuple[str, ...] = ()
         """The names of the GPUs that this very process computes on, as far as the driver tells."""
         if options.record is not None:
@@ -75,6 +78,7 @@ class Measuring:
     def take(self, snapshot: Snapshot, batch_size: float | None) -> list[Frame]:
         """The frames of this job's GPUs: none until it uses one, several when it first does."""
         frames = []
+        self._newest = snapshot, time.monotonic()
         self._find_own(snapshot)
         for cut in [snapshot] if self._gpus is None else self._gpus.take(snapshot):
             shown = cut if self._redactor is None else self._redactor.snapshot(cut)
@@ -88,6 +92,16 @@ class Measuring:
                 self._builder.add(frame)
             frames.append(frame)
         return frames
+
+    def record_last(self, steps: Sequence[StepRow]) -> None:
+        """Record steps that ended after the newest snapshot, with a frame that says that it only repeats that one."""
+        if self._recorder is None or self._newest is None or not steps:
+            return
+        newest, taken = self._newest
+        t = newest.t + time.monotonic() - taken
+        last = replace(newest, t=t, events=(), steps=tuple(steps), repeats=COLLECTORS)
+        for cut in [last] if self._gpus is None else self._gpus.take(last):
+            self._session.take(cut if self._redactor is None else self._redactor.snapshot(cut))
 
     def _find_own(self, snapshot: Snapshot) -> None:
         held = {p.gpu for p in snapshot.processes if p.pid == self._pid and p.role == "gpu"}

@@ -229,6 +229,8 @@ class Watcher:
                 self._fresh.clear()
                 self._round()
             self._round(ending=True)
+            if self._measuring is not None:
+                self._measuring.record_last(self._rows)
             if self.options.log_thread == "own":
                 self.log_now()
         except Exception as error:  # noqa: BLE001 — the last frame of a thread inside of somebody's training
