@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from gputop.sources.activity.counters import courtesy
 from gputop.sources.activity.counters.courtesy import Others
 from gputop.sources.activity.counters.libraries import NoLibraries, find, wanted_cuda
 from gputop.sources.activity.counters.rights import FOR_EVERYBODY, WITH_PERFMON, Rights, advice, rights
 from gputop.sources.activity.cross_check import TIMES, CrossCheck
 from gputop.sources.activity.ladder import Activity, Ladder, RungFailed, Waiting
 from gputop.sources.capabilities import PERFMON, SYS_ADMIN, Capabilities
+from tests.support.held import held
 
 NOTHING, ROOT, ONLY_PERFMON = Capabilities(), Capabilities(1 << SYS_ADMIN), Capabilities(1 << PERFMON)
 
@@ -181,6 +183,16 @@ def test_counters_are_left_to_profilers_and_dcgm(tmp_path: Path) -> None:
     for pid in (7, 8):
         shutil.rmtree(proc / str(pid))
     assert others.who(8.0) is None
+
+
+def test_a_helper_of_weeks_knows_the_processes_that_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    others, pids = Others("/proc", str(tmp_path)), list[str]()
+    monkeypatch.setattr(courtesy.os, "listdir", lambda _: pids)
+    monkeypatch.setattr(courtesy, "_name", lambda _, pid: "ncu" if int(pid) % 100 == 0 else "python")
+    for look in range(1000):
+        pids = [str(10 * look + number) for number in range(10)]
+        assert (others.who(2.0 * look) is None) == (look % 10 != 0)
+    assert max(size for size, _ in held(others)) <= 10
 
 
 def test_counters_are_left_alone_on_battery(tmp_path: Path) -> None:
