@@ -34,6 +34,7 @@ def test_threads_and_cold_caches_make_cpu_time_and_the_lock_and_cold_caches_what
     assert found.cpu.bound == pytest.approx(0.4) and found.lost.bound == pytest.approx(0.3)
     assert found.plain.middle == pytest.approx(20.0), "the machine's noise is told apart"
     assert is_within(1, found) and "together +0.40 %" in words(1, found, 6)
+    assert "95 %" in words(1, found, 5) and "95 %" not in words(1, found, 4), "four pairs bound nothing"
     dear = overhead_of([(alone, watched._replace(slower_pct=0.3))] * 6)
     assert not is_within(1, dear) and is_within(8, dear)
     assert not is_within(8, overhead_of([(alone, watched._replace(threads_pct=0.7))] * 6))

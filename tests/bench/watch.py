@@ -44,6 +44,9 @@ with watch(gpus="all") as w:
 print(json.dumps({"step_ns": plain * 1e9, "step_with_loss_ns": named * 1e9}))
 """
 
+SURE = 5
+"""Pairs from which on the sign test gives a bound."""
+
 
 def run(scenario: Scenario, arguments: Sequence[object]) -> dict[str, Any]:
     environment = {**scenario.environment(), "PYTHONPATH": str(ROOT)}
@@ -146,7 +149,7 @@ def words(gpus: int, found: Overhead, pairs: int) -> str:
         return f"{value.middle:+.2f} % (at most {value.bound:+.2f})"
 
     return (
-        f"{gpus} GPU, {pairs} pairs, medians and upper 95 % bounds:\n"
+        f"{gpus} GPU, {pairs} pairs, medians and {'upper 95 % bounds' if pairs >= SURE else 'the largest'}:\n"
         f"  CPU time      gputop's threads {said(found.threads)} of a core, the loop's own thread {said(found.slower)} "
         f"from cold caches: together {said(found.cpu)}\n"
         f"  the loop      waits for the interpreter's lock {said(found.waited)} of its time: with cold caches it loses "
