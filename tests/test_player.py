@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from gputop.monitor import Monitor
 from gputop.recording.memory import Memory
 from gputop.recording.rounding import rounded
+from gputop.session.playback import Playback
 from gputop.session.player import Player
 from gputop.sources.recorded import RecordedSource
 from gputop.sources.simulation.simulated import snapshot_at
+from gputop.tui.keys.time import HANDLERS, TimeKeys
 from tests.support.frames import MOMENT
 
 SECONDS = 110
@@ -75,3 +79,26 @@ def test_pausing_on_the_frame_that_shows_judges_nothing_anew(monkeypatch: pytest
     assert player.take()
     assert player.frame is not None
     assert (player.frame.snapshot.t, len(fed)) == (MOMENT + 28, 29)
+
+
+def test_of_keys_that_come_while_a_frame_is_made_only_the_last_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Memory()
+    for second in range(30):
+        memory.add(rounded(snapshot_at(MOMENT + second, started=MOMENT, gpus=1)))
+    past = memory.past()
+    assert past is not None
+    player = Player(RecordedSource(past), own_past=True)
+    player.stand_at_end()
+    playback = Playback(player=player)
+    playback.take_past()
+    asked: list[str] = []
+    screen = SimpleNamespace(playback=playback, paint_soon=lambda: asked.append("paint"), set_timer=lambda *_: None)
+    keys, made = TimeKeys(screen), list[float]()  # type: ignore[arg-type]
+    real = Player._rebuild
+    monkeypatch.setattr(Player, "_rebuild", lambda p: made.append(p.source.position) or real(p))
+    for _ in range(4):
+        HANDLERS["back"](keys)
+    assert asked == ["paint"] * 4 and made == []
+    assert playback.take_past()
+    assert made == [MOMENT + 25] and playback.frame is not None
+    assert playback.frame.snapshot.t == MOMENT + 25

@@ -22,7 +22,7 @@ from gputop.session.session import Session
 from gputop.sources.recorded import RecordedSource
 from gputop.sources.simulation.simulated import snapshot_at
 from gputop.tui.app import GputopApp, SnapshotReady, newly_red
-from gputop.tui.painted_app import PaintDue
+from gputop.tui.painted_app import LEAST_REPAINT_S, PaintDue
 from gputop.tui.screens.findings import FindingsScreen
 from gputop.tui.screens.help import HelpScreen
 from gputop.tui.terminal.lines import Lines
@@ -86,6 +86,23 @@ async def test_a_painting_that_falls_into_the_way_out_is_dropped() -> None:
         app.post_message(PaintDue())
         await pilot.pause(0.2)
         assert app.crash is None
+
+
+async def test_what_comes_while_a_slow_picture_is_drawn_is_drawn_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    app, _ = _app()
+    async with app.run_test(size=(160, 48)) as pilot:
+        await pilot.pause()
+        now, drawn = [1000.0], list[float]()
+        app._clock, app._painted = lambda: now[0], 0.0
+
+        def slowly() -> None:
+            drawn.append(now[0])
+            now[0] += 10 * LEAST_REPAINT_S
+
+        monkeypatch.setattr(app, "draw", slowly)
+        for _ in range(5):
+            app.paint_soon()
+        assert len(drawn) == 1
 
 
 async def test_a_resize_storm_ends_in_the_last_size() -> None:

@@ -72,10 +72,17 @@ class Playback:
         if self.player is None:
             self.masked = self.newest
             return snapshot is not None
-        new = self.player.take()
-        self.masked = self.player.frame or self.masked
+        new = self.take_past()
         # A recording under way grows, which the paused screen says.
         return new or (snapshot is not None and self.session is not None and self.session.recorder is not None)
+
+    def take_past(self) -> bool:
+        """Take in what the player has, if the past shows; True when that is a new frame."""
+        if self.player is None:
+            return False
+        new = self.player.take()
+        self.masked = self.player.frame or self.masked
+        return new
 
     def work(self) -> bool:
         """Go on with what the player has to do; True when it changed the frame."""

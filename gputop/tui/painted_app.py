@@ -82,8 +82,9 @@ class PaintedApp(QuietApp):
     def paint(self) -> None:
         """Draw, whatever waits."""
         self._paints_soon = False
-        self._painted = self._clock()
         self.draw()
+        # From its end on: what comes while a slow picture is drawn is drawn together as well.
+        self._painted = self._clock()
 
     def paint_soon(self) -> None:
         """Paint at once, or together with what comes within the next moment."""

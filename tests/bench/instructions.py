@@ -36,7 +36,8 @@ from tests.bench.headless_stages import Tick, headless_stages, reading_stages
 from tests.bench.workload import Load, machine, set_in_motion, sleeping_processes
 
 WIDTH, HEIGHT = 160, 50
-T, WARM, GPUS = 1.78e9, 40, 8
+T, WARM, GPUS = 1.78e9, 125, 8
+"""Ticks before those that are counted: the charts are full then, and stand still where nothing changes."""
 
 
 def screen_stages(name: str, snapshots: list[Snapshot]) -> dict[str, Tick]:

@@ -75,11 +75,13 @@ class TimeKeys:
             self.play_on(Player.toggle)
 
     def play_on(self, act: Callable[[Player], object]) -> None:
-        """Do something to the player, if what shows is the past, and show what comes of it."""
+        """Do something to the player, if what shows is the past, and show what comes of it.
+
+        The frame is made when it is painted: of a key that is held down while one is made, only the last is.
+        """
         if self._playback.player is None:
             return
         act(self._playback.player)
-        self._playback.take()
         self._screen.paint_soon()
         self.work_later()
 
