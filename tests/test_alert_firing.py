@@ -430,7 +430,7 @@ def test_a_notification_is_sent_by_a_program_of_its_own_and_no_address_is_ever_t
         ("/hunter2", "a title", "a body"), ("/hunter2", "t", "b"),
     ]  # fmt: skip
     assert ended.exit_code == 1
-    assert ended.output == "sent to 1 of 3; not taken: address 2, address 3 is not one that apprise knows"
+    assert ended.output == "sent to 1 of 3; failed: address 2, address 3 is not one that apprise knows"
 
 
 RECORDER = """

@@ -78,7 +78,7 @@ def _so(remedy: str) -> str:
 
 
 def _entry(head: str, text: str, width: int) -> list[str]:
-    first, *rest = textwrap.wrap(text, width - 18) or [""]
+    first, *rest = textwrap.wrap(text, width - 18, break_on_hyphens=False) or [""]
     return [f"    {head:<13} {first}", *(" " * 18 + line for line in rest)]
 
 

@@ -125,5 +125,5 @@ def _exporter(row: Mapping[str, Any] | None) -> str:
 def _wrapped(head: str, text: str, width: int) -> list[str]:
     """``head`` and the text after it, further lines indented under the text."""
     room = max(20, width - len(head) - 1)
-    first, *rest = textwrap.wrap(text, room) or [""]
+    first, *rest = textwrap.wrap(text, room, break_on_hyphens=False) or [""]
     return [f"{head} {first}", *(" " * (len(head) + 1) + line for line in rest)]

@@ -56,7 +56,9 @@ def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
         if flag_now(gpu) is not None:
             rows.append(Line().to(18).add(NOT_WORKING_NOW, "level.red").row(width))
         if gpu.sm_active_pct is None and gpu.sm_reason:
-            why = textwrap.wrap(f"SM not measured: {terminal_safe(gpu.sm_reason)}", max(20, width - 18))
+            why = textwrap.wrap(
+                f"SM not measured: {terminal_safe(gpu.sm_reason)}", max(20, width - 18), break_on_hyphens=False
+            )
             rows.extend(Line().to(18).add(text, "dim").row(width) for text in why)
     rows.append(host.load(frame, view, width, indent=0))
     shown = process_table.shown_rows(frame, view)

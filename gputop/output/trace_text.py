@@ -150,7 +150,9 @@ def _labelled(label: str, text: str) -> str:
 
 
 def _wrapped(label: str, text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=label, subsequent_indent=" " * max(2, len(label)))
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=label, subsequent_indent=" " * max(2, len(label)), break_on_hyphens=False
+    )
 
 
 def _shares(m: Measures, glyphs: Glyphs) -> str:

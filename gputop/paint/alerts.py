@@ -33,7 +33,9 @@ def alert_rows(alert: AlertRow, now: float, glyphs: Glyphs, width: int, offset: 
     rows = [line.row(width)]
     indent = 5 + NAME_WIDTH if width >= 80 else 4
     for lead, text, body in (("when", _when(alert), "dim"), ("last", _last(alert, offset), _failed(alert))):
-        for i, piece in enumerate(textwrap.wrap(terminal_safe(text), max(10, width - indent - 7)) if text else ()):
+        for i, piece in enumerate(
+            textwrap.wrap(terminal_safe(text), max(10, width - indent - 7), break_on_hyphens=False) if text else ()
+        ):
             rows.append(Line().to(indent).add(f"{lead}  " if i == 0 else "      ", "dim").add(piece, body).row(width))
     return rows
 

@@ -41,6 +41,8 @@ def _rows(finding: Finding, now: float, glyphs: Glyphs, width: int, offset: floa
     rows = [line.row(width)]
     indent = 20 if width >= 80 else 4
     for lead, text, body in ((glyphs.because, finding.evidence, "text"), (glyphs.remedy, finding.remedy, "remedy")):
-        for i, piece in enumerate(textwrap.wrap(terminal_safe(text), max(10, width - indent - 4))):
+        for i, piece in enumerate(
+            textwrap.wrap(terminal_safe(text), max(10, width - indent - 4), break_on_hyphens=False)
+        ):
             rows.append(Line().to(indent).add(f"{lead} " if i == 0 else "  ", body).add(piece, body).row(width))
     return rows

@@ -76,7 +76,10 @@ def help_rows(
             rows.append(Line().row(width))
     rows += section_rows("the three numbers", width, glyphs)
     for text, style in THREE_NUMBERS:
-        rows += [Line().to(2).add(line, style).row(width) for line in textwrap.wrap(text, max(10, width - 4))]
+        rows += [
+            Line().to(2).add(line, style).row(width)
+            for line in textwrap.wrap(text, max(10, width - 4), break_on_hyphens=False)
+        ]
     rows += [*legend_rows(glyphs, width), Line().row(width), *key_rows(keys, width, glyphs)]
     rows += section_rows("glossary", width, glyphs)
     for metric in (metric for metric in GPU_METRICS.values() if metric.glossary):
@@ -157,6 +160,6 @@ def section_rows(name: str, width: int, glyphs: Glyphs) -> list[Row]:
 def entry_rows(head: str, text: str, width: int, indent: int = 16) -> list[Row]:
     """A word and what it means, folded to the width."""
     indent = min(indent, width // 3)
-    lines = textwrap.wrap(text, max(10, width - indent - 4)) or [""]
+    lines = textwrap.wrap(text, max(10, width - indent - 4), break_on_hyphens=False) or [""]
     rows = [Line().to(2).add(head, "key").to(indent + 2).add(lines[0], "text").row(width)]
     return rows + [Line().to(indent + 2).add(line, "text").row(width) for line in lines[1:]]

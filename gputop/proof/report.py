@@ -70,10 +70,10 @@ def row(found: Result) -> str:
 
 def conclusion(verdict: Verdict) -> list[str]:
     """What was found, and what may lie behind it: the first line is of the verdict, at most ``WIDTH`` columns each."""
-    lines = textwrap.wrap(verdict.words, WIDTH)
+    lines = textwrap.wrap(verdict.words, WIDTH, break_on_hyphens=False)
     if verdict.reason:
         reason = f"Likely reason: {verdict.reason}." if verdict.exit_status == 1 else verdict.reason
-        lines += textwrap.wrap(reason, WIDTH)
+        lines += textwrap.wrap(reason, WIDTH, break_on_hyphens=False)
     return lines
 
 
@@ -95,7 +95,7 @@ def picture(proof: Proof, verdict: Verdict) -> list[tuple[tuple[str, str], ...]]
         line = terminal_safe(row(found))
         rows.append(((line[:_TITLE], "text"), (" ", "text"), *_bar(found), ("  ", "text"), *_with_mark(line[_TITLE:])))
     level = {0: "level.green", 1: "level.red"}.get(verdict.exit_status, "level.yellow")
-    said = len(textwrap.wrap(verdict.words, WIDTH))
+    said = len(textwrap.wrap(verdict.words, WIDTH, break_on_hyphens=False))
     words = [terminal_safe(line) for line in conclusion(verdict)]
     return [*rows, *(((line, level if i < said else "text"),) for i, line in enumerate(words))]
 

@@ -12,7 +12,9 @@ from gputop.commands.fleet_screen import asked_fleet, frame_once, moment_of, mom
 from gputop.commands.needs import Needs
 from gputop.config import Settings
 from gputop.fleet.findings import FIRST, findings
+from gputop.fleet.reading import SIMULATED
 from gputop.fleet.simulated import STARTED, SimulatedFleet
+from gputop.model.quantity import count
 from gputop.model.source import UsageError
 from gputop.model.text import terminal_safe
 
@@ -51,12 +53,18 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         }
         sys.stdout.write(json.dumps(data, ensure_ascii=False) + "\n")
         return FOUND if found else 0
-    lines = []
+    lines = [f"simulated fleet: {count(len(frame.hosts), 'host')}"] if frame.read.source == SIMULATED else []
     for number, one in enumerate(found[: args.top], 1):
-        lines += textwrap.wrap(f"{number}. {terminal_safe(one.text)}", WIDTH, subsequent_indent="   ")
+        lines += textwrap.wrap(
+            f"{number}. {terminal_safe(one.text)}", WIDTH, subsequent_indent="   ", break_on_hyphens=False
+        )
         if one.remedy:
             lines += textwrap.wrap(
-                f"what helps: {terminal_safe(one.remedy)}", WIDTH, initial_indent="   ", subsequent_indent="   "
+                f"what helps: {terminal_safe(one.remedy)}",
+                WIDTH,
+                initial_indent="   ",
+                subsequent_indent="   ",
+                break_on_hyphens=False,
             )
     if len(found) > args.top:
         lines.append(f"and {len(found) - args.top} more; --top {len(found)} shows them")

@@ -29,7 +29,7 @@ def main() -> int:
         if not known or not service.notify(title=given["title"], body=given["body"]):
             refused.append(f"address {number}" + ("" if known else " is not one that apprise knows"))
     sent = len(given["urls"]) - len(refused)
-    print(f"sent to {sent} of {len(given['urls'])}" + (f"; not taken: {', '.join(refused)}" if refused else ""))  # noqa: T201
+    print(f"sent to {sent} of {len(given['urls'])}" + (f"; failed: {', '.join(refused)}" if refused else ""))  # noqa: T201
     return 1 if refused else 0
 
 

@@ -19,6 +19,7 @@ from gputop.session.alerts.supervised import Ended, Running, notification
 
 MOST_WAITING = 64
 """Firings of one alert that wait for the command before them: one for each GPU of a large machine."""
+NOTIFICATION = "notification"
 RETRY_S = 5.0
 """How often a process that does not fire looks whether the one that does has ended."""
 HAND_OVER_S = 1.0
@@ -136,6 +137,11 @@ class Runner:
                 self._tell(outcome)
 
 
+def _result(sent: Ended) -> str:
+    """Of a notification, whose exit status is nobody's business."""
+    return sent.words() if sent.problem is not None else "failed" if sent.has_failed else "was sent"
+
+
 class UnderWay:
     """One firing whose command and notification have been started."""
 
@@ -146,14 +152,14 @@ class UnderWay:
         if alert.run:
             self._parts.append((alert.run[0].rpartition("/")[2], self._command()))
         if alert.notifies:
-            self._parts.append(("notification", self._notification()))
+            self._parts.append((NOTIFICATION, self._notification()))
 
     def outcome(self) -> Outcome:
         """What came of it, when it is over: after 40 s at most."""
         words, printed, has_failed = [], [], False
         for name, started in self._parts:
             ended = Ended(None, started) if isinstance(started, str) else started.ended()
-            words.append(f"{name} {ended.words()}")
+            words.append(f"{name} {_result(ended) if name == NOTIFICATION else ended.words()}")
             printed += [ended.output] if ended.output else []
             has_failed = has_failed or ended.has_failed
         said = "; ".join(words) or f"{self._firing.alert.when.text} holds"
