@@ -288,3 +288,11 @@ def test_the_four_numbers_show_beside_one_gpu_on_a_small_screen_and_high_panes_h
     assert plain_text(main_screen(frame, View(), 200, 60).rows).count(" now") == 8
     high = plain_text(main_screen(frame, View(), 300, 99).rows)
     assert high.count(" now") == 8 and high.count("  loaders  ") == 8
+
+
+def test_a_recording_of_the_demo_is_shown_as_simulated() -> None:
+    frame = demo_frame()
+    for boot, is_simulated in (("b1", False), ("simulated-0", True)):
+        machine = replace(frame.snapshot.machine, boot_id=boot, source="recorded")
+        shown = replace(frame, snapshot=replace(frame.snapshot, machine=machine))
+        assert ("SIMULATED" in _text(shown, View(), 80, 24).splitlines()[0]) is is_simulated

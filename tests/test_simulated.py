@@ -271,3 +271,8 @@ def test_noise_is_smooth_bounded_and_centred() -> None:
     values = [drift(3, 9, 0.25 * i) for i in range(20_000)]
     assert max(map(abs, values)) <= 1.0 and abs(sum(values) / len(values)) < 0.05
     assert max(abs(b - a) for a, b in pairwise(values)) < 0.4
+
+
+def test_each_moment_of_the_past_stands_for_the_time_since_the_one_before() -> None:
+    past = list(SimulatedSource("healthy", clock=lambda: 1_780_000_000.0).past(700.0))
+    assert {before.t for before in past[:-1]} == {round(after.t - after.interval_s, 6) for after in past[1:]}

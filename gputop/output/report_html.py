@@ -13,7 +13,7 @@ from gputop.output.html.blocks import facts, notes, table
 from gputop.output.html.document import document
 from gputop.output.html.gap_chart import AMBER, GREEN, GREY, RED, chart, clock, lane
 from gputop.output.html.markup import Markup, element, join, prose
-from gputop.output.report_text import gap_words, report_notes, step_lines, where
+from gputop.output.report_text import gap_words, report_notes, step_lines
 from gputop.report.gpu_account import GpuReport
 from gputop.report.job_report import FindingReport, JobReport, alike
 from gputop.report.lanes import Pictured
@@ -66,10 +66,10 @@ def headline(report: JobReport) -> str:
     judged = sum(value for state, value in hours.items() if state != "unmeasured")
     lost = sum(hours[state] for state in NOT_WORK)
     if judged <= 0.0:
-        return f"{where(report)}: no GPU time was judged"
+        return f"{report.where}: no GPU time was judged"
     if judged < 1.0:
-        return f"{where(report)}: {60 * lost:.1f} of {60 * judged:.1f} GPU-minutes were not work"
-    return f"{where(report)}: {lost:.1f} of {judged:.1f} GPU-hours were not work"
+        return f"{report.where}: {60 * lost:.1f} of {60 * judged:.1f} GPU-minutes were not work"
+    return f"{report.where}: {lost:.1f} of {judged:.1f} GPU-hours were not work"
 
 
 def what_it_is(found: Pictured) -> str:

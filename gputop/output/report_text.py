@@ -20,7 +20,6 @@ from gputop.model.quantity import (
     seconds,
     step_time,
 )
-from gputop.model.snapshot import SIMULATED
 from gputop.model.text import terminal_safe
 from gputop.paint.text import shorten
 from gputop.report.gpu_account import GpuReport
@@ -66,7 +65,7 @@ def report_text(report: JobReport, width: int = 100) -> str:
 
 def report_markdown(report: JobReport) -> str:
     """The report as Markdown."""
-    lines = [f"# gputop report: {_escaped(report.command or where(report))}", "", _escaped(_head(report)), ""]
+    lines = [f"# gputop report: {_escaped(report.command or report.where)}", "", _escaped(_head(report)), ""]
     if report.gpus:
         states = _state_rows(report)
         lines += [
@@ -149,16 +148,11 @@ def report_as(report: JobReport, path: str) -> str:
     raise ValueError(f"{path}: a report ends with .md, .json or .txt")
 
 
-def where(report: JobReport) -> str:
-    """The host, and whether there is no such host."""
-    return report.host + SIMULATED * report.is_simulated
-
-
 def _head(report: JobReport) -> str:
     command = f"{report.command}: " if report.command else ""
     code = "" if report.exit_code is None else f", exit code {report.exit_code}"
     gpus = f", {len(report.gpus)} GPU{'s' if len(report.gpus) != 1 else ''}" if report.gpus else ""
-    host = f" on {where(report)}" if report.host else ""
+    host = f" on {report.where}" if report.host else ""
     return f"{command}{length(report.duration_s)}{host}{gpus}{code}"
 
 

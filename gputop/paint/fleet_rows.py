@@ -157,7 +157,7 @@ def _verdict(group: Group, view: FleetView, size: int) -> list[Span]:
     text = verdict.text
     if len(text) > size - 2:
         # The cause is what the colour does not say.
-        text = text.replace(f"{NOT_WORKING}: ", "", 1)
+        text = text.replace(f" {NOT_WORKING}: ", ": ", 1)
     return [(f"{glyph} ", style), (fit(text, max(1, size - 2), glyphs.more), style)]
 
 

@@ -41,7 +41,7 @@ def header(frame: Frame, view: View, width: int) -> Row:
         parts.append((0, _counted(names if wide else short, glyphs.times), "value|bar"))
     if wide and snapshot.machine.driver:
         parts.append((4, f"driver {terminal_safe(snapshot.machine.driver)[:16]}", "dim|bar"))
-    if view.demo:
+    if view.demo or snapshot.machine.is_simulated:
         parts.append((-1, "SIMULATED", "level.info|bar"))
     if not wide:
         words = words.replace("SM not measured", "SM n/a").replace("measured · ", "")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from gputop.diagnosis.types import NOT_WORK, STATES, GpuDiagnosis, Level, State, full_title
-from gputop.model.snapshot import GAP_INTERVALS, Event, Snapshot
+from gputop.model.snapshot import GAP_INTERVALS, SIMULATED, Event, Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.recording.index import Recording
 from gputop.report.gpu_account import GpuAccount, GpuReport
@@ -69,6 +69,11 @@ class JobReport(Struct, frozen=True):
     missing: tuple[Event, ...] = ()
     """The first gaps, with their reasons."""
     is_simulated: bool = False
+
+    @property
+    def where(self) -> str:
+        """The host, and whether there is no such host."""
+        return self.host + SIMULATED * self.is_simulated
 
     def gpu_hours(self) -> dict[State, float]:
         """GPU-hours by state, over all GPUs."""

@@ -233,6 +233,9 @@ class SimulatedSource:
         for until, step in tiers:
             every = max(step, self.interval_s)
             count = floor((min(until, seconds) - newer) / every)
+            if steps and count > 0:
+                # The oldest of the finer steps stands for the time since the newest of the coarser ones.
+                steps[-1] = (steps[-1][0], every)
             steps += [(newer + every * i, every) for i in range(1, count + 1)]
             newer += every * max(count, 0)
         return [(self._started - ago, every) for ago, every in reversed(steps)]
