@@ -20,6 +20,7 @@ from gputop.monitor import MOST_GPUS, Monitor
 from gputop.paint.main_screen import Painter
 from gputop.paint.text import fit
 from gputop.paint.view import View
+from gputop.recording import decode
 from gputop.recording.memory import Memory
 from gputop.recording.reader import read_snapshots
 from gputop.recording.rounding import Rounder
@@ -77,10 +78,11 @@ def test_nothing_that_is_fed_grows_with_the_processes_and_gpus_that_ever_were() 
     assert sum(frame.waste.seconds.values()) == pytest.approx(2 * (LIVES - 1))
 
 
-def test_a_recording_goes_on_however_many_mig_instances_were_made_anew() -> None:
+def test_a_recording_goes_on_however_many_mig_instances_were_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "_MOST_UUIDS", 50)
     rounder = Rounder()
     model = snapshot_at(MOMENT, started=MOMENT - 60.0)
-    for tick in range(1030):
+    for tick in range(60):
         new = replace(model.gpus[0], static=replace(model.gpus[0].static, uuid=f"MIG-{tick}"))
         back, line = rounder.take(replace(model, t=MOMENT + tick, gpus=(new,), processes=()))
         assert back.gpus[0].static.uuid == f"MIG-{tick}" and line

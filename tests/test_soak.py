@@ -67,7 +67,8 @@ def test_processes_change_and_gpus_are_lost_and_found() -> None:
 
 
 def test_nobody_and_nothing_in_the_soak_comes_back() -> None:
-    early, late = [list(ticks(600))[at : at + 200] for at in (0, 400)]
+    seen = list(ticks(600))
+    early, late = seen[:200], seen[400:]
     for of in ("user", "job", "container", "job_key"):
         names = [{getattr(p.static, of) for s in some for p in s.processes} for some in (early, late)]
         assert len(names[0]) > 4 and not names[0] & names[1], of
