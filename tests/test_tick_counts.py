@@ -272,17 +272,13 @@ def test_who_rounds_for_days_remembers_no_process_that_ended_long_ago() -> None:
 
 
 def test_until_the_distance_of_readings_is_known_nothing_is_looked_at_and_no_thread_begins(
-    fake: FakeProc, monkeypatch: pytest.MonkeyPatch
+    fake: FakeProc,
 ) -> None:
     looks = between.LooksBetween(str(fake.proc), lambda _: None)
-    now = [100.0]
-    monkeypatch.setattr(between.time, "monotonic", lambda: now[0])
     try:
-        for later in (0.0, 0.06):
-            now[0] += later
+        for _ in range(between.OF_A_START):
             looks.ask([1])
             assert looks._thread is None, "the first two readings of a start follow each other at once"
-        now[0] += 0.25
         looks.ask([1])
         assert looks._thread is not None
     finally:

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 LOOKS = 2
 """Looks between two readings: each at a random moment of its half of the time."""
-SHORTEST_S, LONGEST_S = 0.125, 5.0
-"""Readings that are closer are those of a start: the next one does not follow as soon, and the first picture waits."""
+LONGEST_S = 5.0
+OF_A_START = 2
+"""Readings that follow each other at once, and whose distance says nothing of the next: the first picture waits."""
 MOST_AT_ONCE = 16
 """Processes of each kind that one look takes in; more take turns."""
 MOST_OPEN = 64
@@ -61,6 +62,7 @@ class LooksBetween:
         """By pid. A file that stays open belongs to the process, not to its pid: it fails once that one has ended."""
         self._due: list[float] = []
         self._last: float | None = None
+        self._readings = 0
         self._seen: dict[int, list[str]] = {}
         self.lock = threading.Lock()
 
@@ -76,7 +78,8 @@ class LooksBetween:
         last, self._last = self._last, now
         self._mains, self._others = mains, others
         # When the next reading comes is known by the one before; until then nothing is looked at, nor any thread begun.
-        if last is None or now - last < SHORTEST_S or not (mains or others):
+        self._readings += 1
+        if last is None or self._readings <= OF_A_START or not (mains or others):
             return
         span = min(LONGEST_S, now - last)
         if self._random is None:
