@@ -34,6 +34,10 @@ def pytest_configure(config: pytest.Config) -> None:
     # Some hundred programs are started: without bytecode each would compile gputop anew, two thirds of its time.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    # What whoever runs the tests has chosen for a terminal of their own is none of the tests' business.
+    for name in ("COLORFGBG", "COLORTERM", "COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR"):
+        os.environ.pop(name, None)
+    os.environ["TERM"] = "xterm-256color"
     # A mark reaches every recorder and screen of a user: those of another worker's tests listen elsewhere.
     config.stash[OWN] = [tempfile.mkdtemp(prefix="gputop-run-")]
     os.environ["XDG_RUNTIME_DIR"] = config.stash[OWN][0]

@@ -54,7 +54,6 @@ class Place:
             "PYTHONPATH": f"{self.root / 'audit'}:{ROOT}",
             "PYTHONDONTWRITEBYTECODE": "1",
             "SOCKET_LOG": str(self._log),
-            "TERM": "xterm-256color",
             "HOME": str(self.root / "home"),
             "TMPDIR": str(self.root / "tmp"),
             "XDG_RUNTIME_DIR": str(self.root / "run"),
