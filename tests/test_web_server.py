@@ -18,7 +18,7 @@ from gputop.web import door as door_module  # noqa: E402
 from gputop.web import server as server_module  # noqa: E402
 from gputop.web import viewer as viewer_module  # noqa: E402
 from gputop.web.messages import Size  # noqa: E402
-from gputop.web.server import FILES, MOST_VIEWERS, Screen, Server  # noqa: E402
+from gputop.web.server import FILES, MOST_TOLD, MOST_VIEWERS, Screen, Server  # noqa: E402
 from gputop.web.viewer import Viewer  # noqa: E402
 
 KEY = "the key"
@@ -260,3 +260,12 @@ async def test_nothing_is_kept_in_a_cookie(running: Running) -> None:
             assert len(await answer.read()) > 500
     async with running.session.get(running.base + "/../server.py") as answer:
         assert answer.status == 404
+
+
+def test_what_clients_do_wrong_is_told_in_few_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    server = object.__new__(Server)
+    server._told = set()
+    for client in range(10 * MOST_TOLD):
+        server._tell_once(f"nonsense from {client}")
+        server._tell_once("nonsense from 0")
+    assert len(server._told) == len(capsys.readouterr().err.splitlines()) == MOST_TOLD

@@ -43,6 +43,8 @@ MOST_VIEWERS = 8
 """Each viewer is a process that measures."""
 WAITING_CONNECTIONS = 512
 """In the kernel, until the event loop takes them."""
+MOST_TOLD = 64
+"""Lines about what went wrong that are told in all: some of their words are a client's."""
 CLOSE_S = 1.0
 """How long a browser may take to confirm that a socket is closed."""
 HEARTBEAT_S = 15.0
@@ -232,7 +234,7 @@ class Server:
 
     def _tell_once(self, words: str) -> None:
         """One line for each kind of thing, however often somebody makes it happen."""
-        if words not in self._told:
+        if words not in self._told and len(self._told) < MOST_TOLD:
             self._told.add(words)
             say(f"{words} (reported once)")
 
