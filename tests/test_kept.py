@@ -79,9 +79,9 @@ def _each_changed(one: Struct, other: Struct) -> Iterator[Any]:
             yield replace(one, **{name: getattr(other, name)})
 
 
-def _variants(frame: Frame, other: Frame) -> Iterator[tuple[Frame, View]]:
+def _variants(frame: Frame, other: Frame, view: View) -> Iterator[tuple[Frame, View]]:
     """A frame and a view with one thing changed in each."""
-    now, view, held = frame.snapshot, VIEWS[0], frame.snapshot.processes[0]
+    now, held = frame.snapshot, frame.snapshot.processes[0]
     for d in _each_changed(frame.diagnoses[0], other.diagnoses[0]):
         yield replace(frame, diagnoses=(d, *frame.diagnoses[1:])), view
     snapshots: list[Snapshot] = [
@@ -103,31 +103,47 @@ def _variants(frame: Frame, other: Frame) -> Iterator[tuple[Frame, View]]:
         yield frame, replace(view, **change)
 
 
-def _after_a_while(seed: int, lost: str | None = None) -> Frame:
-    """A frame of three GPUs, whose first has a history and a process, and may be lost."""
+def _after_a_while(seed: int) -> Frame:
+    """A frame of three GPUs, whose first has a history and a process."""
     monitor, snapshot = Monitor(), random_snapshot(seed, gpus=3)
     first = replace(snapshot.gpus[0], lost_reason=None, power_w=300.0)
     held = replace(snapshot.processes[0], role="gpu", gpu=0, gpu_mem_bytes=seed * 2.0**30)
     snapshot = replace(snapshot, processes=(held, *snapshot.processes[1:]))
-    for second in range(9):
+    for second in range(10):
         busier = replace(first, util_pct=10.0 * second)
-        monitor.feed(replace(snapshot, t=T0 + second, gpus=(busier, *snapshot.gpus[1:])))
-    gone = replace(first, lost_reason=lost, lost_since=None if lost is None else T0)
-    return monitor.feed(replace(snapshot, t=T0 + 9, gpus=(gone, *snapshot.gpus[1:])))
+        frame = monitor.feed(replace(snapshot, t=T0 + second, gpus=(busier, *snapshot.gpus[1:])))
+    return frame
 
 
-def test_whatever_changes_alone_is_painted() -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("gpus", "base", "size"),
+    [(3, View(), (160, 50)), (1, View(), (180, 60)), (3, View(layout="list"), (100, 18)), (3, View(), (160, 90))],
+)
+def test_whatever_changes_alone_is_painted(gpus: int, base: View, size: tuple[int, int]) -> None:
     one, other, painter = _after_a_while(3), _after_a_while(4), Painter()
-    alone = replace(one, snapshot=replace(one.snapshot, gpus=one.snapshot.gpus[:1]), diagnoses=one.diagnoses[:1])
-    for number, variants in enumerate(zip(_variants(one, other), _variants(alone, other), strict=True)):
-        # Every other one on the screen of a single GPU.
-        size = ((160, 50), (180, 60))[number % 2]
-        painter.paint((one, alone)[number % 2], VIEWS[0], *size)
-        _same(painter, *variants[number % 2], size)
-    gone = _after_a_while(3, "fallen off the bus")
-    for size in SIZES[:2]:
-        painter.paint(gone, VIEWS[0], *size)
-        _same(painter, replace(gone, snapshot=replace(gone.snapshot, t=T0 + 300.0)), VIEWS[0], size)
+    one = replace(one, snapshot=replace(one.snapshot, gpus=one.snapshot.gpus[:gpus]), diagnoses=one.diagnoses[:gpus])
+    for frame, view in _variants(one, other, base):
+        painter.paint(one, base, *size)
+        _same(painter, frame, view, size)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("steady", ["util_pct", "sm_active_pct", None])
+def test_what_the_past_shows_moves_on_while_nothing_changes_now(steady: str | None, size: tuple[int, int]) -> None:
+    """Charts move, and what a lost GPU did before becomes too old to be told."""
+    for gpus, lost in ((3, None), (1, None), (3, "fallen off the bus")):
+        monitor, painter, still = Monitor(), Painter(), random_snapshot(3, gpus=gpus)
+        still = replace(still, events=())
+        first = replace(still.gpus[0], lost_reason=None, power_w=300.0, temp_c=50.0)
+        for second in range(40):
+            values = {name: float(second) for name in ("util_pct", "sm_active_pct") if name != steady}
+            monitor.feed(replace(still, t=T0 + second, gpus=(replace(first, **values), *still.gpus[1:])))
+        now = replace(first, lost_reason=lost, lost_since=None if lost is None else T0 + 40)
+        for later in (*range(40, 60), *range(60, 1300, 60)):
+            frame = monitor.feed(replace(still, t=T0 + later, gpus=(now, *still.gpus[1:])))
+            _same(painter, frame, VIEWS[0], size)
 
 
 def test_a_frame_that_shows_the_same_paints_no_pane_and_no_process_again(monkeypatch: pytest.MonkeyPatch) -> None:
