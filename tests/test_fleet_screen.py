@@ -112,6 +112,16 @@ def test_a_narrow_header_keeps_who_does_not_work_and_who_is_down(frame: FleetFra
         assert all(words in summary for words in ("736 working", "104 BUSY, NOT WORKING", "88 starved", "1 host down"))
 
 
+def test_a_count_is_left_out_of_the_header_only_where_it_has_no_room(frame: FleetFrame) -> None:
+    def parts(width: int) -> list[str]:
+        return _text(frame, FleetView(), width).split("\n")[1].strip().split("   ")
+
+    for width in range(80, 200, 5):
+        shown = parts(width)
+        for count in parts(300):
+            assert count in shown or "last hour" in count or len("   ".join(["", *shown, count])) - 2 > width
+
+
 def test_a_group_of_several_hosts_names_the_host_of_its_straggler_and_a_column_its_hosts(frame: FleetFrame) -> None:
     jobs = _text(frame, FleetView(panel="jobs"), 200)
     assert "node-062 GPU 0 straggles: SM 94" in jobs and jobs.split("\n")[3].count("JOB") == 1

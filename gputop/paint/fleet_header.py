@@ -97,8 +97,11 @@ def summary(frame: FleetFrame, view: FleetView, width: int) -> Row:
         parts.append(Part(text, "text", 6))
     long, short, style = _hour(frame, view)
     parts.append(Part(short, style, 3))
-    while _wide(parts) > width and (least := max(parts, key=lambda part: part.rank)).rank:
-        parts.remove(least)
+    room: list[Part] = []
+    for part in sorted(parts, key=lambda part: part.rank):
+        if not part.rank or _wide([*room, part]) <= width:
+            room.append(part)
+    parts = [part for part in parts if part in room]
     if parts[-1].text == short and _wide(parts) + len(long) - len(short) <= width:
         parts[-1] = Part(long, style, 3)
     for part in parts:
@@ -107,7 +110,7 @@ def summary(frame: FleetFrame, view: FleetView, width: int) -> Row:
 
 
 class Part(NamedTuple):
-    """A count in the summary; the one of the highest rank makes room first, and none of rank 0."""
+    """A count in the summary; those of rank 0 stand always, the others by rank as far as there is room."""
 
     text: str
     style: str
