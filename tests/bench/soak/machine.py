@@ -42,6 +42,7 @@ def read(count: int) -> dict[str, Any]:
         processes.read(float(tick), ())
         growth.look(tick)
         most = max(most, descriptors())
+    host.close()
     processes.close()
     return {"ticks": count, "growth": growth.account(), "descriptors": [before, most, descriptors()]}
 
