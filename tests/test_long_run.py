@@ -122,6 +122,7 @@ def test_long_commands_of_processes_that_are_gone_are_not_remembered() -> None:
         for life in range(3000):
             fit(f"python train.py --run {life} {'x' * 4000}", 60)
             terminal_safe(f"evidence {life}")
+        gc.collect()
         assert tracemalloc.get_traced_memory()[0] < 1_500_000
     finally:
         tracemalloc.stop()
