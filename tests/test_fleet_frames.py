@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from typing import get_args
 
 import pytest
 from msgspec.structs import replace
@@ -12,12 +13,16 @@ from msgspec.structs import replace
 from gputop.cli import main
 from gputop.fleet.data import fleet_csv, fleet_data
 from gputop.fleet.decode import said_by, told_of
+from gputop.fleet.findings import findings
 from gputop.fleet.frame import FleetFrame, fleet_frame, worst_first
 from gputop.fleet.judge import state_of
 from gputop.fleet.plan import DIALECT_LABEL, STEP, STEP_WAIT, Known, told
 from gputop.fleet.reading import Down, FleetReading, GpuReading, Lost
 from gputop.fleet.simulated import STARTED, SimulatedFleet
-from gputop.fleet.stragglers import stragglers
+from gputop.fleet.stragglers import By, Straggler, stragglers
+from gputop.output.fleet_ticket import ticket_text
+from gputop.paint.fleet_lists import straggler_row
+from gputop.paint.fleet_view import FleetView
 
 GIB = 2.0**30
 BUSY = GpuReading("a", "0", util_pct=98.0, sm_active_pct=90.0, power_w=600.0, mem_used_bytes=60 * GIB, job="job 1")
@@ -99,6 +104,20 @@ def test_where_ranks_announce_steps_the_one_whose_steps_take_longer_is_told_befo
     assert [one.by for one in stragglers(synchronous)] == ["sm"], "a step is not compared with the part of another"
     (alone,) = stragglers([replace(gpu, step_s=None if gpu.gpu in "23" else 1.0 + int(gpu.gpu)) for gpu in members])
     assert alone.by == "sm", "two ranks are no comparison"
+
+
+def test_whatever_a_straggler_is_known_by_screen_ticket_and_findings_give_its_number_and_unit() -> None:
+    frame = fleet_frame(SimulatedFleet(20).ask(STARTED))
+    values = {"step": (0.98, "980 ms"), "own_step": (0.98, "980 ms"), "sm": (94.0, "94"), "power": (640.0, "640 W"),
+              "util": (31.0, "31")}  # fmt: skip
+    assert values.keys() == set(get_args(By))
+    for by, (value, words) in values.items():
+        kind = "starved" if by == "util" else "slow"
+        late = Straggler("a", "0", "slurm 1", "ada", kind, by, value, 0.7 * value, 8)  # type: ignore[arg-type]
+        told = replace(frame, stragglers=(late,))
+        assert words in "".join(text for text, _ in straggler_row(late, FleetView(), 160))
+        assert words in ticket_text(told, FleetView(panel="stragglers"))
+        assert any(words in found.text for found in findings(told))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

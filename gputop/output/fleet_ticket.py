@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gputop.fleet.frame import FleetFrame, Group
 from gputop.fleet.judge import WORDS
-from gputop.fleet.verdict import cause_words, remedy_of, step_times
+from gputop.fleet.verdict import STEPS, WITHOUT_WAITS, cause_words, remedy_of, step_times
 from gputop.model.quantity import count
 from gputop.model.text import terminal_safe
 from gputop.output.svg import svg
@@ -34,8 +34,9 @@ def _lines(frame: FleetFrame, view: FleetView) -> list[str]:
         one = frame.stragglers[at]
         unit = " W" if one.by == "power" else ""
         plain = (f"{one.value:.0f}{unit}", f"{one.median:.0f}{unit}")
-        value, middle = step_times(one) if one.by == "step" else plain
-        return [f"{one.host} GPU {one.gpu} holds up {one.job} ({one.kind}): {one.by} {value}, "
+        value, middle = step_times(one) if one.by in STEPS else plain
+        measure = f"step{WITHOUT_WAITS}" if one.by == "own_step" else one.by
+        return [f"{one.host} GPU {one.gpu} holds up {one.job} ({one.kind}): {measure} {value}, "
                 f"median of the others {middle}, {count(one.gpus, 'GPU')}"]  # fmt: skip
     if view.panel == "waste" and frame.waste:
         row = frame.waste[at]

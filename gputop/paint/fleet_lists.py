@@ -54,6 +54,7 @@ def straggler_row(one: Straggler, view: FleetView, width: int, *, selected: bool
     its, others = step_times(one)
     what = {
         "step": f"steps of {its}, the others' take {others}",
+        "own_step": f"own step {its}, the others' {others}",
         "sm": f"SM {one.value:.0f}, the others wait at {one.median:.0f}",
         "power": f"{one.value:.0f} W, the others wait at {one.median:.0f} W",
         "util": f"starves: util {one.value:.0f}, the others are at {one.median:.0f}",
