@@ -195,7 +195,7 @@ def test_any_text_is_a_condition_or_is_refused_in_one_line(text: str) -> None:
         ("notify", "slack://token", "list of texts"),
         ("notify_file", "slack", "whole path"),
         ("per", "gpus", "one of gpu, job, node"),
-        ("gpus", "all", "of no use with one GPU"),
+        ("gpus", "all", "acts on one GPU at a time"),
     ],
 )
 def test_a_wrong_field_is_refused_with_the_alert_and_no_secret(field: str, value: object, says: str) -> None:

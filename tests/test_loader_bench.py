@@ -413,7 +413,7 @@ def test_a_dataset_that_takes_all_memory_ends_its_row_and_not_the_benchmark(sets
 @pytest.mark.parametrize(
     ("name", "more", "words"),
     [
-        ("no_data", (), "is no dataset and no DataLoader"),
+        ("no_data", (), "is neither a dataset nor a DataLoader"),
         ("absent", (), "has no function absent"),
         ("sleeps", ("--workers", "x"), "--workers must be numbers"),
         ("sleeps", ("--step", "0ms"), "--step must be a time"),

@@ -118,7 +118,7 @@ async def test_an_assistant_asks_through_the_sdks_own_client(
         assert "findings" in await ask("findings", file="run.gputop.jsonl.gz")
         assert (await ask("doctor"))["gpus"]
         for name, given, words in (
-            ("trace", {"file": "not.json"}, "no readable recording or trace"),
+            ("trace", {"file": "not.json"}, "not a recording or trace that can be read"),
             ("report", {"file": "../program.py"}, "no such file below the folders"),
             ("explain", {"verdict": "none"}, "no such verdict or badge; there are"),
         ):

@@ -43,7 +43,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
     filterable(command)
     command.add_argument("--tour", action="store_true", help="walk through the node, GPU by GPU, with each remedy")
     command.add_argument("--list", action="store_true", help="name the scenarios")
-    command.add_argument("--seed", type=int, default=0, help="another run of the same scenario")
+    command.add_argument("--seed", type=int, default=0, metavar="N", help="another run of the same scenario")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

@@ -48,7 +48,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
     add("-1", "--once", action="store_true", help="print one page, or write it with --textfile, and end")
     add("--textfile", metavar="FILE.prom", help="write each page there, for node_exporter; no server without --listen")
     add("--tls-cert", metavar="FILE", help="serve over TLS with this certificate")
-    add("--tls-key", metavar="FILE", help="its key, when in another file")
+    add("--tls-key", metavar="FILE", help="the certificate's key, where it is in another file")
     add("--client-ca", metavar="FILE", help="answer only clients with a certificate that this CA signed")
     add("--seed", type=int, default=0, metavar="N", help="with demo: another run of the same scenario")
     add("--hostname", metavar="NAME", help="with demo: the simulated node's name")

@@ -20,9 +20,9 @@ OPEN_TELEMETRY = {
 }  # fmt: skip
 """Names of OpenTelemetry's semantic conventions for hardware; what they have no name for is left out."""
 OWN = (
-    ("gputop_up", "1 while the values are of this moment; 0 when the driver is late, hangs, or there is no GPU", ""),
+    ("gputop_up", "1 while the values are current; 0 when the driver is late or hangs, or there is no GPU", ""),
     ("gputop_gpu_state_seconds_total", "time by state; increase(…[1h]) / 3600 are GPU-hours", "state"),
-    ("gputop_gpu_state", "what the time counts as at present", "state"),
+    ("gputop_gpu_state", "the state that the GPU's time counts as now", "state"),
     ("gputop_gpu_verdict", "1 for the verdict that stands, 0 for those of the last hour", "verdict"),
     ("gputop_gpu_badge", "remarks beside the verdict", "badge"),
     ("gputop_gpu_efficiency_ratio", "SM activity as a share of utilisation", ""),
@@ -86,9 +86,9 @@ def page() -> Page:
         "A straggler is one within its job: the rank whose steps take more than 1.1 times the others' median, where "
         "at least three ranks announce them; else, while all are busy, the GPU whose SM activity (power where that "
         "is not exported) lies above the others' by 15 points and three deviations, since those who wait for it spin "
-        "at low SM activity; or the one GPU that starves while all others are busy. What a rank waits within a step "
-        "is not exported: ranks that wait for each other in every step have equal steps, and the other two rules "
-        "find theirs.",
+        "at low SM activity; or the one GPU that starves while all others are busy. Ranks that wait for each other in "
+        "every step have equal steps: where all of them say what they waited (`gputop_step_wait_seconds`), their steps "
+        "without the wait are compared, elsewhere the other two rules find theirs.",
     )
     return Page("Fleet", text, (_names(), _own(), _others(), *_queries(), _alerts()))
 

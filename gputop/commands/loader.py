@@ -28,8 +28,8 @@ def arguments(command: argparse.ArgumentParser) -> None:
     text = "a function without arguments that returns a PyTorch Dataset or DataLoader: train:make_dataset"
     add("function", metavar="MODULE:FUNCTION", help=text)
     add("--batch-size", type=int, metavar="N", help="samples a batch (default: the DataLoader's, else 1)")
-    add("--workers", action=ListAction, metavar="LIST", help="measure these counts only, 0,4,8")
-    add("--step", metavar="TIME", help="how long your step takes: 41ms; a batch must come in 80 %% of it")
+    add("--workers", action=ListAction, metavar="LIST", help="measure only these numbers of workers, such as 0,4,8")
+    add("--step", metavar="TIME", help="how long your step takes, such as 41ms; a batch must come within 80 %% of it")
     add(
         "--epochs", type=int, metavar="N", help="passes that your job makes, to add up what starting each of them costs"
     )

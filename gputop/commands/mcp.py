@@ -15,7 +15,7 @@ PURPOSE, SUMMARY = "Evidence", "answer coding assistants (Model Context Protocol
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    text = "recordings and traces below these folders may be asked about (default: this one)"
+    text = "folders whose recordings and traces may be asked about (default: this one)"
     command.add_argument("folders", nargs="*", default=["."], metavar="DIR", help=text)
 
 

@@ -28,7 +28,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", help="a recording, or a directory of them")
     filterable(command)
     command.add_argument("--at", metavar="TIME", help="start there: 12:03, -10m, +1h, an ISO date")
-    command.add_argument("--speed", type=float, default=1.0, metavar="N", help="recorded seconds in one second")
+    command.add_argument("--speed", type=float, default=1.0, metavar="N", help="recorded seconds to play in one second")
     command.add_argument("--loop", action="store_true", help="start over at the end")
 
 

@@ -9,7 +9,9 @@ from gputop.output.reference.page import Page, Section
 
 
 def page() -> Page:
-    flags = {action.dest: action.option_strings[-1] for action in live_parser()._actions if action.option_strings}
+    flags = {
+        action.dest: action.option_strings[-1] for action in reversed(live_parser()._actions) if action.option_strings
+    }
     rows = []
     for name, setting in declared().items():
         value = {"keys": "a table", "alert": "none", "fleet": "none"}.get(

@@ -70,7 +70,7 @@ def metrics_page(reading: Reading | None, counters: Counters, own: OwnCost, choi
     """The page. Without a reading, or with a stale one, ``gputop_up`` is 0 and gauges are absent."""
     page = TextPage()
     up = reading is not None and reading.gpus_fresh and bool(reading.frame.snapshot.gpus)
-    page.family("gputop_up", "gauge", "Whether the values are of this moment: 1, or 0 when late", [("", float(up))])
+    page.family("gputop_up", "gauge", "1 while the values are current, 0 when they are late", [("", float(up))])
     page.family("gputop_build_info", "gauge", "Version of gputop", [(labels(("version", __version__)), 1.0)])
     page.family("gputop_cpu_seconds_total", "counter", "CPU time that gputop itself has used", [("", own.cpu_s)])
     if own.rss_bytes is not None:
@@ -114,7 +114,7 @@ def _gpus(page: TextPage, present: Present, snapshot: Snapshot) -> None:
     page.family("gputop_gpu_lost", "gauge", "GPUs that the driver cannot read at present", lost)
     measured = [series for series in gpu_series() if series.key not in SM_PROVENANCE]
     _families(page, measured, present)
-    # Said of every second by the others: a mean over one interval, of this moment.
+    # The others say so every second: a mean over one interval, up to date.
     told = [(gpu, own) for gpu, own in present if SM_SOURCES[gpu.sm_source].slow or gpu.sm_source not in MEASURED]
     _families(page, [series for series in gpu_series() if series.key in SM_PROVENANCE], told)
     text = "Where SM activity comes from; bound and none are not measured"
@@ -153,7 +153,7 @@ def _families(page: TextPage, all_series: Sequence[Series], rows: Sequence[tuple
 
 def _diagnoses(page: TextPage, present: Present, reading: Reading, counters: Counters) -> None:
     judged = list(zip(present, reading.frame.diagnoses, strict=False))
-    text = "What the GPU's time counts as at present"
+    text = "The state that the GPU's time counts as now"
     states = [(f'{own},state="{diagnosis.state}"', 1.0) for (_, own), diagnosis in judged]
     page.family("gputop_gpu_state", "gauge", text, states)
     text = "Verdicts of the last hour: 1 for the one that stands, 0 for the others"

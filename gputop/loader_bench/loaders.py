@@ -19,7 +19,7 @@ class Loadable:
         is_loader = hasattr(data, "dataset") and hasattr(data, "num_workers")
         self.dataset = data.dataset if is_loader else data
         if not (hasattr(self.dataset, "__getitem__") or hasattr(self.dataset, "__iter__")):
-            raise TypeError(f"{type(data).__name__} is no dataset and no DataLoader")
+            raise TypeError(f"{type(data).__name__} is neither a dataset nor a DataLoader")
         self._loader = data if is_loader else None
         given = data.batch_size if is_loader else 1
         self.batch_size: int | None = given if batch_size is None else batch_size

@@ -23,7 +23,7 @@ class Folders:
         self._roots = [os.path.realpath(folder) for folder in given]
         for folder, root in zip(given, self._roots, strict=True):
             if not os.path.isdir(root):
-                raise Outside(f"{folder} is no folder")
+                raise Outside(f"{folder} is not a folder")
 
     def file(self, name: str) -> str:
         """The path of a file. Raises Outside."""

@@ -134,7 +134,7 @@ class Tools:
             raise ToolError(clean_text(str(error))) from None
         except (RecordingError, TraceError):
             # Their words may quote what is in the file.
-            raise ToolError("the file is no readable recording or trace") from None
+            raise ToolError("the file is not a recording or trace that can be read") from None
         except OSError as error:
             raise ToolError(error.strerror or "the file cannot be read") from None
         if self._redactor is not None:

@@ -115,7 +115,7 @@ def _exporter(row: Mapping[str, Any] | None) -> str:
     who = "of another PID namespace or a hidden user" if row["pid"] is None else f"pid {row['pid']} ({row['user']})"
     where = [f"at {row['listen']}"] if row["listen"] else []
     where += ["a text file"] if row["textfile"] else []
-    state = {True: "its values are of this moment", False: "its values are late, or there is no GPU", None: ""}
+    state = {True: "its values are current", False: "its values are late, or there is no GPU", None: ""}
     said = "does not answer" if row["answers"] is False else state[row["up"]]
     if row["answers"] is None and row["listen"]:
         said = "served by TLS: not asked" if row["tls"] else "no address of this machine: not asked"

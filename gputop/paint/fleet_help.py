@@ -26,9 +26,10 @@ STATES = (
     (STATE_WORDS["unmeasured"], "busy, but no SM activity is exported: neither work nor waste"),
     ("working", "all others"),
 )
-"""The rules in the order in which they are asked; the first that holds over 5 minutes is the state."""
+"""The rules in the order in which they are checked; the first that holds over 5 minutes is the state."""
 STRAGGLERS = (
-    ("slow, by step", "the job's ranks announce their steps, and one's take more than 1.1 times the others' median"),
+    ("slow, by step", "the job's ranks announce their steps, and one's take more than 1.1 times the others' median; "
+                      "without what each waited for others, where all of them say so"),
     ("slow", "all GPUs of a job at UTIL of 80 or more, and one does more than the median of the others, by 15 points "
              "and by three deviations: the others wait for it"),
     ("starved", "one GPU's UTIL is more than 15 points below its job's median, all others at 80 or more"),
@@ -42,9 +43,9 @@ def help_rows(glyphs: Glyphs, width: int, keys: Sequence[Key]) -> list[Row]:
     names = [(dialect.id, dialect.words) for dialect in DIALECTS.values()]
     tables = (
         ("numbers", WORDS),
-        ("states, in the order in which they are asked", STATES),
+        ("states, in the order in which they are checked", STATES),
         ("stragglers, within one job", STRAGGLERS),
-        ("exporters that are understood", names),
+        ("exporters that gputop understands", names),
     )
     for title, table in tables:
         rows += section_rows(title, width, glyphs)

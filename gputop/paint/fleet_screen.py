@@ -198,5 +198,5 @@ def waiting_screen(text: str, glyphs: Glyphs, width: int, height: int) -> list[R
     """What shows before the first answer."""
     rows = [Line().add(" gputop fleet", "brand|bar").row(width, "bar"), Line().row(width)]
     rows += [Line().add(f"  {line}", "text").row(width) for line in folded(text, width - 4)]
-    rows.append(Line().add("  asked again and again; q quits", "dim").row(width))
+    rows.append(Line().add("  trying again and again; q quits", "dim").row(width))
     return (rows + [Line().row(width)] * height)[:height]

@@ -46,7 +46,7 @@ SCREEN_WORDS = (
 
 ROLES = {
     "gpu": "it holds a GPU context", "loader": "a worker that prepares batches for the process above it",
-    "helper": "a child of a GPU process that is no worker", "orphan": "a worker whose GPU process has ended",
+    "helper": "a child of a GPU process that is not a worker", "orphan": "a worker whose GPU process has ended",
 }  # fmt: skip
 
 
@@ -90,7 +90,7 @@ def help_rows(
     rows.append(Line().row(width))
     if selected.process is None:
         rows += columns
-    rows += section_rows("verdicts, in the order in which they are asked", width, glyphs)
+    rows += section_rows("verdicts, in the order in which they are checked", width, glyphs)
     for verdict in verdict_rows():
         helps = f" {glyphs.remedy} {verdict.remedy}" if verdict.remedy else ""
         rows += entry_rows(verdict.title, f"{verdict.condition}{helps}", width, indent=32)

@@ -25,11 +25,11 @@ PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType({
 
 
 ELSEWHERE: Mapping[str, str] = MappingProxyType({
-    "a": "c changes the layout", "s": "o and a letter sort; --interval sets how often is measured",
+    "a": "c changes the layout", "s": "o and a letter sort; --interval sets how often gputop measures",
     "l": "open files are not shown; e shows the environment, enter the process in full",
     "m": "o m, or M, sorts by GPU memory", "r": "I reverses the order; priorities are not changed from here",
     "i": "all processes on the GPUs are shown; f filters them", "v": "space tags one process after the other",
-    "x": "the column sorted by stands brighter; o and a letter sort", "z": "T changes the colours",
+    "x": "the column that is sorted by is brighter; o and a letter sort", "z": "T changes the colours",
     "H": "the threads of a process: enter", "F": "the cursor follows its process; esc lets it go",
     "W": "settings are kept in a file: gputop config --init", "1": "c changes the layout; D shows one GPU in full",
     "0": "[ and ] choose a GPU; ctrl+p finds one by number", "*": "t opens and closes all branches",

@@ -75,7 +75,7 @@ def _stacks(stacks: tuple[Stack, ...], glyphs: Glyphs, width: int) -> list[Row]:
         text = f"  main thread, {state}, {len(same)} of {len(stacks)} looks stood here (innermost first)"
         rows.append(Line().add(text, "heading").row(width))
         if not frames:
-            rows.append(Line().add("    no Python frame: it starts or ends", "dim").row(width))
+            rows.append(Line().add("    no Python frame: it is starting or ending", "dim").row(width))
         for depth, (function, file, number) in enumerate(frames[:FRAMES_SHOWN]):
             line = (
                 Line()

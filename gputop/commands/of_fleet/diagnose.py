@@ -25,10 +25,12 @@ WIDTH = 100
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("source", nargs="?", help="demo: a simulated fleet; without it the engine of --prom")
+    command.add_argument(
+        "source", nargs="?", help="demo: a simulated fleet; without it the one that --prom or --cluster names"
+    )
     prometheus_options(command)
     moment_option(command)
-    command.add_argument("--top", type=int, default=FIRST, metavar="N", help=f"number of them (default {FIRST})")
+    command.add_argument("--top", type=int, default=FIRST, metavar="N", help=f"how many to print (default {FIRST})")
     command.add_argument("--json", action="store_true", help="one JSON object")
 
 

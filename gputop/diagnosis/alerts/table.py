@@ -191,7 +191,7 @@ class _Reader:
         """On which of the GPUs the condition must hold."""
         given = self._one_of("gpus", SHARES)
         if given == "all" and per == "gpu":
-            self._refuse("gpus", 'is of no use with one GPU each: set per = "job" or "node"')
+            self._refuse("gpus", 'has no effect where the alert acts on one GPU at a time: set per = "job" or "node"')
         return given or ("all" if per == "job" and acts_on_job else "any")
 
     def _one_of(self, field: str, known: tuple[_Word, ...]) -> _Word | None:

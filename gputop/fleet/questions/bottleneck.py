@@ -28,12 +28,12 @@ QUERIES = (
         "Inherent in decoding; larger batch, FlashAttention, fused kernels, quantised weights.",
     ),
     Query(
-        "pcie_saturation", "bottleneck", "PCIe traffic of what the link can", "ratio",
+        "pcie_saturation", "bottleneck", "PCIe traffic as a share of the link", "ratio",
         f"({{pcie_rx.avg_over_time.5m}} > {{pcie_tx.avg_over_time.5m}} or {{pcie_tx.avg_over_time.5m}}) / "
         f"({_LANE} * {{pcie_width}})",
         "The busier direction against what the link carries at its present generation and width. A fixed limit in GB/s "
         "is wrong on every other machine.",
-        "pin_memory=True and non_blocking copies; keep data on the GPU; look whether the link runs at its full width.",
+        "pin_memory=True and non_blocking copies; keep data on the GPU; check that the link runs at its full width.",
         alert=Alert("GpuPcieSaturated", " > 0.9", "15m", "info",
                     Planted(({"pcie_rx": 50e9, "pcie_tx": 1e9, "pcie_gen": 5.0, "pcie_width": 16.0},)),
                     Planted(({"pcie_rx": 20e9, "pcie_tx": 1e9, "pcie_gen": 5.0, "pcie_width": 16.0},))),

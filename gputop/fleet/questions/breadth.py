@@ -74,6 +74,6 @@ QUERIES = (
         f"max by (workload) ({_SM}) - min by (workload) ({_SM})",
         "Between the busiest and the least busy GPU of a job. Large with a straggler, and in pipelines that are meant "
         "to be uneven.",
-        "Then look which GPU stands alone: straggler_slow.",
+        "Then see which GPU stands out: straggler_slow.",
     ),
 )  # fmt: skip

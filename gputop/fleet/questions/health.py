@@ -11,13 +11,13 @@ QUERIES = (
         "down", "health", "Exporters down", "GPUs", "max_over_time({up}[{w}]) == 0",
         "The last scrapes of this target all failed: the host, its network or its exporter is down. One failed scrape "
         "says nothing.",
-        "Look whether the host answers at all; then systemctl status gputop-export, or the pod of the DaemonSet.",
+        "Check whether the host answers at all; then systemctl status gputop-export, or the pod of the DaemonSet.",
         alert=Alert("GpuExporterDown", "", "1m", "critical",
                     Planted(series=(("up{UP}", 0.0),)), Planted(series=(("up{UP}", 1.0),))),
     ),
     Query(
         "late", "health", "Drivers late or hung", "GPUs", "{gputop_up} == 0",
-        "The exporter answers and has no values of this moment: the driver hangs, or there is no GPU.",
+        "The exporter answers and has no current values: the driver hangs, or there is no GPU.",
         "Run gputop doctor on the host: it says which call hangs. A driver that hangs usually needs a reboot.", None,
         Alert("GpuDriverLate", "", "5m", "critical",
               Planted(series=((f"gputop_up{{{_OWN}}}", 0.0),)), Planted(series=((f"gputop_up{{{_OWN}}}", 1.0),))),

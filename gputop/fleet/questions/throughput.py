@@ -19,12 +19,12 @@ QUERIES = (
     Query(
         "occupancy", "throughput", "SM occupancy", "ratio", "{occupancy}",
         "Resident warps as a share of those that the multiprocessors could hold. 0.25 is enough for many kernels.",
-        "Only with low SM activity worth a look: larger batch, fewer registers a thread.",
+        "Worth a look only where SM activity is low: larger batch, fewer registers a thread.",
     ),
     Query(
         "tensor", "throughput", "Tensor pipes", "ratio", "{tensor}",
         "Share of cycles in which a tensor pipe was active. The best single number of training throughput.",
-        "Near 0 in training: matrices in FP32, or shapes that are no multiple of 8; bf16, torch.compile.",
+        "Near 0 in training: matrices in FP32, or shapes that are not multiples of 8; bf16, torch.compile.",
     ),
     Query(
         "dram", "throughput", "Device memory bandwidth", "ratio", "{dram}",
@@ -32,7 +32,7 @@ QUERIES = (
     ),
     Query(
         "memory_share", "throughput", "Device memory in use", "ratio", "{memory} / {memory_total}",
-        "Memory held, not memory used: a framework's cache holds it while it idles.",
+        "Memory held, not memory used: a framework's cache keeps it while the GPU idles.",
         "A job that holds little might share a GPU, or take a larger batch.",
     ),
     Query(

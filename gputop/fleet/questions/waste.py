@@ -49,7 +49,7 @@ QUERIES = (
     Query(
         "gpus_by_state", "waste", "GPUs by state", "GPUs",
         "count by (state) (max by ({by}, state) ({gputop_gpu_state}))",
-        "What each GPU's time counts as at present.", "Those that are not working come first: gap, starved.",
+        "The state that each GPU's time counts as now.", "Those that are not working come first: gap, starved.",
         'label_replace(count({util} unless {sm}), "state", "unmeasured", "", "") or '
         + " or ".join(f'label_replace(count({of}), "state", "{state}", "", "")' for state, of in _PRESENT.items()),
     ),
@@ -65,7 +65,7 @@ QUERIES = (
            "Nobody holds memory there and no kernel ran.", "Capacity, not waste of a job."),
     Query(
         "hours_total", "waste", "All GPUs: last hour", "GPU-hours",
-        "sum({gputop_gpu_state_seconds_total.increase.1h}) / 3600", "What the others are a part of.",
+        "sum({gputop_gpu_state_seconds_total.increase.1h}) / 3600", "The total of which the other states are parts.",
         "Nothing to do.", "sum(count_over_time({util}[1h:1m])) / 60",
     ),
     Query(
@@ -96,7 +96,7 @@ QUERIES = (
         f'sum({{gputop_gpu_state_seconds_total.increase.1h|state=~"{_NOT_WORK}"}}) / '
         'sum({gputop_gpu_state_seconds_total.increase.1h|state!="unmeasured"})',
         "Of the time in which it is known. Unmeasured GPUs are in neither number.",
-        "Track it by week: it is what all of this is to bring down.", None,
+        "Track it by week: it is the number to bring down.", None,
         Alert("GpuFleetWasted", " > 0.5", "1h", "info",
               Planted(series=((f'gputop_gpu_state_seconds_total{{{_OWN},state="starved"}}', (0.0, 60.0)),
                               (f'gputop_gpu_state_seconds_total{{{_OWN},state="working"}}', (0.0, 10.0)))),
@@ -106,8 +106,8 @@ QUERIES = (
     Query(
         "cost_no_work", "waste", "Cost of GPU time that did no work, last hour", "money",
         f'sum({{gputop_gpu_state_seconds_total.increase.1h|state=~"{_NOT_WORK}"}}) / 3600 * {{price}}',
-        "GPU-hours that did no work, at the price of a GPU-hour that you gave: an assumption, to be said beside the "
-        "number. (1 - utilisation) x price counts a GPU that is busy and not working as work.",
+        "GPU-hours that did no work, at the price of a GPU-hour that you gave: an assumption, so state the price "
+        "beside the number. (1 - utilisation) x price counts a GPU that is busy and not working as work.",
         "Give your own price: --price 2.50.",
         f"sum(sum_over_time(({_no_work()})[1h:1m])) / 60 * {{price}}",
     ),
