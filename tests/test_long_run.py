@@ -11,7 +11,10 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
+from gputop.cli import main
+from gputop.commands import diagnose
 from gputop.diagnosis import timeline as timelines
+from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.timeline import Timeline
 from gputop.diagnosis.types import Change
 from gputop.model.snapshot import Event, GpuSample, ProcessSample, ProcessStatic, Snapshot
@@ -20,11 +23,14 @@ from gputop.monitor import MOST_GPUS, Monitor
 from gputop.paint.main_screen import Painter
 from gputop.paint.text import fit
 from gputop.paint.view import View
-from gputop.recording import decode
+from gputop.recording.decode import Decoder
 from gputop.recording.memory import Memory
 from gputop.recording.reader import read_snapshots
 from gputop.recording.rounding import Rounder
 from gputop.recording.writer import MOST_EARLY, RecordingWriter
+from gputop.report import job_report
+from gputop.report import lanes as report_lanes
+from gputop.report.lanes import pictured
 from gputop.session.events import FrameEvents
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
@@ -78,15 +84,38 @@ def test_nothing_that_is_fed_grows_with_the_processes_and_gpus_that_ever_were() 
     assert sum(frame.waste.seconds.values()) == pytest.approx(2 * (LIVES - 1))
 
 
-def test_a_recording_goes_on_however_many_mig_instances_were_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode, "_MOST_UUIDS", 50)
-    rounder = Rounder()
+def test_a_recording_goes_on_however_many_mig_instances_were_made_anew(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rounder, ticks = Rounder(), 1030
     model = snapshot_at(MOMENT, started=MOMENT - 60.0)
-    for tick in range(60):
+    writer = RecordingWriter(str(tmp_path / "r.jsonl"))
+    for tick in range(ticks):
         new = replace(model.gpus[0], static=replace(model.gpus[0].static, uuid=f"MIG-{tick}"))
         back, line = rounder.take(replace(model, t=MOMENT + tick, gpus=(new,), processes=()))
         assert back.gpus[0].static.uuid == f"MIG-{tick}" and line
+        writer.write(back, frame=line)
+    writer.close()
     assert too_large(rounder) == []
+    # What was written is read, all of it.
+    decoder = Decoder()
+    read = [each for each in map(decoder.feed, (tmp_path / "r.jsonl").read_bytes().splitlines()) if each is not None]
+    assert [each.gpus[0].static.uuid for each in read] == [f"MIG-{tick}" for tick in range(ticks)]
+    assert not decoder.damaged and too_large(decoder) == []
+    # A report of it has an end, and says what it leaves out.
+    monkeypatch.setattr(job_report, "MOST_GPUS_TOLD", 20)
+    monkeypatch.setattr(report_lanes, "MOST_GPUS_TOLD", 20)
+    shown = pictured([replace(each, repeats=()) for each in read[:100]])
+    assert len(shown.report.gpus) == len(shown.lanes) == 20
+    left_out = 80.0 / 3600.0
+    assert [f"the first 20 are told: {left_out:.3g} GPU-hours" in note for note in shown.report.notes] == [True]
+    assert sum(shown.report.gpu_hours().values()) == pytest.approx(19.0 / 3600.0)
+    monkeypatch.setattr(diagnose, "MOST_GPUS", 20)
+    monkeypatch.setattr(diagnose, "read_snapshots", lambda *_: iter(read[:60]))
+    kept: list[Diagnoser] = []
+    monkeypatch.setattr(diagnose, "Diagnoser", lambda interval: kept.append(Diagnoser(interval)) or kept[0])
+    assert main(["diagnose", str(tmp_path / "r.jsonl")]) in (0, 1) and capsys.readouterr().out
+    assert len(kept[0]._gpus) == 20
 
 
 @pytest.mark.slow

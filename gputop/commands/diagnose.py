@@ -21,6 +21,7 @@ from gputop.diagnosis.report import as_json
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import SourceError
+from gputop.monitor import MOST_GPUS
 from gputop.output.data import json_text
 from gputop.output.diagnosis_text import diagnosis_text
 from gputop.paint.terminal import choose
@@ -59,6 +60,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
             # A clock that stepped backwards folds time: what came before cannot be compared with what comes.
             diagnoser, begin = Diagnoser(snapshot.interval_s), snapshot.t
         diagnoser.take(snapshot)
+        diagnoser.forget_gone(MOST_GPUS)
         last = snapshot
     if last is None or begin is None or diagnoser is None:
         raise SourceError("nothing was measured: see `gputop doctor`")

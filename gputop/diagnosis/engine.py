@@ -112,6 +112,12 @@ class Diagnoser:
         self._ledger.forget(uuid)
         self._findings.forget(uuid)
 
+    def forget_gone(self, most: int) -> None:
+        """Drop what is remembered of GPUs that are no longer there, the first ones, beyond ``most`` GPUs in all."""
+        for uuid in list(self._gpus)[: max(0, len(self._gpus) - most)]:
+            if uuid not in self._seen:
+                self.forget(uuid)
+
     def lanes(self, uuid: str) -> Mapping[str, float | None]:
         """This tick's host lanes of one GPU, percent: means over its loaders, and its main thread."""
         seen = self._seen.get(uuid)

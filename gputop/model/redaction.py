@@ -7,6 +7,7 @@ on stays: measured values, pids, names of programs, ``server`` and ``job_key``; 
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from collections.abc import Mapping
 from threading import RLock
 from typing import Any, TypeVar
@@ -56,8 +57,8 @@ class Redactor:
         """By kind how many numbers were given."""
         self._names: dict[str, str] = {}
         self._most_words = 1
-        self._odd: re.Pattern[str] | None = None
-        """The names that are made of more than words and dots."""
+        self._odd: tuple[str, ...] = ()
+        """The names that are made of more than words and dots, the longest first."""
         self._texts: dict[str, str] = {}
         self._statics: dict[ProcessStatic, ProcessStatic] = {}
         self._gpus: dict[GpuStatic, GpuStatic] = {}
@@ -112,8 +113,10 @@ class Redactor:
         known = self._texts.get(text)
         if known is None:
             known = self.kind(text)
-            if self._odd is not None:
-                known = self._odd.sub(lambda m: self._names[m[0]], known)
+            for name in self._odd:
+                if name in known:
+                    # A number holds no backslash.
+                    known = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", self._names[name], known)
             known = _WORDS.sub(self._words, known)
             _keep(self._texts, text, known)
         return known
@@ -255,8 +258,8 @@ class Redactor:
             self._names[name] = number
             self._most_words = max(self._most_words, 1 + name.count("."))
             if _WORDS.fullmatch(name) is None:
-                odd = sorted((name for name in self._names if _WORDS.fullmatch(name) is None), key=len, reverse=True)
-                self._odd = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, odd))})(?![\w-])")
+                at = bisect(self._odd, -len(name), key=lambda other: -len(other))
+                self._odd = (*self._odd[:at], name, *self._odd[at:])
             self._texts.clear()
             self._statics.clear()
 

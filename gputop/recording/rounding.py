@@ -22,22 +22,18 @@ class Rounder:
         self._encoder = Encoder()
         self._decoder = Decoder()
         self._frames = 0
-        """Frames since both last began afresh: they remember every process and GPU that they were ever told of."""
+        """Frames since both last began afresh: they remember every process that they were ever told of."""
 
     def take(self, snapshot: Snapshot) -> tuple[Snapshot, bytes]:
         """The snapshot as it would be read back, but of its own machine and with what is only shown live; and its line.
 
         Raises RecordingError for one that no recording can hold.
         """
-        encoder = self._encoder
+        encoder, decoder = self._encoder, self._decoder
         lines: list[bytes] = []
         if self._frames >= MEMBER_FRAMES or not encoder.fits(snapshot):
             lines, self._frames = encoder.key_lines(snapshot), 0
-            # One that is asked to go on refuses more GPUs than a machine has, which a run of months may have seen:
-            # MIG instances that are made anew have other UUIDs.
-            self._decoder = Decoder()
         self._frames += 1
-        decoder = self._decoder
         for line in (*lines, *encoder.introductions(snapshot), *map(event_line, snapshot.events)):
             decoder.feed(line)
         table = encoder.frame_table(snapshot)

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 _MOST_FINDINGS = 1000
 _MOST_MARKS = 256
 _MOST_MISSING = 32
+MOST_GPUS_TOLD = 1024
+"""GPUs, MIG instances among them, that a report tells of. Instances that are made anew have other UUIDs, so that a
+recording of weeks may hold more; no report of that length is read, and its memory has to have an end."""
 _TOLD: tuple[Level, ...] = ("red", "yellow", "info")
 
 
@@ -114,6 +117,8 @@ class ReportBuilder:
         """Where the clock was set back last, and the time that had passed by then."""
         self._host, self._is_simulated = "", False
         self._steps = StepAccount()
+        self._untold_s = 0.0
+        """Time of the GPUs that came after as many as are told of."""
 
     def add(self, frame: Frame) -> None:
         snapshot = frame.snapshot
@@ -121,12 +126,20 @@ class ReportBuilder:
             self.add_event(event)
         self._recorded += 1
         self._steps.add(snapshot.steps)
-        if "nvml" in snapshot.repeats and self._frames and all(g.static.uuid in self._gpus for g in snapshot.gpus):
+        is_full = len(self._gpus) >= MOST_GPUS_TOLD
+        if (
+            "nvml" in snapshot.repeats
+            and self._frames
+            and all(is_full or g.static.uuid in self._gpus for g in snapshot.gpus)
+        ):
             # Nothing was measured: neither a sample nor its time.
             return
         seconds = self._span(snapshot)
         for gpu, diagnosis in zip(snapshot.gpus, frame.diagnoses, strict=False):
             known = self._gpus.get(gpu.static.uuid)
+            if known is None and len(self._gpus) >= MOST_GPUS_TOLD:
+                self._untold_s += seconds
+                continue
             if known is None:
                 known = self._gpus[gpu.static.uuid] = GpuAccount(gpu)
             known.add(gpu, diagnosis, snapshot.t, seconds)
@@ -226,9 +239,18 @@ class ReportBuilder:
             command=command,
             exit_code=exit_code,
             duration_s=self._passed_s if duration_s is None else duration_s,
-            notes=tuple(notes),
+            notes=(*notes, *self._untold_note()),
             steps=self._steps.report(),
             missing=tuple(self._missing),
+        )
+
+    def _untold_note(self) -> tuple[str, ...]:
+        if not self._untold_s:
+            return ()
+        hours = self._untold_s / 3600.0
+        return (
+            f"of the GPUs and MIG instances the first {MOST_GPUS_TOLD} are told: {hours:.3g} GPU-hours of later ones "
+            "are left out, also of the sums",
         )
 
 
