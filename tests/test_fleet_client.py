@@ -7,9 +7,9 @@ import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import httpx
 import pytest
 
 from gputop.cli import main
@@ -67,16 +67,31 @@ def test_an_answer_that_is_none_is_one_line(engine: ScriptedEngine, answer: Any,
     assert str(error).startswith(engine.url) and str(error).isprintable() and len(str(error)) < 400
 
 
-def test_an_answer_that_comes_byte_by_byte_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("begun", [b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["header", "body"])
+def test_an_answer_that_comes_byte_by_byte_ends_at_the_deadline(begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = itertools.count()
+    monkeypatch.setattr("gputop.fleet.deadline.monotonic", lambda: float(next(seconds)))
     monkeypatch.setattr("gputop.fleet.client.monotonic", lambda: float(next(seconds)))
+    waits: list[float] = []
+
+    class Dripping:
+        def read(self, _: int, timeout: float) -> bytes:
+            waits.append(timeout)
+            return begun if len(waits) == 1 else b"." * (len(waits) < 100)
+
+        def write(self, *_: Any) -> None: ...
+
+        def close(self) -> None: ...
+
+        def get_extra_info(self, _: str) -> None: ...
+
     client = Client(address_of("http://127.0.0.1:9", {}))
-    client._client = httpx.Client(
-        transport=httpx.MockTransport(lambda _: httpx.Response(200, content=itertools.repeat(b" ")))
-    )
+    opens = SimpleNamespace(connect_tcp=lambda *_, **__: Dripping())
+    client._client._transport._pool._network_backend._backend = opens  # type: ignore[attr-defined]
     (error,) = client.ask([Query("up")])
     client.close()
-    assert str(error) == "http://127.0.0.1:9: no answer within 10 s" and next(seconds) < 20
+    assert str(error) == "http://127.0.0.1:9: no answer within 10 s"
+    assert waits == sorted(waits, reverse=True) and 1 < len(waits) < 12 and waits[0] < 10.0
 
 
 def test_nobody_at_the_address_is_one_line_and_the_command_ends_with_it(

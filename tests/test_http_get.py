@@ -89,6 +89,16 @@ class Handler(BaseHTTPRequestHandler):
                 return
             time.sleep(0.5)
 
+    def answer_slowly(self) -> None:
+        """A header that never ends."""
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+        for _ in range(500):
+            try:
+                self.wfile.write(b".")
+            except OSError:
+                return
+            time.sleep(0.01)
+
     def answer_garbage(self) -> None:
         self.wfile.write(b"no HTTP at all\r\n\r\n")
 
@@ -160,6 +170,7 @@ def test_neither_one_wait_nor_all_together_take_long(server: Server, monkeypatch
     monkeypatch.setattr(http_get, "LONGEST_S", 0.2)
     begun = time.monotonic()
     assert "for one answer" in failure(f"{server.url}/drips", 20.0)
+    assert "for one answer" in failure(f"{server.url}/slowly", 20.0)
     assert time.monotonic() - begun < 10.0, "all of it takes 13 s"
 
 

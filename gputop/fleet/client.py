@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from gputop.fleet.address import Address
+from gputop.fleet.deadline import Deadline, bound
 from gputop.fleet.reading import FleetError
 from gputop.fleet.refusals import cut, no_answer, refusal
 from gputop.model.extras import install
@@ -118,6 +119,8 @@ class Client:
             # A proxy would see the headers of what is not encrypted.
             trust_env=address.url.startswith("https"),
         )
+        self._deadline = Deadline()
+        bound(self._client, self._deadline)
         self._pool = ThreadPoolExecutor(MOST_AT_ONCE, "prometheus")
 
     def ask(self, queries: Sequence[Query]) -> list[Answer | QueryError]:
@@ -150,11 +153,12 @@ class Client:
         """The body of a success, and its content type."""
         url = f"{self._url}/api/v1/{path}"
         given: dict[str, Any] = {"data": form} if method == "POST" else {"params": form}
+        self._deadline.end = monotonic() + self._deadline_s
         try:
             with self._client.stream(method, url, **given) as response:
-                body = _limited(response, monotonic() + self._deadline_s)
+                body = _limited(response)
                 status, headers = response.status_code, response.headers
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, TimeoutError) as error:
             raise QueryError(f"{self._url}: {_words_of(error, self._deadline_s)}") from None
         except RuntimeError:
             raise QueryError(f"{self._url}: closed") from None
@@ -182,12 +186,10 @@ class Client:
         return Answer(_ROWS.decode(data.result), tuple(map(cut, answer.warnings or ())))
 
 
-def _limited(response: httpx.Response, end: float) -> bytes:
-    """The body. httpx bounds the wait for each piece, so that a server could go on for ever byte by byte."""
+def _limited(response: httpx.Response) -> bytes:
+    """The body."""
     parts, size = [], 0
     for part in response.iter_bytes():
-        if monotonic() > end:
-            raise httpx.ReadTimeout("the answer takes too long")
         size += len(part)
         if size > MOST_BYTES:
             raise QueryError(
@@ -197,9 +199,9 @@ def _limited(response: httpx.Response, end: float) -> bytes:
     return b"".join(parts)
 
 
-def _words_of(error: httpx.HTTPError, deadline_s: float) -> str:
+def _words_of(error: httpx.HTTPError | TimeoutError, deadline_s: float) -> str:
     """Why a connection failed."""
-    if isinstance(error, httpx.TimeoutException):
+    if isinstance(error, (httpx.TimeoutException, TimeoutError)):
         return f"no answer within {deadline_s:.0f} s"
     text = str(error)
     if "CERTIFICATE" in text.upper():
