@@ -21,7 +21,7 @@ from gputop.loader_bench.report import LoaderReport, loader_text
 from gputop.loader_bench.restart import Restart, measure_restart
 from gputop.loader_bench.rows import Room, Row, Setting, Shares
 from gputop.loader_bench.stretch import Empty, measure
-from tests.bench.loader import Round, Sleeps, judged, rounds_of
+from tests.bench.loader import Round, Sleeps, judged, late_of, rounds_of
 
 ROOT = Path(__file__).parent.parent
 GIB = 2.0**30
@@ -82,6 +82,52 @@ def test_the_benchmark_s_judge_tells_right_from_wrong_and_says_where_it_cannot()
     assert judged([Round(8.0, 8.0, 10.0), Round(10.0, 10.0, 6.0), Round(6.0, 9.0, 8.0)]).word == "unsure"
     alone = [Round(8.0, 8.0, 8.0), Round(8.0, 16.0, 8.1), Round(8.1, 8.1, 8.0)]
     assert judged(alone).word == "right", "one round beside a neighbour does not decide"
+
+
+def test_the_judge_tells_late_batches_from_what_taking_one_costs() -> None:
+    ready = late_of([1.5] * 100, 1.5, 25.0)
+    assert ready.waits_pct == pytest.approx(5.66, abs=0.01) and ready.late_pct == 0.0
+    starving = late_of([1.5] * 90 + [30.0] * 10, 1.5, 25.0)
+    assert starving.late_pct == pytest.approx(9.7, abs=0.1), "a tenth of the batches is late"
+
+
+class Filled(Queue):
+    """A queue that pauses fill: a batch that is ready still takes 3 ms to be taken."""
+
+    ready, paused = 0.0, 0.0
+
+    def begin(self) -> Iterator[int]:
+        for i in range(self.length):
+            late = self.batch_s if self.ready < 1.0 else 0.0
+            self.ready = max(0.0, self.ready - 1.0)
+            self.now += late + 0.003
+            yield i
+
+    def pause(self, seconds: float) -> None:
+        self.paused += seconds
+        self.now += seconds
+        self.ready = min(8.0, self.ready + seconds / self.batch_s)
+
+
+def test_taking_a_batch_is_timed_with_a_full_queue_and_said_where_it_is_much_of_a_step() -> None:
+    filled = Filled(queued=0, batch_s=0.02)
+    found = measure(filled.begin, 4, 2, filled.clock, pause=filled.pause)
+    assert found.batch_s == pytest.approx(0.023) and found.take_s == pytest.approx(0.003)
+    assert filled.paused < 1.5
+    assert measure(filled.begin, 4, 2, filled.clock).take_s is None, "not asked"
+    slow = Filled(queued=0, batch_s=0.5)
+    assert measure(slow.begin, 4, 2, slow.clock, pause=slow.pause).take_s is None and slow.paused == 0.0
+    short = Filled(queued=0, batch_s=0.02, length=1)
+    assert measure(short.begin, 1, 2, short.clock, pause=short.pause).take_s is None, "each batch begins a pass"
+
+    room, waits = Room(8, None, None, None), Shares(0.1, 0.0, 0.0, 0.0)
+    dear, bound = row(2, 12.0, shares=waits, take_ms=3.0), row(2, 5.0, shares=waits, take_ms=3.0)
+    said = plan.taking_of(dear, 40.0)
+    assert said.startswith("taking a batch costs the loop 3.0 ms of each step of 40 ms even when it is ready")
+    assert "pin_memory=True" in said and not plan.taking_of(dear, 61.0), "a twentieth of a step goes unnoticed"
+    assert not plan.taking_of(dear, None) and not plan.taking_of(row(2, 12.0), 40.0) and not plan.taking_of(None, 40.0)
+    assert "costs the loop 3.0 ms even" in plan.taking_of(bound, None)
+    assert "more workers do not help" in plan.why_of(bound, room) and "more of them help" in plan.why_of(dear, room)
 
 
 def test_short_passes_are_begun_anew_and_an_empty_loader_is_said() -> None:

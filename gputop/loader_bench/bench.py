@@ -209,6 +209,7 @@ class _Bench:
         return LoaderReport(
             tuple(rows), best, said, why, self.loadable.batch_size, step_ms, self.need_ms,
             self.room, confidence, tuple(self.notes), time.monotonic() - self.begun, self.restart, epochs,
+            plan.taking_of(best, step_ms),
         )  # fmt: skip
 
 

@@ -19,13 +19,15 @@ from gputop.loader_bench.loaders import Loadable
 from gputop.loader_bench.restart import Restart, measure_restart
 from gputop.loader_bench.rows import Row, Setting
 from gputop.loader_bench.sight import Sight
-from gputop.loader_bench.stretch import Empty, Stretch, measure
+from gputop.loader_bench.stretch import MOST_TAKING_S, Empty, Stretch, measure
 from gputop.model.text import clean_text
 
 LOOK_S = 0.25
 KILL_PART = 0.85
 """Of the free memory: a child that holds more is killed before the machine looks for somebody to kill."""
 MOST_WORDS = 200
+TAKING_LIMIT_S = 5.0 * MOST_TAKING_S
+"""How long a child may take once its loader is timed, as on a crowded machine."""
 WEIGHED_S = 5.0
 """How long a child whose loader stands still waits to be weighed."""
 Tell = Callable[[str], None]
@@ -82,6 +84,7 @@ def _in_child(
 def _followed(ours: Connection, child: Any, sight: Sight, limit_s: float, free: float | None) -> Any:
     until = time.monotonic() + limit_s
     most = None if free is None else KILL_PART * free
+    timed = False
     while True:
         if ours.poll(LOOK_S):
             try:
@@ -98,9 +101,12 @@ def _followed(ours: Connection, child: Any, sight: Sight, limit_s: float, free: 
                 sight.weigh()
                 with suppress(OSError):
                     ours.send(None)
+                timed, until = True, max(until, time.monotonic() + TAKING_LIMIT_S)
                 continue
             return said
-        sight.look(most)
+        if not timed:
+            # Once it is timed, the workers do no more than the pauses ask of them.
+            sight.look(most)
         if most is not None and sight.memory_bytes is not None and sight.memory_bytes > most:
             return f"stopped: it took more than {100 * KILL_PART:.0f} % of the free memory"
         if time.monotonic() > until:
@@ -117,6 +123,7 @@ def _row(setting: Setting, found: Stretch, sight: Sight | None) -> Row:
         None if sight is None else sight.memory_bytes,
         None if sight is None else sight.read_bytes_per_s,
         None if sight is None else sight.shares(),
+        take_ms=None if found.take_s is None else 1000.0 * found.take_s,
     )
 
 
@@ -147,12 +154,16 @@ def _child(theirs: Connection, job: Job, loadable: Loadable, setting: Setting, s
 
 def _measured(loadable: Loadable, setting: Setting, seed: int, tell: Tell) -> Stretch:
     loader = loadable.passes(setting, seed)
-    found = measure(
-        lambda: iter(loader), setting.workers, setting.prefetch or 0, time.perf_counter, lambda: tell("drained")
+    return measure(
+        lambda: iter(loader),
+        setting.workers,
+        setting.prefetch or 0,
+        time.perf_counter,
+        lambda: tell("drained"),
+        # The loader still has its workers.
+        timed=lambda: tell("timed"),
+        pause=time.sleep if setting.workers else None,
     )
-    # The loader still has its workers.
-    tell("timed")
-    return found
 
 
 def _restarted(loadable: Loadable, setting: Setting, _seed: int, _tell: Tell) -> Restart:

@@ -20,6 +20,7 @@ UNNOTICED = 0.05
 WITHIN = 1.05
 """Of the best: without a step's length the smallest setting this close to it is the answer."""
 MOSTLY = 0.5
+_TAKE_LESS = "larger batches, and in each a few large tensors rather than many small ones or Python objects"
 
 
 def doublings(cores: int) -> list[int]:
@@ -145,6 +146,8 @@ def why_of(best: Row | None, room: Room, need_ms: float | None = None) -> str:
         return ""
     if keeps_up(best, need_ms):
         return _did(shares)
+    if best.take_ms is not None and best.batch_ms is not None and best.take_ms >= MOSTLY * best.batch_ms:
+        return f"{_did(shares)}: the loop's own thread bounds it, which takes the batches: more workers do not help"
     if shares.queued > 0.3 * (shares.run + shares.queued) and shares.run + shares.queued >= MOSTLY:
         return f"{_did(shares)}: not enough cores ({room.cores} here): cheaper transforms, OMP_NUM_THREADS=1"
     if shares.run + shares.queued >= MOSTLY:
@@ -154,6 +157,21 @@ def why_of(best: Row | None, room: Room, need_ms: float | None = None) -> str:
     if shares.network >= 0.2:
         return f"{_did(shares)}: network-bound: cache locally, more workers, larger reads"
     return f"{_did(shares)}: workers mostly wait for something else, such as a sleep or a lock; more of them help"
+
+
+def taking_of(best: Row | None, step_ms: float | None) -> str:
+    """What the loop pays for taking a batch that is ready, where that is a good part of its step; where no step is
+    known, of what a batch takes. Empty elsewhere."""
+    if best is None or best.take_ms is None or best.batch_ms is None:
+        return ""
+    if best.take_ms <= (MOSTLY * best.batch_ms if step_ms is None else UNNOTICED * step_ms):
+        return ""
+    of = "" if step_ms is None else f" of each step of {step_ms:.0f} ms"
+    pinned = "" if best.setting.pin_memory else "; with a GPU also pin_memory=True, whose thread takes them in advance"
+    return (
+        f"taking a batch costs the loop {best.take_ms:.1f} ms{of} even when it is ready, and no worker can spare that: "
+        f"{_TAKE_LESS}{pinned}"
+    )
 
 
 def _did(shares: Shares) -> str:

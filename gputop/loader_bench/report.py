@@ -42,6 +42,8 @@ class LoaderReport(Struct, frozen=True):
     """What the beginning of an epoch takes with the best setting; None without workers, or where a pass cannot be cut
     short."""
     epochs: int | None = None
+    taking: str = ""
+    """What taking a batch costs the loop, where that is a good part of its step."""
 
     def to_dict(self) -> Mapping[str, Any]:
         """A JSON object, schema 1."""
@@ -87,6 +89,7 @@ def loader_text(report: LoaderReport, *, ascii_only: bool = False) -> str:
         lines.append(f"{mark} {row.setting.name:<14}{_figures(row, fastest)}".rstrip())
     lines += ["", *_folded(report.conclusion)]
     lines += _folded(f"↳ {report.why}") if report.why else []
+    lines += _folded(f"↳ {report.taking}") if report.taking else []
     lines += _folded(f"↳ {report.restart.words(report.epochs)}") if report.restart is not None else []
     if report.best is not None:
         given = ", ".join(f"{key}={value!r}" for key, value in report.best.kwargs.items())

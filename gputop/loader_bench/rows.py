@@ -41,7 +41,8 @@ class Shares(Struct, frozen=True):
 
 class Row(Struct, frozen=True):
     """One setting. ``error_pct`` is half of the 95 % interval of ``batch_ms``; ``memory_bytes`` is the PSS of the
-    loader's whole tree, None where it cannot be read. ``failed`` says why there is no figure, in words."""
+    loader's whole tree, None where it cannot be read. ``take_ms`` is what the loop waits for a batch that is ready,
+    None without workers and where batches are too slow to ask. ``failed`` says why there is no figure, in words."""
 
     setting: Setting
     batch_ms: float | None = None
@@ -52,6 +53,7 @@ class Row(Struct, frozen=True):
     read_bytes_per_s: float | None = None
     shares: Shares | None = None
     failed: str | None = None
+    take_ms: float | None = None
 
     @property
     def batches_per_s(self) -> float | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import sqrt
+from statistics import median
 from typing import Any
 
 from msgspec import Struct
@@ -20,15 +21,26 @@ ERROR_PCT = 3.0
 less time, a few that agree by chance would end it."""
 _T95 = {3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23, 12: 2.18, 15: 2.13, 20: 2.09, 30: 2.04}
 """Student's t for 95 % by degrees of freedom."""
+TAKES = 16
+LEAST_TAKES = 4
+TAKING_S = 0.5
+MOST_TAKING_S = 2.0
+"""A loader that is too slow for the fewest takes within this time is not asked what taking costs."""
+SLACK = 1.5
+"""Times as long as a loader needs for what was taken: then its queue is full again."""
 
 
 class Stretch(Struct, frozen=True):
-    """Seconds to the first batch, the mean seconds a batch, half its 95 % interval in percent, and of how many."""
+    """Seconds to the first batch, the mean seconds a batch, half its 95 % interval in percent, and of how many.
+
+    ``take_s`` is what the loop waits for a batch that is ready, in seconds; None where that was not asked.
+    """
 
     first_s: float
     batch_s: float
     error_pct: float
     batches: int
+    take_s: float | None = None
 
 
 class Empty(Exception):
@@ -42,11 +54,14 @@ def measure(
     clock: Callable[[], float],
     drained: Callable[[], None] = lambda: None,
     most_s: float = MOST_S,
+    timed: Callable[[], None] = lambda: None,
+    pause: Callable[[float], None] | None = None,
 ) -> Stretch:
     """Time a loader; ``begin`` makes a new pass over it. Raises Empty, and what the loader raises.
 
-    ``drained`` is called when the queues are empty and the timing begins. Passes that end are begun anew: their first
-    batches are no part of any block.
+    ``drained`` is called when the queues are empty and the timing begins, ``timed`` when it is over. Passes that end
+    are begun anew: their first batches are no part of any block. With ``pause``, which waits so many seconds, it is
+    then also asked what taking a batch costs while the queue is full.
     """
     started = clock()
     batches = _Passes(begin)
@@ -64,7 +79,29 @@ def measure(
     begun = clock()
     while not _is_enough(times, clock() - begun, most_s):
         times.append(_block(batches, size, clock))
-    return Stretch(first_s, sum(times) / len(times), _interval(times), len(times) * size)
+    batch_s = sum(times) / len(times)
+    timed()
+    take_s = None if pause is None else _taking_s(batches, batch_s, waiting, clock, pause)
+    return Stretch(first_s, batch_s, _interval(times), len(times) * size, take_s)
+
+
+def _taking_s(
+    batches: _Passes, batch_s: float, waiting: int, clock: Callable[[], float], pause: Callable[[float], None]
+) -> float | None:
+    """What a loop waits for a batch that is ready: the median over takes after pauses, as after the step of a job,
+    that leave the workers more time than they need for one."""
+    between = SLACK * batch_s
+    if LEAST_TAKES * between > MOST_TAKING_S:
+        return None
+    pause(min(TAKING_S, between * waiting))
+    took = []
+    for _ in range(max(LEAST_TAKES, min(TAKES, int(TAKING_S / between) if between > 0.0 else TAKES))):
+        pause(between)
+        before, begun = batches.passes, clock()
+        batches.take()
+        if batches.passes == before:
+            took.append(clock() - begun)
+    return median(took) if len(took) >= LEAST_TAKES else None
 
 
 def _is_enough(times: list[float], spent_s: float, most_s: float) -> bool:
