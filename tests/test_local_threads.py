@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -98,6 +98,40 @@ def test_a_retired_thread_leaves_what_another_uses_open() -> None:
         assert collector.error is None
 
 
+def scripted(read_gpus: Callable[[int], Reading], read_host: Callable[..., Any]) -> Any:
+    """A machine's reader with these two answers."""
+    progress = SimpleNamespace(read=(), processes=(), hung=())
+    session = SimpleNamespace(ticket=1, close=lambda: None, supersede=lambda _: None, progress=lambda: progress)
+    nothing = dict.fromkeys(("ask_seldom", "close_host"), lambda *_: None)
+    return SimpleNamespace(session=session, read_gpus=read_gpus, read_host=read_host, **nothing)
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_proc_is_read_before_the_gpus_processes_are_known_only_while_the_driver_is_slow(slow: bool) -> None:
+    passes: list[bool] = []
+    answers, published = threading.Event(), threading.Event()
+
+    def read_gpus(_: int) -> Reading:
+        answers.wait(PATIENCE_S)
+        return Reading(1.0, (), ())
+
+    def read_host(*_: object, knew_gpus: bool) -> Any:
+        passes.append(knew_gpus)
+        answers.set()
+        return SimpleNamespace(knew_gpus=knew_gpus)
+
+    schedule = Schedule(60.0, scripted(read_gpus, read_host), published.set)
+    if not slow:
+        answers.set()
+    schedule.ask_driver()
+    assert schedule.read_by(0.0 if slow else PATIENCE_S) is not slow
+    assert not passes
+    schedule.start()
+    assert published.wait(PATIENCE_S)
+    schedule.stop(PATIENCE_S)
+    assert passes == ([False, True] if slow else [True])
+
+
 @pytest.mark.parametrize("looks_once", [True, False])
 def test_a_command_that_looks_once_waits_for_a_slow_host_and_a_screen_does_not(looks_once: bool) -> None:
     slow, published = threading.Event(), threading.Event()
@@ -107,23 +141,14 @@ def test_a_command_that_looks_once_waits_for_a_slow_host_and_a_screen_does_not(l
         slow.wait(1.5 * PROC_GRACE_S)
         return SimpleNamespace(knew_gpus=knew_gpus)
 
-    session = SimpleNamespace(ticket=1, close=lambda: None, supersede=lambda _: None)
-    reader: Any = SimpleNamespace(
-        session=session,
-        read_gpus=lambda _: Reading(1.0, (), ()),
-        ask_seldom=lambda _: None,
-        read_host=read_host,
-        close_host=lambda: None,
-    )
-
     def publish() -> None:
         if not seen:
             seen.append(schedule.host is not None and schedule.host.knew_gpus)
             published.set()
 
-    schedule = Schedule(60.0, reader, publish)
+    schedule = Schedule(60.0, scripted(lambda _: Reading(1.0, (), ()), read_host), publish)
     schedule.looks_once = looks_once
-    session.progress = lambda: SimpleNamespace(read=(), processes=(), hung=())
+    schedule.ask_driver()
     schedule.start()
     assert published.wait(PATIENCE_S)
     slow.set()

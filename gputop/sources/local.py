@@ -26,6 +26,8 @@ START_WAIT_S = 1.0
 """How long ``start`` waits for NVML: normally milliseconds, seconds when the driver first has to wake the GPUs."""
 HUNG_ONCE_S = 0.8
 """When a driver call counts as hung for a command that looks once: the other GPUs are read meanwhile."""
+UNDISTURBED_S = 0.05
+"""How long a command that looks once leaves the driver's first answers alone before it imports more."""
 RUNG_WAIT_S = 3.0
 """How long such a command waits for the first answer of an exporter."""
 
@@ -93,25 +95,36 @@ class LocalSource:
         self._last_t = float("-inf")
         self._last_reading: Reading | None = None
         self._last_around: HostReading | None = None
-        self._opened = False
+        self._opened = self._begun = False
 
     def open(self, *, looks_once: bool = False) -> None:
-        """Start all threads and return at once. What cannot work is told by ``start`` and ``read_once``.
+        """Ask the driver, and return at once; /proc is read from ``start`` on. They tell what cannot work.
 
-        ``looks_once`` says from the beginning that ``read_once`` follows.
+        Python runs one thread at a time: two that read while a third imports cost more than one after the other.
+        ``looks_once`` says from the beginning that ``read_once`` follows. Its second reading comes a quarter of a
+        second after the first one, so that one is waited for, briefly: what is imported then has the time between.
         """
         if looks_once:
             self._schedule.hung_s = min(self._schedule.hung_s, HUNG_ONCE_S)
-            self._reader.host_joins = 0
+            self._reader.host_joins = True
             self._schedule.looks_once = True
         if not self._opened:
             self._opened = True
+            self._schedule.ask_driver()
+        if looks_once and not self._begun:
+            self._schedule.read_by(UNDISTURBED_S)
+            self._begin()
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
             self._schedule.start()
 
     def start(self, notify: Callable[[], None]) -> None:
         """As ``Source.start``. When the driver does not answer within a second, snapshots begin without its GPUs."""
         self._notify = notify
         self.open()
+        self._begin()
         self._reader.looked.wait(START_WAIT_S)
         self._raise_failure()
         if self._published:

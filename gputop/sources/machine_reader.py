@@ -69,10 +69,11 @@ class MachineReader:
         )
         self.failure: SourceError | UsageError | None = None
         self.looked = Event()
-        self.host_joins = 2
-        """The pass from which the host is read as well. Reading it imports psutil, and the second pass is the one that
-        the first picture waits for. 0 for a command that prints one of the first and ends."""
-        self._host_reads = 0
+        self.host_joins = False
+        """Whether the host is read as well. Reading it imports psutil, so it waits until a pass that knew the GPUs, or
+        the second one, is over: the first picture waits for that. A command that prints one of the first and ends has
+        it set from the beginning."""
+        self._has_passed = False
         self._host_collector: HostCollector | None = None
         self._processes: ProcessCollector | None = None
         self._host, self._host_at = _NOT_YET, float("-inf")
@@ -100,7 +101,7 @@ class MachineReader:
         self, gpu_processes: Sequence[GpuProcess], util: Mapping[int, float | None], *, knew_gpus: bool
     ) -> HostReading:
         """Host and processes. The very first read comes before the GPUs are known: it is the base of the rates."""
-        if self._host_collector is None and self._host_reads >= self.host_joins:
+        if self._host_collector is None and self.host_joins:
             from gputop.sources.host import HostCollector
 
             self._host_collector = HostCollector(self._proc)
@@ -109,7 +110,6 @@ class MachineReader:
             from gputop.sources.processes.collector import ProcessCollector
 
             self._processes = ProcessCollector(self._proc, between=True, clock=time.monotonic)
-        self._host_reads += 1
         # Not the clock of the snapshots: rates must not feel it when that one is set, or when the machine has slept.
         # And after the import, which takes longer than a reading: the counters are read now.
         now = time.monotonic()
@@ -118,6 +118,8 @@ class MachineReader:
         samples = self._processes.read(now, gpu_processes, util)
         if self._host.cpu_outsiders != self._processes.cpu_outsiders:
             self._host = replace(self._host, cpu_outsiders=self._processes.cpu_outsiders)
+        self.host_joins |= knew_gpus or self._has_passed
+        self._has_passed = True
         ports = () if self._host_collector is None else self._host_collector.ports
         return HostReading(self._host, samples, tuple(self._processes.notices), knew_gpus, ports)
 

@@ -47,9 +47,10 @@ class ReaderThread(Generic[T]):
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"gputop-{name}", daemon=True)
 
-    def start(self) -> None:
-        """Start the thread and its first read."""
-        self.ask()
+    def start(self, *, reads: bool = True) -> None:
+        """Start the thread and its first read; without ``reads`` that comes when it is asked for."""
+        if reads:
+            self.ask()
         self._thread.start()
 
     def ask(self) -> None:

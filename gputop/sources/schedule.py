@@ -48,6 +48,7 @@ class Schedule:
         self._reader = reader
         self._publish = publish
         self._wake = threading.Event()
+        self._has_read = threading.Event()
         self._stopping = False
         self._nvml = self._nvml_thread(reader.session.ticket)
         self._nvml_reads = 0
@@ -62,9 +63,21 @@ class Schedule:
         """The newest reading of the host and its processes."""
         return self._proc.latest
 
-    def start(self) -> None:
-        self._proc.start()
+    def ask_driver(self) -> None:
+        """Start the first reading of the GPUs, and nothing else yet."""
         self._nvml.start()
+
+    def read_by(self, timeout_s: float) -> bool:
+        """Whether the first reading of the GPUs ends within this time."""
+        return self._has_read.wait(timeout_s)
+
+    def start(self) -> None:
+        """Start the reading of /proc, and keep time from here on.
+
+        Where the driver has answered, the first pass knows the GPUs' processes. Where it has not, a pass that does not
+        know them finds all others meanwhile, which is most of the work.
+        """
+        self._proc.start(reads=not self._has_read.is_set())
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
@@ -118,10 +131,14 @@ class Schedule:
         return ReaderThread(
             "nvml",
             lambda: self._reader.read_gpus(ticket),
-            self._wake.set,
+            self._gpus_read,
             self._reader.session.close,
             lambda: self._reader.ask_seldom(ticket),
         )
+
+    def _gpus_read(self) -> None:
+        self._has_read.set()
+        self._wake.set()
 
     def _read_host(self) -> HostReading:
         newest = self.newest
@@ -182,7 +199,7 @@ class Schedule:
         """NVML has finished: /proc is next, so that it knows this tick's GPU processes."""
         self._nvml_reads = self._nvml.reads
         if self._nvml.error is None:
-            self.reading, self._reading_at = self._nvml.latest, now
+            self.reading, self._reading_at = self._nvml.latest, self._nvml.latest_at
             self._retry_s = FIRST_RETRY_S
         elif isinstance(self._nvml.error, SourceError):
             self._retry_at = now + self._retry_s
