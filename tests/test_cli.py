@@ -157,7 +157,7 @@ def _table(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[set[str
     """The GPUs and the users of the processes that the demo prints once."""
     assert main(["demo", "-1", *arguments]) == 0
     said = capsys.readouterr()
-    assert said.err == ""
+    assert said.err == "" and said.out.startswith("node-17 (simulated) ")
     gpus, processes = said.out.split(" GPU      PID")
     numbers = re.findall(r"^ +(\d+)  H100", gpus, re.MULTILINE)
     return set(numbers), {line.split()[2] for line in processes.splitlines()[1:] if line.strip()[:1].isdigit()}

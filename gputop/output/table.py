@@ -7,6 +7,7 @@ import textwrap
 from gputop.diagnosis.types import NOT_WORKING
 from gputop.diagnosis.window_row import flag_now
 from gputop.model.derived import gap_pct
+from gputop.model.snapshot import SIMULATED
 from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
 from gputop.paint import host, process_table
@@ -27,6 +28,8 @@ def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
     snapshot = frame.snapshot
     words, style = sm_provenance(snapshot.gpus)
     top = Line().add(terminal_safe(snapshot.machine.hostname)[:40], "strong")
+    if snapshot.machine.is_simulated:
+        top.add(SIMULATED, "level.info")
     if snapshot.machine.driver:
         top.add(f"   driver {terminal_safe(snapshot.machine.driver)}", "dim")
     rows = [top.add(f"   {words}", style).row(width)]
