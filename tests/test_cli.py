@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,29 +16,7 @@ from gputop.commands.filtering import filter_of
 from gputop.commands.registry import commands, is_command
 from gputop.commands.topics import TOPICS
 from gputop.paint.process_filter import parse as parse_filter
-from tests.nvml.stand_in import Process
-
-ROOT = Path(__file__).parent.parent
-
-
-def gputop(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the command with no driver to be found, unless the environment says otherwise."""
-    env = {key: value for key, value in os.environ.items() if not key.startswith(("GPUTOP_", "CUDA_"))}
-    env.update({"PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "PYTHONUTF8": "1", **environment})
-    return subprocess.run(
-        [sys.executable, "-m", "gputop", *arguments],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
-
-
-def _one_line(text: str) -> bool:
-    return text.startswith("gputop: ") and text.count("\n") == 1
-
+from tests.support.command import gputop, is_one_line
 
 VECTOR = str(Path(__file__).parent / "vectors" / "thermal.jsonl")
 
@@ -115,7 +90,7 @@ def test_a_mistake_gets_one_clear_line_and_exit_2(
     said = capsys.readouterr()
     assert status == 2
     assert said.out == ""
-    assert _one_line(said.err)
+    assert is_one_line(said.err)
     assert re.search(says, said.err)
 
 
@@ -123,7 +98,7 @@ def test_without_a_driver_the_fix_and_the_demo_are_named_with_exit_3(tmp_path: P
     done = gputop("once", LD_LIBRARY_PATH=str(tmp_path))
     assert done.returncode == 3
     assert done.stdout == ""
-    assert _one_line(done.stderr)
+    assert is_one_line(done.stderr)
     assert "gputop demo" in done.stderr
 
 
@@ -131,7 +106,7 @@ def test_without_a_terminal_the_live_screen_points_to_once() -> None:
     for command in ((), ("demo",)):
         done = gputop(*command)
         assert done.returncode == 2
-        assert _one_line(done.stderr)
+        assert is_one_line(done.stderr)
         assert re.search("use `gputop (once|demo --once|report FILE)`", done.stderr)
 
 
@@ -140,7 +115,7 @@ def test_an_unreadable_configuration_is_named(tmp_path: Path) -> None:
     path.write_text("interval = [")
     done = gputop("once", "--config", str(path))
     assert done.returncode == 2
-    assert _one_line(done.stderr)
+    assert is_one_line(done.stderr)
     assert str(path) in done.stderr
 
 
@@ -286,68 +261,6 @@ def test_a_screenshot_needs_no_terminal_and_is_the_same_every_time(tmp_path: Pat
     assert "BUSY" in texts[0]
 
 
-@pytest.mark.nvml
-def test_once_gives_one_json_object_and_imports_no_screen(nvml_scenario) -> None:  # type: ignore[no-untyped-def]
-    scenario = nvml_scenario(gpus=2)
-    scenario.gpus[1].set(power_w=None)
-    scenario.write()
-    code = (
-        "import sys; from gputop.cli import main; status = main(['once', '--json']);"
-        "assert not {'textual', 'rich', 'asyncio'} & set(sys.modules), 'a screen was imported'; sys.exit(status)"
-    )
-    env = {**scenario.environment(), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    data = json.loads(done.stdout)
-    assert data["schema"] == 1
-    assert (data["complete"], data["missing_gpus"]) == (True, [])
-    assert [gpu["index"] for gpu in data["gpus"]] == [0, 1]
-    assert data["gpus"][0]["power_w"] == 400
-    assert data["gpus"][0]["sm_active_pct"] == pytest.approx(25, abs=0.5)
-    assert data["gpus"][0]["sm_source"] == "gpm"
-    assert data["gpus"][1]["power_w"] is None
-    assert data["gpus"][1]["unavailable"]["power_w"]
-
-
-@pytest.mark.nvml
-def test_once_as_a_table_and_as_csv(nvml_scenario) -> None:  # type: ignore[no-untyped-def]
-    scenario = nvml_scenario(gpus=1)
-    scenario.write()
-    table = gputop("once", **scenario.environment())
-    assert table.returncode == 0
-    assert "H100 80GB" in table.stdout
-    assert "\x1b" not in table.stdout
-    rows = gputop("once", "--csv", **scenario.environment()).stdout.splitlines()
-    assert rows[0].split(",")[:4] == ["t", "index", "uuid", "name"]
-    assert len(rows) == 2
-
-
-@pytest.mark.nvml
-def test_a_gpu_that_does_not_exist_is_named_with_those_that_do(nvml_scenario) -> None:  # type: ignore[no-untyped-def]
-    scenario = nvml_scenario(gpus=2)
-    scenario.write()
-    done = gputop("once", "--gpus", "5", **scenario.environment())
-    assert done.returncode == 2
-    assert _one_line(done.stderr)
-    assert "5" in done.stderr
-
-
-@pytest.mark.nvml
-def test_once_shows_the_processes_that_pass_the_filter(nvml_scenario) -> None:  # type: ignore[no-untyped-def]
-    scenario = nvml_scenario(gpus=2)
-    for gpu, pid in ((0, 4000001), (1, 4000002)):
-        scenario.gpus[gpu].processes = [Process(pid, 2**30)]
-    scenario.write()
-    env = scenario.environment()
-    data = json.loads(gputop("once", "--json", "--filter", "gpu:1 mem>0.5G", **env).stdout)
-    assert [process["pid"] for process in data["processes"]] == [4000002]
-    assert len(data["gpus"]) == 2
-    table = gputop("once", "--filter", "!gpu:1", **env).stdout
-    assert "4000001" in table and "4000002" not in table
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -360,7 +273,7 @@ def test_once_shows_the_processes_that_pass_the_filter(nvml_scenario) -> None:  
 def test_a_filter_that_means_nothing_is_one_line(arguments: list[str], words: str) -> None:
     done = gputop(*arguments)
     assert done.returncode == 2
-    assert _one_line(done.stderr)
+    assert is_one_line(done.stderr)
     assert words in done.stderr
 
 

@@ -6,19 +6,17 @@ import pytest
 from msgspec.structs import replace
 from textual.app import App, ComposeResult
 
-from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.metrics import ACTIVITY_KEYS, GPU_METRICS
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
 from gputop.paint.details import LABEL_WIDTH, DetailsPainted, DetailsView, after_key, chart_width
 from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs
 from gputop.paint.gpu_details import gpu_details
-from gputop.paint.line_chart import area, marks, round_top, with_cursor
 from gputop.paint.provenance import comes_with_activity, provenance_rows
 from gputop.paint.text import cells
 from gputop.paint.theme import THEMES
-from gputop.paint.time_axis import TimeAxis, axis_for, axis_spans, stepped
-from gputop.paint.verdict_history import Stretch, standing, stretches, strip
+from gputop.paint.time_axis import TimeAxis, axis_for, stepped
+from gputop.paint.verdict_history import stretches
 from gputop.paint.view import View
 from gputop.sources.nvml.questions import FIXED
 from gputop.sources.nvml.questions import SELDOM as ASKED_SELDOM
@@ -134,46 +132,6 @@ def test_keys_scroll_zoom_and_stop_at_the_ends() -> None:
     assert after_key(oldest, "far_right", painted).cursor_t == painted.axis.middle(10)
 
 
-def test_axis_labels_are_true_and_never_overlap() -> None:
-    for width in (10, 30, 57, 100, 137, 276):
-        for span in (60.0, 300.0, 7200.0, 86400.0):
-            axis = axis_for(MOMENT, span, width)
-            for cursor in (None, 0, width // 2, width - 1):
-                spans = axis_spans(axis, 3600.0, cursor)
-                assert sum(len(text) for text, _ in spans) == width
-    axis = axis_for(MOMENT, 600.0, 120)
-    text = "".join(text for text, _ in axis_spans(axis, 0.0, None))
-    assert text.startswith("-10 min") and text.endswith("now")
-    label = next(word for word in text.split() if ":" in word)
-    t = axis.middle(text.index(label) + len(label) // 2)
-    seconds = sum(int(part) * unit for part, unit in zip(label.split(":"), (3600, 60, 1), strict=False))
-    assert abs(t % 86400 - seconds) <= axis.width_s
-
-
-def test_areas_keep_to_their_scale_and_leave_gaps() -> None:
-    rows = area([None, 0.0, 50.0, 100.0, 200.0], 2, COLOUR, "area.bus", 100.0)
-    top, bottom = (row[0][0] for row in rows)
-    assert (bottom[0], top[0], bottom[1]) == (" ", " ", " ")
-    assert bottom[2] in "▇█" and top[2] == " "
-    assert top[3] == top[4] == "▇"
-    assert area([5.0], 1, COLOUR, "area.bus", None)[0][0][0] == " "
-    assert area([0.6], 1, COLOUR, "area.bus", 100.0)[0][0][0] == "▁"
-
-
-def test_scales_are_round_and_seldom_change() -> None:
-    assert [round_top(value) for value in (0.0, 1.0, 1.1, 3.0, 7.0, 11e9)] == [1.0, 1.0, 2.0, 5.0, 10.0, 2e10]
-
-
-def test_the_worst_mark_wins_and_the_hair_line_is_one_cell() -> None:
-    spans = marks([("T", "level.red", [0.0, 10.0, None]), ("P", "level.yellow", [100.0, 100.0, 0.0])], 3)
-    assert spans == [("P", "level.yellow"), ("T", "level.red"), (" ", "text")]
-    assert with_cursor([("abc", "dim"), ("de", "text")], 3, COLOUR) == [("abc", "dim"), ("│", "strong"), ("e", "text")]
-    assert with_cursor([("abc", "dim")], 0, ASCII) == [("|", "strong"), ("bc", "dim")]
-    words = [("a word", "dim")]
-    assert with_cursor(words, 3, COLOUR, over_text=False) == words
-    assert with_cursor(words, 1, COLOUR, over_text=False) == [("a", "dim"), ("│", "strong"), ("word", "dim")]
-
-
 def test_throttling_is_marked_with_its_reason_under_the_clock() -> None:
     monitor = Monitor()
     for tick in range(60):
@@ -206,26 +164,6 @@ def test_the_strip_and_the_list_show_the_same_verdicts() -> None:
     assert [entry.end for entry in listed[:-1]] == [entry.begin for entry in listed[1:]]
     text = _text(frame, position=3)
     assert text.count(d.title) >= 3  # title, strip and list
-
-
-def test_the_strip_changes_where_the_verdict_does_and_has_a_glyph_for_each_level() -> None:
-    axis = TimeAxis(99, 1.0, 40)
-    listed = [Stretch(60.0, 80.0, "green", "working", ""), Stretch(80.0, None, "red", "starved: disk", "")]
-    colours, names = strip(listed, axis, MONO)
-    assert colours == [("●" * 20, "level.green"), ("■" * 20, "level.red")]
-    assert "".join(text for text, _ in names) == "working".ljust(20) + "starved: disk".ljust(20)
-    before, _ = strip([Stretch(90.0, None, "info", "x", "")], axis, COLOUR)
-    assert before[0] == (" " * 30, "text")
-    assert standing(listed, 79.0) is listed[0]
-    assert standing(listed, 10.0) is None
-
-
-def test_a_verdict_whose_finding_was_dropped_keeps_its_name_and_level() -> None:
-    frame = replace(demo_frame(), findings=())
-    old = (MOMENT - 600.0, "small_kernels", "A")
-    d: GpuDiagnosis = replace(frame.diagnoses[1], timeline=(old, (MOMENT - 300.0, "healthy", None)))
-    listed = stretches(frame, d)
-    assert (listed[0].level, listed[0].title) == ("red", "BUSY, NOT WORKING: small kernels")
 
 
 def test_what_is_not_measured_has_its_reason_and_no_chart() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import replace
 from textual.events import MouseScrollDown
+from textual.pilot import Pilot
 
 from gputop.model.inspection import DeepLook, Environment, Identity, ProcessSight, SignalOutcome, Stack
 from gputop.model.snapshot import Snapshot
@@ -15,7 +17,7 @@ from gputop.paint.view import View
 from gputop.session.playback import Playback
 from gputop.session.session import Session
 from gputop.sources.recorded import RecordedSource
-from gputop.tui.app import GputopApp
+from gputop.tui.app import GputopApp, SnapshotReady
 from gputop.tui.terminal.lines import Lines
 from tests.support.frames import demo_frame
 
@@ -80,17 +82,20 @@ def playback_on(frame: Frame, source: Any = None) -> Playback:
 
 
 def app_on(
-    frame: Frame | None = None, view: View | None = None, access: Asked | None = None
+    frame: Frame | None = None, view: View | None = None, access: Asked | None = None, theme: str = "dark", **more: Any
 ) -> tuple[GputopApp, Handed]:
     """A screen on one frame, the demo's unless another is given, and the source that feeds it."""
     source = Handed()
-    app = GputopApp(
-        view or View(),
-        "dark",
-        playback_on(frame or demo_frame(), source),
-        access=access,
-    )
+    app = GputopApp(view or View(), theme, playback_on(frame or demo_frame(), source), access=access, **more)
     return app, source
+
+
+async def hand_in(app: GputopApp, source: Handed, pilot: Pilot[int], snapshots: Iterable[Snapshot]) -> None:
+    """Let the screen take these snapshots, one after the other."""
+    for snapshot in snapshots:
+        source.next = snapshot
+        app.post_message(SnapshotReady())
+        await pilot.pause()
 
 
 def wheel(app: GputopApp, x: int = 5, y: int = 5) -> None:
@@ -99,10 +104,15 @@ def wheel(app: GputopApp, x: int = 5, y: int = 5) -> None:
     app.post_message(MouseScrollDown(None, **place, shift=False, meta=False, ctrl=False))
 
 
-def screen_text(app: GputopApp) -> str:
-    """What is painted on the uppermost screen."""
+def screen_rows(app: GputopApp) -> list[str]:
+    """What is painted on the uppermost screen, row by row, through Textual's compositor."""
     lines = app.screen.query_one(Lines)
-    return "\n".join("".join(segment.text for segment in strip) for strip in lines.render_lines(lines.size.region))
+    return ["".join(segment.text for segment in strip) for strip in lines.render_lines(lines.size.region)]
+
+
+def screen_text(app: GputopApp) -> str:
+    """The same as one text."""
+    return "\n".join(screen_rows(app))
 
 
 def later(frame: Frame, seconds: float = 1.0) -> Snapshot:

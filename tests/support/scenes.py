@@ -10,15 +10,8 @@ from msgspec.structs import replace
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.command_facts import not_a_loader, server_in
-from gputop.model.snapshot import (
-    GpuSample,
-    GpuStatic,
-    HostSample,
-    Machine,
-    ProcessSample,
-    ProcessStatic,
-    Snapshot,
-)
+from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, Machine, ProcessSample, ProcessStatic, Snapshot
+from gputop.model.threads import ThreadList, ThreadSample
 
 T0 = 1_780_000_000.0
 GIB = 2.0**30
@@ -33,6 +26,16 @@ HOST = HostSample(
     psi_io_pct=1.0,
     psi_mem_pct=0.0,
 )
+SOME_THREADS = ThreadList(
+    1.0,
+    (
+        ThreadSample(4711, "python", "S", 3.0, 0.0, "lock"),
+        ThreadSample(4712, "cuda-EvtHandlr", "R", 80.0, 15.0),
+        ThreadSample(4713, "pt_data_pin", "D", 1.0, 0.0, "disk"),
+    ),
+    3,
+)
+"""Of a GPU process: its main thread, CUDA's and a DataLoader's."""
 
 
 def gpu(index: int = 0, **changes: Any) -> GpuSample:

@@ -1,0 +1,30 @@
+"""The command line, run as a program of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def gputop(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command with no driver to be found, unless the environment says otherwise."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("GPUTOP_", "CUDA_"))}
+    env.update({"PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "PYTHONUTF8": "1", **environment})
+    return subprocess.run(
+        [sys.executable, "-m", "gputop", *arguments],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+
+
+def is_one_line(text: str) -> bool:
+    """Whether this is one message of gputop and nothing else."""
+    return text.startswith("gputop: ") and text.count("\n") == 1

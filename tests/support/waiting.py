@@ -1,0 +1,14 @@
+"""Waiting for what another thread or program does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+
+def until(holds: Callable[[], bool], limit_s: float = 60.0) -> None:
+    """Return as soon as ``holds`` does; fails after the limit, which only a hang reaches."""
+    end = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.002)
