@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 
 def until(holds: Callable[[], bool], limit_s: float = 60.0) -> None:
@@ -12,3 +13,12 @@ def until(holds: Callable[[], bool], limit_s: float = 60.0) -> None:
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.002)
+
+
+def has_ended(pid: int) -> bool:
+    """Whether no such process runs, a zombie counted as ended."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state == "Z"
