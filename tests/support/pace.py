@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from time import process_time
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter, process_time, sleep
 
 ROUNDS = 4800
 """Of the fixed piece of work: about a millisecond where the bounds of the tests were set."""
@@ -38,3 +40,30 @@ def yardsticks(cost_s: Callable[[], float], turns: int) -> float:
         works.append((process_time() - begun) / 5)
         costs.append(cost_s())
     return min(costs) / min(works)
+
+
+@contextmanager
+def beside() -> Iterator[list[float]]:
+    """Seconds that one and the same turn took, again and again while something else is watched: waits and work.
+
+    Where the longest is far above the shortest, this machine kept a thread from its core for so long.
+    """
+    turns: list[float] = []
+    over = threading.Event()
+
+    def keep_turning() -> None:
+        while not over.is_set():
+            begun = perf_counter()
+            for _ in range(10):
+                sleep(0.001)
+                _work()
+            turns.append(perf_counter() - begun)
+            over.wait(0.05)
+
+    thread = threading.Thread(target=keep_turning, daemon=True)
+    thread.start()
+    try:
+        yield turns
+    finally:
+        over.set()
+        thread.join()
