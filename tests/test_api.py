@@ -15,6 +15,8 @@ import pytest
 from msgspec.structs import replace
 
 import gputop
+from gputop.api import batch_wait
+from gputop.api.batch_wait import BatchWait
 from gputop.api.means import Means
 from gputop.api.members import FOREIGN_FRAMES, JobGpus
 from gputop.api.ranks import role_of
@@ -273,28 +275,64 @@ def test_a_step_lasts_from_one_end_to_the_next_and_the_loops_word_counts_alone()
     assert row_of([0.0], 5, 1, "run") is None
     clock.silence()
     clock.end()
-    clock.end_with_wait(1.0)
+    clock.end_with_waits(1.0, None)
     assert clock.total == 4
 
 
 def test_what_a_step_waited_is_known_only_where_every_step_says_it() -> None:
     clock = StepClock()
     for end, wait_s in ((1.0, 9.0), (1.5, 0.2), (2.0, 0.7)):
-        clock.append_end((end, wait_s))
+        clock.append_end((end, wait_s, None if end == 2.0 else 0.1))
     clock.explicit = True
     assert clock.lengths() == [0.5, 0.5]
     assert clock.wait_s == pytest.approx(0.7), "the first end begins a step, and none is waited in for longer than it"
-    row = row_of([0.5, 0.5], 5, 1, "run", None, clock.wait_s)
-    assert row is not None and row.wait_s == 0.7
-    clock.append_end((2.5, 0.2))
-    clock.append_end(3.0)
-    assert clock.lengths() == [0.5, 0.5] and clock.wait_s is None, "half of the steps do not say it"
+    assert clock.data_wait_s is None, "one of the steps does not say it"
+    clock.append_end((2.5, 0.2, 0.1))
+    clock.append_end((3.0, None, 0.2))
+    assert clock.lengths() == [0.5, 0.5] and clock.wait_s is None
+    row = row_of([0.5, 0.5], 5, 1, "run", None, 0.7, clock.data_wait_s)
+    assert row is not None and row.wait_s == 0.7 and row.data_wait_s == pytest.approx(0.3)
+    clock.append_end((3.5, 0.2, 0.1))
+    clock.append_end(4.0)
+    assert clock.lengths() == [0.5, 0.5] and clock.wait_s is None and clock.data_wait_s is None
     for wrong in (float("nan"), -1.0, float("inf")):
-        clock.end_with_wait(wrong)
-    assert clock.lengths() and clock.wait_s is None and clock.total == 8
+        clock.end_with_waits(wrong, wrong)
+    assert clock.lengths() and clock.wait_s is None and clock.data_wait_s is None and clock.total == 10
     means = Means("few")
     means.add_steps([row])
-    assert means.take()["gputop/step_wait_ms"] == pytest.approx(350.0)
+    told = means.take()
+    assert (told["gputop/step_wait_ms"], told["gputop/step_data_wait_ms"]) == pytest.approx((350.0, 150.0))
+
+
+def test_the_wait_for_batches_is_in_the_summary_with_its_remedy_where_it_is_much() -> None:
+    tail = StepTail()
+    tail.add([0.4, 0.4], None, 0.1)
+    tail.add([0.4], None)
+    found = tail.summary(4)
+    assert found is not None and (found.data_wait_s, found.data_wait_pct) == pytest.approx((0.05, 12.5))
+    assert found.data_words.startswith("waits 50.0 ms of each step for its batch (12 %); gputop loader finds")
+    little = StepTail()
+    little.add([0.4], None, 0.01)
+    assert little.summary(1).data_words == "waits 10.0 ms of each step for its batch (2 %)"  # type: ignore[union-attr]
+    unknown = StepTail()
+    unknown.add([0.4], None)
+    assert unknown.summary(1).data_words == ""  # type: ignore[union-attr]
+
+
+def test_a_callback_s_wait_runs_from_the_last_hook_before_the_batch_and_is_told_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(batch_wait, "perf_counter", lambda: now[0])
+    wait = BatchWait()
+    for hook, at in ((wait.end, 0.5), (wait.begin, 1.0), (wait.begin, 3.0), (wait.end, 3.25)):
+        now[0] = at
+        hook()
+    assert wait.take() == 0.25 and wait.take() is None, "after a validation the time begins anew"
+    wait.begin()
+    wait.forget()
+    wait.end()
+    assert wait.take() is None, "what a checkpoint takes is not told apart"
 
 
 def test_torchs_hook_counts_the_first_optimizer_and_is_never_added_under_torchs_hands(monkeypatch: Any) -> None:

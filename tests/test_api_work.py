@@ -10,9 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 import gputop
+from gputop.api import opening
 from gputop.api.cost import OwnCost
 from gputop.api.earlier import EarlierRuns, earlier_runs
 from gputop.api.means import Means
+from gputop.api.ranks import Role
 from gputop.api.step_tail import StepSummary
 from gputop.api.summary import Summary
 from gputop.api.work import NO_GPU, checked_work, rates_of
@@ -166,6 +168,25 @@ def test_without_the_argument_a_watch_is_redacted_as_the_settings_say(
     assert redacted("redact = perhaps") and "names are redacted" in caplog.text, "nobody knows what was wanted"
     monkeypatch.setenv("GPUTOP_REDACT", "1")
     assert redacted("redact = false")
+
+
+def test_a_watch_takes_price_and_exporter_from_the_settings_and_an_argument_goes_before(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "gputop.toml"
+    path.write_text('price = 2.5\ndcgm_url = "http://localhost:9400/metrics"\nperf = true\n')
+    monkeypatch.setenv("GPUTOP_CONFIG", str(path))
+    asked = gputop.watch()._options
+    assert asked.price == 2.5 and asked.dcgm_url == "http://localhost:9400/metrics"
+    assert gputop.watch(price=3.0)._options.price == 3.0
+    assert gputop.watch(price=0.0)._options.price is None, "no money at all"
+    given: list[Any] = []
+    monkeypatch.setattr(opening, "LocalSource", lambda *args, **more: given.append((args, more)) or Scripted())
+    opening.opened(asked, Role(None, None, True))
+    ((args, more),) = given
+    assert "http://localhost:9400/metrics" in args and more == {"own_process": False}, (
+        "no program is started by a watch"
+    )
 
 
 def test_a_run_of_several_ranks_is_compared_by_their_mean_as_its_recordings_are() -> None:

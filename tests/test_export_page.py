@@ -227,11 +227,12 @@ def test_announced_steps_are_a_summary_by_rank_and_job_that_ends_with_the_job() 
     assert value(page, "gputop_step_seconds_count", gpu="0", rank="3", job_id="77") == 8.0
     assert "gputop_step_wait_seconds_sum" not in page and "gputop_step_samples_total" not in page, "never told is no 0"
     for t in (3.0, 4.0):
-        steps = (StepRow(9, 3, None, "train", 4, 2.0, 0.5, 0.5, 0.5, 0.5, 64.0 if t > 3.0 else None, 0.5),)
+        steps = (StepRow(9, 3, None, "train", 4, 2.0, 0.5, 0.5, 0.5, 0.5, 64.0 if t > 3.0 else None, 0.5, 0.2),)
         given.take(_snapshot(t, processes=(ProcessSample(9, gpu=0, static=static),), steps=steps))
     page = read(given.page())
     assert value(page, "gputop_step_wait_seconds_sum", gpu="0", rank="3", job_id="77") == 1.0
     assert value(page, "gputop_step_wait_seconds_count", gpu="0", rank="3", job_id="77") == 8.0
+    assert value(page, "gputop_step_data_wait_seconds_sum", gpu="0", rank="3", job_id="77") == 0.4
     assert value(page, "gputop_step_samples_total", gpu="0", rank="3", job_id="77") == 64.0
     given.take(_snapshot(4.0 + REMEMBERED_S + 1.0))
     assert "gputop_step_seconds_count" not in read(given.page())

@@ -90,19 +90,30 @@ def test_lightning_logs_the_gpus_into_its_own_logger(tmp_path: Path) -> None:
         class M(L.LightningModule):
             def __init__(self): super().__init__(); self.l = torch.nn.Linear(4, 1)
             def training_step(self, b, i): time.sleep(0.04); return self.l(b[0]).mean()
+            def validation_step(self, b, i): time.sleep(0.02)
             def configure_optimizers(self): return torch.optim.SGD(self.parameters(), 0.1)
-        data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(40, 4)), batch_size=2)
+        class Waits(torch.utils.data.Dataset):
+            def __len__(self): return 40
+            def __getitem__(self, i): time.sleep(0.02); return (torch.zeros(4),)
+        data = torch.utils.data.DataLoader(Waits(), batch_size=2)
+        valid = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(40, 4)), batch_size=2)
         call = GputopCallback(**demo())
-        L.Trainer(max_epochs=1, callbacks=[call], logger=CSVLogger("."), enable_progress_bar=False,
-                  enable_model_summary=False, accelerator="cpu").fit(M(), data)
+        L.Trainer(max_epochs=1, val_check_interval=5, num_sanity_val_steps=0,
+                  callbacks=[call], logger=CSVLogger("."), enable_progress_bar=False,
+                  enable_model_summary=False, accelerator="cpu").fit(M(), data, valid)
         import csv, glob
         rows = list(csv.DictReader(open(glob.glob("lightning_logs/*/metrics.csv")[0])))
-        print(json.dumps({"keys": list(rows[0]), "steps": call.summary.steps.count}))
+        print(json.dumps({"keys": list(rows[0]), "steps": call.summary.steps.count,
+              "wait": call.summary.steps.data_wait_s, "share": call.summary.steps.data_wait_pct}))
         """,
         tmp_path,
         "lightning",
     )
     assert set(KEYS) <= set(found["keys"]) and found["steps"] == 20
+    # Two samples of 20 ms are at least what a batch takes; twenty validation batches of 20 ms after each fifth are no
+    # part of it, and a third of the time at least.
+    assert found["wait"] >= 0.04 and found["share"] < 60.0
+    assert "for its batch" in found["stderr"] and "gputop loader finds" in found["stderr"]
     assert "gputop itself:" in found["stderr"]
 
 
@@ -117,7 +128,10 @@ def test_transformers_gets_the_means_in_its_log_lines(tmp_path: Path) -> None:
             def __init__(self): super().__init__(); self.l = torch.nn.Linear(4, 1)
             # Steps are worked out once a second: each stretch between two log lines must hold such a moment.
             def forward(self, x, labels=None): time.sleep(0.2); return {"loss": self.l(x).pow(2).mean()}
-        data = [{"x": torch.randn(4), "labels": torch.zeros(1)} for _ in range(40)]
+        class Waits(torch.utils.data.Dataset):
+            def __len__(self): return 40
+            def __getitem__(self, i): time.sleep(0.02); return {"x": torch.zeros(4), "labels": torch.zeros(1)}
+        data = Waits()
         call = GputopCallback(**demo())
         t = Trainer(M(), TrainingArguments("out", per_device_train_batch_size=2, max_steps=16, logging_steps=8,
                     report_to=[], use_cpu=True, disable_tqdm=True, save_strategy="no"), train_dataset=data,
@@ -125,13 +139,16 @@ def test_transformers_gets_the_means_in_its_log_lines(tmp_path: Path) -> None:
         t.train()
         logs = [entry for entry in t.state.log_history if "loss" in entry]
         print(json.dumps({"keys": list(logs[-1]), "steps": call.summary.steps.count,
-              "samples": call.summary.rates.samples_per_s * call.summary.steps.mean_s}))
+              "samples": call.summary.rates.samples_per_s * call.summary.steps.mean_s,
+              "wait": call.summary.steps.data_wait_s, "share": call.summary.steps.data_wait_pct}))
         """,
         tmp_path,
         "transformers",
     )
     assert found["steps"] == 16 and found["samples"] == pytest.approx(2.0)
     assert set(KEYS) <= set(found["keys"])
+    # Two samples of 20 ms, beside a step of 200 ms.
+    assert found["wait"] >= 0.04 and found["share"] < 50.0
 
 
 @pytest.mark.slow
@@ -142,17 +159,23 @@ def test_keras_gets_the_means_at_the_end_of_an_epoch(tmp_path: Path) -> None:
         from gputop.integrations.keras import GputopCallback
         class Slow(keras.callbacks.Callback):
             def on_train_batch_begin(self, batch, logs=None): time.sleep(0.06)
+        class Waits(keras.utils.PyDataset):
+            def __len__(self): return 20
+            def __getitem__(self, i): time.sleep(0.03); return np.zeros((2, 4)), np.zeros((2, 1))
         m = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
         m.compile("sgd", "mse")
         call = GputopCallback(**demo())
-        h = m.fit(np.zeros((40, 4)), np.zeros((40, 1)), batch_size=2, epochs=2, verbose=0, callbacks=[call, Slow()])
-        print(json.dumps({"keys": list(h.history), "steps": call.summary.steps.count}))
+        h = m.fit(Waits(), epochs=2, verbose=0, callbacks=[call, Slow()])
+        print(json.dumps({"keys": list(h.history), "steps": call.summary.steps.count,
+              "wait": call.summary.steps.data_wait_s, "share": call.summary.steps.data_wait_pct}))
         """,
         tmp_path,
         "keras",
     )
     assert found["steps"] == 40
     assert set(KEYS) <= set(found["keys"])
+    # 30 ms a batch beside 60 ms of another callback, after the batch has come.
+    assert found["wait"] >= 0.03 and found["share"] < 60.0
 
 
 LOOP = """

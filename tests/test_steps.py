@@ -184,6 +184,10 @@ def test_a_rank_that_the_others_wait_for_is_found_by_its_own_time_where_each_say
     assert [pace.own_s for pace in frame.steps] == pytest.approx([0.3, 0.38, 0.3])
     words = [step_words(frame, gpu) for gpu in frame.snapshot.gpus]
     assert ["slowest" in each for each in words] == [False, True, False], words
+    # Who waits for batches of its own makes the others wait: that is no wait for others.
+    fed = snapshot(NOW, *[replace(each, wait_s=None, data_wait_s=0.3 * i) for i, each in enumerate(rows)])
+    assert [pace.own_s for pace in Monitor().feed(fed).steps] == [None, None, None]
+    assert intake.accept(datagram(fed.steps[2]), 102) and intake.drain() == (fed.steps[2],)
     # One that does not say it cannot be compared: then whole steps are, which are equal.
     silent = snapshot(NOW, replace(rows[0], wait_s=None), *rows[1:], pids=(100, 101, 102))
     frame = Monitor().feed(silent)

@@ -40,6 +40,7 @@ class Means:
         self._steps = [0.0, 0]
         self._samples = [0.0, 0.0]
         self._waits = [0.0, 0]
+        self._data_waits = [0.0, 0]
         self.work: Work | None = None
         """What a step does, where the program has said it."""
         self.own_gpus: tuple[str, ...] = ()
@@ -73,6 +74,9 @@ class Means:
             if row.wait_s is not None:
                 self._waits[0] += row.wait_s
                 self._waits[1] += row.count
+            if row.data_wait_s is not None:
+                self._data_waits[0] += row.data_wait_s
+                self._data_waits[1] += row.count
 
     def take(self) -> dict[str, float]:
         """The means since the last call. What was not measured is absent."""
@@ -93,9 +97,12 @@ class Means:
             found["gputop/samples_per_s"] = self._samples[0] / self._samples[1]
         if self._waits[1]:
             found["gputop/step_wait_ms"] = 1000.0 * self._waits[0] / self._waits[1]
+        if self._data_waits[1]:
+            found["gputop/step_data_wait_ms"] = 1000.0 * self._data_waits[0] / self._data_waits[1]
         self._sums.clear()
         self._last.clear()
-        self._starved, self._steps, self._waits, self._samples = [0.0, 0], [0.0, 0], [0.0, 0], [0.0, 0.0]
+        self._starved, self._steps, self._samples = [0.0, 0], [0.0, 0], [0.0, 0.0]
+        self._waits, self._data_waits = [0.0, 0], [0.0, 0]
         return found
 
     def _add(self, key: str, value: object) -> None:

@@ -28,6 +28,6 @@ def opened(options: Options, role: Role) -> tuple[MarkedSource, JobGpus | None]:
     # Of several ranks on a node each may see another GPU: the one that samples takes the whole job's.
     visible = mine and role.local_rank is None and "CUDA_VISIBLE_DEVICES" in os.environ
     chosen = None if options.gpus in ("mine", "all") else options.gpus
-    source = LocalSource(options.interval, chosen, visible, own_process=False)
+    source = LocalSource(options.interval, chosen, visible, options.dcgm_url, own_process=False)
     cuts = JobGpus(alone=options.ranks == "all") if mine and not visible else None
     return Marked(source, at_once=True), cuts

@@ -39,6 +39,7 @@ class Options(Struct, frozen=True, kw_only=True):
     source: Source | None
     log_thread: LogThread
     redact: bool
+    dcgm_url: str | None = None
 
 
 def checked_interval(interval: float, *, strict: bool) -> float:
@@ -74,15 +75,28 @@ def gpus_text(gpus: str | int | Iterable[int | str] | None) -> str:
     return ",".join(map(str, gpus))
 
 
-def configured_redaction(environment: Mapping[str, str]) -> bool:
-    """Whether the setting ``redact`` is on, from environment and file as for ``gputop record``.
+class Configured(Struct, frozen=True):
+    """The settings that a watch reads: those that say how to read the machine without starting a program, and how to
+    show it. Alerts are none of a training's business, and what starts helpers stays out of its process."""
 
-    Where they cannot be read nobody knows, so it is: names that were written cannot be taken back.
+    redact: bool
+    price: float | None
+    dcgm_url: str | None
+
+
+def configured(environment: Mapping[str, str]) -> Configured:
+    """These settings from environment and file, as for ``gputop record``.
+
+    Where they cannot be read nobody knows whether names may be told, so they are not: what was written cannot be taken
+    back.
     """
     from gputop.config import ConfigError, load
 
     try:
-        return load(None, environment, {})[0].redact
+        settings = load(None, environment, {})[0]
     except ConfigError as error:
-        NOTICES.warning("gputop: names are redacted, since the settings cannot be read: %s", error)
-        return True
+        NOTICES.warning(
+            "gputop: names are redacted, unless redact=False is given: no settings can be read: %s", error
+        )
+        return Configured(True, None, None)
+    return Configured(settings.redact, settings.price or None, settings.dcgm_url or None)

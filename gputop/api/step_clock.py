@@ -21,11 +21,13 @@ class StepClock:
     """
 
     def __init__(self) -> None:
-        self._ends: deque[float | tuple[float, float]] = deque(maxlen=MOST_WAITING)
+        self._ends: deque[float | tuple[float, float | None, float | None]] = deque(maxlen=MOST_WAITING)
         self._hooked: deque[float] = deque(maxlen=MOST_WAITING)
         self._last: float | None = None
         self.wait_s: float | None = None
         """How long the steps that ``lengths`` gave last waited for others; None unless each has said so."""
+        self.data_wait_s: float | None = None
+        """The same for their batches."""
         self._hooked_last: float | None = None
         self.append_end = self._ends.append
         self.append_hooked = self._hooked.append
@@ -54,13 +56,10 @@ class StepClock:
         self.explicit = True
         self.append_end(perf_counter())
 
-    def end_with_wait(self, wait_s: float) -> None:
-        """One step has ended, and waited so long for others; what is no time is not taken."""
-        if 0.0 <= wait_s < inf:
-            self.explicit = True
-            self.append_end((perf_counter(), float(wait_s)))
-        else:
-            self.end()
+    def end_with_waits(self, wait_s: float | None, data_wait_s: float | None) -> None:
+        """One step has ended, and waited so long for others and for its batch; what is no time is not taken."""
+        self.explicit = True
+        self.append_end((perf_counter(), _time(wait_s), _time(data_wait_s)))
 
     def end_by_hook(self) -> None:
         """One step has ended; for the optimizer's hook."""
@@ -75,7 +74,7 @@ class StepClock:
             self._hooked.clear()
             self.count = 0
         given = [waiting.popleft() for _ in range(len(waiting))]
-        self.wait_s = None
+        self.wait_s = self.data_wait_s = None
         if not given:
             return []
         ends = [end[0] if isinstance(end, tuple) else end for end in given]
@@ -87,11 +86,25 @@ class StepClock:
             self._hooked_last = ends[-1]
         # Steps may end on several threads, a hair out of order.
         lengths = [max(0.0, end - begin) for begin, end in zip(begins, ends[len(ends) - len(begins) :], strict=True)]
-        waits = [end[1] for end in given[len(ends) - len(begins) :] if isinstance(end, tuple)]
-        if waits and len(waits) == len(lengths):
-            # Nobody waits in a step for longer than it takes: the clocks of both may differ by a hair.
-            self.wait_s = sum(min(wait, length) for wait, length in zip(waits, lengths, strict=True))
+        told = [end for end in given[len(ends) - len(begins) :] if isinstance(end, tuple)]
+        if told and len(told) == len(lengths):
+            self.wait_s = _sum_of([wait for _, wait, _ in told], lengths)
+            self.data_wait_s = _sum_of([wait for _, _, wait in told], lengths)
         return lengths
+
+
+def _time(seconds: float | None) -> float | None:
+    """Seconds that a program has measured; None for what is no time."""
+    return float(seconds) if seconds is not None and 0.0 <= seconds < inf else None
+
+
+def _sum_of(waits: list[float | None], lengths: list[float]) -> float | None:
+    """The waits of steps of these lengths; None unless each is known. Nobody waits in a step for longer than it takes:
+    the clocks of both may differ by a hair."""
+    known = [wait for wait in waits if wait is not None]
+    if len(known) < len(lengths):
+        return None
+    return sum(min(wait, length) for wait, length in zip(known, lengths, strict=True))
 
 
 def row_of(
@@ -101,8 +114,9 @@ def row_of(
     name: str,
     samples: float | None = None,
     wait_s: float | None = None,
+    data_wait_s: float | None = None,
 ) -> StepRow | None:
-    """The row that announces these steps, each of so many ``samples``, ``wait_s`` all together; None without any that
+    """The row that announces these steps, each of so many ``samples``, the waits all together; None without any that
     took time."""
     if not lengths or sum(lengths) <= 0.0:
         return None
@@ -112,5 +126,7 @@ def row_of(
     late = ordered[min(len(ordered) - 1, int(QUANTILE_P99 * len(ordered)))]
     total = float(f"{sum(ordered):.6g}")
     taken = None if samples is None else float(f"{samples * len(ordered):.6g}")
-    waited = None if wait_s is None else min(total, float(f"{wait_s:.6g}"))
-    return StepRow(pid, rank, None, name, len(ordered), total, ordered[0], ordered[-1], middle, late, taken, waited)
+    waited, data = (None if wait is None else min(total, float(f"{wait:.6g}")) for wait in (wait_s, data_wait_s))
+    return StepRow(
+        pid, rank, None, name, len(ordered), total, ordered[0], ordered[-1], middle, late, taken, waited, data
+    )

@@ -17,6 +17,8 @@ SLOW_TAIL = 2.0
 MOST_KEPT = 20_000
 """Steps whose length is kept; then every second one goes, so that the whole run stays represented."""
 LEAST_STEPS = 100
+NOTICED = 0.05
+"""From this share of the steps on, waiting for batches has a remedy."""
 WARM_UP = 30
 WARM_UP_FACTOR = 2.0
 _SIGNS = (
@@ -32,7 +34,8 @@ _LEAST_APART = 15.0
 class StepSummary(Struct, frozen=True):
     """The steps of this process: how many, and their mean, median and 99th percentile in seconds, the warm-up left out.
 
-    ``slow_words`` says what the machine did in the slow ones, where that differs.
+    ``slow_words`` says what the machine did in the slow ones, where that differs. ``data_wait_s`` is the mean wait for
+    a batch and ``data_wait_pct`` its share of the steps, both None where the program does not say it.
     """
 
     count: int
@@ -40,6 +43,17 @@ class StepSummary(Struct, frozen=True):
     p50_s: float
     p99_s: float
     slow_words: str = ""
+    data_wait_s: float | None = None
+    data_wait_pct: float | None = None
+
+    @property
+    def data_words(self) -> str:
+        """The wait for batches; empty where it is not known."""
+        if self.data_wait_s is None or self.data_wait_pct is None:
+            return ""
+        said = f"waits {step_time(self.data_wait_s)} of each step for its batch ({self.data_wait_pct:.0f} %)"
+        remedy = "; gputop loader finds how many workers it takes"
+        return said + (remedy if self.data_wait_pct >= 100.0 * NOTICED else "")
 
 
 class StepTail:
@@ -49,9 +63,14 @@ class StepTail:
         self._steps: list[tuple[float, tuple[float | None, ...]]] = []
         self._every = 1
         self._count = 0
+        self._waited = [0.0, 0.0, 0.0]
+        """Of the steps whose waits for batches are known: seconds waited, seconds in all, how many."""
 
-    def add(self, lengths: Sequence[float], host: HostSample | None) -> None:
-        """The steps of about a second, and the host's newest sample, if there is one."""
+    def add(self, lengths: Sequence[float], host: HostSample | None, data_wait_s: float | None = None) -> None:
+        """The steps of about a second, the host's newest sample, and how long they waited for batches in all."""
+        if data_wait_s is not None:
+            for place, more in enumerate((data_wait_s, sum(lengths), len(lengths))):
+                self._waited[place] += more
         signs = tuple(None if host is None else getattr(host, key) for key, _, _ in _SIGNS)
         for length in lengths:
             self._count += 1
@@ -72,7 +91,9 @@ class StepTail:
         p50 = median(lengths)
         p99 = lengths[min(len(lengths) - 1, int(0.99 * len(lengths)))]
         words = self._slow_words(steps, p50, p99) if len(steps) >= LEAST_STEPS and p99 > SLOW_TAIL * p50 else ""
-        return StepSummary(count, sum(lengths) / len(lengths), p50, p99, words)
+        wait_s, of_s, told = self._waited
+        waited = (wait_s / told, 100.0 * wait_s / of_s) if told and of_s > 0.0 else (None, None)
+        return StepSummary(count, sum(lengths) / len(lengths), p50, p99, words, *waited)
 
     def _warm(self) -> list[tuple[float, tuple[float | None, ...]]]:
         early = self._steps[:WARM_UP]

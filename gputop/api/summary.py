@@ -56,7 +56,7 @@ class Summary(Struct, frozen=True):
         # Like with like: the mean over the ranks of the run, as the recordings of the earlier ones have it.
         mean_s = next((run.mean_s for run in self.report.steps if run.name == self.report.command), None)
         compared = "" if self.earlier is None or mean_s is None else self.earlier.words(mean_s)
-        said = (self.steps.slow_words, "" if self.rates is None else self.rates.text, compared)
+        said = (self.steps.data_words, self.steps.slow_words, "" if self.rates is None else self.rates.text, compared)
         return [line for line in said if line]
 
     def to_dict(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from gputop.api.options import (
     Options,
     checked_interval,
     checked_words,
-    configured_redaction,
+    configured,
     gpus_text,
 )
 from gputop.api.ranks import Ranks
@@ -81,18 +81,21 @@ class Watch:
     ) -> None:
         self.stop()
 
-    def step(self, n: int | None = None, *, wait_s: float | None = None, **scalars: float) -> None:
+    def step(
+        self, n: int | None = None, *, wait_s: float | None = None, data_wait_s: float | None = None, **scalars: float
+    ) -> None:
         """One step of the loop has ended: a few hundred nanoseconds and no system call, but for the first step after
         ``log_every``, on which the loggers are called.
 
         ``n`` is the loop's own number. ``scalars`` are logged beside the GPUs' numbers; ``batch_size`` also tells how
         memory grows with it. ``wait_s`` is how many seconds of this step the process waited for others, as the program
         has measured it, in a barrier say: then a rank that is slow is known from those that wait for it.
+        ``data_wait_s`` is how many seconds of it the loop waited for its batch.
         """
-        if wait_s is None:
+        if wait_s is None and data_wait_s is None:
             self._end_step()
         else:
-            self._watcher.clock.end_with_wait(wait_s)
+            self._watcher.clock.end_with_waits(wait_s, data_wait_s)
         watcher = self._watcher
         log = watcher.log
         if n is not None:
@@ -188,14 +191,16 @@ def watch(
     every ``log_every`` seconds, ``metrics`` ``"few"`` or ``"all"`` of them, on the training thread, or with
     ``log_thread="own"`` on the watcher's. ``steps`` lets PyTorch's optimizer hook count steps where the loop does not.
     ``ranks``: one process a ``"node"`` samples, ``"0"`` only rank 0, ``"all"`` each its own GPUs. ``strict`` raises
-    where nothing can be measured. ``price`` is per GPU-hour, ``name`` the run's. ``on_frame`` and ``on_finding`` are
-    called on the watcher's thread. ``source`` replaces this machine, for tests. ``redact`` puts numbers in the place of
-    users, hosts, jobs, paths and names in frames, recording and summary, as ``gputop record --redact`` does; None does
-    as the setting says, in the environment (``GPUTOP_REDACT``) or the configuration file.
+    where nothing can be measured. ``price`` is per GPU-hour, 0 for none, ``name`` the run's. ``on_frame`` and
+    ``on_finding`` are called on the watcher's thread. ``source`` replaces this machine, for tests. ``redact`` puts
+    numbers in the place of users, hosts, jobs, paths and names in frames, recording and summary, as
+    ``gputop record --redact`` does. Where ``price`` or ``redact`` is None the setting holds, in the environment
+    (``GPUTOP_REDACT``) or the configuration file, and so does ``dcgm_url``.
 
     Raises ValueError for words that mean nothing, TypeError for what cannot log.
     """
     checked_words(metrics, ranks, log_thread)
+    settings = configured(os.environ)
     return Watch(
         Options(
             interval=checked_interval(interval, strict=strict),
@@ -207,13 +212,14 @@ def watch(
             steps=steps,
             ranks=ranks,
             strict=strict,
-            price=price,
+            price=(settings.price if price is None else price) or None,
             name=clean_text(name or os.path.basename(sys.argv[0] or "") or "python")[:MOST_NAME],
             on_frame=on_frame,
             on_finding=on_finding,
             source=source,
             log_thread=log_thread,
-            redact=configured_redaction(os.environ) if redact is None else redact,
+            redact=settings.redact if redact is None else redact,
+            dcgm_url=settings.dcgm_url,
         )
     )
 

@@ -261,7 +261,9 @@ class Watcher:
             self._hook.register(on_training_thread=False)
         each = self.log.batch_size(self._work)
         lengths = self.clock.lengths()
-        row = row_of(lengths, self._pid, self._role.rank, self.options.name, each, self.clock.wait_s)
+        row = row_of(
+            lengths, self._pid, self._role.rank, self.options.name, each, self.clock.wait_s, self.clock.data_wait_s
+        )
         if row is None:
             return
         # The frames here have it already.
@@ -270,7 +272,7 @@ class Watcher:
         self.log.add_steps([shown])
         with self._lock:
             host = self.latest.snapshot.host if self.latest is not None else None
-            self._tail.add(lengths, host)
+            self._tail.add(lengths, host, row.data_wait_s)
             self._asked.add_steps([shown])
             self._steps.add([shown])
         if self._measuring is not None:

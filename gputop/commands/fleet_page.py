@@ -41,6 +41,8 @@ OWN = (
     ("gputop_step_seconds", "summary of the steps that jobs announce (sum, count)", "gpu, rank, job_id"),
     ("gputop_step_wait_seconds", "what the rank waited for others in them (sum, count), where the job says it",
      "gpu, rank, job_id"),
+    ("gputop_step_data_wait_seconds", "what it waited for its batches (sum, count), where the job or a callback says it",
+     "gpu, rank, job_id"),
     ("gputop_step_samples_total", "training samples that these steps took in, where the job says it",
      "gpu, rank, job_id"),
     ("gputop_host_info", "the host's name and driver", "hostname, driver, source"),

@@ -69,12 +69,13 @@ class GpuCounts:
 
 
 class StepCounts:
-    """Steps of one rank: how many, and how long they took together; of those whose wait for others is known how many
-    and how long; and the samples that they took in, None until any are told."""
+    """Steps of one rank: how many, and how long they took together; of those whose wait for others, and for batches, is
+    known how many and how long; and the samples that they took in, None until any are told."""
 
     def __init__(self) -> None:
         self.count, self.sum_s, self.seen_t = 0, 0.0, 0.0
         self.waiting, self.wait_s = 0, 0.0
+        self.data_waiting, self.data_wait_s = 0, 0.0
         self.samples: float | None = None
 
     def add(self, t: float, row: StepRow) -> None:
@@ -82,6 +83,8 @@ class StepCounts:
         self.count, self.sum_s, self.seen_t = self.count + row.count, self.sum_s + row.sum_s, t
         if row.wait_s is not None:
             self.waiting, self.wait_s = self.waiting + row.count, self.wait_s + row.wait_s
+        if row.data_wait_s is not None:
+            self.data_waiting, self.data_wait_s = self.data_waiting + row.count, self.data_wait_s + row.data_wait_s
         if row.samples is not None:
             self.samples = (self.samples or 0.0) + row.samples
 

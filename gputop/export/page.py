@@ -260,6 +260,11 @@ def _counters(page: TextPage, counters: Counters) -> None:
         "Of the steps that jobs announce, the time in which the rank waited for others, where a job says it",
         [(named, of.wait_s, of.waiting) for named, of in ranks if of.waiting],
     )
+    page.summary(
+        "gputop_step_data_wait_seconds",
+        "Of the steps that jobs announce, the time in which the rank waited for its batches, where a job says it",
+        [(named, of.data_wait_s, of.data_waiting) for named, of in ranks if of.data_waiting],
+    )
     page.family(
         "gputop_step_samples_total",
         "counter",

@@ -5,29 +5,44 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import keras
 from keras.callbacks import Callback
 
 import gputop
+from gputop.api.batch_wait import BatchWait
 from gputop.api.summary import Summary
 
 
 class GputopCallback(Callback):  # type: ignore[misc]
     """Arguments go to ``gputop.watch``. ``summary`` is there after the training and is printed unless
-    ``print_summary`` is False."""
+    ``print_summary`` is False. What a step waits for its batch is known with PyTorch as the backend alone: the others
+    fetch it between the hooks of one batch."""
 
     def __init__(self, *, print_summary: bool = True, **watch: Any) -> None:
         super().__init__()
         self._watch = gputop.watch(**watch)
         self._print = print_summary
         self._steps = 0
+        self._wait = BatchWait()
         self.summary: Summary | None = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._watch.start()
 
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self._await_batch()
+
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        self._wait.end()
+
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self._steps += 1
-        self._watch.step(self._steps)
+        self._watch.step(self._steps, data_wait_s=self._wait.take())
+        self._await_batch()
+
+    def _await_batch(self) -> None:
+        if keras.backend.backend() == "torch":
+            self._wait.begin()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if logs is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from inspect import signature
 from typing import Any
 
 try:
@@ -11,6 +12,7 @@ except ImportError:
     from pytorch_lightning.callbacks import Callback
 
 import gputop
+from gputop.api.batch_wait import BatchWait
 from gputop.api.summary import Summary
 
 
@@ -23,14 +25,33 @@ class GputopCallback(Callback):  # type: ignore[misc]
         self._given = {"log_every": log_every, **watch}
         self._print = print_summary
         self._watch: Any = None
+        self._wait = BatchWait()
+        self._fetches_itself = False
         self.summary: Summary | None = None
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         loggers = [*(trainer.loggers or ()), *_several(self._given.get("log"))]
         self._watch = gputop.watch(**{**self._given, "log": loggers}).start()
+        # A step that is given the iterator takes its batches where no hook sees it.
+        self._fetches_itself = "dataloader_iter" in signature(pl_module.training_step).parameters
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        self._wait.begin()
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        self._wait.end()
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        self._watch.step(trainer.global_step)
+        waited_s = self._wait.take()
+        self._watch.step(trainer.global_step, data_wait_s=None if self._fetches_itself else waited_s)
+        self._wait.begin()
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        self._wait.begin()
+
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Any) -> None:
+        # Nothing says when it is written.
+        self._wait.forget()
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         self._end(trainer)

@@ -6,10 +6,14 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from transformers import TrainerCallback
+from transformers import Trainer, TrainerCallback
 
 import gputop
+from gputop.api.batch_wait import BatchWait
 from gputop.api.summary import Summary
+
+_FETCHES_FIRST = hasattr(Trainer, "get_batch_samples")
+"""Whether all batches of a step are fetched before it begins (4.46 and later), and not in between."""
 
 
 class GputopCallback(TrainerCallback):  # type: ignore[misc]
@@ -19,6 +23,7 @@ class GputopCallback(TrainerCallback):  # type: ignore[misc]
     def __init__(self, *, print_summary: bool = True, **watch: Any) -> None:
         self._watch = gputop.watch(**watch)
         self._print = print_summary
+        self._wait = BatchWait()
         self.summary: Summary | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -27,10 +32,26 @@ class GputopCallback(TrainerCallback):  # type: ignore[misc]
         # may be smaller.
         self._watch.work(samples=args.train_batch_size * args.gradient_accumulation_steps)
 
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._wait.begin()
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._wait.end()
+
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._watch.step(state.global_step)
+        waited_s = self._wait.take()
+        known = _FETCHES_FIRST or args.gradient_accumulation_steps == 1
+        self._watch.step(state.global_step, data_wait_s=waited_s if known else None)
+        self._wait.begin()
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._wait.begin()
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._wait.begin()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        self._wait.begin()
         if logs is None:
             return
         # The order of callbacks is the order of their registration: those after this one see these numbers too.

@@ -29,8 +29,8 @@ class StepRow(Struct, frozen=True):
     ``pid`` is as this machine sees it. ``rank`` is the job's, ``gpu`` an index where the job knows it; both may be
     None. ``count`` steps took ``sum_s`` seconds together; the shortest, the longest, the median and the 99th
     percentile follow. The order of the fields up to here is that of the rows in a recording. ``samples`` is how many
-    samples these steps took in, ``wait_s`` how many of their seconds the process waited for others, both None where
-    the job does not say.
+    samples these steps took in, ``wait_s`` how many of their seconds the process waited for others, ``data_wait_s`` for
+    its own batches; each None where the job does not say.
     """
 
     pid: int
@@ -45,15 +45,18 @@ class StepRow(Struct, frozen=True):
     p99_s: float
     samples: float | None = None
     wait_s: float | None = None
+    data_wait_s: float | None = None
 
 
-BESIDE = ("samples", "wait_s")
+BESIDE = ("samples", "wait_s", "data_wait_s")
 COLUMNS = StepRow.__struct_fields__[: -len(BESIDE)]
 """The fields of a row in a recording; samples and waits stand beside the rows."""
 
 
-def step_row(values: Sequence[object], samples: object = None, wait_s: object = None) -> StepRow | None:
-    """A row of these values, in the order of the fields, its samples and its wait; None where they cannot be true."""
+def step_row(
+    values: Sequence[object], samples: object = None, wait_s: object = None, data_wait_s: object = None
+) -> StepRow | None:
+    """A row of these values, in the order of the fields, its samples and waits; None where they cannot be true."""
     if len(values) != len(COLUMNS):
         return None
     pid, rank, gpu, name, count, *times = values
@@ -72,10 +75,13 @@ def step_row(values: Sequence[object], samples: object = None, wait_s: object = 
         return None
     if samples is not None and not _is_amount(samples):
         return None
-    if wait_s is not None and not (_is_number(wait_s) and 0.0 <= wait_s <= total * above):  # type: ignore[operator]
-        return None
+    for wait in (wait_s, data_wait_s):
+        if wait is not None and not (_is_number(wait) and 0.0 <= wait <= total * above):  # type: ignore[operator]
+            return None
     label = masked_text(clean_text(name))[:MOST_NAME]
-    return StepRow(pid, rank, gpu, label, count, total, least, most, p50, p99, samples, wait_s)  # type: ignore[arg-type]
+    return StepRow(
+        pid, rank, gpu, label, count, total, least, most, p50, p99, samples, wait_s, data_wait_s,  # type: ignore[arg-type]
+    )  # fmt: skip
 
 
 def _is_number(value: object) -> bool:

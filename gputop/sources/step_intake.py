@@ -23,7 +23,8 @@ FORGOTTEN_S = 60.0
 MOST_ROWS = 4096
 _KIND = "steps"
 _KEYS = ("rank", "gpu", "name", "n", "sum", "min", "max", "p50", "p99")
-_SAMPLES, _WAIT = "samples", "wait"
+_BESIDE = {"samples": "samples", "wait": "wait_s", "data_wait": "data_wait_s"}
+"""What a job may say beside, as the datagram and as the row name it."""
 _CREDENTIALS = struct.Struct("3i")
 _ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size)
 
@@ -34,7 +35,7 @@ def datagram(row: StepRow) -> bytes:
         row.rank, row.gpu, row.name, row.count,
         *(float(f"{t:.6g}") for t in (row.sum_s, row.min_s, row.max_s, row.p50_s, row.p99_s)),
     )  # fmt: skip
-    more = {key: value for key, value in ((_SAMPLES, row.samples), (_WAIT, row.wait_s)) if value is not None}
+    more = {key: value for key, name in _BESIDE.items() if (value := getattr(row, name)) is not None}
     return json.dumps({"k": _KIND, **dict(zip(_KEYS, values, strict=True)), **more}, separators=(",", ":")).encode(
         "ascii"
     )
@@ -138,6 +139,7 @@ def _row(data: bytes, pid: int) -> StepRow | None:
     try:
         given = json.loads(data)
         values = [pid, *(given[key] for key in _KEYS)]
-        return step_row(values, given.get(_SAMPLES), given.get(_WAIT)) if given["k"] == _KIND else None
+        more = {name: given.get(key) for key, name in _BESIDE.items()}
+        return step_row(values, **more) if given["k"] == _KIND else None
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return None
