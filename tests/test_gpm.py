@@ -12,9 +12,9 @@ import pynvml
 import pytest
 
 from gputop.sources.activity.bound import bound
-from gputop.sources.activity.gpm import METRICS, Gpm
 from gputop.sources.activity.ladder import Activity, Ladder, RungFailed, Waiting
 from gputop.sources.activity.remedy import sm_fix
+from gputop.sources.nvml.gpm import METRICS, Gpm
 from gputop.sources.nvml.handle import Handle, LostGpu
 
 

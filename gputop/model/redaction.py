@@ -40,8 +40,6 @@ _EVERYBODY = frozenset((
 ))  # fmt: skip
 """Names that tell nothing, and short words that texts of our own use: "run as root". In a text they stay, as bare
 numbers do; where a field holds the name alone it is redacted all the same."""
-
-
 _KEPT = frozenset(("user", "host"))
 """Kinds whose names are looked for in texts."""
 T = TypeVar("T", GpuSample, HostSample, ProcessSample)
@@ -72,11 +70,7 @@ class Redactor:
             self.user(process.static.user)
         return replace(
             given,
-            machine=replace(
-                machine,
-                hostname=host,
-                boot_id=boot,
-            ),
+            machine=replace(machine, hostname=host, boot_id=boot),
             gpus=tuple(map(self._gpu, given.gpus)),
             processes=tuple(map(self._process, given.processes)),
             host=self._host(given.host),

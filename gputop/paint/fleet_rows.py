@@ -153,8 +153,7 @@ def _user(group: Group, view: FleetView, size: int) -> list[Span]:
 def _verdict(group: Group, view: FleetView, size: int) -> list[Span]:
     verdict, glyphs = group.verdict, view.glyphs
     glyph = glyphs.times if group.down else "?" if verdict.state == "unmeasured" else glyphs.level(verdict.level)
-    style = f"level.{verdict.level}" if verdict.level != "green" else "level.green"
-    text = verdict.text
+    style, text = f"level.{verdict.level}", verdict.text
     if len(text) > size - 2:
         # The cause is what the colour does not say.
         text = text.replace(f" {NOT_WORKING}: ", ": ", 1)

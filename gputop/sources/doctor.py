@@ -22,12 +22,12 @@ from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.model.source import SourceError
 from gputop.sources.activity.dcgm_exporter import FIX as EXPORTER_FIX
 from gputop.sources.activity.dcgm_exporter import Exporter, entity_of
-from gputop.sources.activity.gpm import COLLECTING
 from gputop.sources.activity.ladder import Activity, RungFailed
 from gputop.sources.activity.remedy import NO_DCGM_FIX, dcgm_counts, sm_fix
 from gputop.sources.doctor_rungs import EACH_FIX, counters_here, counters_rung, is_split, rung
 from gputop.sources.local import LocalSource
 from gputop.sources.nvml.device import SPLIT
+from gputop.sources.nvml.gpm import COLLECTING
 from gputop.sources.one_reading import WAIT_S, OneReading
 
 SCHEMA = 1

@@ -16,12 +16,12 @@ from gputop.model.sm import SmChoice
 from gputop.model.snapshot import GpuSample, GpuStatic
 from gputop.model.text import clean_text
 from gputop.sources.activity.cross_check import CrossCheck
-from gputop.sources.activity.gpm import Gpm
 from gputop.sources.activity.ladder import Ladder, Rung, Standing
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.nvml.errors import reason
 from gputop.sources.nvml.facts import facts, gpu_instance, is_vgpu, mig_facts, mig_slots, more_facts
 from gputop.sources.nvml.fields import Fields
+from gputop.sources.nvml.gpm import Gpm
 from gputop.sources.nvml.handle import Answers, Handle, LostGpu
 from gputop.sources.nvml.processes import COLLECTING, GpuProcesses
 from gputop.sources.nvml.questions import EVERY_TICK, POWER_LIMIT, SM_CLOCK_MAX, Seldom, ask_memory_into
