@@ -54,6 +54,8 @@ REFUSALS = [
     ((200, JSON, b"[" * 100_000), "JSON"),
     ((200, {**JSON, "Content-Encoding": "gzip"}, b"not gzip"), "broke off within the answer"),
     ((200, {}, b""), "its answer broke off"),
+    ((200, JSON, b'{"status":"error","error":"\xff"}'), "JSON"),
+    ((200, JSON, b'{"status":"success","warnings":["\xff"]}'), "JSON"),
 ]
 
 

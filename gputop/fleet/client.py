@@ -169,7 +169,7 @@ class Client:
     def _decoded(self, decode: Callable[[], T], kind: str, body: bytes) -> T:
         try:
             return decode()
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise QueryError(f"{self._url}: {no_answer(error, kind, body)}") from None
 
     def _success(self, body: bytes) -> _Body:

@@ -44,7 +44,7 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, asked: str) ->
     return f"{status}, the engine failed{': ' * bool(reason.strip())}{cut(reason).strip()}"
 
 
-def no_answer(error: msgspec.DecodeError, kind: str, body: bytes) -> str:
+def no_answer(error: msgspec.DecodeError | UnicodeDecodeError, kind: str, body: bytes) -> str:
     """A success that is no answer."""
     if "html" in kind or is_page(body):
         return "answers with a web page, not with JSON: a login page, or another service"

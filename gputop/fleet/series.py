@@ -51,6 +51,10 @@ class Remembered(Generic[T]):
 def labels_of(metric: Raw) -> dict[str, str]:
     """The labels of a series. Raises FleetError."""
     try:
-        return _LABELS.decode(metric)
+        try:
+            return _LABELS.decode(metric)
+        except UnicodeDecodeError:
+            # Some engines hand on what an exporter wrote that is no UTF-8: one such label must not hide a fleet.
+            return _LABELS.decode(bytes(metric).decode(errors="replace"))
     except msgspec.DecodeError:
         raise FleetError("an answer with labels that are not Prometheus': is this its address?") from None

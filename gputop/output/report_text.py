@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
@@ -291,7 +292,8 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;").replace("`", "'")
+    """Text from outside in Markdown: a name is no table, no code, no element, and no picture that is fetched."""
+    return re.sub(r"[\\|\[\]*]", r"\\\g<0>", text).replace("<", "&lt;").replace("`", "'")
 
 
 def sanitised_lines(lines: Sequence[str]) -> str:
