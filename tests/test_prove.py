@@ -13,107 +13,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
-from gputop.model.sm import SmSource
-from gputop.paint.theme import THEMES
-from gputop.proof.experiment import Sample, Stage, result, stages, tolerance_pct, verdict
 from gputop.proof.ptx import KERNELS
-from gputop.proof.report import picture, text
-from gputop.proof.run import Proof
 from gputop.recording.reader import read_snapshots
 from tests.cuda import stand_in as cuda_stand_in
 from tests.cuda.stand_in import Cuda, Gpu, library_path
 from tests.nvml.stand_in import Process, Scenario, split
 from tests.nvperf.stand_in import Counters
-from tests.support.frames import demo_frame
 from tests.test_rungs_live import NOBODY
 
 MakeScenario = Callable[..., Scenario]
 A100 = "NVIDIA A100-SXM4-80GB"
-
 slow = pytest.mark.slow
-
-
-def samples(sm: float | None, util: float = 100.0, source: SmSource = "gpm") -> list[Sample]:
-    return [Sample(float(t), util, None if sm is None else sm + t * 0.1, source, None, 100.0) for t in range(3)]
-
-
-def results(read: Callable[[Stage], float | None], n: int = 132, source: SmSource = "gpm") -> list[Any]:
-    return [
-        result(stage, samples(read(stage), 0.0 if stage.kind == "idle" else 100.0, source), n) for stage in stages(n)
-    ]
-
-
-def truth(stage: Stage) -> float:
-    return stage.expected_pct if stage.expected_pct is not None else 7.0
-
-
-def test_the_stages_go_from_nothing_to_the_whole_chip() -> None:
-    assert [stage.blocks for stage in stages(132) if stage.kind == "spin"] == [1, 33, 66, 132]
-    assert [stage.expected_pct for stage in stages(4) if stage.kind == "spin"] == [25.0, 50.0, 100.0]
-    assert [stage.blocks for stage in stages(1) if stage.kind == "spin"] == [1]
-    assert stages(132)[0].expected_pct == 0.0
-    assert (tolerance_pct(132), tolerance_pct(14)) == (2.0, pytest.approx(7.14, abs=0.01))
-
-
-def test_counters_that_say_what_ran_are_right() -> None:
-    found = verdict(results(truth))
-    assert found.exit_status == 0
-    assert found.words.startswith("SM activity is right within 0.1 points. Utilisation said at least 95 % in 6 of 6")
-
-
-@pytest.mark.parametrize(
-    ("read", "reason"),
-    [
-        (lambda stage: truth(stage) * 0.5, "held up"),
-        (lambda stage: 0.0, "reads 0 at work"),
-        (lambda stage: truth(stage) + 20.0, "not idle when nothing of ours ran"),
-        (lambda stage: 100.0 if stage.kind == "spin" else truth(stage), "another process"),
-    ],
-)
-def test_counters_that_say_something_else_are_caught(read: Callable[[Stage], float], reason: str) -> None:
-    found = verdict(results(read))
-    assert found.exit_status == 1 and "points off" in found.words and reason in found.reason
-
-
-def test_without_a_measurement_only_a_bound_is_known() -> None:
-    found = verdict(results(truth, source="bound"), "Ampere has no GPM counters")
-    assert (found.exit_status, found.reason) == (3, "Ampere has no GPM counters")
-    partly = verdict(results(lambda stage: None if stage.blocks == 66 else truth(stage)))
-    assert partly.exit_status == 1 and "66 of 132" in partly.words
-
-
-def test_the_picture_shows_sm_and_the_gap_to_utilisation_as_bars() -> None:
-    gpu = demo_frame().snapshot.gpus[0]
-
-    def bars(read: Callable[[Stage], float | None]) -> list[dict[str, int]]:
-        found = results(read)
-        rows = picture(Proof(gpu, "580.1", 132, 13000, (), tuple(found)), verdict(found))
-        assert {style for row in rows for _, style in row} <= THEMES["dark"].looks.keys()
-        titles = {stage.title for stage in stages(132)}
-        return [
-            {style: len(text) for text, style in row[2:5] if "▇" in text} for row in rows if row[0][0].strip() in titles
-        ]
-
-    measured = bars(truth)
-    assert measured[:3] == [{}, {"gap.sm": 1, "gap.gap": 24}, {"gap.sm": 6, "gap.gap": 19}]
-    assert measured[4] == {"gap.sm": 25}
-    assert bars(lambda stage: None)[1] == {"gap.unknown": 25}
-
-
-@pytest.mark.parametrize("read", [truth, lambda stage: 0.5 * truth(stage), lambda stage: None])
-def test_the_table_fits_the_narrowest_terminal(read: Callable[[Stage], float | None]) -> None:
-    gpu = demo_frame().snapshot.gpus[0]
-    gpu = replace(gpu, sm_source="bound", power_w=1200.0, static=replace(gpu.static, name="NVIDIA H100 80GB HBM3 NVL"))
-    found = results(read)
-    why = "Ampere has no GPM counters (Hopper and newer have); run dcgm-exporter with DCGM_FI_PROF_SM_ACTIVE enabled"
-    lines = text(Proof(gpu, "580.95.05", 132, 13000, ("python (4194304)",), tuple(found)), verdict(found, why))
-    assert max(map(len, lines.splitlines())) <= 80
-    assert "← nvidia-smi: 100" in lines and "used by python (4194304)" in lines
 
 
 @slow

@@ -6,6 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gputop.export.feed import Feed
 from gputop.export.page import Choice
+from gputop.model.snapshot import GpuSample, GpuStatic, Machine, Snapshot
 from gputop.monitor import Monitor
 from gputop.session.session import Session
 from gputop.sources.simulation.simulated import SimulatedSource
@@ -32,6 +33,16 @@ def value(page: Page, name: str, **labels: str) -> float | None:
     found = [number for named, number in page.get(name, {}).items() if wanted <= named]
     assert len(found) <= 1, (name, labels, found)
     return found[0] if found else None
+
+
+def gpu_of(index: int = 0, **values: object) -> GpuSample:
+    """A GPU with these values and no other."""
+    return GpuSample(GpuStatic(index, f"GPU-{index}", "NVIDIA H100"), **values)
+
+
+def snapshot_of(t: float, *gpus: GpuSample, **more: object) -> Snapshot:
+    """One moment of a node; without GPUs of one that is busy and does not work."""
+    return Snapshot(t, Machine("n1"), gpus or (gpu_of(util_pct=90.0, sm_active_pct=20.0, sm_source="gpm"),), **more)
 
 
 class Clock:

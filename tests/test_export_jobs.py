@@ -1,0 +1,151 @@
+"""Jobs and their steps on a page of metrics: bounded labels, and steps that come once."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from gputop.export.counters import MOST_STEPPING, REMEMBERED_S
+from gputop.export.dcgm_page import DcgmFamilies
+from gputop.export.page import Choice
+from gputop.export.pod_page import PodFamilies
+from gputop.model.pods import PodContainer
+from gputop.model.snapshot import (
+    Event,
+    GpuSample,
+    GpuStatic,
+    Machine,
+    ProcessSample,
+    ProcessStatic,
+    Snapshot,
+)
+from gputop.model.steps import StepRow
+from gputop.sources.marked import Marked
+from gputop.sources.stepped import with_steps
+from gputop.sources.steps import StepSender
+from tests.support.exported import demo_feed, feed, gpu_of, read, snapshot_of, value
+
+NAMING = ("job_id", "user", "name", "pid", "k8s_pod_uid", "uuid", "xid", "rank")
+"""Labels whose values come from jobs, users and the driver."""
+
+
+def test_labels_stay_bounded_over_a_day_of_changing_jobs_and_instances() -> None:
+    chance = random.Random(15)
+    pods = {"GPU-0": [PodContainer("team", "train", "main")] * 99}
+    given = feed(Choice(True, (DcgmFamilies("4.9"), PodFamilies(lambda: pods))))
+    every_s, sizes = 600.0, list[int]()
+    for step in range(144):
+        t = every_s * step
+        job = f"slurm {step}"
+        gpus = [gpu_of(i, util_pct=90.0, power_w=300.0, throttle_reasons=chance.randrange(256)) for i in range(2)]
+        # An instance that is made again has another UUID each time.
+        gpus.append(GpuSample(GpuStatic(2, f"MIG-{step}", "H100", mig_instance="1/0"), util_pct=5.0))
+        processes = tuple(
+            ProcessSample(
+                1000 * step + n,
+                gpu=n % 3,
+                gpu_mem_bytes=float(n),
+                static=ProcessStatic(
+                    f"user{step}", f"python --token {step}", f"name{step}", job, f"pod {step:08d}-{n}"
+                ),
+            )
+            for n in range(12)
+        )
+        steps = tuple(StepRow(1000 * step + n, n, None, "x", 4, 2.0, 0.5, 0.5, 0.5, 0.5) for n in range(12))
+        events = tuple(Event(t, "xid", f"Xid {step}", n % 2) for n in range(3))
+        given.take(Snapshot(t, Machine("n1"), tuple(gpus), processes, events=events, steps=steps))
+        sizes.append(given.page().count("\n"))
+    page = read(given.page())
+    named = {word: {dict(labels).get(word, "") for rows in page.values() for labels in rows} for word in NAMING}
+    assert max(sizes[20:]) <= 1.2 * max(sizes[7:20]), "an hour fills it, and the rest of the day adds nothing"
+    hour = {str(step) for step in range(144 - int(REMEMBERED_S / every_s) - 1, 144)} | {""}
+    assert named["job_id"] <= hour, "steps of jobs are told for an hour"
+    assert named["user"] <= {"user143", ""} and named["name"] <= {"name143", ""} and len(named["k8s_pod_uid"]) <= 25
+    assert {uuid for uuid in named["uuid"] if uuid.startswith("MIG")} <= {f"MIG-{step}" for step in hour}
+    assert len(named["xid"]) <= 34 and "other" in named["xid"]
+    assert "token" not in given.page()
+
+
+def test_no_command_line_and_no_control_character_gets_into_a_label() -> None:
+    static = ProcessStatic('ml"\n\\', "python train.py --api-key hunter2", "train\x1b[31m" + "x" * 500, "slurm 1", None)
+    given = feed(Choice(True))
+    given.take(snapshot_of(1.0, processes=(ProcessSample(7, gpu=0, gpu_mem_bytes=5.0, static=static),)))
+    text = given.page()
+    assert "hunter2" not in text and "train.py" not in text and "\x1b" not in text
+    page = read(text)
+    assert value(page, "gputop_process_device_memory_bytes", pid="7", user='ml" \\') == 5.0
+    assert max(len(word) for labels in page["gputop_process_device_memory_bytes"] for _, word in labels) == 128
+
+
+def test_the_jobs_that_share_a_gpu_are_told_one_by_one() -> None:
+    page = read(demo_feed("shared_gpu").page())
+    assert len({dict(labels)["job_id"] for labels in page["gputop_job_info"]}) == 2
+
+
+def test_announced_steps_are_a_summary_by_rank_and_job_that_ends_with_the_job() -> None:
+    given = feed()
+    static = ProcessStatic("ml", None, "python3", "slurm 77")
+    for t in (1.0, 2.0):
+        steps = (StepRow(9, 3, None, "train", 4, 2.0, 0.5, 0.5, 0.5, 0.5),)
+        given.take(snapshot_of(t, processes=(ProcessSample(9, gpu=0, static=static),), steps=steps))
+    page = read(given.page())
+    assert value(page, "gputop_step_seconds_sum", gpu="0", rank="3", job_id="77") == 4.0
+    assert value(page, "gputop_step_seconds_count", gpu="0", rank="3", job_id="77") == 8.0
+    assert "gputop_step_wait_seconds_sum" not in page and "gputop_step_samples_total" not in page, "never told is no 0"
+    for t in (3.0, 4.0):
+        steps = (StepRow(9, 3, None, "train", 4, 2.0, 0.5, 0.5, 0.5, 0.5, 64.0 if t > 3.0 else None, 0.5, 0.2),)
+        given.take(snapshot_of(t, processes=(ProcessSample(9, gpu=0, static=static),), steps=steps))
+    page = read(given.page())
+    assert value(page, "gputop_step_wait_seconds_sum", gpu="0", rank="3", job_id="77") == 1.0
+    assert value(page, "gputop_step_wait_seconds_count", gpu="0", rank="3", job_id="77") == 8.0
+    assert value(page, "gputop_step_data_wait_seconds_sum", gpu="0", rank="3", job_id="77") == 0.4
+    assert value(page, "gputop_step_samples_total", gpu="0", rank="3", job_id="77") == 64.0
+    given.take(snapshot_of(4.0 + REMEMBERED_S + 1.0))
+    assert "gputop_step_seconds_count" not in read(given.page())
+
+
+def test_short_jobs_that_are_over_make_room_for_the_steps_of_those_that_run() -> None:
+    given, ranks = feed(), 8
+    for minute in range(2 * MOST_STEPPING // ranks):
+        t, static = 1.0 + 60.0 * minute, ProcessStatic("ml", None, "python3", f"slurm {minute}")
+        rows = tuple(StepRow(9 + n, n, None, "train", 4, 2.0, 0.5, 0.5, 0.5, 0.5) for n in range(ranks))
+        processes = tuple(ProcessSample(9 + n, gpu=0, static=static) for n in range(ranks))
+        given.take(snapshot_of(t, processes=processes, steps=rows))
+        if minute % 9 == 0:
+            page = read(given.page())
+            assert value(page, "gputop_step_seconds_count", gpu="0", rank="7", job_id=str(minute)) == 4.0
+    assert len(page["gputop_step_seconds_count"]) == MOST_STEPPING
+    # Whoever steps is not driven out by others.
+    crowd = tuple(StepRow(9, n, None, "train", 4, 2.0, 0.5, 0.5, 0.5, 0.5) for n in range(MOST_STEPPING + 50))
+    for _ in range(2):
+        given.take(snapshot_of(t := t + 61.0, processes=processes, steps=crowd))
+    counts = read(given.page())["gputop_step_seconds_count"]
+    assert len(counts) == MOST_STEPPING and min(counts.values()) == 8.0
+
+
+def test_steps_come_on_one_socket_and_never_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+    class Idle:
+        interval_s = 1.0
+
+        def start(self, notify: object) -> None: ...
+        def close(self) -> None: ...
+        def poll(self) -> Snapshot:
+            return snapshot_of(1.0)
+
+    path = str(tmp_path / "steps.sock")
+    source = with_steps(Idle(), path)
+    assert isinstance(with_steps(Idle(), path), Marked)
+    source.start(lambda: None)
+    sender = StepSender(path)
+    assert sender.send(StepRow(os.getpid(), 0, 0, "x", 1, 0.5, 0.5, 0.5, 0.5, 0.5)) >= 1
+    snapshot = source.poll()
+    assert snapshot is not None and [row.pid for row in snapshot.steps] == [os.getpid()]
+    source.close()
+    sender.close()
+    assert not os.path.exists(path)
