@@ -5,10 +5,11 @@ Carries no /proc facts and no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from gputop.model.feeders import rank_among_owners
 from gputop.model.snapshot import NOTHING_MISSING
 
 
@@ -27,3 +28,13 @@ class GpuProcess(Struct, frozen=True):
     type: str | None = None
     gpu_time_pct: float | None = None
     unavailable: Mapping[str, str] = NOTHING_MISSING
+
+
+def largest_owners(gpu_processes: Sequence[GpuProcess]) -> set[int]:
+    """The process of each GPU whose main thread the GPU's verdict looks at."""
+    largest: dict[int, tuple[tuple[bool, float, int], int]] = {}
+    for process in gpu_processes:
+        rank, known = rank_among_owners(process), largest.get(process.gpu)
+        if known is None or rank > known[0]:
+            largest[process.gpu] = rank, process.pid
+    return {pid for _, pid in largest.values()}

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from gputop.model.feeders import rank_among_owners
 from gputop.model.snapshot import ProcessSample
 from gputop.sources.cgroup import Throttling
-from gputop.sources.gpu_process import GpuProcess
+from gputop.sources.gpu_process import GpuProcess, largest_owners
 from gputop.sources.processes.absence import EXITED, YOUNGER, Absence, notices_of, unseen
 from gputop.sources.processes.facts import FactsReader
 from gputop.sources.processes.feed import Feed
@@ -36,16 +35,6 @@ _THROTTLE_S = 2.0
 _SETTLED_AGE_S = 10.0
 # /proc counts start times in ticks of 10 ms, and rounds down.
 _START_SLACK_S = 0.05
-
-
-def _largest_owners(gpu_processes: Sequence[GpuProcess]) -> set[int]:
-    """The process of each GPU whose main thread the GPU's verdict looks at."""
-    largest: dict[int, tuple[tuple[bool, float, int], int]] = {}
-    for process in gpu_processes:
-        rank, known = rank_among_owners(process), largest.get(process.gpu)
-        if known is None or rank > known[0]:
-            largest[process.gpu] = rank, process.pid
-    return {pid for _, pid in largest.values()}
 
 
 class ProcessCollector:
@@ -81,6 +70,7 @@ class ProcessCollector:
         self._commands: dict[int, tuple[Stat, bytes, bool]] = {}
         self._throttling: dict[str, Throttling] = {}
         self._discovered_at: float | None = None
+        self._looked_beside = False
         self._throttled_at: float | None = None
         self._absence = Absence(proc)
         self.notices: tuple[str, ...] = ()
@@ -105,7 +95,7 @@ class ProcessCollector:
             for throttling in self._throttling.values():
                 throttling.read()
         readings = self._measure(now)
-        feeds = self._feeding.read(now, self._members, readings, util, _largest_owners(gpu_processes))
+        feeds = self._feeding.read(now, self._members, readings, util, largest_owners(gpu_processes))
         self._find_outsiders(now if self._clock is None else self._clock(), readings)
         samples = self._gpu_samples(gpu_processes, readings, uptime, feeds)
         for pid, reading in readings.items():
@@ -145,8 +135,9 @@ class ProcessCollector:
             return None
 
     def _discover(self, now: float, uptime: float | None, gpu_processes: Sequence[GpuProcess]) -> None:
-        self._discovered_at = now
-        self._table.refresh()
+        listed_anew, self._discovered_at = self._discovered_at is None, now
+        if not (self._table.refresh() or listed_anew or self._changed or self._may_differ()):
+            return
         for pid in self._changed:
             self._table.read_again(pid)
         self._changed.clear()
@@ -170,6 +161,7 @@ class ProcessCollector:
         places = find_trees(self._table, self._roots(gpu_processes), command_of)
         places.update(find_ray_tasks(self._table, places, command_of))
         waiting = [pid for pid, place in places.items() if place.role == "gpu" and self._feeding.waits(place.gpu)]
+        self._looked_beside = bool(waiting)
         if waiting:
             # Only where a GPU waits: most starts need none of it.
             from gputop.sources.processes.beside import Links, find_beside
@@ -181,6 +173,17 @@ class ProcessCollector:
         places.update(find_orphans(self._table, places, former, command_of))
         self._adopt(places, command_of)
         self._commands = {pid: command for pid, command in self._commands.items() if self._table.get(pid)}
+
+    def _may_differ(self) -> bool:
+        """Whether the trees may be others than before although nobody has come, gone or changed: a process may still
+        name itself, a pid that the driver lists may be seen now, an orphan may be dead, and who stands beside the trees
+        is found by open files."""
+        if self._looked_beside or any(not settled for _, _, settled in self._commands.values()):
+            return True
+        if any(pid not in self._members for pid in self._listed):
+            return True
+        places = [member.place for member in self._members.values()]
+        return any(p.role == "orphan" or (p.role == "gpu" and self._feeding.waits(p.gpu)) for p in places)
 
     def _roots(self, gpu_processes: Sequence[GpuProcess]) -> dict[int, int]:
         """The GPU processes that /proc shows, each with the GPU on which it holds most memory (else the lowest)."""

@@ -28,8 +28,11 @@ class ProcessTable:
         self._index: dict[int, list[int]] | None = None
         self._passes = 0
 
-    def refresh(self) -> None:
-        """Bring the table up to date. Processes that vanish meanwhile, or are hidden, are left out."""
+    def refresh(self) -> bool:
+        """Bring the table up to date. Processes that vanish meanwhile, or are hidden, are left out.
+
+        False where there was nothing to read: then it is the same as before.
+        """
         try:
             present = {int(name) for name in os.listdir(self._proc) if name.isdigit()}
         except OSError:
@@ -52,6 +55,7 @@ class ProcessTable:
         self._young = {pid for pid in new & known.keys() if known[pid].starttime > settled}
         if gone:
             self._index = None
+        return bool(new or gone or again)
 
     def _read(self, pid: int) -> None:
         try:
