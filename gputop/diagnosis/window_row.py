@@ -62,7 +62,7 @@ def row_of(
     if gpu.nvlink_tx_bytes_per_s is not None and (nvlink is None or gpu.nvlink_tx_bytes_per_s > nvlink):
         nvlink = gpu.nvlink_tx_bytes_per_s
     one = 1_000_000
-    gpu_side = (
+    return (
         scaled(util), scaled(sm), scaled(gpu.sm_occupancy_pct), scaled(gpu.tensor_active_pct),
         scaled(gpu.fp32_active_pct), scaled(gpu.fp64_active_pct), scaled(gpu.dram_active_pct),
         _scaled_share(gpu.pcie_rx_bytes_per_s, capacity), _scaled_share(gpu.pcie_tx_bytes_per_s, capacity),
@@ -70,14 +70,15 @@ def row_of(
         _scaled_share(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz),
         one if util is not None and util >= LOUD_UTIL else None, one if reasons & THERMAL else None,
         one if reasons & POWER_BRAKE else None, one if reasons & POWER_CAP else None,
+        *(_NO_HOST if tick is None else _host_side(tick)),
     )  # fmt: skip
-    return gpu_side + (_NO_HOST if tick is None else _host_side(tick))
 
 
 _NO_HOST: col.Row = (None,) * (col.COLUMNS - col.MAIN)
 
 
-def _host_side(tick: HostTick) -> col.Row:
+def _host_side(tick: HostTick) -> list[int | None]:
+    """A list: CPython 3.11 keeps every tuple of exactly 20 values that was let go, up to 2,000, and uses none again."""
     p = tick.primary
     main = main_disk = None
     if p is not None:
@@ -101,10 +102,10 @@ def _host_side(tick: HostTick) -> col.Row:
     else:
         # No loaders at this moment: none of them ran, and none waited.
         loading = (0, 0, 0, 0, 0, None) if main is not None else (None,) * 6
-    return (
+    return [
         main, main_disk, *loading, scaled(tick.tree_pct), scaled(tick.read_bytes), scaled(tick.write_bytes),
         scaled(tick.throttled), scaled(tick.pool_pct), *_main_waits(p),
-    )  # fmt: skip
+    ]  # fmt: skip
 
 
 _MAIN_WAITS = ("network", "lock", "sleep", "queue", "pipe")
