@@ -229,14 +229,19 @@ async def test_keys_of_ones_own_replace_the_usual_ones_and_stand_in_the_help() -
 
 
 async def test_a_changed_configuration_counts_while_the_screen_runs() -> None:
-    changes = [Reload(replace(Settings(), theme="light", columns=("pid", "command")), [])]
+    wanted = replace(Settings(), theme="light", columns=("pid", "command"), keys={"layout": "x"})
+    changes = [Reload(wanted, [])]
     app, _ = app_on(reload=lambda now: changes.pop() if changes else None)
     async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("x", "c")
+        assert app.view.layout == "panes", "one of the two keys counts before"
         app._watch()
         await pilot.pause(0.1)
         assert app.view.columns == ("pid", "command")
         assert "configuration reloaded" in screen_rows(app)[1]
         assert app.look.name == "light"
+        await pilot.press("c", "x")
+        assert app.view.layout == "list", "and the other afterwards"
 
 
 async def test_a_broken_configuration_leaves_the_settings_in_force_and_says_why() -> None:

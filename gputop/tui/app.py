@@ -186,7 +186,7 @@ class GputopApp(PaintedApp):
         width, height = self.size
         self.playback.take_past()
         # A message that asks for this may come before the widget is there, or while the program leaves.
-        if self._canvas.is_attached and self.frame is not None and width and height:
+        if self._canvas.is_attached and not self.is_covered and self.frame is not None and width and height:
             self._canvas.show(self.frame, self.playback.shown_view(self.view), width, height)
 
     def see(self, view: View) -> None:

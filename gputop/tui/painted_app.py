@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -59,10 +58,6 @@ class PaintedApp(QuietApp):
         self._clock = clock
         self._paints_soon = False
         self._painted = 0.0
-
-    @abstractmethod
-    def draw(self) -> None:
-        """Draw everything now."""
 
     def guard_terminal(self) -> None:
         """Let the guard end the program; called once the loop runs."""

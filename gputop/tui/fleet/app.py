@@ -110,7 +110,7 @@ class FleetApp(PaintedApp):
         if view.panel in ("hosts", "host"):
             self.watched.look_at(host)
             view = replace(view, host=host, history=shown.history if shown.host == host else None)
-        if self._canvas.is_attached and width and height:
+        if self._canvas.is_attached and not self.is_covered and width and height:
             self._canvas.show(self.frame, view, width, height)
 
     def see(self, view: FleetView) -> None:
