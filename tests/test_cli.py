@@ -222,6 +222,7 @@ def test_help_is_one_screenful_with_every_command(capsys: pytest.CaptureFixture[
         ("low_sm", "A or B, DRAM not measured"),
         ("util_pct", "unit: pct"),
         ("F8", "picture of the screen"),
+        ("quit", "q  Q  F10"),
         ("TENSOR", "tensor_active_pct"),
         ("interval", "gputop help settings"),
     ],

@@ -21,6 +21,7 @@ GB = 1e9
 def text_of(rows: list[Row]) -> str:
     return "\n".join("".join(text for text, _ in row) for row in rows)
 
+
 FABRIC = replace(
     HOST,
     fabric_rx_bytes_per_s=1.5 * GB,

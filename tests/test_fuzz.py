@@ -29,7 +29,6 @@ from gputop.paint.text import cells
 from gputop.paint.view import View
 from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder
-from gputop.recording.rounding import rounded
 from gputop.sources.activity.dcgm_text import BLANK, NAMES
 from gputop.sources.activity.dcgm_text import parse as parse_exporter
 from gputop.sources.activity.dcgmi import FIELDS, parse_discovery, parse_row
@@ -37,6 +36,7 @@ from gputop.sources.cgroup import cgroup_folders
 from gputop.sources.procfs import parse_io, parse_schedstat, parse_stat, parse_uptime
 from tests.support.examples import LONGER_BY, any_text, looks
 from tests.support.random_frames import T0, random_snapshot
+from tests.support.recording_frames import rounded
 
 ROOT = Path(__file__).parent
 SEEDS = st.integers(0, 2**32 - 1)

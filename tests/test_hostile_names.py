@@ -38,11 +38,11 @@ from gputop.output.ticket import ticket_text
 from gputop.paint.fleet_screen import fleet_screen
 from gputop.paint.fleet_view import FleetView, Panel, rows_of
 from gputop.paint.text import cells
-from gputop.recording.rounding import rounded
 from gputop.report.job_report import ReportBuilder, report_recording
 from gputop.session.alerts.firing import NotHanded, gpus_firing
 from gputop.sources.one_reading import OneReading
 from tests.support.hostile import ATTACKS, CONTROLS, FACT, MARK, SECRET, HostileFleet, recording, snapshot, trace
+from tests.support.recording_frames import rounded
 from tests.support.scripted_engine import answers
 from tests.support.scripted_engine import engine as scripted
 from tests.support.synthetic_trace import planted, written

@@ -8,13 +8,13 @@ import pytest
 
 from gputop.monitor import Monitor
 from gputop.recording.memory import Memory
-from gputop.recording.rounding import rounded
 from gputop.session.playback import Playback
 from gputop.session.player import Player
 from gputop.sources.recorded import RecordedSource
 from gputop.sources.simulation.simulated import snapshot_at
 from gputop.tui.keys.time import HANDLERS, TimeKeys
 from tests.support.frames import MOMENT
+from tests.support.recording_frames import rounded
 
 SECONDS = 110
 GPUS = 2

@@ -12,10 +12,9 @@ from msgspec.structs import replace
 from gputop.model.snapshot import Event, Snapshot
 from gputop.recording.index import Recording
 from gputop.recording.moments import moment
-from gputop.recording.rounding import rounded
 from gputop.recording.writer import RecordingWriter
 from gputop.sources.recorded import RecordedSource
-from tests.support.recording_frames import T0, frame, frames, written
+from tests.support.recording_frames import T0, frame, frames, rounded, written
 
 
 class Clock:

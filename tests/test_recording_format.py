@@ -26,9 +26,8 @@ from gputop.model.text import clean_text
 from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder
 from gputop.recording.format import GPU_COLUMNS, HOST_COLUMNS, PROCESS_COLUMNS, RecordingError
-from gputop.recording.rounding import rounded
 from tests.support.examples import any_text, looks
-from tests.support.recording_frames import T0, frame, frames
+from tests.support.recording_frames import T0, frame, frames, rounded
 
 
 def read_back(snapshots: list[Snapshot]) -> list[Snapshot]:

@@ -16,9 +16,8 @@ from gputop.recording.encode import Encoder
 from gputop.recording.format import RecordingError
 from gputop.recording.index import Recording
 from gputop.recording.reader import read_snapshots
-from gputop.recording.rounding import rounded
 from gputop.recording.writer import RecordingWriter
-from tests.support.recording_frames import T0, frame, frames, times, written
+from tests.support.recording_frames import T0, frame, frames, rounded, times, written
 
 GOLDEN = Path(__file__).parent / "golden"
 

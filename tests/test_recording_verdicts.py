@@ -15,12 +15,11 @@ from gputop.model.snapshot import Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.recording.index import Recording
 from gputop.recording.reader import read_snapshots
-from gputop.recording.rounding import rounded
 from gputop.recording.writer import RecordingWriter
 from gputop.session.events import FrameEvents
 from gputop.sources.simulation.simulated import snapshot_at
 from tests.support.examples import looks
-from tests.support.recording_frames import T0
+from tests.support.recording_frames import T0, rounded
 
 
 def shown(frame: Frame) -> object:

@@ -18,11 +18,10 @@ from gputop.output.data import snapshot_data
 from gputop.output.dump import dump
 from gputop.recording.encode import Encoder
 from gputop.recording.reader import read_snapshots
-from gputop.recording.rounding import rounded
 from gputop.recording.writer import RecordingWriter
 from gputop.report.job_report import ReportBuilder, report_recording
 from tests.nvml.stand_in import Scenario
-from tests.support.recording_frames import T0, frame
+from tests.support.recording_frames import T0, frame, rounded
 from tests.test_local import Run
 from tests.test_recording_verdicts import assert_replay_shows_what_live_showed
 from tests.test_report import moment

@@ -13,9 +13,8 @@ from gputop.recording.index import Recording
 from gputop.recording.memory import Stretch
 from gputop.recording.reader import read_snapshots
 from gputop.recording.recorder import Recorder
-from gputop.recording.rounding import rounded
 from gputop.session.session import Session
-from tests.support.recording_frames import T0, frame
+from tests.support.recording_frames import T0, frame, rounded
 
 
 def fine(k: int) -> Snapshot:

@@ -24,9 +24,9 @@ from gputop.paint.view import View
 from gputop.paint.words import sm_provenance
 from gputop.recording.index import Recording
 from gputop.recording.reader import read_snapshots
-from gputop.recording.rounding import rounded
 from gputop.recording.writer import RecordingWriter
 from gputop.session.events import FrameEvents
+from tests.support.recording_frames import rounded
 from tests.support.scenes import T0, gpu, snap
 
 FIX = "uncomment DCGM_FI_PROF_SM_ACTIVE"

@@ -27,7 +27,6 @@ from gputop.paint.view import View
 from gputop.paint.words import headline
 from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder
-from gputop.recording.rounding import rounded
 from gputop.report.job_report import JobReport, ReportBuilder
 from gputop.sources import marks
 from gputop.sources.marks import MarkListener, send_mark
@@ -35,6 +34,7 @@ from gputop.sources.step_intake import LEAST_APART_S, MOST_SENDERS, StepIntake, 
 from gputop.sources.steps import StepListener, StepSender
 from tests.support.examples import any_text, looks
 from tests.support.frames import demo_frame
+from tests.support.recording_frames import rounded
 
 NOW = 1_780_000_000.0
 

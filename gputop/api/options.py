@@ -95,8 +95,6 @@ def configured(environment: Mapping[str, str]) -> Configured:
     try:
         settings = load(None, environment, {})[0]
     except ConfigError as error:
-        NOTICES.warning(
-            "gputop: names are redacted, unless redact=False is given: no settings can be read: %s", error
-        )
+        NOTICES.warning("gputop: names are redacted, unless redact=False is given: no settings can be read: %s", error)
         return Configured(True, None, None)
     return Configured(settings.redact, settings.price or None, settings.dcgm_url or None)

@@ -41,7 +41,7 @@ OWN = (
     ("gputop_step_seconds", "summary of the steps that jobs announce (sum, count)", "gpu, rank, job_id"),
     ("gputop_step_wait_seconds", "what the rank waited for others in them (sum, count), where the job says it",
      "gpu, rank, job_id"),
-    ("gputop_step_data_wait_seconds", "what it waited for its batches (sum, count), where the job or a callback says it",
+    ("gputop_step_data_wait_seconds", "what it waited for batches (sum, count), where the job or a callback says it",
      "gpu, rank, job_id"),
     ("gputop_step_samples_total", "training samples that these steps took in, where the job says it",
      "gpu, rank, job_id"),

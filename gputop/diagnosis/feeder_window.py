@@ -188,7 +188,6 @@ class FeederWindow:
             active=active,
             uneven=best_key >= 0 and n >= 2 and busiest.useful >= UNEVEN_FROM and 2 * active <= n,
             any_disk=max(0.0, self._any_disk / len(self._rows)),
-            any_network=max(0.0, self._any_network / len(self._rows)),
             by=latest.by,
             rx_bytes_per_s=latest.rx_bytes_per_s,
             why_blind=latest.why_blind,

@@ -38,8 +38,6 @@ class Shown(Struct, frozen=True):
 
     frame: FleetFrame | None = None
     error: str | None = None
-    asked_s: float = 0.0
-    """How long the last refresh took, in seconds."""
     host: str | None = None
     history: History | None = None
 
@@ -117,7 +115,6 @@ class FleetWatch:
         self.fleet.close()
 
     def _refresh(self, at: float | None) -> None:
-        begun = self._clock()
         try:
             frame = fleet_frame(self._detailed(self.fleet.ask(at)))
         except FleetError as error:
@@ -127,7 +124,7 @@ class FleetWatch:
         if at is None:
             self._present = (frame.t, self._heard)
         if at is self._at or at == self._at:
-            self._show(replace(self.shown, frame=frame, error=None, asked_s=self._heard - begun))
+            self._show(replace(self.shown, frame=frame, error=None))
 
     def _read_more(self) -> bool:
         """The next part of the last hour; whether there was one."""

@@ -64,9 +64,9 @@ class Feeders(Struct, frozen=True):
     """The feeders of one GPU over the window.
 
     ``kind`` names them in the plural (``workers``, ``host threads``). ``busiest`` is the one with most useful time,
-    ``pid`` its process. ``active`` of them do at least half as much as it does. ``any_disk`` and ``any_network`` are
-    the shares of the samples in which at least one of them waited so. ``by`` says what resolved waits of the busiest
-    one; ``rx_bytes_per_s`` is what its sockets received, where that was asked for.
+    ``pid`` its process. ``active`` of them do at least half as much as it does. ``any_disk`` is the share of
+    the samples in which at least one of them waited for a disk. ``by`` says what resolved waits of the busiest one;
+    ``rx_bytes_per_s`` is what its sockets received, where that was asked for.
     """
 
     n: int
@@ -79,7 +79,6 @@ class Feeders(Struct, frozen=True):
     active: int = 0
     uneven: bool = False
     any_disk: float = 0.0
-    any_network: float = 0.0
     by: str | None = None
     rx_bytes_per_s: float | None = None
     why_blind: str | None = None

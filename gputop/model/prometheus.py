@@ -97,13 +97,3 @@ def process_series() -> tuple[Series, ...]:
     """The series of a process on a GPU: what it costs, not everything that is known of it."""
     found = (series_of(PROCESS_METRICS[key], "process") for key in _PROCESS_KEYS)
     return tuple(series for series in found if series is not None)
-
-
-def gpu_name(key: str) -> str:
-    """The name under which a GPU's metric of the catalogue is exported. Raises KeyError for what is not exported."""
-    return _names()[key]
-
-
-@lru_cache(maxsize=1)
-def _names() -> dict[str, str]:
-    return {series.key: series.name for series in gpu_series()}

@@ -47,8 +47,3 @@ def _live(back: Snapshot, snapshot: Snapshot) -> Snapshot:
     """What is shown live and not recorded, beside what was read back."""
     ports = snapshot.fabric_ports
     return replace(back, machine=snapshot.machine, own=snapshot.own, steps=snapshot.steps, fabric_ports=ports)
-
-
-def rounded(snapshot: Snapshot) -> Snapshot:
-    """One snapshot by itself, rounded."""
-    return Rounder().take(snapshot)[0]

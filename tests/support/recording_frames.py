@@ -16,6 +16,7 @@ from gputop.model.snapshot import (
     Snapshot,
 )
 from gputop.recording.reader import read_snapshots
+from gputop.recording.rounding import Rounder
 from gputop.recording.writer import RecordingWriter
 
 T0 = 1_780_000_000.0
@@ -81,3 +82,8 @@ def written(path: Path, count: int, **given: int) -> Path:
 def times(path: Path) -> list[float]:
     """The seconds after T0 of every frame that can be read."""
     return [snapshot.t - T0 for snapshot in read_snapshots(str(path))]
+
+
+def rounded(snapshot: Snapshot) -> Snapshot:
+    """One snapshot by itself as a recording gives it back."""
+    return Rounder().take(snapshot)[0]
