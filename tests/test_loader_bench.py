@@ -85,10 +85,15 @@ def test_the_benchmark_s_judge_tells_right_from_wrong_and_says_where_it_cannot()
 
 
 def test_the_judge_tells_late_batches_from_what_taking_one_costs() -> None:
-    ready = late_of([1.5] * 100, 1.5, 25.0)
-    assert ready.waits_pct == pytest.approx(5.66, abs=0.01) and ready.late_pct == 0.0
-    starving = late_of([1.5] * 90 + [30.0] * 10, 1.5, 25.0)
-    assert starving.late_pct == pytest.approx(9.7, abs=0.1), "a tenth of the batches is late"
+    full = [1.4, 1.6] * 30
+    ready = late_of([1.5] * 100, full, 25.0)
+    assert ready.waits_pct == pytest.approx(5.66, abs=0.01)
+    assert ready.late_pct == pytest.approx(0.0, abs=1e-9) and ready.word == "right"
+    starving = late_of([1.5] * 50 + [30.0] * 50, full, 25.0)
+    assert starving.late_pct == pytest.approx(35.0, abs=0.5) and starving.word == "wrong", "half of the batches is late"
+    crowded = late_of([1.5] * 97 + [90.0] * 3, [1.5] * 59 + [90.0], 25.0)
+    assert crowded.late_pct > 0.0 and crowded.error_pct > crowded.late_pct, "who waits is held up by others"
+    assert late_of([1.5] * 95 + [60.0] * 5, [1.5] * 59 + [90.0], 25.0).word in ("right", "unsure")
 
 
 class Filled(Queue):
