@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from gputop.cli import main
 from gputop.model.quantity import count, file_size, length, of_hundred, seconds
 from gputop.model.snapshot import Snapshot
+from gputop.model.text import wrapped
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
 from gputop.output.data import gpu_data, snapshot_data
@@ -168,3 +169,10 @@ def test_a_name_that_no_product_has_leaves_room_for_the_verdict() -> None:
     assert model_name("NVIDIA RTX 6000 Ada Generation") == "RTX 6000 Ada Generation"
     assert model_name("\x1b[31m" + "A" * 10_000).endswith("…")
     assert cells(product("日本" * 400, 80 * 2.0**30)) <= 40
+
+
+def test_prose_is_broken_at_spaces_alone() -> None:
+    text = "name it with --pod-resources PATH"
+    assert wrapped(text, 20, "* ", "  ") == ["* name it with", "  --pod-resources", "  PATH"]
+    assert wrapped("--pod-resources", 6, whole_words=True) == ["--pod-resources"]
+    assert wrapped("", 20, "* ") == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from html import escape
-from textwrap import wrap
 from typing import Any
 
 from msgspec import Struct
@@ -15,6 +14,7 @@ from gputop.api.memory import MemoryReport
 from gputop.api.step_tail import StepSummary
 from gputop.api.work import Rates
 from gputop.model.quantity import length
+from gputop.model.text import wrapped
 from gputop.output.report_text import report_data, report_text, step_lines
 from gputop.report.job_report import JobReport, ReportBuilder
 
@@ -91,11 +91,7 @@ class Summary(Struct, frozen=True):
 
 def _folded(texts: Iterable[str]) -> list[str]:
     """Indented lines no longer than those of the report."""
-    return [
-        line
-        for text in texts
-        for line in wrap(text, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
-    ]
+    return [line for text in texts for line in wrapped(text, _WIDTH, "  ", "    ")]
 
 
 def empty_report(command: str, duration_s: float) -> JobReport:

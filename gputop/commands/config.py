@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import textwrap
 from collections.abc import Mapping
 from itertools import starmap
 from pathlib import Path
@@ -18,6 +17,7 @@ from gputop.config import ConfigError, Settings, declared, default_path, load
 from gputop.model.cluster import SECRET
 from gputop.model.secret_marks import MASK
 from gputop.model.secrets import masked_text
+from gputop.model.text import wrapped
 from gputop.output.messages import USAGE_ERROR, say
 
 NEEDS = Needs(configuration=False)
@@ -95,7 +95,7 @@ def template() -> str:
     parts = [HEAD]
     tables = {"keys": EXAMPLE, "alert": examples(os.getuid()), "fleet": CLUSTERS}
     for setting in declared().values():
-        lines = [f"# {line}" for line in textwrap.wrap(setting.description, 116)]
+        lines = [f"# {line}" for line in wrapped(setting.description, 116)]
         lines += [f"#{line}" for line in assignment(setting.name, setting.default).splitlines()]
         parts.append("\n".join(lines) + "\n" + tables.get(setting.name, ""))
     return "\n".join(parts)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import textwrap
-
 from gputop.commands.registry import commands, groups
 from gputop.commands.topics import TOPICS
+from gputop.model.text import wrapped
 
 WIDTH = 80
 
@@ -14,12 +13,12 @@ def overview() -> str:
     """What ``gputop --help`` prints: at most 48 lines of 80 columns."""
     width = max(map(len, commands())) + 4
     lines = ["usage: gputop [OPTIONS] [COMMAND] …", ""]
-    lines += textwrap.wrap("top for GPUs: utilisation against real SM activity, and why the rest is not work.", WIDTH)
+    lines += wrapped("top for GPUs: utilisation against real SM activity, and why the rest is not work.", WIDTH)
     lines += ["Without a command: the live screen, where ? explains every key and number.", ""]
     for purpose, summaries in groups().items():
         lines.append(purpose)
         lines += [f"  {name:<{width}}{summary}" for name, summary in summaries.items()]
         lines.append("")
     lines.append("`gputop COMMAND --help` lists a command's options, `gputop help TOPIC` explains:")
-    lines += textwrap.wrap(", ".join(TOPICS), WIDTH, initial_indent="  ", subsequent_indent="  ")
+    lines += wrapped(", ".join(TOPICS), WIDTH, "  ", "  ")
     return "\n".join(lines) + "\n"

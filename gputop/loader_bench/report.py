@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from textwrap import wrap
 from typing import Any
 
 from msgspec import Struct
@@ -11,7 +10,7 @@ from msgspec import Struct
 from gputop.loader_bench.restart import Restart
 from gputop.loader_bench.rows import Room, Row
 from gputop.model.quantity import NOT_MEASURED, memory, seconds
-from gputop.model.text import terminal_safe
+from gputop.model.text import terminal_safe, wrapped
 
 SCHEMA = 1
 _BAR = 24
@@ -101,7 +100,7 @@ def loader_text(report: LoaderReport, *, ascii_only: bool = False) -> str:
 
 
 def _folded(text: str) -> list[str]:
-    return wrap(text, _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return wrapped(text, _WIDTH, further="  ", whole_words=True)
 
 
 def _figures(row: Row, fastest: float) -> str:

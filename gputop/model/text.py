@@ -1,4 +1,5 @@
 """Text from outside, made harmless: ``clean_text`` where it enters as data, ``terminal_safe`` before it is shown.
+And prose of our own in lines: ``wrapped``.
 
 Process names, command lines, reasons of a driver and recordings may hold anything. As data they keep every letter of
 every script; on a terminal, where each cell must be where it is thought to be, less is allowed.
@@ -39,3 +40,21 @@ def terminal_safe(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(char if is_terminal_safe(char) else " " if char.isspace() else "·" for char in text)
+
+
+def wrapped(text: str, width: int, first: str = "", further: str = "", *, whole_words: bool = False) -> list[str]:
+    """Prose in lines of at most ``width`` characters, none for an empty text. Options and names are not broken at their
+    hyphens. The first line begins with ``first``, the others with ``further``. ``whole_words`` are longer than a line
+    rather than broken.
+    """
+    # Not imported at a start: the first picture seldom needs it.
+    from textwrap import wrap
+
+    return wrap(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=further,
+        break_long_words=not whole_words,
+        break_on_hyphens=False,
+    )

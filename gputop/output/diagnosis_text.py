@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
 import time
 from collections.abc import Sequence
 
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, GpuDiagnosis, State, full_title
 from gputop.model.quantity import length, of_hundred
 from gputop.model.snapshot import SIMULATED, GpuSample, Snapshot
-from gputop.model.text import terminal_safe
+from gputop.model.text import terminal_safe, wrapped
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.words import gpu_label, product, sm_provenance
 
@@ -78,7 +77,7 @@ def _so(remedy: str) -> str:
 
 
 def _entry(head: str, text: str, width: int) -> list[str]:
-    first, *rest = textwrap.wrap(text, width - 18, break_on_hyphens=False) or [""]
+    first, *rest = wrapped(text, width - 18) or [""]
     return [f"    {head:<13} {first}", *(" " * 18 + line for line in rest)]
 
 

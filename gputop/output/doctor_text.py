@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gputop.model.extras import install
 from gputop.model.quantity import numbers
 from gputop.model.sm import COUNTERS_DENIED
-from gputop.model.text import terminal_safe
+from gputop.model.text import terminal_safe, wrapped
 
 
 def _alike(gpus: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
@@ -125,5 +124,5 @@ def _exporter(row: Mapping[str, Any] | None) -> str:
 def _wrapped(head: str, text: str, width: int) -> list[str]:
     """``head`` and the text after it, further lines indented under the text."""
     room = max(20, width - len(head) - 1)
-    first, *rest = textwrap.wrap(text, room, break_on_hyphens=False) or [""]
+    first, *rest = wrapped(text, room) or [""]
     return [f"{head} {first}", *(" " * (len(head) + 1) + line for line in rest)]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
-
 from gputop.diagnosis.types import NOT_WORKING
 from gputop.diagnosis.window_row import flag_now
 from gputop.model.derived import gap_pct
 from gputop.model.snapshot import SIMULATED
-from gputop.model.text import terminal_safe
+from gputop.model.text import terminal_safe, wrapped
 from gputop.monitor import Frame
 from gputop.paint import host, process_table
 from gputop.paint.glyphs import ascii_only
@@ -59,9 +57,7 @@ def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
         if flag_now(gpu) is not None:
             rows.append(Line().to(18).add(NOT_WORKING_NOW, "level.red").row(width))
         if gpu.sm_active_pct is None and gpu.sm_reason:
-            why = textwrap.wrap(
-                f"SM not measured: {terminal_safe(gpu.sm_reason)}", max(20, width - 18), break_on_hyphens=False
-            )
+            why = wrapped(f"SM not measured: {terminal_safe(gpu.sm_reason)}", max(20, width - 18))
             rows.extend(Line().to(18).add(text, "dim").row(width) for text in why)
     rows.append(host.load(frame, view, width, indent=0))
     shown = process_table.shown_rows(frame, view)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import textwrap
 from collections.abc import Sequence
 from itertools import zip_longest
 
 from gputop.model.quantity import count, file_size
-from gputop.model.text import terminal_safe
+from gputop.model.text import terminal_safe, wrapped
 from gputop.paint.glyphs import Glyphs, ascii_only
 from gputop.paint.text import shorten
 from gputop.report.meanwhile import Meanwhile
@@ -150,9 +149,7 @@ def _labelled(label: str, text: str) -> str:
 
 
 def _wrapped(label: str, text: str) -> list[str]:
-    return textwrap.wrap(
-        text, WIDTH, initial_indent=label, subsequent_indent=" " * max(2, len(label)), break_on_hyphens=False
-    )
+    return wrapped(text, WIDTH, label, " " * max(2, len(label)))
 
 
 def _shares(m: Measures, glyphs: Glyphs) -> str:

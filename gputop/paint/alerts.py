@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import textwrap
-
 from gputop.diagnosis.alerts.report import AlertBoard, AlertRow
 from gputop.model.quantity import duration, which_gpus
-from gputop.model.text import terminal_safe
+from gputop.model.text import terminal_safe, wrapped
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row
 from gputop.paint.text import clock_time, fit
@@ -33,9 +31,7 @@ def alert_rows(alert: AlertRow, now: float, glyphs: Glyphs, width: int, offset: 
     rows = [line.row(width)]
     indent = 5 + NAME_WIDTH if width >= 80 else 4
     for lead, text, body in (("when", _when(alert), "dim"), ("last", _last(alert, offset), _failed(alert))):
-        for i, piece in enumerate(
-            textwrap.wrap(terminal_safe(text), max(10, width - indent - 7), break_on_hyphens=False) if text else ()
-        ):
+        for i, piece in enumerate(wrapped(terminal_safe(text), max(10, width - indent - 7))):
             rows.append(Line().to(indent).add(f"{lead}  " if i == 0 else "      ", "dim").add(piece, body).row(width))
     return rows
 

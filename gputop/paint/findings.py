@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import textwrap
-
 from gputop.diagnosis.types import Finding, full_title
 from gputop.model.quantity import duration
-from gputop.model.text import terminal_safe
+from gputop.model.text import terminal_safe, wrapped
 from gputop.monitor import Frame
 from gputop.paint.glyphs import Glyphs, ascii_only
 from gputop.paint.line import Line, Row
@@ -41,8 +39,6 @@ def _rows(finding: Finding, now: float, glyphs: Glyphs, width: int, offset: floa
     rows = [line.row(width)]
     indent = 20 if width >= 80 else 4
     for lead, text, body in ((glyphs.because, finding.evidence, "text"), (glyphs.remedy, finding.remedy, "remedy")):
-        for i, piece in enumerate(
-            textwrap.wrap(terminal_safe(text), max(10, width - indent - 4), break_on_hyphens=False)
-        ):
+        for i, piece in enumerate(wrapped(terminal_safe(text), max(10, width - indent - 4))):
             rows.append(Line().to(indent).add(f"{lead} " if i == 0 else "  ", body).add(piece, body).row(width))
     return rows

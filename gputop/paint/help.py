@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -11,7 +10,7 @@ from gputop.diagnosis.catalogue import badge_rows, verdict_rows
 from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.snapshot import ProcessSample
-from gputop.model.text import terminal_safe
+from gputop.model.text import terminal_safe, wrapped
 from gputop.paint.glyphs import Glyphs, ascii_only
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
 from gputop.paint.line import Line, Row
@@ -76,10 +75,7 @@ def help_rows(
             rows.append(Line().row(width))
     rows += section_rows("the three numbers", width, glyphs)
     for text, style in THREE_NUMBERS:
-        rows += [
-            Line().to(2).add(line, style).row(width)
-            for line in textwrap.wrap(text, max(10, width - 4), break_on_hyphens=False)
-        ]
+        rows += [Line().to(2).add(line, style).row(width) for line in wrapped(text, max(10, width - 4))]
     rows += [*legend_rows(glyphs, width), Line().row(width), *key_rows(keys, width, glyphs)]
     rows += section_rows("glossary", width, glyphs)
     for metric in (metric for metric in GPU_METRICS.values() if metric.glossary):
@@ -160,6 +156,6 @@ def section_rows(name: str, width: int, glyphs: Glyphs) -> list[Row]:
 def entry_rows(head: str, text: str, width: int, indent: int = 16) -> list[Row]:
     """A word and what it means, folded to the width."""
     indent = min(indent, width // 3)
-    lines = textwrap.wrap(text, max(10, width - indent - 4), break_on_hyphens=False) or [""]
+    lines = wrapped(text, max(10, width - indent - 4)) or [""]
     rows = [Line().to(2).add(head, "key").to(indent + 2).add(lines[0], "text").row(width)]
     return rows + [Line().to(indent + 2).add(line, "text").row(width) for line in lines[1:]]

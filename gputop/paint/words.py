@@ -12,7 +12,7 @@ from gputop.diagnosis.types import NOT_WORKING_ALARM, STATE_WORDS, GpuDiagnosis
 from gputop.model.derived import lacks_sm, power_word
 from gputop.model.sm import MEASURED, SM_SOURCES, SmSource
 from gputop.model.snapshot import GpuSample, Snapshot
-from gputop.model.text import terminal_safe
+from gputop.model.text import terminal_safe, wrapped
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Span
 from gputop.paint.text import cells, fit
@@ -212,9 +212,7 @@ def _lines(text: str, width: int) -> Sequence[str]:
     safe = terminal_safe(text)
     if len(safe) <= width and safe == " ".join(safe.split()):
         return [safe]
-    import textwrap
-
-    return textwrap.wrap(safe, width, break_on_hyphens=False) or [""]
+    return wrapped(safe, width) or [""]
 
 
 def _wrapped(glyph: str, text: str, suffix: str, width: int, style: str) -> list[list[Span]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from msgspec import to_builtins
 from gputop import __version__
 from gputop.model.sm import MEASURED, SM_SOURCES
 from gputop.model.snapshot import GpuSample
-from gputop.model.text import terminal_safe
+from gputop.model.text import terminal_safe, wrapped
 from gputop.proof.experiment import Result, Verdict
 from gputop.proof.run import Proof
 
@@ -70,10 +69,10 @@ def row(found: Result) -> str:
 
 def conclusion(verdict: Verdict) -> list[str]:
     """What was found, and what may lie behind it: the first line is of the verdict, at most ``WIDTH`` columns each."""
-    lines = textwrap.wrap(verdict.words, WIDTH, break_on_hyphens=False)
+    lines = wrapped(verdict.words, WIDTH)
     if verdict.reason:
         reason = f"Likely reason: {verdict.reason}." if verdict.exit_status == 1 else verdict.reason
-        lines += textwrap.wrap(reason, WIDTH, break_on_hyphens=False)
+        lines += wrapped(reason, WIDTH)
     return lines
 
 
@@ -95,7 +94,7 @@ def picture(proof: Proof, verdict: Verdict) -> list[tuple[tuple[str, str], ...]]
         line = terminal_safe(row(found))
         rows.append(((line[:_TITLE], "text"), (" ", "text"), *_bar(found), ("  ", "text"), *_with_mark(line[_TITLE:])))
     level = {0: "level.green", 1: "level.red"}.get(verdict.exit_status, "level.yellow")
-    said = len(textwrap.wrap(verdict.words, WIDTH, break_on_hyphens=False))
+    said = len(wrapped(verdict.words, WIDTH))
     words = [terminal_safe(line) for line in conclusion(verdict)]
     return [*rows, *(((line, level if i < said else "text"),) for i, line in enumerate(words))]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import textwrap
 import time
 
 from gputop.commands.fleet_screen import asked_fleet, frame_once, moment_of, moment_option, prometheus_options, redacted
@@ -16,7 +15,7 @@ from gputop.fleet.reading import SIMULATED
 from gputop.fleet.simulated import STARTED, SimulatedFleet
 from gputop.model.quantity import count
 from gputop.model.source import UsageError
-from gputop.model.text import terminal_safe
+from gputop.model.text import terminal_safe, wrapped
 
 NEEDS = Needs()
 SUMMARY = "the five worst things in the cluster now, in words"
@@ -57,17 +56,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         return FOUND if found else 0
     lines = [f"simulated fleet: {count(len(frame.hosts), 'host')}"] if frame.read.source == SIMULATED else []
     for number, one in enumerate(found[: args.top], 1):
-        lines += textwrap.wrap(
-            f"{number}. {terminal_safe(one.text)}", WIDTH, subsequent_indent="   ", break_on_hyphens=False
-        )
+        lines += wrapped(f"{number}. {terminal_safe(one.text)}", WIDTH, further="   ")
         if one.remedy:
-            lines += textwrap.wrap(
-                f"what helps: {terminal_safe(one.remedy)}",
-                WIDTH,
-                initial_indent="   ",
-                subsequent_indent="   ",
-                break_on_hyphens=False,
-            )
+            lines += wrapped(f"what helps: {terminal_safe(one.remedy)}", WIDTH, "   ", "   ")
     if len(found) > args.top:
         lines.append(f"and {len(found) - args.top} more; --top {len(found)} shows them")
     if not found:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import textwrap
 
 from gputop.commands.argument_parser import nearest
 from gputop.commands.needs import Needs
@@ -13,6 +12,7 @@ from gputop.fleet.queries import library
 from gputop.fleet.query import MODES, Query
 from gputop.fleet.template import ALL_NAMES, Setting
 from gputop.model.source import UsageError
+from gputop.model.text import wrapped
 
 NEEDS = Needs()
 SUMMARY = "the questions behind the dashboards, as PromQL"
@@ -50,7 +50,7 @@ def _told(query: Query, setting: Setting) -> str:
     """The query with its meaning, as comments that PromQL allows."""
     lines = [f"# {query.id}: {query.title} ({query.unit})"]
     for text in (query.meaning, f"→ {query.advice}"):
-        lines += textwrap.wrap(text, WIDTH, initial_indent="#   ", subsequent_indent="#   ")
+        lines += wrapped(text, WIDTH, "#   ", "#   ")
     asked = query.promql(setting)
     if asked is None and query.needs_price and setting.price is None:
         lines.append("#   only with your price of a GPU-hour: --price 2.50")

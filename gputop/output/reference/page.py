@@ -6,9 +6,10 @@ Texts may carry `backticks`; a terminal gets them without.
 from __future__ import annotations
 
 import re
-import textwrap
 
 from msgspec import Struct
+
+from gputop.model.text import wrapped
 
 NOTHING = "–"
 LEAST_WIDTH, LARGEST_WIDTH = 40, 100
@@ -56,7 +57,7 @@ def markdown(page: Page, made_by: str) -> str:
 
 
 def _paragraph(text: str) -> list[str]:
-    return textwrap.wrap(_escaped(text), _SOURCE_WIDTH, break_on_hyphens=False, break_long_words=False)
+    return wrapped(_escaped(text), _SOURCE_WIDTH, whole_words=True)
 
 
 def _row(cells: tuple[str, ...]) -> str:
@@ -87,9 +88,7 @@ def plain(page: Page, width: int) -> str:
 
 def _wrapped(text: str, width: int, indent: int = 0) -> list[str]:
     space = " " * indent
-    return textwrap.wrap(
-        text.replace("`", ""), width, initial_indent=space, subsequent_indent=space, break_on_hyphens=False
-    ) or [""]
+    return wrapped(text.replace("`", ""), width, space, space) or [""]
 
 
 def _rows(section: Section, width: int) -> list[str]:
