@@ -212,8 +212,8 @@ def answer_run(data: Any, report: LoaderReport, step_ms: float) -> Late:
         f"  {report.conclusion}\n"
         f"  run with it, a loop of {step_ms:.0f} ms steps waits {found.waits_pct:.1f} % of its time, the median "
         f"{statistics.median(run.each_ms):.1f} ms; taking one from a full queue costs "
-        f"{statistics.median(full):.1f} ms (gputop: {said}): late {found.late_pct:.1f} % ± {found.error_pct:.1f}, {found.word}; queue empty "
-        f"before {run.empty} of {len(run.each_ms)} batches",
+        f"{statistics.median(full):.1f} ms (gputop: {said}): late {found.late_pct:.1f} % "
+        f"± {found.error_pct:.1f}, {found.word}; queue empty before {run.empty} of {len(run.each_ms)} batches",
         flush=True,
     )
     return found
