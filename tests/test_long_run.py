@@ -108,7 +108,9 @@ def test_a_recording_goes_on_however_many_mig_instances_were_made_anew(
     shown = pictured([replace(each, repeats=()) for each in read[:100]])
     assert len(shown.report.gpus) == len(shown.lanes) == 20
     left_out = 80.0 / 3600.0
-    assert [f"the first 20 are told: {left_out:.3g} GPU-hours" in note for note in shown.report.notes] == [True]
+    assert [
+        f"first 20 GPUs and MIG instances are listed: {left_out:.3g} GPU-hours" in note for note in shown.report.notes
+    ] == [True]
     assert sum(shown.report.gpu_hours().values()) == pytest.approx(19.0 / 3600.0)
     monkeypatch.setattr(diagnose, "MOST_GPUS", 20)
     monkeypatch.setattr(diagnose, "read_snapshots", lambda *_: iter(read[:60]))

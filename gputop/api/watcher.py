@@ -259,11 +259,9 @@ class Watcher:
     def _work_out_steps(self) -> None:
         if self.options.steps and not self._hook.registered and not self.clock.explicit:
             self._hook.register(on_training_thread=False)
-        each = self.log.batch_size(self._work)
-        lengths = self.clock.lengths()
-        row = row_of(
-            lengths, self._pid, self._role.rank, self.options.name, each, self.clock.wait_s, self.clock.data_wait_s
-        )
+        clock, each = self.clock, self.log.batch_size(self._work)
+        lengths, name = clock.lengths(), self.options.name
+        row = row_of(lengths, self._pid, self._role.rank, name, each, clock.wait_s, clock.data_wait_s)
         if row is None:
             return
         # The frames here have it already.

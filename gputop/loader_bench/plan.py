@@ -147,7 +147,7 @@ def why_of(best: Row | None, room: Room, need_ms: float | None = None) -> str:
     if keeps_up(best, need_ms):
         return _did(shares)
     if best.take_ms is not None and best.batch_ms is not None and best.take_ms >= MOSTLY * best.batch_ms:
-        return f"{_did(shares)}: the loop's own thread bounds it, which takes the batches: more workers do not help"
+        return f"{_did(shares)}: limited by the loop's own thread, which takes the batches: more workers do not help"
     if shares.queued > 0.3 * (shares.run + shares.queued) and shares.run + shares.queued >= MOSTLY:
         return f"{_did(shares)}: not enough cores ({room.cores} here): cheaper transforms, OMP_NUM_THREADS=1"
     if shares.run + shares.queued >= MOSTLY:

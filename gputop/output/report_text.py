@@ -142,10 +142,8 @@ def report_as(report: JobReport, path: str) -> str:
     suffix = path.rsplit(".", 1)[-1].lower() if "." in path else ""
     if suffix == "json":
         return report_json(report)
-    if suffix == "md":
-        return report_markdown(report)
-    if suffix == "txt":
-        return report_text(report)
+    if suffix in ("md", "txt"):
+        return report_markdown(report) if suffix == "md" else report_text(report)
     raise ValueError(f"{path}: a report ends with .md, .json or .txt")
 
 

@@ -24,7 +24,7 @@ _MOST_FINDINGS = 1000
 _MOST_MARKS = 256
 _MOST_MISSING = 32
 MOST_GPUS_TOLD = 1024
-"""GPUs, MIG instances among them, that a report tells of. Instances that are made anew have other UUIDs, so that a
+"""GPUs, MIG instances among them, that a report lists. Instances that are made anew have other UUIDs, so that a
 recording of weeks may hold more; no report of that length is read, and its memory has to have an end."""
 _TOLD: tuple[Level, ...] = ("red", "yellow", "info")
 
@@ -118,7 +118,7 @@ class ReportBuilder:
         self._host, self._is_simulated = "", False
         self._steps = StepAccount()
         self._untold_s = 0.0
-        """Time of the GPUs that came after as many as are told of."""
+        """Time of the GPUs that came after as many as are listed."""
 
     def add(self, frame: Frame) -> None:
         snapshot = frame.snapshot
@@ -249,8 +249,8 @@ class ReportBuilder:
             return ()
         hours = self._untold_s / 3600.0
         return (
-            f"of the GPUs and MIG instances the first {MOST_GPUS_TOLD} are told: {hours:.3g} GPU-hours of later ones "
-            "are left out, also of the sums",
+            f"only the first {MOST_GPUS_TOLD:,} GPUs and MIG instances are listed: {hours:.3g} GPU-hours of later ones "
+            "are in no row and in no sum",
         )
 
 
