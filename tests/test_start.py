@@ -17,7 +17,7 @@ LATER = frozenset((
     "locale", "logging", "pathlib", "platformdirs", "psutil", "random", "rich", "shutil", "ssl", "subprocess",
     "textual", "textwrap", "urllib.parse",
 ))  # fmt: skip
-FROM_3_11_ON = frozenset(("decimal", "inspect", "msgspec.inspect", "platform", "typing_extensions", "uuid"))
+FROM_3_11_ON = frozenset(("inspect", "msgspec.inspect", "platform", "typing_extensions", "uuid"))
 """The same where msgspec is imported without them: Python 3.10 lacks what it takes from typing_extensions."""
 """Libraries that are needed later or never. What msgspec, nvidia-ml-py and Python take along is not ours to choose."""
 WHAT_TO_DO = f"""\

@@ -1,19 +1,28 @@
 """Libraries that others take along where they are installed, kept out of the start: see ``docs/design/speed.md``.
 
-Nothing of them is used here, neither by us nor on our behalf. Whoever imports one later gets it. Commands call these
-functions before they start a thread; a program that imports gputop as a library gets everything.
+Nothing of them is used here, neither by us nor on our behalf. Whoever imports one later gets it. Commands import
+msgspec and pynvml before they start a thread; a program that imports gputop as a library gets everything.
 """
 
 from __future__ import annotations
 
 import sys
-import typing
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from threading import get_ident
 from types import ModuleType
 from typing import NoReturn
+
+NOT_FOR_TEXTUAL = (
+    "platformdirs",
+    "rich.table",
+    "textual.widgets._directory_tree",
+    "textual.widgets._placeholder",
+    "textual.widgets._select",
+    "uuid",
+)
+"""Left out while other threads read the machine. None of what reads imports one of these: it would get the blank."""
 
 
 @contextmanager
@@ -83,32 +92,13 @@ def import_msgspec() -> None:
     """Without what it brings for values that gputop has none of.
 
     Without ``typing_extensions``, which brings ``inspect``, ``ast`` and ``tokenize`` along: from Python 3.11 on all
-    that msgspec takes from it is in ``typing``. Without ``uuid``, which brings ``platform``, and ``decimal``: it takes
-    one class from each to know its values by. Without its parts that describe types and write JSON schemas.
+    that msgspec takes from it is in ``typing``. Without ``uuid``, which brings ``platform``: it takes one class to know
+    its values by. Without its parts that describe types and write JSON schemas.
     """
     if sys.version_info < (3, 11) or "msgspec" in sys.modules:
         return
-    with without("typing_extensions"), _forward_references_unread():
-        _import_without("msgspec", "uuid", "decimal", "msgspec.inspect", "msgspec._json_schema")
-
-
-@contextmanager
-def _forward_references_unread() -> Iterator[None]:
-    """``ForwardRef`` takes any text for a type's name.
-
-    msgspec makes one to see which arguments it takes. That compiles the text, and before Python compiles the first
-    text in a program it makes the hundred classes of its syntax trees.
-    """
-    true = typing.ForwardRef
-    typing.ForwardRef = _Unread  # type: ignore[misc, assignment]
-    try:
-        yield
-    finally:
-        typing.ForwardRef = true  # type: ignore[misc]
-
-
-class _Unread:
-    def __init__(self, _text: str, *, is_argument: bool = True, is_class: bool = False) -> None: ...
+    with without("typing_extensions"):
+        _import_without("msgspec", "uuid", "msgspec.inspect", "msgspec._json_schema")
 
 
 def import_pynvml() -> None:
@@ -130,5 +120,4 @@ def import_textual() -> None:
     """Without what it takes for downloads and for errors in style sheets, and without widgets whose modules it imports
     for the name of a type.
     """
-    widgets = (f"textual.widgets.{name}" for name in ("_directory_tree", "_placeholder", "_select"))
-    _import_without("textual.app", "difflib", "mimetypes", "platformdirs", "rich.table", "uuid", *widgets)
+    _import_without("textual.app", *NOT_FOR_TEXTUAL)

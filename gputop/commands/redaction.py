@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gputop.model.snapshot import Snapshot
     from gputop.model.source import MarkedSource, Source
 
-S = TypeVar("S", "Source", "MarkedSource")
+    S = TypeVar("S", Source, MarkedSource)
 
 
 def redactor_of(settings: Settings) -> Redactor | None:
