@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -44,6 +45,8 @@ def test_the_contributors_table_has_a_row_for_each_addition() -> None:
     rows = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
     for addition in ADDITIONS:
         (row,) = [line for line in rows.splitlines() if line.startswith(f"| {addition.name} |")]
+        named = {f"gputop/{name}" for name in re.findall(r"`([\w/]+\.py)`", row.split("|")[2])}
+        assert named <= {patch.file for patch in addition.patches}, "what is named need not be touched"
         for patch in addition.patches:
             name, folder = patch.file.removeprefix("gputop/"), f"{Path(patch.file).parent.name}/"
             assert f"`{name}`" in row or f"{folder}`" in row, (addition.name, patch.file)
