@@ -24,12 +24,12 @@ def _longer() -> int:
 
 
 def looks(count: int) -> settings:
-    """So many examples, however slow the machine; always the same ones unless a long run is asked for."""
+    """So many examples, however slow the machine; always the same ones unless ``long`` is asked for."""
     longer = _longer()
     return settings(
         max_examples=count * longer,
         deadline=None,
-        derandomize=longer == 1,
+        derandomize=longer < LONG,
         suppress_health_check=[
             HealthCheck.too_slow,
             HealthCheck.data_too_large,
