@@ -234,7 +234,7 @@ def test_the_properties_hold_for_more_examples_than_the_quick_part_takes(names: 
         [sys.executable, "-m", "pytest", "-n", "0", "-m", "hypothesis and not slow",
          *(str(ROOT / f"test_{name}.py") for name in names)],
         cwd=ROOT.parent,
-        env={**os.environ, LONGER_BY: "8"},
+        env={**os.environ, LONGER_BY: "5"},
         capture_output=True,
         text=True,
         check=False,
