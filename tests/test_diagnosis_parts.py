@@ -59,6 +59,36 @@ def test_the_running_sums_are_the_sums_of_the_window(samples: list[tuple[float, 
         assert window.mean(col.SM) == pytest.approx(sum(known) / len(known), abs=1e-5)
 
 
+def test_what_a_window_keeps_up_to_date_is_what_a_new_one_makes_of_the_same_samples() -> None:
+    """Samples that repeat and that do not, that come late and twice at once, and columns that are forgotten."""
+    draw, window = random.Random(5), Window(6.0)
+    kept: list[tuple[float, col.Row]] = []
+    t, wide = 1.78e9, tuple[int | None, ...]([None] * (col.COLUMNS - 3))
+    values: tuple[int | None, ...] = (None, 0, 1_000_000, 50_000_000)
+    sample: col.Row = (0, None, 1_000_000, *wide)
+    for _ in range(400):
+        t += draw.choice((1.0, 1.0, 1.0, 1.0, 1.0003, 0.25, 3.0, 7.0))
+        if draw.random() < 0.3:
+            sample = (draw.choice(values), draw.choice(values), draw.choice(values), *wide)
+        window.push(t, sample)
+        kept.append((t, sample))
+        kind = draw.randrange(40)
+        if kind == 0:
+            window.forget(col.SM)
+            kept = [(at, (row[0], None, *row[2:])) for at, row in kept]
+        elif kind == 1:
+            window.keep(2.0)
+            kept = [(at, row) for at, row in kept if at > t - 2.0 + 0.0005]
+        kept = [(at, row) for at, row in kept if at > t - 6.0 + 0.0005]
+        anew = Window(1e9)
+        for at, row in kept:
+            anew.push(at, row)
+        assert len(window) == len(anew)
+        assert window.means() == anew.means()
+        assert [window.count(i) for i in range(3)] == [anew.count(i) for i in range(3)]
+        assert [window.total(i) for i in range(3)] == [anew.total(i) for i in range(3)]
+
+
 def test_a_window_holds_thirty_seconds_at_any_interval() -> None:
     for interval in (0.25, 1.0, 5.0):
         window = Window(30.0)

@@ -57,6 +57,7 @@ class Diagnoser:
         if host_is_new or self._ticks is None:
             self._ticks = self._reader.read(snapshot.processes, interval)
         ticks = self._ticks
+        fabric = self._fabric.observe(t, snapshot.host)
         read: list[tuple[GpuSample, GpuState, Signals | None]] = []
         self._seen.clear()
         for gpu in snapshot.gpus:
@@ -68,7 +69,7 @@ class Diagnoser:
             signals = None
             if gpu.lost_reason is None:
                 signals = state.track.observe(
-                    t, interval, gpu, tick, snapshot.host, snapshot.events, host_is_new=host_is_new
+                    t, interval, gpu, tick, snapshot.host, snapshot.events, fabric, host_is_new=host_is_new
                 )
             else:
                 state.track.skip(gpu, snapshot.events)
@@ -82,9 +83,6 @@ class Diagnoser:
                 (gpu, state, s if s is None or s.gpu not in beside else replace(s, outsiders=beside[s.gpu]))
                 for gpu, state, s in read
             ]
-        fabric = self._fabric.observe(t, snapshot.host)
-        if fabric is not None:
-            read = [(gpu, state, None if s is None else replace(s, fabric=fabric)) for gpu, state, s in read]
         self._read = read
         for gpu, state, signals in read:
             state.observe(t, interval, gpu, signals)

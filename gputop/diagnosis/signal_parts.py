@@ -7,12 +7,11 @@ from typing import Any
 
 from gputop.diagnosis import window as col
 from gputop.diagnosis.host import HostTick
-from gputop.diagnosis.window import Window
+from gputop.diagnosis.window import Means, Window
 from gputop.diagnosis.window_row import swapping, why_dark
 from gputop.model.feeders import MainWaits, outsiders_in, waits_in
 from gputop.model.snapshot import GpuSample, HostSample
 
-Means = list[float | None]
 Part = dict[str, Any]
 
 

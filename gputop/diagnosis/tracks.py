@@ -8,19 +8,20 @@ from __future__ import annotations
 from gputop.diagnosis import window as col
 from gputop.diagnosis.changes import BEFORE_S, CHANGE_S, COMPARE_S, Startup, contradicts
 from gputop.diagnosis.correlation import Correlation
+from gputop.diagnosis.fabric import FabricSignals
 from gputop.diagnosis.feeder_window import FeederWindow
 from gputop.diagnosis.health import Health
 from gputop.diagnosis.host import NOBODY, HostTick
 from gputop.diagnosis.idle_runs import Alternations, Births, ZeroRuns
 from gputop.diagnosis.memory_trend import MemoryTrend
-from gputop.diagnosis.signal_parts import Means, Part, gpu_part, host_part, process_part
+from gputop.diagnosis.signal_parts import Part, gpu_part, host_part, process_part
 from gputop.diagnosis.signals import (
     LEAST_SAMPLES,
     WINDOW_S,
     Signals,
     busy_not_working,
 )
-from gputop.diagnosis.window import Window
+from gputop.diagnosis.window import Means, Window
 from gputop.diagnosis.window_row import (
     degraded_link,
     is_split,
@@ -84,7 +85,7 @@ class GpuTrack:
 
     def observe(
         self, t: float, interval_s: float, gpu: GpuSample, tick: HostTick | None, host: HostSample,
-        events: tuple[Event, ...], *, host_is_new: bool = True,
+        events: tuple[Event, ...], fabric: FabricSignals | None = None, *, host_is_new: bool = True,
     ) -> Signals | None:  # fmt: skip
         """The signals at this moment, or None while util itself is not measured.
 
@@ -124,7 +125,7 @@ class GpuTrack:
         u = self.window.mean(col.U)
         if u is None and (gpu.static.mig_parent is None or gpu.sm_active_pct is None):
             return None
-        return self._signals(t, interval_s, gpu, tick, host, sm_off, capacity, u)
+        return self._signals(t, interval_s, gpu, tick, host, sm_off, capacity, u, fabric)
 
     def _restart(self) -> None:
         self.window.clear()
@@ -185,7 +186,7 @@ class GpuTrack:
 
     def _signals(
         self, t: float, interval_s: float, gpu: GpuSample, tick: HostTick | None, host: HostSample,
-        sm_off: str | None, capacity: float | None, util: float | None,
+        sm_off: str | None, capacity: float | None, util: float | None, fabric: FabricSignals | None,
     ) -> Signals:  # fmt: skip
         window = self.window
         mean = window.means()
@@ -218,6 +219,7 @@ class GpuTrack:
             feeders=self.feeders.feeders() if 100.0 - u >= FEEDERS_FROM_IDLE else None,
             worked=tick.knows_feeders and self._startup.worked(t, interval_s),
             changed_s=None if self.restarted_at is None else t - self.restarted_at,
+            fabric=fabric,
         )
 
     def _lasting_part(

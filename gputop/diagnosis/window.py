@@ -31,6 +31,8 @@ _UNITS = tuple(100.0 * SCALE if column in _SHARES else SCALE for column in range
 
 Row = tuple[int | None, ...]
 """One sample: per column the value in millionths, or None where it was not measured."""
+Means = tuple[float | None, ...]
+"""Per column the mean over the window in its unit, or None where it is not known."""
 
 
 MOST: Final = 1e18
@@ -45,13 +47,15 @@ def scaled(value: float | None) -> int | None:
 class Window:
     """Rows of the last ``seconds`` with their sums and counts by column."""
 
-    __slots__ = ("_counts", "_rows", "_seconds", "_sums")
+    __slots__ = ("_counts", "_means", "_rows", "_seconds", "_sums")
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._rows: deque[tuple[float, Row]] = deque()
         self._sums = [0] * COLUMNS
         self._counts = [0] * COLUMNS
+        self._means: Means | None = None
+        """The means of all columns; None once a sum or a count has changed."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -64,28 +68,53 @@ class Window:
     def push(self, t: float, row: Row) -> None:
         """Take a sample in and let go of those that are older than the window."""
         rows, sums, counts = self._rows, self._sums, self._counts
+        oldest = rows[0] if rows else None
         rows.append((t, row))
+        if oldest is not None and oldest[0] <= self._horizon(self._seconds) < rows[1][0] and oldest[1] == row:
+            self._swap(rows.popleft()[1], row)
+            return
+        self._means = None
         for i, value in enumerate(row):
             if value is not None:
                 sums[i] += value
                 counts[i] += 1
         self.keep(self._seconds)
 
+    def _swap(self, gone: Row, new: Row) -> None:
+        """Bring the sums up to date where one sample has come and one has gone: what both have alike stays."""
+        if gone == new:
+            return
+        self._means = None
+        sums, counts = self._sums, self._counts
+        for i, (before, now) in enumerate(zip(gone, new, strict=True)):
+            if before == now:
+                continue
+            if before is not None:
+                sums[i] -= before
+                counts[i] -= 1
+            if now is not None:
+                sums[i] += now
+                counts[i] += 1
+
     def keep(self, seconds: float) -> None:
         """Let go of what is older than so many seconds before the latest sample."""
         rows, sums, counts = self._rows, self._sums, self._counts
-        # Half a millisecond: Unix times carry a rounding error, and the sample 30 s ago must not count by chance.
-        horizon = rows[-1][0] - seconds + 0.0005
+        horizon = self._horizon(seconds)
         while rows[0][0] <= horizon:
+            self._means = None
             for i, value in enumerate(rows.popleft()[1]):
                 if value is not None:
                     sums[i] -= value
                     counts[i] -= 1
 
+    def _horizon(self, seconds: float) -> float:
+        # Half a millisecond: Unix times carry a rounding error, and the sample 30 s ago must not count by chance.
+        return self._rows[-1][0] - seconds + 0.0005
+
     def latest(self, seconds: float, columns: Sequence[int]) -> list[tuple[float, float] | None]:
         """Per column the mean of the last ``seconds`` and of what came before, in its unit; None without both."""
         found: list[tuple[float, float] | None] = []
-        horizon = self._rows[-1][0] - seconds + 0.0005
+        horizon = self._horizon(seconds)
         for column in columns:
             total = count = 0
             for t, row in reversed(self._rows):
@@ -105,6 +134,7 @@ class Window:
     def clear(self) -> None:
         """Begin afresh."""
         self._rows.clear()
+        self._means = None
         self._sums = [0] * COLUMNS
         self._counts = [0] * COLUMNS
 
@@ -113,6 +143,7 @@ class Window:
         self._rows = deque(
             (t, tuple(None if i in columns else value for i, value in enumerate(row))) for t, row in self._rows
         )
+        self._means = None
         for column in columns:
             self._sums[column] = self._counts[column] = 0
 
@@ -121,13 +152,17 @@ class Window:
         count = self._counts[column]
         return self._sums[column] / (count * _UNITS[column]) if count and count >= len(self._rows) / 2.0 else None
 
-    def means(self) -> list[float | None]:
+    def means(self) -> Means:
         """The mean of every column, shares as 0–1; None where less than half of the samples have it."""
-        half = len(self._rows) / 2.0
-        return [
-            total / (count * unit) if count and count >= half else None
-            for total, count, unit in zip(self._sums, self._counts, _UNITS, strict=True)
-        ]
+        if self._means is None:
+            half = len(self._rows) / 2.0
+            self._means = tuple(
+                [
+                    total / (count * unit) if count and count >= half else None
+                    for total, count, unit in zip(self._sums, self._counts, _UNITS, strict=True)
+                ]
+            )
+        return self._means
 
     def total(self, column: int) -> float:
         """The sum of a column in its own unit."""
