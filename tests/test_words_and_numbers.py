@@ -19,16 +19,18 @@ from gputop.model.text import wrapped
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
 from gputop.output.data import gpu_data, snapshot_data
+from gputop.paint import fleet_header
 from gputop.paint.details import DetailsView
-from gputop.paint.glyphs import COLOUR
+from gputop.paint.glyphs import ASCII, COLOUR
 from gputop.paint.gpu_details import gpu_details
 from gputop.paint.main_screen import main_screen
 from gputop.paint.numbers import board
 from gputop.paint.text import cells
 from gputop.paint.view import View
-from gputop.paint.words import model_name, product
+from gputop.paint.words import COUNTED, count_words, group_of, model_name, product
 from gputop.recording.writer import RecordingWriter
 from tests.nvml.stand_in import Scenario
+from tests.support.frames import demo_frame
 from tests.support.scenes import gpu, snap, train
 
 
@@ -176,3 +178,16 @@ def test_prose_is_broken_at_spaces_alone() -> None:
     assert wrapped(text, 20, "* ", "  ") == ["* name it with", "  --pod-resources", "  PATH"]
     assert wrapped("--pod-resources", 6, whole_words=True) == ["--pod-resources"]
     assert wrapped("", 20, "* ") == []
+
+
+def test_node_and_fleet_count_the_same_states_under_the_same_words() -> None:
+    frame = demo_frame()
+    gpu, d = frame.snapshot.gpus[0], replace(frame.diagnoses[0], busy_not_working=None)
+    for state, word, _, _ in fleet_header.COUNTED:
+        flag = "A" if state == "busy_not_working" else None
+        assert group_of(gpu, replace(d, state=state, busy_not_working=flag)) == word
+    assert [word for _, word, _, _ in fleet_header.COUNTED] == list(COUNTED[:-1])
+    (told,) = count_words(
+        replace(frame.snapshot, gpus=(gpu,)), [replace(d, state="idle_allocated", level="grey")], ASCII
+    )
+    assert told == (f"{ASCII.grey} 1 holding memory", "level.grey")

@@ -19,11 +19,13 @@ Change = tuple[float, str, Flag | None]
 """Unix time at which a verdict was first shown, the verdict, and its flag."""
 
 STATES: tuple[State, ...] = ("working", "busy_not_working", "starved", "idle_allocated", "idle", "unmeasured")
+HOLDING_MEMORY = "holding memory"
+"""How GPUs are counted that idle and whose memory nobody else can use: apart from those that are free."""
 STATE_WORDS: Mapping[State, str] = MappingProxyType({
     "working": "working",
     "busy_not_working": "busy, not working",
     "starved": "starved",
-    "idle_allocated": "idle, holding memory",
+    "idle_allocated": f"idle, {HOLDING_MEMORY}",
     "idle": "idle",
     "unmeasured": "not judged",
 })  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gputop.diagnosis.types import NOT_WORKING_ALARM
+from gputop.diagnosis.types import HOLDING_MEMORY, NOT_WORKING_ALARM
 from gputop.fleet.frame import FleetFrame
 from gputop.fleet.judge import WORDS
 from gputop.fleet.names import DIALECTS
@@ -21,7 +21,7 @@ COUNTED = (
     ("working", "working", "green", 0),
     ("busy_not_working", NOT_WORKING_ALARM, "red", 0),
     ("starved", "starved", "red", 0),
-    ("idle_allocated", "holding memory", "yellow", 2),
+    ("idle_allocated", HOLDING_MEMORY, "yellow", 2),
     ("idle", "idle", "grey", 5),
     ("unmeasured", WORDS["unmeasured"], "grey", 4),
 )

@@ -146,8 +146,11 @@ def summary(frame: Frame, view: View, width: int) -> Row:
         focused = text.split(" ", 2)[2] == selected_count(frame, view)
         line.add("   " if i else "", "text").add(text, f"{style}|select" if focused else style)
     text = waste_words(frame)
-    if text and line.width + 5 + len(text) <= width:
-        line.add("     ").add(text, "text")
+    # Where there is little room, one word and two blanks of it make the difference.
+    for gap, said in (("     ", text), ("   ", text.replace(" was not work", " not work"))):
+        if text and line.width + len(gap) + len(said) <= width:
+            line.add(gap).add(said, "text")
+            break
     for notice in (*frame.snapshot.notices, *_sm_fixes(frame.snapshot.gpus)):
         text = terminal_safe(notice)
         if line.width + 4 + 20 <= width:

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.types import NOT_WORKING_ALARM, STATE_WORDS, GpuDiagnosis
+from gputop.diagnosis.types import HOLDING_MEMORY, NOT_WORKING_ALARM, STATE_WORDS, GpuDiagnosis, Level, State
 from gputop.model.derived import lacks_sm, power_word
 from gputop.model.sm import MEASURED, SM_SOURCES, SmSource
 from gputop.model.snapshot import GpuSample, Snapshot
@@ -120,14 +120,14 @@ def group_of(gpu: GpuSample, d: GpuDiagnosis) -> str:
         return "LOST"
     if d.busy_not_working is not None:
         return NOT_WORKING_ALARM
-    if d.state in ("idle", "idle_allocated"):
-        return "idle"
+    if d.state == "idle_allocated":
+        return HOLDING_MEMORY
     return STATE_WORDS[d.state]
 
 
 COUNTED = (
-    STATE_WORDS["working"], NOT_WORKING_ALARM, STATE_WORDS["starved"], STATE_WORDS["idle"], STATE_WORDS["unmeasured"],
-    "LOST",
+    STATE_WORDS["working"], NOT_WORKING_ALARM, STATE_WORDS["starved"], HOLDING_MEMORY, STATE_WORDS["idle"],
+    STATE_WORDS["unmeasured"], "LOST",
 )  # fmt: skip
 """The summary's groups, in the order in which they stand."""
 
@@ -141,17 +141,23 @@ def counted_groups(snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis]) -> dic
 def count_words(snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis], glyphs: Glyphs) -> list[tuple[str, str]]:
     """The summary's counts as (text, style), in the order in which they matter; empty groups are left out."""
     groups = counted_groups(snapshot, diagnoses)
-    levels = {d.level for d in diagnoses if d.state == "starved"}
-    worst = next((level for level in ("red", "yellow", "info") if level in levels), "yellow")
+    starved, holding = (_worst(diagnoses, state) for state in ("starved", "idle_allocated"))
     glyph_and_style = {
         "working": (glyphs.green, "level.green"),
         NOT_WORKING_ALARM: (glyphs.red, "level.red"),
-        "starved": (glyphs.level(worst), f"level.{worst}"),
+        "starved": (glyphs.level(starved), f"level.{starved}"),
+        HOLDING_MEMORY: (glyphs.level(holding), f"level.{holding}"),
         "idle": (glyphs.grey, "level.grey"),
         STATE_WORDS["unmeasured"]: (glyphs.grey, "level.grey"),
         "LOST": (glyphs.red, "level.red"),
     }
     return [(f"{glyph_and_style[word][0]} {n} {word}", glyph_and_style[word][1]) for word, n in groups.items()]
+
+
+def _worst(diagnoses: Sequence[GpuDiagnosis], state: State) -> Level:
+    """The worst level among the GPUs of a state."""
+    levels = {d.level for d in diagnoses if d.state == state}
+    return next((level for level in ("red", "yellow", "info", "grey") if level in levels), "yellow")
 
 
 def because(d: GpuDiagnosis, gpu: GpuSample) -> tuple[str, str]:
