@@ -120,6 +120,21 @@ def test_whatever_a_straggler_is_known_by_screen_ticket_and_findings_give_its_nu
         assert any(words in found.text for found in findings(told))
 
 
+def test_what_loses_the_most_gpu_time_now_is_named_first_whatever_its_colour() -> None:
+    frame = fleet_frame(SimulatedFleet(125).ask(STARTED))
+    found = findings(frame)
+    assert [one.lost for one in found] == sorted((one.lost for one in found), reverse=True)
+    # A starved GPU does half of its work, one that is busy and does not work none of it.
+    of_job = {one.text.split(" (")[0]: one for one in found}
+    assert of_job["slurm 8814"].gpus == of_job["slurm 8829"].gpus and found.index(of_job["slurm 8814"]) == 1
+    assert of_job["slurm 8829"].lost == pytest.approx(17.0, abs=0.5)
+    levels = [one.level for one in found]
+    assert "yellow" in levels[: len(levels) - 1 - levels[::-1].index("red")], "many that wait stand above few in red"
+    # Nobody waits for a rank whose steps alone are longer.
+    (step,) = [one for one in found if one.text.startswith("slurm 8804")]
+    assert step.lost == pytest.approx(1.0 - 0.84 / 1.02, abs=0.01)
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_every_planted_straggler_is_found_and_none_beside_them(seed: int) -> None:
     fleet = SimulatedFleet(250, seed=seed)

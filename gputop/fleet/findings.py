@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from gputop.diagnosis.types import Level
 from gputop.fleet.frame import FleetFrame, Group
+from gputop.fleet.judge import lost_hours
 from gputop.fleet.stragglers import Straggler
 from gputop.fleet.verdict import STEPS, WITHOUT_WAITS, remedy_of, step_times
 from gputop.model.quantity import count
@@ -14,28 +15,45 @@ FIRST = 5
 
 
 class Finding(Struct, frozen=True):
-    """``gpus`` is how many it holds back: the more, the earlier it is told."""
+    """``gpus`` is how many it holds back, ``lost`` how many GPUs' time goes by for nothing now.
+
+    The more is lost, the earlier it is told.
+    """
 
     level: Level
     text: str
     remedy: str
     gpus: float
+    lost: float
+    lost_gpu_h: float = 0.0
+    """Of the last hour; it decides between two that lose as much now."""
 
 
 def findings(frame: FleetFrame) -> list[Finding]:
-    """Everything that is wrong, the worst first."""
+    """Everything that is wrong, what loses the most GPU time now first, whatever its level: a red job of one GPU must
+    not hide a hundred that idle."""
     found = [one for group in frame.jobs if (one := _of_job(group)) is not None]
     for late in frame.stragglers:
         others = count(late.gpus - 1, "other GPU")
         ends = f" of its job's {others}" if late.by == "step" else f", {others} wait for it"
         text = f"{late.job}: {late.host} GPU {late.gpu} {_what(late)}{ends}"
-        found.append(Finding("yellow", text, f"look at its clocks and data there: {late.host}", late.gpus / 2))
+        remedy = f"look at its clocks and data there: {late.host}"
+        found.append(Finding("yellow", text, remedy, late.gpus / 2, _waited(late)))
     if frame.read.down:
         hosts = sorted(frame.read.down)
         named = ", ".join(hosts[:5]) + (f" and {len(hosts) - 5} more" if len(hosts) > 5 else "")
         text = f"{count(len(hosts), 'host')} down: {named}"
-        found.append(Finding("yellow", text, "see whether the host or only its exporter is gone", frame.counts["down"]))
-    return sorted(found, key=lambda one: (one.level != "red", -one.gpus, one.text))
+        gpus = frame.counts["down"]
+        found.append(Finding("yellow", text, "see whether the host or only its exporter is gone", gpus, gpus))
+    return sorted(found, key=lambda one: (-one.lost, one.level != "red", -one.lost_gpu_h, one.text))
+
+
+def _waited(late: Straggler) -> float:
+    """How many GPUs' time a straggler costs, roughly: whoever waits loses the share by which it differs from them."""
+    small, large = sorted((late.value, late.median))
+    share = 1.0 - small / large if large > 0.0 else 0.0
+    # Ranks whose steps differ do not wait for each other: only its own time is lost.
+    return share * (1 if late.by == "step" else late.gpus - 1)
 
 
 def _what(late: Straggler) -> str:
@@ -52,7 +70,7 @@ def _of_job(group: Group) -> Finding | None:
     state = group.verdict.state
     if state not in ("busy_not_working", "starved", "idle_allocated"):
         return None
-    gpus = sum(gpu.state == state for gpu in group.gpus)
+    held = [gpu.read for gpu in group.gpus if gpu.state == state]
     who = f"{group.name or 'no job known'}" + (f" ({', '.join(group.users[:3])})" if group.users else "")
     cost = (
         ""
@@ -64,5 +82,7 @@ def _of_job(group: Group) -> Finding | None:
         group.verdict.level,
         f"{who}: {group.verdict.text} on {where}{cost}",
         remedy_of([(gpu.read, gpu.state) for gpu in group.gpus], state),
-        gpus,
+        len(held),
+        sum(lost_hours(state, read.util_pct, 1.0) for read in held),
+        group.waste_gpu_h or 0.0,
     )
