@@ -32,8 +32,7 @@ class GputopCallback(Callback):  # type: ignore[misc]
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         loggers = [*(trainer.loggers or ()), *_several(self._given.get("log"))]
         self._watch = gputop.watch(**{**self._given, "log": loggers}).start()
-        # A step that is given the iterator takes its batches where no hook sees it.
-        self._fetches_itself = "dataloader_iter" in signature(pl_module.training_step).parameters
+        self._fetches_itself = _takes_iterator(pl_module)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         self._wait.begin()
@@ -66,6 +65,14 @@ class GputopCallback(Callback):  # type: ignore[misc]
         self.summary = self._watch.summary()
         if self._print and trainer.is_global_zero:
             sys.stderr.write(f"\n{self.summary}")
+
+
+def _takes_iterator(pl_module: Any) -> bool:
+    """Whether its step is given the iterator: then it takes its batches where no hook sees it."""
+    try:
+        return "dataloader_iter" in signature(pl_module.training_step).parameters
+    except (AttributeError, TypeError, ValueError):
+        return True
 
 
 def _several(log: Any) -> list[Any]:

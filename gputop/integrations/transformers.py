@@ -6,14 +6,14 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from transformers import Trainer, TrainerCallback
+from transformers import TrainerCallback, __version__
 
 import gputop
 from gputop.api.batch_wait import BatchWait
 from gputop.api.summary import Summary
 
-_FETCHES_FIRST = hasattr(Trainer, "get_batch_samples")
-"""Whether all batches of a step are fetched before it begins (4.46 and later), and not in between."""
+_FETCHES_FIRST = tuple(map(int, __version__.split(".")[:2])) >= (4, 46)
+"""Whether all batches of a step are fetched before it begins, and not in between (``Trainer.get_batch_samples``)."""
 
 
 class GputopCallback(TrainerCallback):  # type: ignore[misc]
