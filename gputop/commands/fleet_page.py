@@ -78,8 +78,8 @@ def page() -> Page:
         "at most ten a refresh and three at once: utilisation, SM activity and what the nodes conclude each time; "
         "memory, power and idleness at every second one; which GPUs and jobs there are at every fourth; the last "
         "hour once, in parts. `--json`, `--csv`, `gputop fleet diagnose` and `gputop screenshot fleet` give the same "
-        "without a screen, and `gputop fleet demo` needs no server. What `diagnose` names first loses the most GPU time "
-        "now, whatever its colour; a job that began ten minutes ago may stand above one that has lost more hours.",
+        "without a screen, and `gputop fleet demo` needs no server. What `diagnose` names first loses the most GPU "
+        "time now, whatever its colour; a job that began ten minutes ago may stand above one that has lost more hours.",
         "A table `[fleet.prod]` in the configuration names a cluster for `--cluster prod`: `url`, and where needed "
         "`select` (label matchers), `header_file` (a line such as `X-Scope-OrgID: team` for a tenant of Mimir), "
         "`token_file` and `ca`. The only table is taken without `--cluster`. Files with secrets must be readable by "
