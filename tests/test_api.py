@@ -83,7 +83,7 @@ class Watched:
         self.source.waiting += snapshots
         self.source.notify()
         for _ in snapshots:
-            assert self._seen.acquire(timeout=10.0)
+            assert self._seen.acquire(timeout=60.0)
 
 
 @pytest.fixture(autouse=True)
@@ -191,10 +191,12 @@ def test_loggers_run_on_the_training_thread_at_a_step() -> None:
 
 def test_nested_watches_share_one_thread_and_a_new_cell_takes_the_place(caplog: pytest.LogCaptureFixture) -> None:
     outer, inner = Watched(), Watched()
+    # One of a test before may still be ending.
+    others = set(threading.enumerate())
     with outer.watch as a:
         with inner.watch as b:
             assert b._watcher is a._watcher
-            assert sum(t.name == "gputop-watch" for t in threading.enumerate()) == 1
+            assert [t.name for t in set(threading.enumerate()) - others].count("gputop-watch") == 1
         assert a._watcher.alive
     assert not a._watcher.alive
     first, second = Watched().watch.start(), Watched().watch.start()

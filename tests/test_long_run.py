@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,7 +37,7 @@ from gputop.sources.processes.facts import MOST_USERS, FactsReader
 from gputop.sources.simulation.simulated import snapshot_at
 from tests.proc_trees.fake_proc import FakeProc
 from tests.support.frames import MOMENT
-from tests.support.held import held, too_large
+from tests.support.held import held, held_bytes, too_large
 
 LIVES = 800
 """Processes and GPUs that come and go, one of each kind a tick."""
@@ -153,8 +152,7 @@ def test_long_commands_of_processes_that_are_gone_are_not_remembered() -> None:
         for life in range(3000):
             fit(f"python train.py --run {life} {'x' * 4000}", 60)
             terminal_safe(f"evidence {life}")
-        gc.collect()
-        assert tracemalloc.get_traced_memory()[0] < 1_500_000
+        assert held_bytes() < 1_500_000
     finally:
         tracemalloc.stop()
 
@@ -182,8 +180,7 @@ def test_a_timeline_keeps_the_newest_changes_in_few_bytes(monkeypatch: pytest.Mo
         timeline = Timeline()
         for change in changes:
             timeline = timeline.then(*change)
-        gc.collect()
-        assert tracemalloc.get_traced_memory()[0] < 20_000
+        assert held_bytes() < 20_000
     finally:
         tracemalloc.stop()
     assert 900 <= len(timeline) <= 1000

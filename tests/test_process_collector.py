@@ -23,6 +23,7 @@ from gputop.sources.processes.tree import Place
 from gputop.sources.processes.watched import Reading, WatchedProcess
 from gputop.sources.procfs import Descriptors, Stat
 from tests.proc_trees.fake_proc import FakeProc
+from tests.support.descriptors import open_below
 
 _T = 1_780_000_000.0
 _JOB = GpuProcess(0, 100, 4e9, "C", 50.0)
@@ -325,15 +326,15 @@ def test_the_pool_runs_what_the_process_runs_less_main_and_named_threads(fake: F
 
 
 def test_no_files_stay_open_after_close(fake: FakeProc) -> None:
-    before = len(os.listdir("/proc/self/fd"))
     collector = _collector(fake)
     collector.read(_T, [_JOB])
-    assert len(os.listdir("/proc/self/fd")) > before
+    assert len(open_below(fake.proc.parent)) > 1
     collector.read(_T + 1, [])
-    assert len(os.listdir("/proc/self/fd")) == before + 1, "of a tree that is no longer shown only the machine's uptime"
+    # Of a tree that is no longer shown nothing stays but the machine's uptime.
+    assert open_below(fake.proc.parent) == [str(fake.proc / "uptime")]
     collector.read(_T + 2, [_JOB])
     collector.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_below(fake.proc.parent) == []
 
 
 def test_each_measured_value_stands_in_the_field_of_its_own_name() -> None:

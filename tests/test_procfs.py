@@ -20,6 +20,7 @@ from gputop.sources.procfs import (
     parse_uptime,
     read_file,
 )
+from tests.support.descriptors import open_below
 
 _AFTER_NAME = b" S 7 70 77 0 -1 4194304 1 0 2 0 120 34 0 0 20 0 9 0 424242 8192 512 18446744073709551615 1 1\n"
 
@@ -71,16 +72,24 @@ def test_uptime_is_in_seconds() -> None:
 
 
 def test_files_stay_open_up_to_the_bound_and_no_further() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        _keep_one_file_open(Path(f"/proc/{child.pid}"))
+    finally:
+        child.kill()
+        child.wait()
+
+
+def _keep_one_file_open(process: Path) -> None:
     descriptors = Descriptors(1)
-    files = ProcessFiles("/proc/self", descriptors)
-    before = len(os.listdir("/proc/self/fd"))
+    files = ProcessFiles(str(process), descriptors)
     for _ in range(3):
         assert parse_stat(files.read("stat"))
         assert parse_schedstat(files.read("schedstat"))
-    assert len(os.listdir("/proc/self/fd")) == before + 1
+    assert open_below(process) == [str(process / "stat")]
     assert descriptors.left == 0
     files.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_below(process) == []
     assert descriptors.left == 1
 
 

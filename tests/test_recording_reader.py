@@ -17,6 +17,7 @@ from gputop.recording.format import RecordingError
 from gputop.recording.index import Recording
 from gputop.recording.reader import read_snapshots
 from gputop.recording.writer import RecordingWriter
+from tests.support.descriptors import open_below
 from tests.support.recording_frames import T0, frame, frames, rounded, times, written
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -154,11 +155,10 @@ def test_a_directory_of_very_many_files_has_few_of_them_open(tmp_path: Path, mon
         for second in range(70):
             writer.write(frame(3600 * hour + second))
         writer.close()
-    before = len(os.listdir("/proc/self/fd"))
     recording = Recording(str(tmp_path))
     wanted = [T0 + 3600 * hour + second for hour in range(4) for second in range(70)]
     assert [snapshot.t for snapshot in recording.snapshots()] == wanted
-    assert len(os.listdir("/proc/self/fd")) == before + 1
+    assert len(open_below(tmp_path)) == 1
     # Those that are open outlive their deletion; of the others what is deleted is missing.
     for hour in (0, 2):
         next(tmp_path.glob(f"node-2026010{hour}*")).unlink()
@@ -166,7 +166,7 @@ def test_a_directory_of_very_many_files_has_few_of_them_open(tmp_path: Path, mon
     assert [snapshot.t for snapshot in left] == [*wanted[:140], *wanted[210:]]
     assert [event.kind for event in left[140].events] == ["gap"] and "damaged" in left[140].events[0].text
     recording.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_below(tmp_path) == []
 
 
 def test_a_directory_of_two_machines_is_refused(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_input_waits_for_a_loop_that_is_busy(screen: Screen) -> None:
     thread.join(0.2)
     assert thread.is_alive()
     waiting.exit_event.set()
-    thread.join(5)
+    thread.join(60)
     assert not thread.is_alive()
     # The key is taken after all, so that nothing is left waiting.
     loop.run_until_complete(asyncio.sleep(0))

@@ -252,11 +252,11 @@ def test_a_started_source_notifies_at_once_and_again_until_it_is_closed() -> Non
             enough.set()
 
     source.start(notify)
-    assert enough.wait(5.0)
+    assert enough.wait(60.0)
     source.close()
     threads = [thread for thread in threading.enumerate() if thread.name == "simulated"]
     for thread in threads:
-        thread.join(5.0)
+        thread.join(60.0)
     assert not any(thread.is_alive() for thread in threads)
 
 

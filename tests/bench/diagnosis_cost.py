@@ -6,7 +6,6 @@ Two machines: 8 GPUs with 8 loaders each (limit 2 ms a tick), and 8 GPUs with on
 from __future__ import annotations
 
 import argparse
-import gc
 import random
 import time
 import tracemalloc
@@ -14,6 +13,7 @@ from collections.abc import Iterator
 
 from gputop.diagnosis.engine import Diagnoser
 from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, Machine, ProcessSample, ProcessStatic, Snapshot
+from tests.support.held import held_bytes
 
 GPUS = 8
 MACHINE = Machine("bench")
@@ -123,17 +123,10 @@ def growth_bytes(ticks: int) -> int:
     for number, snapshot in enumerate(snapshots(ticks, 1, count=1)):
         diagnoser.observe(snapshot)
         if number == ticks // 2:
-            before = _held_bytes()
-    after = _held_bytes()
+            before = held_bytes()
+    after = held_bytes()
     tracemalloc.stop()
     return after - before
-
-
-def _held_bytes() -> int:
-    # A full collection empties the interpreter's lists of free tuples (2,000 of each length), which are traced as if
-    # they were in use: without it the figure depends on how much ran in this process before.
-    gc.collect()
-    return tracemalloc.get_traced_memory()[0]
 
 
 def main() -> None:
