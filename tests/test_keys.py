@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from gputop.paint.glyphs import ASCII, COLOUR, keys_shown
+from gputop.paint.help import key_rows
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
 from gputop.paint.view import View
 from gputop.paint.view_changes import VIEW_KEYS, after_key
@@ -89,3 +91,11 @@ def test_every_screen_that_opens_has_what_its_base_leaves_open() -> None:
         members = {name: value for base in reversed(screen.__mro__) for name, value in vars(base).items()}
         left = [name for name, value in members.items() if getattr(value, "__isabstractmethod__", False)]
         assert left == [], screen
+
+
+def test_an_ascii_terminal_is_told_the_cursor_keys_by_name() -> None:
+    rows = ["".join(text for text, _ in row) for row in key_rows((*KEYS, *REPLAY_KEYS), 100, ASCII)]
+    heads = {row[:16].strip() for row in rows}
+    assert {"up  k", "down  j", "left", "right", "shift+left", "shift+right"} <= heads
+    assert not any(arrow in row for row in rows for arrow in "↑↓←→")
+    assert keys_shown("↑ ↓", ASCII) == "up down" and keys_shown("↑ ↓", COLOUR) == "↑ ↓"

@@ -93,6 +93,14 @@ def ascii_only(text: str) -> str:
     return text.encode("ascii", "replace").decode("ascii")
 
 
+def keys_shown(shown: str, glyphs: Glyphs) -> str:
+    """Keys as they are named to people: an ASCII terminal has no arrows for those of the cursor."""
+    if glyphs.name == "ascii":
+        for arrow, word in zip("↑↓←→", ("up", "down", "left", "right"), strict=True):
+            shown = shown.replace(arrow, word)
+    return shown
+
+
 _ASCII_FORMS = (
     ("→", "=>"), ("↳", ">"), ("≤", "<="), ("≥", ">="), ("·", "-"), ("–", "-"), ("−", "-"), ("—", "-"), ("…", "..."),
     ("×", "x"), ("°", ""), ("↓", "in"), ("↑", "out"), ("“", '"'), ("”", '"'), ("’", "'"), ("µ", "u"), ("²", "2"),

@@ -11,7 +11,7 @@ from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.snapshot import ProcessSample
 from gputop.model.text import terminal_safe, wrapped
-from gputop.paint.glyphs import Glyphs, ascii_only
+from gputop.paint.glyphs import Glyphs, ascii_only, keys_shown
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
 from gputop.paint.line import Line, Row
 from gputop.paint.process_columns import COLUMNS, DEFAULT, known
@@ -142,7 +142,7 @@ def key_rows(keys: Sequence[Key], width: int, glyphs: Glyphs) -> list[Row]:
             row
             for key in keys
             if key.section == section
-            for row in entry_rows(key.shown or glyphs.dash, key.does, width)
+            for row in entry_rows(keys_shown(key.shown, glyphs) or glyphs.dash, key.does, width)
         ]
         rows.append(Line().row(width))
     return rows

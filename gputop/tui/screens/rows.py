@@ -9,7 +9,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from gputop.paint.glyphs import Glyphs, ascii_only
+from gputop.paint.glyphs import Glyphs, ascii_only, keys_shown
 from gputop.paint.line import Line, Row
 from gputop.paint.theme import Theme
 from gputop.tui.screens.footer import press_named
@@ -82,7 +82,7 @@ class RowsScreen(ClosesOnce[None]):
         last = self._first + len(shown)
         shown += [Line().row(width)] * (room - len(shown))
         where = f"rows {self._first + 1} to {last} of {len(rows)}"
-        text = f" esc closes   {glyphs.up}{glyphs.down} scroll   {self.KEYS}{where}"
+        text = f" esc closes   {keys_shown('↑ ↓', glyphs)} scroll   {self.KEYS}{where}"
         shown.append(Line().add(text, "dim").row(width, "bar"))
         if glyphs.name == "ascii":
             shown = [Line().add_all([(ascii_only(text), style) for text, style in row]).row(width) for row in shown]
