@@ -176,7 +176,7 @@ def test_hostile_names_do_nothing(
     shown = capfd.readouterr()
     assert status in (0, 1, 2), shown.err
     texts = [("" if "-o" in words else " ".join(words), shown.out), ("", shown.err)]
-    texts += [(word, Path(place(word)).read_text()) for word in words if word.startswith("OUT.")]
+    texts += [(word, Path(place(word)).read_text(encoding="utf-8")) for word in words if word.startswith("OUT.")]
     assert any(MARK in text or FACT in text for _, text in texts) or redacted or words[0] in ("alerts", "compare"), (
         texts
     )
