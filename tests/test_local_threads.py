@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 
+from gputop.model.snapshot import HostSample
+from gputop.sources import local
+from gputop.sources.local import LocalSource
+from gputop.sources.machine_reader import HostReading, MachineReader
 from gputop.sources.nvml.reading import Reading
 from gputop.sources.reader_thread import ReaderThread, Retired
 from gputop.sources.schedule import PROC_GRACE_S, Schedule
@@ -130,6 +134,43 @@ def test_proc_is_read_before_the_gpus_processes_are_known_only_while_the_driver_
     assert published.wait(PATIENCE_S)
     schedule.stop(PATIENCE_S)
     assert passes == ([False, True] if slow else [True])
+
+
+@pytest.mark.parametrize("looks_once", [False, True])
+def test_a_source_that_is_opened_asks_the_driver_alone_until_it_is_started_or_looks_once(
+    looks_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order, asked = list[str](), threading.Event()
+
+    def read_gpus(reader: MachineReader, _: int) -> Reading:
+        order.append("gpus")
+        reader.looked.set()
+        asked.set()
+        return Reading(1.0, (), ())
+
+    def read_host(*_: object, knew_gpus: bool) -> HostReading:
+        order.append("proc")
+        return HostReading(HostSample(), (), (), knew_gpus)
+
+    monkeypatch.setattr(local, "UNDISTURBED_S", PATIENCE_S)
+    monkeypatch.setattr(MachineReader, "read_gpus", read_gpus)
+    monkeypatch.setattr(MachineReader, "read_host", read_host)
+    before = set(threading.enumerate())
+    source = LocalSource(60.0, environ={}, own_process=False)
+
+    def begun() -> set[str]:
+        return {thread.name for thread in {*threading.enumerate()} - before}
+
+    try:
+        source.open(looks_once=looks_once)
+        assert asked.wait(PATIENCE_S)
+        if not looks_once:
+            assert begun() == {"gputop-nvml"}
+            source.start(lambda: None)
+        assert begun() == {"gputop-nvml", "gputop-proc", "gputop-schedule"}
+        assert order[0] == "gpus"
+    finally:
+        source.close()
 
 
 @pytest.mark.parametrize("looks_once", [True, False])
