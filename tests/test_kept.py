@@ -98,7 +98,8 @@ def _variants(frame: Frame, other: Frame, view: View) -> Iterator[tuple[Frame, V
     for change in (
         {"gpu": now.gpus[-1].static.uuid}, {"focus": "gpus"}, {"focus": "counts"}, {"utc_offset_s": 3600.0},
         {"span_s": 300.0}, {"command_at": 1}, {"tagged": chosen}, {"glyphs": ASCII}, {"filter": parse("gpu:0")},
-        {"density": "compact"}, {"layout": "list"}, {"tree": "all"}, {"columns": ("gpu", "pid", "command")},
+        {"sort": "pid"}, {"inverted": True}, {"density": "compact"}, {"layout": "list"}, {"tree": "all"},
+        {"columns": ("gpu", "pid", "command")}, {"filter": parse("pid>0")},
     ):  # fmt: skip
         yield frame, replace(view, **change)
 

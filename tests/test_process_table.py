@@ -93,11 +93,11 @@ def test_the_filter_and_the_tags_stand_in_the_title() -> None:
     first = process_table.key_of(shown_rows(frame, View())[0].process)
     for width in (40, 80, 160):
         view = View(filter=parse("gpu:3"), tagged=frozenset({first}))
-        title = process_table.title(frame, view, width, 1)
+        title = process_table.title(view, width, 1)
         assert cells(_text(title)) == width
         assert "processes 1 pass gpu:3" in _text(title)
         assert "1 tagged" in _text(title)
-    assert "pass" not in _text(process_table.title(frame, View(), 80, 8))
+    assert "pass" not in _text(process_table.title(View(), 80, 8))
 
 
 def test_a_tag_is_a_mark_and_moves_nothing() -> None:

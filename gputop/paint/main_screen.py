@@ -107,10 +107,12 @@ class Painter:
     def _add_processes(self, out: Rows, frame: Frame, view: View, shown: list[process_table.Shown], width: int) -> None:
         if out.left < 3:
             return
-        count = sum(not row.branch for row in shown)
-        title = process_table.title(frame, view, width, count)
-        out.add(title, process_table.title_target(title))
-        out.add(process_table.head(view, width), Target("header", None))
+        count = sum([not row.branch for row in shown])
+        title_shows = process_table.title_shows(view, width, count)
+        title, target = self._rows.part("title", title_shows, lambda: _title(view, width, count))
+        out.add(title, target)
+        head_shows = (view.columns, view.sort, width)
+        out.add(self._rows.part("head", head_shows, partial(process_table.head, view, width)), Target("header", None))
         if not shown:
             reason = process_table.nothing_words(frame, view)
             out.add(Line().to(2).add(shorten(terminal_safe(reason), width - 3), "dim").row(width))
@@ -130,6 +132,11 @@ class Painter:
         """What a cell of the screen painted last stands for."""
         target = self._targets[row] if 0 <= row < len(self._targets) else None
         return target.at(column) if target is not None else None
+
+
+def _title(view: View, width: int, count: int) -> tuple[Row, Target]:
+    title = process_table.title(view, width, count)
+    return title, process_table.title_target(title)
 
 
 def _upper(frame: Frame, view: View, width: int, height: int, kept: Kept) -> Rows:

@@ -168,7 +168,15 @@ def next_match(rows: Sequence[Shown], text: str, at: int, step: int) -> int | No
     return None
 
 
-def title(frame: Frame, view: View, width: int, count: int) -> Row:
+def title_shows(view: View, width: int, count: int) -> tuple[object, ...]:
+    """Everything that ``title`` reads, see ``Kept``."""
+    filtered = view.filter.text if view.filter else None
+    return (
+        count, filtered, len(view.tagged), view.sort, view.inverted, view.tree, view.focus, view.glyphs, width,
+    )  # fmt: skip
+
+
+def title(view: View, width: int, count: int) -> Row:
     glyphs = view.glyphs
     strong = "title" if view.focus == "processes" else "dim"
     line = Line().add(f"{glyphs.rule} ", "rule").add(f"processes {count}", strong)
