@@ -6,6 +6,7 @@ import fcntl
 import importlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -34,6 +35,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # Some hundred programs are started: without bytecode each would compile gputop anew, two thirds of its time.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    # What is started in the background of a script ignores Ctrl+C, and so would all programs that tests start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # What whoever runs the tests has chosen for a terminal of their own is none of the tests' business.
     for name in ("COLORFGBG", "COLORTERM", "COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR"):
         os.environ.pop(name, None)

@@ -174,14 +174,21 @@ def test_no_command_prints_or_writes_a_secret(place: Place) -> None:
     files = place.files()
     assert {"r.jsonl", "s.svg", "s.txt", "s.ans", "report.md", "report.json", "report.txt"} <= files.keys()
     assert [name for name, data in files.items() if holds_a_secret(data)] == []
-    assert all(MASK.encode() in files[name] for name in ("r.jsonl", "report.md", "report.json", "report.txt"))
+    assert all(
+        MASK.encode() in read_as(name, files[name]) for name in ("r.jsonl", "report.md", "report.json", "report.txt")
+    )
+
+
+def read_as(name: str, data: bytes) -> bytes:
+    """What a reader of the file sees: in Markdown an asterisk that is meant stands behind a backslash."""
+    return data.replace(b"\\*", b"*") if name.endswith(".md") else data
 
 
 @pytest.mark.slow
 def test_a_mark_with_a_secret_is_masked_where_it_is_taken_in(place: Place) -> None:
     mark = [sys.executable, "-m", "gputop", "mark", f"login with --token {S}"]
     place.run("run", "-o", "m.jsonl", "--report", "m.md", "--", *mark)
-    assert f"login with --token {MASK}".encode() in place.files()["m.md"]
+    assert f"login with --token {MASK}".encode() in read_as("m.md", place.files()["m.md"])
     assert not any(map(holds_a_secret, (place.seen, *place.files().values())))
 
 

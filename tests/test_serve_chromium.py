@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.browser import CHROMIUM, Browser
+from tests.support.browser import CHROMIUM, PATIENCE_S, Browser
 from tests.support.serving import Eavesdropper, Serving
 
 pytest.importorskip("textual_serve", reason="needs the extra `web`")
@@ -24,7 +24,7 @@ async def test_chromium_draws_it_asks_no_other_host_and_gives_nothing_away(tmp_p
     async with Serving() as serving, Browser(tmp_path / "profile") as page:
         await page.call("Page.navigate", url=serving.address)
         await page.wait_for("document.body && document.body.classList.contains('-first-byte')")
-        await asyncio.wait_for(_drawn(page, tmp_path / "page.png"), 20)
+        await asyncio.wait_for(_drawn(page, tmp_path / "page.png"), PATIENCE_S)
         assert page.console == []
         assert any(address.startswith("ws:") for address in page.requests)
         for address in page.requests:

@@ -11,6 +11,8 @@ from types import TracebackType
 from typing import Any
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+PATIENCE_S = 120.0
+"""It draws by the processor: beside other tests that takes half a minute."""
 
 
 class Browser:
@@ -35,7 +37,7 @@ class Browser:
         from aiohttp import ClientSession
 
         self._session = ClientSession()
-        page = await asyncio.wait_for(self._page(), 30)
+        page = await asyncio.wait_for(self._page(), PATIENCE_S)
         self._socket = await self._session.ws_connect(page["webSocketDebuggerUrl"], max_msg_size=0)
         self._listener = asyncio.create_task(self._listen())
         for domain in ("Page", "Network", "Runtime", "Log"):
@@ -66,13 +68,13 @@ class Browser:
         self._last += 1
         answer = self._answers[self._last] = asyncio.get_running_loop().create_future()
         await self._socket.send_json({"id": self._last, "method": method, "params": parameters})
-        return await asyncio.wait_for(answer, 30)
+        return await asyncio.wait_for(answer, PATIENCE_S)
 
     async def evaluate(self, script: str) -> Any:
         result = await self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         return result["result"].get("value")
 
-    async def wait_for(self, script: str, timeout_s: float = 30.0) -> None:
+    async def wait_for(self, script: str, timeout_s: float = PATIENCE_S) -> None:
         """Until a script is true in the page."""
 
         async def poll() -> None:

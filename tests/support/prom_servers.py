@@ -58,6 +58,14 @@ def free_port() -> int:
         return port
 
 
+@contextmanager
+def nobody_listens() -> Iterator[int]:
+    """A port that refuses connections, and that nobody else is given meanwhile."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
 def command_of(*names: str) -> str:
     """The first of these programs; without one the test is skipped, or fails where nothing may be."""
     for name in names:
