@@ -71,7 +71,7 @@ class Window:
         oldest = rows[0] if rows else None
         rows.append((t, row))
         if oldest is not None and oldest[0] <= self._horizon(self._seconds) < rows[1][0] and oldest[1] == row:
-            self._swap(rows.popleft()[1], row)
+            rows.popleft()
             return
         self._means = None
         for i, value in enumerate(row):
@@ -79,22 +79,6 @@ class Window:
                 sums[i] += value
                 counts[i] += 1
         self.keep(self._seconds)
-
-    def _swap(self, gone: Row, new: Row) -> None:
-        """Bring the sums up to date where one sample has come and one has gone: what both have alike stays."""
-        if gone == new:
-            return
-        self._means = None
-        sums, counts = self._sums, self._counts
-        for i, (before, now) in enumerate(zip(gone, new, strict=True)):
-            if before == now:
-                continue
-            if before is not None:
-                sums[i] -= before
-                counts[i] -= 1
-            if now is not None:
-                sums[i] += now
-                counts[i] += 1
 
     def keep(self, seconds: float) -> None:
         """Let go of what is older than so many seconds before the latest sample."""
