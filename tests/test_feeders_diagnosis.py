@@ -183,6 +183,22 @@ def test_a_young_job_is_judged_once_its_kernels_run_and_not_by_what_it_did_befor
     assert {d.verdict for _, d in watch.said} <= {"collecting", "startup", "dataloader_cpu"}
 
 
+@pytest.mark.parametrize("late_s", [1, 4])
+@pytest.mark.parametrize("at_first", [[], [replace(job("run 3", main=99.0), age_s=None, feeder_threads=None)]])
+def test_a_spinning_job_that_is_known_some_samples_after_its_first_kernels_is_not_accused(
+    at_first: list[ProcessSample], late_s: int
+) -> None:
+    watch = Watch()
+    quiet = [snap(t, gpu(util=0.0, sm=0.0), []) for t in range(8)]
+    working = [
+        snap(t, gpu(util=100.0, sm=60.0), [job("run 3", main=99.0, age_s=t)] if t >= 8 + late_s else at_first)
+        for t in range(8, 60)
+    ]
+    watch.feed([*quiet, *working])
+    assert {d.verdict for _, d in watch.said} <= {"collecting", "startup", "idle", "working", "healthy"}
+    assert watch.said[-1][1].verdict == "healthy"
+
+
 def test_a_cause_that_changes_is_told_within_twenty_seconds_and_once() -> None:
     watch = Watch()
     before = [snap(t, gpu(util=30.0, sm=25.0), [job(), *feeders({"run": 98.0})]) for t in range(60)]
