@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import socket
 
 from msgspec import Struct
 
+from gputop.model.loopback import is_loopback
 from gputop.model.source import UsageError
 
 DEFAULT = "127.0.0.1:9401"
@@ -29,16 +29,6 @@ class Address(Struct, frozen=True):
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host or "0.0.0.0"
         return f"{host}:{self.port}"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a name or number is this machine's own."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def parse(text: str) -> Address:

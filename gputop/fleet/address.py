@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 import stat
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from gputop.model.loopback import is_loopback
 from gputop.model.source import UsageError
 from gputop.model.text import clean_text
 
@@ -115,16 +115,7 @@ def _checked(text: str) -> tuple[str, bool]:
     if parts.query or parts.fragment or re.search(r"[\s\x00-\x1f\x7f]", text):
         raise UsageError("--prom ends with the path of Prometheus: no ?, # or spaces in it")
     path = re.sub(r"/(?:api/v1(?:/query)?|graph)?/?$", "", parts.path)
-    return f"{parts.scheme}://{parts.netloc}{path}", _is_loopback(host)
-
-
-def _is_loopback(host: str) -> bool:
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return f"{parts.scheme}://{parts.netloc}{path}", is_loopback(host)
 
 
 def _private(path: str, option: str) -> str:
