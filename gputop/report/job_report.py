@@ -121,30 +121,30 @@ class ReportBuilder:
         """Time of the GPUs that came after as many as are listed."""
 
     def add(self, frame: Frame) -> None:
+        """Count a frame. One that only repeats a reading brings its events and steps, and no time."""
         snapshot = frame.snapshot
         for event in snapshot.events:
             self.add_event(event)
         self._recorded += 1
         self._steps.add(snapshot.steps)
-        is_full = len(self._gpus) >= MOST_GPUS_TOLD
-        if (
-            "nvml" in snapshot.repeats
-            and self._frames
-            and all(is_full or g.static.uuid in self._gpus for g in snapshot.gpus)
-        ):
-            # Nothing was measured: neither a sample nor its time.
+        is_repeat = "nvml" in snapshot.repeats and self._frames > 0
+        if is_repeat and (self._is_full or all(gpu.static.uuid in self._gpus for gpu in snapshot.gpus)):
             return
         seconds = self._span(snapshot)
         for gpu, diagnosis in zip(snapshot.gpus, frame.diagnoses, strict=False):
-            known = self._gpus.get(gpu.static.uuid)
-            if known is None and len(self._gpus) >= MOST_GPUS_TOLD:
-                self._untold_s += seconds
-                continue
-            if known is None:
-                known = self._gpus[gpu.static.uuid] = GpuAccount(gpu)
-            known.add(gpu, diagnosis, snapshot.t, seconds)
+            account = self._gpus.get(gpu.static.uuid)
+            if account is None:
+                if self._is_full:
+                    self._untold_s += seconds
+                    continue
+                account = self._gpus[gpu.static.uuid] = GpuAccount(gpu)
+            account.add(gpu, diagnosis, snapshot.t, seconds)
             self._add_findings(diagnosis, snapshot.t, seconds)
         self._frames += 1
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._gpus) >= MOST_GPUS_TOLD
 
     @property
     def has_frames(self) -> bool:
