@@ -48,6 +48,18 @@ def program(nvml_scenario: Callable[..., Scenario], tmp_path: Path) -> Callable[
     return run
 
 
+def started(scenario: Scenario, folder: Path, code: str) -> subprocess.Popen[str]:
+    """A program under the stand-in that goes on running; its stdout is a pipe."""
+    (folder / "program.py").write_text(textwrap.dedent(code))
+    return subprocess.Popen(
+        [sys.executable, "program.py"],
+        cwd=folder,
+        env={**scenario.environment(), "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
 def said(done: subprocess.CompletedProcess[str]) -> Any:
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.strip().splitlines()[-1])
@@ -238,14 +250,7 @@ def test_a_killed_program_keeps_its_recording_but_for_a_frame(program: Any, tmp_
         if w.latest is not None:
             print(w.latest.snapshot.t, flush=True)
     """
-    (tmp_path / "program.py").write_text(textwrap.dedent(code))
-    process = subprocess.Popen(
-        [sys.executable, "program.py"],
-        cwd=tmp_path,
-        env={**program.scenario.environment(), "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    process = started(program.scenario, tmp_path, code)
     assert process.stdout is not None
     seen: list[float] = []
     while len(seen) < 12:
@@ -316,14 +321,7 @@ def test_mine_is_the_gpu_on_which_this_program_holds_a_context(program: Any, tmp
             time.sleep(0.02)
         print([g.static.index for g in w.latest.snapshot.gpus], flush=True)
     """
-    (tmp_path / "program.py").write_text(textwrap.dedent(code))
-    process = subprocess.Popen(
-        [sys.executable, "program.py"],
-        cwd=tmp_path,
-        env={**program.scenario.environment(), "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    process = started(program.scenario, tmp_path, code)
     try:
         assert process.stdout is not None
         pid, none_yet = process.stdout.readline().split()

@@ -94,9 +94,10 @@ def sets(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def loader(folder: Path, name: str, *more: str, before: tuple[str, ...] = ()) -> tuple[int, dict[str, Any], str]:
-    done = subprocess.run(
-        [*before, sys.executable, "-m", "gputop", "loader", f"sets:{name}", "--json", *more],
+def run_python(folder: Path, *words: str, before: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """Run this Python on the checkout's gputop; ``before`` is a command that starts it."""
+    return subprocess.run(
+        [*before, sys.executable, *words],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -104,6 +105,10 @@ def loader(folder: Path, name: str, *more: str, before: tuple[str, ...] = ()) ->
         timeout=120,
         check=False,
     )
+
+
+def loader(folder: Path, name: str, *more: str, before: tuple[str, ...] = ()) -> tuple[int, dict[str, Any], str]:
+    done = run_python(folder, "-m", "gputop", "loader", f"sets:{name}", "--json", *more, before=before)
     return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
 
 
@@ -261,13 +266,5 @@ def test_the_largest_batch_is_found_by_halves_in_fresh_processes(tmp_path: Path)
         "        except ValueError as error: assert 'function of a module' in str(error)\n"
     )
     (tmp_path / "run.py").write_text(code)
-    done = subprocess.run(
-        [sys.executable, "run.py"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run_python(tmp_path, "run.py")
     assert done.returncode == 0, done.stderr

@@ -26,12 +26,16 @@ def fake(tmp_path: Path) -> FakeProc:
     return made
 
 
-def test_trees_are_found_again_only_where_they_may_have_changed(
-    fake: FakeProc, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = []
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows by one entry whenever a collector finds the trees again."""
+    entries: list[int] = []
     real = collector_module.find_trees
-    monkeypatch.setattr(collector_module, "find_trees", lambda *given: found.append(1) or real(*given))
+    monkeypatch.setattr(collector_module, "find_trees", lambda *given: entries.append(1) or real(*given))
+    return entries
+
+
+def test_trees_are_found_again_only_where_they_may_have_changed(fake: FakeProc, found: list[int]) -> None:
     fake.uptime(5000.0)
     collector, moments = ProcessCollector(str(fake.proc), str(fake.sys)), itertools.count()
 
@@ -53,12 +57,7 @@ def test_trees_are_found_again_only_where_they_may_have_changed(
     assert working[:7] == [1] * 7 and working[-4:].count(0) >= 3, "of twenty looks one reads everything again"
 
 
-def test_trees_are_found_again_while_a_process_may_still_become_another(
-    fake: FakeProc, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = []
-    real = collector_module.find_trees
-    monkeypatch.setattr(collector_module, "find_trees", lambda *given: found.append(1) or real(*given))
+def test_trees_are_found_again_while_a_process_may_still_become_another(fake: FakeProc, found: list[int]) -> None:
     fake.uptime(5000.0)
 
     def looks(count: int, *jobs: GpuProcess) -> list[int]:
