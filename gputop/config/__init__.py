@@ -25,7 +25,7 @@ LARGEST_FILE = 1 << 20
 FILE_ONLY = ("keys", "alert", "fleet")
 """Settings that no environment variable carries."""
 NO_FLAG = ("columns", "keys", "show_secrets", "alert", "fleet")
-"""Settings that no flag carries; ``dump --columns`` is another thing."""
+"""Settings that no flag carries; ``dump --columns`` is unrelated."""
 _WORDS = {"yes": True, "on": True, "no": False, "off": False, "": False}
 """Words for true and false that people type beside those that ``convert`` knows."""
 
@@ -178,7 +178,7 @@ class Reload(Struct, frozen=True):
 def default_path() -> str:
     """Where the configuration file lives for this user, as the XDG Base Directory Specification has it.
 
-    It is absolute also where no home is known: a file of the folder that somebody stands in is nobody's settings.
+    Always absolute, even where no home is known: a file in the current directory must not become settings.
     """
     folder = os.environ.get("XDG_CONFIG_HOME", "")
     if not os.path.isabs(folder):
@@ -210,7 +210,7 @@ def load(path: str | None, env: Mapping[str, str], flags: Mapping[str, Any]) -> 
 def read(path: str | os.PathLike[str], *, required: bool) -> dict[str, Any]:
     """The file's values; without the file none, unless it is required. Raises ConfigError."""
     try:
-        # Never more than that: --config may name a device without an end. And never waiting for whom a pipe waits for.
+        # Bounded, because --config may name an endless device; and without waiting for ever for the writer of a pipe.
         with open(path, "rb", opener=_without_waiting) as file:
             if S_ISFIFO(os.fstat(file.fileno()).st_mode):
                 from gputop.config.pipe import read_pipe
@@ -264,7 +264,7 @@ def apply(settings: Settings, values: Mapping[str, Any], origin: str, warnings: 
 
 
 def _converted(setting: Setting, value: Any) -> Any:
-    """A value as the setting's type. Numbers and truths may come as text: variables and flags know nothing else."""
+    """A value as the setting's type. Numbers and booleans may come as text: variables and flags have nothing else."""
     if isinstance(value, str):
         if setting.kind is bool:
             value = _WORDS.get(value.strip().lower(), value.strip())

@@ -1,4 +1,4 @@
-"""A configuration by a pipe, such as ``--config <(make-config)``: its writer may never write, or never end."""
+"""A configuration from a pipe, such as ``--config <(make-config)``, whose writer may never write or never end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PIPE_S = 2.0
 
 
 def read_pipe(pipe: int, most: int) -> bytes:
-    """What is written to a pipe, given as an open descriptor, at most so much. Raises TimeoutError."""
+    """At most ``most`` bytes from a pipe, given as an open descriptor. Raises TimeoutError."""
     data, end = bytearray(), time.monotonic() + PIPE_S
     while len(data) < most:
         if not select([pipe], (), (), max(0.0, end - time.monotonic()))[0]:

@@ -1,4 +1,4 @@
-"""Why a setting does not take a value: one line that says what it may be. Imported only where a value is judged."""
+"""Why a setting does not accept a value: one line that says what it may be. Imported only when one is refused."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def objection(setting: str, value: Any) -> str | None:
 
 
 def _wrong_column(chosen: tuple[str, ...]) -> str | None:
-    """Columns of the process table: each a key of the catalogue, or a total, and none twice."""
+    """What is wrong with columns of the process table: unknown ones, and duplicates."""
     from gputop.paint.process_columns import COLUMNS
 
     for column in chosen:

@@ -13,7 +13,7 @@ from gputop.diagnosis.types import Attribution
 MOSTLY = 0.5
 """L at or above this: "mostly this" filled the idle time."""
 NOT_THIS = 0.35
-"""U below this: "not this" filled the idle time. Between the two nothing can be told."""
+"""U below this: "not this" filled the idle time. Between the two the cause stays open."""
 IDLE_PCT = 20.0
 """Idle time from which on a GPU counts as starved, and below which the bounds say nothing (TensorFlow's input-pipeline
 analyzer uses the same line)."""

@@ -38,14 +38,14 @@ class Diagnoser:
         self._ticks: dict[int, HostTick] | None = None
 
     def observe(self, snapshot: Snapshot) -> tuple[GpuDiagnosis, ...]:
-        """Take one snapshot in and tell the diagnosis of each of its GPUs."""
+        """Add one snapshot and return the diagnosis of each of its GPUs."""
         self.take(snapshot)
         return self.diagnoses()
 
     def take(self, snapshot: Snapshot) -> None:
-        """Take one snapshot in. Its own interval counts; the constructor's serves snapshots that give none.
+        """Add one snapshot. Its own interval counts; the constructor's serves snapshots that give none.
 
-        Putting a diagnosis into words costs as much as reaching it: a whole day is taken in without, and told once.
+        Wording a diagnosis costs as much as reaching it: a whole day is added without, and worded once.
         """
         if self.is_repeat(snapshot):
             return
@@ -92,7 +92,7 @@ class Diagnoser:
         self._ledger.close_tick(t, dt)
 
     def is_repeat(self, snapshot: Snapshot) -> bool:
-        """Whether a snapshot's GPUs were read before and taken in then: it adds no sample, no vote and no time."""
+        """Whether a snapshot only repeats GPU values already added: it adds no sample, no vote and no time."""
         if "nvml" not in snapshot.repeats:
             return False
         return [gpu.static.uuid for gpu in snapshot.gpus] == [gpu.static.uuid for gpu, _, _ in self._read]
@@ -111,7 +111,7 @@ class Diagnoser:
         self._findings.forget(uuid)
 
     def forget_gone(self, most: int) -> None:
-        """Drop what is remembered of GPUs that are no longer there, the first ones, beyond ``most`` GPUs in all."""
+        """Drop what is remembered of GPUs that are gone, among the oldest beyond ``most`` GPUs."""
         for uuid in list(self._gpus)[: max(0, len(self._gpus) - most)]:
             if uuid not in self._seen:
                 self.forget(uuid)

@@ -17,15 +17,15 @@ from gputop.model.feeders import NO_SHARES, Feeders, FeederShares
 STATES = 7
 DISK, NETWORK = 2, 3
 LEAST_SEEN = 5
-"""Samples below which a feeder is no measure of anything, as long as others have more."""
+"""A feeder with fewer samples is not judged while others have more."""
 HALF_AS_MUCH = 0.5
 UNEVEN_FROM = 0.5
 CLEARLY_AHEAD = 0.1
 PROOFS = ("socket", "connections")
 PROVEN_FOR_S = 30.0
-"""Polling counts as waiting for the network for so long after its sockets were last seen to receive."""
+"""For so long after its sockets were last seen receiving, polling counts as waiting for the network."""
 NEARLY = 0.1
-"""A process goes before a thread that does hardly more than it."""
+"""A process is preferred to a thread unless the thread's useful share is larger by more than this."""
 
 
 class FeederRow(Struct, frozen=True):
@@ -91,7 +91,7 @@ class FeederWindow:
         ]
 
     def push(self, t: float, rows: tuple[FeederRow, ...]) -> None:
-        """Take a sample in and let go of those that are older than the window."""
+        """Add a sample and drop those older than the window."""
         sums = self._sums
         disk = network = 0.0
         for row in rows:
@@ -120,7 +120,7 @@ class FeederWindow:
         self.keep(self._seconds)
 
     def keep(self, seconds: float) -> None:
-        """Let go of what is older than so many seconds before the latest sample."""
+        """Drop what is more than ``seconds`` older than the latest sample."""
         horizon = self._rows[-1].t - seconds + 0.0005 if self._rows else 0.0
         sums = self._sums
         while self._rows and self._rows[0].t <= horizon:
@@ -143,7 +143,7 @@ class FeederWindow:
                 values[6] -= gone[6]
 
     def clear(self) -> None:
-        """Begin afresh."""
+        """Forget everything."""
         self._rows.clear()
         self._sums.clear()
         self._any_disk = self._any_network = 0.0
@@ -171,7 +171,7 @@ class FeederWindow:
             peers = [row for row in threads if row[3] == best_key]
         busiest = best.shares()
         if self._rows[-1].t - best.proven_at <= PROVEN_FOR_S:
-            # What is proven now was the same before the proof: the first looks at sockets take a while.
+            # What is proven now also held before the proof: the first looks at sockets take a while.
             busiest = replace(busiest, network=busiest.network + busiest.poll, poll=0.0)
         self._leading = _leading(busiest, self._leading)
         active = sum([row[0] >= HALF_AS_MUCH * useful for row in peers])

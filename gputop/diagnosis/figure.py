@@ -1,4 +1,4 @@
-"""The one number that stands beside a verdict: what the verdict is about, never another that contradicts it."""
+"""The one number shown beside a verdict: what the verdict is about, never one that contradicts it."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Findings:
                 )  # fmt: skip
 
     def forget(self, uuid: str) -> None:
-        """A GPU that is gone ends nothing any more."""
+        """Forget a GPU that is gone; its findings keep their state."""
         self._open.pop(uuid, None)
 
     def _add(self, finding: Finding) -> int:

@@ -52,10 +52,10 @@ class GpuState:
         self._timed: tuple[str, Flag | None] = (COLLECTING.id, None)
         self._noted: tuple[object, ...] | None = None
         self._doubted = False
-        """Whether the rule that holds now is not the one that is shown."""
+        """Whether the rule that holds now differs from the one shown."""
 
     def has_changed(self) -> bool:
-        """Whether another verdict, flag or set of badges is shown than when this was asked before."""
+        """Whether the shown verdict, flag or badges have changed since this was last asked."""
         now = (self._shown.rule.id, self._paint.shown[0], tuple(badge.id for badge in self._badges))
         if now == self._noted:
             return False
@@ -64,7 +64,7 @@ class GpuState:
 
     @property
     def state(self) -> State:
-        """Where this GPU's time goes at present."""
+        """The state to which this GPU's time counts now."""
         return self._shown.told.state or self._shown.rule.state
 
     def acknowledge(self, badge_id: str) -> None:
@@ -155,7 +155,7 @@ def _notes(s: Signals, told: Told, rule: Rule) -> tuple[str, ...]:
     if s.flag is not None and rule.id in STARVED_IDS:
         notes = (*notes, f"also busy but not working ({s.flag}): util {pct(s.u)}, SM {pct(s.sm)}")
     if s.sm_off is not None:
-        # Where the evidence says it with the remedy, the note need not repeat that.
+        # A note need not repeat what the evidence and the remedy already say.
         said = any(s.sm_off in line for line in told.evidence)
         notes = (*notes, f"cannot say whether it really works: {s.sm_off.partition('; ')[0] if said else s.sm_off}")
     if not s.util_known:

@@ -1,4 +1,4 @@
-"""Errors of the hardware that are new since gputop looks: ECC, row remapping, Xid. Old aggregates never count."""
+"""Hardware errors that are new since gputop started: ECC, row remapping, Xid. Old aggregates never count."""
 
 from __future__ import annotations
 

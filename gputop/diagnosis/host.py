@@ -72,10 +72,10 @@ class HostTick:
         self.births: list[tuple[int, int | None, float | None]] = []
         self.loader_reason: str | None = None
         self.feeders: list[FeederRow] = []
-        """What feeds it, row by row; empty in recordings made before feeders were measured."""
+        """One row for each feeder; empty in recordings made before feeders were measured."""
 
     def own(self, p: ProcessSample) -> None:
-        """Take in a process that holds a context on this GPU."""
+        """Count a process that holds a context on this GPU."""
         self.owners.append(p)
         if p.gpu_mem_bytes is not None:
             self.process_bytes = (self.process_bytes or 0.0) + p.gpu_mem_bytes
@@ -98,11 +98,11 @@ class HostTick:
         return self.primary is not None and self.primary.feeder_threads is not None
 
     def computing(self) -> int:
-        """How many processes compute on this GPU, as against drawing or brokering."""
+        """How many processes compute on this GPU, rather than drawing or brokering."""
         return sum(1 for p in self.owners if p.type != "G" and not (p.static.name or "").startswith(NOT_COMPUTE))
 
     def belong(self, p: ProcessSample) -> None:
-        """Take in what any process of the tree costs."""
+        """Add what any process of the tree uses."""
         cpu = p.cpu_pct if p.cpu_pct is not None else p.run_pct
         if cpu is not None:
             self.tree_pct = (self.tree_pct or 0.0) + cpu
@@ -115,14 +115,14 @@ class HostTick:
             self.throttled = throttled
 
     def load(self, p: ProcessSample) -> None:
-        """Take in a dataloader worker."""
+        """Count a dataloader worker."""
         self.loader_count += 1
         run = p.run_pct if p.run_pct is not None else p.cpu_pct
         if run is not None:
             queued = p.wait_pct or 0.0
             runnable = run + queued
             if runnable > 100.0:
-                # A worker with threads of its own: as a share of time, runnable ends at 1.
+                # A worker with several threads may exceed 1; as a share of time, runnable is capped there.
                 run, queued, runnable = run * 100.0 / runnable, queued * 100.0 / runnable, 100.0
             self.scheduled += 1
             self.workers += runnable
@@ -151,7 +151,7 @@ class HostTick:
 
 @lru_cache(maxsize=256)
 def _kind(why: str | None, loader: str | None) -> str:
-    """What a loader is called, in the plural."""
+    """The name of a kind of loader, in the plural."""
     if why is not None and why.startswith(BESIDE):
         return "processes beside it"
     if why is not None and why.startswith("R5"):
@@ -174,7 +174,7 @@ NOBODY = HostTick()
 
 
 class HostReader:
-    """Joins processes to GPUs, snapshot by snapshot. Remembers only how busy helpers have been lately."""
+    """Joins processes to GPUs, snapshot by snapshot. Remembers only how busy helpers have lately been."""
 
     def __init__(self) -> None:
         self._helpers: dict[int, tuple[float, float]] = {}

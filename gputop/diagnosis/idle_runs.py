@@ -1,4 +1,4 @@
-"""What lies between the means: runs without a kernel, births of loaders, falls from busy to idle."""
+"""What means over the window hide: runs without a kernel, births of loaders, falls from busy to idle."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ BESIDE_S = 5.0
 """A birth and a run without a kernel belong together when at most this lies between them."""
 BIRTHS_REMEMBERED_S = 120.0
 FOUND_WITHIN_S = 10.0
-"""Processes are looked for every few seconds: what is older than this when it is first seen has an age of no use, and
-what is first seen so soon after the job is no birth."""
+"""Processes are looked for every few seconds: the age of one older than this when first seen says nothing, and one
+first seen this soon after the job is not a birth."""
 YOUNGER_S = 20.0
-"""Loaders that came so long after their job were not its first [judged]."""
+"""Loaders that start this long after their job are not its first [judged]."""
 ALTERNATION_SAMPLES = 30
 ALTERNATION_STEP_S = 0.9
-"""Samples nearer than this to the one before do not count: at 4 Hz the steps of any training job alternate."""
+"""Samples closer together than this do not count: at 4 Hz the steps of any training job alternate."""
 BUSY_UTIL, IDLE_UTIL = 60.0, 20.0
 
 
@@ -38,7 +38,7 @@ class ZeroRuns:
         """Runs whose last sample is at most ``MEMORY_S`` old, oldest first."""
 
     def observe(self, t: float, dt: float, util: float, writes: float | None) -> float:
-        """Take a sample in; gives the length in seconds of the run that it ended, 0 when it ended none."""
+        """Add a sample; returns the length in seconds of the run that it ended, 0 when it ended none."""
         if self.ended and self.ended[0].ended <= t - MEMORY_S:
             self.ended = tuple(run for run in self.ended if run.ended > t - MEMORY_S)
         if util < ZERO_UTIL:
@@ -59,14 +59,14 @@ class ZeroRuns:
         return run.length_s
 
     def current(self) -> Pause | None:
-        """The run that lasts until now."""
+        """The run that is still going on."""
         if self._begin is None:
             return None
         writes = self._writes / self._samples if self._samples else None
         return Pause(self._last, self._last - self._begin, writes)
 
     def clear(self) -> None:
-        """Begin afresh."""
+        """Forget everything."""
         self._begin = None
         self.ended = ()
 
@@ -127,7 +127,7 @@ class Births:
         return count, longest
 
     def clear(self) -> None:
-        """Begin afresh with another job."""
+        """Forget everything, for another job."""
         self._known.clear()
         self._times.clear()
         self._begun = None
@@ -145,7 +145,7 @@ class Alternations:
         self._t = float("-inf")
 
     def observe(self, t: float, util: float) -> int:
-        """Take a sample in; gives the falls in the last 30."""
+        """Add a sample; returns the falls in the last 30."""
         if t - self._t < ALTERNATION_STEP_S:
             return len(self._falls)
         self._t = t

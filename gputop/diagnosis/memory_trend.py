@@ -71,7 +71,7 @@ def growth(points: Points) -> tuple[float, float] | None:
     third = len(rises) / 3.0
     if any(sum(rises[round(i * third) : round((i + 1) * third)]) < LEAST_RISES for i in range(3)):
         return None
-    # Imported where a leak is suspected: the module brings fractions and decimals along.
+    # Imported only where a leak is suspected: the module imports fractions and decimal.
     from statistics import median
 
     slope = 60.0 * median((b[1] - a[1]) / (b[0] - a[0]) for i, a in enumerate(points) for b in list(points)[i + 1 :])

@@ -14,12 +14,12 @@ from gputop.diagnosis.signals import Signals
 from gputop.model.feeders import Outsider
 
 QUEUED = 0.3
-"""Share of the window queued for a core, by a loader or the main thread, from which on it is asked who has them."""
+"""Share of the window that a loader or the main thread queues for a core from which on other jobs are looked at."""
 LEAST_CORES = 0.5
 
 
 def takers(signals: Sequence[Signals], ticks: Mapping[int, HostTick]) -> dict[int, tuple[Outsider, ...]]:
-    """By GPU index, who takes the cores that its job queues for, where other GPU jobs are among them."""
+    """Who takes the cores that a GPU's job queues for, by GPU index, where other GPU jobs are among them."""
     short = [s for s in signals if _queued(s) >= QUEUED]
     if not short:
         return {}

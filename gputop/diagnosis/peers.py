@@ -22,7 +22,7 @@ class Peers:
         self._since: dict[tuple[str, int], float] = {}
 
     def observe(self, signals: Sequence[Signals], ticks: Mapping[int, HostTick]) -> dict[int, Peer]:
-        """By GPU index, what is to be said of the job that it belongs to."""
+        """The comparison within the job of each GPU, by GPU index."""
         jobs: dict[str, list[Signals]] = {}
         if len(signals) >= LEAST_GPUS:
             for s in signals:
@@ -46,7 +46,7 @@ class Peers:
 
 
 def job_of(tick: HostTick) -> str | None:
-    """What makes two GPUs' processes one job: the batch job, the same process, the same launcher, NCCL and command."""
+    """The key that processes of one job share: batch job, process, or launcher with NCCL and command."""
     p = tick.primary
     if p is None:
         return None

@@ -1,4 +1,4 @@
-"""The parts of ``Signals`` that a window and one moment of the host give, each by the names of its fields. Pure."""
+"""The parts of ``Signals`` that come from a window and one moment of the host, each a dict by field name. Pure."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ from gputop.diagnosis.types import Flag
 from gputop.model.feeders import Feeders, MainWaits, Outsider
 
 WINDOW_S = 30.0
-"""W: rules are evaluated on the means over so many seconds, whatever the interval."""
+"""W: rules are evaluated on means over this many seconds, whatever the interval."""
 LEAST_SAMPLES = 10
-"""Below this many samples nothing is said (fewer where W holds fewer samples than this)."""
+"""With fewer samples no verdict is given (or as many as fit into W, where that is less)."""
 
 FLAG_A_UTIL, FLAG_A_SM = 80.0, 30.0
 """A, busy but not working: util at least this, SM below that (Packet.ai)."""
@@ -64,7 +64,7 @@ class Signals(Struct, frozen=True):
     least: int
     window_s: float
     covered_s: float
-    """How much of the window there are samples for."""
+    """Share of the window covered by samples."""
     # GPU, percent
     u: float
     """Where util is not measured (MIG instances) the least that it can be: SM, tensor and DRAM only move while a kernel
@@ -77,7 +77,7 @@ class Signals(Struct, frozen=True):
     fp32: float | None
     dram: float | None
     sm_off: str | None
-    """Why SM does not count here; None when it was measured."""
+    """Why SM is not used; None when it was measured."""
     flag: Flag | None
     # GPU, shares of a limit
     pcie_rx: float | None
@@ -95,7 +95,7 @@ class Signals(Struct, frozen=True):
     """p95 of util below 5 %."""
     quiet_s: float
     stopped_s: float
-    """Length of the run without any kernel that lasts until now; 0 when there is none."""
+    """Length of the current run without any kernel, seconds; 0 when there is none."""
     pauses: tuple[Pause, ...]
     falls: int
     """Falls from busy to idle in the last 30 samples."""
@@ -148,13 +148,13 @@ class Signals(Struct, frozen=True):
     pool_cores: float | None
     peer: Peer | None = None
     fabric: FabricSignals | None = None
-    """None where the machine has no fabric and TCP sends nothing again."""
+    """None where the machine has no fabric and TCP retransmits nothing."""
     feeders: Feeders | None = None
     """None in recordings made before feeders were measured: they are judged by the means over loaders."""
     knows_feeders: bool = False
-    """Whether feeders were measured; a GPU may have none."""
+    """Whether feeders could be measured; a GPU may still have none."""
     cores: float | None = None
-    """Cores that the cgroup and the affinity leave."""
+    """Cores available within the cgroup's limit and the affinity."""
     main_waits: MainWaits | None = None
     main_looks: int = 1
     """Looks at the main thread in each sample."""

@@ -1,4 +1,4 @@
-"""Every change of one GPU's verdict: it grows for as long as gputop runs, so each change is kept in ten bytes."""
+"""Every change of one GPU's verdict. It grows for as long as gputop runs, so each change is stored in ten bytes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ MOST_CHANGES = 10_000
 class Timeline(Sequence[Change]):
     """(Unix time, verdict, flag) of each change, oldest first, as it stood at one moment: it never changes.
 
-    ``then`` gives the next one, which shares what is stored with this. As a tuple of objects a change took 120 bytes:
-    for eight GPUs that grew by half a megabyte a day, and for weeks.
+    ``then`` gives the next one, which shares its storage. As a tuple of objects a change took 120 bytes: half a
+    megabyte a day for eight GPUs, for weeks.
     """
 
     __slots__ = ("_count", "_kinds", "_names", "_times")
@@ -30,7 +30,7 @@ class Timeline(Sequence[Change]):
         self._count = len(self._times)
 
     def then(self, t: float, verdict: str, flag: Flag | None) -> Timeline:
-        """This one and one more change; beyond ``MOST_CHANGES`` without the oldest tenth."""
+        """This timeline plus one change; beyond ``MOST_CHANGES`` the oldest tenth is dropped."""
         full = self._count >= MOST_CHANGES
         if full or self._count < len(self._times):
             return Timeline([*self[MOST_CHANGES // 10 if full else 0 :], (t, verdict, flag)])

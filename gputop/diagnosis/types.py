@@ -1,4 +1,4 @@
-"""The words in which a diagnosis is given. Frozen data; ids, levels and state names are API."""
+"""The vocabulary of a diagnosis. Frozen data; ids, levels and state names are API."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Change = tuple[float, str, Flag | None]
 
 STATES: tuple[State, ...] = ("working", "busy_not_working", "starved", "idle_allocated", "idle", "unmeasured")
 HOLDING_MEMORY = "holding memory"
-"""How GPUs are counted that idle and whose memory nobody else can use: apart from those that are free."""
+"""The label under which idle GPUs with memory held are counted, apart from those that are free."""
 STATE_WORDS: Mapping[State, str] = MappingProxyType({
     "working": "working",
     "busy_not_working": "busy, not working",
@@ -71,10 +71,10 @@ class Attribution(Struct, frozen=True):
     pin_memory: bool | None = None
     correlation: str | None = None
     feeders: Feeders | None = None
-    """What feeds the GPU, with its busiest; None in recordings made before feeders were measured."""
+    """What feeds the GPU, with the busiest feeder; None in recordings made before feeders were measured."""
     main_waits: MainWaits | None = None
     outsiders: tuple[Outsider, ...] = ()
-    """Who else takes the cores, largest first; empty unless tasks queue for them."""
+    """Who else uses the cores, largest first; empty unless tasks queue for them."""
 
 
 class GpuDiagnosis(Struct, frozen=True):

@@ -23,7 +23,7 @@ VOTES_NEEDED = 0.8
 STANDS_S = 10.0
 
 PROVEN_BY_SM: tuple[Rule, ...] = (*GATES, MEMORY_BANDWIDTH, HEALTHY, WORKING)
-"""What can be said of a MIG instance, whose util is not measured: SM and DRAM activity are lower bounds of it."""
+"""The rules for a MIG instance, whose util is not measured: SM and DRAM activity are lower bounds of it."""
 
 T = TypeVar("T")
 
@@ -89,13 +89,13 @@ class Chooser(Generic[T]):
         return self._votes.count(self.shown) == len(self._votes)
 
     def show(self, t: float, value: T) -> None:
-        """Show a value at once."""
+        """Show a value at once, without a vote."""
         self.shown = value
         self.since = t
         self.forget()
 
     def forget(self) -> None:
-        """Let no vote count that was given before now."""
+        """Discard all votes so far."""
         self._votes.clear()
         self._agreed = False
 
@@ -132,5 +132,5 @@ class BadgeBoard:
         return tuple(shown)
 
     def clear(self, badge_id: str) -> None:
-        """Take a badge away at once."""
+        """Remove a badge at once."""
         self._choosers.pop(badge_id, None)

@@ -28,7 +28,7 @@ class Ledger:
         self._tick = [0.0, 0.0]
 
     def add(self, uuid: str, state: State, dt: float, util_pct: float | None) -> None:
-        """Book ``dt`` seconds of one GPU."""
+        """Add ``dt`` seconds of one GPU."""
         if dt <= 0.0:
             return
         seconds = self._gpus.get(uuid)

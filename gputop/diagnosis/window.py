@@ -36,7 +36,7 @@ Means = tuple[float | None, ...]
 
 
 MOST: Final = 1e18
-"""No value of the catalogue comes near; what is beyond it, or not a number, was not measured."""
+"""Far beyond any value of the catalogue; what exceeds it, or is not a number, counts as not measured."""
 
 
 def scaled(value: float | None) -> int | None:
@@ -66,7 +66,7 @@ class Window:
         return self._rows[0][0]
 
     def push(self, t: float, row: Row) -> None:
-        """Take a sample in and let go of those that are older than the window."""
+        """Add a sample and drop those older than the window."""
         rows, sums, counts = self._rows, self._sums, self._counts
         oldest = rows[0] if rows else None
         rows.append((t, row))
@@ -81,7 +81,7 @@ class Window:
         self.keep(self._seconds)
 
     def keep(self, seconds: float) -> None:
-        """Let go of what is older than so many seconds before the latest sample."""
+        """Drop what is more than ``seconds`` older than the latest sample."""
         rows, sums, counts = self._rows, self._sums, self._counts
         horizon = self._horizon(seconds)
         while rows[0][0] <= horizon:
@@ -116,14 +116,14 @@ class Window:
         return found
 
     def clear(self) -> None:
-        """Begin afresh."""
+        """Forget everything."""
         self._rows.clear()
         self._means = None
         self._sums = [0] * COLUMNS
         self._counts = [0] * COLUMNS
 
     def forget(self, *columns: int) -> None:
-        """Take a column's past out: two sources of one metric never mix, and a broken counter's zeros do not count."""
+        """Drop a column's past: two sources of one metric never mix, and a broken counter's zeros do not count."""
         self._rows = deque(
             (t, tuple(None if i in columns else value for i, value in enumerate(row))) for t, row in self._rows
         )

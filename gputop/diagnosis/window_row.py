@@ -17,7 +17,7 @@ LOUD_UTIL = 5.0
 PCIE_LANE_BYTES = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.97e9, 5: 3.94e9, 6: 7.56e9}
 PCIE_USABLE = 0.8
 MOST_SHARE = 100.0
-"""A hundred times its limit is no share of it: the limit is wrong."""
+"""A share above this means that the limit is wrong."""
 SWAP_PSI = 10.0
 SWAP_FULL = 0.9
 SWAP_BYTES = 1e9
@@ -41,7 +41,7 @@ def reads_zero_at_work(gpu: GpuSample) -> bool:
 
 
 def flag_now(gpu: GpuSample) -> Flag | None:
-    """A or B where this one sample lies in it. No verdict; None as well where one sample cannot tell."""
+    """A or B where this one sample lies in it. No verdict; None also where one sample cannot tell."""
     if gpu.util_pct is None or gpu.sm_source not in MEASURED or is_split(gpu) or reads_zero_at_work(gpu):
         return None
     return busy_not_working(gpu.util_pct, gpu.sm_active_pct)
@@ -78,7 +78,7 @@ _NO_HOST: col.Row = (None,) * (col.COLUMNS - col.MAIN)
 
 
 def _host_side(tick: HostTick) -> list[int | None]:
-    """A list: CPython 3.11 keeps every tuple of exactly 20 values that was let go, up to 2,000, and uses none again."""
+    """A list: CPython 3.11 keeps freed tuples of exactly 20 values, up to 2,000, and never reuses them."""
     p = tick.primary
     main = main_disk = None
     if p is not None:
@@ -140,7 +140,7 @@ def ratio(value: float | None, limit: float | None) -> float | None:
 
 
 def degraded_link(gpu: GpuSample) -> str:
-    """What of the PCIe link is below its best, in words; empty when nothing is."""
+    """In which way the PCIe link is below its best, in words; empty when it is not."""
     words = []
     if gpu.pcie_gen is not None and gpu.pcie_gen_max is not None and gpu.pcie_gen < gpu.pcie_gen_max:
         words.append(f"gen {gpu.pcie_gen} of {gpu.pcie_gen_max}")

@@ -12,7 +12,7 @@ SERVERS = (
     "llama_cpp.server", "uvicorn", "gunicorn", "hypercorn", "torchserve", "torch-model-server", "trtllm-serve",
     "lmdeploy", "bentoml", "mlserver", "fastchat", "xinference", "aphrodite", "koboldcpp", "local-ai", "nvidia-nim",
 )  # fmt: skip
-"""How the names of programs that serve requests begin: their GPU waits for demand, not for data."""
+"""Prefixes of the names of programs that serve requests: their GPU waits for demand, not for data."""
 NOT_LOADERS = (
     ("multiprocessing.resource_tracker", "multiprocessing's resource tracker"),
     ("multiprocess.resource_tracker", "multiprocess's resource tracker"),
@@ -21,16 +21,16 @@ NOT_LOADERS = (
 )
 """Descendants of a GPU process that never feed it, however busy they are: a part of their command line, their name."""
 NOT_A_LOADER = "not a loader: "
-"""How ``why`` begins for them."""
+"""The prefix of ``why`` for them."""
 
 BESIDE = "R6 "
-"""How ``why`` begins for a feeder that runs beside the GPU process, not below it."""
+"""The prefix of ``why`` for a feeder that is not a descendant of the GPU process."""
 
 
 def server_in(words: Sequence[str]) -> str | None:
     """The serving program that a command line starts: the executable, a module after -m, or a script.
 
-    Later arguments do not count: ``train.py --data /home/vllm`` is no server.
+    Later arguments do not count: ``train.py --data /home/vllm`` is not a server.
     """
     for place, word in enumerate(words[:8]):
         name = word.rsplit("/", 1)[-1].lower()
@@ -43,5 +43,5 @@ def server_in(words: Sequence[str]) -> str | None:
 
 
 def not_a_loader(command: str) -> str | None:
-    """Why a command line is known not to be a dataloader's; None when it may be one."""
+    """Why a command line cannot be a dataloader's; None when it may be one."""
     return next((NOT_A_LOADER + name for part, name in NOT_LOADERS if part in command), None)

@@ -1,4 +1,4 @@
-"""The names and units under which dcgm-exporter gives what the catalogue holds, in each of its generations.
+"""The names and units that each generation of dcgm-exporter uses for the catalogue's metrics.
 
 Up to 4.8 an exporter uses the names of DCGM's fields, which the catalogue knows, in the fields' units. From 4.9 on the
 names end in base units. https://docs.nvidia.com/datacenter/dcgm/latest/dcgm-api/dcgm-api-field-ids.html
@@ -20,7 +20,7 @@ MIB = 2.0**20
 
 
 class DcgmName(Struct, frozen=True):
-    """One signal of one generation: the catalogue's value divided by ``divisor`` is what stands under ``name``."""
+    """One signal of one generation: ``name`` holds the catalogue's value divided by ``divisor``."""
 
     key: str
     name: str
@@ -71,5 +71,5 @@ FB_FREE: Mapping[Generation, DcgmName] = MappingProxyType({
 })  # fmt: skip
 """Device memory that is free: DCGM has it as a field, the catalogue as the difference of two."""
 HOST_LABEL: Mapping[Generation, str] = MappingProxyType({"legacy": "Hostname", "4.9": "hostname"})
-"""How an exporter of that generation calls the host. Spelt ``hostname`` from 4.8.3 on."""
+"""That generation's label for the host. Spelt ``hostname`` from 4.8.3 on."""
 COUNTERS = frozenset(("energy_j",)) | {key for key in LEGACY if key.startswith("ecc_")}

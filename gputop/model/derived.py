@@ -1,4 +1,4 @@
-"""Numbers that follow from one sample alone: GAP, WORK, and what holds the clocks down."""
+"""Numbers derived from a single sample: GAP, WORK, and what holds the clocks down."""
 
 from __future__ import annotations
 

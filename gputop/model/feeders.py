@@ -66,7 +66,7 @@ class Feeders(Struct, frozen=True):
     ``kind`` names them in the plural (``workers``, ``host threads``). ``busiest`` is the one with most useful time,
     ``pid`` its process. ``active`` of them do at least half as much as it does. ``any_disk`` is the share of
     the samples in which at least one of them waited for a disk. ``by`` says what resolved waits of the busiest one;
-    ``rx_bytes_per_s`` is what its sockets received, where that was asked for.
+    ``rx_bytes_per_s`` is what its sockets received, where that was measured.
     """
 
     n: int
@@ -97,11 +97,11 @@ class MainWaits(Struct, frozen=True):
 
 
 RAN = "run"
-"""What a look at a thread finds where it waits for nothing."""
+"""The state of a thread that is not waiting for anything."""
 
 
 def waits_text(looks: list[str]) -> str:
-    """What some looks at a thread found, counted: ``queue 2, run 1``."""
+    """The states in which a thread was seen, counted: ``queue 2, run 1``."""
     return ", ".join(f"{name} {looks.count(name)}" for name in dict.fromkeys(looks))
 
 

@@ -20,7 +20,7 @@ MOST_CHARTS, BUSY_CHARTS, UNUSED_S = 256, 64, 30.0
 """Charts whose columns are kept up to date; from 64 on, only those that were asked for in the last half minute."""
 LEAST_COLUMNS = 64
 MOST_BREAKS = 64
-"""Breaks remembered for each key; a source that comes and goes more often than that has other troubles."""
+"""Breaks remembered for each key; a source that changes more often has worse problems than a gap in a chart."""
 
 
 class _Ring:
@@ -36,9 +36,9 @@ class _Ring:
         self.spans = array("f")
         """Seconds before its time that each sample stands for."""
         self.places: dict[str, int] = {}
-        """Where each name stands among the values of a sample."""
+        """The index of each name among the values of a sample."""
         self.values = array("f")
-        """The values of one sample stand together: one that comes is then written at once."""
+        """The values of a sample are adjacent, so that a new sample is one write."""
 
     def push(self, t: float, values: Mapping[str, float | None], interval_s: float) -> None:
         slot = self.count % self.capacity
@@ -74,7 +74,7 @@ class _Ring:
             yield i % self.capacity
 
     def newest(self, name: str, count: int) -> Sequence[float]:
-        """So many of the newest values of one name, NaN where there is none; in the order of their slots."""
+        """The newest ``count`` values of one name in slot order, NaN where there is none."""
         width, end = len(self.places), self.count % self.capacity or len(self.times)
         begin, place = end - count, self.places[name]
         if begin >= 0:
@@ -100,7 +100,7 @@ class _Columns:
         self.means: dict[int, float] = {}
         self.asked: tuple[int, int, int] | None = None
         self.answer: list[float | None] = []
-        """What was given last: how many columns, up to which, after how many samples."""
+        """What the last answer was: how many columns, the newest one's number, and the samples seen by then."""
 
     def cover(self, begin: float, end: float, value: float) -> None:
         """Spread a value that held from begin to end over the columns that it touches."""
@@ -136,11 +136,11 @@ class _Track:
         self.sums: dict[str, tuple[int, float]] = {}
         """By name the number and the sum of the minute's values, as far as they have been added up."""
         self.summed = 0
-        """The sequence number of the first sample that has not: they are added up together, before they are lost."""
+        """The first sample not yet added up, by its number; all are added together before they are overwritten."""
         self.breaks: deque[tuple[float, float, frozenset[str]]] = deque(maxlen=MOST_BREAKS)
-        """What the first sample after each break stands for, from and to, and which names it concerns."""
+        """For each break: the span of the first sample after it, and the names that it concerns."""
         self.broken: frozenset[str] = frozenset()
-        """Names whose line broke within the minute that is not over yet: its mean would be of two things."""
+        """Names whose line broke within the current minute: its mean would mix two sources."""
 
     def push(
         self, t: float, values: Mapping[str, float | None], interval_s: float, broken: frozenset[str] = frozenset()
@@ -161,7 +161,7 @@ class _Track:
             self.breaks.append((t - fast.spans[(fast.count - 1) % fast.capacity], t, broken))
 
     def _add_up(self) -> None:
-        """Take the samples since the last time into the sums of their minute."""
+        """Add the samples since the last call to the sums of their minute."""
         fast = self.fast
         for name in fast.places:
             values = fast.newest(name, fast.count - self.summed)
@@ -275,7 +275,7 @@ class History:
         return means.copy()
 
     def _make_room(self) -> None:
-        """Before one more chart is kept: let go of those that nobody looks at any more."""
+        """Before another chart is kept: drop those that nobody has asked for lately."""
         if len(self._charts) >= BUSY_CHARTS and self.latest_t is not None:
             begin = self.latest_t - UNUSED_S
             self._charts = {name: chart for name, chart in self._charts.items() if chart.used_t >= begin}

@@ -1,4 +1,4 @@
-"""What is learnt about one process when the user asks for it: environment, threads, stacks, the fate of a signal.
+"""What can be learnt about one process on request: environment, threads, stacks, the outcome of a signal.
 
 Frozen data, and the protocol by which a screen asks without knowing who answers. Where something was refused, a
 reason says why and what would help; nothing is guessed.
@@ -23,7 +23,7 @@ class Identity(Struct, frozen=True):
 class SignalOutcome(Struct, frozen=True):
     """Whether a signal was sent; ``reason`` says why not, in one line with what would help.
 
-    ``note`` is what else there is to know of one that was sent.
+    ``note`` adds a remark about one that was sent.
     """
 
     identity: Identity
@@ -35,7 +35,7 @@ class SignalOutcome(Struct, frozen=True):
 class Environment(Struct, frozen=True):
     """The environment that a process was started with, sorted by name; ``reason`` where it cannot be read.
 
-    ``note`` is what else there is to know of it, such as that it is simulated.
+    ``note`` adds a remark, such as that it is simulated.
     """
 
     identity: Identity
@@ -62,7 +62,7 @@ class Stack(Struct, frozen=True):
 
 
 class ProcessSight(Struct, frozen=True):
-    """What was seen of one process: its threads, and its main thread's stack each time that it was looked at.
+    """What was seen of one process: its threads, and its main thread's stack at each look.
 
     ``reason`` says why there is no stack, ``help`` what would give one.
     """
@@ -77,7 +77,7 @@ class ProcessSight(Struct, frozen=True):
 class DeepLook(Struct, frozen=True):
     """A process and, where it has one, a loader of it. ``argv`` and ``folder`` are how it was started, if visible.
 
-    ``note`` is what else there is to know of it; where ``exists`` is False no command can reach the process.
+    ``note`` adds a remark; where ``exists`` is False no command can reach the process.
     """
 
     process: ProcessSight
@@ -104,4 +104,4 @@ class ProcessAccess(Protocol):
         """The command line with its secrets; None until it has been read, empty where it cannot be. Never waits."""
 
     def watch_threads(self, identity: Identity) -> WatchedThreads:
-        """Read the threads of a process again and again, until it is closed."""
+        """A reader of a process's threads, which reads until it is closed."""

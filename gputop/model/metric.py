@@ -14,7 +14,7 @@ class Metric(Struct, frozen=True):
     """One row of the catalogue. ``low`` and ``high`` bound a believable value; None means unbounded.
 
     ``history``: remembered, so that charts can show its past. ``seldom``: slow to answer and slow to change, so it is
-    asked for every few seconds only. ``glossary``: explained in the help. ``activity``: only a source of SM activity
+    read only every few seconds. ``glossary``: explained in the help. ``activity``: only a source of SM activity
     can give it, and what two sources gave is never mixed.
     """
 

@@ -1,7 +1,7 @@
-"""The most that a GPU can compute, per precision, as NVIDIA's data sheets give it, for model FLOPs utilisation.
+"""Peak FLOP/s of GPUs per precision, from NVIDIA's data sheets, for model FLOPs utilisation (MFU).
 
-Dense figures: where a sheet gives those "with sparsity" alone, half of them. Each row is that of the document which it
-names. A GPU that is not here has no figure here: a guess would make a utilisation that is one.
+Dense figures: where a sheet gives those "with sparsity" alone, half of them. Each row names the
+document that it is from. A GPU that is not listed has no figure: a guess would give a guessed utilisation.
 """
 
 from __future__ import annotations

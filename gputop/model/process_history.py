@@ -13,7 +13,7 @@ from gputop.model.snapshot import ProcessSample
 
 MOST_PROCESSES = 64
 LEAST_STEP_S = 0.95
-"""A little under a second, or a clock that jitters would leave out every other value."""
+"""A little under a second: with a full second, jitter in the clock would drop every other value."""
 KEPT_AFTER_END_S = 60.0
 _RANKS = {"gpu": 0, "loader": 1, "orphan": 2, "helper": 3}
 
@@ -39,7 +39,7 @@ class ProcessHistory:
         return self._history.latest_t
 
     def observe(self, t: float, processes: Sequence[ProcessSample], interval_s: float = 1.0) -> None:
-        """Take one snapshot's processes in; ``interval_s`` is the snapshot's.
+        """Add one snapshot's processes; ``interval_s`` is the snapshot's.
 
         Times must not run backwards; the monitor starts afresh when they do.
         """

@@ -1,7 +1,7 @@
 """The metric catalogue in Prometheus' words: one rule from a key and its unit to a series in base units.
 
 ``power_w`` is ``gputop_gpu_power_watts``, ``util_pct`` is ``gputop_gpu_utilization_ratio`` (0–1). The exporter and the
-queries both take their names from here, so that neither can know a name that the other does not.
+queries both take their names from here, so that they cannot disagree.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _UNITS: Mapping[Unit, tuple[str, str, float]] = {
     "id": ("", "", 1.0),
     "bool": ("", "", 1.0),
 }
-"""Unit → how a key ends, how the series ends, and what its value is divided by."""
+"""Unit → suffix of the key, suffix of the series, and the divisor of the value."""
 _WORDS = {"util": "utilization", "mem": "memory", "temp": "temperature", "gpu": "device"}
 _ECC = re.compile(r"ecc_(corrected|uncorrected)(_volatile)?")
 _CLOCK = re.compile(r"(sm|memory)_(clock.*)")
 FIXED = ("pcie_gen_max", "pcie_width_max", "sm_clock_max_mhz", "temp_slowdown_c")
-"""What a GPU and its slot can do: labels of ``gputop_gpu_info``, as nothing of it changes."""
+"""What a GPU and its slot are capable of: constant, so these are labels of ``gputop_gpu_info``."""
 _ELSEWHERE = frozenset(("xid", "throttle_reasons", "pid", "starttime", "ppid", "gpu", *FIXED))
-"""Numbers that are no quantity: exported as counters by reason or as labels, or not at all."""
+"""Numbers that are not quantities: exported as counters by reason or as labels, or not at all."""
 _PROCESS_KEYS = ("gpu_mem_bytes", "gpu_time_pct", "cpu_pct", "rss_bytes", "read_bytes_per_s")
 
 
 class Series(Struct, frozen=True):
     """What a key is exported as. The exported value is the catalogue's divided by ``divisor``.
 
-    ``labels`` stand besides those that name the subject. ``kind`` is Prometheus' type.
+    ``labels`` are added to those that name the subject. ``kind`` is Prometheus' type.
     """
 
     key: str
@@ -57,7 +57,7 @@ class Series(Struct, frozen=True):
 
 
 def series_of(metric: Metric, subject: Subject = "gpu") -> Series | None:
-    """A metric as a series; None for texts and for what is no quantity."""
+    """A metric as a series; None for texts and for numbers that are not quantities."""
     if metric.unit not in _UNITS or metric.key in _ELSEWHERE:
         return None
     key_end, name_end, divisor = _UNITS[metric.unit]
@@ -78,7 +78,7 @@ def series_of(metric: Metric, subject: Subject = "gpu") -> Series | None:
 
 @lru_cache(maxsize=1)
 def gpu_series() -> tuple[Series, ...]:
-    """The series of a GPU in the catalogue's order, those of one name together."""
+    """The series of a GPU in the catalogue's order, series of the same name together."""
     found: dict[str, list[Series]] = {}
     for metric in (*GPU_METRICS.values(), *SM_PROVENANCE.values()):
         if (series := series_of(metric)) is not None:

@@ -40,7 +40,7 @@ def pct(value: float | None) -> str:
 
 
 def of_hundred(value: float | None) -> float | None:
-    """A share of 100 as people are told it. Two counters of a burst may give 115: data keeps that, words cannot."""
+    """A percentage capped at 100 for display. Two counters read in a burst may give 115, which data outputs keep."""
     return None if value is None else min(100.0, value)
 
 
@@ -96,7 +96,7 @@ def file_size(size: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """A short time, with what matters below a second: ``0.25 s``, ``0.5 s``, ``1.0 s``, ``12.3 s``."""
+    """A short time, with more digits below a second: ``0.25 s``, ``0.5 s``, ``1.0 s``, ``12.3 s``."""
     return f"{value:.1f} s" if value >= 0.995 else f"{value:.2f}".rstrip("0").rstrip(".") + " s"
 
 

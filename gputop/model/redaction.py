@@ -1,7 +1,7 @@
-"""What ``--redact`` takes out: users, hosts, jobs, paths and UUIDs become numbers, the same number each time.
+"""What ``--redact`` removes: users, hosts, jobs, paths and UUIDs become numbers, the same number each time.
 
-Applied to snapshots before anything is made of them, so that every output is redacted alike. What the diagnosis lives
-on stays: measured values, pids, names of programs, ``server`` and ``job_key``; verdicts are the same with and without.
+Applied to snapshots before anything is made of them, so that every output is redacted alike. What the diagnosis needs
+stays: measured values, pids, names of programs, ``server`` and ``job_key``; verdicts are the same with and without.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from gputop.model.feeders import outsiders_in, outsiders_text
 from gputop.model.snapshot import Event, GpuSample, GpuStatic, HostSample, ProcessSample, ProcessStatic, Snapshot
 
 MOST_REMEMBERED = 4096
-"""Facts and texts whose redaction is kept, and numbers of what only its form gives away, such as paths: one that is
-forgotten gets another number if it comes back. Users, hosts and devices keep theirs for ever."""
+"""Entries in each cache of redacted facts, of redacted texts, and of numbers for what is known by its form alone, such
+as paths: a forgotten one gets a new number if it comes back. Users, hosts and devices keep theirs for ever."""
 MOST_JOBS = 32_768
-"""Jobs whose number is kept: more than run at a time on a thousand hosts, where each GPU may have a job of its own."""
+"""Jobs whose number is kept: more than run at once on a thousand hosts with a job for each GPU."""
 _UUID = re.compile(
     r"(?<![0-9A-Za-z])(?:(GPU|MIG)-)?[0-9a-fA-F]{8}(?:[-_][0-9a-fA-F]{4}){3}[-_][0-9a-fA-F]{12}(?![0-9A-Za-z])"
 )
@@ -38,8 +38,8 @@ _EVERYBODY = frozenset((
     "if", "in", "io", "is", "it", "its", "m", "ms", "no", "not", "ns", "of", "off", "on", "one", "or", "s", "so", "the",
     "to", "two", "up", "us", "via", "was", "we", "with", "x",
 ))  # fmt: skip
-"""Names that tell nothing, and short words that texts of our own use: "run as root". In a text they stay, as bare
-numbers do; where a field holds the name alone it is redacted all the same."""
+"""Names that reveal nothing, and short words that gputop's own texts use ("run as root"). They stay in a text, as bare
+numbers do; a field that holds only the name is redacted all the same."""
 _KEPT = frozenset(("user", "host"))
 """Kinds whose names are looked for in texts."""
 T = TypeVar("T", GpuSample, HostSample, ProcessSample)
@@ -52,11 +52,11 @@ class Redactor:
         self._lock = RLock()
         self._numbers: dict[str, dict[str, str]] = {}
         self._given: dict[str, int] = {}
-        """By kind how many numbers were given."""
+        """How many numbers each kind has used."""
         self._names: dict[str, str] = {}
         self._most_words = 1
         self._odd: tuple[str, ...] = ()
-        """The names that are made of more than words and dots, the longest first."""
+        """Names with characters other than words and dots, longest first."""
         self._texts: dict[str, str] = {}
         self._statics: dict[ProcessStatic, ProcessStatic] = {}
         self._gpus: dict[GpuStatic, GpuStatic] = {}

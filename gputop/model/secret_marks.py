@@ -6,7 +6,7 @@ The rules themselves are in ``secret_rules``; ``secrets`` imports them when a te
 from __future__ import annotations
 
 MASK = "********"
-"""Of one length for every value: the length of a password is part of it."""
+"""Equally long for every value: the length of a password is part of the secret."""
 
 _SHAPE_MARKS = (
     "hf_", "sk-", "sk_", "rk-", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "gldt-",

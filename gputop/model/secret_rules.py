@@ -121,13 +121,13 @@ def _is_told(before: Sequence[str]) -> bool:
 
 
 def _is_made_up(word: str) -> bool:
-    """Whether a word in a sentence is no word of a language: letters with digits, or with signs."""
+    """Whether a word in a sentence looks generated: letters mixed with digits or signs."""
     has_letter, has_digit = any(map(str.isalpha, word)), any(map(str.isdigit, word))
     return len(word) >= 6 and ((has_letter and has_digit) or (has_letter and any(sign in word for sign in "!@#$%^&*")))
 
 
 def _patterns(text: str) -> str:
-    """What can be told without knowing where a word begins."""
+    """Mask what its own shape gives away, wherever words begin."""
     if may_have_its_shape(text):
         text = SHAPES.sub(MASK, text)
     if "," in text:
@@ -200,7 +200,7 @@ def _masked_word(word: str) -> str:
 
 
 def _hidden(word: str) -> tuple[str, bool]:
-    """What stands for the value of a secret option, and whether the next word belongs to it as well."""
+    """What replaces the value of a secret option, and whether the next word belongs to it as well."""
     if word.strip("\"'").lower() in SCHEMES or word in (":", "=", ":=", "=>"):
         return word, True
     return (word if _is_plain(word) else MASK), False

@@ -19,7 +19,7 @@ SmChoice = Literal["auto", "gpm", "dcgm-exporter", "dcgmi", "counters", "bound"]
 class SmSourceRow(Struct, frozen=True):
     """How one source is shown, what its values are, and, for readers, where it works and what it asks.
 
-    ``measured`` tells a value that was measured from a bound. A ``dcgm`` source gives its values under the names of
+    ``measured`` tells a value that was measured from a bound. A ``dcgm`` source reports under the names of
     DCGM's fields. Those of a ``slow`` source are means over many seconds and may be old: the header then says so. A
     ``program`` is started first.
     """
@@ -77,6 +77,6 @@ SM_SOURCES: Mapping[str, SmSourceRow] = MappingProxyType({
 COUNTERS_DENIED = "this driver lets only administrators read GPU counters"
 """Why the hardware counters give nothing to most users; what to do about it `gputop doctor` prints."""
 COUNTERS_RELEASED = "GPU counters released for other tools"
-"""Why they give nothing after the user let go of them; the screen names the key that takes them again."""
+"""Why they give nothing after the user released them; the screen names the key that resumes them."""
 MEASURED = frozenset(name for name, row in SM_SOURCES.items() if row.measured)
 """Where an SM activity comes from that was measured, not bounded."""

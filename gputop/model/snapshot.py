@@ -205,9 +205,9 @@ class ProcessSample(Struct, frozen=True):
 
 
 SIMULATED_BOOT = "simulated-"
-"""How the boot id of a simulated machine begins, which recordings keep."""
+"""The prefix of a simulated machine's boot id, which recordings keep."""
 SIMULATED = " (simulated)"
-"""Follows its name."""
+"""Appended to its name."""
 
 
 class Machine(Struct, frozen=True):
@@ -220,14 +220,14 @@ class Machine(Struct, frozen=True):
 
     @property
     def is_simulated(self) -> bool:
-        """Whether nothing of it was measured, also where it was recorded meanwhile."""
+        """Whether it is a simulation, also when it comes from a recording."""
         return self.source == "simulated" or (self.boot_id or "").startswith(SIMULATED_BOOT)
 
 
 class OwnCost(Struct, frozen=True):
     """What gputop itself takes: CPU in percent of one core since the last snapshot, resident memory in bytes.
 
-    The same, apart, for the helper that reads the hardware counters; None while there is none, or it has not said yet.
+    The helper that reads the hardware counters is counted apart; None while there is none or it has not reported yet.
     """
 
     cpu_pct: float | None = None

@@ -1,4 +1,4 @@
-"""What every source of snapshots offers, and the two ways in which it says that it cannot measure."""
+"""The protocol of every source of snapshots, and the two errors by which it says that it cannot measure."""
 
 from __future__ import annotations
 

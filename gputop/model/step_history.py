@@ -15,7 +15,7 @@ SILENT_S = 30.0
 """A job that has announced no step for so long, and for ten of its steps, is no longer stepping."""
 SILENT_STEPS = 10.0
 LEAST_ROWS = 4
-"""Below so many announcements their spread says nothing."""
+"""With fewer announcements their spread says nothing."""
 MOST_RANKS = 256
 _MOST_ROWS = 256
 _Z95 = 1.96
@@ -37,9 +37,9 @@ class StepPace(Struct, frozen=True):
     p99_s: float
     steps: int
     samples_per_s: float | None = None
-    """None where the job does not say how many samples a step takes in."""
+    """None where the job does not say how many samples a step has."""
     wait_s: float | None = None
-    """Of the mean step, waited for others; None where the job does not say."""
+    """The part of the mean step spent waiting for other ranks; None where the job does not say."""
 
     @property
     def steps_per_s(self) -> float:
@@ -52,13 +52,13 @@ class StepPace(Struct, frozen=True):
 
 
 class StepHistory:
-    """Takes rows in order of time and tells the pace of each process."""
+    """Takes rows in order of time and gives the pace of each process."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[int, str], deque[tuple[float, StepRow]]] = {}
 
     def observe(self, t: float, rows: Iterable[StepRow]) -> None:
-        """Take the rows of one snapshot in; forget who is silent."""
+        """Add the rows of one snapshot; forget processes that have gone silent."""
         for row in rows:
             kept = self._rows.get((row.pid, row.name))
             if kept is None:

@@ -29,7 +29,7 @@ class StepRow(Struct, frozen=True):
     ``pid`` is as this machine sees it. ``rank`` is the job's, ``gpu`` an index where the job knows it; both may be
     None. ``count`` steps took ``sum_s`` seconds together; the shortest, the longest, the median and the 99th
     percentile follow. The order of the fields up to here is that of the rows in a recording. ``samples`` is how many
-    samples these steps took in, ``wait_s`` how many of their seconds the process waited for others, ``data_wait_s`` for
+    samples these steps had, ``wait_s`` how many of their seconds the process waited for others, ``data_wait_s`` for
     its own batches; each None where the job does not say.
     """
 

@@ -12,9 +12,9 @@ import unicodedata
 from functools import lru_cache
 
 MOST_TEXT = 4096
-"""Characters of one text. Linux gives /proc/PID/cmdline no end."""
+"""Characters of one text. Linux does not limit /proc/PID/cmdline."""
 
-# ``re`` compiles them when a text needs them, and keeps them: hardly any does, and a start should not wait for it.
+# ``re`` compiles and caches them when a text needs them; hardly any does, so the start does not wait for that.
 _SPACES = r"[\t\n\v\f\r]"
 _UNPRINTABLE = "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 
@@ -36,7 +36,7 @@ def is_terminal_safe(char: str) -> bool:
 
 @lru_cache(maxsize=512)
 def terminal_safe(text: str) -> str:
-    """Text as a terminal may have it: control, escape, combining and right-to-left characters become ``·``."""
+    """Text that is safe on a terminal: control, escape, combining and right-to-left characters become ``·``."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(char if is_terminal_safe(char) else " " if char.isspace() else "·" for char in text)

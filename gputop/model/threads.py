@@ -69,7 +69,7 @@ class WatchedThreads(Protocol):
         """The newest list; None until the first is read."""
 
     def ask(self) -> None:
-        """Read again soon."""
+        """Ask for a new reading soon."""
 
     def close(self) -> None:
         """Stop reading."""

@@ -25,7 +25,7 @@ WORDS = {
 }
 THERMAL = SOFTWARE_THERMAL | HARDWARE_THERMAL
 NOT_THROTTLING = IDLE | APPLICATION_CLOCKS | DISPLAY_CLOCKS
-"""Reasons that slow no work down: there is none, or the clocks were chosen."""
+"""Reasons that slow no work down: idle, or clocks that somebody chose."""
 
 
 def throttle_words(mask: int) -> list[str]:

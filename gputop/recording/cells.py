@@ -32,7 +32,7 @@ _NUMBERS: dict[str, Callable[[Iterable[Any]], list[str]]] = {"digits": _digits, 
 
 
 def _cells(values: tuple[Any, ...], column: Column) -> list[str]:
-    """One column of a table as JSON texts. Words repeat a lot, so each distinct one is written once a call."""
+    """One column of a table as JSON texts. Words repeat a lot, so each distinct one is encoded once per call."""
     if values[0] is None and values.count(None) == len(values):
         return ["null"] * len(values)
     if column.check in ("text", "flag"):
@@ -58,9 +58,9 @@ class Table:
         self._columns = columns
         self._row_of = attrgetter(*(column.key for column in columns))
         self._kept: dict[str, tuple[tuple[Any, ...], list[str] | None]] = {}
-        """By column the values of the frame before, with their texts where they have not changed before that."""
+        """The previous frame's values by column, with their texts where those had not changed either."""
         self._back: dict[str, tuple[list[str], Sequence[Any]]] = {}
-        """By column the texts that were read back last, and what they say."""
+        """The texts last read back by column, and their values."""
 
     def written(self, samples: Iterable[Any]) -> tuple[list[tuple[Any, ...]], list[list[str]]]:
         """The values column by column, and the same as JSON texts."""
@@ -74,7 +74,7 @@ class Table:
                 and before[0] == values
                 and (column.rounding != "digits" or list(map(type, before[0])) == list(map(type, values)))
             ):
-                # Whole numbers keep every digit, so 123456 and 123456.0 are equal and not written alike.
+                # Integers keep every digit, so 123456 and 123456.0 are equal but not written alike.
                 texts = before[1] or _cells(values, column)
                 kept[column.key] = values, texts
             else:
@@ -91,7 +91,7 @@ class Table:
                 back.append(values)
                 continue
             known = self._back.get(column.key)
-            # The very texts of the frame before: ``written`` gives them again where nothing has changed.
+            # The previous frame's text objects: ``written`` returns them again where nothing has changed.
             if known is None or known[0] is not texts:
                 known = self._back[column.key] = texts, _read(values, texts, column)
             back.append(known[1])

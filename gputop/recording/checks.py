@@ -87,7 +87,7 @@ def checked(value: object, check: str) -> Any:
         if isinstance(value, (bool, int)) and value in (0, 1):
             return bool(value)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        # 1e999 parses to infinity. What no device can have measured is not measured, as NaN is not.
+        # 1e999 parses to infinity, which no device can have measured: like NaN, it counts as not measured.
         if not -_MOST < value < _MOST:
             return None
         if check == "number":
@@ -143,8 +143,7 @@ class Table:
     def _sound(self, columns: Sequence[Sequence[Any]], layout: Layout) -> bool:
         """Whether every cell is of its kind, finite and small.
 
-        Numbers are compared all at once: no magnitude exceeds the Euclidean norm, and the norm refuses what is not a
-        number.
+        All numbers are checked in one call: no magnitude exceeds the Euclidean norm, which refuses non-numbers.
         """
         texts = set(chain.from_iterable([columns[place] for place in layout.texts]))
         if not texts <= self._texts:

@@ -75,7 +75,7 @@ class Decoder:
         self._steps: tuple[StepRow, ...] = ()
 
     def note_damage(self) -> None:
-        """Say that something before the next frame was lost; it will carry a gap."""
+        """Note that something before the next frame was lost; that frame will carry a gap."""
         self._damage = True
 
     def feed(self, line: bytes) -> Snapshot | None:
@@ -151,7 +151,7 @@ class Decoder:
                 del facts[next(iter(facts))]
 
     def _static(self, facts: dict[str, str | None]) -> ProcessStatic:
-        """Facts of a process. What a recording has not masked is masked here; what it does not say is drawn first."""
+        """Facts of a process. What the recording left unmasked is masked here, once missing facts are drawn."""
         command = facts["command"]
         if command is not None and facts["job_key"] is None:
             if len(self._jobs) > _MOST_FACTS:
@@ -217,7 +217,7 @@ class Decoder:
         return snapshot if self._lens is None else self._lens.snapshot(snapshot)
 
     def lost_end(self, t: float) -> tuple[Event, ...]:
-        """What is to be said of damage after the last frame, whose time is given: no later one carries its gap."""
+        """The gap left by damage after the last frame, whose time is ``t``: no later frame carries it."""
         return (Event(t, "gap", "the recording is damaged after this"),) if self._damage else ()
 
     def _gap(self, t: float) -> Event | None:

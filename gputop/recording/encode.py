@@ -41,7 +41,7 @@ class FrameTable(Struct, frozen=True):
 
 
 def _rest(snapshot: Snapshot) -> dict[str, Any]:
-    """What a frame holds beside its values: reasons, delays, notices. Only what there is."""
+    """What a frame holds besides its values: reasons, delays, notices. Empty ones are left out."""
     processes = snapshot.processes[:MOST_PROCESSES]
     rest: dict[str, Any] = {}
     missing = {str(row): dict(gpu.unavailable) for row, gpu in enumerate(snapshot.gpus) if gpu.unavailable}
@@ -83,7 +83,7 @@ class Encoder:
         self._processes = Table(PROCESS_COLUMNS)
 
     def fits(self, snapshot: Snapshot) -> bool:
-        """Whether the last key line still describes machine and GPUs; if not, a new one must come first."""
+        """Whether the last key line still describes the machine and its GPUs; if not, a new one must come first."""
         if self._about != (snapshot.machine, snapshot.interval_s):
             return False
         gpus = self._gpus
@@ -138,7 +138,7 @@ class Encoder:
         return lines
 
     def frame_table(self, snapshot: Snapshot) -> FrameTable:
-        """The frame's line, and what a reader parses it to, from one pass over the values."""
+        """The frame's line and what a reader parses it to, in one pass over the values."""
         tables = self._tables(snapshot)
         rest = _rest(snapshot)
         rows = [table.read_back(columns, cells) for table, columns, cells in tables]

@@ -53,7 +53,7 @@ _METRICS = {**GPU_METRICS, **SM_PROVENANCE, **GPU_STATE, **HOST_METRICS, **PROCE
 
 
 def _rounding(key: str) -> Rounding:
-    """Memory is whole bytes and counters and times keep their steps; four digits would erase both."""
+    """Four digits would erase single bytes of memory, and the steps of counters and times."""
     metric = _METRICS.get(key)
     if metric is not None and metric.unit == "bytes":
         return "whole"

@@ -22,12 +22,12 @@ MAGIC = b"\x1f\x8b\x08"
 _GZIP = 31
 _CHUNK = 1 << 18
 _MOST_HELD = 16 << 20
-"""A member that unpacks to more is given out before its checksum is known: no recorder writes one, gzip(1) does."""
+"""A larger member is handed out before its checksum is known: no recorder writes one, but gzip(1) does."""
 BOMB_RATIO = 100
-"""What unpacks to more times its bytes is a bomb, which reaches 1032. Measured: recorders write 10:1; a machine on
-which nothing ever changes comes to 71:1, and to 88:1 where gzip -9 packs it anew."""
+"""A higher compression ratio is a bomb; gzip reaches 1032. Measured: recorders write 10:1, a machine on which nothing
+ever changes 71:1, and 88:1 when packed again with gzip -9."""
 MOST_LINES, LINES_A_FRAME = 20_000, 64
-"""Lines without a frame among them that are read in all, and how many more each frame is good for."""
+"""Lines that are read without any frame, and how many more each frame allows."""
 _PEEK = 4096
 _BLANK_LINES = re.compile(rb"\n{2,}")
 
@@ -37,7 +37,7 @@ Fate = Literal["whole", "torn", "damaged", "bomb"]
 class Allowance:
     """What one pass over files may cost: bytes unpacked or looked at, and lines that are no frames.
 
-    Both grow with what a recording of such a size holds, so that no file costs more than a recording of its size does.
+    Both grow with the size of the files, so that no file costs more than a recording of its size.
     """
 
     __slots__ = ("_bytes", "_lines")
@@ -53,13 +53,13 @@ class Allowance:
         return self._bytes < 0 or self._lines < 0
 
     def take(self, size: int, text: bytes = b"") -> bool:
-        """Spend some bytes, and the empty lines of a text; False when there were not so many left."""
+        """Spend ``size`` bytes and the empty lines of ``text``; False when fewer were left."""
         self._bytes -= size
         self._lines -= text.count(b"\n\n")
         return not self.is_over
 
     def admit(self, line: bytes) -> bool:
-        """Spend a line, whatever its frame brings in; False when there are no more."""
+        """Spend one line; one that holds a frame adds to the allowance. False when none is left."""
         if b'"frame"' in line:
             self._lines = min(MOST_LINES, self._lines + LINES_A_FRAME)
             return True
@@ -146,7 +146,7 @@ def gzip_lines(file: BinaryIO, offset: int, outcome: Outcome, allowance: Allowan
 
 
 def _split(data: bytes) -> Iterator[bytes]:
-    """Lines one by one, empty ones left out: sixteen million of them would be a bomb by themselves."""
+    """Lines one by one without the empty ones, sixteen million of which would be a bomb by themselves."""
     if b"\n\n" in data:
         data = _BLANK_LINES.sub(b"\n", data)
     for line in BytesIO(data):
@@ -214,7 +214,7 @@ def plain_lines(file: BinaryIO, offset: int = 0, end: int | None = None) -> Iter
 def first_lines(file: BinaryIO, offset: int, enough: Callable[[bytes], bool], allowance: Allowance) -> list[bytes]:
     """The first lines of the member at an offset, up to and with the first that is ``enough``; [] when none is.
 
-    Reads no more than that needs, and no further than one longest line, or than the allowance goes.
+    Reads no further than needed, than one longest line, or than the allowance.
     """
     unpacker = zlib.decompressobj(_GZIP)
     lines: list[bytes] = []

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 _CHUNK = 8 << 20
 AS_LONG = (0.98, 1.03)
-"""A part that lasts about as long as its frames should take has lost none of it to a clock that was set back."""
+"""A part whose length agrees this well with its frames was not shortened by a clock that was set back."""
 _BACK = b'"back":true'
 MOST_OPEN = 256
-"""Files of a recording that stay open, so that whoever deletes them takes nothing away from a replay. Of more, each is
-opened when it is read: a month of hourly files is more than a process may have open."""
+"""Files of a recording that stay open, so that a replay survives their deletion. Further files are opened when they
+are read: a month of hourly files is more than a process may have open."""
 MOST_SEGMENTS = 4096
-"""Beyond so many, a recording whose clock is set back again and again is not told apart any further."""
+"""A recording whose clock is set back more often is not divided any further."""
 _FRAME_TIME = re.compile(rb'\{"k": ?"frame", ?"t": ?([0-9.eE+]{1,32}),')
 
 
@@ -68,11 +68,11 @@ class Recording(Timeline):
         self.lens = lens
         self._names = recording_files(path)
         self._files: list[BinaryIO] = []
-        """Those that stay open, the oldest: they are the first to be deleted."""
+        """The open files are the oldest, which are the first to be deleted."""
         self._others_bytes = 0
         self._parts: list[Part] = []
         self._turns: dict[tuple[int, int], list[int]] = {}
-        """The numbers of the parts that each stretch was cut into, by its place."""
+        """The numbers of the parts that each stretch was cut into, by file and offset."""
         try:
             for number, name in enumerate(self._names):
                 file = open_recording(name)
@@ -97,9 +97,9 @@ class Recording(Timeline):
     def _divide(self) -> None:
         """Find where the clock was set back, and cut the parts there.
 
-        A part is looked through only where the next one begins sooner or later than a full one lasts, or says that it
-        was: the others of a day are not unpacked for it. What a gap makes up for goes unnoticed in a file that does not
-        say so; then the segment holds both, and no frame is lost.
+        A part is unpacked for this only where the next one begins sooner or later than a full part lasts, or says that
+        the clock was set back. A step back hidden by an equally long gap goes unnoticed in a file that does not say so;
+        the segment then holds both, and no frame is lost.
         """
         parts: list[Part] = []
         segments: list[Segment] = []
@@ -128,7 +128,7 @@ class Recording(Timeline):
         self._lay_out([part.first_t for part in parts], segments)
 
     def _read_past(self, parts: list[Part], lost: Part) -> bool:
-        """Let the stretch before a part without a readable frame reach to its end, so that its damage is noticed."""
+        """Extend the stretch before a part without a readable frame over that part, so that its damage is noticed."""
         if not parts or parts[-1].file != lost.file:
             return False
         for number in self._turns[parts[-1].file, parts[-1].begin]:
@@ -167,7 +167,7 @@ class Recording(Timeline):
             turn = 0 if first != before else turn + (snapshot.t < last_t)
             before, last_t = first, snapshot.t
             siblings = self._siblings(first)
-            # Where more turns come than were looked for, they belong to the last one.
+            # Further turns, which nobody looked for, belong to the last part.
             number = siblings[min(turn, len(siblings) - 1)]
             if number in wanted:
                 yield number, snapshot
@@ -204,7 +204,7 @@ class Recording(Timeline):
         try:
             file = open_recording(self._names[part.file])
         except RecordingError:
-            # It was deleted meanwhile.
+            # Deleted in the meantime.
             decoder.note_damage()
             return
         with file:
@@ -220,7 +220,7 @@ def _lines_in(file: BinaryIO, part: Part, decoder: Decoder, allowance: Allowance
 
 def _parts_of(file: BinaryIO, number: int) -> list[Part]:
     parts = _packed_parts(file, number) if is_gzip(file) else _plain_parts(file, number)
-    # Lines of another writer may begin in another way: such a file is one part, read from its start.
+    # Another writer's lines may begin differently: such a file is one part, read from its start.
     return parts or [Part(number, 0, None, nan)]
 
 
@@ -244,7 +244,7 @@ def _packed_parts(file: BinaryIO, number: int) -> list[Part]:
         if t is not None:
             begins.append((offset, t, _BACK in lines[0]))
     ends: list[int | None] = [begin for begin, _, _ in begins[1:]]
-    # What stands before the first sound member is damage, and is noticed when it is read.
+    # Anything before the first sound member is damage, and is noticed when it is read.
     begins[:1] = [(0, t, back) for _, t, back in begins[:1]]
     return [
         Part(number, begin, end, t, back=back) for (begin, t, back), end in zip(begins, [*ends, None], strict=False)

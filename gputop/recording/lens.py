@@ -1,4 +1,4 @@
-"""What everything that is read from a recording passes through: redaction, a choice of GPUs, or both."""
+"""A filter for everything read from a recording: redaction, a choice of GPUs, or both."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The last minutes of a live run, kept packed in memory, so that a paused screen can go back in time.
 
-Speaks as ``index.Recording`` does; a part is a block of frames. Nothing is written anywhere.
+Has the interface of ``index.Recording``; a part is a block of frames. Nothing is written anywhere.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Block(Struct, frozen=True):
 
 
 class Stretch(Struct, frozen=True):
-    """Frames from before the first that is kept, made when somebody looks at them. ``first_t`` and ``last_t`` bound
+    """Frames from before the first one kept, generated when they are first needed. ``first_t`` and ``last_t`` bound
     them, Unix seconds."""
 
     first_t: float

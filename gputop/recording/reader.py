@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gputop.recording.lens import Lens
 
 _MOST_BAD_LINES = 1000
-"""After so many bad lines without a good frame a file is given up: it is no recording."""
+"""After so many bad lines without a good frame a file is given up as not a recording."""
 
 
 def read_snapshots(path: str, lens: Lens | None = None) -> Iterator[Snapshot]:
@@ -73,7 +73,7 @@ def frames(lines: Iterable[bytes], decoder: Decoder, name: str) -> Iterator[Snap
 def placed_frames(
     lines: Iterable[bytes], decoder: Decoder, name: str, place: Callable[[], int]
 ) -> Iterator[tuple[int, Snapshot]]:
-    """As ``frames``, each frame with what ``place`` said when its line was read."""
+    """As ``frames``, each frame with what ``place`` returned when its line was read."""
     last: tuple[int, Snapshot] | None = None
     bad = 0
     for line in lines:
@@ -102,7 +102,7 @@ def lines_of(
 ) -> Iterator[bytes]:
     """The lines of a file between two offsets of members (or of lines, when it is plain).
 
-    Damage is told to the decoder. What goes beyond the allowance is no recording, and is damage from there on.
+    Damage is reported to the decoder. From where the allowance ends, everything counts as damage.
     """
     for line in _lines(file, decoder, allowance, offset, end):
         if line is None:

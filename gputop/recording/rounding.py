@@ -2,7 +2,7 @@
 
 A verdict at the edge of a threshold must be the same live and in the replay, so what is recorded is rounded before it
 is diagnosed. The values go through the reader's own checks, but not through JSON: the line that they make is kept for
-the file and for the memory, so that each value is put into words once.
+the file and for the memory, so that each value is encoded once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Rounder:
         self._encoder = Encoder()
         self._decoder = Decoder()
         self._frames = 0
-        """Frames since both last began afresh: they remember every process that they were ever told of."""
+        """Frames since encoder and decoder were last replaced: both remember every process they have seen."""
 
     def take(self, snapshot: Snapshot) -> tuple[Snapshot, bytes]:
         """The snapshot as it would be read back, but of its own machine and with what is only shown live; and its line.

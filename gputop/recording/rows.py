@@ -23,7 +23,7 @@ from gputop.recording.checks import Damage, Layout, Table, words_of
 from gputop.recording.format import GPU_COLUMNS, MOST_GPUS, MOST_PROCESSES, PROCESS_COLUMNS
 
 Facts = Mapping[tuple[int, int | None], ProcessStatic]
-"""What is known of each process, by pid and start."""
+"""The facts of each process, by pid and start time."""
 _UNKNOWN_PROCESS = ProcessStatic()
 _SM_SOURCE = next(i for i, c in enumerate(GPU_COLUMNS) if c.key == "sm_source")
 _ROLE = next(i for i, c in enumerate(PROCESS_COLUMNS) if c.key == "role")
@@ -87,7 +87,7 @@ class Rows:
 
 
 def _fills(columns: Sequence[Sequence[Any]], layout: Layout) -> list[Iterable[Any]]:
-    """For each field of the class its column, or its default over and over."""
+    """For each field of the class its column, or its default repeated."""
     return [repeat(default) if place is None else columns[place] for place, default in layout.sources]
 
 

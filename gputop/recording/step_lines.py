@@ -39,5 +39,5 @@ def step_rows(parsed: Mapping[str, Any]) -> tuple[StepRow, ...]:
 
 
 def _beside(values: object, count: int) -> Sequence[object]:
-    """One value a row; of another number they belong to no row."""
+    """One value for each row; where their number differs, none."""
     return values if isinstance(values, list) and len(values) == count else [None] * count

@@ -1,6 +1,6 @@
 """Times of recorded frames, where a clock may have been set back: lookups by segment, in which times only rise.
 
-What is common to a recording on disk and to the past of a run in memory. Decodes nothing itself.
+Shared by a recording on disk and the past of a run in memory. Decodes nothing itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gputop.model.snapshot import GAP_INTERVALS, Event, GpuStatic, Snapshot
 from gputop.recording.moments import is_time_of_day, moment
 
 MOST_ASKED = 8
-"""Of so many segments that overlap at a time each is asked for its frame."""
+"""Up to so many segments that overlap at a time are each asked for their frame."""
 
 
 class Segment(Struct, frozen=True):
@@ -44,7 +44,7 @@ class Timeline(ABC):
     gpus: tuple[GpuStatic, ...]
 
     def _lay_out(self, starts: Sequence[float], segments: Sequence[Segment]) -> None:
-        """Say where each part begins, and which segments the parts make."""
+        """Set where each part begins, and which segments the parts form."""
         self._starts = list(starts)
         self.segments = tuple(segments)
         self.begin = min(segment.begin for segment in segments)

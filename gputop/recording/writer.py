@@ -50,7 +50,7 @@ class _File:
         self._packer: zlib._Compress | None = None
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._fd = os.open(path, flags, 0o600)
-        # Held while the file is written, so that no other recorder deletes it to make room. Where a file system has no
+        # Held while the file is written, so that no other recorder deletes it to make room. On a file system without
         # locks nothing is deleted either.
         with suppress(OSError):
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -133,7 +133,7 @@ class RecordingWriter:
         return self.bytes_before + (self._file.size if self._file is not None else 0)
 
     def write(self, snapshot: Snapshot, derived: Iterable[Event] = (), frame: bytes | None = None) -> None:
-        """Append one frame, and events derived from it. When this returns, it is the system's and survives a kill.
+        """Append one frame, and events derived from it. When this returns, the kernel has it and it survives a kill.
 
         ``frame`` is the frame's line, where it was made already.
         """

@@ -1,1 +1,1 @@
-"""What a run comes to: the account of each GPU and of a whole job."""
+"""Accounts of a run: what each GPU's time went to, and a whole job's."""

@@ -1,4 +1,4 @@
-"""How sure a difference between two recordings is: the means of their columns, with 95 % intervals.
+"""How certain a difference between two recordings is: the means of their columns, with 95 % intervals.
 
 Neighbouring columns of a job resemble each other, so each mean stands on as many independent columns as its
 autocorrelation leaves: n (1 - r) / (1 + r) with the lag-one correlation r (Bayley and Hammersley 1946, for an AR(1)).
@@ -19,7 +19,7 @@ Z95 = 1.96
 LEAST_POINTS = 0.5
 """A smaller difference of means rounds to none."""
 LEAST_COLUMNS = 8
-"""Fewer independent columns say nothing about how much a mean may be off."""
+"""With fewer independent columns the error of a mean cannot be estimated."""
 
 
 class Change(Struct, frozen=True):

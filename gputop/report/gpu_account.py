@@ -22,7 +22,7 @@ class GpuReport(Struct, frozen=True):
     """One GPU over the whole time. Means are weighted by time; None where nothing was measured.
 
     ``energy_from`` says whether energy is the difference of the board's counter or the integral of its power.
-    ``rhythm_s`` is the length of a visible up and down of util, as of steps or epochs.
+    ``rhythm_s`` is the period of a visible cycle of util, as of steps or epochs.
     """
 
     index: int
@@ -103,7 +103,7 @@ class GpuAccount:
         self._add_state(diagnosis, seconds)
 
     def _add_energy(self, counter: float | None) -> None:
-        """The counter starts again when the driver is loaded anew; what it counted meanwhile is not known."""
+        """The counter restarts with the driver; what it counted in between is unknown."""
         if counter is None:
             return
         if self.counter is not None:

@@ -24,8 +24,8 @@ _MOST_FINDINGS = 1000
 _MOST_MARKS = 256
 _MOST_MISSING = 32
 MOST_GPUS_TOLD = 1024
-"""GPUs, MIG instances among them, that a report lists. Instances that are made anew have other UUIDs, so that a
-recording of weeks may hold more; no report of that length is read, and its memory has to have an end."""
+"""GPUs, MIG instances among them, that a report lists. A recreated instance has another UUID, so a recording of
+weeks may hold more; nobody reads a report of that length, and memory must stay bounded."""
 _TOLD: tuple[Level, ...] = ("red", "yellow", "info")
 
 
@@ -75,7 +75,7 @@ class JobReport(Struct, frozen=True):
 
     @property
     def where(self) -> str:
-        """The host, and whether there is no such host."""
+        """The host, marked where it is simulated."""
         return self.host + SIMULATED * self.is_simulated
 
     def gpu_hours(self) -> dict[State, float]:
@@ -111,14 +111,14 @@ class ReportBuilder:
         self._gaps = 0
         self._missing: list[Event] = []
         self._recorded = self._frames = 0
-        """Frames, and those among them that are no repeats."""
+        """All frames, and those that are not repeats."""
         self._begin = self._end = 0.0
         self._segment_begin = self._before_s = 0.0
-        """Where the clock was set back last, and the time that had passed by then."""
+        """When the clock was last set back, and the time that had passed by then."""
         self._host, self._is_simulated = "", False
         self._steps = StepAccount()
         self._untold_s = 0.0
-        """Time of the GPUs that came after as many as are listed."""
+        """Time of the GPUs beyond those that are listed."""
 
     def add(self, frame: Frame) -> None:
         """Count a frame. One that only repeats a reading brings its events and steps, and no time."""

@@ -159,7 +159,7 @@ def pictured_recording(path: str, *, price: float | None = None, lens: Lens | No
 
 
 def pictured(snapshots: Sequence[Snapshot], *, interval_s: float = 1.0, price: float | None = None) -> Pictured:
-    """The same of what was measured; at least one snapshot, oldest first."""
+    """The same from snapshots in memory; at least one, oldest first."""
     return _pictured(snapshots, _Lanes(snapshots[0].t, snapshots[-1].t), interval_s, price)
 
 

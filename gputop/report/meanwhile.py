@@ -1,4 +1,4 @@
-"""What a recording holds of the time that a trace covers: the screen's numbers and verdict beside the profiler's."""
+"""What a recording says of the time that a trace covers: the screen's numbers and verdict beside the profiler's."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The rhythm of a job as its GPU's util shows it: the length of a step or an epoch, when it is visible at all.
 
-Steps are mostly shorter than a sample and then leave no trace; saying nothing is the normal answer.
+Most steps are shorter than a sample and leave no trace; None is the normal answer.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def rhythm_s(rhythm: Rhythm) -> float | None:
         return None
     lags = range(1, n // LEAST_PERIODS + 2)
     r = [1.0] + [sum(map(float.__mul__, centred, centred[lag:])) / power * n / (n - lag) for lag in lags]
-    # Beyond its first fall below 0 a correlation has left its own shadow.
+    # Before its first fall below 0 the correlation is high only because the lag is short.
     fall = next((lag for lag in lags if r[lag] < 0.0), None)
     if fall is None:
         return None

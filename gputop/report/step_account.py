@@ -1,6 +1,6 @@
-"""What a job's steps came to over a recording: how many, how long, and which rank was the slowest.
+"""A job's steps over a recording: how many, how long, and which rank was the slowest.
 
-Warm-up is left out: the first steps compile, allocate and fill caches, and belong into no mean.
+Warm-up is left out: the first steps compile, allocate and fill caches, and would distort every mean.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class StepReport(Struct, frozen=True):
     slowest_mean_s: float
     warm_up_steps: int
     samples_per_s: float | None = None
-    """Of all ranks together; None where one of them does not say how many samples a step takes in."""
+    """Of all ranks together; None where one of them does not say how many samples a step has."""
 
 
 class _Rank:
@@ -53,7 +53,7 @@ class _Rank:
 
     def account(self) -> tuple[int, float, float, float | None, int]:
         """Steps, their seconds, the longest of them and samples/s without the warm-up, and the steps of the warm-up."""
-        # Costs 4 ms, which a program without steps need not wait for.
+        # Importing it takes 4 ms, for which a report without steps need not wait.
         from statistics import median
 
         usual = median(row.sum_s / row.count for row in self.early)
@@ -68,7 +68,7 @@ class _Rank:
 
 
 def _with_samples(samples: float, seconds: float, rows: Iterable[StepRow]) -> tuple[float, float]:
-    """Samples, and the seconds in which they were taken in, with those of more rows."""
+    """Samples and their seconds, increased by those of further rows."""
     told = [row for row in rows if row.samples is not None]
     return samples + sum(row.samples or 0.0 for row in told), seconds + sum(row.sum_s for row in told)
 

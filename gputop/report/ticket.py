@@ -1,4 +1,4 @@
-"""One GPU's verdict as data: what a ticket and a fired alert hand on to others."""
+"""One GPU's verdict as data, for a ticket or a fired alert."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gputop.monitor import Frame
 def ticket_data(frame: Frame, position: int, process: ProcessSample | None = None) -> dict[str, object]:
     """One GPU's verdict as data; command lines are those of the frame, which are masked.
 
-    With a ``process`` only that one is told of, with what it does.
+    With a ``process`` only that one is included, with what it does.
     """
     gpu, d = frame.snapshot.gpus[position], frame.diagnoses[position]
     return {
@@ -47,7 +47,7 @@ def processes_on(frame: Frame, index: int, process: ProcessSample | None) -> lis
 
 
 def facts(process: ProcessSample, chosen: ProcessSample | None) -> dict[str, object]:
-    """What a process that was chosen does, by the catalogue's keys; nothing of the others."""
+    """What the chosen process does, by the catalogue's keys; empty for any other."""
     if process is not chosen:
         return {}
     return {

@@ -1,4 +1,4 @@
-"""What the viewer keeps of a run: a recording and pictures, in the directory that gputop was started in.
+"""What the viewer saves from the screen: a recording and pictures, in the directory that gputop was started in.
 
 Every answer is one line for the user.
 """
@@ -24,7 +24,7 @@ CLOSE_S = 1.0
 
 
 def toggle_recording(session: Session) -> str:
-    """Begin or end the recording; what to tell the user."""
+    """Begin or end the recording. Returns what to tell the user."""
     recorder = session.stop_recording()
     if recorder is not None:
         recorder.close(timeout_s=CLOSE_S)
@@ -40,7 +40,7 @@ def toggle_recording(session: Session) -> str:
 
 
 def end_if_failed(session: Session) -> str | None:
-    """Let go of a recording that has stopped by itself; why it did."""
+    """Release a recording that has failed. Returns why it did, None where none has."""
     if session.recorder is None or session.recorder.error is None:
         return None
     reason = session.recorder.error
@@ -49,10 +49,10 @@ def end_if_failed(session: Session) -> str | None:
 
 
 def screenshot(frame: Frame, view: View, theme: Theme, width: int, height: int) -> str:
-    """Write the screen as an SVG; where it is, or why not."""
+    """Write the screen as an SVG. Returns where it is, or why there is none."""
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(frame.snapshot.t))
     host = "".join(char if char.isalnum() or char in "-." else "-" for char in frame.snapshot.machine.hostname)
-    # It brings every name of a character that HTML has.
+    # It imports the table of all HTML entities.
     from gputop.output.svg import svg
 
     path = Path(os.getcwd(), f"gputop-{host}-{stamp}Z.svg")

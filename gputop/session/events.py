@@ -1,6 +1,6 @@
 """Frames to events worth a line in a recording: what changed, was lost, slowed down or erred.
 
-They are places in a recording to jump to, never truth: a replay concludes them again. Pure.
+They mark places in a recording to jump to; a replay derives its own again. Pure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class FrameEvents:
         self._sources = SmSources()
 
     def of(self, frame: Frame) -> list[Event]:
-        """The events between the frame before and this one. Those that the source reported itself are not repeated."""
+        """The events between the frame before and this one. Those that the source reported are not repeated."""
         t = frame.snapshot.t
         known = {(event.kind, event.gpu) for event in frame.snapshot.events}
         found: list[tuple[EventKind, int, str]] = []
@@ -70,7 +70,7 @@ class FrameEvents:
 
 
 def _begins(standing: set[str], uuid: str, holds: bool) -> bool:
-    """Whether a condition holds now and did not before."""
+    """Whether a condition has begun to hold."""
     if not holds:
         standing.discard(uuid)
         return False

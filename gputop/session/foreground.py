@@ -44,13 +44,13 @@ class ForegroundJob:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTTOU})
 
         self._own_group = own_group
-        # Where the parent ignores the death of its children the system keeps no exit code for us.
+        # With SIGCHLD ignored, which a parent may have passed on, the kernel keeps no exit code.
         self._handlers[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         # No thread of ours runs yet, which is what makes a function before exec safe.
         self._process = subprocess.Popen(list(command), preexec_fn=become_job, close_fds=False)
         self.pid = self._process.pid
         if terminal is not None:
-            # A background process that writes to its terminal's settings is stopped by this signal.
+            # A background process that changes its terminal's settings is stopped by this signal.
             self._handlers[signal.SIGTTOU] = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         for number in FORWARDED:
             self._handlers[number] = signal.signal(number, self._forward)
@@ -80,12 +80,12 @@ class ForegroundJob:
         self._handlers.clear()
 
     def _watch(self) -> None:
-        """Wait for the job on a thread, because a wait in the main thread would hold everything else."""
+        """Wait for the job on a thread, because waiting in the main thread would block everything else."""
         while True:
             try:
                 _, status = os.waitpid(self.pid, os.WUNTRACED)
             except ChildProcessError:
-                # Somebody else has taken the exit code.
+                # Somebody else has collected the exit code.
                 status = NOT_EXECUTABLE << 8
             self._statuses.put(status)
             self._changed()

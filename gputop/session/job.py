@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _WAKE_S = 0.25
 _MOST_ANCESTORS = 64
 MOST_MEMBERS = 4096
-"""Processes of a job that are remembered, however many there were."""
+"""How many processes of a job are remembered at most."""
 ParentAndGroup = Callable[[int], tuple[int | None, int | None]]
 """The parent and the process group of a pid."""
 
@@ -173,8 +173,8 @@ class _Watch:
 
     def _take(self, snapshot: Snapshot) -> None:
         if len(self._members) > MOST_MEMBERS:
-            # A job of weeks starts its workers anew in every epoch. Who is there stays, and whoever asks later and
-            # descends from the job is found again.
+            # A job of weeks restarts its workers in every epoch. The living ones are kept; a forgotten one that
+            # descends from the job is found again when it is asked about.
             self._members &= {self._root, *(process.pid for process in snapshot.processes)}
         for cut in self._own.take(snapshot):
             self._feed(cut)

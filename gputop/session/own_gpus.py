@@ -14,7 +14,7 @@ HELD_FRAMES = 100
 
 
 class OwnGpus:
-    """``is_member`` says whether a process on a GPU is of the job, ``is_pid_member`` whether any process is."""
+    """``is_member`` says whether a process on a GPU is of the job, ``is_pid_member`` whether a pid is."""
 
     def __init__(self, is_member: Callable[[ProcessSample], bool], is_pid_member: Callable[[int], bool]) -> None:
         self._is_member = is_member
@@ -28,7 +28,7 @@ class OwnGpus:
         return bool(self._uuids)
 
     def take(self, snapshot: Snapshot) -> list[Snapshot]:
-        """What to feed on: nothing before the job has used a GPU, then what was held back and this one, cut."""
+        """The snapshots to use: none before the job has used a GPU, then those held back and this one, cut down."""
         used = {p.gpu for p in snapshot.processes if p.role == "gpu" and self._is_member(p)}
         first = not self._uuids
         self._uuids.update(gpu.static.uuid for gpu in snapshot.gpus if gpu.static.index in used)

@@ -39,9 +39,9 @@ class Playback:
         self.player = player
         self._replay_past = replay_past
         self.newest: Frame | None = None if session is None else session.monitor.latest
-        """The newest frame of the live run, also while its past shows."""
+        """The newest frame of the live run, also while its past is on screen."""
         self.masked = self.newest
-        """The frame that shows, as files and pictures get it."""
+        """The frame on screen, as files and pictures get it."""
         self.revealed: Revealed | None = None
         """Shows secrets on command lines, where the user wants to see them."""
         if session is not None and replay_past is not None:
@@ -49,7 +49,7 @@ class Playback:
 
     @property
     def frame(self) -> Frame | None:
-        """The frame that shows."""
+        """The frame on screen."""
         if self.revealed is None or self.masked is None:
             return self.masked
         return self.revealed.frame(self.masked)
@@ -61,11 +61,11 @@ class Playback:
 
     @property
     def shows_past(self) -> bool:
-        """Whether what shows is not now."""
+        """Whether the screen shows the past."""
         return self.player is not None
 
     def take(self) -> bool:
-        """Take in what the sources have; True when there is something new to paint."""
+        """Take what the sources have; True when there is something new to paint."""
         snapshot = None if self.source is None else self.source.poll()
         if snapshot is not None and self.session is not None:
             self.newest = self.session.take(snapshot)
@@ -73,11 +73,11 @@ class Playback:
             self.masked = self.newest
             return snapshot is not None
         new = self.take_past()
-        # A recording under way grows, which the paused screen says.
+        # The paused screen shows the growing size of a recording under way.
         return new or (snapshot is not None and self.session is not None and self.session.recorder is not None)
 
     def take_past(self) -> bool:
-        """Take in what the player has, if the past shows; True when that is a new frame."""
+        """Take what the player has, if the past is on screen; True when that is a new frame."""
         if self.player is None:
             return False
         new = self.player.take()
@@ -85,14 +85,14 @@ class Playback:
         return new
 
     def work(self) -> bool:
-        """Go on with what the player has to do; True when it changed the frame."""
+        """Continue the player's pending work; True when it changed the frame."""
         if self.player is None or not self.player.work():
             return False
         self.masked = self.player.frame or self.masked
         return True
 
     def pause(self, notify: Callable[[], None]) -> bool:
-        """Stand still at the end of the live run's own past; False where nothing of it is remembered.
+        """Pause at the end of the live run's own past; False where nothing is remembered.
 
         ``notify`` is called, from any thread, whenever the played source has something.
         """
@@ -107,20 +107,20 @@ class Playback:
         return True
 
     def go_live(self) -> None:
-        """Leave the past for what is now."""
+        """Leave the past and show the live run."""
         if self.player is not None:
             self.player.source.close()
         self.player, self.masked = None, self.newest
 
     def acknowledge(self, gpu: int, badge_id: str) -> None:
-        """Clear a sticky badge of what shows, by the GPU's index."""
+        """Clear a sticky badge on screen, by the GPU's index."""
         if self.player is not None:
             self.player.monitor.acknowledge(gpu, badge_id)
         if self.session is not None:
             self.session.monitor.acknowledge(gpu, badge_id)
 
     def shown_view(self, view: View) -> View:
-        """The view as it is painted: with the time line, and with what the recording under way has come to."""
+        """The view as it is painted: with the time line, and with the state of the recording under way."""
         recorder = None if self.session is None else self.session.recorder
         return replace(
             view,
@@ -129,7 +129,7 @@ class Playback:
         )
 
     def close(self) -> None:
-        """End a recording under way, and the past. A live source is its owner's to close."""
+        """End a recording under way, and the past. A live source is closed by its owner."""
         recorder = None if self.session is None else self.session.stop_recording()
         if recorder is not None:
             recorder.close(timeout_s=CLOSE_S)

@@ -1,7 +1,7 @@
-"""Playing the past: a recording, or what this run keeps of itself. Knows no widget; the screen asks it and paints.
+"""Playing the past: a recording, or what this run remembers. Knows no widget; the screen asks it and paints.
 
-After a jump the screen must answer at once, but a verdict stands on ten minutes before it. So the frame is shown on a
-minute of past first, and the whole past is fed to a second monitor in slices, which then takes over.
+After a jump the screen must answer at once, but a verdict needs the ten minutes before it. So the frame is first
+judged on a minute of past, while the whole past is fed in slices to a second monitor, which then takes over.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from gputop.monitor import Frame, Monitor
 from gputop.paint.replay_bar import Change, Replay
 
 QUICK_S = 45.0
-"""The past that a first frame after a jump stands on: the diagnosis's window and its votes."""
+"""The past that the first frame after a jump is judged on: the diagnosis's window and its votes."""
 WHOLE_S = 660.0
-"""What a monitor needs to stand where a live one stood: ten minutes of history and a window of diagnosis."""
+"""What a monitor needs to reach a live one's state: ten minutes of history and a window of diagnosis."""
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0)
 
 
@@ -47,7 +47,7 @@ class Player:
         self._known: dict[int, tuple[str, str | None]] = {}
 
     def take(self, budget_s: float = 0.03) -> bool:
-        """Show the frames that are due, for at most so long; True when there is a new one to paint."""
+        """Show the frames that are due, working for at most ``budget_s``; True when there is a new one to paint."""
         until, new = self._clock() + budget_s, False
         if self._jumped:
             self._rebuild()
@@ -61,7 +61,7 @@ class Player:
         return new
 
     def work(self, budget_s: float = 0.02) -> bool:
-        """Go on with what waits (the whole past after a jump, then the time line); True when it changed a frame."""
+        """Continue pending work (the whole past after a jump, then the time line); True when it changed the frame."""
         until = self._clock() + budget_s
         while self._whole is not None:
             snapshot = next(self._whole_past, None)
@@ -78,7 +78,7 @@ class Player:
         return self._whole is not None or not self._knows_changes
 
     def replay(self) -> Replay:
-        """Where it stands, for the time line."""
+        """The position, for the time line."""
         source = self.source
         return Replay(
             source.begin,
@@ -98,7 +98,7 @@ class Player:
         return self._monitor
 
     def stand_at_end(self, frame: Frame | None = None) -> None:
-        """Paused at the end; on the ``frame`` that showed there, if given, with its own history and verdicts."""
+        """Pause at the end; on the ``frame`` that was on screen, if given, with its own history and verdicts."""
         self.source.pause()
         self.to_end()
         if frame is not None:
@@ -136,7 +136,7 @@ class Player:
         self.source.set_speed(SPEEDS[max(0, min(len(SPEEDS) - 1, at + step))])
 
     def step(self, frames: int) -> None:
-        """So many frames on, or back."""
+        """Go ``frames`` frames forward, or back."""
         if self.source.step(frames):
             self._jumped = True
 
@@ -157,7 +157,7 @@ class Player:
         return True
 
     def _rebuild(self) -> None:
-        """After a jump: a monitor on a short past at once, one on the whole past to follow."""
+        """After a jump: a monitor on a short past at once, and one on the whole past to follow."""
         self._jumped = False
         self._monitor = Monitor(self.source.interval_s)
         for snapshot in self.source.past(QUICK_S):
@@ -188,7 +188,7 @@ class Player:
             self._reading = self.source.snapshots_between(self.source.begin, self.source.end)
         for snapshot in self._reading:
             if snapshot.t <= self._read_t:
-                # A clock that was set back folds time: what came before cannot be judged with what comes.
+                # The clock was set back: earlier frames cannot be judged together with these.
                 self._reader = Diagnoser(self.source.interval_s)
             self._read_t = snapshot.t
             for gpu, d in zip(snapshot.gpus, self._reader.observe(snapshot), strict=True):
@@ -204,7 +204,7 @@ class Player:
 
 
 def _in_order(changes: Iterable[Change]) -> tuple[Change, ...]:
-    """Changes by time: where a clock was set back they were not recorded so."""
+    """Changes in order of time, which they are not where a clock was set back."""
     return tuple(sorted(changes, key=lambda change: change.t))
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gputop.session.alerts.node_alerts import NodeAlerts
 
 _LOOK_S = 1.0
-"""How often a stop and the end of the time are looked for while no frame comes."""
+"""How often to check for a stop and for the end of the time while no frame comes."""
 
 
 class Recorded(Struct, frozen=True):

@@ -1,6 +1,6 @@
-"""Frames for this machine's own screen with the secrets on command lines, for who has set ``show_secrets``.
+"""Frames for this machine's own screen with the secrets on command lines, for users who set ``show_secrets``.
 
-What is recorded, drawn into files or sent on is made of the masked frames: these here are painted and forgotten.
+Recordings, pictures and everything sent on use the masked frames; these are painted and forgotten.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CommandOf = Callable[[Identity], str | None]
 
 
 class Revealed:
-    """Puts the command line itself where a masked one stands; the same frame gives the same object."""
+    """Replaces masked command lines by the real ones; the same frame gives the same object."""
 
     def __init__(self, command_of: CommandOf) -> None:
         self._command_of = command_of

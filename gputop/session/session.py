@@ -32,7 +32,7 @@ class Session:
         self._events: FrameEvents | None = None
         self._rounder: Rounder | None = None
         self.alerts: NodeAlerts | None = None
-        """Judged at every frame where there are any."""
+        """The alerts judged at every frame, if there are any."""
 
     def take(self, snapshot: Snapshot) -> Frame:
         """The frame of one more snapshot. Never waits for a disk.
@@ -68,7 +68,7 @@ class Session:
     def past(self) -> Past | None:
         """The last minutes, frozen; None where nothing is remembered."""
         if self._memory is not None and self._earlier is not None:
-            # Not at the start: what may never be looked at must not delay the first frame.
+            # Not at the start: what may never be used must not delay the first frame.
             self._memory.begin_with(self._earlier())
             self._earlier = None
         return None if self._memory is None else self._memory.past()

@@ -73,7 +73,7 @@ class Term(Struct, frozen=True):
 
 
 class Condition(Struct, frozen=True):
-    """Alternatives, of each of which all terms must hold."""
+    """Alternatives: one of them must hold, with all of its terms."""
 
     text: str
     alternatives: tuple[tuple[Term, ...], ...]
@@ -92,7 +92,7 @@ class Condition(Struct, frozen=True):
 
     @property
     def is_badges(self) -> bool:
-        """Whether badges alone decide: they have their own delays already."""
+        """Whether it consists of badges alone, which have their own delays already."""
         return all(term.kind == "badge" for terms in self.alternatives for term in terms)
 
 
@@ -131,7 +131,7 @@ def parse(text: str) -> Condition:
 
 
 def _term(words: list[tuple[str, int]]) -> Term:
-    """Take one term off the words."""
+    """Remove one term from the front of the words."""
     word, column = words.pop(0)
     if _WORD.fullmatch(word) is None or word in ("and", "or"):
         raise ConditionError(f"{word} stands where a badge, a verdict, a state or a value must", column)

@@ -1,4 +1,4 @@
-"""Whom an alert acts for: each GPU alone, all GPUs of a job together, or all of the node. Pure."""
+"""The scope of an alert: each GPU alone, all GPUs of a job, or all GPUs of the node. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PER: tuple[Per, ...] = ("gpu", "job", "node")
 Share = Literal["any", "all"]
 SHARES: tuple[Share, ...] = ("any", "all")
 NODE = "node"
-"""The group of a whole node, and of GPUs whose job nobody knows."""
+"""The group of a whole node, and of GPUs whose job is unknown."""
 
 
 def jobs_by_gpu(processes: Iterable[ProcessSample]) -> Mapping[int, frozenset[str]]:

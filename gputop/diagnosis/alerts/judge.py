@@ -16,7 +16,7 @@ from gputop.model.snapshot import GAP_INTERVALS, GpuSample, Snapshot
 Place = tuple[str, str]
 """An alert's name and whom it acts for, see ``groups.group_of``; a GPU goes by its UUID."""
 MOST_GONE = 256
-"""GPUs, MIG instances among them, and jobs that are no longer there and of which something is remembered."""
+"""How many GPUs (MIG instances included) and jobs are remembered after they are gone."""
 _NO_JOBS: frozenset[str] = frozenset()
 
 
@@ -35,7 +35,7 @@ class Change(Struct, frozen=True):
 
     @property
     def place(self) -> Place:
-        """What its silence is remembered by."""
+        """The key under which its silence is remembered."""
         return (self.alert.name, self.group)
 
 
@@ -58,14 +58,14 @@ Members = list[tuple[GpuSample, Standing | None]]
 
 
 class Judge:
-    """Judges every alert on every GPU. ``fired`` says when each fired last, and is kept for the silences."""
+    """Judges every alert on every GPU. ``fired`` says when each fired last, for its silence."""
 
     def __init__(self, alerts: Sequence[Alert], fired: Mapping[Place, float] | None = None) -> None:
         self.alerts = tuple(alerts)
         self.fired: dict[Place, float] = dict(fired or {})
         self._standing: dict[Place, Standing] = {}
         self._holding: dict[Place, Change] = {}
-        """The groups that hold, as they were when they began to."""
+        """The groups whose condition holds, as they were when it began to."""
         self._needs_jobs = any(alert.per == "job" for alert in self.alerts)
         self._last_t: float | None = None
 
@@ -130,7 +130,7 @@ class Judge:
             standing = self._standing[place] = Standing(gpu.static.index, group)
         standing.gpu = gpu.static.index
         if holds is None:
-            # Nobody knows: it neither ends nor goes on. What is not known for longer than a gap has to hold anew.
+            # Unknown: it neither ends nor goes on. After more than a gap of that it has to hold anew.
             if not standing.is_active and t - standing.seen > gap:
                 standing.since = None
             return standing
@@ -173,11 +173,11 @@ class Judge:
 
     def _is_silent(self, place: Place, alert: Alert, t: float) -> bool:
         last = self.fired.get(place)
-        # On either side: a clock set back by a second must not fire again, one set back by a year must not silence.
+        # In both directions: a clock set back by a second must not fire again, and by a year must not silence.
         return last is not None and abs(t - last) < alert.again_s
 
     def _forget(self, snapshot: Snapshot) -> None:
-        """Jobs come and go, and MIG instances that are made again have other UUIDs: what is remembered has an end."""
+        """Jobs come and go, and a recreated MIG instance has another UUID: what is remembered must be bounded."""
         most = len(self.alerts) * MOST_GONE
         if len(self._standing) <= most and len(self.fired) <= most:
             return

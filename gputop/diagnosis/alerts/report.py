@@ -10,7 +10,7 @@ from gputop.diagnosis.alerts.groups import Per, Share
 class AlertRow(Struct, frozen=True):
     """One alert. ``holds`` gives (GPU, since, whether for as long as the alert asks) where its condition holds.
 
-    ``last`` is when it fired last in this run, on which GPUs, and what came of it in words; None where it has not.
+    ``last`` is when it last fired in this run, on which GPUs, and with what result; None where it has not.
     ``silent_until``: where it holds and fired not long ago, in this run or before it, when it may fire again.
     """
 

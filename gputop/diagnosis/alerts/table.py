@@ -173,7 +173,7 @@ class _Reader:
         return command
 
     def _per(self, command: tuple[str, ...], notifies: bool) -> Per:
-        """For whom the alert acts once: as its command shows, unless it is said."""
+        """The scope in which the alert acts once: the one given, else what its command needs."""
         used = _placeholders(command)
         of_one = next((name for name in OF_ONE_GPU if name in used), None)
         given = self._one_of("per", PER)

@@ -1,4 +1,4 @@
-"""The rules, in the order in which they are asked. Adding one is adding its unit to a family and a line here."""
+"""The rules, in the order in which they are tried. To add one, define it in its family's file and list it here."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ BUSY: tuple[Rule, ...] = (
 END: tuple[Rule, ...] = (HEALTHY, WORKING, NO_BOTTLENECK_SEEN)
 
 CAUSES: tuple[Rule, ...] = GATES + IDLE_FAMILY + STARVED
-"""Asked first. A cause of starvation that can be named goes before A/B: SM cannot exceed util."""
+"""Tried first. A named cause of starvation goes before A/B: SM cannot exceed util."""
 WORKS: tuple[Rule, ...] = BUSY + END
 
 BADGES: tuple[BadgeRule, ...] = (
@@ -70,4 +70,4 @@ BADGES: tuple[BadgeRule, ...] = (
     badges_gpu.STOP_START,
     badges_host.SHARED_GPU,
 )
-"""In the order in which they are shown: what stops a GPU first."""
+"""In the order in which they are shown: what stops a GPU comes first."""

@@ -12,7 +12,7 @@ from gputop.model.feeders import Cause
 
 
 class Told(Struct, frozen=True):
-    """What a rule has to say. ``title`` and ``state`` replace the rule's own where they depend on the numbers."""
+    """What a rule says where it holds. ``title`` and ``state`` replace the rule's own if they depend on numbers."""
 
     level: Level
     evidence: tuple[str, ...]

@@ -68,7 +68,7 @@ HIDE_COMMUNICATION = "overlap (bucket_cap_mb, FSDP prefetch), accumulate gradien
 
 
 COUNTS_AS_WORK = "exchanging data is part of the job, so this time counts as work, not as waste"
-"""Said where a GPU is called busy, not working, although its time is in no sum of what was not work."""
+"""For a GPU that is called busy, not working, although its time counts as work."""
 
 
 def _tell_communication(s: Signals) -> Told:

@@ -75,7 +75,7 @@ def _tell_cpu(s: Signals) -> Told:
 
 
 def _who_said(s: Signals, f: Feeders) -> str:
-    """The second line: everything measured, and by which rule."""
+    """The second line of evidence: everything measured, and by which rule."""
     words = both_words(s)
     by = proof(f)
     if by is not None:
@@ -128,7 +128,7 @@ def _network(s: Signals) -> bool:
 
 
 def _fetches(s: Signals, f: Feeders) -> bool:
-    """By elimination: main waits for a batch, nobody runs or reads a disk, and who should feed it polls."""
+    """By elimination: main waits for a batch, nothing computes or reads a disk, and its feeder polls."""
     if "threads" in f.kind or f.by in ("no socket", "task queue") or not waits_for_batch(s):
         return False
     shares = f.busiest
@@ -199,4 +199,4 @@ DATALOADER_NETWORK = Rule(
     tell=_tell_io,
     remedy=DATALOADER_DISK.remedy,
 )
-"""The wait channel is weaker evidence than CPU time: it is asked after the main thread."""
+"""The wait channel is weaker evidence than CPU time, so this is tried after the main thread."""

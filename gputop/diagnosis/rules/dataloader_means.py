@@ -1,4 +1,4 @@
-"""Loaders judged by their means: what recordings made before feeders were measured can tell."""
+"""Loaders judged by their means: all that recordings made before feeders were measured have."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def cpu(s: Signals) -> bool:
 
 
 def tell_cpu(s: Signals) -> Told:
-    """The verdict of CPU-bound loaders."""
+    """Evidence and remedy of CPU-bound loaders."""
     workers = s.workers or 0.0
     runnable = round(s.loaders * workers)
     line = f"GPU idle {s.idle:.0f} %: {runnable}/{s.loaders} workers runnable"
@@ -55,7 +55,7 @@ MAIN_DISK = 0.4
 """Share of the idle time that the main thread spends in disk wait where there are no loaders."""
 ASLEEP = 0.2
 SPINS_WITHIN = 0.1
-"""A main thread as busy as the GPU spins on it, and is asleep in the idle time."""
+"""A main thread within this of the GPU's busy share is spinning on the GPU, and asleep while it idles."""
 WAITING = 0.5
 
 
@@ -86,7 +86,7 @@ def network(s: Signals) -> bool:
 
 
 def tell_io(s: Signals) -> Told:
-    """The verdict of loaders that wait for data."""
+    """Evidence and remedy of loaders that wait for data."""
     if s.loaders and disk(s):
         where = "network file wait" if s.network is not None and s.network >= WAITING else "disk wait"
         line = f"GPU idle {s.idle:.0f} %: workers in {where} {share(s.disk)}"

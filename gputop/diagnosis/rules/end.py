@@ -1,4 +1,4 @@
-"""End states: busy, and nothing to object to."""
+"""End states: busy, with nothing found wrong."""
 
 from __future__ import annotations
 

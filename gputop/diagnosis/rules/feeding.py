@@ -14,7 +14,7 @@ OWN_WAIT = 0.4
 FOR_BATCH = 0.6
 """Share of the idle time that the main thread may spend waiting for a batch: a lock, a queue or a pipe [judged]."""
 SECOND = 0.3
-"""The second state of a feeder is said from this share on."""
+"""The second state of a feeder is mentioned from this share on."""
 WORTH_SAYING = 0.05
 IDLE = "idle"
 LEAST_RX = 1000.0
@@ -34,7 +34,7 @@ _WAIT_WORDS = {
 def least(x: float, s: Signals, looks: int = 1) -> float:
     """L of a share that was sampled, not counted: one standard error below it, so that few samples accuse nobody.
 
-    ``looks``: how often it was looked for in each sample.
+    ``looks``: how many times each sample looked.
     """
     return at_least(max(0.0, x - sqrt(max(0.0, x * (1.0 - x)) / max(1, looks * s.n))), s.u)
 
@@ -121,7 +121,7 @@ def main_words(s: Signals) -> str:
 
 
 def both_words(s: Signals) -> str:
-    """What main and feeders did: every evidence of starvation carries it."""
+    """What main and feeders did: part of every evidence of starvation."""
     line = f"main waits: {main_words(s)}"
     f = s.feeders
     if f is None:
@@ -131,7 +131,7 @@ def both_words(s: Signals) -> str:
 
 
 def proof(f: Feeders) -> str | None:
-    """By what a feeder's wait was resolved, in words; None where nothing had to be."""
+    """How it is known what a feeder waited for, in words; None where that was plain."""
     if f.kind == "child processes":
         return "by the time of children that have ended"
     return {
@@ -145,7 +145,7 @@ def proof(f: Feeders) -> str | None:
 
 
 def taken_by(outsiders: tuple[Outsider, ...]) -> str | None:
-    """Who else takes the cores, in words."""
+    """Who else is using the cores, in words."""
     named = [o for o in outsiders if o.cpu_pct >= OUTSIDER_PCT][:3]
     if not named:
         return None

@@ -1,4 +1,4 @@
-"""What helps against a starving GPU, by cause and by what feeds it: never an option of a thing that is not there.
+"""Remedies for a starving GPU, by cause and by what feeds it: never an option of a library that is not in use.
 
 Versions: ``in_order=False`` needs PyTorch 2.6, ``persistent_workers`` and ``prefetch_factor`` PyTorch 1.7,
 ``torchdata.nodes`` torchdata 0.10 (their documentation and release notes).

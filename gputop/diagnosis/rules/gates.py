@@ -1,4 +1,4 @@
-"""Gates: before these are passed nothing is judged."""
+"""Gates: nothing is judged until these are passed."""
 
 from __future__ import annotations
 

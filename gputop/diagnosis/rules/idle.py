@@ -11,7 +11,7 @@ from gputop.model.quantity import duration, memory
 
 HOLDING = STATE_WORDS["idle_allocated"]
 HOLDING_S = 300.0
-"""Idle this long with memory held is worth a word [judged]."""
+"""Idle this long with memory held is worth reporting [judged]."""
 ALARM_S = 3600.0
 STOPPED_S = 15.0
 """A GPU that has just stopped is idle, not starved, unless a rule can say what it waits for [judged]."""

@@ -1,4 +1,4 @@
-"""The starved family, but for the loaders: the GPU waits for demand, a checkpoint, restarts, copies or its own host."""
+"""The starved family except loaders: the GPU waits for demand, a checkpoint, restarts, copies or its own host."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _listens(s: Signals) -> bool:
     f = s.feeders
     if waits is None or s.listens < 0.5 or main_runs(s) or (s.loaders and (f is None or f.kind != "helpers")):
         return False
-    # Threads of a server wait for whom they serve, unless data comes in over connections that they have made.
+    # Threads of a server wait for clients, unless data comes in over connections that the server opened.
     if works(f, s) and f is not None and ("threads" not in f.kind or (s.main_rx or 0.0) >= LEAST_RX):
         return False
     return waits.poll >= WAITS_FOR_REQUESTS * s.idle / 100.0
@@ -119,7 +119,7 @@ BIRTH_GAP_S = 0.9
 def _worker_restart(s: Signals) -> bool:
     if s.idle < IDLE_PCT or s.churn_per_min < CHURN_PER_MIN or s.birth_gap_s < BIRTH_GAP_S:
         return False
-    # Newborns that compute for most of their lives do the work of a dataloader: starting is not what costs.
+    # New workers that compute most of the time do the work of a dataloader: starting them is not the cost.
     return not works(s.feeders, s)
 
 
@@ -155,7 +155,7 @@ WORKER_RESTART = Rule(
 PCIE_BUSY, PCIE_FULL = 0.3, 0.7
 """Shares of the link's usable rate: enough to matter beside idle time; enough on its own [judged]."""
 BOTH_WAYS = 0.3
-"""Both directions from here on: NCCL over PCIe, not a copy of batches."""
+"""From here on in both directions it is NCCL over PCIe, not a copy of batches."""
 PAGEABLE_MAIN = 0.8
 
 

@@ -1,4 +1,4 @@
-"""The starved family: no cause that can be named. What was measured is said all the same."""
+"""The starved family where no cause can be named. What was measured is reported all the same."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ UNATTRIBUTED_REMEDIES: dict[str, tuple[str, str]] = {
 
 
 def _unattributed_cause(s: Signals) -> Cause:
-    """What feeders wait for where that is no I/O."""
+    """What feeders wait for where that is not I/O."""
     f = s.feeders
     if f is None or works(f, s):
         return "unknown"

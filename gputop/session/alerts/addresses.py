@@ -1,4 +1,4 @@
-"""The addresses of a ``notify_file``: one a line, ``#`` begins a comment. They carry tokens: for their owner alone."""
+"""The addresses of a ``notify_file``: one a line, ``#`` begins a comment. They carry tokens: only the owner may read it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MOST_BYTES = 1 << 16
 
 
 class AddressError(Exception):
-    """Why the file is not used, in one line that quotes nothing of it."""
+    """Why the file is not used, in one line that quotes none of it."""
 
 
 def addresses(path: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a fired alert hands on: the values of placeholders, one JSON object, and a text for people. Pure."""
+"""What a fired alert passes on: the values of placeholders, a JSON object, and a text for people. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gputop.monitor import Frame
 from gputop.report.ticket import ticket_data
 
 _HARMLESS = re.compile(r"[A-Za-z0-9._:/@][A-Za-z0-9._:/@-]*")
-"""What a value may be made of: nothing that a program could take for an option or a shell for more than a word."""
+"""Characters allowed in a value: nothing that a program could take for an option or a shell for several words."""
 
 MOST_TOLD = 16
 """GPUs that a message names line by line."""
@@ -29,7 +29,7 @@ Judged = Sequence[tuple[GpuSample, GpuDiagnosis]]
 
 
 class NotHanded(Exception):
-    """Why a command is not run: a value that it asks for is missing or not harmless. One line."""
+    """Why a command is not run: a value that it needs is missing or unsafe. One line."""
 
 
 class Firing(Struct, frozen=True):
@@ -77,13 +77,13 @@ class Firing(Struct, frozen=True):
 
 
 def firing_of(change: Change, frame: Frame) -> Firing:
-    """What a change hands on, from the frame in which it came about."""
+    """What a change passes on, from the frame in which it happened."""
     position = {gpu.static.uuid: at for at, gpu in enumerate(frame.snapshot.gpus)}
     return gpus_firing(change, frame, [position[uuid] for uuid in change.uuids])
 
 
 def gpus_firing(change: Change, frame: Frame, positions: Sequence[int], *, test: bool = False) -> Firing:
-    """An alert on the GPUs at these positions of the frame; what is told at length is the first one."""
+    """An alert on the GPUs at these positions of the frame; the first one is described in full."""
     alert, snapshot = change.alert, frame.snapshot
     gpus = [(snapshot.gpus[position], frame.diagnoses[position]) for position in positions]
     first, diagnosis = gpus[0]
@@ -102,7 +102,7 @@ def gpus_firing(change: Change, frame: Frame, positions: Sequence[int], *, test:
 
 
 def _gpu_data(gpu: GpuSample, diagnosis: GpuDiagnosis) -> dict[str, Any]:
-    """One of the GPUs, in short."""
+    """One of the GPUs, in brief."""
     return {
         "gpu": gpu.static.index,
         "uuid": gpu.static.uuid,
@@ -123,7 +123,7 @@ def bare_firing(alert: Alert, t: float, host: str, reason: str) -> Firing:
 
 
 def _values(alert: Alert, snapshot: Snapshot, gpus: Judged) -> tuple[dict[str, str], dict[str, str]]:
-    """The placeholders' values; those of one GPU only where it is one."""
+    """The placeholders' values; those of a single GPU only where there is just one."""
     indices = {gpu.static.index for gpu, _ in gpus}
     processes = [p for p in snapshot.processes if p.gpu in indices and p.role == "gpu"]
     pids = {str(process.pid) for process in processes}
@@ -153,7 +153,7 @@ def _values(alert: Alert, snapshot: Snapshot, gpus: Judged) -> tuple[dict[str, s
 
 
 def _only(values: set[str], name: str) -> dict[str, str]:
-    """The value where there is one: of several the wrong one would be hit."""
+    """The value where there is exactly one: with several, the wrong one might be acted on."""
     return {name: values.pop()} if len(values) == 1 else {}
 
 
@@ -163,7 +163,7 @@ def _job_id(process: ProcessSample) -> str | None:
 
 
 def _body(alert: Alert, gpus: Judged) -> str:
-    """What proves it and what helps; no command line, because this leaves the machine."""
+    """Evidence and remedy; no command line, because this leaves the machine."""
     gpu, diagnosis = gpus[0]
     told = [f"GPU {gpu.static.index}: {diagnosis.title}" for gpu, diagnosis in gpus] if len(gpus) > 1 else []
     lines = [

@@ -1,4 +1,4 @@
-"""One process of a user fires alerts on a machine: who holds the lock, and when each alert fired last.
+"""Only one process of a user fires alerts on a machine: who holds the lock, and when each alert last fired.
 
 The lock is on a file in every directory in which gputops of this user may look, because they do not all know the same
 ones. The same files keep when each alert fired, so that a restart does not break a silence. A lock ends with its
@@ -44,7 +44,7 @@ class FiringLock:
         return bool(self._files)
 
     def take(self) -> bool:
-        """Become the process that fires, if no other is. Never waits for another process."""
+        """Become the process that fires, unless another is. Never waits."""
         with self._guard:
             if self._files:
                 return True
@@ -79,13 +79,13 @@ class FiringLock:
             return dict(self._fired)
 
     def note(self, place: Place, t: float) -> None:
-        """Keep that an alert fires, before it does: where a process is killed meanwhile, it has fired."""
+        """Note that an alert fires, before it does: if the process is killed in between, it counts as fired."""
         with self._guard:
             self._fired[place] = t
             self._write()
 
     def close(self) -> None:
-        """Let another process fire."""
+        """Release the lock, so that another process may fire."""
         with self._guard:
             for file in self._files:
                 os.close(file)
@@ -98,14 +98,14 @@ class FiringLock:
         rows = [[name, uuid, round(t, 3)] for (name, uuid), t in self._fired.items()]
         text = json.dumps({"pid": os.getpid(), "fired": rows}).encode() + b"\n"
         for file in self._files:
-            # A full disk breaks silences over a restart, not alerts.
+            # A full disk costs silences over a restart, not alerts.
             with suppress(OSError):
                 os.pwrite(file, text, 0)
                 os.ftruncate(file, len(text))
 
 
 def holder(directories: Sequence[str]) -> int | None:
-    """The process that fires this user's alerts now, if there is one. Makes and changes nothing."""
+    """The process that fires this user's alerts now, if there is one. Changes nothing."""
     for directory in directories:
         try:
             file = os.open(os.path.join(directory, NAME), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -121,7 +121,7 @@ def holder(directories: Sequence[str]) -> int | None:
 
 
 def _opened(path: str) -> int:
-    """The file, made where it is not there. Raises OSError where it is not this user's own."""
+    """The file, created if missing. Raises OSError where it is not this user's own."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
     status = os.fstat(file)
     if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
@@ -133,7 +133,7 @@ def _opened(path: str) -> int:
 def _read(file: int) -> tuple[int | None, dict[Place, float]]:
     """Who holds the lock and what fired when; nothing of what cannot be understood.
 
-    Only the first object counts: behind a short one the rest of a longer one may stand, where its writer was killed.
+    Only the first object counts: after it the rest of a longer one may be left, where a writer was killed.
     """
     try:
         given: Any = json.JSONDecoder().raw_decode(os.pread(file, MOST_BYTES, 0).decode())[0]

@@ -19,7 +19,7 @@ SHOWN_ONLY = "shown only: gputop --alerts fires them"
 
 
 class NodeAlerts:
-    """Without a ``lock`` the alerts are judged and shown, and nothing is ever run.
+    """Without a ``lock`` alerts are judged and shown, and nothing is ever run.
 
     ``tell`` is called with one line for each firing, from other threads; without it the lines wait in ``messages``.
     """
@@ -43,7 +43,7 @@ class NodeAlerts:
             if change.kind == "resolved" or self._runner is None:
                 continue
             if change.alert.name in self._silenced:
-                # It has not fired: where it still holds, it does when it is let.
+                # It has not fired: if it still holds once this run may fire, it does so then.
                 del self._judge.fired[change.place]
             else:
                 self._runner.offer(firing_of(change, frame))
@@ -61,7 +61,7 @@ class NodeAlerts:
         self._silenced ^= {name}
 
     def close(self) -> None:
-        """End; what has fired goes on by itself, within its limit."""
+        """End; what has been fired finishes by itself, within its time limit."""
         if self._runner is not None:
             self._runner.close()
 

@@ -1,6 +1,6 @@
 """Runs what alerts ask for on threads of its own: one command of an alert at a time, never in a tick.
 
-Nothing here waits for a command where it is called from: ``offer`` and ``close`` return at once, or after a moment.
+No caller waits for a command: ``offer`` returns at once, and ``close`` after a second at most.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ MOST_WAITING = 64
 """Firings of one alert that wait for the command before them: one for each GPU of a large machine."""
 NOTIFICATION = "notification"
 RETRY_S = 5.0
-"""How often a process that does not fire looks whether the one that does has ended."""
+"""How often a process that does not fire checks whether the one that does has ended."""
 HAND_OVER_S = 1.0
-"""How long the end of gputop waits for what has fired to be in the hands of its supervisor."""
+"""How long the end of gputop waits for what has fired to be handed to its supervisor."""
 
 
 class Outcome(Struct, frozen=True):
-    """What came of one firing, in words such as ``kubectl ended with 0``."""
+    """The result of one firing, in words such as ``kubectl ended with 0``."""
 
     firing: Firing
     words: str
@@ -45,7 +45,7 @@ class Runner:
         self._waiting: dict[str, deque[Firing]] = {}
         self._busy: set[str] = set()
         self._under_way: dict[str, Firing] = {}
-        """What is in the hands of a supervisor, by its alert."""
+        """What a supervisor is running, by alert."""
         self._adopted: Mapping[Place, float] | None = None
         self._closed = threading.Event()
         self._awaits = not lock.take() and lock.reason is None
@@ -64,7 +64,7 @@ class Runner:
     def adopted(self) -> Mapping[Place, float] | None:
         """Once after this process has become the one that fires: when each alert fired last.
 
-        Asked at every tick. The first time begins to wait for another process that fires: no thread runs before.
+        Called at every tick. The first call starts the thread that waits for another firing process to end.
         """
         if self._awaits:
             self._awaits = False
@@ -96,7 +96,7 @@ class Runner:
                 self._tell(Outcome(firing, "was not run: no thread can be started", True))
 
     def close(self) -> None:
-        """End. What has fired is handed over, waits for at most a second for that, and goes on by itself."""
+        """End. Waits up to a second until what has fired is handed over; it then finishes by itself."""
         with self._state:
             self._state.wait_for(lambda: self._busy <= self._under_way.keys(), HAND_OVER_S)
             self._closed.set()
@@ -116,7 +116,7 @@ class Runner:
                 return
 
     def _work(self, name: str) -> None:
-        """Run what waits of one alert, one after the other."""
+        """Run the queue of one alert, one firing after the other."""
         while True:
             with self._state:
                 waiting = self._waiting.get(name)
@@ -138,7 +138,7 @@ class Runner:
 
 
 def _result(sent: Ended) -> str:
-    """Of a notification, whose exit status is nobody's business."""
+    """The result of a notification, whose exit status means nothing to people."""
     return sent.words() if sent.problem is not None else "failed" if sent.has_failed else "was sent"
 
 
@@ -155,7 +155,7 @@ class UnderWay:
             self._parts.append((NOTIFICATION, self._notification()))
 
     def outcome(self) -> Outcome:
-        """What came of it, when it is over: after 40 s at most."""
+        """The result, once it is over: after 40 s at most."""
         words, printed, has_failed = [], [], False
         for name, started in self._parts:
             ended = Ended(None, started) if isinstance(started, str) else started.ended()
@@ -166,7 +166,7 @@ class UnderWay:
         return Outcome(self._firing, said, has_failed, "; ".join(printed))
 
     def _command(self) -> Running | str:
-        """The command under way, or why it is not."""
+        """The running command, or why there is none."""
         try:
             return Running(self._firing.argv(), self._firing.json())
         except NotHanded as error:

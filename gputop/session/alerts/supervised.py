@@ -16,7 +16,7 @@ from gputop.model.text import clean_text
 
 LIMIT_S = 30.0
 SPARE_S = 10.0
-"""What the supervisor may take beyond the limit, before it is taken for lost."""
+"""How much longer than the limit the supervisor may take before it counts as lost."""
 USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
 _HERE = Path(__file__).parent
 
@@ -42,10 +42,10 @@ class Ended(Struct, frozen=True):
 
 
 class Running:
-    """A command in the hands of its supervisor: it runs on to its end, or to its limit, also when this process ends."""
+    """A command under its supervisor: it runs to its end or its limit, even if this process ends."""
 
     def __init__(self, argv: Sequence[str], text: str, limit_s: float = LIMIT_S) -> None:
-        """Start a command with a text on its stdin. What goes wrong is told by ``ended``."""
+        """Start a command with a text on its stdin. ``ended`` tells what went wrong."""
         self._limit_s = limit_s + SPARE_S
         self._process: subprocess.Popen[bytes] | None = None
         self._problem: str | None = None
@@ -69,7 +69,7 @@ class Running:
             self._problem = f"cannot be run: {error.strerror}"
 
     def ended(self) -> Ended:
-        """How it ended. Call it beside the ticks: it takes up to ten seconds more than the limit."""
+        """How it ended. Call it off the tick: it blocks for up to ten seconds more than the limit."""
         process = self._process
         if process is None:
             return Ended(None, self._problem)
@@ -86,15 +86,15 @@ class Running:
 
 
 def notification(addresses: Sequence[str], title: str, body: str) -> Running:
-    """Start to send a notification by apprise, under the same limits. Neither argv nor environment holds an address."""
-    # A place that depends on where one is would be anybody's.
+    """Start sending a notification by apprise, under the same limits. Neither argv nor environment holds an address."""
+    # A relative path would depend on the current directory, which may belong to anybody.
     path = [part for part in sys.path if os.path.isabs(part)]
     given = {"path": path, "urls": list(addresses), "title": title, "body": body}
     return Running(_python("notifier.py"), json.dumps(given))
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What a command gets of an environment. A folder of PATH that depends on where one is would be anybody's."""
+    """The part of an environment that a command gets. Relative folders are left out of PATH: they may be anybody's."""
     given = {name: environ[name] for name in ("HOME", "LANG") if name in environ}
     path = ":".join(part for part in environ.get("PATH", "").split(":") if part.startswith("/"))
     return {"PATH": path or USUAL_PATH, **given}

@@ -1,11 +1,11 @@
-"""Runs one command for an alert, and sees to its end: a program of its own, so that the limit holds without gputop.
+"""Runs one command for an alert to its end: a separate program, so that the limit holds without gputop.
 
 ``python -I -S supervisor.py``, standard library only. On stdin is one JSON object: ``argv``, ``env``, ``input`` (the
 command's stdin), ``timeout_s``. On stdout it writes one: ``exit`` (the status, negative for a signal, or null),
 ``problem`` (a text or null) and ``output`` (the first 4 kB of stdout and stderr).
 
 Everything that the command starts becomes a child of this program when its parent ends, so nothing of it is left when
-the time is over, however it detaches itself.
+the time is up, however it daemonizes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 MOST_OUTPUT = 4096
 LOOK_S = 0.02
 KILLING_S = 2.0
-"""How long processes that fork faster than they are killed, or may not be killed, are fought."""
+"""How long to go on killing processes that fork faster than they die, or that may not be killed."""
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
 """linux/prctl.h."""
 
@@ -32,7 +32,7 @@ _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
 def main() -> int:
     """Run what stdin says. An input that was cut off, because gputop was killed meanwhile, runs nothing."""
     given = json.load(sys.stdin)
-    # Whoever started gputop may have ignored or blocked what is needed here and by the command.
+    # gputop's parent may have ignored or blocked signals that this program and the command need.
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -84,7 +84,7 @@ def _supervise(given: dict[str, Any], die_with_us: Any) -> dict[str, Any]:
 
 
 def _read(output: int, room: int) -> bytes:
-    """What has come within the next moment, as much of it as there is room for; the rest is read and dropped."""
+    """What arrives within a moment, as much as there is room for; the rest is read and dropped."""
     if not select.select([output], [], [], LOOK_S)[0]:
         return b""
     try:
@@ -92,13 +92,13 @@ def _read(output: int, room: int) -> bytes:
     except BlockingIOError:
         return b""
     if not data:
-        # Closed by all who could write; select would answer at once from now on.
+        # All writers have closed it; select would return at once from now on.
         time.sleep(LOOK_S)
     return data[:room]
 
 
 def _reap(command: int, status: int | None) -> tuple[int | None, bool]:
-    """Collect who has ended: the command's status where it is known, and whether any child is left."""
+    """Reap children: the command's status where it is known, and whether any child is left."""
     while True:
         try:
             pid, code = os.waitpid(-1, os.WNOHANG)
@@ -111,7 +111,7 @@ def _reap(command: int, status: int | None) -> tuple[int | None, bool]:
 
 
 def _kill_all(command: int, status: int | None) -> tuple[int | None, bool]:
-    """Kill every descendant until there is none: first stopped, so that they start no more meanwhile."""
+    """Kill every descendant until none is left, stopping them first, so that they start no more."""
     end = time.monotonic() + KILLING_S
     left = True
     while left and time.monotonic() < end:
