@@ -37,7 +37,7 @@ def list_text(alerts: Sequence[Alert]) -> str:
 
 
 def dry_run_text(tried: DryRun) -> str:
-    """What would have fired, a line each with what would have been run below it."""
+    """What would have fired: a line each, and below it what would have been run."""
     what = f"{count(len(tried.fired), 'firing')} of {count(len(tried.names), 'alert')}"
     lines = [f"{what} in {length(tried.end - tried.begin)} from {_moment(tried.begin)} UTC; nothing was run"]
     width = max(map(len, tried.names), default=0)

@@ -69,7 +69,7 @@ def sgr_change(before: Look, now: Look, theme: Theme, depth: Depth) -> str:
     """The sequence that sets a look where another one is set; empty where they look the same."""
     flags, had = _flags(now), _flags(before)
     colours, were = _colours(now, theme, depth), _colours(before, theme, depth)
-    # What is switched off again, a colour too, needs a clean state.
+    # Switching an attribute or a colour off needs a reset first.
     if not set(had) <= set(flags) or len(colours) != 2 or len(were) != 2:
         return "" if (flags, colours) == (had, were) else sgr(now, theme, depth)
     codes = [flag for flag in flags if flag not in had]
@@ -83,7 +83,7 @@ def _flags(look: Look) -> list[str]:
 
 
 def _colours(look: Look, theme: Theme, depth: Depth) -> list[str]:
-    """SGR parameters of the text's colour and of its ground, as far as there are any."""
+    """SGR parameters of the text's colour and of its ground, where it has them."""
     if depth == "none" or theme.colourless:
         return []
     pair = ((look.fg or theme.foreground, False), (look.bg or theme.background, True))

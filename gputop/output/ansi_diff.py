@@ -22,7 +22,7 @@ LEAST_UNCHANGED = 8
 RESET = "\x1b[0m"
 _ALIKE = re.compile(r"(.)\1*").finditer
 _EQUAL = bytes(2 * LEAST_UNCHANGED)
-"""Cells that do not differ, two bytes each, as many as end a run."""
+"""As many equal cells, two bytes each, as end a run."""
 
 
 class _Plain(NamedTuple):
@@ -48,9 +48,9 @@ class Differ:
         self._styles: dict[str, str] = {}
         """The letter of each style seen, and the style of each letter."""
         self._plain: dict[int, _Plain] = {}
-        """What each line of the screen was changed to last: mostly what it is changed from next."""
+        """What each line of the screen was last changed to: usually what it is changed from next."""
         self._style: str | None = None
-        """What the terminal is set to while changes are written; None where that is not known."""
+        """The look that the terminal is set to while changes are written; None where unknown."""
 
     def changes(self, before: Sequence[Row], now: Sequence[Row]) -> str:
         """What to write; empty when nothing differs. Both screens have the same size and begin at the top left."""
@@ -125,7 +125,7 @@ def _differing(was: _Plain, becomes: _Plain) -> list[tuple[int, int]]:
 
 
 def _bits(text: str, size: int) -> int:
-    # What stands right of a row that ends too early equals nothing.
+    # Cells to the right of a row that ends early equal nothing.
     return int.from_bytes(text[:size].ljust(size, "\0").encode("utf-16-le"), "little")
 
 

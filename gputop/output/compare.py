@@ -62,7 +62,7 @@ def compare(before: JobReport, after: JobReport) -> Comparison:
     ]
     has_sm = all(_mean(report, lambda gpu: gpu.sm_pct) is not None for report in (before, after))
     for key, label, unit, usual, read in _MEASURES:
-        # Util is no aim where SM is known: it rises as well where a GPU only looks busier.
+        # Where SM is known, util is not a goal: it also rises where a GPU only looks busier.
         sign = 0 if key == "util_pct" and has_sm else usual
         differences.append(_difference(key, label, unit, _mean(before, read), _mean(after, read), sign))
     differences.append(
@@ -112,7 +112,7 @@ def compare_text(comparison: Comparison) -> str:
 
 
 def verdict_line(comparison: Comparison) -> str:
-    """What came of it, in one line: the GPU time, and the steps where both jobs announced them."""
+    """The result in one line: the GPU time, and the steps where both jobs announced them."""
     return _work_line(comparison) + steps_words(comparison)
 
 

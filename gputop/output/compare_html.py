@@ -1,4 +1,4 @@
-"""Two recordings as a page: one sentence on what came of it and how sure that is, then both side by side."""
+"""Two recordings as a page: one sentence on the result and how certain it is, then both side by side."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def snapshot_data(snapshot: Snapshot) -> dict[str, Any]:
 def once_data(snapshot: Snapshot) -> dict[str, Any]:
     """A snapshot with what one sample shows of each GPU: ``gap_pct``, and A or B where this one sample lies in it.
 
-    ``flag_now`` is no verdict: that is ``busy_not_working``, and takes half a minute.
+    ``flag_now`` is not a verdict; ``busy_not_working`` is, and takes half a minute.
     """
     data = snapshot_data(snapshot)
     for given, gpu in zip(data["gpus"], snapshot.gpus, strict=True):

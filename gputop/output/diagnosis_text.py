@@ -16,7 +16,7 @@ from gputop.paint.words import gpu_label, product, sm_provenance
 def diagnosis_text(
     snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis], begin: float, glyphs: Glyphs, price: float, width: int = 100
 ) -> str:
-    """Machine and time, a paragraph a GPU, and what the time that was not work came to.
+    """Machine and time, a paragraph a GPU, and the total of the time that was not work.
 
     ``price`` is the user's price of a GPU-hour; 0 shows no money.
     """

@@ -12,7 +12,7 @@ from gputop.model.text import terminal_safe, wrapped
 
 
 def _alike(gpus: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """GPUs of which all but their number and UUID is the same, together: each thing is reported once."""
+    """GPUs that differ only in number and UUID, grouped, so that each thing is reported once."""
     groups: list[list[Mapping[str, Any]]] = []
     for gpu in gpus:
         own = {key: value for key, value in gpu.items() if key not in ("index", "uuid")}
@@ -49,7 +49,7 @@ def doctor_text(report: Mapping[str, Any], width: int = 100) -> str:
             if rung["fix"]:
                 lines += _wrapped(" " * 20 + "→", rung["fix"], width)
     if any(rung["reason"] == COUNTERS_DENIED for gpu in report["gpus"] for rung in gpu["rungs"]):
-        # Commands are to be copied: a line of them stays a line.
+        # Commands are there to be copied: each stays on one line.
         advice = (f"  {line}" for line in report["counters"]["advice"])
         lines += ["", f"counters     SM not measured: {COUNTERS_DENIED}.", *advice]
     kernel, permissions, terminal = report["kernel"], report["permissions"], report["terminal"]

@@ -61,7 +61,7 @@ def _known_columns(columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def _reader(column: str) -> Callable[[Snapshot, GpuSample], object]:
-    """What gives a column's cell. What a frame merely repeats was not measured then: its cells are empty."""
+    """Gives a column's cell; empty where a frame merely repeats a value, which was not measured then."""
     if column == "t":
         return lambda snapshot, gpu: round(snapshot.t, 3)
     if column.startswith(_HOST):

@@ -20,7 +20,7 @@ from gputop.paint.theme import Theme
 
 
 def ticket_text(frame: FleetFrame, view: FleetView) -> str:
-    """What somebody who was not there needs: where, when, what, whose, what proves it, what helps."""
+    """What somebody who was not there needs: where, when, what, whose, the evidence, the remedy."""
     lines = _lines(frame, view)
     moment = datetime.fromtimestamp(frame.t, timezone.utc)
     lines.insert(1, f"at {moment:%Y-%m-%d %H:%M:%S} UTC, from {frame.read.source}; means over 5 minutes")
@@ -73,7 +73,7 @@ def _group_lines(frame: FleetFrame, group: Group) -> list[str]:
 
 
 def fleet_picture(frame: FleetFrame, view: FleetView, theme: Theme, width: int, height: int) -> str:
-    """Write the screen as an SVG; where it is, or why not."""
+    """Write the screen as an SVG. Returns where it is, or why there is none."""
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(frame.t))
     path = Path(os.getcwd(), f"gputop-fleet-{stamp}Z.svg")
     rows = fleet_screen(frame, view, width, height).rows

@@ -13,7 +13,7 @@ EXIT = (
     ("2", "wrong use, a file that cannot be read, or a malformed configuration"),
     ("3", "this machine cannot measure; `gputop demo` runs anywhere"),
 )
-"""What the exit status says; 128 and a signal's number where one ended the program."""
+"""The meaning of each exit status; 128 plus its number where a signal ended the program."""
 ENVIRONMENT = (
     ("GPUTOP_CONFIG", "the configuration file to read"),
     ("GPUTOP_NAME", "a setting: GPUTOP_INTERVAL=2 is --interval 2"),
@@ -114,7 +114,7 @@ def help_text(action: argparse.Action) -> str:
 
 
 def _text(text: str) -> str:
-    """Text that roff takes as it is: nothing at the beginning of a line is a request, no hyphen is broken."""
+    """Text escaped for roff: no line begins with a request, and no hyphen is a break."""
     escaped = text.replace("\\", r"\e").replace("-", r"\-")
     escaped = "".join(char if char.isascii() else rf"\[u{ord(char):04X}]" for char in escaped)
     return "\n".join(rf"\&{line}" if line.startswith((".", "'")) else line for line in escaped.splitlines())

@@ -11,9 +11,9 @@ LONGEST = 500
 
 
 def say(text: object) -> None:
-    """Tell the user something in one line. A stderr that is closed or broken is no reason to fail.
+    """Tell the user something in one line. A closed or broken stderr is not an error.
 
-    A message may quote a wrong word, an address or a path: secrets in it are masked.
+    A message may quote a wrong word, an address or a path, so secrets in it are masked.
     """
     if sys.stderr is None:
         return

@@ -1,4 +1,4 @@
-"""An SVG of ours as a PNG, by resvg, with a monospaced font of this machine.
+"""gputop's SVG as a PNG, by resvg, with a monospaced font of this machine.
 
 Charts and glyphs are shapes in the SVG; only letters need a font, and resvg draws none unless it is given one.
 """
@@ -43,7 +43,7 @@ def png(svg: str, scale: float = 2.0) -> bytes:
 
 
 def png_font() -> tuple[str, list[str]]:
-    """(family, files) of the font to draw with. Raises PngError when it or the library is missing."""
+    """(family, files) of the font to draw with. Raises PngError when the font or the library is missing."""
     if find_spec("resvg_py") is None:
         raise PngError(f"a PNG needs resvg-py: {install('png')}, or name a .svg file")
     return find_font(FOLDERS)

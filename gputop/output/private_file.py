@@ -1,4 +1,4 @@
-"""Files that are for their owner alone: what they show of users and command lines is nobody else's business."""
+"""Files that only their owner may read: they show users and command lines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def write_private(path: str | os.PathLike[str], data: str | bytes) -> None:
         with suppress(OSError):
             os.unlink(unfinished)
         if isinstance(error, OSError):
-            # What is said must name the file that was asked for.
+            # The error must name the file that was asked for.
             raise OSError(error.errno, error.strerror, os.fspath(path)) from error
         raise
 

@@ -1,4 +1,4 @@
-"""A recording's report as a page: the time by what became of it, each GPU's chart with its verdicts, the findings."""
+"""A recording's report as a page: the GPU time by state, each GPU's chart with its verdicts, the findings."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def what_it_is(found: Pictured) -> str:
 
 
 def _whose(found: Pictured) -> list[Markup]:
-    """Whose jobs held the GPUs: each job once, with its user; those of no scheduler by their users alone."""
+    """Whose jobs held the GPUs: each job once, with its user; without a scheduler only the users."""
     jobs = dict.fromkeys((p.job, p.user) for p in found.processes if p.job or p.user)
     words = [f"{job} ({user})" if job and user else job or f"user {user}" for job, user in jobs]
     more = f" and {len(words) - MOST_JOBS} more" if len(words) > MOST_JOBS else ""
@@ -94,7 +94,7 @@ def _whose(found: Pictured) -> list[Markup]:
 
 
 def _missing(report: JobReport) -> list[Markup]:
-    """What the recording does not hold, and that no figure knows of it."""
+    """What is missing from the recording, and so from every figure."""
     if not report.missing:
         return []
     is_damaged = any("damaged" in gap.text for gap in report.missing)
@@ -117,7 +117,7 @@ def _cards(report: JobReport) -> list[tuple[str, str, str]]:
 
 
 def key(column_s: float) -> Markup:
-    """What the colours of the charts mean."""
+    """The legend of the charts' colours."""
     rows = (
         (GREEN, "SM activity"),
         (AMBER, "a kernel runs, this part of the chip does not"),

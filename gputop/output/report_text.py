@@ -33,7 +33,7 @@ _MOST_FINDINGS = 12
 _MOST_RUNS = 4
 _MOST_GAPS = 3
 TOLD_SLOWER = 1.02
-"""A rank is named whose steps take 2 % longer than those of the mean."""
+"""A rank is named when its steps take 2 % longer than the mean."""
 NO_TIME = "No time passed between the frames, so there is no GPU time to account for."
 
 
@@ -127,7 +127,7 @@ def report_data(report: JobReport) -> dict[str, Any]:
 
 
 def _group_data(group: Sequence[FindingReport]) -> dict[str, Any]:
-    """Findings that say the same of several GPUs, as one: of which ones, and how long over all of them."""
+    """Findings that say the same of several GPUs, as one: which GPUs, and how long over all of them."""
     first = group[0]
     told = {key: getattr(first, key) for key in ("kind", "id", "level", "text", "evidence", "remedy")}
     return told | {"gpus": sorted(one.gpu for one in group), "seconds": sum(one.seconds for one in group)}
@@ -202,7 +202,7 @@ def _when(finding: FindingReport) -> str:
 
 
 def group_words(group: Sequence[FindingReport]) -> tuple[str, str]:
-    """Of which GPUs findings that are alike were told, and how long."""
+    """On which GPUs findings that are alike stood, and for how long."""
     if len(group) == 1:
         return f"GPU {group[0].gpu}", _when(group[0])
     return f"GPUs {numbers(one.gpu for one in group)}", f"for {length(sum(one.seconds for one in group))} in all"
@@ -229,7 +229,7 @@ def _finding_lines(report: JobReport, width: int) -> list[str]:
 
 
 def step_lines(report: JobReport) -> list[str]:
-    """What the steps came to that the job announced, a line a run."""
+    """The steps that the job announced, one line per run."""
     lines = []
     for run in report.steps[:_MOST_RUNS]:
         ranks = "" if run.ranks == 1 else f", {run.ranks} ranks"
@@ -290,10 +290,10 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """Text from outside in Markdown: a name is no table, no code, no element, and no picture that is fetched."""
+    """Text from outside in Markdown: a name cannot become a table, code, HTML, or an image that is fetched."""
     return re.sub(r"[\\|\[\]*]", r"\\\g<0>", text).replace("<", "&lt;").replace("`", "'")
 
 
 def sanitised_lines(lines: Sequence[str]) -> str:
-    """Lines joined, without what a terminal would obey."""
+    """Lines joined, without control characters that a terminal would obey."""
     return "\n".join(map(terminal_safe, lines)) + "\n"

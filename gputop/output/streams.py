@@ -1,4 +1,4 @@
-"""Makes the standard streams safe to write to, whatever the caller handed over."""
+"""Makes the standard streams safe to write to, whatever the parent process left open or closed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _LAST_STANDARD = 2
 
 
 def settle() -> bool:
-    """Call first of all; whether there is a stdout to print to.
+    """Call this first. Returns whether there is a stdout to print to.
 
-    A character that the locale lacks is printed as ``?``. Closed streams become /dev/null: without that, the next file
-    that is opened would get the number of stdout or stderr, and take in what is meant for them.
+    A character that the locale lacks is printed as ``?``. Closed streams become /dev/null: otherwise the next file
+    that is opened would get the number of stdout or stderr, and receive what is meant for them.
     """
     descriptor = os.open(os.devnull, os.O_RDWR)
     while descriptor <= _LAST_STANDARD:

@@ -1,4 +1,4 @@
-"""A watched run as a page: what the GPUs' time was, what was wrong, the steps, the memory."""
+"""A watched run as a page: the GPU time by state, what was wrong, the steps, the memory."""
 
 from __future__ import annotations
 

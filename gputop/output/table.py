@@ -18,7 +18,7 @@ from gputop.paint.words import gpu_label, product, sm_provenance
 
 LONGEST_PROCESS_LIST = 40
 NOT_WORKING_NOW = f"{NOT_WORKING} in this sample"
-"""Said of one sample; a verdict takes half a minute of them."""
+"""The note on a single sample; a verdict takes half a minute of samples."""
 
 
 def once_rows(frame: Frame, view: View, width: int) -> list[Row]:

@@ -19,7 +19,7 @@ def ticket_json(frame: Frame, position: int, process: ProcessSample | None = Non
 
 
 def ticket_text(frame: Frame, position: int, process: ProcessSample | None = None) -> str:
-    """What somebody who was not there needs: where, what, since when, what proves it, what helps."""
+    """What somebody who was not there needs: where, what, since when, the evidence, the remedy."""
     snapshot, d = frame.snapshot, frame.diagnoses[position]
     gpu = snapshot.gpus[position]
     moment = datetime.fromtimestamp(snapshot.t, timezone.utc)

@@ -22,7 +22,7 @@ _KERNELS = 8
 
 
 class Row(Struct, frozen=True):
-    """One measure of both; None is not known there."""
+    """One measure of both traces; None where it is unknown."""
 
     key: str
     label: str

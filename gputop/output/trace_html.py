@@ -1,4 +1,4 @@
-"""A trace's report as a page: the step as stacked bars, the gaps with what ran underneath, the kernels."""
+"""A trace's report as a page: the step as stacked bars, the gaps with what the CPU did meanwhile, the kernels."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def _rank_table(report: TraceReport, glyphs: Glyphs) -> list[str]:
 
 
 def straggler_words(found: Straggler) -> str:
-    """Who makes the others wait, and what it does more of."""
+    """Which rank makes the others wait, and on what it spends more time."""
     kind = "is slower" if found.kind == "slow" else "is late, starved"
     more = f"it spends {found.more_ms:.1f} ms more a step on {found.more}" if found.more_ms > 0 else "cause not seen"
     return (

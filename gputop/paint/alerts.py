@@ -1,4 +1,4 @@
-"""The alerts above the findings: where each condition holds, and what came of the last time that it fired."""
+"""The alerts above the findings: where each condition holds, and the result of its last firing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def alert_rows(alert: AlertRow, now: float, glyphs: Glyphs, width: int, offset: 
 
 
 def _when(alert: AlertRow) -> str:
-    """The condition, and for whom it acts where that is more than one GPU."""
+    """The condition, and its scope where that is more than one GPU."""
     if alert.per == "gpu":
         return alert.when
     return f"{alert.when}, on {alert.gpus} of a {alert.per}'s GPUs"

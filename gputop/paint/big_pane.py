@@ -66,7 +66,7 @@ def lanes_shows(frame: Frame, view: View, position: int, width: int) -> tuple[ob
 def lanes(frame: Frame, view: View, position: int, width: int) -> list[Row]:
     """What the host did, on the chart's time axis; the number at the right is the mean over the diagnosis window.
 
-    Where the busiest feeder stands out from the mean of all, it stands beside: ``25 % max 100``.
+    Where the busiest feeder stands out from the mean, its share is added: ``25 % max 100``.
     """
     gpu, d, glyphs = frame.snapshot.gpus[position], frame.diagnoses[position], view.glyphs
     chart_width = width - LABEL_WIDTH - 1 - AXIS_WIDTH

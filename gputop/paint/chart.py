@@ -29,7 +29,7 @@ def _cell(sm: int, util: int, glyphs: Glyphs, gap_style: str, sm_on_gap: str, *,
     ``alone`` is the only row of its chart.
     """
     if not glyphs.solid:
-        # One cell shows one of the two. A thin floor of SM is what tells little work from none: it goes before the gap.
+        # One cell shows one of the two. A thin floor of SM tells little work from none, so it is preferred to the gap.
         # In a chart of one row the larger of the two says what the GPU does, and an eighth stays free above it.
         if sm > 0 and not (alone and util - sm > sm):
             is_full = sm >= 4 and not (alone and not glyphs.sm.isascii())
@@ -71,7 +71,7 @@ V = TypeVar("V")
 
 
 class _Known(dict[K, V], Generic[K, V]):
-    """Answers of a pure function by what was asked. A look-up costs no call; all are let go once there are many."""
+    """Results of a pure function by argument. A look-up costs no call; all are dropped once there are many."""
 
     MOST = 2048
 
@@ -88,7 +88,7 @@ class _Known(dict[K, V], Generic[K, V]):
 
 @lru_cache(maxsize=4)
 def _height_of(top: int) -> _Known[Column, int]:
-    """As ``_eighths`` of each value of a chart so high; most columns stand in it for a minute and longer."""
+    """``_eighths`` by value for charts of that height; most columns stay on screen for a minute and longer."""
     return _Known(lambda v: UNKNOWN if v is None else top if v >= 100.0 else round(v * top / 100) or int(v >= 0.5))
 
 
@@ -119,7 +119,7 @@ _STYLES = {
     " ": "text", "s": "gap.sm", "g": "gap.gap", "a": "gap.alarm", "G": "gap.sm_on_gap", "A": "gap.sm_on_alarm",
     "u": "gap.unknown",
 }  # fmt: skip
-"""The styles of the gap chart, a letter each: a row of cells is then a text, and runs of a style are found in it."""
+"""The styles of the gap chart, a letter each, so that a row of cells is a string in which runs of a style are found."""
 _LETTERS = {style: letter for letter, style in _STYLES.items()}
 _RUNS = re.compile(r"(.)\1*").finditer
 

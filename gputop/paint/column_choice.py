@@ -17,7 +17,7 @@ def listed(chosen: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def toggled(chosen: tuple[str, ...], key: str) -> tuple[str, ...]:
-    """With a column taken in at the end (before COMMAND, which takes what is left), or taken out; one always stays."""
+    """With a column added at the end (before COMMAND, which takes the remaining width) or removed; one stays."""
     if key in chosen:
         return tuple(k for k in chosen if k != key) if len(chosen) > 1 else chosen
     if chosen and chosen[-1] == "command":

@@ -1,6 +1,6 @@
-"""A command line as the job that it is: interpreter and script by their names, a launcher folded with what it starts.
+"""A command line shortened to its job: interpreter and script by name, a launcher together with what it starts.
 
-Pure. The command itself stays where all of it is asked for: in the details, and by scrolling the column.
+Pure. The whole command is shown in the details and by scrolling the column.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _base(word: str) -> str:
 
 
 def _launched(launcher: str, rest: list[str]) -> str:
-    """The launcher, how many it starts, and what: the first word that is a script, or the module after -m."""
+    """The launcher, how many processes it starts, and what: the first word that is a script, or -m's module."""
     number = ""
     for place, word in enumerate(rest):
         found = re.match(COUNTS, word)

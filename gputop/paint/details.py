@@ -41,7 +41,7 @@ class DetailsPainted(Struct, frozen=True):
 
 
 class Block(Struct, frozen=True):
-    """So many rows of the part that scrolls, painted when they are seen."""
+    """``rows`` rows of the part that scrolls, painted when they come into sight."""
 
     rows: int
     paint: Callable[[], list[Row]]
@@ -101,7 +101,7 @@ def chart_row(
 
 
 def words_row(label: str, text: str, style: str, columns: int, width: int, cursor: int | None, glyphs: Glyphs) -> Row:
-    """Words where a chart would stand; the cursor passes where they leave room."""
+    """Words in place of a chart; the cursor shows where they leave room."""
     said = shorten(text, columns, glyphs.more).ljust(columns)
     spans = with_cursor([(said, style)], cursor, glyphs, over_text=False)
     return Line().add(f"  {label}", "dim").to(LABEL_WIDTH).add_all(spans).row(width)

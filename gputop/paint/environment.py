@@ -17,7 +17,7 @@ NAME_WIDTH = 32
 
 
 def is_secret(name: str) -> bool:
-    """Whether a variable's name says that its value is nobody's business."""
+    """Whether a variable's name says that its value is a secret."""
     return _SECRET.search(name) is not None
 
 

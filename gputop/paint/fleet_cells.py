@@ -1,4 +1,4 @@
-"""A fleet's GPUs as cells of two or three columns: a red sky over a green floor is seen at that size, too."""
+"""A fleet's GPUs as cells of two or three columns: red above green is visible even at that size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Span
 
 BESIDE = 8
-"""GPUs of a usual host: the room that cells have is made for so many."""
+"""GPUs of a usual host, for which the width of the cells is chosen."""
 
 
 def cells_width(width: int) -> int:

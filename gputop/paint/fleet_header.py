@@ -110,7 +110,7 @@ def summary(frame: FleetFrame, view: FleetView, width: int) -> Row:
 
 
 class Part(NamedTuple):
-    """A count in the summary; those of rank 0 stand always, the others by rank as far as there is room."""
+    """A count in the summary; rank 0 is always shown, the others by rank as far as there is room."""
 
     text: str
     style: str
@@ -132,7 +132,7 @@ def _counts(frame: FleetFrame, glyphs: Glyphs) -> list[Part]:
 
 
 def _hour(frame: FleetFrame, view: FleetView) -> tuple[str, str, str]:
-    """How much of the last hour was no work, in many and in few words, and their style."""
+    """How much of the last hour was not work, in a long and a short form, and the style."""
     lost = frame.not_work_gpu_h
     if lost is None:
         return "last hour: being read", "last hour: …", "dim"

@@ -1,4 +1,4 @@
-"""One host of a fleet: its GPUs with the gap charts of the last hour, in words what is wrong, and how to get there."""
+"""One host of a fleet: the gap charts of its GPUs over the last hour, what is wrong in words, and how to reach it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ LABEL, NUMBERS = 6, 6
 LEAST_CHART = 16
 MOST_CHART_ROWS = 12
 KEPT = ("rule", "title", "heading")
-"""Styles that are no value's."""
+"""Styles that never show a value."""
 
 
 def greyed(row: Row) -> Row:
-    """A row of old values: what it says stays, its colours go. Rules and headings are not values."""
+    """A row of old values: the text stays, the colours go. Rules and headings are not values."""
     return tuple((text, _grey(style)) for text, style in row)
 
 

@@ -43,7 +43,7 @@ def waste_row(row: Waste, most: float, view: FleetView, width: int, *, selected:
     room = max(12, width - line.width - len(hours) - 2 - (drawn + 1 if drawn else 0))
     line.add(fit(f"{cause_words(row.cause)}, {count(row.gpus, 'GPU')}", room, glyphs.more), style).add(" ")
     if drawn:
-        # Nobody's hours are no job's waste: they have no bar to be compared with.
+        # Hours outside of any job are not a job's waste, so they get no bar for comparison.
         most = 0.0 if row.state == "idle" else most
         line.add_all(bar(row.gpu_h, most, drawn, glyphs, "bar.alarm" if red else "bar.run"))
     return line.add(hours, "value").row(width, "select" if selected else None)

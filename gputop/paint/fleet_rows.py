@@ -42,7 +42,7 @@ COLUMNS = (
 """From left to right, after the name and the cells. The verdict takes what the others leave."""
 HOSTS = "HOSTS"
 _OF_PANEL = {"jobs": "job", "users": "user"}
-"""Panel -> the column that would repeat the name of its rows: it tells their hosts instead."""
+"""Panel -> the column that would repeat the name of its rows, and shows their hosts instead."""
 
 
 def columns(width: int) -> list[Column]:
@@ -57,7 +57,7 @@ def name_width(width: int) -> int:
 
 def _verdict_width(width: int) -> int:
     used = 1 + name_width(width) + 1 + cells_width(width) + sum(c.width + 1 for c in columns(width) if c.width)
-    # One before it, and one at the right edge as on every screen. Wider than that, a row cannot be followed by eye.
+    # One cell before it, and one at the right edge as on every screen. The eye cannot follow a wider row.
     return min(WIDEST_VERDICT, max(8, width - used - 2))
 
 
@@ -155,7 +155,7 @@ def _verdict(group: Group, view: FleetView, size: int) -> list[Span]:
     glyph = glyphs.times if group.down else "?" if verdict.state == "unmeasured" else glyphs.level(verdict.level)
     style, text = f"level.{verdict.level}", verdict.text
     if len(text) > size - 2:
-        # The cause is what the colour does not say.
+        # The colour does not tell the cause.
         text = text.replace(f" {NOT_WORKING}: ", ": ", 1)
     return [(f"{glyph} ", style), (fit(text, max(1, size - 2), glyphs.more), style)]
 

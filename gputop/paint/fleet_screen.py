@@ -195,7 +195,7 @@ def hint_target(view: FleetView, width: int) -> Target:
 
 
 def waiting_screen(text: str, glyphs: Glyphs, width: int, height: int) -> list[Row]:
-    """What shows before the first answer."""
+    """What is shown before the first answer."""
     rows = [Line().add(" gputop fleet", "brand|bar").row(width, "bar"), Line().row(width)]
     rows += [Line().add(f"  {line}", "text").row(width) for line in folded(text, width - 4)]
     rows.append(Line().add("  trying again and again; q quits", "dim").row(width))

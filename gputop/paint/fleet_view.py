@@ -1,4 +1,4 @@
-"""What the viewer of a fleet has chosen, and what rows that makes. Frozen; every key makes a new one. Pure."""
+"""What the viewer of a fleet has chosen, and the rows that follow from it. Frozen; every key makes a new one. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gputop.paint.glyphs import COLOUR, Glyphs
 
 Panel = Literal["hosts", "jobs", "users", "stragglers", "waste", "alerts", "host"]
 MOST_ORDERS = 16
-"""Kept of one frame; every letter of a filter makes another one."""
+"""Row lists kept for one frame; every letter typed into a filter makes another one."""
 GROUPED: dict[Panel, str] = {"jobs": "job", "users": "user"}
 
 
@@ -94,12 +94,12 @@ def rows_of(frame: FleetFrame, view: FleetView) -> list[str]:
 
 
 def position(rows: Sequence[str], view: FleetView) -> int:
-    """Where the cursor is among the rows; the first row where it is nowhere."""
+    """The cursor's position among the rows; 0 where its row is gone."""
     return rows.index(view.cursor) if view.cursor in rows else 0
 
 
 def moved(rows: Sequence[str], view: FleetView, step: int, page: int) -> FleetView:
-    """The cursor so many rows further, the window of rows after it."""
+    """The cursor moved by ``step`` rows, and the visible rows with it."""
     if not rows:
         return view
     at = max(0, min(len(rows) - 1, position(rows, view) + step))
@@ -113,7 +113,7 @@ def seen(view: FleetView, at: int, page: int, count: int) -> FleetView:
 
 
 def selected_host(frame: FleetFrame, view: FleetView) -> str | None:
-    """The host that the cursor is about; None where it is about none."""
+    """The host that the cursor's row belongs to; None where it belongs to none."""
     if view.panel == "host":
         return view.host
     rows = rows_of(frame, view)

@@ -85,7 +85,7 @@ ASCII = Glyphs(
 
 
 def ascii_only(text: str) -> str:
-    """Text of ours for an ASCII terminal."""
+    """gputop's own text for an ASCII terminal."""
     if text.isascii():
         return text
     for char, plain in _ASCII_FORMS:
@@ -94,7 +94,7 @@ def ascii_only(text: str) -> str:
 
 
 def keys_shown(shown: str, glyphs: Glyphs) -> str:
-    """Keys as they are named to people: an ASCII terminal has no arrows for those of the cursor."""
+    """Key names for people: an ASCII terminal has no arrows for the cursor keys."""
     if glyphs.name == "ascii":
         for arrow, word in zip("↑↓←→", ("up", "down", "left", "right"), strict=True):
             shown = shown.replace(arrow, word)

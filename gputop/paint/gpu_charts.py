@@ -25,7 +25,7 @@ from gputop.paint.text import gib, pct, rate, whole
 from gputop.paint.time_axis import TimeAxis
 
 GROWTH_NEEDS_S = 600.0
-"""What the rule for leaks looks back, see ``diagnosis.memory_trend``."""
+"""The span that the rule for leaks looks back, see ``diagnosis.memory_trend``."""
 MARK_SERIES = (
     ("T", "level.red", "slowed_heat_pct", "T heat"),
     ("B", "level.red", "slowed_brake_pct", "B brake"),
@@ -228,7 +228,7 @@ def _lane(series: Series, spec: tuple[str, str, str], width: int, glyphs: Glyphs
 
     def paint() -> list[Row]:
         values = series.columns(name)
-        # A column that has only begun may hold nothing yet; the newest known one is the present.
+        # A column that has just begun may be empty; the newest known one stands for now.
         shown = values[series.cursor] if series.cursor is not None else _newest(values)
         after = NOT_MEASURED if shown is None else f"{pct(shown)} %"
         return [chart_row([(f"  {label}", "dim")], [lane(values, glyphs, style)], after, width, series.cursor, glyphs)]
@@ -237,7 +237,7 @@ def _lane(series: Series, spec: tuple[str, str, str], width: int, glyphs: Glyphs
 
 
 def _words(label: str, text: str, series: Series, width: int, glyphs: Glyphs) -> Block:
-    """A row that says in words what there is no chart of."""
+    """A row of words in place of a chart."""
     return Block(1, lambda: [words_row(label, text, "dim", series.axis.columns, width, series.cursor, glyphs)])
 
 

@@ -23,7 +23,7 @@ from gputop.paint.words import believed, first_rows, gpu_label, is_red, spoken, 
 LEAST_FIGURE_WIDTH = 100
 """On a narrower screen the verdict's words need the room of its number."""
 LEAST_CHART_WIDTH, LEAST_CHART_ROWS = 60, 3
-"""Smaller than this the selected GPU of the list gets no chart of its own."""
+"""With fewer rows the selected GPU of the list gets no chart of its own."""
 
 
 def list_header(width: int, chart_width: int, label_width: int, span_s: float) -> Row:
@@ -70,7 +70,7 @@ def list_row(
 def kept_row(
     kept: Kept, frame: Frame, view: View, position: int, width: int, chart: int, labels: int, *, selected: bool
 ) -> Row:  # fmt: skip
-    """As ``list_row``, taken over where it shows the same as before."""
+    """As ``list_row``, reused where it shows the same as before."""
     shows = (chart_shows(frame, view, position, chart), width, chart, labels, selected)
     paint = partial(list_row, frame, view, position, width, chart, labels, selected=selected)
     return kept.part(("row", position), shows, paint)

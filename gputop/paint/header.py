@@ -1,4 +1,4 @@
-"""The first two rows: what machine this is, where SM comes from, what gputop costs; and how the GPUs are."""
+"""The first two rows: machine, source of SM, gputop's own cost; and the state of the GPUs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from gputop.paint.words import count_words, model_name, product, sm_provenance
 
 LEAST_WASTE_S = 10.0
 LEAST_NOT_JUDGED = 0.1
-"""GPUs' time that was not judged is said from here on."""
+"""From this share on, GPU time that was not judged is mentioned."""
 
 
 def header_target(row: Row) -> Target:
-    """The cells of the key that the top bar names."""
+    """A click on the key that the top bar names."""
     return words_target(row, (("? help", "help"),))
 
 
@@ -102,7 +102,7 @@ def _counted(names: list[str], times: str) -> str:
 
 
 def _sm_fixes(gpus: Sequence[GpuSample]) -> list[str]:
-    """What would bring SM activity where a source measures all but that: panes often have no room to say it."""
+    """How to get SM activity where a source measures all but that: panes often have no room to say it."""
     fixes = dict.fromkeys((gpu.sm_reason or "").partition("; ")[2] for gpu in gpus if lacks_sm(gpu))
     return [f"for SM activity {fix}" for fix in fixes if fix]
 

@@ -50,7 +50,7 @@ ROLES = {
 
 
 class Selected(Struct, frozen=True):
-    """What the help begins with: the verdict of the selected GPU, the chosen process, the columns and their order."""
+    """What the help begins with: the selected GPU's verdict, the chosen process, the columns and their order."""
 
     verdict_id: str | None = None
     process: ProcessSample | None = None
@@ -100,7 +100,7 @@ def help_rows(
 
 
 def _process_rows(process: ProcessSample, glyphs: Glyphs, width: int) -> list[Row]:
-    """What the chosen process is, and why it is taken for that."""
+    """The role of the chosen process, and the rule that gave it."""
     rows = section_rows(f"process {process.pid}, which is selected", width, glyphs)
     rows += entry_rows("role", f"{process.role}: {ROLES.get(process.role, 'a process near the GPU')}", width)
     if process.static.why:

@@ -24,12 +24,12 @@ WORDS = (
     ("release_counters", "release counters"),
 )
 COUNTERS = "release_counters"
-"""The key that only counts, and then second, while the hardware counters are held or were released by it."""
+"""The key that is shown, in second place, only while the hardware counters are held or were released by it."""
 GAP = "   "
 """What stands between the keys of a last row."""
 TOUR = ("tour", "the tour")
 LEAST_HEIGHT = 16
-"""A lower screen needs its last row for something else."""
+"""A screen with fewer rows needs its last row for something else."""
 
 
 def hint_of(keys: Iterable[Key], *, tour: bool = False) -> Hint:

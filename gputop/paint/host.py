@@ -85,7 +85,7 @@ def attribution_rows(frame: Frame, view: View, width: int) -> list[Row]:
         ("network", a.network_pct, a.loaders > 0),
         ("main", a.main_pct, True),
     )
-    # Bars go before words: a part that is left out may be the cause.
+    # Bars are dropped before words: a part left out may be the cause.
     room = width - 1 - _least_width(lead, running)
     first = next((size for size in range(14, 3, -1) if size + 4 * (size // 4) <= room), 0) if width >= 100 else 0
     for i, (name, value, there) in enumerate(parts):

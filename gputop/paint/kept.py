@@ -1,4 +1,4 @@
-"""Painted parts of a screen that are taken over as long as what they show stays the same."""
+"""Painted parts of a screen, reused while what they show stays the same."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Kept:
         self._now: dict[Hashable, tuple[object, Any]] = {}
 
     def turn(self) -> None:
-        """Begin a new frame: parts that the one before did not have are let go."""
+        """Begin a new frame: parts that the last one did not use are dropped."""
         self._before, self._now = self._now, {}
 
     def part(self, place: Hashable, shows: object, paint: Callable[[], T]) -> T:
-        """What stands at a place: painted now, unless it shows the same as before."""
+        """The part at a place: painted now, unless it shows the same as before."""
         known = self._now.get(place) or self._before.get(place)
         if known is None or known[0] != shows:
             known = (shows, paint())

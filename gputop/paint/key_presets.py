@@ -1,4 +1,4 @@
-"""The letters of other programs for who has them in their fingers. A preset only gives actions other keys."""
+"""The keys of other programs, for people used to them. A preset only rebinds actions."""
 
 from __future__ import annotations
 

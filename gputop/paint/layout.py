@@ -1,4 +1,4 @@
-"""How the main screen's height is given out: a pure choice of rows, from roomy to tight.
+"""How the main screen's height is divided: a pure choice of rows, from roomy to tight.
 
 It knows the size of the screen and the number of GPUs, never how many processes run: nothing jumps when a job starts.
 """
@@ -23,11 +23,11 @@ TALLEST = 14
 LEAST_PROCESSES = 8
 """Process rows that a chart leaves before it grows."""
 LEAST_PROCESSES_OF_FEW, MOST_PROCESSES = 5, 24
-"""Process rows that a chart of one or two GPUs leaves on a low screen, and that are kept free on a high one."""
+"""Process rows that a chart of one or two GPUs leaves on a low screen, and those reserved on a high one."""
 LEAST_LISTED = 8
-"""Fewer GPUs than these are not listed for the sake of processes."""
+"""Fewer GPUs than this keep their panes even if that leaves less room for processes."""
 WORDS_ROWS, TABLE_ROWS = 3, 5
-"""What a list of GPUs leaves below itself: a title and two rows of words; the process table's heads and three rows."""
+"""Rows left below a list of GPUs: a title and two rows of words; the process table's heads and three rows."""
 
 
 def density(name: str) -> Density:
@@ -38,7 +38,7 @@ def density(name: str) -> Density:
 def stacked(gpus: int, free: int, density: Density) -> tuple[int, int] | None:
     """Rows of the selected GPU's block and of each other one in ``free`` rows; None where not even the least fits.
 
-    Of GPUs on one line each the column heads take a row, which counts.
+    Where GPUs take one line each, the row of column heads is counted too.
     """
     for tall, other, kept in STACKED[density]:
         heads = 1 if other == 1 and gpus > 1 else 0

@@ -128,6 +128,6 @@ def board(gpu: GpuSample, glyphs: Glyphs) -> list[Field]:
     if gpu.ecc_uncorrected_volatile is not None:
         parts.append((f"ECC {gpu.ecc_uncorrected_volatile}", "dim"))
     elif gpu.ecc_uncorrected is not None:
-        # None in its life means none since the driver was loaded.
+        # No error in its lifetime means none since the driver was loaded.
         parts.append((f"ECC {gpu.ecc_uncorrected}{' in its life' if gpu.ecc_uncorrected else ''}", "dim"))
     return parts

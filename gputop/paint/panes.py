@@ -47,7 +47,7 @@ LEAST_WITH_AXIS = 6
 LEAST_APART = 2
 """Cells between the verdict and a step's time where there is no room for three."""
 LEAST_VERDICT = 10
-"""A verdict in fewer cells would say nothing: the step's time stays out then."""
+"""The step's time is left out where the verdict would get fewer cells and say nothing."""
 SHORTEST = 2
 """Rows of a pane in which evidence and remedy share one."""
 LEAST_EVIDENCE = 0.6
@@ -55,7 +55,7 @@ LEAST_EVIDENCE = 0.6
 
 
 def title_widths(frame: Frame) -> tuple[int, int]:
-    """What all labels and all models' names of a frame's GPUs need in a title."""
+    """The widths that the longest label and the longest model name of a frame's GPUs need in a title."""
     gpus = frame.snapshot.gpus
     return max(len(gpu_label(g)) for g in gpus), max(len(model_name(g.static.name)) for g in gpus)
 
@@ -83,7 +83,7 @@ def title_shows(frame: Frame, view: View, position: int) -> tuple[object, ...]:
 def shows(frame: Frame, view: View, position: int, width: int, rows: int) -> tuple[object, ...]:
     """Everything that ``title`` and ``body`` read of a frame and a view."""
     gpu = frame.snapshot.gpus[position]
-    # What a lost GPU did before is read out of the history, so many seconds ago.
+    # What a lost GPU did before is read from the history, with its age in seconds.
     since = None if gpu.lost_reason is None else frame.snapshot.t
     return (
         chart_shows(frame, view, position, chart_width(width)), title_shows(frame, view, position), since,
@@ -94,7 +94,7 @@ def shows(frame: Frame, view: View, position: int, width: int, rows: int) -> tup
 def title(frame: Frame, view: View, position: int, width: int, widths: tuple[int, int] | None = None) -> Row:
     """The title row; red from edge to edge only while the GPU is busy and not working.
 
-    ``widths`` are those of ``title_widths``, for who paints many.
+    ``widths`` are those of ``title_widths``, for callers that paint many.
     """
     gpu, d, glyphs = frame.snapshot.gpus[position], frame.diagnoses[position], view.glyphs
     alarm = d.busy_not_working is not None
@@ -113,7 +113,7 @@ def title(frame: Frame, view: View, position: int, width: int, widths: tuple[int
     figure = figure_words(d)
     room = width - len(figure) - 5
     forms = step_forms(frame, gpu)
-    # A step's time stands only here, and a number is never cut: the verdict is, which has its words below as well.
+    # A step's time is shown only here, and a number is never cut; the verdict may be, since its words follow below.
     reserved = len(forms[-1]) + LEAST_APART if forms else 0
     line.add_all(_verdict(gpu, d, view, room - reserved - line.width if forms else None))
     for badge in d.badges:
@@ -275,7 +275,7 @@ def _tall_info(
 
 
 def last_seen(frame: Frame, gpu: GpuSample, glyphs: Glyphs) -> list[Field]:
-    """What a lost GPU showed before, in words that nobody takes for now; what is too long ago is left out."""
+    """What a lost GPU last showed, marked as past; values from too long ago are left out."""
     ago = LAST_SEEN_S if gpu.lost_since is None else frame.snapshot.t - gpu.lost_since + LAST_SEEN_S
     found: list[Field] = []
     for name, form, unit in (

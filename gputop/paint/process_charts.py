@@ -116,7 +116,7 @@ def chart_blocks(series: ProcessSeries, rows: int, width: int, glyphs: Glyphs) -
 
 
 def _device_memory(series: ProcessSeries) -> float | None:
-    """All memory of the process's GPU."""
+    """The total memory of the process's GPU, bytes."""
     return next((g.mem_total_bytes for g in series.frame.snapshot.gpus if g.static.index == series.key[2]), None)
 
 

@@ -149,7 +149,7 @@ def _shower(unit: Unit, width: int, value: Callable[[ProcessSample, Children], V
         if found is None or isinstance(found, str):
             return nothing
         text = write(found, width)
-        # Beyond all sense, but a column must hold: 1e+15.
+        # An absurd value, but the column must keep its width: 1e+15.
         return text if len(text) == width else f"{found:>{width}.0e}"
 
     return show_text if unit == "text" else show

@@ -1,7 +1,7 @@
 """The filter language of the process table: ``gpu:3 user:ml mem>10G !state:D name~train "two words"``.
 
 Terms are ANDed, ``!`` negates one, commas inside a value are alternatives, quotes keep spaces. Pure: text in, filter
-out. A number that was not measured satisfies neither a comparison nor its negation: nobody knows.
+out. A number that was not measured satisfies neither a comparison nor its negation: it is unknown.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Operator = Literal[":", "~", "=", "!=", "<", ">", "<=", ">="]
 MOST_REMEMBERED = 50
 QUOTES = "\"'"
 LONGEST = 400
-"""Characters of a filter; longer ones are a mistake of the clipboard."""
+"""Characters of a filter; a longer one was pasted by mistake."""
 ALIASES = {
     "mem": "gpu_mem_bytes", "host": "rss_bytes", "cpu": "cpu_pct", "time": "gpu_time_pct", "cmd": "command",
     "read": "read_bytes_per_s", "write": "write_bytes_per_s", "age": "age_s", "run": "run_pct", "queue": "wait_pct",
     "wait": "waiting_on", "waits": "waiting_on", "pin": "pin_memory", "throttled": "throttled_pct",
     "treecpu": "tree_cpu_pct", "treehost": "tree_rss_bytes",
 }  # fmt: skip
-"""Short names → catalogue keys; the keys themselves are understood, too."""
+"""Short names → catalogue keys, which are understood as well."""
 _NUMBERED = ("gpu", "pid", "ppid", "starttime")
 _TERM = r"(?P<field>[A-Za-z_]\w*)(?P<op><=|>=|!=|[:~=<>])"
 
@@ -70,7 +70,7 @@ class Term(Struct, frozen=True):
         return self.holds_for(number)
 
     def holds_for(self, known: float | Sequence[str] | None) -> bool:
-        """Whether it holds for a number, or for one of several texts. Of None, which nobody knows, nothing holds."""
+        """Whether it holds for a number, or for one of several texts. Nothing holds for None, which is unknown."""
         if known is None:
             return False
         if isinstance(known, (int, float)):
@@ -86,7 +86,7 @@ class Fields(Struct, frozen=True):
     aliases: Mapping[str, str]
     examples: str
     loose: frozenset[str] = frozenset(("verdict",))
-    """Texts that are told by any of their words."""
+    """Texts that match by any of their words."""
 
 
 class Filter(Struct, frozen=True):
@@ -181,7 +181,7 @@ def _term(text: str, position: int, fields: Fields) -> tuple[Term, int]:
     if unit == "text":
         if operator in ("<", ">", "<=", ">="):
             raise FilterError(f"{name} is a text: use {name}:… or {name}~…", begin)
-        # A verdict is told by any of its words, however the diagnosis puts them.
+        # A verdict matches by any of its words, however the diagnosis puts them.
         like: Operator = "~" if field in fields.loose and operator == ":" else operator  # type: ignore[assignment]
         quoted = text[named.end()] in QUOTES
         wanted = (value.lower(),) if quoted else _texts_wanted(value, named.end())

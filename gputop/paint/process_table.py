@@ -23,11 +23,11 @@ from gputop.paint.text import fit, shorten
 from gputop.paint.view import ProcessKey, View, selected_gpu
 
 TAG = "* ".ljust(GUTTER)
-"""Stands in the gutter behind the first column of a tagged process."""
+"""The mark of a tagged process, in the gutter after the first column."""
 SCROLL_CELLS = 16
 """How far a key scrolls the commands."""
 DEEPEST = 64
-"""Ancestors looked at before a chain is taken for a loop."""
+"""Ancestors followed before a chain counts as a loop."""
 
 
 def key_of(process: ProcessSample) -> ProcessKey:
@@ -71,7 +71,7 @@ def shown_rows(frame: Frame, view: View) -> list[Shown]:
     for shown in _sorted(found, view):
         rows.append(shown)
         parent = shown.process
-        # Children that passed without their parent are what was asked for: they show in a closed tree, too.
+        # Children that pass without their parent are what the user looks for: they show even in a closed tree.
         below = chosen.get(key_of(parent))
         if below is None and (view.tree == "all" or (view.tree == "auto" and parent.gpu in starved)):
             below = shown.children
@@ -181,7 +181,7 @@ def title(view: View, width: int, count: int) -> Row:
     strong = "title" if view.focus == "processes" else "dim"
     line = Line().add(f"{glyphs.rule} ", "rule").add(f"processes {count}", strong)
     if view.filter:
-        # A filter that one has forgotten hides what one looks for: it stands out.
+        # A forgotten filter hides what one looks for, so it stands out.
         line.add(" pass ", "dim").add(
             shorten(terminal_safe(view.filter.text), max(8, width // 2), glyphs.more), "level.yellow"
         )
@@ -243,7 +243,7 @@ def row(shown: Shown, view: View, width: int, *, selected: bool) -> Row:
 
 
 _GAP = " " * GUTTER
-"""What stands between two columns, each of which is written as wide as it is; a tag takes the first one's place."""
+"""The gap between two columns, which have fixed widths; a tag takes the place of the first gap."""
 
 
 def _command(process: ProcessSample, scrolled: int) -> str:
@@ -270,7 +270,7 @@ def selected_process(frame: Frame, view: View) -> ProcessSample | None:
 
 
 def chosen_process(frame: Frame, view: View) -> ProcessSample | None:
-    """The process that the user has chosen, if it still runs; the cursor alone is no choice."""
+    """The process that the user has chosen, if it still runs; the cursor alone is not a choice."""
     if view.process is None:
         return None
     return next((p for p in frame.snapshot.processes if key_of(p) == view.process), None)

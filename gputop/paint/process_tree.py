@@ -12,7 +12,7 @@ from gputop.paint.line import Line, Row
 from gputop.paint.text import fit, pct, shorten, size
 
 DEEPEST = 64
-"""Ancestors looked at before a chain is taken for a loop."""
+"""Ancestors followed before a chain counts as a loop."""
 ROLE_WORDS = {"gpu": "GPU process", "loader": "loader", "helper": "helper", "orphan": "orphan"}
 STATE_WORDS = {"R": "runs", "S": "asleep", "D": "disk wait", "Z": "ended", "T": "stopped", "t": "traced", "I": "idle"}
 

@@ -1,4 +1,4 @@
-"""Commands that look deeper into one process than gputop can, ready to copy. Pure: how it was started in, text out.
+"""Commands that look deeper into one process than gputop can, ready to copy. Pure: a start in, text out.
 
 Only options that the tools have had for years: py-spy 0.4 ``record --help``; Nsight Systems' user guide, "CLI Profile
 Command Switch Options"; torch.profiler's documentation.
@@ -27,7 +27,7 @@ class Recipe(Struct, frozen=True):
 def recipes(pid: int, argv: Sequence[str], folder: str | None) -> tuple[Recipe, ...]:
     """py-spy on the running process, Nsight Systems on a new run of it, torch.profiler for its training loop.
 
-    What does not print is not copied: an escape sequence in somebody's command line could end a paste and begin to run.
+    Non-printing characters are dropped: an escape sequence in a command line could end a paste and start to run.
     """
     again = shlex.join(argv) if argv and all(word.isprintable() for word in argv) else "COMMAND"
     where = (f"cd {shlex.quote(folder)}",) if folder and folder.isprintable() else ()

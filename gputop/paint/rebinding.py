@@ -1,4 +1,4 @@
-"""The key table after the user's ``[keys]`` setting: by binding id, with a message for everything that cannot be.
+"""The key table after the user's ``[keys]`` setting: by binding id, with a message for everything that cannot be bound.
 
 Keys are given as people write them (``?``, ``ctrl+p``, ``PgUp``) or by Textual's names. A key that the user gives to
 one action is taken from the action that had it by default.
@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from gputop.paint.keys import Key
 
 ALWAYS_QUITS, INTERRUPT = "ctrl+c", "interrupt"
-"""A key that stays with its action, whatever else is bound: the screen can always be left."""
+"""A key that keeps its action whatever else is bound, so that the screen can always be left."""
 
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
-"""Nobody wants another key than those of the table."""
+"""The setting of a user who wants the table's own keys."""
 _RENAMED: Mapping[str, str] = MappingProxyType({
     "solidus": "slash", "reverse_solidus": "backslash", "commercial_at": "at", "hyphen_minus": "minus",
     "plus_sign": "plus", "low_line": "underscore",
@@ -94,7 +94,7 @@ def rebound(
 ) -> tuple[tuple[Key, ...], list[str]]:
     """The table with the user's keys in it, and what could not be done, one line each.
 
-    ``wanted`` maps binding ids to keys separated by commas; an empty text takes an action its keys. Ids in
+    ``wanted`` maps binding ids to keys separated by commas; an empty text removes an action's keys. Ids in
     ``elsewhere`` belong to another table and are passed over. What is wrong leaves the default in force.
     """
     problems: list[str] = []

@@ -20,7 +20,7 @@ ORDER = ("grey", "grey-green", "green", "info", "yellow", "red")
 """Levels from the least to the most urgent: a column shows the most urgent of its time."""
 LEAST_HEIGHT_A_STRIP = 3
 LEAST_LENGTH_WIDTH = 100
-"""On a narrower screen the keys need the room of how long it is."""
+"""A narrower screen has no room for the length beside the keys."""
 LIVE = (("release", "live"),)
 PARTS = (
     (("play", "play"),),
@@ -44,7 +44,7 @@ USUAL = shown_keys((*KEYS, *REPLAY_KEYS))
 
 
 class Change(Struct, frozen=True):
-    """From a time on, a GPU had a verdict."""
+    """A GPU's verdict from some time on."""
 
     t: float
     gpu: int
@@ -53,7 +53,7 @@ class Change(Struct, frozen=True):
 
 
 class Replay(Struct, frozen=True):
-    """Where a replay stands. ``own_past`` means the past of this very run; ``changes`` are in order of time."""
+    """The position of a replay. ``own_past`` means the past of this run; ``changes`` are in order of time."""
 
     begin: float
     end: float

@@ -1,4 +1,4 @@
-"""The signals that can be sent, the question before one is, and what became of it. Pure rows."""
+"""The signals that can be sent, the confirmation, and the outcome. Pure rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MEANINGS = {
     "SIGUSR2": "whatever the program makes of it",
     "SIGABRT": "abort and dump core",
 }
-"""Those that are used, in that order, with what they do to a program that has not chosen otherwise (signal(7))."""
+"""The common ones, in this order, with their default action (signal(7))."""
 
 
 class Addressee(Struct, frozen=True):
@@ -66,7 +66,7 @@ def addressee_rows(who: Sequence[Addressee], glyphs: Glyphs, width: int, most: i
 
 
 def question(choice: SignalChoice, who: Sequence[Addressee]) -> str:
-    """What is asked before a signal is sent; names the process, or how many there are."""
+    """The confirmation asked before a signal is sent; names the process, or how many there are."""
     whom = f"process {who[0].identity.pid}" if len(who) == 1 else f"these {len(who)} processes"
     return f"Send {choice.name} to {whom}?"
 
@@ -92,7 +92,7 @@ def signal_rows(
 
 
 def outcome_rows(outcomes: Sequence[SignalOutcome], name: str, glyphs: Glyphs, width: int) -> list[Row]:
-    """What became of the signal, process by process."""
+    """The outcome of the signal, process by process."""
     rows = [Line().add(f" {name}", "title").row(width)]
     for outcome in outcomes:
         line = Line().add(f"  {outcome.identity.pid:>7}  ", "value")

@@ -14,7 +14,7 @@ MOST_GROUPS = 12
 
 
 def socket_blocks(sockets: SocketList | None, width: int, glyphs: Glyphs) -> list[Block]:
-    """A heading and a row a port; nothing where the process has no TCP socket, or nobody asked."""
+    """A heading and a row a port; nothing where the process has no TCP socket, or they were not read."""
     if sockets is None or not (sockets.groups or sockets.reason):
         return []
     rows = [Line().row(width), heading(_words(sockets), width, glyphs)]

@@ -33,7 +33,7 @@ def look_rows(look: DeepLook, command: str, glyphs: Glyphs, width: int) -> list[
 
 
 def waiting_rows(pid: int, glyphs: Glyphs, width: int) -> list[Row]:
-    """What is shown while the look takes place."""
+    """What is shown while the look is under way."""
     text = f"  looking at {pid} three times in 1.5 s{glyphs.more}"
     return [_heading("deep look", glyphs, width), Line().add(text, "dim").row(width)]
 
@@ -45,7 +45,7 @@ def _heading(text: str, glyphs: Glyphs, width: int) -> Row:
 def _sight(
     sight: ProcessSight, what: str, command: str, glyphs: Glyphs, width: int, *, told: bool = False
 ) -> list[Row]:
-    """One process. ``told`` leaves the reason out: the process above has it, too."""
+    """One process. ``told`` leaves out the reason, which the process above already gave."""
     title = f"{what} {sight.identity.pid}"
     if command:
         title += f"  {fit(command, max(1, min(len(command), width - len(title) - 8)), glyphs.more).rstrip()}"

@@ -45,7 +45,7 @@ def _forms(frame: Frame, pace: StepPace) -> tuple[str, ...]:
 
 
 def _slowest_rank(frame: Frame, name: str) -> StepPace | None:
-    # Costs 4 ms, which a first picture without steps need not wait for.
+    # Importing it takes 4 ms, for which a first picture without steps need not wait.
     from statistics import median
 
     ranks = [pace for pace in frame.steps if pace.name == name]

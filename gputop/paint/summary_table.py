@@ -90,7 +90,7 @@ def summary_head(frame: Frame, by: Grouping, width: int) -> Row:
 
 
 def summary_row(frame: Frame, group: Group, glyphs: Glyphs, width: int, *, selected: bool) -> Row:
-    """One group; a GPU of its that does no work is a yellow count."""
+    """One group; a GPU on which it does no work is a yellow count."""
     line = Line().add(f" {fit(group.name, NAME_WIDTH, glyphs.more)} ", "value").add(f"{len(group.gpu_mem_by_gpu):>4}  ")
     line.add(f"{group.not_working or glyphs.dash:>11}", "level.yellow" if group.not_working else "dim")
     line.add(f"  {size(group.gpu_mem_bytes, 8)}  {group.processes:>9}  {group.loaders:>7}")
@@ -104,5 +104,5 @@ def summary_row(frame: Frame, group: Group, glyphs: Glyphs, width: int, *, selec
 
 
 def _gpus(frame: Frame, room: int) -> list[int]:
-    """The GPUs that have a column; none is cut in two."""
+    """The GPUs that get a column; no column is cut in two."""
     return [gpu.static.index for gpu in frame.snapshot.gpus][: max(0, room // (GPU_WIDTH + 2))]

@@ -55,7 +55,7 @@ def shorten(text: str, width: int, ellipsis: str = "…") -> str:
     cut = text[: max(0, width - len(ellipsis))]
     comma, space = cut.rfind(", "), cut.rfind(" ")
     if comma > len(cut) // 2:
-        # A number that has lost its unit says something else.
+        # A number without its unit would mean something else.
         cut = cut[:comma]
     elif space > len(cut) * 2 // 3:
         cut = cut[:space]

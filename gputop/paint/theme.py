@@ -99,7 +99,7 @@ def _looks(p: Palette) -> dict[str, Look]:
 
 
 QUIET = ("dim", "rule", "heading", "level.grey", "gap.unknown", "lane.idle")
-"""Styles that step back by the faint attribute where no colour of their own can be relied on."""
+"""Styles drawn faint where no colour of their own can be relied on."""
 
 
 def _terminal_looks(palette: Palette) -> dict[str, Look]:

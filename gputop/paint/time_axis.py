@@ -15,12 +15,12 @@ from gputop.paint.text import clock_time
 
 TICK_STEPS_S = (10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600)
 LEAST_TICK_CELLS = 17
-"""Labels nearer to each other than this read as one."""
+"""Labels closer together than this read as one."""
 CURSOR = "^"
 
 
 class TimeAxis(Struct, frozen=True):
-    """So many ``columns`` of ``width_s`` seconds each; the newest is number ``last`` since the Unix epoch."""
+    """``columns`` columns of ``width_s`` seconds each; the newest is number ``last`` since the Unix epoch."""
 
     last: int
     width_s: float
@@ -54,7 +54,7 @@ def axis_for(latest_t: float, span_s: float, count: int) -> TimeAxis:
 
 
 def stepped(axis: TimeAxis, cursor_t: float | None, columns: int) -> float | None:
-    """The cursor so many columns to the right (left: negative); None, the newest moment, when it runs off the right."""
+    """The cursor moved by ``columns`` to the right (left: negative); None, the newest moment, beyond the right end."""
     at = axis.columns - 1 if cursor_t is None else axis.column_of(cursor_t)
     to = max(0, at + columns)
     return axis.middle(to) if to < axis.columns else None
@@ -79,7 +79,7 @@ def axis_spans(axis: TimeAxis, utc_offset_s: float, cursor: int | None) -> list[
     at, text = (cursor, CURSOR + text) if cursor + len(text) < axis.columns else (cursor - len(text), text + CURSOR)
     if at < 0:
         at, text = cursor, CURSOR
-    # What the cursor's time would cut in two goes with it.
+    # A label that the cursor's time would cut in two is dropped whole.
     before, after = labels[:at], labels[at + len(text) :]
     if before[-1:].strip():
         kept = before.rstrip().rpartition(" ")[0]

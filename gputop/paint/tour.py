@@ -1,4 +1,4 @@
-"""The tour of the demo: what each GPU of the simulated node lives through, and what its remedy changes.
+"""The tour of the demo: what happens on each GPU of the simulated node, and what its remedy changes.
 
 Each step is one page: what one sees, the chart as it is, the chart of the same job after the remedy, and what changed.
 """
@@ -15,7 +15,7 @@ from gputop.paint.text import folded
 from gputop.paint.view import View
 
 WINDOW_S = 30.0
-"""Over which both sides are compared: the window of the verdicts."""
+"""The span over which both sides are compared: the window of the verdicts."""
 TEXT_WIDTH = 108
 """Longer lines are hard to read."""
 LEAST_BESIDE = 150
@@ -26,7 +26,7 @@ SAID_ROWS = 3
 LEAST_AIRY = 34
 """A lower screen has no empty rows."""
 FREED_SHARE = 0.5
-"""Memory is spoken of when less than this share of it is left."""
+"""Memory is mentioned when less than this share of it is left."""
 
 
 class Step(Struct, frozen=True):

@@ -16,7 +16,7 @@ from gputop.paint.words import counted_groups, group_of
 
 TREES: tuple[TreeMode, ...] = ("auto", "all", "none")
 SECTIONS: tuple[Focus, ...] = ("processes", "counts", "gpus")
-"""Where tab goes: from the processes to the top of the screen, and down again."""
+"""The order of Tab: from the processes to the top of the screen, and down again."""
 LAYOUTS: tuple[Layout, ...] = ("auto", "panes", "list")
 FAR = 10**6
 MOST_SCROLLED = 256
@@ -49,19 +49,19 @@ def after_key(view: View, key_id: str, frame: Frame, page: int, rows: Sequence[S
 
 
 def next_counted(view: View, frame: Frame, group: str) -> View:
-    """The next GPU of those that the summary counts under a word, round and round."""
+    """The next of the GPUs that the summary counts under a word, wrapping around."""
     gpus, at = frame.snapshot.gpus, selected_gpu(frame, view)
     pairs = zip(gpus, frame.diagnoses, strict=True)
     found = [i for i, (gpu, d) in enumerate(pairs) if group_of(gpu, d) == group]
     if not found:
         return view
-    # The first time the first of them, unless it is shown already because it needs attention most.
+    # The first press selects the first of them, unless it is selected already as the one in most need of attention.
     to = next((i for i in found if i > at or (view.gpu is None and i >= at)), found[0])
     return replace(view, gpu=gpus[to].static.uuid)
 
 
 def other_gpu(view: View, frame: Frame, step: int) -> View:
-    """The next or previous GPU selected, round and round."""
+    """The view with the next or previous GPU selected, wrapping around."""
     gpus = frame.snapshot.gpus
     if not gpus:
         return view

@@ -18,7 +18,7 @@ from gputop.paint.line import Span
 from gputop.paint.text import cells, fit
 
 LONGEST_NAME = 24
-"""Cells of a product's name: what is longer is no name that NVIDIA gave, and must not push the verdict aside."""
+"""Cells of a product's name: a longer one is not NVIDIA's, and must not push the verdict aside."""
 
 
 @lru_cache(maxsize=64)
@@ -47,7 +47,7 @@ def product(name: str, mem_total_bytes: float | None) -> str:
 
 
 def gpu_label(gpu: GpuSample) -> str:
-    """The number by which people call a GPU; a MIG instance is named after its parent and instance."""
+    """A GPU's number, for people; a MIG instance is named after its parent and instance."""
     static = gpu.static
     return f"{static.index}/{static.mig_instance}" if static.mig_instance else str(static.index)
 
@@ -58,12 +58,12 @@ def is_measured(gpu: GpuSample) -> bool:
 
 
 def counts_truly(d: GpuDiagnosis) -> bool:
-    """Whether the GPU's counters can be believed: a broken one measures nothing, whatever it reads."""
+    """Whether the GPU's counters can be trusted: a broken one measures nothing, whatever it reads."""
     return not any(badge.id == "counter_fault" for badge in d.badges)
 
 
 def believed(gpu: GpuSample, d: GpuDiagnosis) -> GpuSample:
-    """The sample without what a broken counter reads, so that no 0 of its is shown as a measurement."""
+    """The sample without a broken counter's values, so that its 0 is not shown as a measurement."""
     if counts_truly(d):
         return gpu
     return replace(
@@ -185,7 +185,7 @@ def first_rows(lines: list[list[Span]], rows: int, width: int, glyphs: Glyphs) -
 def spoken(
     d: GpuDiagnosis, glyphs: Glyphs, said: list[list[Span]], remedy: list[list[Span]], width: int, rows: int
 ) -> list[list[Span]]:
-    """Evidence and remedy in at most ``rows`` rows: the remedy in its short form, then less evidence, if they must."""
+    """Evidence and remedy in at most ``rows`` rows: if need be with the short remedy, then with less evidence."""
     if len(said) + len(remedy) > rows and d.remedy_short:
         remedy = _wrapped(glyphs.remedy, d.remedy_short, "", width, "remedy")[:1]
     return first_rows(said, max(1, rows - len(remedy)), width, glyphs) + remedy

@@ -39,7 +39,7 @@ from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.textual_internals import opened
 
 LEAST_WATCH_S = 0.5
-"""A source that is faster is not asked more often than this whether it still answers."""
+"""However fast a source is, it is not checked for silence more often than this."""
 
 
 class SnapshotReady(Message):
@@ -50,7 +50,7 @@ class SnapshotReady(Message):
 
 
 class GputopApp(PaintedApp):
-    """Shows what a playback has, as its view says. Keys and mouse make a new view, or open a screen above."""
+    """Shows a playback's frames as its view says. Keys and mouse make a new view, or open a screen above."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings((*KEYS, *REPLAY_KEYS))
 
@@ -126,7 +126,7 @@ class GputopApp(PaintedApp):
             self.paint()
 
     def _take(self) -> bool:
-        """Take in what the sources have; True when there is a new frame to paint."""
+        """Take what the sources have; True when there is a new frame to paint."""
         before = self.playback.newest
         new = self.playback.take()
         now = self.playback.newest
@@ -171,7 +171,7 @@ class GputopApp(PaintedApp):
         self.say("; ".join(change.messages) or "configuration reloaded")
 
     def _show_secrets(self, wanted: bool) -> None:
-        """Only where this machine's processes can be asked: a replay, a demo and a browser have masked ones alone."""
+        """Only where this machine's processes can be asked: a replay, a demo and a browser have only masked ones."""
         may = wanted and self.access is not None
         if not may or self.access is None:
             self.playback.revealed = None
@@ -206,7 +206,7 @@ class GputopApp(PaintedApp):
     # -- keys -------------------------------------------------------------------------------------------------------
 
     async def on_key(self, event: events.Key) -> None:
-        """Take the answer to a question on the line of messages; say of an unknown key where the others are."""
+        """Take the answer to a question on the message line; for an unknown key say where the help is."""
         if self._keys.awaits:
             event.stop()
             if not self._keys.take(event.key):

@@ -39,7 +39,7 @@ class Canvas(Lines):
         self.set_rows(self._painter.paint(frame, view, width, height).rows)
 
     def apply_theme(self, theme: Theme) -> None:
-        """Draw in other colours, what is opened from now on too."""
+        """Draw in other colours, also in screens opened later."""
         self._main.look = theme
         self.set_theme(theme, Differ(theme, self._depth))
         self._main.paint_soon()

@@ -1,4 +1,4 @@
-"""What a painted screen needs of a program, whatever it shows: a guarded terminal, coalesced painting, messages."""
+"""The app behind every painted screen: a guarded terminal, coalesced painting, messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MESSAGE_S = 8.0
 LEAST_REPAINT_S = 0.05
 """Keys that repeat faster than this are painted together."""
 LATE_INTERVALS = 2.5
-"""Without anything new for so many intervals the screen says STALE."""
+"""After so many intervals without a new frame the screen says STALE."""
 
 
 def bindings(keys: Iterable[Key]) -> list[BindingType]:
@@ -36,16 +36,16 @@ def bindings(keys: Iterable[Key]) -> list[BindingType]:
 
 
 def _action(key: Key) -> str:
-    # Textual knows its palette by this action, and binds no key of its own to it then.
+    # Textual recognises its palette by this action, and then binds no key of its own to it.
     return "command_palette" if key.id == "palette" else f"act('{key.id}')"
 
 
 class PaintDue(Message):
-    """What came since the last painting is to be shown now."""
+    """Changes since the last painting are due to be shown."""
 
 
 class PaintedApp(QuietApp):
-    """Paints at once, or together with what comes within the next moment."""
+    """Paints at once, or together with further changes within the next moment."""
 
     AUTO_FOCUS = None
     CSS = "Screen { overflow: hidden; }"
@@ -75,10 +75,10 @@ class PaintedApp(QuietApp):
         self.exit(0)
 
     def paint(self) -> None:
-        """Draw, whatever waits."""
+        """Draw now, even if a painting is already scheduled."""
         self._paints_soon = False
         self.draw()
-        # From its end on: what comes while a slow picture is drawn is drawn together as well.
+        # Counted from its end: changes during a slow painting are drawn together as well.
         self._painted = self._clock()
 
     def paint_soon(self) -> None:

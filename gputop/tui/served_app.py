@@ -1,4 +1,4 @@
-"""The screen as a browser gets it: to look at and to move about in, with nothing that changes the machine it shows."""
+"""The screen for a browser: to look at and navigate, without anything that changes the machine it shows."""
 
 from __future__ import annotations
 

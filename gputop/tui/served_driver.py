@@ -1,4 +1,4 @@
-"""Textual's driver for a browser, at the browser's mercy: it takes no more than the screen can follow."""
+"""Textual's driver for a browser, whatever that sends: it reads no more than the screen can handle."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_WAITING = 32
 """Messages that wait for the screen before its input waits for it. The pipe then fills, and the server drops keys."""
 POLL_S = 0.01
 PATIENCE_S = 0.1
-"""How often a reader that waits for the screen looks whether the screen has ended."""
+"""How often a reader that waits for the screen checks whether the screen has ended."""
 MOST_SWALLOWED = 1 << 16
 """Characters that may be part of one key or one pasted text: the parser keeps an unfinished one for ever."""
 
@@ -53,7 +53,7 @@ class ServedDriver(WebDriver):
                         swallowed = 0
                         self.process_message(event)
                 except (ValueError, OverflowError):
-                    # What is no key; Textual's reader would end here and leave a deaf screen.
+                    # Not a key. Textual's reader would end here and leave a screen that takes no input.
                     parser, swallowed = XTermParser(), 0
                 if swallowed > MOST_SWALLOWED:
                     parser, swallowed = XTermParser(), 0
@@ -61,7 +61,7 @@ class ServedDriver(WebDriver):
                 self.process_message(event)
 
     def send_message(self, message: Message) -> None:
-        """Called on the input thread for every key and click: returns when the screen has not too many before it."""
+        """Called on the input thread for every key and click; blocks while too many messages wait for the screen."""
         taken = asyncio.run_coroutine_threadsafe(self._app._post_message(message), loop=self._loop)
         while not self.exit_event.is_set() and not futures.wait([taken], timeout=PATIENCE_S).done:
             pass

@@ -1,4 +1,4 @@
-"""Every touch of Textual's private parts, on one page: what to look at when Textual changes.
+"""Every use of Textual's private API, on one page: what to check when Textual changes.
 
 Written for Textual 8.2.
 """
@@ -22,9 +22,9 @@ from textual.screen import Screen
 
 
 class QuietApp(App[int]):
-    """An app that keeps its crash for one line and lets the drawn lines of closed screens go.
+    """An app that reports a crash in one line and frees the drawn lines of closed screens.
 
-    It is drawn on its first screen, above which others open, and not drawn while one of them covers it.
+    It draws on its first screen, above which others open, and does not draw while one of them covers it.
     """
 
     crash: Exception | None = None
@@ -45,7 +45,7 @@ class QuietApp(App[int]):
         return any(not screen.is_modal for screen in above)
 
     def pop_screen(self) -> AwaitComplete:
-        """Close a screen, and let its drawn lines go. What a page has covered is drawn before it shows again.
+        """Close a screen, and free its drawn lines. What a page has covered is drawn before it shows again.
 
         Textual keeps them: its cache of 1,024 pairs of colours holds the widget that asked first for each of them.
         """
@@ -60,7 +60,7 @@ class QuietApp(App[int]):
         return super().pop_screen() if len(self.screen_stack) > 1 else AwaitComplete()
 
     async def run_bound(self, key: str) -> None:
-        """Do what a key is bound to, if it counts now."""
+        """Run what a key is bound to, if it is active now."""
         await self._check_bindings(key, priority=True)
 
     async def _check_bindings(self, key: str, priority: bool = False) -> bool:
@@ -91,7 +91,7 @@ class QuietApp(App[int]):
 
 
 async def opened(screen: Screen[Any]) -> None:
-    """Wait until a screen has its widgets and the focus is where it shall be: what is typed from then on arrives."""
+    """Wait until a screen has its widgets and the focus is set: what is typed from then on arrives."""
     await screen._mounted_event.wait()
 
 
@@ -99,7 +99,7 @@ class Palette(CommandPalette):
     """The command palette, except that a page key in the moment in which it opens does not end the program."""
 
     def _action_command_list(self, action: str) -> None:
-        # The list knows where its entries stand only once it was drawn.
+        # The list knows the positions of its entries only once it was drawn.
         with suppress(KeyError):
             super()._action_command_list(action)
 

@@ -1,7 +1,7 @@
-"""Connections of strangers are few and short, so that no number of them keeps the owner out.
+"""Limits connections of strangers in number and time, so that they cannot keep the owner out.
 
-A stranger is a connection that has not sent the key: that of a page being loaded, or that of somebody who only sits
-there. Knows bytes and time, no HTTP.
+A stranger is a connection that has not sent the key: of a page being loaded, or of somebody who only holds it
+open. Knows bytes and time, no HTTP.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ ANSWER_S = 30.0
 MOST_ASKED = 1 << 16
 """Bytes that a stranger may send; a page needs 3 kB for all that it asks."""
 ACCEPTED_AT_ONCE = 16
-"""Fewer than the strangers by far: the event loop reads from a new connection three rounds after it took it in."""
+"""Far fewer than the strangers: the event loop reads from a new connection three rounds after accepting it."""
 
 
 class Door:
-    """Counts the strangers. The oldest leaves when there are too many, for it had the most time to say who it is."""
+    """Counts the strangers. When there are too many the oldest is closed, which had the most time to send the key."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -45,7 +45,7 @@ class Door:
             del self._asked[transport]
 
     def takes(self, transport: asyncio.BaseTransport, size: int) -> bool:
-        """Whether so many more bytes may come from this connection; if not, it has been closed."""
+        """Whether ``size`` more bytes may come from this connection; if not, it has been closed."""
         asked = self._asked.get(transport)
         if asked is None:
             return True

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 LOCAL_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE | re.ASCII)
-"""The Host of a request, with any port: a forwarded one differs from ours. A foreign name was made to point here."""
+"""The accepted Host, with any port, since a forwarded one differs. Any other name was made to point here."""
 
 
 class Refusal(NamedTuple):
@@ -37,7 +37,7 @@ def refusal(headers: Mapping[str, str], *, socket: bool) -> Refusal | None:
 
 
 def headers_for(host: str) -> dict[str, str]:
-    """Headers of every answer: the browser itself refuses whatever is not from here.
+    """Headers of every answer: they make the browser refuse whatever is not from here.
 
     ``host`` has passed the gate. The sockets are named because some browsers do not count them as 'self'; textual.js
     writes its styles into the page.

@@ -17,7 +17,7 @@ LARGEST_MESSAGE = 1 << 16
 
 
 class BadMessage(Exception):
-    """What came is none of the known messages."""
+    """The text is none of the known messages."""
 
 
 class Size(Struct, frozen=True):
@@ -58,7 +58,7 @@ class Focus(Struct, frozen=True, array_like=True, tag="focus"):
 
 
 class Blur(Struct, frozen=True, array_like=True, tag="blur"):
-    """The page has it no more."""
+    """The page has lost the keyboard."""
 
 
 Message = Key | Typed | Resize | Ping | Focus | Blur

@@ -44,7 +44,7 @@ MOST_VIEWERS = 8
 WAITING_CONNECTIONS = 512
 """In the kernel, until the event loop takes them."""
 MOST_TOLD = 64
-"""Lines about what went wrong that are told in all: some of their words are a client's."""
+"""The most lines of errors printed in all: some of their words are a client's."""
 CLOSE_S = 1.0
 """How long a browser may take to confirm that a socket is closed."""
 HEARTBEAT_S = 15.0
@@ -62,7 +62,7 @@ FILES = {
     "/xterm.css": (TERMINAL / "css" / "xterm.css", "text/css"),
     "/RobotoMono.ttf": (TERMINAL / "fonts" / "RobotoMono-VariableFont_wght.ttf", "font/ttf"),
 }
-"""All that there is to load: a closed table, so that no path leads anywhere else."""
+"""All files that are served: a closed table, so that no path leads anywhere else."""
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -96,7 +96,7 @@ class Server:
         """Serve until a signal comes; the exit status."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: self._tell_once(f"internal error: {context['message']}"))
-        # What libraries log of a bad request is a line of ours, without what was in the request.
+        # What libraries log about a bad request becomes one line, without the request's content.
         logging.getLogger().handlers[:] = [_Lines(self._tell_once)]
         ended: asyncio.Future[int] = loop.create_future()
 
@@ -130,11 +130,11 @@ class Server:
         self._door = Door(loop)
         factory = guarded(self._door, self._runner.server)
         self._accepting = await loop.create_server(factory, sock=listener, backlog=ACCEPTED_AT_ONCE)
-        # asyncio has one number for how many wait and how many it takes at once.
+        # asyncio uses one number for the backlog and for how many it accepts at once.
         listener.listen(WAITING_CONNECTIONS)
 
     async def stop(self) -> None:
-        """With the server everything goes at once; nothing in a viewer's process is worth waiting for."""
+        """Everything ends with the server at once; nothing in a viewer's process is worth waiting for."""
         assert self._accepting is not None and self._runner is not None
         self._accepting.close()
         self._is_ending = True
@@ -194,13 +194,13 @@ class Server:
         return isinstance(given, Key) and hmac.compare_digest(given.key.encode("utf-8", "replace"), self._key)
 
     async def _view(self, socket: web.WebSocketResponse, size: Size) -> tuple[int, str]:
-        """Show the screen until one of the two sides ends it; code and reason of the end."""
+        """Show the screen until either side ends it. Returns the close code and reason."""
         if self._places >= MOST_VIEWERS:
             return FULL, f"{MOST_VIEWERS} browsers are looking already; close one of them"
-        # Taken before anything is waited for: twenty browsers may come at the same moment.
+        # Taken before the first await: twenty browsers may connect at the same moment.
         self._places += 1
         try:
-            # There are never more processes than places: whoever takes his time to leave does so no longer.
+            # There are never more processes than places: viewers that are slow to leave are killed.
             for late in list(self._leaving)[: max(0, self._places + len(self._leaving) - MOST_VIEWERS)]:
                 late.kill()
             screen = self._screen
@@ -233,7 +233,7 @@ class Server:
                 leaving.add_done_callback(lambda _: self._leaving.pop(viewer, None))
 
     def _tell_once(self, words: str) -> None:
-        """One line for each kind of thing, however often somebody makes it happen."""
+        """One line for each kind of error, however often somebody causes it."""
         if words not in self._told and len(self._told) < MOST_TOLD:
             self._told.add(words)
             say(f"{words} (reported once)")
@@ -252,7 +252,7 @@ class _Lines(logging.Handler):
 
 
 async def _hear(socket: web.WebSocketResponse, viewer: Viewer) -> tuple[int, str]:
-    """Pass on what a browser sends until it leaves; code and reason of the end."""
+    """Pass on what a browser sends until it leaves. Returns the close code and reason."""
     async for message in socket:
         try:
             if message.type is not WSMsgType.TEXT:
@@ -286,7 +286,7 @@ async def _close(
 
 
 def _giving(file: Path, kind: str) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """A handler that gives one file, packed: the terminal's script is half a megabyte."""
+    """A handler that serves one file, compressed: the terminal's script is half a megabyte."""
     packed = gzip.compress(file.read_bytes(), mtime=0)
 
     async def give(request: web.Request) -> web.Response:

@@ -20,9 +20,9 @@ from gputop.web.messages import Size
 LEAVE_S = 3.0
 """How long a process may take to leave."""
 RESIZE_S = 0.1
-"""Sizes that follow faster than this count as one: each lays out and draws the whole screen."""
+"""Sizes that follow faster than this count as one: each would redraw the whole screen."""
 MOST_UNREAD = 1 << 16
-"""Bytes that wait for a process. One that hangs reads nothing, and its keys must not fill the memory."""
+"""Bytes that wait for a process: one that hangs reads nothing, and keys for it must not fill the memory."""
 LARGEST_PACKET = 1 << 24
 """Bytes; a full screen of the largest size is a tenth of that."""
 STDERR_KEPT = 4096
@@ -54,7 +54,7 @@ class Viewer:
                 "TEXTUAL_COLOR_SYSTEM": "truecolor",
             },
             cwd=folder,
-            # ctrl+c in the server's terminal is for the server, which ends its viewers itself.
+            # Ctrl+C in the server's terminal is for the server, which ends its viewers itself.
             start_new_session=True,
         )
         viewer = cls(process)
@@ -70,11 +70,11 @@ class Viewer:
         return self._process.returncode is not None
 
     async def show(self, send: Send) -> None:
-        """Hand what the process draws to ``send``, until it ends or says that it will."""
+        """Pass what the process draws to ``send``, until it ends or announces that it will."""
         stdout = self._process.stdout
         assert stdout is not None
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, ValueError):
-            # Textual's driver begins with a line of its own.
+            # Textual's driver first writes a line of its own.
             await stdout.readline()
             while True:
                 head = await stdout.readexactly(5)
@@ -93,7 +93,7 @@ class Viewer:
             self._put(b"D", text.encode("utf-8", "replace"))
 
     def resize(self, size: Size) -> None:
-        """The browser's size, soon; of many in a row the last."""
+        """Send the browser's size, after a short delay; of several in a row only the last."""
         is_due = self._size is not None
         self._size = size
         if not is_due:
@@ -113,7 +113,7 @@ class Viewer:
             self._tell("focus" if has_focus else "blur")
 
     async def leave(self) -> None:
-        """The process is told to end, and killed where it does not. Nobody looks any more."""
+        """Tell the process to end, and kill it if it does not. Nobody is watching any more."""
         self._tell("quit")
         rest = asyncio.create_task(self._drop_rest())
         try:
@@ -124,7 +124,7 @@ class Viewer:
         self._errors.cancel()
 
     async def end(self) -> None:
-        """Kill the process and see it gone."""
+        """Kill the process and wait until it is gone."""
         self.kill()
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._process.wait(), LEAVE_S)
@@ -159,7 +159,7 @@ class Viewer:
             self._process.stdin.write(kind + len(content).to_bytes(4, "big") + content)
 
     async def _drop_rest(self) -> None:
-        """A process that cannot write cannot leave."""
+        """Read and drop the rest: a process that cannot write cannot leave."""
         assert self._process.stdout is not None
         while await self._process.stdout.read(1 << 16):
             pass

@@ -18,7 +18,7 @@ def _colour(name: str) -> str:
 
 
 def stacked_bar(parts: Iterable[Part], *, thin: bool = False) -> Markup:
-    """Shares side by side; 100 fill the width. Each says what it is when pointed at, and to a reader of the page."""
+    """Shares side by side; 100 fill the width. Each has its words as a tooltip and for screen readers."""
     spans = [
         element("span", style=f"width:{share:.3f}%;{_colour(colour)}", title=f"{words} {share:.1f} %")
         for colour, words, share in parts
@@ -47,7 +47,7 @@ def strip(spans: Iterable[tuple[float, float, str]]) -> Markup:
 
 
 def verdict(level: str, headline: str, said: str, evidence: Sequence[str], remedy: str, best: str) -> Markup:
-    """A verdict with its evidence and its remedy; ``said`` stands small in the corner."""
+    """A verdict with its evidence and its remedy; ``said`` is small print in the corner."""
     return element(
         "section",
         element("span", said, class_="id"),
@@ -60,7 +60,7 @@ def verdict(level: str, headline: str, said: str, evidence: Sequence[str], remed
 
 
 def facts(rows: Iterable[tuple[str, str, str]]) -> Markup:
-    """Figures with what they are and, small, where they come from."""
+    """Figures with their names and, in small print, their sources."""
     return element(
         "div",
         *(

@@ -58,7 +58,7 @@ ul.notes { padding-left: 1.2rem; margin: .4rem 0; }
   * { -webkit-print-color-adjust: exact; print-color-adjust: exact; } }
 """
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""Nothing is loaded and nothing runs, whatever a name in the page says."""
+"""Nothing is loaded and nothing runs, whatever the texts in the page contain."""
 
 
 def document(title: str, *body: object, footer: str = "") -> str:

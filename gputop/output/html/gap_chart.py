@@ -22,7 +22,7 @@ Columns = Sequence[LaneColumn | None]
 
 
 def chart(columns: Columns, label: str) -> Markup:
-    """Utilisation as the gap's colour, SM activity over it; what was not recorded stays empty."""
+    """Utilisation in the gap's colour, SM activity over it; what was not recorded stays empty."""
     areas = [
         _area(columns, lambda c: c.util_pct if c.sm_pct is None else None, GREY),
         _area(columns, lambda c: c.util_pct if c.sm_pct is not None and not c.is_flagged else None, AMBER),
@@ -41,7 +41,7 @@ def chart(columns: Columns, label: str) -> Markup:
 
 
 def lane(columns: Columns) -> Markup:
-    """What the verdict was, over the same time; pointing at a stretch names it."""
+    """The verdict over the same time; a tooltip names each stretch."""
     at, parts = 0, []
     for told, run in groupby(columns, lambda c: None if c is None else (c.level, c.title)):
         width = len(list(run))
@@ -62,7 +62,7 @@ def lane(columns: Columns) -> Markup:
 
 
 def clock(begin: float, end: float) -> Markup:
-    """Times of day (UTC) under the charts, on their axis: both ends, and as many between as stand well."""
+    """Times of day (UTC) under the charts, on their axis: both ends, and evenly spaced ones between."""
     span = end - begin
     form = "%H:%M:%S" if span < 4 * WITH_SECONDS_S else "%H:%M" if span < DAY_S else "%m-%d %H:%M"
     times = [datetime.fromtimestamp(begin + span * i / MARKS, timezone.utc) for i in range(MARKS + 1)]
@@ -80,5 +80,5 @@ def _area(columns: Columns, read: Callable[[LaneColumn], float | None], colour: 
         if height:
             path += f"M{x} {HEIGHT}v-{height}h{width}v{height}z"
         x += width
-    # Our own digits and letters, which may be more than a text from outside may have.
+    # gputop's own text, which may be longer than text from outside may be.
     return element("path", d=Markup(path), fill=colour)

@@ -9,7 +9,7 @@ from gputop.model.text import clean_text
 
 
 class Markup(str):
-    """Text that is HTML. Made by ``element`` and ``join`` only, so that nothing from outside becomes one."""
+    """Text that is HTML. Made only by ``element`` and ``join``, so that no text from outside becomes HTML."""
 
     __slots__ = ()
 
@@ -25,7 +25,7 @@ def join(parts: Iterable[object], between: str = "") -> Markup:
 
 
 def prose(words: str) -> Markup:
-    """Words of ours as HTML; what stands in `backticks` is code."""
+    """gputop's own words as HTML; `backticks` mark code."""
     parts = words.split("`")
     if len(parts) % 2 == 0:
         return text(words)

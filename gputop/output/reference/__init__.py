@@ -1,1 +1,1 @@
-"""What the program's own tables say, for readers: pages of ``gputop help TOPIC`` and of ``docs/``, the same text."""
+"""The program's own tables for readers: the same pages for ``gputop help TOPIC`` and for ``docs/``."""

@@ -1,4 +1,4 @@
-"""The page of alerts: how one is written, what its condition may name, and what becomes of what it runs."""
+"""The page of alerts: how to write one, what its condition may name, and how its command is run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens when something breaks, from the table that the tests prove, which is shipped beside this file."""
+"""What happens when something breaks: a table that the tests verify, shipped beside this file."""
 
 from __future__ import annotations
 

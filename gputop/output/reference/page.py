@@ -13,17 +13,17 @@ from gputop.model.text import wrapped
 
 NOTHING = "–"
 LEAST_WIDTH, LARGEST_WIDTH = 40, 100
-"""Columns between which a terminal's width is followed: longer lines are hard to read."""
+"""The page follows a terminal's width between these two: longer lines are hard to read."""
 _INDENT = 4
 _MARKUP = re.compile(r"\*|<(?=[A-Za-z/!?])|(?<!\w)_|_(?!\w)")
-"""What Markdown would take for emphasis or HTML."""
+"""Characters that Markdown would take for emphasis or HTML."""
 _SOURCE_WIDTH = 120
 
 
 class Section(Struct, frozen=True):
     """A heading, paragraphs, and a table: ``head`` names the columns.
 
-    The first column names its row and the second says most; a terminal shows the others after their heads.
+    The first column names its row and the second is the main text; a terminal shows the others after their heads.
     """
 
     title: str
@@ -65,7 +65,7 @@ def _row(cells: tuple[str, ...]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text in which Markdown finds nothing of its own but code: no emphasis, no HTML."""
+    """Text escaped so that Markdown sees no emphasis and no HTML in it; code stays code."""
     parts = re.split(r"(`[^`]*`)", text)
     return "".join(part if part.startswith("`") else re.sub(_MARKUP, r"\\\g<0>", part) for part in parts)
 

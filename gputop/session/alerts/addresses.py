@@ -1,4 +1,4 @@
-"""The addresses of a ``notify_file``: one a line, ``#`` begins a comment. They carry tokens: only the owner may read it."""
+"""The addresses of a ``notify_file``: one a line, ``#`` begins a comment. They carry tokens: for the owner alone."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class FleetCanvas(Lines):
         return 1 if self._painted is None else self._painted.page
 
     def show(self, frame: FleetFrame | None, view: FleetView, width: int, height: int) -> None:
-        """Draw a frame, or what is waited for."""
+        """Draw a frame, or say what is awaited."""
         if frame is None:
             text = view.error or f"asking {self._main.watched.fleet.source} …"
             self.set_rows(waiting_screen(text, view.glyphs, width, height))
@@ -43,7 +43,7 @@ class FleetCanvas(Lines):
         self.set_rows(self._painted.rows)
 
     def apply_theme(self, theme: Theme) -> None:
-        """Draw in other colours, what is opened from now on too."""
+        """Draw in other colours, also in screens opened later."""
         self._main.look = theme
         self.set_theme(theme, Differ(theme, self._depth))
         self._main.paint_soon()

@@ -47,7 +47,7 @@ class DetailsKeys:
             return
         from gputop.tui.screens.process_details import ProcessDetailsScreen
 
-        # The threads are those of now: beside the past they would tell another story.
+        # Threads can only be read now: beside the past they would mislead.
         watch = None if screen.access is None or screen.playback.shows_past else screen.access.watch_threads
         screen.push_screen(
             ProcessDetailsScreen(screen.look, self._frame, self._view, self._see, key_of(process), watch)

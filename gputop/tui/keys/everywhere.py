@@ -1,4 +1,4 @@
-"""What keys do whatever is shown: leave, suspend, the help, the palette. Screens are imported when they are opened."""
+"""Keys that always work: leave, suspend, the help, the palette. Screens are imported when they are opened."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class EverywhereKeys:
         self._screen.action_suspend_process()
 
     def redraw(self) -> None:
-        """Draw everything anew, whatever another program has written over it."""
+        """Redraw everything, whatever another program has written over it."""
         self._screen.refresh(layout=True)
 
     def help(self) -> None:
@@ -100,7 +100,7 @@ class EverywhereKeys:
                 screen.see(next_counted(screen.view, frame, first))
 
     def tour(self) -> None:
-        """Page through the demo's GPUs; the one that was looked at last is selected afterwards."""
+        """Page through the demo's GPUs; the last one shown is selected afterwards."""
         screen = self._screen
         if screen.remedied is None:
             screen.say("the tour walks through the whole node of the demo: gputop demo --tour")

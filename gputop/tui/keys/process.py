@@ -89,7 +89,7 @@ class ProcessKeys:
         screen.push_screen(Prompt(question, before.text, self._past_filters, self._try_filter), taken)
 
     def _try_filter(self, text: str) -> str | None:
-        """Show what a filter lets through, while it is typed; what is wrong with it, if it means nothing."""
+        """Apply a filter while it is typed. Returns what is wrong with it, if anything."""
         try:
             self._screen.see(replace(self._screen.view, filter=parse(text), scroll=0))
         except FilterError as error:
@@ -190,7 +190,7 @@ class ProcessKeys:
         return list(found.values())
 
     def signal(self, number: int | None = None) -> None:
-        """Choose a signal for them; with a ``number`` it is chosen, and only the question is left."""
+        """Choose a signal for them; with a ``number`` only the confirmation is left."""
         screen, who = self._screen, self._addressed()
         if screen.view.read_only:
             screen.say(READ_ONLY)
@@ -243,7 +243,7 @@ class ProcessKeys:
         )
 
     def _reachable(self) -> ProcessSample | None:
-        """The process under the cursor, if it can be asked anything; else the reason is said."""
+        """The process under the cursor, if it can be reached; else None, and the reason is shown."""
         process = self._selected()
         if process is None or self._screen.access is None:
             self._screen.say(NO_ACCESS if self._screen.access is None else NONE)

@@ -59,7 +59,7 @@ class KeyTable:
     ) -> None:
         """``change_view`` is called with an id of ``VIEW_KEYS``; ``wanted`` are the user's own keys.
 
-        ``write`` writes to the terminal, where there is one, ``wear`` draws in the colours of a theme.
+        ``write`` writes to the terminal, where there is one, ``wear`` applies a theme.
         """
         self._screen = screen
         self._wear = wear
@@ -78,7 +78,7 @@ class KeyTable:
         self.bind(wanted)
 
     def bind(self, wanted: Mapping[str, str]) -> Mapping[str, str]:
-        """Take the user's own keys; what is wrong with them `gputop config --check` tells. Gives what is not usual."""
+        """Apply the user's own keys, which `gputop config --check` judges. Returns the changed bindings."""
         main, past = ([key.id for key in table] for table in (KEYS, REPLAY_KEYS))
         self.keys = (*rebound(KEYS, wanted, past)[0], *rebound(REPLAY_KEYS, wanted, main)[0])
         if wanted or self._screen.view.past_keys:
@@ -89,22 +89,22 @@ class KeyTable:
         return {key.id: key.keys for key in self.keys if key.keys != usual[key.id]}
 
     def counts(self, key_id: str) -> bool:
-        """Whether a key is a command now."""
+        """Whether a key has a command now."""
         if key_id in ALWAYS:
             return True
         # While a sort letter is awaited or another screen is open, letters are not commands.
         if self.awaits or len(self._screen.screen_stack) > 1:
             return False
-        # In the past the space bar plays, and the arrows go through time.
+        # In the past the space bar plays, and the arrows move through time.
         return key_id not in LIVE if self._screen.playback.shows_past else key_id not in PLAYING
 
     @property
     def awaits(self) -> bool:
-        """Whether the next key answers a question on the line of messages."""
+        """Whether the next key answers a question on the message line."""
         return self.process.awaits_letter or self.themes.active
 
     def take(self, key: str) -> bool:
-        """Answer that question; whether the key was an answer. One that is none does what it always does."""
+        """Answer that question; whether the key was an answer. Any other key does what it always does."""
         if self.themes.active:
             return self.themes.take(key)
         return self.process.take_letter(key) or key == "escape"

@@ -1,4 +1,4 @@
-"""Choosing a theme on the screen itself: each one is worn at once, so that the screen is its own preview."""
+"""Choosing a theme on the screen itself: each one is applied at once, so that the screen is its own preview."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STEPS = {"right": 1, "down": 1, "j": 1, "l": 1, "T": 1, "left": -1, "up": -1, "k
 
 
 class ThemeChoice:
-    """``wear`` draws in the colours of a theme. While ``active`` all keys come to ``take``."""
+    """``wear`` applies a theme. While ``active`` all keys go to ``take``."""
 
     def __init__(self, screen: MainScreen, wear: Callable[[Theme], None]) -> None:
         self._screen = screen
@@ -23,7 +23,7 @@ class ThemeChoice:
         self.active = False
 
     def begin(self) -> None:
-        """Show the list, on the line of messages, and wear the next theme."""
+        """Show the list on the message line, and apply the next theme."""
         if self._screen.look.colourless:
             self._screen.say("there is one theme without colours: drop --no-color or NO_COLOR for others")
             return
@@ -31,7 +31,7 @@ class ThemeChoice:
         self._step(1)
 
     def take(self, key: str) -> bool:
-        """Move, keep or cancel; whether the key was for the list. Any other key keeps what is worn."""
+        """Move, keep or cancel; whether the key was for the list. Any other key keeps the current theme."""
         if key in STEPS:
             self._step(STEPS[key])
             return True

@@ -1,4 +1,4 @@
-"""What keys do to time: pause and replay, record, take pictures, look at what was found.
+"""Keys about time: pause and replay, record, take pictures, list the findings.
 
 The screens that they open are imported when they are opened.
 """
@@ -13,7 +13,7 @@ from gputop.session.player import Player
 from gputop.tui.keys.screen import MainScreen
 
 SLICE_S = 0.01
-"""How long keys and frames have the loop for themselves between two turns of the player's waiting work."""
+"""How long the loop is left to keys and frames between two slices of the player's pending work."""
 
 
 class TimeKeys:
@@ -25,7 +25,7 @@ class TimeKeys:
         self._working = False
 
     def work_later(self) -> None:
-        """Let the player go on with its work in the moments that nobody else needs."""
+        """Let the player continue its pending work when the loop is idle."""
         player = self._playback.player
         if player is not None and player.busy and not self._working:
             self._working = True
@@ -63,7 +63,7 @@ class TimeKeys:
             self._screen.say(screenshot(self._playback.masked, screen.view, screen.look, *screen.size))
 
     def pause(self) -> None:
-        """Live: stand still on this run's own past, or go on. In a recording: play or pause."""
+        """Live: pause on this run's own past, or resume. In a recording: play or pause."""
         if self._playback.player is None:
             if self._playback.pause(self._screen.ready):
                 self._screen.paint()
@@ -75,9 +75,9 @@ class TimeKeys:
             self.play_on(Player.toggle)
 
     def play_on(self, act: Callable[[Player], object]) -> None:
-        """Do something to the player, if what shows is the past, and show what comes of it.
+        """Act on the player, if the past is on screen, and show the result.
 
-        The frame is made when it is painted: of a key that is held down while one is made, only the last is.
+        The frame is made when it is painted, so that of a held key only the last repeat costs a frame.
         """
         if self._playback.player is None:
             return

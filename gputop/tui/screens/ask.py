@@ -14,7 +14,7 @@ from gputop.tui.terminal.closing import ClosesOnce
 
 
 class Ask(ModalScreen[str | None], ClosesOnce[str | None]):
-    """Gives the text on enter and None on escape."""
+    """Returns the text on Enter and None on Escape."""
 
     CSS = """
     Ask { align: left bottom; background: transparent; }
@@ -39,7 +39,7 @@ class Ask(ModalScreen[str | None], ClosesOnce[str | None]):
             yield self._answer
 
     def on_mount(self) -> None:
-        # At once, while ``focus`` would do it after the keys that wait already.
+        # At once: ``focus`` would take effect after the keys already queued.
         self.set_focus(self._answer)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:

@@ -65,7 +65,7 @@ class ColumnsScreen(ListScreen):
         self.dismiss()
 
     def _change(self, columns: tuple[str, ...], key: str) -> None:
-        """Take a new choice; the cursor goes with its column."""
+        """Apply a new choice; the cursor follows its column."""
         self._columns = columns
         self.cursor = listed(columns).index(key)
         self.paint()

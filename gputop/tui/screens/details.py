@@ -23,7 +23,7 @@ from gputop.tui.terminal.closing import ClosesOnce
 from gputop.tui.terminal.lines import Lines
 
 LOOK_S = 0.25
-"""How often the screen looks whether there is a new frame. Looking costs nothing; only a new frame is painted."""
+"""How often the screen checks for a new frame, which costs nothing; only a new frame is painted."""
 WHEEL_ROWS = 3
 
 

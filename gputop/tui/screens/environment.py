@@ -16,7 +16,7 @@ from gputop.tui.screens.rows import RowsScreen
 
 
 class EnvironmentScreen(RowsScreen):
-    """Read once, when it was asked for; gone when the screen closes."""
+    """Read once, when it is opened; dropped when the screen closes."""
 
     KEYS = "v secrets   / find   "
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -10,7 +10,7 @@ from gputop.tui.screens.rows import FAR, RowsScreen
 
 
 class ListScreen(RowsScreen):
-    """Scrolls so that the cursor's row is in sight; ``entries`` and ``above`` say where the list stands."""
+    """Scrolls so that the cursor's row is in sight; ``entries`` and ``above`` give its size and place."""
 
     def __init__(self, theme: Theme, glyphs: Glyphs) -> None:
         super().__init__(theme, glyphs)

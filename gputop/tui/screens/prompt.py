@@ -14,7 +14,7 @@ from gputop.tui.screens.ask import Ask
 
 
 class Prompt(Ask):
-    """Gives the text on enter and None on escape; ``check`` says what is wrong with a text, or None.
+    """Returns the text on Enter and None on Escape; ``check`` says what is wrong with a text, or None.
 
     ``check`` is called for every text that is typed, so that it may also show what the text does. Arrow keys walk
     through ``history``, whose last entry is the newest.
@@ -52,7 +52,7 @@ class Prompt(Ask):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         # The handler of the class above is called as well, unless that is prevented.
         event.prevent_default()
-        # A text that means nothing is not taken: its mistake stands beside it.
+        # A text with a mistake is not accepted; the mistake is shown beside it.
         if self._check(event.value) is None:
             self.dismiss(event.value)
 

@@ -1,4 +1,4 @@
-"""Sending a signal: choose it, confirm it, see what became of it."""
+"""Sending a signal: choose it, confirm it, see the outcome."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gputop.tui.screens.list import ListScreen
 
 
 class SignalScreen(ListScreen):
-    """Nothing is sent before ``y``. When everything was sent the screen closes; else it says what was not, and why."""
+    """Nothing is sent before ``y``. When all were sent the screen closes; else it says which were not, and why."""
 
     KEYS = "enter choose   "
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -1,4 +1,4 @@
-"""The deep look at one process: taken on a thread of its own, shown when it is there."""
+"""The deep look at one process: taken on its own thread, shown when it is complete."""
 
 from __future__ import annotations
 

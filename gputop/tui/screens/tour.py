@@ -1,4 +1,4 @@
-"""The tour of the demo, a page for each GPU. The charts go on while it is read."""
+"""The tour of the demo, a page for each GPU. The charts keep moving while it is read."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TourScreen(RowsScreen):
         return tour_rows(now, self._after(), self._at, self._view(), width, self.app.size.height - 1)
 
     def action_step(self, steps: int) -> None:
-        """So many pages on; after the last one the screen closes."""
+        """Go ``steps`` pages on; after the last one the screen closes."""
         if self._at + steps >= len(STEPS):
             self.action_close()
         else:

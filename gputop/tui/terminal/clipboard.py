@@ -1,4 +1,4 @@
-"""The terminal's clipboard by OSC 52, through tmux too. Whether a terminal takes it nobody can ask."""
+"""The terminal's clipboard by OSC 52, also through tmux. Whether a terminal accepts it cannot be queried."""
 
 from __future__ import annotations
 

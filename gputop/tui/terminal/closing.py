@@ -1,4 +1,4 @@
-"""Screens that close once, however often and from wherever they are told to."""
+"""Screens that close once, however often and from wherever they are asked to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from textual.screen import Screen, ScreenResultType
 class ClosesOnce(Screen[ScreenResultType]):
     """A screen under another, or closed already, ignores further requests to close.
 
-    Of two keys in one burst the second may reach a screen that the first has closed: Textual would then close the
+    The second of two keys in one burst may reach a screen that the first has closed: Textual would then close the
     screen below, and end the program where there is none.
     """
 

@@ -25,11 +25,11 @@ from gputop.tui.terminal.guard import TerminalGuard, in_background
 from gputop.tui.textual_internals import InputParser
 
 WEDGED_S = 1.0
-"""A loop that has not answered for this long is taken to be blocked by a terminal that nobody drains."""
+"""A loop that has not answered for this long counts as blocked by a terminal that nobody reads."""
 
 INPUT_BYTES = 4096
 NOISE_PAUSE_S = 0.01
-"""So that a terminal that gives nothing but noise costs next to nothing."""
+"""A pause after noise, so that a terminal that sends nothing else costs next to nothing."""
 
 
 class Outlet:
@@ -52,7 +52,7 @@ class InputEnd(threading.Event):
         super().__init__()
         self._guard = guard
         self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        """Readable while this is set, for who waits for input as well."""
+        """Readable while this is set, so that one poll can wait for it and for input."""
 
     def is_set(self) -> bool:
         return self._guard.is_gone or super().is_set()
@@ -103,7 +103,7 @@ def guarded_driver(guard: TerminalGuard, outlet: Outlet) -> type[Driver]:
                 if any(descriptor == self.fileno for descriptor, _ in ready):
                     text = decode(os.read(self.fileno, INPUT_BYTES))
                     if not text:
-                        # A terminal that is closed, or half a character.
+                        # A closed terminal, or half a character.
                         self.exit_event.wait(NOISE_PAUSE_S)
                         continue
                     for event in parser.feed(text):
@@ -159,7 +159,7 @@ def guarded_driver(guard: TerminalGuard, outlet: Outlet) -> type[Driver]:
             return width or 80, height or 25
 
         def _take_keys(self) -> None:
-            """Set the terminal as Textual does at the start, whatever it was set to meanwhile."""
+            """Set the terminal as Textual does at the start, whatever was set in between."""
             attributes: list[Any] = termios.tcgetattr(self.fileno)
             attributes[tty.LFLAG] = self._patch_lflag(attributes[tty.LFLAG])
             attributes[tty.IFLAG] = self._patch_iflag(attributes[tty.IFLAG])
@@ -194,7 +194,7 @@ def guarded_driver(guard: TerminalGuard, outlet: Outlet) -> type[Driver]:
             try:
                 while self._must_signal_resume and not guard.is_leaving:
                     self._continued_again = False
-                    # Where the terminal is another's this stops the process, and returns with nothing done.
+                    # In the background this stops the process, and returns with nothing done.
                     self.resume_application_mode()
                     if not self._continued_again:
                         break
@@ -204,7 +204,7 @@ def guarded_driver(guard: TerminalGuard, outlet: Outlet) -> type[Driver]:
                 self._loop.call_soon_threadsafe(self._app.refresh)
 
         def _retake(self) -> None:
-            """After a stop that nobody announced: set the terminal again as the shell may have left it, and redraw."""
+            """After an unannounced stop: set the terminal again, which the shell may have changed, and redraw."""
             self._retaking = False
             if guard.is_leaving or self._must_signal_resume:
                 return

@@ -18,13 +18,13 @@ from collections.abc import Callable
 from typing import NoReturn
 
 GRACE_S = 1.2
-"""How long the normal way out may take before the last resort."""
+"""How long the normal exit may take before the last resort."""
 GONE_GRACE_S = 0.5
 """The same when the terminal is closed: there is nothing to restore."""
 KERNEL_S, GONE_KERNEL_S = 4.0, 1.9
-"""When the kernel ends the process, should not even the last resort get to run."""
+"""When the kernel ends the process, in case even the last resort cannot run."""
 TURN_S = 0.5
-"""How long one who wants to restore the terminal waits for another who is at it: that takes 0.4 s at most."""
+"""How long a thread waits for another one that is restoring the terminal, which takes at most 0.4 s."""
 INTERRUPT = signal.SIGURG
 ATTEMPTS = 40
 ATTEMPT_S = 0.01
@@ -51,7 +51,7 @@ class TerminalGuard:
 
     def __init__(self) -> None:
         self._leave: Callable[[int], object] = self.leave
-        # Who holds it restores the terminal, or has done so. Nobody waits for it longer than TURN_S.
+        # Its holder restores the terminal, or has done so. Nobody waits for it longer than TURN_S.
         self._way_out = threading.Lock()
         self._finished = False
         self._hear = self._tell = -1
@@ -72,7 +72,7 @@ class TerminalGuard:
         signal.set_wakeup_fd(self._tell, warn_on_full_buffer=False)
         for number in ENDING:
             signal.signal(number, self._on_signal)
-        # Ignored by default; with a handler it interrupts a system call, which is all that it is here for.
+        # Ignored by default; with a handler it interrupts a system call, which is its only purpose here.
         signal.signal(INTERRUPT, lambda _number, _frame: None)
         threading.Thread(target=self._watch, daemon=True, name="gputop-guard").start()
 
@@ -82,7 +82,7 @@ class TerminalGuard:
         self._leave = leave
 
     def hurry(self, status: int) -> None:
-        """The normal way out has begun: see to it that it does not take too long."""
+        """The normal exit has begun: make sure that it does not take too long."""
         self.is_leaving = True
         with contextlib.suppress(OSError):
             os.write(self._tell, bytes([LEFT + status]))
@@ -98,7 +98,7 @@ class TerminalGuard:
         poll = select.poll()
         poll.register(self._hear, select.POLLIN)
         if self.attributes is not None and sys.__stdin__:
-            # Asked for nothing, poll tells of a closed terminal, also where no signal does, as in the background.
+            # With no events requested, poll still reports a closed terminal, also in the background, without a signal.
             poll.register(sys.__stdin__.fileno(), 0)
         while True:
             ready = {descriptor for descriptor, _ in poll.poll()}
@@ -150,7 +150,7 @@ class TerminalGuard:
             os.set_blocking(descriptor, True)
 
     def mute(self) -> None:
-        """Keys are no longer echoed, nor gathered into lines: what is typed while the program loads is for it to read.
+        """Stop echo and line mode: what is typed while the program loads is for the program.
 
         Signals still come from keys, because nothing else reads them yet.
         """
@@ -178,7 +178,7 @@ class TerminalGuard:
             os._exit(status)
 
     def finish(self) -> None:
-        """The normal way out has done its work: the terminal's settings are put back, and the rest must not take long.
+        """The normal exit has done its work: the terminal's settings are restored, and the rest must not take long.
 
         While the last resort is under way it is waited for, as it leaves the terminal unblocked for a moment.
         """
@@ -196,7 +196,7 @@ class TerminalGuard:
 
 
 def in_background() -> bool:
-    """Whether the terminal is another's: who changes it then is stopped, or changes what the other has set."""
+    """Whether another process group has the terminal: changing it then stops us, or changes the other's settings."""
     try:
         return sys.__stdin__ is not None and os.tcgetpgrp(sys.__stdin__.fileno()) != os.getpgrp()
     except (OSError, ValueError):

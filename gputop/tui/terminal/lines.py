@@ -43,7 +43,7 @@ class Lines(Widget, can_focus=False):
 
     @property
     def rows(self) -> list[Row]:
-        """What shows."""
+        """The rows on screen."""
         return self._rows
 
     def set_rows(self, rows: list[Row]) -> None:
