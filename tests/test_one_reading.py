@@ -13,7 +13,7 @@ from gputop.diagnosis.window_row import flag_now
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, Snapshot
 from gputop.output.data import once_data
 from gputop.sources.nvml.reading import Progress
-from gputop.sources.one_reading import OneReading, incomplete, numbers, waiting_for
+from gputop.sources.one_reading import OneReading, incomplete, waiting_for
 from tests.nvml.stand_in import GIB, Process, Scenario
 from tests.test_local import Run
 
@@ -24,13 +24,6 @@ SNAPSHOT = Snapshot(1.0, Machine("node"))
 
 def samples(*indices: int) -> tuple[GpuSample, ...]:
     return tuple(replace(SAMPLE, static=CARDS[i]) for i in indices)
-
-
-@pytest.mark.parametrize(
-    ("indices", "words"), [([], ""), ([3], "3"), ([1, 0], "0, 1"), ([0, 1, 2], "0-2"), ([7, 5, 6, 1, 9], "1, 5-7, 9")]
-)
-def test_runs_of_gpus_are_joined(indices: list[int], words: str) -> None:
-    assert numbers(indices) == words
 
 
 def test_gpus_that_were_not_reached_are_named() -> None:

@@ -225,7 +225,6 @@ def test_a_visible_rhythm_is_measured_and_steady_load_has_none(period: int) -> N
 
 
 def test_a_finding_that_several_gpus_share_is_told_once_with_its_count() -> None:
-    from gputop.model.quantity import numbers
     from tests.support.scenes import gpu, snap, train
 
     builder, monitor = ReportBuilder(), Monitor()
@@ -235,7 +234,6 @@ def test_a_finding_that_several_gpus_share_is_told_once_with_its_count() -> None
         )
     text = report_text(builder.report())
     assert text.count("busy, not working: ") == 1 and "4 × red" in text and "on GPUs 0-3" in text
-    assert numbers([0, 2, 3, 4, 5, 7, 8]) == "0, 2-5, 7, 8"
 
 
 def test_a_newcomer_tries_both_commands_on_the_demo_and_each_form_says_that_it_is_simulated(

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.cli import main
-from gputop.model.quantity import count, file_size, length, of_hundred, seconds
+from gputop.model.quantity import count, file_size, length, numbers, of_hundred, seconds
 from gputop.model.snapshot import Snapshot
 from gputop.model.text import wrapped
 from gputop.monitor import Frame, Monitor
@@ -32,6 +32,14 @@ from gputop.recording.writer import RecordingWriter
 from tests.nvml.stand_in import Scenario
 from tests.support.frames import demo_frame
 from tests.support.scenes import gpu, snap, train
+
+
+@pytest.mark.parametrize(
+    ("indices", "words"),
+    [([], ""), ([3], "3"), ([1, 0], "0, 1"), ([0, 1, 2], "0-2"), ([7, 5, 6, 1, 9, 6], "1, 5-7, 9")],
+)
+def test_runs_of_gpus_are_joined(indices: list[int], words: str) -> None:
+    assert numbers(indices) == words
 
 
 @pytest.mark.parametrize(

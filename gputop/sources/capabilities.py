@@ -47,14 +47,14 @@ def capabilities(proc: str = "/proc") -> Capabilities:
 
 
 def clear_ambient() -> None:
-    """Let no program that is started from here inherit a capability. Does nothing where there is none."""
+    """Keep every program started from here from inheriting a capability. Does nothing where there is none."""
     if capabilities().ambient:
         _prctl(_PR_CAP_AMBIENT, _CLEAR_ALL)
 
 
 @contextmanager
 def ambient(number: int) -> Iterator[None]:
-    """Hand a capability to what this thread starts meanwhile, if this process holds it to be inherited."""
+    """Pass a capability to what this thread starts within the block, if this process holds it as inheritable."""
     held = capabilities()
     if held.permitted & held.inheritable & 1 << number:
         _prctl(_PR_CAP_AMBIENT, _RAISE, number)
@@ -65,7 +65,7 @@ def ambient(number: int) -> Iterator[None]:
 
 
 def keep_only(numbers: Iterable[int]) -> None:
-    """Give up every other capability of this thread, for good. Does nothing where the machine is not known."""
+    """Give up every other capability of this thread, for good. Does nothing on an unknown architecture."""
     import ctypes
 
     call = _CAPSET.get(os.uname().machine)

@@ -118,7 +118,7 @@ def memory_limit(folders: CgroupFolders) -> MemoryLimit | None:
 
 
 def _memory_used(folder: str) -> int | None:
-    """Usage less inactive file pages: the "working set" by which container engines and Kubernetes count."""
+    """Usage minus inactive file pages: the "working set" by which container engines and Kubernetes count."""
     usage = _number(f"{folder}/memory.current")
     cache = "inactive_file"
     if usage is None:

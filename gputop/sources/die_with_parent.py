@@ -1,4 +1,4 @@
-"""Programs that must not outlive this one, however it ends: even killed by a signal that nobody can catch.
+"""Programs that must not outlive this one, however it ends, even by SIGKILL.
 
 The kernel is asked, on the child's side, to kill it when the thread that started it ends (PR_SET_PDEATHSIG in
 linux/prctl.h). That needs a few lines between fork and exec, which are not safe where other threads run; so a small
@@ -22,7 +22,7 @@ if os.getppid() == int(sys.argv[1]):
         print(f"cannot run {sys.argv[2]}: {error.strerror}")
 sys.exit(126)
 """
-"""Whoever died before the request was made is found out by the parent's pid."""
+"""A parent that died before the request was made is noticed by its pid."""
 
 
 def dying_with_parent(program: str, arguments: Sequence[str]) -> list[str]:

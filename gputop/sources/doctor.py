@@ -1,6 +1,6 @@
 """What can be measured on this machine, why the rest cannot, and how to fix it: the data behind ``gputop doctor``.
 
-Looks through the same source as everything else, so that what it reports is what a screen would show. Prints nothing.
+Uses the same source as everything else, so that it reports what a screen would show. Prints nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def examine(
 
     ``schema``, ``driver``, ``gpus`` and ``problems`` always exist; a machine without a driver has no GPUs and says so
     under ``problems``, as do GPUs that could not be read in time (``complete`` is then false). ``slow`` is told
-    after a second what is waited for. ``terminal`` is handed through. ``dcgmi`` asks dcgmi as well, which may take five
+    after a second what is awaited. ``terminal`` is handed through. ``dcgmi`` asks dcgmi as well, which may take five
     seconds more. Raises UsageError for a GPU that does not exist.
     """
     source = LocalSource(
@@ -249,7 +249,7 @@ def _permissions(proc: str) -> dict[str, Any]:
 
 
 def _readable(proc: str, name: str) -> bool:
-    """Whether a file of /proc can really be read: some exist, open, and refuse only then."""
+    """Whether a file of /proc can really be read: some can be opened and refuse only the read."""
     try:
         with open(Path(proc, name), "rb") as file:
             file.read(64)

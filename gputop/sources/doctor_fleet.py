@@ -1,4 +1,4 @@
-"""What joins this node to a fleet, for ``gputop doctor``: exporters that run here, and the socket that hears steps."""
+"""What connects this node to a fleet, for ``gputop doctor``: exporters that run here, and the step socket."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _VERSION = re.compile(r'^gputop_build_info\{version="([^"]{1,40})"\}', re.MULTIL
 def exporters(usual: str, proc: str = "/proc") -> list[dict[str, Any]]:
     """The exporters of this node, as far as /proc shows them, and whoever answers at the usual address.
 
-    ``answers`` is None where nobody was asked: it serves TLS, writes a file only, or its command names an address that
+    ``answers`` is None where it was not asked: it serves TLS, writes a file only, or its command names an address that
     is not this machine's. ``up`` is what its page says.
     """
     found = []
@@ -52,7 +52,7 @@ def exporters(usual: str, proc: str = "/proc") -> list[dict[str, Any]]:
     if usual not in {row["listen"] for row in found}:
         answer = _asked(usual, f"http://{usual}/metrics")
         if answer["answers"]:
-            # In another PID namespace, or of a user whose processes are hidden.
+            # In another PID namespace, or a process of a user who is hidden from us.
             row = {"pid": None, "user": None, "listen": usual, "tls": False, "textfile": False}
             found.append({**row, **answer})
     return found
@@ -75,7 +75,7 @@ def _running(proc: str) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def _after_gputop(words: Sequence[str]) -> Sequence[str]:
-    """What follows the program's name, ``gputop`` or ``python -m gputop``; nothing in another program."""
+    """The words after ``gputop`` or ``python -m gputop``; none for another program."""
     for position, word in enumerate(words[:4]):
         if word.rpartition("/")[2] == "gputop" and (position == 0 or "python" in words[0]):
             return words[position + 1 :]
@@ -94,7 +94,7 @@ def _options(words: Sequence[str]) -> dict[str, str]:
 def _url(listen: str) -> str | None:
     """Where to ask an exporter; None for what cannot be an address of this machine.
 
-    Any user may name any host on a command line: nobody is asked there, and no name is looked up.
+    Any user may name any host on a command line, so no other host is contacted and no name is resolved.
     """
     host, _, port = listen.rpartition(":")
     host = "127.0.0.1" if host in ("", "0.0.0.0", "localhost") else "::1" if host == "[::]" else host.strip("[]")
@@ -149,7 +149,7 @@ def step_socket(path: str = STEPS_SOCKET) -> dict[str, Any]:
 
 
 def private_file(what: str, path: str) -> dict[str, Any]:
-    """A file that holds tokens or addresses: whether it is there, and its owner's alone."""
+    """A file that holds tokens or addresses: whether it exists, and only its owner may read it."""
     problem = mode = None
     with suppress(OSError):
         path = os.path.expanduser(path)

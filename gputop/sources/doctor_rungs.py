@@ -1,4 +1,4 @@
-"""One rung of the doctor's report, and that of the hardware counters: what they need, and whether it is here."""
+"""The rungs in the doctor's report, and what the hardware counters need and whether it is here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_split(gpu: GpuSample) -> bool:
 
 
 def counters_here(driver: str | None, proc: str = "/proc", perf_lib: str | None = None) -> dict[str, Any]:
-    """What reading the hardware counters needs, and whether it is here: nothing is taken to find out.
+    """What reading the hardware counters needs, and whether it is here. No counter is taken to find out.
 
     ``advice`` are the lines to show where counters are denied, commands among them as they are to be typed.
     """

@@ -17,7 +17,7 @@ class GpuProcess(Struct, frozen=True):
     """One process holding a context on one GPU.
 
     ``gpu`` is the index of the GPU's sample. ``pid`` is a host pid: inside a container without the host PID namespace
-    it names no process in /proc, or another one. ``type`` is C (compute), G (graphics) or X (both). ``gpu_time_pct``
+    it names no process in /proc, or a wrong one. ``type`` is C (compute), G (graphics) or X (both). ``gpu_time_pct``
     is the share of time in which the process had a kernel running, not SM activity. ``unavailable`` says by key
     (``gpu_mem_bytes``, ``gpu_time_pct``) why a value is None.
     """

@@ -25,11 +25,11 @@ from gputop.sources.fabric.watch import FabricWatch
 from gputop.sources.host_devices import disk_bytes, network_bytes, tcp_retransmits
 from gputop.sources.procfs import Descriptors, ProcessFiles
 
-# Containers that show only half of /proc/meminfo: what is used here is there, and the screen is no place for a warning.
+# Containers that show only half of /proc/meminfo: what is used here is in it, and a warning would garble the screen.
 warnings.filterwarnings("ignore", ".*memory stats couldn't be determined", RuntimeWarning)
 
 _REFUSED = (OSError, ValueError, KeyError, IndexError, RuntimeError)
-"""What psutil lets out where a file of /proc is missing, denied or in a form that it does not know."""
+"""What psutil raises where a file of /proc is missing, denied or in a form that it does not know."""
 _NEEDS_TWO = "needs two readings"
 _STEPPED = "the clock stepped back"
 # Disks, network, TCP, swap and the cgroup's limits cost most to read and are shown as slow averages.
@@ -86,7 +86,7 @@ class HostCollector:
         """The fabric's ports, as of the newest reading."""
 
     def close(self) -> None:
-        """Let the thread that reads the fabric end, and go of the open files."""
+        """End the thread that reads the fabric, and close the open files."""
         self._fabric.close()
         self._files.close()
 
@@ -147,7 +147,7 @@ class HostCollector:
         elapsed = now - last.now
         if elapsed <= 0.0:
             return _Rates(None, None, _STEPPED)
-        # A device that was unplugged takes its counters with it: the sum falls, which is no traffic.
+        # A device that was unplugged takes its counters with it: the sum falls, which is not traffic.
         return _Rates(
             max(0.0, (counters[0] - last.first) / elapsed), max(0.0, (counters[1] - last.second) / elapsed), None
         )
@@ -194,7 +194,7 @@ class HostCollector:
         return memory.total - memory.available, memory.total, memory.swap_used
 
     def _pressure(self, key: str, name: str, now: float, missing: dict[str, str]) -> float | None:
-        """Share of our own interval in which some task was held up, from the kernel's total of microseconds."""
+        """Share of our own interval in which some task was stalled, from the kernel's total of microseconds."""
         counters: tuple[float, float] | str = _NO_PRESSURE
         try:
             some = self._files.read(f"pressure/{name}").split(b"\n", 1)[0]
@@ -225,7 +225,7 @@ class HostCollector:
 
 @contextmanager
 def _procfs(path: str) -> Iterator[None]:
-    """psutil knows one place of /proc for all that it reads, so another one is only lent to it."""
+    """psutil has one global path of /proc, so another one is set only for the block."""
     before, psutil.PROCFS_PATH = psutil.PROCFS_PATH, path
     try:
         yield
@@ -251,7 +251,7 @@ def _said(data: bytes, name: bytes) -> float:
 
 
 def _asked_of_psutil() -> _Memory:
-    """Where the kernel's file lacks a line (old kernels, half-shown files of containers) psutil knows what to take."""
+    """Where the kernel's file lacks a line (old kernels, partial files in containers) psutil knows what to use."""
     memory = psutil.virtual_memory()
     try:
         swap = float(psutil.swap_memory().used)

@@ -25,15 +25,15 @@ from gputop.sources.schedule import HUNG_S, Schedule
 START_WAIT_S = 1.0
 """How long ``start`` waits for NVML: normally milliseconds, seconds when the driver first has to wake the GPUs."""
 HUNG_ONCE_S = 0.8
-"""When a driver call counts as hung for a command that looks once: the other GPUs are read meanwhile."""
+"""When a driver call counts as hung for a command that reads once: the other GPUs are read meanwhile."""
 UNDISTURBED_S = 0.05
-"""How long a command that looks once leaves the driver's first answers alone before it imports more."""
+"""How long a command that reads once waits for the driver's first answers before it imports more."""
 RUNG_WAIT_S = 3.0
 """How long such a command waits for the first answer of an exporter."""
 
 
 class LocalSource:
-    """The live source. ``open`` may be called early, so that the work begins while a screen still loads."""
+    """The live source. ``open`` may be called early, so that reading begins while a screen still loads."""
 
     def __init__(
         self,
@@ -91,18 +91,18 @@ class LocalSource:
         self._lock = threading.Lock()
         self._slot: Snapshot | None = None
         self._published = self._joined = self._readings = 0
-        """Snapshots handed out; readings of the GPUs put into one; readings in those handed out."""
+        """Counts: snapshots handed out; GPU readings joined into snapshots; GPU readings in those handed out."""
         self._last_t = float("-inf")
         self._last_reading: Reading | None = None
         self._last_around: HostReading | None = None
         self._opened = self._begun = False
 
     def open(self, *, looks_once: bool = False) -> None:
-        """Ask the driver, and return at once; /proc is read from ``start`` on. They tell what cannot work.
+        """Ask the driver, and return at once; /proc is read from ``start`` on. ``start`` raises errors.
 
         Python runs one thread at a time: two that read while a third imports cost more than one after the other.
-        ``looks_once`` says from the beginning that ``read_once`` follows. Its second reading comes a quarter of a
-        second after the first one, so that one is waited for, briefly: what is imported then has the time between.
+        ``looks_once`` says that ``read_once`` follows. Its second reading comes a quarter of a second after the first,
+        so the first is waited for, briefly: later imports then fit into the time between.
         """
         if looks_once:
             self._schedule.hung_s = min(self._schedule.hung_s, HUNG_ONCE_S)
@@ -139,8 +139,8 @@ class LocalSource:
     def read_once(self, wait_s: float = WAIT_S, slow: Callable[[str], None] | None = None) -> OneReading:
         """The first complete reading: every GPU read twice, a quarter of a second apart, as rates and SM activity need.
 
-        After ``wait_s`` what there is, with what is missing and why. ``slow`` is told after a second, once, what is
-        waited for. Raises SourceError and UsageError. Close it after.
+        After ``wait_s`` it returns what there is, with what is missing and why. ``slow`` is told once, after a second,
+        what is being waited for. Raises SourceError and UsageError. Close the source afterwards.
         """
         begun, session = time.monotonic(), self._reader.session
         self.open(looks_once=True)

@@ -1,4 +1,4 @@
-"""This machine as the user's settings want it watched: the one place where a local source is made of settings."""
+"""This machine as the user's settings want it watched: the one place that makes a local source from settings."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gputop.sources.processes.collector import ProcessCollector
 
 LEAST_HOST_S = 0.125
-"""The host is read no more often: over less time its rates are noise. Half the distance of the first two reads."""
+"""The least time between two readings of the host: over less its rates are noise. Half that of the first two reads."""
 
 
 _NOT_YET = HostSample(unavailable=dict.fromkeys(HOST_METRICS, "the host is read from the second picture on"))
@@ -70,9 +70,9 @@ class MachineReader:
         self.failure: SourceError | UsageError | None = None
         self.looked = Event()
         self.host_joins = False
-        """Whether the host is read as well. Reading it imports psutil, so it waits until a pass that knew the GPUs, or
-        the second one, is over: the first picture waits for that. A command that prints one of the first and ends has
-        it set from the beginning."""
+        """Whether the host is read as well. Reading it imports psutil, for which the first picture must not wait, so it
+        begins after a pass that knew the GPUs, or after the second one. A command that prints an early snapshot and
+        ends sets it from the beginning."""
         self._has_passed = False
         self._host_collector: HostCollector | None = None
         self._processes: ProcessCollector | None = None
@@ -94,7 +94,7 @@ class MachineReader:
         return session.read(ticket, self._clock())
 
     def ask_seldom(self, ticket: int) -> None:
-        """Ask what no picture has to wait for, once a reading is handed over."""
+        """Ask what no picture waits for, once a reading is handed over."""
         self.session.ask_seldom(ticket, self._clock())
 
     def read_host(
@@ -106,12 +106,12 @@ class MachineReader:
 
             self._host_collector = HostCollector(self._proc)
         if self._processes is None:
-            # Imported on this thread, while another asks the driver: that one needs nothing of it.
+            # Imported on this thread while another one asks the driver, which does not need it.
             from gputop.sources.processes.collector import ProcessCollector
 
             self._processes = ProcessCollector(self._proc, between=True, clock=time.monotonic)
-        # Not the clock of the snapshots: rates must not feel it when that one is set, or when the machine has slept.
-        # And after the import, which takes longer than a reading: the counters are read now.
+        # Not the snapshots' clock: rates must not change when that is set, or after a suspend.
+        # And taken after the import, which takes longer than a reading: the counters are read now.
         now = time.monotonic()
         if self._host_collector is not None and now - self._host_at >= LEAST_HOST_S:
             self._host, self._host_at = self._host_collector.read(now), now
@@ -131,5 +131,5 @@ class MachineReader:
             self._host_collector.close()
 
     def stop(self) -> None:
-        """Let whatever else measures end: the exporter's thread, dcgmi, the counters' helper."""
+        """End whatever else measures: the exporter's thread, dcgmi, the counters' helper."""
         self.rungs.stop()

@@ -1,4 +1,4 @@
-"""A source whose snapshots carry the marks and the steps that jobs sent meanwhile."""
+"""A source whose snapshots carry the marks and steps that jobs have sent since the last one."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Marked:
     def close(self) -> None:
         self._source.close()
         if self._listener is not None:
-            # They have reached us, and their sender was told so.
+            # They have arrived, and their sender was told so.
             self.late = tuple(self._listener.drain())
             self._listener.close()
 

@@ -26,22 +26,22 @@ from gputop.sources.step_intake import Emptier, StepIntake, is_steps, received, 
 MOST_MARK = 1000
 """Characters of a mark."""
 MOST_OFF_S = 60.0
-"""A mark says when it was made. One that is further from now, or from the time of the job, is not taken: it would
-stand in a time that nobody watched."""
+"""A mark says when it was made. One further from now, or from the time of the job, is dropped: it would lie in a time
+that nobody watched."""
 _MOST_DATAGRAM = 8192
 _MOST_DRAINED = 64
 _MOST_AT_ONCE = 1024
 
 
 class Sent(Struct, frozen=True):
-    """What became of a mark: how many listeners have it, and why each other one that was addressed has not."""
+    """The outcome of a mark: how many listeners have it, and why each other one has not."""
 
     reached: int
     lost: tuple[str, ...] = ()
 
 
 class MarkListener:
-    """Receives marks and announced steps. ``reason`` says why it cannot, when it cannot; it then never gets any."""
+    """Receives marks and announced steps. Where it cannot, ``reason`` says why, and it never gets any."""
 
     def __init__(self, clock: Callable[[], float] = time.time, job_began: float | None = None) -> None:
         """``clock`` gives Unix time. ``job_began`` is when the job began whose marks are awaited, if there is one."""
@@ -82,7 +82,7 @@ class MarkListener:
             return self._intake.drain()
 
     def _empty(self) -> bool:
-        """Take what waits in the socket, on whichever thread asks; False where something was left there."""
+        """Read what waits in the socket, on the calling thread; False where something was left there."""
         with self._lock:
             if self._socket is None:
                 return True
@@ -99,7 +99,7 @@ class MarkListener:
                     return True
                 if is_steps(data):
                     if self._intake.accept(data, pid) and self._emptier is None:
-                        # Only where a job announces steps: marks are few.
+                        # Only once a job announces steps: marks are few.
                         self._emptier = Emptier(self._socket, self._empty)
                     continue
                 event = _event(data)
@@ -151,7 +151,7 @@ def send_mark(text: str, t: float) -> Sent:
                 with suppress(OSError):
                     os.unlink(path)
             except FileNotFoundError:
-                # It has ended in this moment.
+                # It has just ended.
                 continue
             except BlockingIOError:
                 lost.append(f"{_owner(path)} has too many marks waiting")

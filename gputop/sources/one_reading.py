@@ -1,20 +1,20 @@
-"""One reading of this machine for commands that look once: what it holds, and what of it did not come in time."""
+"""One reading of this machine for commands that read once: what it holds, and what did not come in time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gputop.model.quantity import numbers
 from gputop.model.snapshot import GpuStatic, Snapshot
 from gputop.sources.nvml.reading import Progress
 
 WAIT_S = 10.0
-"""How long a command that looks once waits for the first complete reading."""
+"""How long a command that reads once waits for the first complete reading."""
 SLOW_S = 1.0
-"""After so long it says what it is waiting for."""
+"""After this time it says what it is waiting for."""
 
 
 class MissingGpu(Struct, frozen=True):
@@ -27,7 +27,7 @@ class MissingGpu(Struct, frozen=True):
 
 
 class OneReading(Struct, frozen=True):
-    """A snapshot, and whether it is all that was asked for: every GPU, read twice, as rates and SM activity need."""
+    """A snapshot, and whether it is complete: every GPU read twice, as rates and SM activity need."""
 
     snapshot: Snapshot
     complete: bool = True
@@ -40,7 +40,7 @@ class OneReading(Struct, frozen=True):
         return any(gpu.lost_reason is None for gpu in gpus) or (self.complete and not gpus)
 
     def data(self) -> dict[str, Any]:
-        """What a JSON object says of it, beside the snapshot."""
+        """Its part of a JSON object, beside the snapshot."""
         return {
             "complete": self.complete,
             "missing_gpus": [{key: getattr(gpu, key) for key in MissingGpu.__struct_fields__} for gpu in self.missing],
@@ -48,9 +48,9 @@ class OneReading(Struct, frozen=True):
 
 
 def incomplete(snapshot: Snapshot, progress: Progress, wait_s: float, read_once: bool) -> OneReading:
-    """What there is when the time is over, with a notice of what there is not.
+    """What there is when the time is up, with a notice of what is missing.
 
-    ``read_once`` says that every GPU was read once already; then it is the second reading that is missing.
+    ``read_once`` says that every GPU was read once already, so that only the second reading is missing.
     """
     seen = {gpu.static.uuid: gpu for gpu in snapshot.gpus}
     missing, late = [], []
@@ -75,7 +75,7 @@ def incomplete(snapshot: Snapshot, progress: Progress, wait_s: float, read_once:
 
 
 def waiting_for(progress: Progress, wait_s: float, read_once: bool) -> str:
-    """What a command that looks once is waiting for, in words."""
+    """What a command that reads once is waiting for, in words."""
     most = f"at most {wait_s:g} s"
     if progress.hung:
         return f"waiting for GPU {numbers(progress.hung)}, where a driver call has not returned; {most}"
@@ -84,18 +84,6 @@ def waiting_for(progress: Progress, wait_s: float, read_once: bool) -> str:
     if progress.known:
         return f"waiting for the driver: {len(progress.read)} of {len(progress.known)} GPUs read so far; {most}"
     return f"waiting for the driver to list its GPUs; {most}"
-
-
-def numbers(indices: Iterable[int]) -> str:
-    """``0, 2-5``: indices in order, runs of three and more joined."""
-    runs: list[list[int]] = []
-    for index in sorted(indices):
-        if runs and index == runs[-1][-1] + 1:
-            runs[-1].append(index)
-        else:
-            runs.append([index])
-    parts = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
-    return ", ".join(parts)
 
 
 def _missing(static: GpuStatic, why: str) -> MissingGpu:

@@ -1,4 +1,4 @@
-"""What this process itself takes, and its helper."""
+"""The cost of this process itself, and of its helper."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OwnCostMeter:
     def read(self, helper: tuple[float, float] | None = None) -> OwnCost:
         """CPU in percent of one core since the last call, resident memory in bytes; the first call has neither.
 
-        ``helper`` is what a helper says of itself: CPU in percent of one core and resident memory in bytes.
+        ``helper`` is what a helper reports of itself: CPU in percent of one core and resident memory in bytes.
 
         psutil is imported at the second one: the first picture does not wait for it.
         """

@@ -28,18 +28,18 @@ METHOD = "/v1.PodResourcesLister/List"
 EVERY_S = 10.0
 TIMEOUT_S = 5.0
 STALE_S = 60.0
-"""A kubelet that is silent for so long is believed no more."""
+"""An answer older than this no longer counts."""
 MOST_BYTES = 4 << 20
 MOST_FIELDS = 100_000
 """A node has a few hundred pods of some ten fields each."""
 MOST_SHARING = 32
-"""Containers told of one GPU."""
+"""The most containers listed for one GPU."""
 Pods = Mapping[str, Sequence[PodContainer]]
 """UUID of a GPU or MIG instance → the containers that it was given to."""
 
 
 def parse(answer: bytes) -> Pods:
-    """The containers by device of a ListPodResourcesResponse. Raises WireError for what is none."""
+    """The containers by device of a ListPodResourcesResponse. Raises WireError for anything else."""
     found: dict[str, set[PodContainer]] = {}
     left = [MOST_FIELDS]
     for number, pod in fields(answer, left):
@@ -73,10 +73,10 @@ def _container(data: bytes, left: list[int]) -> tuple[str, list[str]]:
 
 
 class PodResources:
-    """Asks a kubelet again and again. ``newest`` may be called from any thread and never waits."""
+    """Asks a kubelet regularly. ``newest`` may be called from any thread and never waits."""
 
     def __init__(self, path: str, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        """Raises UsageError where nothing can be asked at ``path``. ``say`` is told of a failure once."""
+        """Raises UsageError where ``path`` cannot be a kubelet's socket. ``say`` is told of a failure once."""
         if find_spec("grpc") is None:
             raise UsageError(f"--pod-resources needs grpcio: {install('export')}")
         try:
@@ -97,17 +97,17 @@ class PodResources:
         self._thread.start()
 
     def close(self) -> None:
-        """Ask no more; a question under way is left to its timeout."""
+        """Stop asking; a request under way is left to its timeout."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join(0.2)
 
     def newest(self) -> Pods:
-        """What the kubelet said last; nothing where that is long ago."""
+        """What the kubelet last said; nothing where that is too long ago."""
         return self._pods if self._clock() - self._at < STALE_S else {}
 
     def ask(self) -> None:
-        """Ask once, and remember the answer or tell why there is none."""
+        """Ask once, and keep the answer or report why there is none."""
         try:
             self._pods, self._at, self._told = parse(_listed(self._path)), self._clock(), ""
         except (OSError, WireError) as error:
@@ -124,13 +124,13 @@ class PodResources:
 
 def _listed(path: str) -> bytes:
     """The answer as it came. Raises OSError."""
-    # Its core writes to stderr otherwise, whatever the terminal shows there.
+    # Otherwise gRPC's core writes to stderr, over whatever the terminal shows.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     import grpc
 
     options = [
         ("grpc.max_receive_message_length", MOST_BYTES),
-        # By default the path, percent-encoded, which servers written in Go refuse as an authority.
+        # The default is the percent-encoded path, which servers written in Go refuse as an authority.
         ("grpc.default_authority", "localhost"),
         ("grpc.enable_http_proxy", 0),
     ]

@@ -127,7 +127,7 @@ class Descriptors:
         return True
 
     def give(self, count: int) -> None:
-        """Files that were closed."""
+        """Return ``count`` files that were closed."""
         self.left += count
 
 

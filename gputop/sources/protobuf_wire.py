@@ -1,7 +1,7 @@
-"""Protocol Buffers' wire format, as much of it as reading texts and messages takes.
+"""Protocol Buffers' wire format, as far as it takes to read texts and messages.
 
-https://protobuf.dev/programming-guides/encoding/. What is not asked for is skipped, as newer versions of a message may
-have more fields.
+https://protobuf.dev/programming-guides/encoding/. Other fields are skipped, since newer versions of a message may
+have more.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _LONGEST_VARINT = 10
 
 
 class WireError(Exception):
-    """Why bytes are no message, in one line."""
+    """Why bytes are not a message, in one line."""
 
 
 def fields(data: bytes, left: list[int]) -> Iterator[tuple[int, bytes]]:

@@ -19,7 +19,7 @@ class Retired(Exception):
 
 
 class ReaderThread(Generic[T]):
-    """Calls ``read`` on its own thread each time that it is asked to.
+    """Calls ``read`` on its own thread whenever it is asked to.
 
     ``done`` is called there after each read, then ``after`` for what can wait until the value is handed over, and
     ``close`` once at the end. ``latest`` is the newest value and ``reads``
@@ -64,12 +64,12 @@ class ReaderThread(Generic[T]):
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """Let the thread end after the read in hand. Returns at once."""
+        """End the thread after the current read. Returns at once."""
         self._stopping = True
         self._asked.set()
 
     def join(self, timeout_s: float) -> None:
-        """Wait for the end of the thread, at most so long."""
+        """Wait for the end of the thread, at most ``timeout_s``."""
         if self._thread.is_alive():
             self._thread.join(max(0.0, timeout_s))
 

@@ -1,6 +1,6 @@
 """A recording, played: the same snapshots as live, at any speed, from any moment.
 
-Every frame is handed out, also at high speed, because the diagnosis lives on all of them: a consumer polls until it
+Every frame is handed out, also at high speed, because the diagnosis needs all of them: a consumer polls until it
 gets None. After a jump (``seek`` or a step back) it starts a new monitor and feeds it ``past()`` first.
 """
 
@@ -17,7 +17,7 @@ from gputop.recording.index import Recording
 from gputop.recording.memory import Past
 
 PAST_S = 660.0
-"""What a monitor needs to stand where a live one stood: ten minutes of history and a window of diagnosis."""
+"""What a monitor needs to reach a live one's state: ten minutes of history and a window of diagnosis."""
 _MOST_LAG_S = 2.0
 MOST_EVENTS, _EVENTS_AT_ONCE = 100_000, 1000
 """Events of a recording that are kept for jumping, and how many are handed on at a time."""
@@ -120,7 +120,7 @@ class RecordedSource:
                 self._ahead = self._recording.play(0, self._recording.segments[0].begin)
                 self._next = next(self._ahead, None)
             if self._next is not None:
-                # A consumer that cannot keep up plays more slowly; it never has to catch up with minutes.
+                # A consumer that cannot keep up plays more slowly; it never has to catch up minutes.
                 self._due = max(self._due, now - _MOST_LAG_S) + self._distance(frame, self._next[1]) / self._speed
             elif self._playing:
                 self._playing = False
@@ -128,7 +128,7 @@ class RecordedSource:
             return frame
 
     def play(self) -> None:
-        """Go on from here; from the start when the end is reached."""
+        """Play from here; from the start when the end was reached."""
         if self._next is None:
             self.to_begin()
         with self._wake:
@@ -154,7 +154,7 @@ class RecordedSource:
     def seek(self, t: float) -> None:
         """Jump to the last frame at or before a time; ``poll`` then gives it at once, playing or not.
 
-        Where the clock was set back a time may have been twice: that of the segment in which it stands is meant.
+        Where the clock was set back a time may exist twice: the one in the current segment is meant.
         """
         self._go(self._recording.segment_at(t, self._segment), t)
 
@@ -210,7 +210,7 @@ class RecordedSource:
             self._wake.notify()
 
     def _distance(self, frame: Snapshot, following: Snapshot) -> float:
-        """Recorded time to wait between two frames: a gap is not sat through, a clock set back is one interval."""
+        """Recorded time to wait between two frames: a gap is skipped, and a clock set back counts as one interval."""
         span = following.t - frame.t
         interval = following.interval_s
         return span if 0.0 < span <= GAP_INTERVALS * interval else interval
@@ -236,7 +236,7 @@ class RecordedSource:
     def _collect_events(self) -> None:
         """Read the events of the whole recording, a file through a handle of its own."""
         found: list[Event] = []
-        # The same file was read a moment ago: what has been found until it fails stays.
+        # The same file was readable a moment ago: what was found before it fails is kept.
         with suppress(RecordingError):
             recording = (
                 self._recording

@@ -16,7 +16,7 @@ NOT_SHOWN = "an environment names users, hosts and paths: it is not shown with -
 
 
 class Redacted:
-    """Hands on what another source measured, redacted in the thread of who polls."""
+    """Passes on what another source measured, redacted in the polling thread."""
 
     def __init__(self, source: Source, redactor: Redactor) -> None:
         self._source = source
@@ -40,7 +40,7 @@ class Redacted:
 
 
 class RedactedAccess:
-    """What live processes say of themselves. Signals are sent as always."""
+    """Access to live processes without names. Signals are sent as always."""
 
     def __init__(self, access: ProcessAccess, redactor: Redactor) -> None:
         self._access = access
@@ -66,7 +66,7 @@ class RedactedAccess:
         )
 
     def command(self, identity: Identity) -> str:
-        """Never given: what is redacted is not shown with its secrets."""
+        """Never given: a redacted screen shows no secrets."""
         return ""
 
     def watch_threads(self, identity: Identity) -> WatchedThreads:

@@ -15,14 +15,14 @@ def runtime_directories() -> list[str]:
 
 
 def login_directories() -> list[str]:
-    """``runtime_directories`` and the one that a login has, also where this process was not told of it."""
+    """``runtime_directories`` and that of a login session, even if this process was not told of it."""
     found, login = runtime_directories(), f"/run/user/{os.geteuid()}"
     inside = os.path.join(login, "gputop")
     return [inside, *found] if inside not in found and os.path.isdir(login) else found
 
 
 def prepare(directory: str) -> None:
-    """Make the directory, or see that it is this user's alone. Raises OSError."""
+    """Make the directory, or check that only this user can enter it. Raises OSError."""
     with suppress(FileExistsError):
         os.mkdir(directory, 0o700)
     if not is_ours(directory):

@@ -21,11 +21,11 @@ HUNG_S = 2.0
 PROC_GRACE_S = 0.15
 """How long a finished NVML read waits for /proc, so that both belong to one tick."""
 PROC_GRACE_ONCE_S = 0.8
-"""As long for a command that looks once: it has no next tick that would give what came too late on a loaded machine."""
+"""The same for a command that reads once: it has no next tick for what came too late on a loaded machine."""
 LATE_S = 1.0
 """A read that takes longer, and longer than the interval, is late: snapshots then go on without it."""
 LOOK_AGAIN_S = 0.2
-"""How often a call in flight is looked at."""
+"""How often a call in flight is checked."""
 FIRST_RETRY_S, LAST_RETRY_S = 5.0, 60.0
 """Back-off while the driver does not start."""
 NOTHING_READ = Reading(0.0, (), ())
@@ -41,7 +41,7 @@ class Schedule:
     def __init__(self, interval_s: float, reader: MachineReader, publish: Callable[[], None]) -> None:
         self.hung_s = HUNG_S
         self.looks_once = False
-        """Whether what a first pass has read so far is of use: a screen waits for the whole of it."""
+        """Whether a first pass may be used before it is complete: a screen waits for all of it."""
         self.reading: Reading | None = None
         self._reading_at = monotonic()
         self._interval_s = interval_s
@@ -104,7 +104,7 @@ class Schedule:
         return ages
 
     def troubles(self) -> list[str]:
-        """What the threads could not do, in words."""
+        """The failures of the threads, in words."""
         lines = []
         for name, error in (("NVML", self._nvml.error), ("/proc", self._proc.error)):
             if isinstance(error, SourceError | UsageError):
@@ -117,7 +117,7 @@ class Schedule:
 
     @property
     def _late_s(self) -> float:
-        # A little less, or a read that began with one tick would only be late after the tick that should say so.
+        # A little less, or a read that began with one tick would count as late only after the tick that should say so.
         return 0.95 * max(LATE_S, self._interval_s)
 
     @property
@@ -147,7 +147,7 @@ class Schedule:
 
     @property
     def newest(self) -> Reading:
-        """The newest reading; before the first is over, what it has so far where that is of use, else nothing."""
+        """The newest reading; before the first is complete, what it has so far if that may be used, else nothing."""
         if self.reading is not None:
             return self.reading
         if not self.looks_once:
@@ -196,7 +196,7 @@ class Schedule:
             self._nvml.ask()
 
     def _take_reading(self, now: float) -> None:
-        """NVML has finished: /proc is next, so that it knows this tick's GPU processes."""
+        """NVML has finished: read /proc next, so that it knows this tick's GPU processes."""
         self._nvml_reads = self._nvml.reads
         if self._nvml.error is None:
             self.reading, self._reading_at = self._nvml.latest, self._nvml.latest_at

@@ -1,4 +1,4 @@
-"""Announced steps as a listener takes them: who sent a datagram, whether it can be true, and how many are too many."""
+"""Announced steps on the listener's side: who sent a datagram, whether it can be true, and how many are too many."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ MOST_SENDERS = 256
 LEAST_APART_S = 0.8
 """One datagram a second and process, with room for a late sender that catches up."""
 FORGOTTEN_S = 60.0
-"""A process that was silent for so long makes room for another one."""
+"""A process silent for this long makes room for another one."""
 MOST_ROWS = 4096
 _KIND = "steps"
 _KEYS = ("rank", "gpu", "name", "n", "sum", "min", "max", "p50", "p99")
 _BESIDE = {"samples": "samples", "wait": "wait_s", "data_wait": "data_wait_s"}
-"""What a job may say beside, as the datagram and as the row name it."""
+"""What a job may add, by its name in the datagram and in the row."""
 _CREDENTIALS = struct.Struct("3i")
 _ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size)
 
@@ -49,10 +49,10 @@ class StepIntake:
         self._heard: dict[int, float] = {}
         self._rows: deque[StepRow] = deque()
         self.dropped = 0
-        """Datagrams that were not taken since the beginning."""
+        """Datagrams dropped since the start."""
 
     def accept(self, data: bytes, pid: int) -> bool:
-        """Take one datagram of a process; pid 0 is one that this PID namespace cannot see. False where it is
+        """Add one datagram of a process; pid 0 is one that this PID namespace cannot see. False where it is
         dropped."""
         row = _row(data, pid) if pid > 0 and len(data) <= MOST_DATAGRAM else None
         if row is None or not self._is_its_turn(pid) or len(self._rows) >= MOST_ROWS:
@@ -79,11 +79,11 @@ class StepIntake:
 
 
 LEFT_S = 0.1
-"""How long a socket rests in which something was left."""
+"""How long to leave a socket alone in which something was left."""
 
 
 class Emptier:
-    """A daemon thread that calls ``empty`` whenever a socket has something to read; False says that some was left.
+    """A daemon thread that calls ``empty`` whenever a socket is readable; False says that something was left in it.
 
     Linux queues ten datagrams on a Unix socket (net.unix.max_dgram_qlen), fewer than a node has ranks.
     """
@@ -103,7 +103,7 @@ class Emptier:
         self._thread.join(0.2)
 
     def _run(self) -> None:
-        # No select: a large job has more open files than it can name.
+        # Not select: a large job may have more open files than it can handle.
         poll = select.poll()
         try:
             poll.register(self._socket, select.POLLIN)
@@ -117,7 +117,7 @@ class Emptier:
 
 
 def with_credentials(receiver: socket.socket) -> None:
-    """Have the kernel say who sends."""
+    """Make the kernel tell who sends."""
     receiver.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
 
 
@@ -131,7 +131,7 @@ def received(receiver: socket.socket, most: int) -> tuple[bytes, int]:
 
 
 def is_steps(data: bytes) -> bool:
-    """Whether a datagram announces steps, and is no mark."""
+    """Whether a datagram announces steps, and is not a mark."""
     return data.startswith(b'{"k":"steps"')
 
 

@@ -13,7 +13,7 @@ from gputop.sources.steps import STEPS_SOCKET, StepListener
 
 
 class Stepped:
-    """Hands on what another source measured, with the steps that came on the machine's own socket."""
+    """Passes on what another source measured, with the steps that came on the machine's own socket."""
 
     def __init__(self, source: Source, listener: StepListener) -> None:
         self._source = source

@@ -1,7 +1,7 @@
 """Steps from job to listener: one datagram a second and process, to whoever listens on this machine.
 
-They go where marks go, and to ``/run/gputop/steps.sock`` where an exporter has made it. Who sends is told by the
-kernel, never by the datagram. Nobody waits for anybody: what does not fit is dropped, and counted.
+They go where marks go, and to ``/run/gputop/steps.sock`` where an exporter has made it. The kernel tells who sends,
+never the datagram. Nobody waits for anybody: what does not fit is dropped and counted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class StepSender:
         """Datagrams that a listener had no room for."""
 
     def send(self, row: StepRow, but: str | None = None) -> int:
-        """How many listeners have it; ``but`` is the socket of one that has it already."""
+        """Send a row. Returns how many listeners have it; ``but`` is the socket of one that already has it."""
         reached = 0
         try:
             if self._socket is None:
@@ -46,7 +46,7 @@ class StepSender:
                 except BlockingIOError:
                     self.lost += 1
                 except OSError:
-                    # Nobody listens there, or not to us.
+                    # Nobody listens there, or they do not accept ours.
                     continue
         except (OSError, ValueError):
             pass
@@ -61,7 +61,7 @@ class StepSender:
 class StepListener:
     """The machine's own step socket, for an exporter: any user may write to it, a thread empties it.
 
-    Raises OSError where it cannot be bound. The directory is made by who runs the exporter.
+    Raises OSError where it cannot be bound. The directory is made by whoever runs the exporter.
     """
 
     def __init__(self, path: str = STEPS_SOCKET) -> None:
@@ -81,7 +81,7 @@ class StepListener:
 
     @property
     def dropped(self) -> int:
-        """Datagrams that were not taken since the beginning."""
+        """Datagrams dropped since the start."""
         return self._intake.dropped
 
     def drain(self) -> tuple[StepRow, ...]:
@@ -104,7 +104,7 @@ class StepListener:
 
 
 def _unlink_stale(path: str) -> None:
-    """Remove the socket of an exporter that has died. Raises OSError where one that lives holds it."""
+    """Remove the socket of an exporter that has died. Raises OSError where a living one holds it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(path)

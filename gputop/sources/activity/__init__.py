@@ -1,1 +1,1 @@
-"""SM activity, one file a rung: where it comes from on each GPU, or why it does not."""
+"""SM activity, one file for each rung: where it comes from on each GPU, or why there is none."""

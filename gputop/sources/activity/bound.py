@@ -1,4 +1,4 @@
-"""Rung 4: what utilisation alone proves about SM activity.
+"""The last rung: what utilisation alone proves about SM activity.
 
 Over one window, time-weighted SM activity lies in [util / SM count, util]: an SM holds warps only while a kernel runs,
 and a running kernel holds at least one SM. A bound is never exported as a value.

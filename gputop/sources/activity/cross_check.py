@@ -1,11 +1,11 @@
-"""Whether what the hardware counters say can be true beside NVML's utilisation: an independent witness, each tick."""
+"""Whether the hardware counters can be right beside NVML's utilisation: an independent check at each tick."""
 
 from __future__ import annotations
 
 from gputop.sources.activity.ladder import Ladder, Standing
 
 TIMES = 10
-"""In a row, before it is believed that the counters lie [judged]."""
+"""Contradictions in a row before the counters are distrusted [judged]."""
 MARGIN_PCT = 25.0
 """SM activity cannot exceed utilisation, but for the clock: one is a share of cycles, the other of time, and the two
 windows are not the same."""
@@ -13,13 +13,13 @@ IDLE_SM_PCT = 5.0
 
 
 class CrossCheck:
-    """Told both numbers of each tick."""
+    """Compares both numbers at each tick."""
 
     def __init__(self) -> None:
         self._contradictions = 0
 
     def refutes(self, sm_pct: float | None, util_pct: float | None) -> str | None:
-        """Why SM activity is not to be believed any more, or None. A tick without both numbers says nothing."""
+        """Why SM activity is no longer trusted, or None. A tick without both numbers says nothing."""
         if sm_pct is None or util_pct is None:
             return None
         if sm_pct <= util_pct + MARGIN_PCT and not (util_pct == 0.0 and sm_pct > IDLE_SM_PCT):

@@ -28,21 +28,21 @@ LONGEST_BACK_OFF_S = 60.0
 USUAL_PERIOD_S = 30.0
 """How often an exporter measures unless it is told otherwise (its --collect-interval)."""
 LEARNING_S = 4 * USUAL_PERIOD_S
-"""For how long it is asked closely while its period is not known."""
+"""How long it is scraped often while its period is unknown."""
 MISSED_PERIODS = 1.5
-"""An exporter that no longer answers is believed for so long after its last new values [judged]."""
+"""How long after its last new values an exporter that no longer answers is trusted [judged]."""
 REPEATED_PERIODS = 3.0
-"""One that answers, but with the same values, is believed for so long [judged]."""
+"""How long one that answers with unchanged values is trusted [judged]."""
 LEAST_PATIENCE_S = 5.0
 IDLE_PATIENCE_S = 300.0
-"""Where only ratios are exported: those of an idle machine do not change for long [judged]."""
+"""The same where only ratios are exported, which on an idle machine stay the same for long [judged]."""
 FIX = "uncomment DCGM_FI_PROF_SM_ACTIVE in the counters file of dcgm-exporter and restart it"
 NOT_SEEN_FIX = "give dcgm-exporter all GPUs"
 WELL_FIX = "see in its log what dcgm-exporter lacks, or restart it"
 LOST_FIX = "end what else profiles (ncu, nsys), or restart dcgm-exporter"
 INSTANCE_FIX = "let dcgm-exporter export MIG instances (its option -d f)"
 UNUSED_S = 150.0
-"""After so long without a question it is not scraped any more: twice as long as a ladder rests before it asks again."""
+"""After so long without a reader it is no longer scraped: twice as long as a ladder rests before it tries again."""
 KEYS = tuple(dict.fromkeys(NAMES.values()))
 
 Fetch = Callable[[str, float], str]
@@ -70,7 +70,7 @@ class Exporter:
         self._first_at = self._answered_at = 0.0
         self._served: set[Entity] = set()
         self.kept_waiting = False
-        """Whether who asked last was told to wait for the first answer, which may have come since."""
+        """Whether the last caller was told to wait for the first answer, which may have come since."""
 
     def activity(self, entity: Entity, now: float) -> Activity | Waiting:
         """As ``newest``, with a thread that keeps fetching from the first call on."""
@@ -126,7 +126,7 @@ class Exporter:
         self._stop.set()
 
     def scrape(self, now: float) -> None:
-        """One fetch, on whichever thread calls."""
+        """One fetch, on the calling thread."""
         guessed = not self._given and not self._found
         try:
             body = self._fetch(self._url, PROBE_TIMEOUT_S if guessed else TIMEOUT_S)
@@ -155,7 +155,7 @@ class Exporter:
         return FARTHEST_S if overdue > updates.period_s else min(FARTHEST_S, max(CLOSEST_S, -overdue))
 
     def _updates(self, now: float) -> UpdateInterval:
-        """Of the ratios themselves. While they rest, as those of idle GPUs do, of whatever else is measured.
+        """The updates of the ratios; while those rest, as on idle GPUs, of whatever else is measured.
 
         The two may differ: an exporter can watch groups of fields at distances of their own.
         """
@@ -169,7 +169,7 @@ class Exporter:
         seen_at = self._first_at if updates.changed_at is None else updates.changed_at
         age, period_s = now - seen_at, updates.period_s or USUAL_PERIOD_S
         why = self._trouble
-        # Before it is known how often values are renewed, nobody can tell for how long the last ones hold.
+        # Until the update interval is known, so is not how long the last values hold.
         if why is not None and (updates.period_s is None or age > max(LEAST_PATIENCE_S, MISSED_PERIODS * period_s)):
             raise RungFailed(f"{self._called}: {why}", fix=WELL_FIX)
         patience = max(LEAST_PATIENCE_S, REPEATED_PERIODS * period_s)
@@ -196,7 +196,7 @@ class Exporter:
             self._stop.wait(self.wait_s(monotonic()))
 
     def _rests(self) -> bool:
-        """Whether no GPU needs it any more; then all is as before the first ``activity``, but that it exists."""
+        """Whether no GPU needs it any more; then it stops as if ``activity`` had never been called."""
         with self._lock:
             if monotonic() - self._asked_at <= UNUSED_S:
                 return False
@@ -207,7 +207,7 @@ class Exporter:
 
 
 def entity_of(gpu: GpuStatic) -> Entity | None:
-    """As whom an exporter knows a GPU; None for a MIG device whose GPU instance is not known."""
+    """The key under which an exporter has a GPU; None for a MIG device whose GPU instance is unknown."""
     if gpu.mig_parent is None:
         return gpu.uuid, None
     instance = (gpu.mig_instance or "").partition("/")[0]
@@ -229,4 +229,4 @@ class DcgmExporter:
         return self._exporter.activity(self._entity, now)
 
     def close(self) -> None:
-        """Nothing of this GPU is held: the exporter is shared, and stopped by who made it."""
+        """Nothing is held for this GPU: the exporter is shared, and stopped by its owner."""

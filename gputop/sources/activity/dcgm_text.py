@@ -1,4 +1,4 @@
-"""What a dcgm-exporter prints, taken apart: the ratios of GPUs and of MIG instances, and what shows that time went on.
+"""Parses what a dcgm-exporter prints: the ratios of GPUs and of MIG instances, and signs that values were renewed.
 
 Prometheus text, one sample a line. Read line by line, so that a damaged one takes no other with it.
 """
@@ -65,7 +65,7 @@ class Exported(Struct, frozen=True):
 
 
 def parse(text: str) -> Exported:
-    """Take an answer apart. A last line without its end was cut off, and is left out: half a number is a wrong one."""
+    """Parse an answer. A last line without its newline was cut off, and is left out: half a number is a wrong one."""
     row_of, owner_of, labels_of = re.compile(_ROW).fullmatch, re.compile(_UUID).search, re.compile(_LABEL).findall
     rows: dict[Entity, dict[str, float | None]] = {}
     uuids: set[str] = set()
@@ -75,7 +75,7 @@ def parse(text: str) -> Exported:
         if not line.startswith("DCGM_FI_") or len(line) > LONGEST_LINE:
             continue
         if not line.startswith("DCGM_FI_PROF_"):
-            # Most rows are these, and of them only that they differ, and whose they are, is of use.
+            # Most rows are of this kind; only whether they differ, and whose they are, matters.
             if (owner := owner_of(line)) is not None:
                 uuids.add(owner[1])
                 others.add(line)
@@ -96,7 +96,7 @@ def parse(text: str) -> Exported:
 
 
 def _entity(uuid: str, label: Mapping[str, str]) -> Entity | None:
-    """Whose a row is. None where it is of a MIG instance that it does not number: it is nobody's whom we know."""
+    """Whose a row is. None where it is of a MIG instance without its number, which cannot be assigned."""
     instance = label.get("gpu_i_id", "")
     if not instance and not label.get("gpu_i_profile"):
         return uuid, None

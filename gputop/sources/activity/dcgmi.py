@@ -37,9 +37,9 @@ RESTART_S = 2.0
 DISCOVERY_S = 5.0
 """How long ``dcgmi discovery`` may take."""
 SILENT_S = 5.0
-"""A dmon that has printed no row of a GPU for so long, and for ten intervals, is not believed any more."""
+"""A dmon that has printed no row of a GPU for so long, and for ten intervals, is no longer trusted."""
 UNUSED_S = 10.0
-"""A dmon that no GPU has asked for so long, because a better rung is back, is ended: it holds the profiling unit."""
+"""A dmon that no GPU has read for so long, because a better rung is back, is ended: it holds the profiling unit."""
 LONGEST_LINE = 4096
 KILL_AFTER_S = 0.1
 FIX = "start the host engine (sudo systemctl start nvidia-dcgm), or use dcgm-exporter"
@@ -95,7 +95,7 @@ def fix_for(trouble: str) -> str:
 
 
 def _said(lines: Iterable[str]) -> str:
-    """What a program that failed had to say: its last error, or else its first line."""
+    """What a failed program printed: its last error, or else its first line."""
     spoken = [words[:200] for line in lines if (words := clean_text(line).strip())]
     return next((words for words in reversed(spoken) if words.startswith("Error")), spoken[0] if spoken else "nothing")
 
@@ -116,7 +116,7 @@ class Dmon:
         self._uuids: Mapping[int, str] = {}
         self._rows: dict[str, tuple[float, dict[str, float]]] = {}
         self.blank: set[str] = set()
-        """UUIDs of GPUs that have rows, but never had a value."""
+        """UUIDs of GPUs that have had rows but no value yet."""
         self._began: float | None = None
         self._asked_at = 0.0
         self._trouble: str | None = None
@@ -197,7 +197,7 @@ class Dmon:
         return monotonic() - self._asked_at > UNUSED_S
 
     def _rests(self) -> bool:
-        """Whether nobody asks any more; then all is as before the first ``activity``."""
+        """Whether nobody reads it any more; then it ends as if ``activity`` had never been called."""
         with self._lock:
             if not self._unused:
                 return False
@@ -208,7 +208,7 @@ class Dmon:
     def _watch(self) -> None:
         """One run of dmon, to its end; why it ended is ``_trouble``."""
         try:
-            # Asked each time: DCGM's numbers hold for as long as its host engine lives.
+            # Asked at each start: DCGM's numbers are valid only while its host engine lives.
             self._uuids = self.discover()
             process = self._start(["dmon", "-e", ",".join(FIELDS), "-d", str(self._delay_ms)])
         except FileNotFoundError:
@@ -226,7 +226,7 @@ class Dmon:
         self._trouble = f"dmon ended ({said})" if said else "dmon ended"
 
     def _read(self, process: subprocess.Popen[bytes]) -> str:
-        """Take rows until there are no more; the last line that was none."""
+        """Read rows until there are no more. Returns the last line that was not one."""
         assert process.stdout is not None
         said = ""
         while not self._unused and (line := process.stdout.readline(LONGEST_LINE)):
@@ -290,4 +290,4 @@ class Dcgmi:
         return self._dmon.activity(self._gpu.uuid, now)
 
     def close(self) -> None:
-        """Nothing of this GPU is held: the process is shared, and stopped by who made it."""
+        """Nothing is held for this GPU: the process is shared, and stopped by its owner."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 4 << 20
 LONGEST_S = 3.0
-"""An answer that drips in for longer is given up, headers or body, even if no single wait was too long."""
+"""An answer that takes longer is given up, headers or body, even if no single wait was too long."""
 _PIECE = 1 << 16
 _LONGEST_WORDS = 120
 
@@ -28,7 +28,7 @@ class _Dripping(io.RawIOBase):
         self._end = monotonic() + LONGEST_S
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        """As a response asks a socket for it."""
+        """What ``http.client`` calls on a socket."""
         return io.BufferedReader(self)
 
     def readable(self) -> bool:
@@ -59,7 +59,7 @@ def get(url: str, timeout_s: float) -> str:
     A user and password in the address are sent as basic authentication. Raises OSError, and ValueError for what cannot
     be metrics; their texts are printable and hold nothing of the body.
     """
-    # Imported here: they cost more than everything else of this rung, and most machines never get so far.
+    # Imported here: they cost more than the rest of this rung, and most machines never get this far.
     from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
     from urllib.parse import unquote, urlsplit
 
@@ -96,7 +96,7 @@ def get(url: str, timeout_s: float) -> str:
 
 
 def checked(url: str) -> str:
-    """The address, if it is one. Raises UsageError, which says what an address looks like."""
+    """The address, if it is valid. Raises UsageError, which shows what an address looks like."""
     from urllib.parse import urlsplit
 
     shown = _without_password(url)

@@ -43,8 +43,8 @@ class Waiting(Struct, frozen=True):
 class RungFailed(Exception):
     """No value this time. ``forever`` when asking again is pointless on this GPU; ``fix`` is what would help.
 
-    ``resting`` when there is none by intent, as long as something lasts that the rung is told of: then the rungs below
-    are asked at once, and this one costs nothing to be asked again each time.
+    ``resting`` when there is deliberately none while some condition lasts: the rungs below are then asked at once,
+    and asking this one again costs nothing.
     """
 
     def __init__(self, reason: str, forever: bool = False, fix: str = "", *, resting: bool = False) -> None:
@@ -79,9 +79,9 @@ class Standing(Struct, frozen=True):
 class _Step(Struct):
     rung: Rung
     stands: bool = False
-    """Whether it is the one in use, and has given a value as such: only then a failure is waited out."""
+    """Whether it is in use and has given a value: only then a failure is waited out."""
     failed: bool = False
-    """Whether it has failed since its last value: only before that it is waited for while it collects."""
+    """Whether it has failed since its last value: if so, it is not waited for while it collects."""
     bad: int = 0
     retry_at: float = -inf
     reason: str = ""
@@ -99,7 +99,7 @@ class Ladder:
     def read(self, now: float) -> Standing:
         """Ask the rungs from the top and stop at the first that measures SM activity, or may do so in a moment.
 
-        Counters without SM activity are what is left when no rung below has it either.
+        Counters without SM activity are used only when no lower rung has it either.
         """
         standing = self._look(now)
         for step in self._steps:
@@ -149,7 +149,7 @@ class Ladder:
         return Standing(None, None, self._why())
 
     def reject(self, source: SmSource, why: str) -> None:
-        """Never ask a rung again: what it says cannot be true."""
+        """Never ask a rung again: its values cannot be true."""
         for step in self._steps:
             if step.rung.name == source:
                 step.retry_at, step.stands, step.reason, step.fix = inf, False, why, ""
@@ -160,7 +160,7 @@ class Ladder:
             step.rung.close()
 
     def _still_bad(self, step: _Step, now: float) -> bool:
-        """Count a tick without a value; whether to look further down now. Who does not stand is not waited for."""
+        """Count a tick without a value; whether to look further down now. Only a rung in use is waited for."""
         step.bad += 1
         if step.bad < BAD_TICKS:
             return not step.stands

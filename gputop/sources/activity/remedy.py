@@ -1,4 +1,4 @@
-"""What would bring SM activity to a GPU on which NVML measures none, by the kind of GPU that it is."""
+"""How to get SM activity on a GPU where NVML measures none, by the kind of GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NO_DCGM_FIX = "none here: DCGM counts on data-centre GPUs from Volta on"
 _INTEGRATED = ("orin", "xavier", "thor", "tegra", "nvgpu")
 _CONSUMER = ("geforce", "titan")
 _HAVE_COUNTERS = ("turing", "ampere", "ada")
-"""Architectures that have counters and no GPM; the counters of those before are read by other libraries."""
+"""Architectures with counters but no GPM; older ones need other libraries for their counters."""
 _HAVE_GPM = ("hopper", "blackwell")
 
 

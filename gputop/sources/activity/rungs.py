@@ -29,7 +29,7 @@ class Rungs:
         perf_lib: str | None = None,
         sm_source: SmChoice = "auto",
     ) -> None:
-        """To name a source as ``sm_source`` is to ask for it. Raises UsageError for an invalid address."""
+        """Naming a source as ``sm_source`` also opts in to it. Raises UsageError for an invalid address."""
         self._sm_source = sm_source
         self._exporter = Exporter(dcgm_url)
         self._dmon: Dmon | None = None
@@ -44,7 +44,7 @@ class Rungs:
             self._counters = Counters(interval_s, perf_lib, proc)
 
     def of(self, gpu: Callable[[], GpuStatic]) -> list[Rung]:
-        """What may measure a GPU without GPM, best first; ``gpu`` gives its facts as they are known by then."""
+        """The rungs that may measure a GPU without GPM, best first; ``gpu`` gives its facts as known when called."""
         static = gpu()
         rungs: list[Rung] = []
         if self._wants("dcgm-exporter") and (entity := entity_of(static)) is not None:
@@ -80,7 +80,7 @@ class Rungs:
         return None if said is None else (said.cpu_pct, said.rss)
 
     def stop(self) -> None:
-        """Let whatever else measures end. Takes at most half a second."""
+        """End whatever else measures. Takes at most half a second."""
         self._exporter.stop()
         if self._dmon is not None:
             self._dmon.stop()

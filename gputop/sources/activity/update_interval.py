@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 
 _KEPT = 5
-"""Distances remembered: their median outlives an idle spell without a change, and follows a new setting soon."""
+"""Intervals remembered: their median survives an idle spell without a change, and soon follows a new setting."""
 
 
 class UpdateInterval:
-    """Told what was seen and when. Times are monotonic seconds."""
+    """Learns from what was seen and when. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._mark: int | None = None
@@ -18,7 +18,7 @@ class UpdateInterval:
         """When the newest change was seen; None before one was."""
 
     def see(self, mark: int | None, now: float) -> None:
-        """Take note of what is there now, as a number that changes with it; None is nothing to watch."""
+        """Note the present state as a number that changes with it; None when there is nothing to watch."""
         before, self._mark = self._mark, mark
         if mark is None or before is None or mark == before:
             return
@@ -28,5 +28,5 @@ class UpdateInterval:
 
     @property
     def period_s(self) -> float | None:
-        """The usual distance of two changes, the median of the last ones; None before two were seen."""
+        """The usual time between two changes, the median of the last ones; None before two were seen."""
         return sorted(self._between)[(len(self._between) - 1) // 2] if self._between else None

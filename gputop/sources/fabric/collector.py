@@ -1,7 +1,7 @@
 """The fabric over time: rates and sums over all ports, and which links are down or slower than they should be.
 
-A counter that falls was reset or has wrapped: that is a gap, never traffic. Sums only grow: they begin with what the
-ports say at first, and a port that comes or goes adds nothing but what it counts while it is watched.
+A counter that falls was reset or has wrapped: that is a gap, never traffic. Sums only grow: they begin with the
+ports' first values, and a port that comes or goes adds only what it counts while it is watched.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from gputop.sources.fabric.reading import (
 LOOK_S = 60.0
 """How often new ports are looked for."""
 SELDOM = 5
-"""Link errors and speeds are asked for at every fifth reading: each file of them is a question to the adapter."""
+"""Link errors and speeds are read at every fifth reading: each of these files queries the adapter."""
 LEAST_ALIKE = 3
-"""Equal adapters with a link, from which on one that is slower than most of them stands out [judged]."""
+"""With so many equal adapters, one that is slower than most of them is reported [judged]."""
 _NEEDS_TWO = "needs two readings"
 _RESET = "a counter was reset"
 _FULL = "a 32-bit counter is full, and stays so until it is reset"
@@ -107,7 +107,7 @@ class _Port:
 
     @property
     def spare(self) -> bool:
-        """Switched off, or never connected as far as its counters know."""
+        """Whether it is switched off, or has never been connected by its counters."""
         return not self.up and (self.disabled or not self.has_been_up)
 
     def shown(self, usual: float | None) -> FabricPort:
@@ -184,7 +184,7 @@ class FabricCollector:
         shown = tuple(port.shown(usual.get((port.files.model, port.files.kind))) for port in ports)
         values: dict[str, float | int | None] = {}
         missing: dict[str, str] = {}
-        # A port of software counts no bytes: it has no part in the sums of those that do.
+        # A software port counts no bytes, so it is left out of the sums.
         counted = [port for port in ports if port.files.received and (port.up or not port.gone)]
         for key, flows in ((RX, [port.rx for port in counted]), (TX, [port.tx for port in counted])):
             reason = next((flow.reason for flow in flows if flow.rate is None), None if flows else _NO_BYTES)

@@ -1,4 +1,4 @@
-"""What files a port of the fabric has, and what stands in them. Computes no rates and remembers nothing.
+"""The files of a fabric port and their contents. Computes no rates and remembers nothing.
 
 Layouts: Documentation/ABI/stable/sysfs-class-infiniband, and the counter tables of the drivers (mlx5, efa, irdma,
 bnxt_re). Which files there are differs by driver and kernel, so they are looked for by name.
@@ -23,7 +23,7 @@ _BYTES: tuple[tuple[int, tuple[str, ...], tuple[str, ...]], ...] = (
     (1, ("hw_counters/ip4InOctets", "hw_counters/ip6InOctets"),
         ("hw_counters/ip4OutOctets", "hw_counters/ip6OutOctets")),
 )  # fmt: skip
-"""Bytes a unit, the files of what was received and of what was sent; the first complete pair of a port counts.
+"""Bytes per unit, and the files for received and sent; the first complete pair of a port is used.
 
 Kernels before 4.5 keep the 64-bit counters in ``counters_ext``, and 32 bits in ``counters``.
 """
@@ -42,7 +42,7 @@ LINK_ERRORS = (
     "counters/local_link_integrity_errors", "counters/excessive_buffer_overrun_errors",
 )  # fmt: skip
 FULL_32 = 2**32 - 1
-"""Where a 32-bit counter of the architecture ends: it stays there until it is reset."""
+"""Where a 32-bit counter of the architecture saturates: it stays there until it is reset."""
 MOST_PORTS = 64
 
 _RATE = re.compile(r"([\d.]+) Gb/sec(?: \((\w+)(?: (\w+))?\))?")
@@ -80,7 +80,7 @@ def find_ports(sys: str) -> tuple[PortFiles, ...]:
     root = f"{sys}/class/infiniband"
     found: list[PortFiles] = []
     for device in _names(root):
-        # The adapter's own counters have counted what its virtual functions carry.
+        # The adapter's own counters include what its virtual functions carry.
         if os.path.exists(f"{root}/{device}/device/physfn"):
             continue
         found += [_port(f"{root}/{device}", device, port) for port in _names(f"{root}/{device}/ports")]

@@ -1,4 +1,4 @@
-"""Asks for the fabric on a thread of its own, and only on a machine that has one: an adapter may hang in its answer."""
+"""Reads the fabric on a thread of its own, and only on a machine that has one: an adapter's answer may hang."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gputop.sources.reader_thread import ReaderThread
 
 EVERY_S = 2.0
 HUNG_S = 10.0
-"""An answer that takes longer is no longer waited for: what was read before is not shown as if it were now."""
+"""An answer that takes longer is given up: older values must not be shown as if they were new."""
 _NOT_YET = "the ports have not answered yet"
 
 
@@ -25,7 +25,7 @@ class FabricWatch:
         self._asked_at = 0.0
 
     def newest(self, now: float) -> FabricReading:
-        """The newest reading, and the question for the next one where it is due. ``now`` is monotonic, in seconds."""
+        """The newest reading; starts the next one where it is due. ``now`` is monotonic, in seconds."""
         thread = self._thread
         if thread is None:
             thread = self._begin(now)

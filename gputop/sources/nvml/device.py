@@ -33,11 +33,11 @@ NO_MIG = reason(pynvml.NVML_ERROR_NOT_SUPPORTED)
 NO_NVLINK = "no NVLink on this GPU"
 
 MoreRungs = Callable[[Callable[[], GpuStatic]], list[Rung]]
-"""Gives the rungs below GPM for a GPU, whose facts as known by then a call gives."""
+"""Makes the rungs below GPM for a GPU; the callable gives its facts as known by then."""
 
 
 class Device:
-    """One GPU. Before it was found, and while it is lost, its samples say why instead of what."""
+    """One GPU. Before it is found, and while it is lost, its samples give reasons instead of values."""
 
     def __init__(
         self,
@@ -173,12 +173,12 @@ class Device:
         except LostGpu as gone:
             self.lose(str(gone), t)
         except (pynvml.NVMLError, UnicodeDecodeError):
-            # No answer is not the answer that there are none.
+            # No answer does not mean that there are none.
             return None
         return None
 
     def _follow_mig_mode(self, now: float) -> bool:
-        """Ask for the MIG mode; False when it is not told."""
+        """Ask for the MIG mode; False when it is not answered."""
         mode = self.handle.ask(("nvmlDeviceGetMigMode",), (), now)
         on = False if mode == NO_MIG else None if mode.__class__ is str else bool(mode[0])
         if on is not None and on != self.static.mig_enabled:
@@ -209,7 +209,7 @@ class Device:
         )
 
     def lose(self, why: str, t: float) -> None:
-        """Take the GPU for lost from Unix time ``t`` on, until it is found again and read."""
+        """Mark the GPU as lost from Unix time ``t`` on, until it is found again and read."""
         self.processes = ()
         self.lost = why
         if self.lost_since is None:
@@ -222,7 +222,7 @@ class Device:
         ask_memory_into(handle, into, now)
         seldom = self._seldom.answers
         if not seldom.values and not seldom.missing:
-            # The first picture needs these two; all others are asked after it.
+            # The first picture needs only these two; the rest is asked after it.
             for question in (POWER_LIMIT, SM_CLOCK_MAX):
                 question.ask_into(handle, seldom, now)
         into.values.update(seldom.values)
@@ -230,7 +230,7 @@ class Device:
         standing = (
             Standing(None, None, SPLIT)
             if self._split
-            # Counters count at the moment at which they are asked, and a slow driver takes its time until then.
+            # Counters have the value of the moment at which they are read, which may be late with a slow driver.
             else self._cross_check.standing(self._ladder, now + (monotonic() - begun), into.values.get("util_pct"))
         )
         measured: frozenset[str] = frozenset()
@@ -261,7 +261,7 @@ class Device:
         return sample_of(self.static, into, standing, now, bounded=not self._no_bound())
 
     def ask_seldom(self, now: float, t: float) -> None:
-        """Ask what need not be new in each sample, and what the first one did without. Times as for ``read``."""
+        """Ask what need not be new in each sample, and what the first sample left out. Times as for ``read``."""
         if self.lost is not None or not self.found or now < self._seldom.due_at:
             return
         try:
@@ -281,11 +281,11 @@ class Device:
 
     @property
     def process_trouble(self) -> str | None:
-        """Why the process list could not be had, or None."""
+        """Why the process list could not be read, or None."""
         return self._lister.reason
 
     def _no_bound(self) -> bool:
-        """Whether this entry's utilisation may be that of other tenants too, so that it bounds nothing."""
+        """Whether this entry's utilisation may include other tenants, so that it bounds nothing."""
         return self.vgpu or bool(self.static.mig_enabled)
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ CORE_LOST_CODES = LOST_CODES | {
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
 }
-"""The same, but only from a call that every working GPU answers: some drivers say "unknown" to one exotic question."""
+"""The same, but only from a call that every working GPU answers: some drivers say "unknown" to a rare question."""
 
 NEVER_CODES = frozenset(
     {

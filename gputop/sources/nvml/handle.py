@@ -17,7 +17,7 @@ from gputop.model.text import clean_text
 from gputop.sources.nvml.errors import CORE_LOST_CODES, LOST_CODES, NEVER_CODES, reason
 
 RETRY_S = 60.0
-"""How long a refusal that may end (no permission, a time-out) is believed."""
+"""How long a refusal that may end (no permission, a time-out) is remembered."""
 NO_VALUE = 0xFFFFFFFF
 """What NVML writes into an unsigned int that has no value (NVML_VALUE_NOT_AVAILABLE)."""
 PSTATE_UNKNOWN = 32
@@ -25,11 +25,11 @@ BOUNDS = {
     key: (-inf if metric.low is None else metric.low, inf if metric.high is None else metric.high)
     for key, metric in GPU_METRICS.items()
 }
-"""The least and the most that the catalogue believes, as ``Metric.is_valid``, for what is asked at every tick."""
+"""The catalogue's bounds, as in ``Metric.is_valid``, for what is asked at every tick."""
 
 
 class LostGpu(Exception):
-    """The GPU itself does not answer any more; the text says why."""
+    """The GPU itself no longer answers; the text says why."""
 
 
 class Handle:
@@ -151,7 +151,7 @@ class Answers:
         self.missing: dict[str, str] = {}
 
     def put(self, key: str, value: Any) -> None:
-        """Keep a value if the catalogue believes it; otherwise keep the reason. Never clamps."""
+        """Keep a value if it is within the catalogue's bounds; otherwise keep the reason. Never clamps."""
         if (value.__class__ is int and value == NO_VALUE) or (key == "pstate" and value == PSTATE_UNKNOWN):
             self.missing[key] = "the driver gives no value"
             return

@@ -1,4 +1,4 @@
-"""Which GPUs and MIG devices there are: asked at the start and then again and again. Nothing else looks for any.
+"""Which GPUs and MIG devices there are, asked at the start and regularly after. Nothing else looks for any.
 
 A GPU is known by its UUID. Its index is NVML's when it is first seen and stays for as long as we run; NVML's own may
 move when a GPU comes or goes.
@@ -18,7 +18,7 @@ from gputop.sources.nvml.device import Device
 from gputop.sources.nvml.handle import Handle
 
 MOST_LEFT = 256
-"""MIG devices that are gone and get their old number if they come back."""
+"""How many MIG devices that are gone would get their old number back."""
 GONE = "gone: the driver no longer shows this GPU (unplugged, or taken from this container)"
 
 
@@ -53,8 +53,8 @@ def _names(folder: str) -> list[str]:
 class Inventory:
     """The GPUs that NVML has shown so far, and NVML itself: started, counted, shut down.
 
-    Every call into NVML is made in a turn (``turn(ticket, part)``), so that one that hangs costs its GPU alone; a call
-    of ``take`` that was left behind so is simply made again.
+    Every call into NVML is made in a turn (``turn(ticket, part)``), so that one that hangs costs only its GPU; a
+    ``take`` that was interrupted by that is simply repeated.
     """
 
     def __init__(self, make: MakeDevice, turn: Turn, shown: Callable[[], frozenset[str]]) -> None:
@@ -66,7 +66,7 @@ class Inventory:
         self.nvml_version: str | None = None
         self.devices: list[Device] = []
         self.departed: list[tuple[int, str]] = []
-        """(index of its GPU, text) of each MIG device that has gone; the reader takes them out."""
+        """(index of its GPU, text) of each MIG device that has gone; the reader removes them."""
         self._make = make
         self._turn = turn
         self._shown = shown
@@ -90,7 +90,7 @@ class Inventory:
         return self._shown() != self._seen_shown
 
     def take(self, ticket: int, now: float, t: float) -> None:
-        """Start NVML if need be, then find what is new, lost or split. ``now`` is monotonic, ``t`` Unix time.
+        """Start NVML if needed, then find what is new, lost or split. ``now`` is monotonic, ``t`` Unix time.
 
         Raises NVMLError when NVML does not start or count; trouble of a single GPU stays with that GPU.
         """
@@ -129,14 +129,14 @@ class Inventory:
         self.nvml_version = self._version("nvmlSystemGetNVMLVersion")
 
     def _version(self, name: str) -> str | None:
-        """A version in words; None where the driver does not tell, which is no reason not to measure."""
+        """A version as text; None where the driver does not tell, which does not prevent measuring."""
         try:
             return clean_text(str(self.handle.run_bare(name))).strip()
         except pynvml.NVMLError:
             return None
 
     def _walk(self, ticket: int, count: int, t: float) -> None:
-        """Ask at each of NVML's indices who is there. One that is gone is lost."""
+        """Ask which GPU is at each of NVML's indices. One that is gone is lost."""
         here = [self._meet(ticket, slot, t) for slot in range(count)]
         self._slots = dict(enumerate(here))
         for device in self.whole:
@@ -148,7 +148,7 @@ class Inventory:
                 self._drop(device)
 
     def _meet(self, ticket: int, slot: int, t: float) -> Device:
-        """Whoever is at an index: the one that was there, another known one, or a new one."""
+        """The device at an index: the one that was there, another known one, or a new one."""
         device = self._slots.get(slot) or self._add(slot)
         self._slots[slot] = device
         uuid = self._find(ticket, device, slot, t)
@@ -169,7 +169,7 @@ class Inventory:
             return device.find(slot, self.driver, t)
 
     def _take_instances(self, ticket: int, parent: Device, now: float, t: float) -> None:
-        """Find the MIG devices of a GPU. Those that it lists no more were destroyed, which is no fault: they go."""
+        """Find the MIG devices of a GPU. Those no longer listed were destroyed: they are removed, not lost."""
         if parent.stuck:
             return
         with self._turn(ticket, parent):
@@ -190,14 +190,14 @@ class Inventory:
                 self.departed.append((parent.static.index, f"MIG instance {device.static.mig_instance} is gone"))
 
     def _leave(self, device: Device) -> None:
-        """Keep the number of a device that is gone. An instance that is made anew has another UUID: of many, the
-        numbers of those that went first are free again."""
+        """Keep the number of a device that is gone. A recreated instance has another UUID, so after many the numbers of
+        the oldest are free again."""
         self._left[device.static.uuid] = device.static.index
         if len(self._left) > MOST_LEFT:
             self._indices.discard(self._left.pop(next(iter(self._left))))
 
     def _add(self, wanted: int | None, parent: Device | None = None, uuid: str | None = None) -> Device:
-        """A new device, with the index that it had, else the one wanted if no other has or had it, else the least."""
+        """A new device, with the index that it had, else the one wanted if nobody has or had it, else the lowest."""
         index = self._left.pop(uuid, None) if uuid is not None else None
         if index is None and wanted not in self._indices:
             index = wanted

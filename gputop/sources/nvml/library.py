@@ -1,4 +1,4 @@
-"""The driver's own library: whether it is there at all, and what to do where it is not.
+"""The driver's own library: whether it is there, and what to do where it is not.
 
 Asks the driver nothing and needs no binding, so that a program without a GPU learns it at once.
 """

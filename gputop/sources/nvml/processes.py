@@ -1,6 +1,6 @@
 """The processes of one GPU as the driver lists them, with their memory and their share of GPU time.
 
-Pids are the driver's (host pids); whether /proc knows them is the /proc collector's business.
+Pids are the driver's (host pids); whether /proc knows them is for the /proc collector to find out.
 
 NVML's lists want an array that is large enough. pynvml asks for the length first, then makes an array and an object a
 row, at every read; here the arrays are kept, and the length is asked for when one has become too small.
@@ -19,15 +19,15 @@ from gputop.sources.nvml.errors import LOST_CODES, NEVER_CODES, reason
 from gputop.sources.nvml.handle import RETRY_S, Handle, LostGpu
 
 FIRST_LOOK_BACK_S = 2.0
-"""How far back the first question for utilisation samples reaches: as long as the lists are apart."""
+"""How far back the first query for utilisation samples reaches: the time between two lists."""
 LARGEST_PID = 4194304
 """PID_MAX_LIMIT of 64-bit Linux: some drivers return rows of garbage when structures change size."""
 
 _TRIES = 8
-"""A list may grow between the question for its length and the list itself."""
+"""A list may grow between the query for its length and the list itself."""
 _SPARE = 8
 _MOST_ROWS = 1 << 16
-"""No GPU has so many: a driver that says so is not believed, and no memory is taken for it."""
+"""No GPU has so many processes: a driver that says so is wrong, and no memory is allocated for it."""
 
 _LISTS = (
     ("C", ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")),
@@ -49,7 +49,7 @@ _share_of = pynvml.c_nvmlProcessUtilizationSample_t.smUtil.__get__
 
 
 class DriverRows:
-    """The array of one question. What ``read`` gives holds until it is called again."""
+    """The array of one query. What ``read`` returns is valid until it is called again."""
 
     __slots__ = ("_array", "_count", "_row", "_rows")
 
@@ -80,7 +80,7 @@ class DriverRows:
 
     def _grow(self, rows: int) -> None:
         self._array = (self._row * (2 * rows + _SPARE))()
-        # Each of them is a view of its place in the array, made once.
+        # Each is a view of its place in the array, made once.
         self._rows = list(self._array)
 
 
@@ -133,7 +133,7 @@ class GpuProcesses:
     def read(self, now: float, t: float, util_pct: float | None, *, brief: bool = False) -> tuple[GpuProcess, ...]:
         """All processes with a context. ``now`` is monotonic, ``t`` Unix time. Raises LostGpu.
 
-        ``brief`` asks for those that compute and for no shares: one question of the driver where all are four.
+        ``brief`` asks only for those that compute, without shares: one driver call instead of four.
         """
         memory: dict[int, float | None] = {}
         types: dict[int, str] = {}
@@ -174,7 +174,7 @@ class GpuProcesses:
         shares = self._ask(SAMPLES, now, t)
         idle = isinstance(shares, str) or not any(shares.values())
         if idle and util_pct:
-            # On some Blackwell GPUs the older call answers 0 for everybody: believe the newer one if it knows more.
+            # On some Blackwell GPUs the older call answers 0 for all: use the newer one if it knows more.
             newer = self._ask(_SAMPLES_INFO, now, t)
             if not isinstance(newer, str) and any(newer.values()):
                 self._use_info = True
@@ -186,7 +186,7 @@ class GpuProcesses:
         if refused is not None:
             return refused
         if self._seen_us is not None and self._seen_us > (t + FIRST_LOOK_BACK_S) * 1e6:
-            # The clock was set back: samples that are newer than those are a long way off.
+            # The clock was set back: no newer samples would come for a long time.
             self._seen_us = None
         since = self._seen_us if self._seen_us is not None else max(0, int((t - FIRST_LOOK_BACK_S) * 1e6))
         try:
@@ -197,7 +197,7 @@ class GpuProcesses:
                 return NO_SAMPLES
             if error.value in LOST_CODES:
                 raise LostGpu(why) from error
-            # The list may grow between asking for its size and reading it: that is over at the next read.
+            # The list may grow between asking for its size and reading it: the next read has the new size.
             if error.value != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
                 self._handle.refuse(name, why, float("inf") if error.value in NEVER_CODES else now + RETRY_S)
             return why

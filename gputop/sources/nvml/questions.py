@@ -109,7 +109,7 @@ FIXED = (
     Question(("pcie_gen_max",), ("nvmlDeviceGetMaxPcieLinkGeneration",), (), _as_is),
     Question(("pcie_width_max",), ("nvmlDeviceGetMaxPcieLinkWidth",), (), _as_is),
 )
-"""What a GPU is built for: the same for as long as it stays in its slot, and asked once a minute for all that."""
+"""What a GPU's slot allows: constant while it stays there, and asked once a minute all the same."""
 
 SELDOM = (
     POWER_LIMIT,
@@ -166,7 +166,7 @@ def ask_memory_into(handle: Handle, into: Answers, now: float) -> None:
 
 
 class Seldom:
-    """The answers of one GPU to what need not be new in each sample."""
+    """One GPU's answers to questions whose answers need not be new in each sample."""
 
     __slots__ = ("_fixed", "_fixed_due_at", "answers", "due_at")
 

@@ -1,4 +1,4 @@
-"""What one pass over the GPUs gives, whole or as far as it has come."""
+"""The result of one pass over the GPUs, complete or partial."""
 
 from __future__ import annotations
 

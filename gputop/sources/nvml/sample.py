@@ -1,4 +1,4 @@
-"""What one read has answered, and where the ladder stands, as a sample."""
+"""One read's answers and the ladder's standing as a sample."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def sample_of(static: GpuStatic, answers: Answers, standing: Standing, now: floa
     values, activity = answers.values, standing.activity
     low, high = bound(values.get("util_pct"), static.sm_count) if bounded else (None, None)
     if standing.source is not None:
-        # A rung that has only missed a tick leaves a gap; one that has no SM counter leaves the bound.
+        # A rung that merely missed a tick leaves a gap; one without an SM counter leaves the bound.
         lasting = activity is not None and standing.reason is not None
         return GpuSample(
             static,

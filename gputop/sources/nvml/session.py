@@ -1,7 +1,7 @@
 """The NVML session: opened once, kept open, read by one thread at a time.
 
 A call that hangs holds up one GPU, not the others: the watchdog calls ``supersede``, the hung GPU is set aside, and a
-new thread goes on with the rest. The old thread hands its GPU back when the call returns. Asks nothing of /proc.
+new thread goes on with the rest. The old thread hands its GPU back when the call returns. Never reads /proc.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class NvmlSession:
     def _must_start_again(self) -> bool:
         """Whether NVML is to be shut down and started anew: its GPUs are all lost, or not those of the kernel.
 
-        A driver that was reloaded knows us no more; and while we hold the old one it can be neither reloaded nor reset.
+        A reloaded driver has forgotten this session; and while it is open the driver can be neither reloaded nor reset.
         """
         if not self._inventory.is_open or self._hangs():
             return False
@@ -147,12 +147,12 @@ class NvmlSession:
         self._chosen = tuple(devices[i] for i in positions)
 
     def read(self, ticket: int, t: float) -> Reading:
-        """Read all chosen GPUs, and now and then look which there are. Raises Retired when another thread took over."""
+        """Read all chosen GPUs, and refresh the list when it is due. Raises Retired when another thread took over."""
         if monotonic() >= self._look_at:
             self.look(ticket, t)
         events: list[Event] = []
         under_way = self._pass = Pass()
-        # Watching begins with the second read: the first picture can do without.
+        # Watching for Xids begins with the second read: the first picture does not need it.
         if self._read_before and not self._xids.stuck:
             with self._turn(ticket, self._xids):
                 if self._xids_due:
@@ -172,7 +172,7 @@ class NvmlSession:
             sample = self._sample(ticket, device, t)
             is_news = sample.lost_reason is not None and index not in self._lost_since
             if is_news and device.parent is not None and not asked:
-                # A MIG instance that was destroyed is not lost: that is asked for before anybody is alarmed.
+                # A destroyed MIG instance is not lost, so the list is refreshed before a loss is reported.
                 asked = True
                 self.look(ticket, t)
                 if device not in (self._chosen or ()):
@@ -238,7 +238,7 @@ class NvmlSession:
         return None if part is None or part.handle.call is None else monotonic() - part.handle.call_since
 
     def supersede(self, limit_s: float) -> int | None:
-        """Set the part aside whose call hangs for longer than ``limit_s``; the ticket for the thread that goes on.
+        """Set aside the part whose call hangs for longer than ``limit_s``; the ticket for the thread that goes on.
 
         None when no call of a GPU hangs. Called from the watchdog's thread.
         """
@@ -247,7 +247,7 @@ class NvmlSession:
             if part is None or age is None or age < limit_s:
                 return None
             if part is self._inventory and not self._inventory.devices:
-                # At the start there is nothing else to go on with.
+                # At the start there is nothing else to read.
                 return None
             part.stuck = True
             self._current = None
@@ -280,7 +280,7 @@ class NvmlSession:
     def _shut(self, ticket: int) -> None:
         with self._turn(ticket, self._xids):
             self._xids.close()
-        # Nothing is left to do for a driver that does not even let us go.
+        # Nothing can be done about a driver that cannot even be shut down.
         with suppress(pynvml.NVMLError):
             self._inventory.shut(ticket)
 

@@ -1,4 +1,4 @@
-"""Xid errors as NVML reports them while we watch: an event set, polled without waiting."""
+"""Xid errors reported by NVML while gputop runs: an event set, polled without waiting."""
 
 from __future__ import annotations
 

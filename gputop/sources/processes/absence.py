@@ -23,7 +23,7 @@ _FIRST_PID_NAMESPACE = 4026531836
 
 
 def has_own_pids(proc: str) -> bool:
-    """Whether this is a PID namespace of a container, whose pids are not those of the host."""
+    """Whether this is a container's PID namespace, whose pids are not those of the host."""
     try:
         return os.stat(f"{proc}/self/ns/pid").st_ino != _FIRST_PID_NAMESPACE
     except OSError:
@@ -50,8 +50,8 @@ class Absence:
     def is_another(self, pid: int) -> bool:
         """Whether the process with that pid here is not the driver's, where the driver lists one that was never here.
 
-        In a container that shows that it means the host's pids: whoever has one of them here as well is another
-        process, unless it works with a GPU itself, for some drivers give the container's own pids.
+        In a container that shows that the driver means the host's pids: a process with the same pid here is another
+        one, unless it uses a GPU itself, since some drivers give the container's own pids.
         """
         return self._own_pids and not holds_a_gpu(self._proc, pid)
 
@@ -99,7 +99,7 @@ def unseen(
 
 
 def notices_of(samples: Sequence[ProcessSample]) -> tuple[str, ...]:
-    """What a whole machine's processes lack, and what would help."""
+    """What is missing of all processes of the machine, and what would help."""
     reasons = {sample.pid: sample.unavailable.get("state") for sample in samples if sample.state is None}
     notices = []
     for reason in (HIDDEN, OTHER_NAMESPACE, YOUNGER):

@@ -1,6 +1,6 @@
 """Feeders that run beside a GPU process, not below it: actors, data servers, the launcher itself.
 
-Being of one session, batch job or container is not enough, or whatever else a terminal runs would be blamed: a pipe or
+Sharing a session, batch job or container is not enough, or whatever else a terminal runs would be blamed: a pipe or
 a socket must connect them. Pure but for what is handed in.
 """
 
@@ -16,7 +16,7 @@ from gputop.sources.processes.tree import CommandOf, Place
 from gputop.sources.procfs import Stat
 
 MOST_CANDIDATES = 24
-"""Relatives of one GPU process whose open files are looked at."""
+"""The most relatives of one GPU process whose open files are read."""
 MOST_GENERATIONS = 8
 _SHELLS = (b"bash", b"zsh", b"fish", b"sh", b"dash", b"ksh", b"tcsh")
 HeldBy = Callable[[int], Held | None]
@@ -24,7 +24,7 @@ GroupOf = Callable[[int, Stat], str | None]
 
 
 class Links:
-    """What connects two processes, from their open files and the kernel's tables of sockets, asked when needed."""
+    """What connects two processes: their open files and the kernel's socket tables, read when needed."""
 
     def __init__(
         self, held: HeldBy, tcp: Callable[[], SocketTables], unix_peers: Callable[[], Mapping[int, int]]
@@ -74,7 +74,7 @@ def find_beside(
     command_of: CommandOf,
     group_of: GroupOf = lambda pid, stat: None,
 ) -> dict[int, Place]:
-    """Who is in no GPU process's tree, but a relative of one of the given or in its container, and connected to it.
+    """Processes in no GPU process's tree, but related to one of ``roots`` or in its container, and connected to it.
 
     ``group_of`` gives a text that processes of one job or container have in common, None for those of neither.
     """
@@ -109,7 +109,7 @@ def _beside(stat: Stat, root: int, place: Place, shared: str) -> Place:
 
 
 def _members(table: ProcessTable, trees: Mapping[int, Place], group: str, group_of: GroupOf) -> list[tuple[int, Stat]]:
-    """Processes of a group that are in no tree; of very many those that have computed most."""
+    """Processes of a group that are in no tree; if there are very many, those with the most CPU time."""
     found = [(pid, stat) for pid, stat in table.items() if pid not in trees and group_of(pid, stat) == group]
     return sorted(found, key=lambda member: -member[1].cpu_ticks)[:MOST_CANDIDATES]
 
@@ -139,7 +139,7 @@ def _relatives(
 
 
 def _is_interactive(stat: Stat, command: bytes) -> bool:
-    """Whether a process is a shell that somebody types into: its children have nothing in common."""
+    """Whether a process is an interactive shell: its children have nothing in common."""
     words = command.rstrip(b"\0").split(b"\0")
     name = words[0].rsplit(b"/", 1)[-1].lstrip(b"-") or stat.comm
     return name in _SHELLS and all(word.startswith(b"-") and b"c" not in word for word in words[1:])

@@ -1,5 +1,5 @@
-"""Looks between two readings, at a random moment: a job whose step fits the interval would else always be seen at the
-same point of it, and what it waits for would be what it happens to wait for then.
+"""Looks between two readings, at random moments: a job whose step time divides the interval would otherwise always be
+seen at the same point of its step, and seem to wait only for what it waits for there.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from random import Random
 
 LOOKS = 2
-"""Looks between two readings: each at a random moment of its half of the time."""
+"""Looks between two readings, each at a random moment of its share of the time."""
 LONGEST_S = 5.0
 OF_A_START = 2
-"""Readings that follow each other at once, and whose distance says nothing of the next: the first picture waits."""
+"""The first readings follow each other at once, so their distance does not predict the next one."""
 MOST_AT_ONCE = 16
-"""Processes of each kind that one look takes in; more take turns."""
+"""Processes of each kind that one look covers; more take turns."""
 MOST_OPEN = 64
-"""Wait channels that stay open from look to look: reading one again costs a third of opening it."""
+"""Wait channels that stay open between looks: reading one again costs a third of opening it."""
 
 
 class _Turns:
-    """Some of many, all of them in turns."""
+    """Picks some of many items, all in turn."""
 
     def __init__(self) -> None:
         self._next = 0
@@ -42,7 +42,7 @@ class _Turns:
 class LooksBetween:
     """Looks at the wait channels of some processes after each reading, on a thread of its own.
 
-    ``also`` is called once with them, under ``lock``: it may read what else must not be seen in step with the readings.
+    ``also`` is called once with each look, under ``lock``, for other reads that must not be in step with the readings.
     """
 
     def __init__(self, proc: str, also: Callable[[float], None], seed: int | None = None) -> None:
@@ -50,7 +50,7 @@ class LooksBetween:
         self._also = also
         self._seed = seed
         self._random: Random | None = None
-        """Made with the thread, and imported then: most starts need neither."""
+        """Created, and imported, with the thread: most starts need neither."""
         self._asked = threading.Event()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
@@ -59,7 +59,7 @@ class LooksBetween:
         self._main_turns, self._other_turns = _Turns(), _Turns()
         self._descriptors = Descriptors(MOST_OPEN)
         self._files: dict[int, ProcessFiles] = {}
-        """By pid. A file that stays open belongs to the process, not to its pid: it fails once that one has ended."""
+        """By pid. An open file belongs to the process, not to its pid: reading it fails once the process has ended."""
         self._due: list[float] = []
         self._last: float | None = None
         self._readings = 0
@@ -73,11 +73,11 @@ class LooksBetween:
         return seen
 
     def ask(self, mains: Sequence[int], others: Sequence[int] = ()) -> None:
-        """Look at ``mains`` each time, and at ``others`` one time, if the next reading comes about when it should."""
+        """Look at ``mains`` each time, and at ``others`` once, if the next reading comes about on time."""
         now = time.monotonic()
         last, self._last = self._last, now
         self._mains, self._others = mains, others
-        # When the next reading comes is known by the one before; until then nothing is looked at, nor any thread begun.
+        # The time of the next reading is predicted by the last two; until then there are no looks and no thread.
         self._readings += 1
         if last is None or self._readings <= OF_A_START or not (mains or others):
             return

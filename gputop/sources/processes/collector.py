@@ -29,7 +29,7 @@ from gputop.sources.procfs import Descriptors, ProcessFiles, Stat, parse_uptime
 NO_UTIL: Mapping[int, float | None] = MappingProxyType({})
 _REDISCOVER_S = 3.0
 WANTED_FOR_S = 10.0
-"""Outsiders are looked for so long after somebody last queued for a core."""
+"""How long outsiders are looked for after somebody last queued for a core."""
 _THROTTLE_S = 2.0
 # Until this age a process may still be between fork and exec, or about to name itself.
 _SETTLED_AGE_S = 10.0
@@ -48,7 +48,7 @@ class ProcessCollector:
         between: bool = False,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """``between``: look at what processes wait for at random moments, too, on a thread of its own.
+        """``between``: also look at what processes wait for at random moments, on a thread of its own.
 
         ``clock`` tells, in monotonic s, when each process's counters are read; without one that is ``read``'s ``now``.
         """
@@ -121,7 +121,7 @@ class ProcessCollector:
         self._outsiders.read(now, (pid for pid, _ in self._table.items()), readings.keys(), wanted=wanted)
 
     def close(self) -> None:
-        """Let go of all open files, and end the thread that looks between the readings."""
+        """Close all open files, and end the thread that looks between the readings."""
         self._feeding.close()
         for member in self._members.values():
             member.watched.close()
@@ -163,7 +163,7 @@ class ProcessCollector:
         waiting = [pid for pid, place in places.items() if place.role == "gpu" and self._feeding.waits(place.gpu)]
         self._looked_beside = bool(waiting)
         if waiting:
-            # Only where a GPU waits: most starts need none of it.
+            # Only where a GPU waits: most starts do not need it.
             from gputop.sources.processes.beside import Links, find_beside
             from gputop.sources.processes.sockets import tcp_tables, unix_peers
 
@@ -175,9 +175,9 @@ class ProcessCollector:
         self._commands = {pid: command for pid, command in self._commands.items() if self._table.get(pid)}
 
     def _may_differ(self) -> bool:
-        """Whether the trees may be others than before although nobody has come, gone or changed: a process may still
-        name itself, a pid that the driver lists may be seen now, an orphan may be dead, and who stands beside the trees
-        is found by open files."""
+        """Whether the trees may differ although no process has come, gone or changed: one may still name itself, a
+        pid of the driver's list may become visible, an orphan may have died, and feeders beside the trees are found
+        by open files."""
         if self._looked_beside or any(not settled for _, _, settled in self._commands.values()):
             return True
         if any(pid not in self._members for pid in self._listed):
@@ -201,12 +201,12 @@ class ProcessCollector:
         return {pid: gpu for pid, (_, gpu) in best.items()}
 
     def _is_younger(self, pid: int, stat: Stat) -> bool:
-        """Whether the process began after the driver had listed its pid: then the driver means another process."""
+        """Whether the process began after the driver listed its pid: then the driver means another process."""
         listed = self._listed[pid]
         return listed is not None and stat.starttime / TICKS_PER_S > listed + _START_SLACK_S
 
     def _adopt(self, places: Mapping[int, Place], command_of: CommandOf) -> None:
-        """Make the members those of ``places``, keeping the counters of processes that were watched already."""
+        """Make ``places`` the members, keeping the counters of processes that were watched already."""
         former, self._members = self._members, {}
         throttling, self._throttling = self._throttling, {}
         for pid, place in places.items():

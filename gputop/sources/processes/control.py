@@ -1,8 +1,8 @@
 """Signals to processes and their environments, only ever of the process that was meant.
 
 A pid may be given to another process at any moment. A pidfd holds the process itself: it is opened first, the start
-time is compared after, and the signal goes to the descriptor (pidfd_open(2), Linux 5.3). Environments are read when
-asked for and kept nowhere.
+time is compared after, and the signal goes to the descriptor (pidfd_open(2), Linux 5.3). Environments are read on
+request and kept nowhere.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LARGEST_ENVIRONMENT = 1 << 20
 
 
 class ProcessControl:
-    """Answers about this machine's processes. ``proc`` is where /proc is mounted, ``py_spy`` where to find py-spy."""
+    """Access to this machine's processes. ``proc`` is where /proc is mounted, ``py_spy`` where to find py-spy."""
 
     def __init__(self, proc: str = "/proc", py_spy: str | None = None) -> None:
         self._proc, self._py_spy = proc, py_spy
@@ -58,7 +58,7 @@ class ProcessControl:
 
     @staticmethod
     def _send_without_descriptor(pid: int, number: int) -> None:
-        """psutil compares the start time itself once more, right before it sends."""
+        """psutil compares the start time once more, right before it sends."""
         import psutil
 
         try:
@@ -73,7 +73,7 @@ class ProcessControl:
         return self._commands.command(identity)
 
     def watch_threads(self, identity: Identity) -> ThreadWatch:
-        """Read the threads of a process again and again, until it is closed."""
+        """A reader of a process's threads, which reads until it is closed."""
         return ThreadWatch(identity.pid, identity.starttime, self._proc)
 
     def environment(self, identity: Identity) -> Environment:

@@ -24,7 +24,7 @@ from gputop.sources.processes.wait_channel import wait_class
 from gputop.sources.procfs import parse_stat, read_file, read_small
 
 LOOKS_AT_S = (0.0, 0.75, 1.5)
-"""Moments of the looks, from the first one on: a stack that stays for 1.5 s is where the time goes."""
+"""Times of the looks, seconds after the first: a stack that stays for 1.5 s is where the time goes."""
 LONGEST_DUMP_S = 5.0
 MOST_THREADS = 256
 MOST_FRAMES = 64
@@ -120,7 +120,7 @@ class DeepLooker:
             channel = read_small(f"{folder}/wchan").decode("ascii", "replace").strip()
         except OSError:
             channel = ""
-        # The kernel writes 0 for a thread that runs, and for whoever may not know.
+        # The kernel writes 0 for a thread that runs, and for readers without permission.
         known = channel if channel not in ("", "0") else None
         name = masked_text(stat.comm.decode("utf-8", "replace"))
         return ThreadSight(tid, name, stat.state, wait_class(channel), known)

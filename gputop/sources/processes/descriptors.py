@@ -8,12 +8,12 @@ from stat import S_IRUSR, S_ISFIFO, S_IWUSR
 from msgspec import Struct
 
 MOST_DESCRIPTORS = 1024
-"""Open files of one process that are looked at."""
+"""The most open files of one process that are read."""
 HELD_AGAIN_S = 20.0
-"""How long what a process holds is believed."""
+"""How long what a process was seen to hold stays valid."""
 MOST_REMEMBERED = 2048
 READ_AT_ONCE = 64
-"""Processes of many whose open files are read at one time; the rest waits for the next."""
+"""The most processes whose open files are read at one time; the rest waits for the next."""
 DENIED_FDS = "its open files are closed to this user"
 
 
@@ -72,7 +72,7 @@ class HeldByMany:
         self._left = 0
 
     def begin(self) -> None:
-        """A new time: some more may be read."""
+        """Begin a new round, in which some more may be read."""
         self._left = READ_AT_ONCE
 
     def of(self, now: float, pid: int) -> Held | None:
@@ -85,7 +85,7 @@ class HeldByMany:
         self._left -= 1
         self._known.pop(pid, None)
         while len(self._known) >= MOST_REMEMBERED:
-            # The one that was read the longest ago.
+            # The one read longest ago.
             del self._known[next(iter(self._known))]
         known = self._known[pid] = now, held(self._proc, pid)
         return known[1]

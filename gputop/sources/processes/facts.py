@@ -69,9 +69,9 @@ class FactsReader:
         )
 
     def _job_key(self, user: str | None, command: bytes) -> str | None:
-        """The same for processes of one user and command line. Salted anew by every gputop: it cannot be guessed back.
+        """The same for processes of one user and command line. Salted by each gputop process, so it cannot be reversed.
 
-        Python's hash of bytes is SipHash, which is made for this; ``hashlib`` would take OpenSSL along.
+        Python's hash of bytes is SipHash, which is made for this; ``hashlib`` would load OpenSSL.
         """
         if not command:
             return None
@@ -111,8 +111,8 @@ class FactsReader:
 def command_text(command: bytes, comm: bytes, *, mask: bool = True) -> str:
     """A command line to show; ``[name]`` when the kernel has none (zombies). At most COMMAND_LIMIT characters.
 
-    Secrets are masked before the end is cut off, and in the arguments as they were given: in the text that they make
-    nobody can tell any more where one with blanks ends.
+    Secrets are masked before the end is cut off, and in the separate arguments: once joined, it is unclear where one
+    with blanks ends.
     """
     words = _decoded(command[: 2 * COMMAND_LIMIT].rstrip(b"\0")).split("\0")
     text = " ".join(" ".join(masked_words(words) if mask else words).split())

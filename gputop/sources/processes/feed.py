@@ -12,7 +12,7 @@ from gputop.model.feeders import NO_SHARES, FeederShares
 
 
 class Feed(Struct, frozen=True):
-    """A feeder's shares (0–1) since its last reading. ``by`` says what resolved a wait, None where nothing had to."""
+    """A feeder's shares (0–1) since its last reading. ``by`` says what resolved a wait, None if unneeded."""
 
     shares: FeederShares = NO_SHARES
     by: str | None = None
@@ -31,7 +31,7 @@ def shares_of(run: float, queued: float, waiting_on: str | None) -> FeederShares
     run, queued = run / 100.0, queued / 100.0
     runnable = run + queued
     if runnable >= 1.0:
-        # Several threads: as a share of time, runnable ends at 1.
+        # Several threads may exceed 1; as a share of time, runnable is capped there.
         return FeederShares(run / runnable, queued / runnable)
     rest = 1.0 - runnable
     if waiting_on == "queue":
@@ -48,7 +48,7 @@ def shares_of(run: float, queued: float, waiting_on: str | None) -> FeederShares
 
 
 def inherited(own: FeederShares, other: FeederShares) -> FeederShares:
-    """Own runnable time, and the rest of the time as another feeder spent its own: a wait is for that one."""
+    """Own runnable time, and the rest as another feeder spent its time, because the wait is for that one."""
     rest = max(0.0, 1.0 - own.run - own.queued)
     return FeederShares(
         own.run + rest * other.run,
@@ -62,7 +62,7 @@ def inherited(own: FeederShares, other: FeederShares) -> FeederShares:
 
 
 def received(shares: FeederShares) -> FeederShares:
-    """Polling with data coming in is waiting for the network."""
+    """Polling while data comes in counts as waiting for the network."""
     return FeederShares(
         shares.run, shares.queued, shares.disk, shares.network + shares.poll, shares.lock, shares.sleep, 0.0
     )
@@ -78,7 +78,7 @@ class Smoothed:
         self.shares = [0.0] * len(FeederShares.__struct_fields__)
 
     def add(self, now: float, shares: FeederShares) -> None:
-        """Take a reading in."""
+        """Add a reading."""
         last, self.at = self.at, now
         new = (shares.run, shares.queued, shares.disk, shares.network, shares.lock, shares.sleep, shares.poll)
         if last is None:

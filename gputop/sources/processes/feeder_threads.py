@@ -1,4 +1,4 @@
-"""The threads of one process as feeders: each one's shares, read in turns, and what they come to together.
+"""The threads of one process as feeders: each one's shares, read in turns, and their total.
 
 Two small reads a thread, so a caller says how many it may cost. Only asked for while a GPU waits and nothing else
 explains it.
@@ -16,7 +16,7 @@ from gputop.sources.procfs import parse_schedstat, parse_stat, read_small
 
 LIST_AGAIN_S = 3.0
 MOST_LISTED = 4096
-"""Threads of one process that take turns; whoever has more is described by these."""
+"""The most threads of one process that take turns; they stand for the rest."""
 
 
 class _Thread:
@@ -68,7 +68,7 @@ class FeederThreads:
     def busiest(self) -> FeederShares:
         """The shares of the thread that did most for the next batch; of all together where they take turns on a core.
 
-        Threads that hand a core or a lock on to each other are one feeder: each by itself looks half asleep.
+        Threads that pass a core or a lock to each other are one feeder: each by itself looks half asleep.
         """
         best: _Thread | None = None
         score = -1.0
@@ -131,4 +131,4 @@ class FeederThreads:
 
 
 TAKE_TURNS = 0.4
-"""Cores' worth of running threads from which on they are looked at together [judged]."""
+"""From this many cores' worth of running threads on they are judged together [judged]."""

@@ -1,6 +1,6 @@
 """What feeds each GPU process: loaders, helpers and threads with their shares of time, and what their waits mean.
 
-What costs something is done only while the GPU waits: open files tell whose pipe a worker reads, threads are read in
+Anything expensive is done only while the GPU waits: open files tell whose pipe a worker reads, threads are read in
 turns where no process explains the waiting, sockets are asked for where only bytes can prove a fetch.
 """
 
@@ -23,14 +23,14 @@ from gputop.sources.processes.waiting_gpus import WaitingGpus
 from gputop.sources.processes.watched import Reading
 
 EXPLAINS = 0.6
-"""A loader that does so much by itself needs no threads or sockets to be understood."""
+"""A loader with this useful share explains itself; its threads and sockets are not read."""
 MAIN_EXPLAINS = 0.8
-"""The same for a main thread, of the idle time: it may wait for the GPU asleep, and that is no reason."""
+"""The same for a main thread, as a share of the idle time: it may sleep while it waits for the GPU."""
 THREADS_A_TICK = 24
 HELD_A_TICK = 2
 SETTLES_S = 3.5
 UNSEEN_SETTLES_S = 15.0
-"""The same where threads that may explain a wait were not looked at yet."""
+"""The same where threads that may explain a wait were not read yet."""
 _LOOKS_INSIDE = ("lock", "queue", "sleep")
 
 
@@ -42,22 +42,22 @@ class _Watch:
     def __init__(self) -> None:
         self.channel = ""
         self.close_at: float | None = None
-        """Since when it is looked at closely."""
+        """Since when it is watched closely."""
         self.looked = False
-        """Whether it is looked at between readings: what is seen at them, in step with the job, then counts no more."""
+        """Whether it is looked at between readings; then the readings, in step with the job, no longer count."""
         self.waiting_on: str | None = None
         self.at: float | None = None
         self.useful = 0.0
         """Mean useful share over ten seconds or so, waits unresolved."""
         self.own = 0.0
-        """The same with sleep: what a main thread does that is no waiting for others."""
+        """The same plus sleep: what a main thread does other than wait for others."""
         self.threads: FeederThreads | None = None
         self.held: Held | None = None
         self.held_at: float | None = None
 
 
 class Feeding:
-    """One for a machine. Called from the thread that reads processes."""
+    """One per machine. Called from the thread that reads processes."""
 
     def __init__(self, proc: str, *, between: bool = False) -> None:
         """``between``: look at waits at random moments between the readings, not at them."""
@@ -94,7 +94,7 @@ class Feeding:
             feeds = self._feeds(now, members, readings, util)
         looked = [pid for pid in self._watched if pid in mains]
         for pid in self._looked_mains.difference(looked) & self._watches.keys():
-            # From now on it is only seen at the readings.
+            # From now on it is seen only at the readings.
             self._watches[pid].looked = False
         self._looked_mains = frozenset(looked)
         self._between.ask(looked, [pid for pid in self._watched if members[pid].place.role != "gpu"])
@@ -163,7 +163,7 @@ class Feeding:
         return feed if is_clear or now - watch.close_at >= settles_s else replace(feed, unread=True)
 
     def _with_main(self, pid: int, feed: Feed) -> Feed:
-        """The feed of a GPU process with what its main thread was seen at between the readings."""
+        """The feed of a GPU process with what its main thread was seen doing between the readings."""
         looks = self._looks.get(pid)
         return replace(feed, main_waits=waits_text([wait_class(look) or RAN for look in looks])) if looks else feed
 
@@ -257,7 +257,7 @@ class Feeding:
         self._read_threads(now)
 
     def _read_threads(self, now: float) -> None:
-        """Read what threads one look may cost, those that were asked for first, first."""
+        """Read as many threads as one look allows, in the order of the requests."""
         left = THREADS_A_TICK
         for threads, tids in self._inside:
             left -= threads.read(now, left, tids)
@@ -281,7 +281,7 @@ class Feeding:
             feeds[pid] = Feed(inherited(without_waits(own.shares), best), "thread", len(threads))
 
     def _explains_itself(self, pid: int, gpu: int | None) -> bool:
-        """Whether a main thread runs, sleeps or reads for most of the GPU's idle time: then nobody keeps it waiting."""
+        """Whether a main thread runs, sleeps or reads for most of the GPU's idle time: then it waits for nobody."""
         busy = self._gpus.busy(gpu or 0)
         return self._watches[pid].own - busy >= MAIN_EXPLAINS * (1.0 - busy)
 

@@ -15,7 +15,7 @@ from gputop.sources.processes.job import JobIdentity, job_identity
 from gputop.sources.procfs import Stat
 
 MOST_READ = 512
-"""Files that one look at the machine reads for it; of more processes each gets its turn."""
+"""Files that one look at the machine may read for this; further processes wait their turn."""
 _NOTHING = JobIdentity()
 
 
@@ -30,7 +30,7 @@ class Groups:
         self._inside = has_own_pids(proc)
 
     def begin(self, present: Collection[int]) -> None:
-        """A new look at the machine: forget who is gone."""
+        """Begin a new look at the machine: forget processes that are gone."""
         self._left = MOST_READ
         self._known = {pid: known for pid, known in self._known.items() if pid in present}
 
@@ -51,5 +51,5 @@ class Groups:
             return None
         if found != _NOTHING:
             return f"{found.job} {found.container}"
-        # Within a container its own group has no name; whoever is seen there is of the same one.
+        # Within a container its own group has no name; all processes visible there belong to it.
         return "this container" if self._inside else None

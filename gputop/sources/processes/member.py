@@ -72,7 +72,7 @@ class Member:
         self.settle(place, facts)
 
     def settle(self, place: Place, facts: Facts) -> None:
-        """Take the place and facts that a discovery found."""
+        """Set the place and facts that a discovery found."""
         self.place = place
         self.facts = facts
         self._statics: dict[tuple[bool, str | None], ProcessStatic] = {}
@@ -157,7 +157,7 @@ class Member:
             missing["throttled_pct"] = (throttling and throttling.reason) or "its cgroup cannot be read"
         hidden = reading.unavailable.get("waiting_on") if shares is not None and shares.useful == shares.cpu else None
         if hidden is not None:
-            # A wait that may not be seen is no wait for nothing.
+            # A wait that may not be seen does not count as no wait.
             missing.update(dict.fromkeys(_FEED_WAITS, hidden))
         if feed is not None and feed.why_blind is not None:
             missing["net_rx_bytes_per_s"] = feed.why_blind
@@ -168,7 +168,7 @@ class Member:
                     missing[key] = "its threads cannot be listed"
             elif threads.pool_run_pct is None:
                 missing["pool_run_pct"] = NO_SCHEDSTAT if reading.main_run_ns is None else NEEDS_TWO
-        # By position, as ProcessSample declares them: by name the forty of them take three times as long.
+        # By position, as ProcessSample declares them: passing forty by name takes three times as long.
         return ProcessSample(
             self.pid,
             stat.starttime,

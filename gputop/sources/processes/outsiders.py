@@ -1,7 +1,7 @@
-"""Who else takes the cores: the largest CPU users outside the GPUs' process trees.
+"""Who else uses the cores: the largest CPU users outside the GPUs' process trees.
 
-All of /proc is read for it, so only while somebody queues for a core, every few seconds, and on a machine of very many
-processes more seldom.
+All of /proc is read for it, so only while somebody queues for a core, every few seconds, and less often on a
+machine with very many processes.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from gputop.model.text import clean_text
 from gputop.sources.procfs import parse_stat, read_small
 
 QUEUED_PCT = 30.0
-"""Time queued for a core, of a loader or a main thread, from which on it is asked who takes the cores."""
+"""From this share of time that a loader or a main thread queues for a core on, outsiders are looked for."""
 SCAN_S = 3.0
 MANY = 2000
-"""Processes above which the scans are five times as far apart: a scan of so many takes some 15 ms."""
+"""With more processes than this the scans are five times as far apart: one then takes some 15 ms."""
 NAMED = 3
 LEAST_PCT = 10.0
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Outsiders:
-    """Scans when asked to. ``text`` is what the last two scans tell, None before there were two."""
+    """Scans when asked to. ``text`` is the result of the last two scans, None before there were two."""
 
     def __init__(self, proc: str, user: Callable[[int], str | None]) -> None:
         """``user`` gives the name of a process's owner."""

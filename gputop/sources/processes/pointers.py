@@ -1,7 +1,7 @@
-"""A wait for another process is a pointer, not a cause: what the one that is waited for does, or nothing at all.
+"""A wait for another process is a pointer, not a cause: it stands for what that process does, or for nothing.
 
 A child at the other end of a pipe: its states are inherited. The GPU process or an ancestor: a task queue, so idle.
-Somebody outside the job: data from there.
+A process outside the job: data from there.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from gputop.sources.procfs import parse_stat, read_small
 
 HeldBy = Callable[[int], Held | None]
 ENDED = 0.05
-"""CPU time of children that have ended, as a share of the time, from which on they are what is waited for."""
+"""From this CPU time of ended children on, as a share of the time, the wait is for them."""
 _GENERATIONS = 4
 _CHILDREN_READ = 4
 _ANCESTORS = 6
 
 
 class Waiter:
-    """One process as its pointers need it: own shares, what it waits for, parent, GPU process, time of ended children.
+    """One process: own shares, what it waits for, parent, GPU process, time of ended children.
 
     ``waiting_on`` is the class of its wait, ``channel`` the kernel's name of it.
     """
@@ -53,14 +53,14 @@ class Pointers:
             self._kids.setdefault(waiter.parent, []).append(pid)
 
     def points(self, pid: int) -> bool:
-        """Whether a process may wait for another one: most do not, and need no more thought."""
+        """Whether a process may wait for another one: most do not, and need no further work."""
         waiter = self._waiters[pid]
         if waiter.children_pct >= 100.0 * ENDED or waiter.waiting_on == "pipe":
             return True
         return pid in self._kids and (waiter.waiting_on == "queue" or waits_for_child(waiter.channel))
 
     def resolved(self, pid: int, depth: int = 0) -> Feed:
-        """What a process did, with its wait for another one put into that one's states."""
+        """What a process did, with its wait for another one replaced by that one's states."""
         waiter = self._waiters[pid]
         own, waiting_on = waiter.shares, waiter.waiting_on
         for_child = waits_for_child(waiter.channel)
@@ -108,7 +108,7 @@ class Pointers:
         )
 
     def _living_child(self, pid: int) -> FeederShares:
-        """What the busiest child that lives at this moment does, by its state alone."""
+        """What the busiest child alive at this moment does, by its state alone."""
         best = NO_SHARES
         try:
             children = read_small(f"{self._proc}/{pid}/task/{pid}/children").split()
@@ -132,7 +132,7 @@ class Pointers:
         if mine is None:
             return waiting_on == "pipe"
         its = self._held(child)
-        # A forked worker inherits both ends of every queue: what it writes and reads itself is none of its output.
+        # A forked worker inherits both ends of every queue: a pipe that it also reads is not its output.
         return its is not None and bool(mine.reads & (its.writes - its.reads))
 
     def _reads_from_outside(self, pid: int, mine: Held) -> bool:

@@ -1,6 +1,6 @@
 """Bytes a second that processes receive on their TCP sockets, and whether one of these listens.
 
-The table of sockets is dumped every few seconds at most, open files are looked at in turns.
+The socket table is dumped every few seconds at most, and open files are read in turns.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from gputop.sources.processes.descriptors import DENIED_FDS, held
 from gputop.sources.processes.sockets import SocketTables, tcp_tables
 
 LEAST_RX = 1000.0
-"""Bytes a second that are data: heartbeats of a job's own connections are below [judged]."""
+"""Bytes a second that count as data: heartbeats of a job's own connections are below [judged]."""
 FIRST_DUMP_S, DUMP_S = 1.0, 5.0
 FIRST_LOOKS = 6
 """Looks at a process in quick succession, so that a verdict need not wait for them."""
 MOST_ASKED = 4
-"""Processes whose open files are looked at for one dump."""
+"""The most processes whose open files are read for one dump."""
 OTHER_NETWORK = "its sockets are in another network namespace"
 
 
@@ -30,7 +30,7 @@ class SocketNews(Struct, frozen=True):
     listens: bool
     reason: str | None = None
     fresh_looks: int = 0
-    """How often of late it held a connection that was not there before: one for each request. At most 4."""
+    """In how many recent looks it held a new connection, as with one per request. At most 4."""
     bare_looks: int = 0
     """Looks in a row at which the process held no TCP socket at all, its own or inherited."""
     asks_root: bool = False
@@ -54,7 +54,7 @@ class Received:
         self._turn = 0
 
     def read(self, now: float, pids: Sequence[int], roots: Mapping[int, int]) -> None:
-        """Bring some of ``pids`` up to date. ``roots``: the GPU process of each, whose sockets its workers inherit."""
+        """Update some of ``pids``. ``roots``: the GPU process of each, whose sockets its workers inherit."""
         is_new = any(pid not in self._known or self._known[pid].looks < FIRST_LOOKS for pid in pids)
         wait = FIRST_DUMP_S if is_new else DUMP_S
         if self._dumped_at is not None and 0.0 <= now - self._dumped_at < 0.95 * wait:
@@ -70,7 +70,7 @@ class Received:
             known.looks = 1 if before is None else before.looks + 1
 
     def of(self, pid: int) -> SocketNews | None:
-        """What is known of a process; None before it was asked."""
+        """What is known of a process; None before its first look."""
         known = self._known.get(pid)
         return None if known is None else known.news
 
@@ -87,11 +87,11 @@ class Received:
                 parent = held(self._proc, root)
                 shared[root] = frozenset() if parent is None else parent.sockets
             serves = {tables.tcp[inode].ends[0][1] for inode in shared[root] if self._is_open(tables, inode)}
-            # A forked worker holds its parent's sockets as well: what they receive is none of its own.
+            # A forked worker holds its parent's sockets as well: what they receive is not its own.
             sockets = sockets - shared[root]
         tcp = tables.tcp
         listening = {tcp[inode].ends[0][1] for inode in sockets if inode in tcp and tcp[inode].listens}
-        # What came in through a listening socket asks for something: it is demand, not data.
+        # What comes in through a listening socket is a request: demand, not data.
         received = {
             inode: tcp[inode].received
             for inode in sockets

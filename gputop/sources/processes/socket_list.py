@@ -10,7 +10,7 @@ from gputop.sources.processes.received import OTHER_NETWORK
 from gputop.sources.processes.sockets import TcpSocket, tcp_tables
 
 _LOOPBACK = (b"\x7f", bytes(15) + b"\x01", bytes(10) + b"\xff\xff\x7f")
-"""How loopback addresses begin: 127.0.0.0/8, ::1, and the former within IPv6."""
+"""Prefixes of loopback addresses: 127.0.0.0/8, ::1, and the former within IPv6."""
 
 
 def read_sockets(pid: int, before: SocketList | None, now: float, proc: str = "/proc") -> SocketList:
@@ -37,7 +37,7 @@ def read_sockets(pid: int, before: SocketList | None, now: float, proc: str = "/
 
 
 def _group(socket: TcpSocket) -> tuple[int, bool, bool]:
-    """(port, whether it listens, whether the other end is on this machine). Addresses are nobody's business."""
+    """(port, whether it listens, whether the other end is on this machine). Addresses are left out for privacy."""
     (_, own_port), (address, port) = socket.ends
     return (own_port if socket.listens else port), socket.listens, address.startswith(_LOOPBACK)
 

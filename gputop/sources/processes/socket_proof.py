@@ -1,4 +1,4 @@
-"""What sockets prove: who polls and receives data waits for the network; who listens and is asked waits for demand."""
+"""What sockets prove: a process that polls and receives data waits for the network; one that listens, for demand."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from gputop.sources.processes.pointers import without_waits
 from gputop.sources.processes.received import LEAST_RX, Received
 
 BARE_LOOKS = 3
-"""Who polls and holds no TCP socket at so many looks in a row fetches nothing over TCP."""
+"""A process that polls without any TCP socket at so many looks in a row fetches nothing over TCP."""
 FRESH_LOOKS = 2
-"""Who holds a new connection at so many looks in a row opens one for each item."""
+"""A process with a new connection at so many looks in a row opens one for each item."""
 MOST_LOADERS_ASKED = 4
-"""Loaders of one GPU process whose sockets are asked for."""
+"""The most loaders of one GPU process whose sockets are read."""
 
 
 class SocketProof:
-    """Asks for the sockets of those whose waiting nothing else explains."""
+    """Reads the sockets of processes whose waiting nothing else explains."""
 
     def __init__(self, proc: str, *, between: bool = False) -> None:
         """``between``: somebody calls ``look`` between the readings; else each reading looks itself."""
@@ -27,7 +27,7 @@ class SocketProof:
         self._asked: dict[int, int] = {}
 
     def look(self, now: float) -> None:
-        """Look at the sockets of those that were asked for at the last reading, if it is time to."""
+        """Look at the sockets requested at the last reading, if a look is due."""
         if self._asked:
             self._received.read(now, list(self._asked), self._asked)
 
@@ -57,7 +57,7 @@ class SocketProof:
         waits: Mapping[int, str | None],
         feeds: dict[int, Feed],
     ) -> None:
-        """Bytes that arrive prove that who polls waits for the network; a listening socket that it waits for demand."""
+        """Arriving bytes prove that a polling process waits for the network; a listening socket, for demand."""
         asked = self._to_ask(unclear, members, feeds)
         self._asked = {pid: members[pid].place.root or pid for pid in asked}
         if not asked:

@@ -33,7 +33,7 @@ _ATTRIBUTE = struct.Struct("=HH")
 _BUFFER = 1 << 16
 _PATIENCE_S = 0.2
 MOST_SOCKETS = 32768
-"""Sockets that one dump takes in: a machine with more of them is a proxy, and reading on would cost too much."""
+"""The most sockets read in one dump: a machine with more is a proxy, and reading on would cost too much."""
 
 
 class TcpSocket(Struct, frozen=True):
@@ -57,7 +57,7 @@ def tcp_tables(now: float) -> SocketTables:
     found: dict[int, TcpSocket] = {}
     try:
         with _opened() as netlink:
-            # The older form of the question, which the kernel answers for both address families in one pass.
+            # The older form of the request, which the kernel answers for both address families in one pass.
             request = struct.pack("=BBBB48xII", 0, 0, 0, _INFO_EXTENSION, _ASKED_STATES, 0)
             for message in _dump(netlink, _TCP_SOCKETS, request):
                 read = _tcp(message)

@@ -1,7 +1,7 @@
 """Who is whose child, over all of /proc, kept current cheaply. Knows neither GPUs nor loaders.
 
-One listing of /proc names the processes; only new ones, those whose parent has gone and the young ones that were
-new at the last look are read. (Reading every ``stat`` costs 8 µs a process: it would be 40 ms on a node of 5000.)
+One listing of /proc names the processes; only new ones, those whose parent has gone, and young ones that were
+new at the last look, are read. (Reading every ``stat`` costs 8 µs a process: it would be 40 ms on a node of 5000.)
 Walking ``task/*/children`` instead would miss no less and costs a read for each *thread* of each process.
 """
 
@@ -12,14 +12,14 @@ from collections.abc import Iterator
 
 from gputop.sources.procfs import Stat, parse_stat, read_small
 
-# A pid that was reused between two looks would keep its old parent for ever; a full pass heals that.
+# A pid reused between two looks would keep its old parent for ever; a full pass corrects that.
 _FULL_PASS_EVERY = 20
 _SETTLED_AFTER = 10 * os.sysconf("SC_CLK_TCK")
 """Clock ticks between the starts of a process and of the youngest one, after which it has its name and executable."""
 
 
 class ProcessTable:
-    """The processes of a /proc by pid. ``refresh`` is called as often as new processes shall be found."""
+    """The processes of a /proc by pid. ``refresh`` is called whenever new processes are to be found."""
 
     def __init__(self, proc: str) -> None:
         self._proc = proc

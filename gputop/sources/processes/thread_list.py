@@ -1,4 +1,4 @@
-"""The threads and sockets of one process, read while a screen shows them. On a thread of its own: /proc may block.
+"""The threads and sockets of one process, read while a screen shows them, on their own thread: /proc may block.
 
 Identity is (pid, start time): another process with the same pid is never shown.
 """

@@ -16,11 +16,11 @@ from gputop.sources.procfs import parse_schedstat, read_small
 _NS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 MOST_NAMED = 512
-"""Names of threads that one scan reads: of ten thousand threads each gets its turn."""
+"""Thread names that one scan reads; with ten thousand threads each waits its turn."""
 
 
 class Threads(Struct, frozen=True):
-    """What the threads of one process say. ``pool_run_pct`` is None until two scans, or without schedstat."""
+    """What is known of the threads of one process. ``pool_run_pct`` is None until two scans, or without schedstat."""
 
     nccl: bool
     pin_memory: bool
@@ -82,7 +82,7 @@ class HostThreads:
             except OSError:
                 continue
             self._names[tid] = name
-            # A thread names itself after it was born: its name is read in two scans, then believed.
+            # A thread names itself after its start: its name is read in two scans and then kept.
             if tid in known:
                 self._settled.add(tid)
         self._settled &= self._names.keys()
@@ -93,7 +93,7 @@ class HostThreads:
             return None
         pool_ns = cpu_ticks * _NS_PER_TICK - main_run_ns - sum(self._run_ns(tid) for tid in others)
         last, self._last = self._last, (now, pool_ns, frozenset(others))
-        # A thread that is no longer subtracted would hand its whole life's time to the pool.
+        # If a thread were no longer subtracted, the pool would be charged with its whole life's time.
         if last is None or now <= last[0] or last[2] != self._last[2]:
             return None
         return max(0.0, (pool_ns - last[1]) / (now - last[0]) / 1e7)

@@ -1,6 +1,6 @@
 """Which processes belong to which GPU process, and what they are: trees, Ray tasks, orphans.
 
-Judges by the process table and by command lines that are handed in; opens no file itself.
+Uses only the process table and the command lines passed in; opens no file itself.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def find_orphans(
     for pid, stat in list(table.items()):
         if pid not in placed and pid not in places and is_torch_worker(stat.comm) and stat.state != "Z":
             parent = table.get(stat.ppid)
-            # A worker starts in its job's session; who adopts orphans (init, systemd, a container's shim) has another.
+            # A worker starts in its job's session; what adopts orphans (init, systemd, a container's shim) has another.
             adopted = parent is not None and (stat.ppid == 1 or parent.session != stat.session)
             if parent is not None and adopted and not is_python(command_of(stat.ppid, parent)):
                 places[pid] = _orphan(stat, "torch")

@@ -14,7 +14,7 @@ _EXACT: dict[str, str] = {
     "do_sys_poll": "queue",
     "do_select": "queue",
     "core_sys_select": "queue",
-    # An event loop, and a server that waits for a connection: both wait for somebody to want something.
+    # An event loop, and a server waiting for a connection: both wait for a request.
     "ep_poll": "queue",
     "do_epoll_wait": "queue",
     "inet_csk_accept": "queue",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 WAITS_BELOW_UTIL = 85.0
-"""Mean utilisation below which a GPU's feeders are looked at closely: starvation begins at 80."""
+"""Below this mean utilisation a GPU's feeders are watched closely: starvation begins at 80."""
 MEAN_S = 10.0
 
 
@@ -18,7 +18,7 @@ class WaitingGpus:
         """Monotonic time of the latest values."""
 
     def observe(self, now: float, util: Mapping[int, float | None]) -> None:
-        """Take in the utilisation of each GPU, percent."""
+        """Add the utilisation of each GPU, percent."""
         weight = 1.0 if self.at is None else min(1.0, max(0.0, (now - self.at) / MEAN_S))
         self.at = now
         for gpu, value in util.items():
@@ -27,7 +27,7 @@ class WaitingGpus:
                 self._means[gpu] = before + weight * (value - before)
 
     def waits(self, gpu: int, *, unknown: bool) -> bool:
-        """Whether a GPU waits; ``unknown`` where it has never told its utilisation."""
+        """Whether a GPU waits; ``unknown`` where its utilisation has never been known."""
         mean = self._means.get(gpu)
         return unknown if mean is None else mean < WAITS_BELOW_UTIL
 

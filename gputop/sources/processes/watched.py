@@ -67,7 +67,7 @@ class WatchedProcess:
         self._starttime = starttime
         self._last: _Counters | None = None
         self._io_reason: str | None = None
-        # What was read last and what it says: who sleeps gives the same text again.
+        # The text last read and its meaning: a sleeping process gives the same text again.
         self._stat_data = self._main_data = self._io_data = self._channel_data = b""
         self._stat: Stat | None = None
         self._main_times: tuple[int, int] | None = None
@@ -157,7 +157,7 @@ class WatchedProcess:
             return b""
 
     def close(self) -> None:
-        """Let go of the open files."""
+        """Close the open files."""
         self._files.close()
 
     def _main(self, missing: dict[str, str]) -> tuple[int, int] | None:
@@ -181,7 +181,7 @@ class WatchedProcess:
                     self._io_data, self._io_bytes = data, parse_io(data)
                 io = self._io_bytes
             except PermissionError:
-                # Asked once: a refusal does not change while the process lives.
+                # Tried once: a refusal does not change while the process lives.
                 self._io_reason = DENIED_IO
             except OSError:
                 self._io_reason = NO_IO
@@ -200,7 +200,7 @@ class WatchedProcess:
         return self._channel_name
 
     def _waiting_on(self, missing: dict[str, str]) -> str | None:
-        """What the channel that was read last stands for."""
+        """What the channel last read stands for."""
         waiting_on = self._waits
         if waiting_on is None:
             # A refused wait channel reads "0", as an unknown one does; the refusal of ``io`` tells the two apart.

@@ -1,4 +1,4 @@
-"""What the processes of a simulated machine answer when they are asked: as on a real one, and always called simulated.
+"""The processes of a simulated machine answer as on a real one, and always say that they are simulated.
 
 No system call is made: a process of this machine that happens to have the same id is never touched.
 """
@@ -55,7 +55,7 @@ class SimulatedThreads:
         """The newest list; None until it was asked for."""
 
     def ask(self) -> None:
-        """Make the list anew where there is a newer snapshot."""
+        """Renew the list where there is a newer snapshot."""
         now = self._source.now
         if now is None or (self.latest is not None and self.latest.t == now.t):
             return
@@ -140,7 +140,7 @@ class SimulatedAccess:
         return ""
 
     def watch_threads(self, identity: Identity) -> SimulatedThreads:
-        """Threads that are made when they are asked for."""
+        """Threads that are generated on request."""
         return SimulatedThreads(self._source, identity)
 
 

@@ -24,7 +24,7 @@ ALLOCATOR_BLOCK_MIB = 64.0
 """A leak grows by whole blocks of the caching allocator, not smoothly."""
 FULL_SHARE = 0.985
 UP_BEFORE_S = 20 * 86400.0
-"""The simulated machine was booted so long before the program started."""
+"""How long before the program's start the simulated machine was booted."""
 LOST_REASON = "GPU is lost: it has fallen off the bus; reset it or reboot"
 UNCORRECTED_BEFORE = 2
 XID_CONTAINED_ECC = 94

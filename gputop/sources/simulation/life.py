@@ -1,6 +1,6 @@
-"""The words in which a simulated machine is described: chips, loads, jobs, GPUs, hosts. Frozen data, no behaviour.
+"""The vocabulary in which a simulated machine is described: chips, loads, jobs, GPUs, hosts. Frozen data, no behaviour.
 
-Numbers are in the units that people say (GiB, GB/s, percent); the samplers turn them into the catalogue's units.
+Numbers are in the units that people use (GiB, GB/s, percent); the samplers turn them into the catalogue's units.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Workers(Struct, frozen=True):
     role: Role = "loader"
     throttled_pct: float = 0.0
     reborn_every_s: float | None = None
-    """All workers end and are started again so often, in step with the GPU's cycle."""
+    """Period after which all workers are restarted, in step with the GPU's cycle."""
     uneven: bool = False
     """Only the first one works: the others wait for it to be done. What each does is measured feeder by feeder."""
 

@@ -1,4 +1,4 @@
-"""The default machine: eight GPUs of one node, each with another fate, as drawn in the project's pictures."""
+"""The default machine: eight GPUs of one node, each in a different situation, as in the project's pictures."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ DECODING_HOST = HostLife(87, 14, 0.5, net_rx_mb=1100, net_tx_mb=40)
 
 
 def node(gpus: int = 8) -> NodeLife:
-    """The default machine with any number of GPUs: the eight fates in turn, with their own process ids."""
+    """The default machine with any number of GPUs: the eight situations in turn, with their own process ids."""
     fates = (
         small_kernels(),
         healthy(0),
@@ -159,5 +159,5 @@ def node(gpus: int = 8) -> NodeLife:
 
 
 def _again(life: GpuLife, copy: int) -> GpuLife:
-    """The same fate on another GPU: process ids must differ."""
+    """The same situation on another GPU: process ids must differ."""
     return life if copy == 0 else replace(life, jobs=tuple(replace(j, pid=j.pid + 10000 * copy) for j in life.jobs))

@@ -12,7 +12,7 @@ _MASK = (1 << 64) - 1
 _FAST_S = 2.0
 _SLOW_S = 13.0
 _MOST_CYCLES = 8
-"""Beyond so many cycles in one sample the jitter of single cycles cannot be seen any more."""
+"""With more cycles in one sample the jitter of single cycles cannot be seen."""
 
 
 def chance(seed: int, series: int, step: int) -> float:

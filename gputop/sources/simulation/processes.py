@@ -24,7 +24,7 @@ _WORKERS_AFTER_S = 4.0
 """Workers are born some seconds after the process that needs them."""
 _PID_SPAN = 5000
 _IDLE_SHARE = 0.03
-"""What a worker does that another one keeps waiting."""
+"""What a worker does while another one keeps it waiting."""
 _LOOKS = 5
 """Looks at the main thread between two readings."""
 _HIDDEN = "not visible in /proc: the process lives in another PID namespace"
@@ -176,7 +176,7 @@ def _add_workers(
         wait = round(cpu.wait * works, 1)
         series = plan.series + 2 + 2 * i
         draw = chance(seed, series + 1, tick)
-        # Slow noise, and the batch that a worker has just finished or not: ends of work do not fall on samples.
+        # Slow noise, and a batch that a worker may just have finished: work does not end at sample times.
         noise = 1.0 + 0.05 * ripple(seed, series, t) + 0.1 * (0.5 - draw)
         run = min(100.0 - wait, cpu.run * works * noise)
         state = _state(draw, run, cpu)
@@ -221,7 +221,7 @@ def _feeds(run: float, wait: float) -> dict[str, Any]:
 
 
 def _main_waits(workers: Workers | None, state: str) -> str | None:
-    """What looks at the main thread found, where feeders are measured."""
+    """What the looks at the main thread found, where feeders are measured."""
     if workers is None or not workers.uneven:
         return None
     return waits_text([RAN if state == "R" else "queue"] * _LOOKS)

@@ -30,7 +30,7 @@ def _whole_batches() -> GpuLife:
 
 
 def _fed() -> GpuLife:
-    """Decoding has left the CPU: the loaders only hand over, and wait for the GPU."""
+    """Decoding has left the CPU: the loaders only pass data on, and wait for the GPU."""
     life = node.dataloader_cpu()
     job = replace(
         life.jobs[0],

@@ -1,6 +1,6 @@
-"""The demo's scenarios by name: what each shows, what it must be diagnosed as, and the machine that lives it.
+"""The demo's scenarios by name: what each shows, its expected diagnosis, and its machine.
 
-Adding a scenario is adding a builder and its row. Machines are built only when they are asked for.
+To add a scenario, add a builder and its row. Machines are built only when needed.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def _plan(scenario: str | None, seed: int, gpus: int, ended: frozenset[int] = fr
 
 
 def _without(life: GpuLife, ended: frozenset[int]) -> GpuLife:
-    """What is left of a GPU's life when some of its jobs have ended: without any job it does nothing."""
+    """A GPU's life without the jobs that have ended; without any job it does nothing."""
     left = tuple(job for job in life.jobs if job.pid not in ended)
     if len(left) == len(life.jobs):
         return life
@@ -178,7 +178,7 @@ class SimulatedSource:
         hostname: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """``only`` names the GPUs to watch, as ``--gpus`` does; ``hostname`` takes the place of the machine's own.
+        """``only`` names the GPUs to watch, as ``--gpus`` does; ``hostname`` replaces the machine's own.
 
         Raises UsageError for what does not exist.
         """
@@ -201,7 +201,7 @@ class SimulatedSource:
         """The snapshot that was handed out last."""
 
     def end_job(self, pid: int) -> None:
-        """Let a job run no more from the next snapshot on; its loaders end with it."""
+        """End a job from the next snapshot on; its loaders end with it."""
         self._ended |= {pid}
 
     def past(self, seconds: float) -> Iterator[Snapshot]:

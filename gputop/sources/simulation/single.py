@@ -1,4 +1,4 @@
-"""Small machines that live one scenario each: what starves a GPU, what keeps it busy without work, what is normal."""
+"""Small machines with one scenario each: what starves a GPU, what keeps it busy without work, what is normal."""
 
 from __future__ import annotations
 

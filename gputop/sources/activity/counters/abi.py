@@ -21,7 +21,7 @@ REALTIME_SAMPLED = 2
 CPU_TRIGGER = 1
 """A sample ends when this program says so, not by a clock of the GPU."""
 KEEP_OLDEST, KEEP_LATEST = 0, 1
-"""What a full record buffer loses."""
+"""What a full record buffer drops."""
 LINEAR = 0
 """The counter data image is filled once, from its beginning."""
 SUPPORTED = 2
@@ -241,7 +241,7 @@ class Library:
     """One loaded library: ``call(name, **fields)`` fills a structure, calls, and gives it back with the answers."""
 
     def __init__(self, path: str, calls: Mapping[str, tuple[int, tuple[tuple[str, Any], ...]]]) -> None:
-        """Raises OSError where there is none, NvperfError where it lacks a call (DCGM brings such a stub)."""
+        """Raises OSError where there is none, NvperfError where it lacks a call (DCGM ships such a stub)."""
         # Local and bound at once: nothing of it may be found under the same name by other libraries.
         self._library = ctypes.CDLL(path, mode=ctypes.RTLD_LOCAL | os.RTLD_NOW)
         self._calls: dict[str, tuple[Any, type[ctypes.Structure], int]] = {}

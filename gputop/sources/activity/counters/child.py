@@ -1,4 +1,4 @@
-"""The helper as a process: started with the one capability that it needs, ended whatever it does."""
+"""The helper as a process: started with the one capability that it needs, and ended even if it hangs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EOF_S = 0.1
 
 def start(words: Sequence[str]) -> subprocess.Popen[bytes]:
     """Run the helper with these words, in a session of its own, until the calling thread ends. Raises OSError."""
-    # Not from the folder that gputop was started in, whatever lies there.
+    # Never import from the folder that gputop was started in: anything may lie there.
     code = f"import sys; sys.path[:] = {_own_path()!r}; from {MODULE} import main; sys.exit(main(sys.argv[1:]))"
     with ambient(PERFMON):
         return subprocess.Popen(
@@ -52,7 +52,7 @@ def end(process: subprocess.Popen[bytes], wait_s: float) -> None:
 
 
 def last_words(process: subprocess.Popen[bytes], said: bytes) -> str:
-    """Why a helper ended without a word of its own."""
+    """Why a helper ended without saying so itself."""
     try:
         status = process.wait(EOF_S)
     except subprocess.TimeoutExpired:

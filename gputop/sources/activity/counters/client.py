@@ -1,8 +1,8 @@
 """Rung 4: the hardware counters, through a helper process. Only where the user asked for it.
 
 The counters belong to one program at a time, so the helper takes a GPU only while its rung is asked, gives it up to
-profilers, and dies with this process. Whatever it does or fails to do costs the number and nothing else: a helper that
-is silent is killed, a GPU on which a call hung is never asked again in this run.
+profilers, and dies with this process. Its failure costs the number and nothing else: a silent helper is killed, and a
+GPU on which a call hung is never asked again in this run.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ START_S = 15.0
 SILENT_S = 5.0
 """A GPU of which the helper has said nothing for so long, and for three intervals, hangs in a call."""
 UNUSED_S = 10.0
-"""Counters that nobody has asked for so long, and for three intervals, are given back: a better rung is there."""
+"""Counters that nobody has read for so long, and for three intervals, are given back: a better rung is in use."""
 TERM_S, END_S = 2.0, 0.1
 """How long a helper that hangs may take to end by itself; and how long our own end waits for it."""
 LOOK_S = 0.5
 GATHER_S = 0.03
-"""Where one GPU has said something the others are about to: they are read together."""
+"""Once one GPU's line has come the others follow soon: they are read together."""
 MOST_BYTES_PER_LOOK = 1 << 16
-"""A helper that says more between two looks is out of its mind: a line a second and GPU is 150 bytes."""
+"""A helper that writes more between two looks is broken: a line per second and GPU is 150 bytes."""
 KEPT_STDERR = 4096
 
 
@@ -77,7 +77,7 @@ class Counters:
         self._library: str | None = None
         self._asked_at: dict[str, float] = {}
         self._taken: dict[str, float] = {}
-        """PCI addresses that the helper was told to take → when it last said anything of them."""
+        """PCI addresses that the helper was told to take → when it last reported on them."""
         self._states: dict[str, GpuLine] = {}
         self._newest: dict[str, tuple[float, SampleLine]] = {}
         self._doubts: dict[str, str] = {}
@@ -87,7 +87,7 @@ class Counters:
         self._given_up: RungFailed | None = None
         self._released = False
         self.cost: CostLine | None = None
-        """What the helper that runs said last that it takes itself."""
+        """The running helper's own cost, as last reported."""
 
     # -- asked by the rungs, on the thread that reads the GPUs ---------------------------------------------------------
 
@@ -143,7 +143,7 @@ class Counters:
         return Activity(values, missing, line.t1 - line.t0, t)
 
     def forget(self, gpu: GpuStatic) -> None:
-        """Nobody asks for this GPU any more: its counters are given back at the next look."""
+        """This GPU is no longer watched: its counters are given back at the next look."""
         with self._lock:
             self._asked_at.pop(kernel_pci(gpu.pci_bus_id) or "", None)
 
@@ -219,7 +219,7 @@ class Counters:
     def _is_silent(self, pci: str, heard: float, now: float) -> bool:
         state = self._states.get(pci)
         if state is not None and state.state != "ok":
-            # It is not counting, and need not say so again.
+            # It is not counting, and need not report that again.
             return False
         return now - heard > (self._silent_s if state is not None else START_S)
 
@@ -242,7 +242,7 @@ class Counters:
         elif isinstance(line, CostLine):
             self.cost = line
         elif isinstance(line, Bye) and self._known is None:
-            # It could not even begin: nor will the next one.
+            # It could not even begin, and neither will the next one.
             self._given_up = RungFailed(clean_text(line.why)[:400], True)
             self._trouble = self._given_up.reason
 
@@ -251,7 +251,7 @@ class Counters:
             self._taken[pci] = now
 
     def _take_and_give(self, now: float) -> None:
-        """Tell the helper which GPUs are asked for, and which are not any more."""
+        """Tell the helper which GPUs are wanted, and which no longer are."""
         with self._lock:
             wanted = {pci for pci, at in self._asked_at.items() if now - at <= self._unused_s} - self._hung
             if self._released:
@@ -274,7 +274,7 @@ class Counters:
             try:
                 os.write(process.stdin.fileno(), encode(command))
             except (OSError, ValueError):
-                # It has ended, which the reading thread finds out.
+                # It has ended; the reading thread will notice.
                 return
 
     def _start(self) -> subprocess.Popen[bytes]:

@@ -12,15 +12,14 @@ NAMES = frozenset((
 ))  # fmt: skip
 """Programs that use the profiling unit, by the name that the kernel keeps, of at most 15 characters."""
 ALL_AGAIN_S = 30.0
-"""How often every process is looked at: between these only those that have just come, in case one has become another
-program since."""
+"""How often every process is checked, since one may have become another program; in between only new ones are."""
 BATTERY_S = 30.0
 SUSPENDED_S = 1.0
 _YOUNG_LOOKS = 3
 
 
 class Others:
-    """Who else may want the counters. Costs a directory listing a look."""
+    """Who else may want the counters. Each look costs one directory listing."""
 
     def __init__(self, proc: str = "/proc", power: str = "/sys/class/power_supply") -> None:
         self._proc, self._power = proc, power
@@ -58,7 +57,7 @@ class Others:
         for pid in pids:
             looks = looked.get(pid, 0)
             known = self._named.get(pid)
-            # One that is known is looked at each time: its pid may belong to another by now.
+            # A known one is checked each time: its pid may belong to another process by now.
             if looks < _YOUNG_LOOKS or known is not None:
                 looks += 1
                 known = name if (name := _name(self._proc, pid)) in NAMES else None
@@ -84,7 +83,7 @@ def _discharges(power: str) -> bool:
         return False
     for supply in supplies:
         try:
-            # A mouse has a battery, too: what feeds the machine has no device scope.
+            # A mouse has a battery, too: the machine's own supply has no device scope.
             if (supply / "scope").exists() or (supply / "type").read_text().strip() != "Battery":
                 continue
             if (supply / "status").read_text().strip() == "Discharging":

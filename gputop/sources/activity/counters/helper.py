@@ -37,14 +37,14 @@ from gputop.sources.capabilities import PERFMON, SYS_ADMIN, keep_only
 
 COURTESY_S = 2.0
 LEFT_ALONE_S = 60.0
-"""For how long the counters are left alone after the tool that needed them has ended."""
+"""How long the counters are left alone after the tool that needed them has ended."""
 COST_S = 10.0
 END_S = 1.0
-"""How long the end waits for sessions to be given back; the kernel takes them back from whoever hangs."""
+"""How long the end waits for sessions to be given back; the kernel takes back those that hang."""
 
 
 class Helper:
-    """All GPUs of the machine, what is told on stdin, and whoever else needs the counters."""
+    """All GPUs of the machine, the commands on stdin, and the check for others who need the counters."""
 
     def __init__(self, workers: dict[str, Worker], others: Others) -> None:
         self._workers, self._others = workers, others
@@ -80,7 +80,7 @@ class Helper:
         elif now < self._free_at:
             why = self._barred
         if self._others.slept() and why is None:
-            # What was counted across a suspension is of no time that anybody knows.
+            # What was counted across a suspension covers an unknown time.
             self._bar("taken again after the suspension")
         self._bar(why)
 
@@ -132,7 +132,7 @@ def main(words: list[str] | None = None) -> int:
     if os.getppid() != parent:
         return 1
     os.nice(5)
-    # The right of an administrator is kept only where no smaller one counts.
+    # CAP_SYS_ADMIN is kept only where no smaller capability is enough.
     old_driver = (driver_major(args.driver) or PERFMON_DRIVER) < PERFMON_DRIVER
     keep_only((PERFMON, SYS_ADMIN) if old_driver else (PERFMON,))
     try:
@@ -143,7 +143,7 @@ def main(words: list[str] | None = None) -> int:
     except NoLibraries as missing:
         return _fail(f"{missing.reason}; {missing.fix}")
     except NvperfError as error:
-        # Without a driver the library says "error" when it is to load one.
+        # Without a driver the library only says "error" when asked to load one.
         lacking = error.status in (1, DRIVER_NOT_LOADED) and error.call == "NVPW_CUDA_LoadDriver"
         return _fail("NVIDIA's counter library finds no driver" if lacking else str(error))
     except (OSError, TypeError) as error:

@@ -1,6 +1,6 @@
 """Where NVIDIA's performance libraries are on this machine, and whether they may be loaded.
 
-They come with the CUPTI wheel: an extra of gputop, or what PyTorch has brought along. Never taken from LD_LIBRARY_PATH,
+They come with the CUPTI wheel: an extra of gputop, or the one that PyTorch installs. Never taken from LD_LIBRARY_PATH,
 and never from where others may write: they are loaded by a process that may hold a capability.
 """
 
@@ -24,7 +24,7 @@ LEAST_DRIVER = {13: 580, 12: 525}
 
 
 class NoLibraries(Exception):
-    """There are none that may be used. ``fix`` is what would help."""
+    """No libraries that may be used. ``fix`` is what would help."""
 
     def __init__(self, reason: str, fix: str) -> None:
         super().__init__(reason)

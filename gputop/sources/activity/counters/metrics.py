@@ -1,7 +1,7 @@
 """Which counters are asked for, and the set of them that one chip can collect in one pass.
 
 The host library alone decides that, without a GPU: a metric's name becomes raw counters, and a configuration of these
-says how many passes it takes. More than one pass would need the same work twice, which nobody's job does.
+says how many passes it takes. More than one pass would need the same work twice, and no job repeats its work.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ METRICS: Mapping[str, str] = MappingProxyType({
 """Short name in the protocol → name of the metric, in the order of their worth; a chip may know only some.
 
 ``sm__cycles_active`` is SM activity as DCGM's field 1002 defines it. Turing counts tensor and FP16 work on one pipe
-together: that is not asked, for it would have to be shown under a name that is not its own.
+together: that is left out, for it would have to be shown under a wrong name.
 """
 
 
@@ -140,7 +140,7 @@ def host_library(directory: str) -> Library:
 def plan_for(library: Library, chip: str, availability: bytes | None = None) -> Plan:
     """The most that ``chip`` collects in one pass, SM activity first: each metric stays if the pass still holds it.
 
-    ``availability`` is the device's own word on which counters are free. Raises NvperfError where even SM activity
+    ``availability`` is the device's own statement of which counters are free. Raises NvperfError where even SM activity
     cannot be had.
     """
     evaluator = Evaluator(library, chip)
@@ -214,7 +214,7 @@ def _requests(counters: Sequence[bytes]) -> ctypes.Array[RawCounterRequest]:
 
 
 def _copied(library: Library, call: str, **handle: int) -> bytes:
-    """What the library would copy: asked for its size first."""
+    """The bytes that a copying call gives, after asking for their size."""
     size = library.call(call, **handle).copied
     buffer = aligned(size)
     got = library.call(call, **handle, allocated=size, buffer=as_pointer(buffer)).copied

@@ -1,4 +1,4 @@
-"""What the helper and its client say to each other: one JSON object a line, and what is believed of it.
+"""The protocol of the helper and its client: one JSON object per line, and the checks on it.
 
 Version 1. The helper says ``hello`` once, ``s`` for each sample, ``gpu`` when the state of one changes, ``bye`` at its
 end. It is told ``release``, ``resume`` and ``interval``. Anything else is skipped, so that either side may know more.
@@ -89,7 +89,7 @@ _COMMANDS = msgspec.json.Decoder(Command)
 
 
 def decode(line: bytes) -> Line | None:
-    """One line of the helper; None for anything that is none of version 1."""
+    """One line of the helper; None for anything that is not of version 1."""
     if len(line) > LONGEST_LINE:
         return None
     try:
@@ -113,7 +113,7 @@ def encode(said: Struct) -> bytes:
 LEAST_WINDOW_S = 0.2
 MOST_WINDOW_INTERVALS = 10.0
 ROUNDING_PCT = 10.0
-"""By how much a counter may exceed 100 % and is still shown as 100 [judged]: the clock of the units and that of the
+"""By how much a counter may exceed 100 % and still be shown as 100 [judged]: the clock of the units and that of the
 denominator differ by a few percent where clocks swing. More is impossible, and no value."""
 
 
@@ -130,7 +130,7 @@ def doubt(sample: SampleLine, interval_s: float) -> str | None:
 
 
 def shown(value: float | None) -> float | None:
-    """A percentage as it is shown; None for what is no percentage."""
+    """A percentage as it is shown; None for what is not a percentage."""
     if value is None or not isfinite(value) or not 0.0 <= value <= 100.0 + ROUNDING_PCT:
         return None
     return min(value, 100.0)

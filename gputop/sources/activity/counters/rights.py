@@ -1,4 +1,4 @@
-"""Who may read a GPU's counters here, and the exact words to get there. Nothing is tried: a session's answer decides.
+"""Who may read a GPU's counters here, and the exact commands to allow it. Nothing is tried: a session's answer decides.
 
 The rule is the kernel module's own (``_isDevProfilingPermitted`` in NVIDIA's open-gpu-kernel-modules): administrators
 always; everybody where the module was told so; and from driver 565 on who holds CAP_PERFMON.

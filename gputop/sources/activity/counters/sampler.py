@@ -38,7 +38,7 @@ from gputop.sources.activity.counters.metrics import Evaluator, plan_for
 
 _SAMPLER = "NVPW_GPU_PeriodicSampler_"
 MOST_UNDECODED = 64
-"""Samples that the record buffer must hold: one comes at each trigger, and each is decoded at once."""
+"""Samples that the record buffer must hold: each trigger makes one, and it is decoded at once."""
 
 
 class Sample(Struct, frozen=True):
@@ -138,13 +138,13 @@ class Sampler:
         self.trigger()
         status = self._call("GetRecordBufferStatus_V2", ask_unread=1, ask_overflow=int(not self.keep_latest))
         if status.overflow:
-            # The GPU writes nothing more until it is set up anew.
+            # The GPU writes nothing more until it is set up again.
             self._stop()
             self._start()
             return None
         if not status.unread:
             return None
-        # Always into a fresh image: values in a used one are means since it was made.
+        # Always into a fresh image: a used one would give means since it was made.
         self._restore()
         image = {"image": as_pointer(self._image), "image_size": self._size}
         decoded = self._call("DecodeCounters_V3", **image, bytes_to_read=status.unread)
@@ -152,7 +152,7 @@ class Sampler:
         return self._newest()
 
     def end(self) -> None:
-        """Give the counters back. Goes on when a step fails: what remains must be tried all the same."""
+        """Give the counters back. When a step fails the remaining ones are still tried."""
         failure: NvperfError | None = None
         steps = [self._stop] if self._sampling else []
         if self._in_session:

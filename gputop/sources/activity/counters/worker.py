@@ -24,13 +24,13 @@ from gputop.sources.activity.counters.protocol import VERSION, GpuLine, SampleLi
 from gputop.sources.activity.counters.sampler import Place, Sampler
 
 BUSY_AGAIN_S = 30.0
-"""How soon counters that another tool uses are asked for again."""
+"""How soon counters that another tool uses are tried again."""
 LOST_AGAIN_S = 60.0
-"""How soon a GPU is asked again after a call failed for another reason."""
+"""How soon a GPU is tried again after a call failed for another reason."""
 NEVER_S = 3.2e8
-"""Ten years: what is denied is asked again when it was released and resumed."""
+"""Ten years: what is denied is tried again only after release and resume."""
 MOST_DRY_TRIES = 5
-"""Intervals without a sample after which a session is begun anew."""
+"""Intervals without a sample after which a session is restarted."""
 BUSY_WORDS = "GPU counters in use by another tool (ncu, nsys, DCGM)"
 _STATES: dict[int, tuple[State, str]] = {
     DENIED: ("denied", COUNTERS_DENIED),
@@ -45,7 +45,7 @@ _output = threading.Lock()
 
 
 def say(line: Struct) -> None:
-    """One line on stdout, whole. Whoever cannot be told any more has ended, and so do we."""
+    """Write one whole line to stdout. If the reader has gone, this process ends, too."""
     data = encode(line)
     with _output:
         try:
@@ -71,7 +71,7 @@ class Worker(threading.Thread):
             self._changed.notify()
 
     def bar(self, why: str | None) -> None:
-        """Leave the counters to others for this reason; None: for none any more."""
+        """Leave the counters to others for this reason; None: the reason is gone."""
         with self._changed:
             if why != self._barred:
                 self._barred = why
@@ -108,7 +108,7 @@ class Worker(threading.Thread):
         return self._barred if self._wanted else "released"
 
     def _hold(self) -> float:
-        """Take the counters and say samples until they are to be given back; how long to wait before another try."""
+        """Take the counters and report samples until they are to be given back. Returns the wait before another try."""
         try:
             try:
                 self._sampler.begin()
@@ -119,7 +119,7 @@ class Worker(threading.Thread):
         except NvperfError as error:
             state, why = _STATES.get(error.status or 0, ("lost", str(error)))
             self._tell(state, why, error.status)
-            # Nothing but a new start of the program, or of the machine, changes the others.
+            # The other refusals last until the program or the machine is restarted.
             return BUSY_AGAIN_S if state == "busy" else LOST_AGAIN_S if state == "lost" else NEVER_S
         return 0.0
 
@@ -139,7 +139,7 @@ class Worker(threading.Thread):
             else:
                 dry = 0
                 say(SampleLine(VERSION, self.place.pci, sample.t0 / 1e9, sample.t1 / 1e9, **sample.values))
-            # After a stall, on from now: samples one upon the other would be of no time at all.
+            # After a stall, go on from now: samples in quick succession would cover no time.
             due = max(due + self.interval_s, monotonic() + self.interval_s / 2)
 
     def _tell(self, state: State, why: str, code: int | None = None) -> None:
