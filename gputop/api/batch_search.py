@@ -1,4 +1,4 @@
-"""The largest batch size that trains, found by trying: one fresh process a size, so that nothing is left behind."""
+"""The largest batch size that trains, found by trying: one fresh process per size, so that nothing is left behind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gputop.model.text import clean_text
 Fate = Literal["fits", "out of memory", "failed"]
 MOST_WORDS = 200
 _MEMORY_WORDS = ("out of memory", "resource_exhausted", "cudnn_status_alloc_failed", "std::bad_alloc")
-"""How frameworks say it: PyTorch, TensorFlow and JAX, cuDNN, C++."""
+"""The words for out of memory of PyTorch, TensorFlow and JAX, cuDNN, C++."""
 
 
 class Tried(Struct, frozen=True):
@@ -69,7 +69,7 @@ def search(
         tried[size] = _try(make_step, size, steps, timeout_s)
         return tried[size].fate == "fits"
 
-    # The smallest first: what fails there fails for another reason than its size.
+    # The smallest first: a failure there has another cause than the size.
     low, high = -1, len(ordered)
     if fits(ordered[0]):
         low = 0
@@ -154,7 +154,7 @@ def _child(theirs: Connection, make_step: Callable[[], Callable[[int], object]],
 
 
 def _wait_for_gpu() -> None:
-    """Errors of a kernel come with the next wait for it."""
+    """Wait for the GPU, because a kernel's errors are only raised then."""
     torch: Any = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.synchronize()

@@ -6,8 +6,8 @@ from time import perf_counter
 
 
 class BatchWait:
-    """Runs from the last hook before a fetch to the first one after it. What other callbacks and loggers do in between
-    is in it; what is known to take time of its own, such as writing a checkpoint, makes the wait unknown."""
+    """Measures from the last hook before a fetch to the first one after it. What other callbacks and loggers do in
+    between is included; what is known to take long, such as writing a checkpoint, makes the wait unknown."""
 
     def __init__(self) -> None:
         self._since: float | None = None
@@ -18,7 +18,7 @@ class BatchWait:
         self._since = perf_counter()
 
     def forget(self) -> None:
-        """Something else takes its time before the next batch."""
+        """Something else takes time before the next batch: the wait becomes unknown."""
         self._since = None
 
     def end(self) -> None:

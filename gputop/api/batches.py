@@ -27,7 +27,7 @@ def dataloader_bench(
 
     ``data`` is a PyTorch Dataset or DataLoader. ``step_ms`` is how long the job's step takes, by default that of a
     watch that runs; a batch must be there in 80 % of it. ``budget_s`` bounds the whole, ``max_memory`` the share of the
-    free memory that a setting may take. ``epochs`` is how many passes the job makes, for what their beginnings come to.
+    free memory that a setting may take. ``epochs`` is how many passes the job makes, which sums up their beginnings.
     Raises TypeError and ValueError for what makes no sense.
     """
     if step_ms is None and (step_s := running_step_s()) is not None:
@@ -57,6 +57,6 @@ def max_batch(
     Each size runs ``steps`` whole steps, backward and optimizer included, in a process of its own that is gone when it
     ends, so an out-of-memory error leaves nothing behind. ``make_step`` must be importable: a function of a module.
     ``sizes`` are searched by halves; ``margin`` of the answer is kept free. Raises ValueError for a ``make_step`` that
-    cannot be handed over or no sizes, and RuntimeError where this process already holds memory of the GPU.
+    cannot be imported or no sizes, and RuntimeError where this process already holds memory of the GPU.
     """
     return search(make_step, sizes, steps=steps, margin=margin, timeout_s=timeout_s)

@@ -10,7 +10,7 @@ from msgspec import Struct
 from gputop.sources.procfs import read_small
 
 THREADS = "gputop-"
-"""How the names of all of gputop's threads begin."""
+"""The prefix of the names of all of gputop's threads."""
 
 
 class OwnCost(Struct, frozen=True):
@@ -35,7 +35,7 @@ class CostMeter:
         self.longest_s = 0.0
 
     def look(self) -> None:
-        """Read the counters of the threads that live."""
+        """Read the counters of the living threads."""
         for thread in threading.enumerate():
             if thread.name.startswith(THREADS) and thread.native_id is not None:
                 used = _used_s(thread.native_id)

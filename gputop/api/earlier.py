@@ -1,6 +1,6 @@
-"""Earlier runs of the same name, from the recordings that lie beside a run's own: whether it has become slower.
+"""Earlier runs of the same name, from the recordings beside the run's own: whether it has become slower.
 
-Reads the lines of steps alone, of the newest few files and so many bytes, since it is asked at the end of a training.
+Reads only the lines of steps, of the newest few files and a bounded number of bytes, since training has to wait.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gputop.report.step_account import StepAccount
 
 MOST_FILES, MOST_BYTES = 10, 64 << 20
 APART = 1.05
-"""A run is told slower or faster only from this ratio to the median of the earlier ones on, and beyond all of them."""
+"""A run is called slower or faster only from this ratio to the earlier ones' median on, and beyond all of them."""
 LEAST_STEPS = 20
 _STEPS = b'{"k":"steps"'
 
@@ -52,7 +52,7 @@ class EarlierRuns(Struct, frozen=True):
 
 def earlier_runs(target: str, name: str, *, before: float) -> EarlierRuns:
     """The runs called ``name`` in the folder of a recording, or in ``target`` where that is a folder, whose steps were
-    announced ``before`` that Unix time. Never raises for what lies there."""
+    announced ``before`` that Unix time. Never raises for what it finds there."""
     means = []
     for path in _files(target):
         account = StepAccount()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class LogTurn:
-    """``due`` is set by the watcher's thread and looked at by each step; whoever finds it set calls ``log``."""
+    """``due`` is set by the watcher's thread and checked by each step; the step that finds it set calls ``log``."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -33,7 +33,7 @@ class LogTurn:
         self.number: int | None = None
         """The loop's own number of its last step."""
         self.scalars: Mapping[str, float] = {}
-        """What the loop gave with its last step."""
+        """The scalars of the loop's last step."""
 
     def say_work(self, work: Work) -> None:
         """What each step does from now on."""
@@ -48,7 +48,7 @@ class LogTurn:
         return float(size) if isinstance(size, (int, float)) and 0 < size < float("inf") else None
 
     def add_frame(self, frame: Frame, own_gpus: tuple[str, ...] = ()) -> None:
-        """Take one frame in; ``own_gpus`` are the names of those that this process computes on."""
+        """Add one frame; ``own_gpus`` are the names of those that this process computes on."""
         if not self._loggers:
             return
         with self._lock:
@@ -60,7 +60,7 @@ class LogTurn:
                     self._verdicts[d.index] = self._texts[f"gputop/gpu{d.index}/verdict"] = words
 
     def add_steps(self, rows: Iterable[StepRow]) -> None:
-        """Take this process's steps in."""
+        """Add this process's steps."""
         with self._lock:
             self._means.add_steps(rows)
 
@@ -74,7 +74,7 @@ class LogTurn:
             self.due = True
 
     def log(self, count: int) -> None:
-        """Give the loggers what there is; on the thread that calls. ``count`` is how many steps there were."""
+        """Call the loggers, on the calling thread. ``count`` is how many steps there were."""
         self.due = False
         self._logged_at = time.monotonic()
         if not self._loggers:

@@ -1,7 +1,7 @@
 """Loggers told apart by what they have, so that none is imported: W&B, MLflow, TensorBoard, Lightning, any call.
 
-A logger must not hurt the training: one that raises, or takes more than a second three times, is told of once and left
-out. One that never returns cannot be cut.
+A logger must not hurt the training: one that raises, or takes more than a second three times, is reported once and left
+out. One that never returns cannot be stopped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gputop.model.text import clean_text
 SLOW_S = 1.0
 MOST_SLOW = 3
 NOTICES = logging.getLogger("gputop")
-"""Where a watch says what it has to say: once, as a warning."""
+"""Where a watch reports trouble: once, as a warning."""
 
 
 class Logger:
@@ -87,8 +87,8 @@ def _ways(target: Any) -> tuple[_Numbers, _Text]:
 
 
 def _mlflow_run(target: Any) -> str | None:
-    """The run that is active on this thread, where the logger is MLflow: until the first step another thread logs, and
-    there MLflow would begin a run of its own."""
+    """The run active on this thread, if the logger is MLflow: before the first step another thread logs, and MLflow
+    would begin a new run there."""
     if not (callable(active := getattr(target, "active_run", None)) and hasattr(target, "MlflowClient")):
         return None
     run = active()
@@ -96,7 +96,7 @@ def _mlflow_run(target: Any) -> str | None:
 
 
 def _step_for(call: Any, step: int | None, count: int) -> int | None:
-    """W&B drops what has a smaller step than it is at, so it gets only a number that the loop itself has given."""
+    """W&B drops steps smaller than its current one, so it gets only a number that the loop itself has given."""
     return step if step is not None or _is_wandb(call) else count
 
 

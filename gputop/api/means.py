@@ -1,6 +1,6 @@
-"""What a logger is given: means over the time since it was given something last, under the catalogue's names.
+"""What a logger is given: means over the time since its last call, under the catalogue's names.
 
-A point in time misses what lies between two of them, which is why W&B's and Lightning's own figures jump.
+Single samples miss what lies between them, which is why W&B's and Lightning's own figures jump.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Metrics = Literal["few", "all"]
 METRICS: tuple[Metrics, ...] = ("few", "all")
 FEW = ("util_pct", "sm_active_pct", "mem_used_bytes", "power_w", "temp_c", "dram_active_pct")
-"""Of each GPU; with ``efficiency_pct`` and ``busy_not_working`` they are eight."""
+"""The metrics of each GPU; with ``efficiency_pct`` and ``busy_not_working`` they are eight."""
 FLAGS = {None: 0.0, "B": 1.0, "A": 2.0}
 """``busy_not_working`` as a number: 0 no, 1 probably (B), 2 certainly (A)."""
 
@@ -47,7 +47,7 @@ class Means:
         """The names of the GPUs that this process computes on."""
 
     def add(self, frame: Frame) -> None:
-        """Add what is new in a frame: values that are only repeated were not measured again."""
+        """Add what is new in a frame: repeated values were not measured again."""
         snapshot = frame.snapshot
         if "nvml" not in snapshot.repeats:
             for gpu, diagnosis in zip(snapshot.gpus, frame.diagnoses, strict=False):

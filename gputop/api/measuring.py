@@ -28,13 +28,13 @@ from gputop.sources.marked import Marked
 class Measuring:
     """Snapshots become frames, and frames a report. ``begin``, ``poll`` and ``close`` belong to the watcher's thread.
 
-    Raises UsageError for what cannot be asked of the machine, and RecordingError where ``strict`` was asked for.
+    Raises UsageError for options that the machine cannot fulfil, and RecordingError where ``strict`` was asked for.
     """
 
     def __init__(self, options: Options, role: Role, redactor: Redactor | None) -> None:
         self._source, self._gpus = opened(options, role)
         self._redactor = redactor
-        # Nobody draws these frames: their charts are a third of the work.
+        # Nobody draws these frames, and charts are a third of the work.
         self._session = Session(Monitor(options.interval, charts=False))
         self._builder = ReportBuilder()
         self._memory = MemoryWatch()
@@ -42,9 +42,9 @@ class Measuring:
         self._lock = threading.Lock()
         self._pid, self._mine = os.getpid(), options.gpus == "mine"
         self._newest: tuple[Snapshot, float] | None = None
-        """The newest snapshot, as it was measured, and when it was taken."""
+        """The newest snapshot as measured, and when it was taken."""
         self.own_gpus: tuple[str, ...] = ()
-        """The names of the GPUs that this very process computes on, as far as the driver tells."""
+        """The names of the GPUs that this process computes on, as far as the driver tells."""
         if options.record is not None:
             try:
                 self._recorder = Recorder(options.record)
@@ -84,7 +84,7 @@ class Measuring:
             shown = cut if self._redactor is None else self._redactor.snapshot(cut)
             frame = self._session.take(shown)
             if not self.own_gpus and self._mine and len(cut.gpus) == 1:
-                # In a container the driver tells pids of another namespace, and shows only what was given to it.
+                # In a container the driver lists pids of another namespace, and shows only the GPUs given to it.
                 self.own_gpus = (cut.gpus[0].static.name,)
             with self._lock:
                 self._memory.batch_size = batch_size
@@ -109,7 +109,7 @@ class Measuring:
             self.own_gpus = tuple(gpu.static.name for gpu in snapshot.gpus if gpu.static.index in held)
 
     def note(self, mark: Event) -> None:
-        """Take a mark that no socket brings."""
+        """Add a mark that did not come by the socket."""
         if isinstance(self._source, Marked) and self._source.listening:
             return
         mark = mark if self._redactor is None else self._redactor.event(mark)
@@ -123,7 +123,7 @@ class Measuring:
         return self._builder.has_frames
 
     def report(self, price: float | None, command: str, duration_s: float) -> JobReport:
-        """What the GPUs' time came to until now."""
+        """The report on the GPUs' time until now."""
         notes = [] if self._recorder is None or self._recorder.error is None else [self._recorder.error]
         with self._lock:
             return self._builder.report(price=price, command=command, duration_s=duration_s, notes=notes)
@@ -135,7 +135,7 @@ class Measuring:
         return tuple(each for each in found if each is not None)
 
     def forget_locks(self) -> None:
-        """In a forked child, where a lock may be held by a thread that does not exist."""
+        """In a forked child, where a lock may be held by a thread that does not exist there."""
         self._lock = threading.Lock()
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ class JobGpus:
         self._foreign = 0
 
     def take(self, snapshot: Snapshot) -> list[Snapshot]:
-        """What to feed on: nothing until the job uses a GPU."""
+        """The snapshots to use: none until the job uses a GPU."""
         if not self._gpus.any and self._foreign < FOREIGN_FRAMES:
             users = [p for p in snapshot.processes if p.role == "gpu"]
             self._foreign += bool(users) and all(p.starttime is None for p in users)
@@ -49,7 +49,7 @@ class JobGpus:
         return process.starttime is not None and self.is_member(process.pid)
 
     def _identity(self, pid: int) -> tuple[str, int] | None:
-        """Control group and user: without control groups everybody would be in the same."""
+        """Control group and user: without control groups all processes would share one."""
         try:
             return cgroup_text(f"{self._proc}/{pid}"), os.stat(f"{self._proc}/{pid}").st_uid
         except OSError:

@@ -16,7 +16,7 @@ MOST_PEAKS = 1024
 
 
 class MemoryReport(Struct, frozen=True):
-    """Device memory of one GPU over the run. ``batch_factor`` is an estimate, ``assumption`` what it stands on."""
+    """Device memory of one GPU over the run. ``batch_factor`` is an estimate, ``assumption`` its basis."""
 
     gpu: int
     peak_bytes: float
@@ -55,7 +55,7 @@ class MemoryWatch:
         self.batch_size: float | None = None
 
     def add(self, frame: Frame) -> None:
-        """Take one frame in."""
+        """Add one frame."""
         for gpu in frame.snapshot.gpus:
             used, total, index = gpu.mem_used_bytes, gpu.mem_total_bytes, gpu.static.index
             owners = [p for p in frame.snapshot.processes if p.gpu == index and p.role == "gpu"]
@@ -66,7 +66,7 @@ class MemoryWatch:
                 self._peaks[key] = max(self._peaks.get(key, 0.0), used)
 
     def report(self, gpu: GpuReport) -> MemoryReport | None:
-        """What became of one GPU's memory; None where it was not measured."""
+        """The report on one GPU's memory; None where it was not measured."""
         peak, total = gpu.memory_peak_bytes, gpu.memory_total_bytes
         if peak is None or total is None or peak <= 0.0 or total <= 0.0:
             return None
@@ -81,7 +81,7 @@ class MemoryWatch:
 
 def _growth(peak: float, total: float, sizes: list[tuple[float, float]]) -> tuple[float | None, str]:
     """How many times as large the batch could be. Memory is a + b · batch; with one batch size, a is taken as 0,
-    which estimates too little rather than too much."""
+    which errs on the low side."""
     if len(sizes) >= 2:
         (small, low), (large, high) = sizes[0], sizes[-1]
         if high > low and large > small:

@@ -25,7 +25,7 @@ def load(path: str | os.PathLike[str]) -> Iterator[Frame]:
 def trace(*paths: str | os.PathLike[str]) -> TraceReport:
     """Where a step's time went, from files of torch.profiler or Nsight Systems, each a rank, or a folder of them.
 
-    Raises TraceError for what is no trace, and OSError.
+    Raises TraceError for what is not a trace, and OSError.
     """
     from gputop.traces.analyse import Choice
     from gputop.traces.ranks import report_traces, trace_files

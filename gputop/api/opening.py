@@ -1,4 +1,4 @@
-"""What a watch reads, and which of it is the job's."""
+"""Opens what a watch reads, and what selects the job's GPUs from it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def opened(options: Options, role: Role) -> tuple[MarkedSource, JobGpus | None]:
     import gputop.sources.host  # noqa: F401
 
     mine = options.gpus == "mine"
-    # Of several ranks on a node each may see another GPU: the one that samples takes the whole job's.
+    # Each rank on a node may see another GPU: the one that samples takes the whole job's.
     visible = mine and role.local_rank is None and "CUDA_VISIBLE_DEVICES" in os.environ
     chosen = None if options.gpus in ("mine", "all") else options.gpus
     source = LocalSource(options.interval, chosen, visible, options.dcgm_url, own_process=False)

@@ -1,4 +1,4 @@
-"""What a watch is asked for, checked."""
+"""The arguments of a watch, checked."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def checked_interval(interval: float, *, strict: bool) -> float:
-    """An interval that can be kept: a training must not end because of it, unless that was asked for."""
+    """An interval within the bounds: a wrong one must not end a training unless ``strict`` was asked for."""
     least, most = INTERVALS_S
     if least <= interval <= most:
         return float(interval)
@@ -77,7 +77,7 @@ def gpus_text(gpus: str | int | Iterable[int | str] | None) -> str:
 
 class Configured(Struct, frozen=True):
     """The settings that a watch reads: those that say how to read the machine without starting a program, and how to
-    show it. Alerts are none of a training's business, and what starts helpers stays out of its process."""
+    show it. Alerts and anything that starts helpers stay out of a training process."""
 
     redact: bool
     price: float | None
@@ -87,8 +87,8 @@ class Configured(Struct, frozen=True):
 def configured(environment: Mapping[str, str]) -> Configured:
     """These settings from environment and file, as for ``gputop record``.
 
-    Where they cannot be read nobody knows whether names may be told, so they are not: what was written cannot be taken
-    back.
+    Where they cannot be read it is unknown whether names may be shown, so they are redacted: what was written cannot
+    be taken back.
     """
     from gputop.config import ConfigError, load
 

@@ -1,4 +1,4 @@
-"""Numbers of this machine for a program: one reading, or one frame after the other; and marks for who listens."""
+"""Numbers of this machine for a program: one reading, or one frame after the other; and marks for all listeners."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from gputop.sources.marks import send_mark
 from gputop.sources.one_reading import WAIT_S
 
 _LOOK_S = 1.0
-"""How often a wait looks whether it was ended."""
+"""How often a wait checks whether it was ended."""
 
 
 def snapshot(*, gpus: str | int | Iterable[int | str] | None = None, wait_s: float = WAIT_S) -> Snapshot:
     """One reading of this machine, as ``gputop once`` has it: every GPU read twice, about 0.3 s.
 
-    ``gpus`` are all, or indices and UUIDs. After ``wait_s`` seconds it is what there is; ``notices`` say what is
+    ``gpus`` are all, or indices and UUIDs. After ``wait_s`` seconds it returns what there is; ``notices`` say what is
     missing. Raises SourceError where no GPU can be read, UsageError for a GPU that does not exist.
     """
     chosen = gpus_text(gpus)
@@ -53,8 +53,8 @@ def frames(
 
 
 class Frames:
-    """Frames without an end, for one loop at a time; ``close``, a ``with`` block, or the end of the loop's object end
-    the measuring. A loop that is slower than the interval gets the newest frame, not those that it missed."""
+    """Endless frames, for one loop at a time; ``close``, a ``with`` block, or the end of the loop's object end
+    the measuring. A loop slower than the interval gets the newest frame, not those that it missed."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -116,5 +116,5 @@ class Frames:
 
 
 def mark(text: str) -> int:
-    """Send a mark to every recorder, screen and watch of this user; how many have it."""
+    """Send a mark to every recorder, screen and watch of this user. Returns how many have it."""
     return send_mark(str(text), time.time()).reached

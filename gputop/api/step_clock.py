@@ -9,15 +9,15 @@ from time import perf_counter
 from gputop.model.steps import StepRow
 
 MOST_WAITING = 1 << 18
-"""Ends of steps that wait to be worked out; a loop that is faster than that a second loses the oldest."""
+"""Ends of steps waiting to be worked out; a loop with more per second loses the oldest."""
 QUANTILE_P99 = 0.99
 
 
 class StepClock:
     """Takes the ends of steps from the training thread. A step lasts from one end to the next: the first has no length.
 
-    ``end`` is what the loop calls, ``end_by_hook`` what an optimizer's hook calls; the loop's own word counts alone
-    once it was given.
+    ``end`` is what the loop calls, ``end_by_hook`` what an optimizer's hook calls; once the
+    loop calls the former, only that counts.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class StepClock:
         self.append_end(perf_counter())
 
     def end_with_waits(self, wait_s: float | None, data_wait_s: float | None) -> None:
-        """One step has ended, and waited so long for others and for its batch; what is no time is not taken."""
+        """One step has ended, with its waits for others and for its batch; values that are not times are ignored."""
         self.explicit = True
         self.append_end((perf_counter(), _time(wait_s), _time(data_wait_s)))
 
@@ -70,7 +70,7 @@ class StepClock:
         """The lengths of the steps that have ended since the last call, in seconds."""
         waiting, last = (self._ends, self._last) if self.explicit else (self._hooked, self._hooked_last)
         if self.explicit and self._hooked:
-            # What the hook has counted before the loop began to: the same steps.
+            # What the hook counted before the loop began to: the same steps.
             self._hooked.clear()
             self.count = 0
         given = [waiting.popleft() for _ in range(len(waiting))]
@@ -84,7 +84,7 @@ class StepClock:
             self._last = ends[-1]
         else:
             self._hooked_last = ends[-1]
-        # Steps may end on several threads, a hair out of order.
+        # Steps may end on several threads, slightly out of order.
         lengths = [max(0.0, end - begin) for begin, end in zip(begins, ends[len(ends) - len(begins) :], strict=True)]
         told = [end for end in given[len(ends) - len(begins) :] if isinstance(end, tuple)]
         if told and len(told) == len(lengths):
@@ -94,13 +94,13 @@ class StepClock:
 
 
 def _time(seconds: float | None) -> float | None:
-    """Seconds that a program has measured; None for what is no time."""
+    """Seconds that a program has measured; None for what is not a time."""
     return float(seconds) if seconds is not None and 0.0 <= seconds < inf else None
 
 
 def _sum_of(waits: list[float | None], lengths: list[float]) -> float | None:
-    """The waits of steps of these lengths; None unless each is known. Nobody waits in a step for longer than it takes:
-    the clocks of both may differ by a hair."""
+    """The waits of steps of these lengths; None unless each is known. A wait is cut to the
+    length of its steps, since both clocks may differ slightly."""
     known = [wait for wait in waits if wait is not None]
     if len(known) < len(lengths):
         return None
@@ -120,7 +120,7 @@ def row_of(
     took time."""
     if not lengths or sum(lengths) <= 0.0:
         return None
-    # The numbers as the datagram carries them, so that all who hear of a step hear the same.
+    # The numbers as the datagram carries them, so that all listeners get the same.
     ordered = [float(f"{length:.6g}") for length in sorted(lengths)]
     middle = ordered[(len(ordered) - 1) // 2]
     late = ordered[min(len(ordered) - 1, int(QUANTILE_P99 * len(ordered)))]

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from gputop.model.snapshot import HostSample
 
 SLOW_TAIL = 2.0
-"""From this ratio of the 99th percentile to the median on, slow steps are worth a word."""
+"""From this ratio of the 99th percentile to the median on, slow steps are reported."""
 MOST_KEPT = 20_000
-"""Steps whose length is kept; then every second one goes, so that the whole run stays represented."""
+"""Step lengths kept; beyond that every second one is dropped, so that the whole run stays represented."""
 LEAST_STEPS = 100
 NOTICED = 0.05
 """From this share of the steps on, waiting for batches has a remedy."""
@@ -64,7 +64,7 @@ class StepTail:
         self._every = 1
         self._count = 0
         self._waited = [0.0, 0.0, 0.0]
-        """Of the steps whose waits for batches are known: seconds waited, seconds in all, how many."""
+        """Over the steps whose waits for batches are known: seconds waited, seconds in all, number of steps."""
 
     def add(self, lengths: Sequence[float], host: HostSample | None, data_wait_s: float | None = None) -> None:
         """The steps of about a second, the host's newest sample, and how long they waited for batches in all."""

@@ -1,4 +1,4 @@
-"""What a watched run came to: as text, as data, and as a page for a notebook."""
+"""The summary of a watched run: as text, as data, and as a page for a notebook."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def empty_report(command: str, duration_s: float) -> JobReport:
 
 
 def cost_words(cost: OwnCost) -> str:
-    """What watching took."""
+    """The cost of watching, in words."""
     return f"gputop itself: {cost.cpu_pct:.2f} % of one core over {length(cost.seconds)}"
 
 

@@ -29,7 +29,7 @@ class TorchHook:
         """Register with torch where it is imported; True where that is done.
 
         From another thread only while torch has no such hook: it goes through its hooks without a lock, and a new one
-        would end that loop with an error in the training. Through none it goes in one step of the interpreter.
+        would end that loop with an error in the training. Going through none is a single step of the interpreter.
         """
         module: Any = sys.modules.get(_MODULE)
         register = getattr(module, _REGISTER, None)
@@ -41,7 +41,7 @@ class TorchHook:
         return True
 
     def remove(self) -> None:
-        """Take the hook back; on the training thread."""
+        """Remove the hook; on the training thread."""
         if self._handle is not None:
             self._handle.remove()
             self._handle = None

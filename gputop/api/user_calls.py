@@ -16,7 +16,7 @@ MOST_FINDINGS_KNOWN = 1024
 
 
 class UserCalls:
-    """Calls what there is; what raises is told once and not called again."""
+    """Calls those given; one that raises is reported once and not called again."""
 
     def __init__(
         self, on_frame: Callable[[Frame], object] | None, on_finding: Callable[[Finding], object] | None
@@ -26,7 +26,7 @@ class UserCalls:
         self._broken: set[str] = set()
 
     def tell(self, frame: Frame) -> None:
-        """One more frame, and the findings in it that were not told yet."""
+        """Pass on one more frame, and its findings that were not reported yet."""
         self._call("on_frame", self._on_frame, frame)
         if self._on_finding is None:
             return

@@ -89,7 +89,7 @@ class Watch:
 
         ``n`` is the loop's own number. ``scalars`` are logged beside the GPUs' numbers; ``batch_size`` also tells how
         memory grows with it. ``wait_s`` is how many seconds of this step the process waited for others, as the program
-        has measured it, in a barrier say: then a rank that is slow is known from those that wait for it.
+        has measured it, say in a barrier: this tells a slow rank from those that wait for it.
         ``data_wait_s`` is how many seconds of it the loop waited for its batch.
         """
         if wait_s is None and data_wait_s is None:
@@ -115,7 +115,7 @@ class Watch:
         precision: str = "bf16",
         peak_flops: float | None = None,
     ) -> None:
-        """What one step of this process does, from now on: then there are samples/s, tokens/s and MFU.
+        """Say what one step of this process does from now on, which gives samples/s, tokens/s and MFU.
 
         MFU takes ``flops`` a step, or 6 · ``parameters`` · ``tokens``, which holds for dense transformers; the peak is
         that of the data sheet for ``precision`` (``fp32 tf32 fp16 bf16 fp8``), or ``peak_flops`` of one GPU, in FLOP/s.
@@ -124,7 +124,7 @@ class Watch:
         self._watcher.say_work(checked_work(samples, tokens, parameters, flops, precision, peak_flops))
 
     def mark(self, text: str) -> None:
-        """A mark in this watch, and in every recorder and screen of this user."""
+        """Set a mark in this watch, and in every recorder and screen of this user."""
         t = time.time()
         if self._watcher.alive:
             self._watcher.note(Event(t, "mark", clean_text(str(text))))
@@ -140,7 +140,7 @@ class Watch:
         return [] if frame is None else list(frame.diagnoses)
 
     def summary(self) -> Summary:
-        """What it came to until now; also after the end."""
+        """The summary until now; also after the end."""
         return self._watcher.summary()
 
     @property
@@ -192,8 +192,8 @@ def watch(
     ``log_thread="own"`` on the watcher's. ``steps`` lets PyTorch's optimizer hook count steps where the loop does not.
     ``ranks``: one process a ``"node"`` samples, ``"0"`` only rank 0, ``"all"`` each its own GPUs. ``strict`` raises
     where nothing can be measured. ``price`` is per GPU-hour, 0 for none, ``name`` the run's. ``on_frame`` and
-    ``on_finding`` are called on the watcher's thread. ``source`` replaces this machine, for tests. ``redact`` puts
-    numbers in the place of users, hosts, jobs, paths and names in frames, recording and summary, as
+    ``on_finding`` are called on the watcher's thread. ``source`` replaces this machine, for tests. ``redact`` replaces
+    users, hosts, jobs, paths and names by numbers in frames, recording and summary, as
     ``gputop record --redact`` does. Where ``price`` or ``redact`` is None the setting holds, in the environment
     (``GPUTOP_REDACT``) or the configuration file, and so does ``dcgm_url``.
 
@@ -225,7 +225,7 @@ def watch(
 
 
 class _One:
-    """The one watcher of this process."""
+    """Keeps the one watcher of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""The thread behind a watch: reads the machine, feeds the session, announces steps, adds up what is asked of it later.
+"""The thread behind a watch: reads the machine, feeds the session, announces steps, adds up for the summary.
 
 Whatever fails here becomes a reason that can be read. The training thread appends the ends of its steps, and no more.
 """
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 ROUND_S = 1.0
 """How often steps are worked out and announced."""
 LATE_S = 0.15
-"""How long a snapshot may be late until steps are announced without it; listeners take one datagram in 0.8 s."""
+"""How late a snapshot may be before steps are announced without it; listeners accept one datagram per 0.8 s."""
 STOP_S, STRICT_WAIT_S = 1.0, 10.0
-"""How long a stop in order waits, as for a slow disk; and a start that must say whether it can measure."""
+"""How long an orderly stop waits, as for a slow disk; and a start that must tell whether it can measure."""
 NO_GPU_YET = 'no process of this job has used a GPU; gpus="all" watches all of them'
 
 
 class Watcher:
-    """One a process. Everything but ``start``, ``stop`` and what the training thread calls runs on its own thread."""
+    """One per process. All but ``start``, ``stop`` and what the training thread calls runs on its own thread."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -133,7 +133,7 @@ class Watcher:
         self.reason = "a forked child is not watched: its parent is"
 
     def log_now(self) -> None:
-        """Give the loggers what there is; on the thread that calls."""
+        """Call the loggers, on the calling thread."""
         self.log.log(self.clock.total)
 
     def say_work(self, work: Work) -> None:
@@ -149,7 +149,7 @@ class Watcher:
             return self._asked.take() if self.alive or self.latest is not None else {}
 
     def note(self, mark: Event) -> None:
-        """Take a mark that no socket brings."""
+        """Add a mark that did not come by the socket."""
         if self._measuring is not None:
             self._measuring.note(mark)
 
@@ -163,7 +163,7 @@ class Watcher:
         return None if found is None or found.p50_s <= 0.0 else found.p50_s
 
     def summary(self) -> Summary:
-        """What it came to until now."""
+        """The summary until now."""
         from gputop.api.summary import Summary, empty_report
 
         duration = time.monotonic() - self._begun
@@ -176,7 +176,7 @@ class Watcher:
         own = () if measuring is None else measuring.own_gpus
         with self._lock:
             steps = self._tail.summary(self.clock.total)
-            # Steps are counted apart: they go on while no GPU is the job's yet, or none can be measured.
+            # Steps are counted separately: they go on while the job uses no GPU yet, or none can be measured.
             report = replace(report, steps=self._steps.report())
         unknown = self._role.why if self.failure is None else str(self.failure)
         rates = rates_of(self._work, None if steps is None else steps.mean_s, own, unknown)
@@ -224,7 +224,7 @@ class Watcher:
                     self._fail(error)
             self._told.set()
             while not self._ending.is_set():
-                # A snapshot wakes it; where none comes, the steps go on.
+                # A snapshot wakes this thread; without one, the steps go on.
                 self._fresh.wait(ROUND_S if self._measuring is None else ROUND_S + LATE_S)
                 self._fresh.clear()
                 self._round()
@@ -264,7 +264,7 @@ class Watcher:
         row = row_of(lengths, self._pid, self._role.rank, name, each, clock.wait_s, clock.data_wait_s)
         if row is None:
             return
-        # The frames here have it already.
+        # The frames of this process already have it.
         self._sender.send(row, None if self._measuring is None else self._measuring.socket_path)
         shown = row if self._redactor is None else replace(row, name=self._run_name)
         self.log.add_steps([shown])
@@ -281,7 +281,7 @@ class Watcher:
             self.available, self.reason = True, None
         elif not self.available and snapshot.notices:
             self.reason = snapshot.notices[0]
-        # Its own steps come from its own clock: the socket may be missing, and would bring them again.
+        # This process's steps come from its own clock: the socket may be missing, and would bring them twice.
         others = tuple(row for row in snapshot.steps if row.pid != self._pid)
         with self._lock:
             self._steps.add(measuring.shown(row) for row in others if measuring.is_member(row.pid))

@@ -1,4 +1,4 @@
-"""What a step does, as the program says it, and what that makes of the step's time: samples/s, tokens/s, MFU."""
+"""What a step does, as the program says, and the rates that follow from the step time: samples/s, tokens/s, MFU."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Work(Struct, frozen=True):
 
 
 class Rates(Struct, frozen=True):
-    """What this process gets done. ``mfu_pct`` is model FLOPs utilisation (Chowdhery et al. 2022, arXiv:2204.02311,
+    """The rates of this process. ``mfu_pct`` is model FLOPs utilisation (Chowdhery et al. 2022, arXiv:2204.02311,
     appendix B): the model's FLOPs a second in percent of the peak of the GPUs that this process computes on.
-    ``mfu_from`` says what it is made of; where it is None, ``mfu_reason`` says why."""
+    ``mfu_from`` says how it was computed; where it is None, ``mfu_reason`` says why."""
 
     samples_per_s: float | None = None
     tokens_per_s: float | None = None
@@ -109,7 +109,7 @@ def rates_of(work: Work | None, step_s: float | None, gpus: Collection[str], no_
     from gputop.model.peak_flops import NoPeak, peak_flops
 
     try:
-        # A peak that was given is one GPU's, as those of the data sheets are.
+        # A given peak is one GPU's, as in the data sheets.
         peaks = [
             (work.peak_flops, "the peak as given") if work.peak_flops else peak_flops(gpu, work.precision)
             for gpu in gpus

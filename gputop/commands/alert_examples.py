@@ -1,4 +1,4 @@
-"""Alerts to begin with, for the configuration file that ``gputop config --init`` writes: all commented out."""
+"""Example alerts for the configuration file that ``gputop config --init`` writes: all commented out."""
 
 from __future__ import annotations
 

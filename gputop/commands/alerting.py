@@ -29,8 +29,8 @@ def alerts_here(
 ) -> NodeAlerts | None:
     """The alerts of a run that is being watched, None where none are configured.
 
-    ``tell`` is given one line for each firing, from other threads, and at once why this process fires nothing. Raises
-    ConfigError where alerts are to be fired and must not be.
+    ``tell`` is given one line for each firing, from other threads, and at once the reason if this process fires none.
+    Raises ConfigError where alerts are to be fired and must not be.
     """
     if not settings.alert:
         return None
@@ -53,7 +53,7 @@ def alerts_here(
 
 
 def alerts_in(settings: Settings) -> tuple[Alert, ...]:
-    """The alerts of the settings, which have been checked when they were read."""
+    """The alerts of the settings, which were checked when they were read."""
     from gputop.diagnosis.alerts.table import alerts_of
 
     return alerts_of(settings.alert)
@@ -76,7 +76,7 @@ def refuse_unsafe(args: Any, alerts: Sequence[Alert]) -> None:
 
 
 def _refuse_written_by_others(file: Path) -> None:
-    """The file and its folder, and where it is a link, what it leads to: all of this user's or root's alone."""
+    """Raises ConfigError unless only this user or root can write the file, its folder, and the target of a link."""
     for path in dict.fromkeys((file, file.absolute().parent, file.resolve(), file.resolve().parent)):
         try:
             status = path.stat()
@@ -89,7 +89,7 @@ def _refuse_written_by_others(file: Path) -> None:
 
 
 def alerts_report(args: Any, settings: Settings) -> dict[str, Any]:
-    """The alerts for `gputop doctor`: nothing that may hold a secret, who fires them now, and why nobody can."""
+    """The alerts for `gputop doctor`, without secrets: who fires them now, or why nobody can."""
     from gputop.session.alerts.lock import holder
     from gputop.sources.runtime_directory import is_ours, login_directories
 

@@ -86,7 +86,7 @@ def _test(args: argparse.Namespace, settings: Settings, alerts: Sequence[Alert])
 
 
 def _firing(args: argparse.Namespace, settings: Settings, alert: Alert) -> Firing:
-    """What the alert hands on for the first GPU here; where none can be read, what does without one."""
+    """What the alert passes on for the first GPU here; where none can be read, what works without one."""
     from gputop.diagnosis.alerts.judge import Change
     from gputop.monitor import Monitor
     from gputop.session.alerts.firing import bare_firing, gpus_firing

@@ -1,4 +1,4 @@
-"""Lengths of time and sizes as people write them on a command line: ``30s``, ``8h``, ``2G``."""
+"""Durations and sizes as people write them on a command line: ``30s``, ``8h``, ``2G``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gputop.model.source import UsageError
 
 
 def seconds(text: str, option: str) -> float:
-    """A length of time in seconds. Raises UsageError naming the option."""
+    """A duration in seconds. Raises UsageError naming the option."""
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]*)", text.strip().lower())
     if match is None or match[2] not in SECONDS or float(match[1]) == 0:
         raise UsageError(f"{option} must be a time such as 30s, 10m or 8h, not {text!r}")

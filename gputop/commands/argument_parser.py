@@ -24,7 +24,7 @@ _PLAIN = (
     (r"^argument (\S+): not allowed with argument (\S+)$", r"\1 and \2 exclude each other"),
     (r"^the following arguments are required: (.*)$", r"missing: \1"),
 )
-"""argparse's complaints, as people say them."""
+"""argparse's error messages in plainer words."""
 _MOST_HOMES = 3
 _TAKES_ONE = (None, "?")
 """argparse's ``nargs`` of options whose next word may be their value."""
@@ -72,7 +72,7 @@ class Parser(argparse.ArgumentParser):
         self._homes = homes
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """What the words say. Ends the program where one of them is unknown, so the rest is always empty."""
+        """The parsed words. Ends the program where one of them is unknown, so the rest is always empty."""
         words = list(args or ())
         for option in self._options(words):
             self._refuse_unknown(option)
@@ -104,7 +104,7 @@ class Parser(argparse.ArgumentParser):
         return [option.action.option_strings[0] for option in self._options(words) if option.action is not None]
 
     def refuse_foreign(self, before: Sequence[str]) -> None:
-        """End if one of the options that stood before this command's name is none of its own: it would do nothing."""
+        """End if an option before this command's name is not one of its own: it would do nothing."""
         for option in before:
             if option not in self._option_string_actions:
                 self.error(f"{option} is not an option of `{self.prog}`")
@@ -124,7 +124,7 @@ class Parser(argparse.ArgumentParser):
         return formatter.format_help() + (f"\n{self.epilog}\n" if self.epilog else "")
 
     def refuse_command(self, own: Sequence[str], word: str, known: Iterable[str]) -> NoReturn:
-        """End because a word is no command: what was meant, after these own options."""
+        """End because a word is not a command, with a suggestion; ``own`` are the options before it."""
         for option in self._options(own):
             if isinstance(option.action, ListAction) and option.value == len(own) - 1:
                 self.error(f"{word!r} is not a command; a list is written with commas: {option.text} {own[-1]},{word}")
@@ -209,7 +209,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """``; did you mean X?`` for the known word that is most like this one, or nothing."""
     from difflib import get_close_matches
 
-    # Two dashes alike are no likeness.
+    # Two leading dashes do not count as similarity.
     plain = {name.lstrip("-"): name for name in known}
     near = get_close_matches(word.lstrip("-"), list(plain), 1)
     return f"; did you mean {plain[near[0]]}?" if near else ""

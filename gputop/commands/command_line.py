@@ -1,4 +1,4 @@
-"""Words → what they say: the options of every command, and the parser of the command that is named.
+"""Parses the command line: the options of every command, and the parser of the command that is named.
 
 Of the commands' files only that one is imported. The shells' completions, the manual page and `gputop help options` are
 made of the same parsers.
@@ -76,7 +76,7 @@ def _common() -> Parser:
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """What the words say; ``command`` is None for the live screen. Ends the program where they say nothing."""
+    """The parsed words; ``command`` is None for the live screen. Ends the program where they are wrong."""
     top = live_parser()
     own, rest = top.split(words)
     args = top.parse_args(own)
@@ -120,7 +120,7 @@ def live_parser() -> Parser:
     top.add_argument("-h", "--help", action=_Overview, nargs=0, help="show the commands; `gputop help` knows more")
     top.add_argument("--man", action=_ManPage, nargs=0, help="print the manual page: gputop --man | man -l -")
     top.set_defaults(command=None)
-    # Said here and not in the screen's own file, which no other command needs to import.
+    # Defined here and not in the screen's own file, which no other command needs to import.
     printable(top)
     alertable(top)
     selectable(top)
@@ -129,7 +129,7 @@ def live_parser() -> Parser:
 
 
 def command_parser(name: str) -> Parser:
-    """The parser of the own words of a command, or of a part named by both its words."""
+    """The parser of a command's own words, or of a part named by both its words."""
     command = Parser(prog=f"gputop {name}", parents=[_common()], homes=_homes)
     return _filled(command, name)
 
@@ -148,7 +148,7 @@ def whole() -> Parser:
 
 
 def _filled(command: Parser, name: str) -> Parser:
-    """The parser with what the command's own file says."""
+    """The parser with the arguments that the command's own file defines."""
     module = module_of(name)
     command.description = f"{module.SUMMARY[0].upper()}{module.SUMMARY[1:]}."
     command.epilog = "Options of every command: gputop help options"

@@ -1,4 +1,4 @@
-"""The configuration file: where it is, a commented one to begin with, and what is wrong with the one there is."""
+"""The configuration file: where it is, a commented template, and what is wrong with the existing one."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         say(warning)
     for name in declared():
         value = getattr(settings, name)
-        # An address may hold a password, and this is what is pasted into a ticket.
+        # An address may hold a password, and this output is pasted into tickets.
         sys.stdout.write(assignment(name, masked_text(value) if isinstance(value, str) else value))
     return 0
 

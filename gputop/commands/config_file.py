@@ -1,4 +1,4 @@
-"""What is wrong with the configuration file, line by line; what it may contain; and whether it changed meanwhile."""
+"""What is wrong with the configuration file, line by line; what it may contain; and whether it has changed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gputop.config import ConfigError, Reload, Settings, apply, default_path, lo
 def problems(path: Path) -> list[str]:
     """Everything that is wrong with the file, one line each, with its line number where it has one.
 
-    Raises ConfigError where nothing can be said about single lines: the file is missing, unreadable or no TOML.
+    Raises ConfigError where single lines cannot be judged: the file is missing, unreadable or not TOML.
     """
     values = read(path, required=True)
     found: list[tuple[int, str]] = []
@@ -43,7 +43,7 @@ def problems(path: Path) -> list[str]:
 
 
 def _alert_problems(lines: list[str], tables: Any) -> list[tuple[int, str]]:
-    """What is wrong with each ``[[alert]]``, with its line; nothing where these are no tables at all."""
+    """What is wrong with each ``[[alert]]``, with its line; nothing where these are not tables at all."""
     from gputop.diagnosis.alerts.table import read_alerts
 
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
@@ -100,7 +100,7 @@ class ConfigWatch:
     """Notices that the configuration file changed. One ``stat`` every few seconds; no thread.
 
     ``path``, ``env`` and ``flags`` are what ``load`` was given; flags still win over the new file. ``alerts`` are those
-    that stay in force: who writes to the file of a running gputop must not make it run something else.
+    that stay in force: editing the file of a running gputop must not make it run something else.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class ConfigWatch:
         self._seen = self._stamp()
 
     def poll(self, now: float) -> Reload | None:
-        """Called with a monotonic time as often as one likes; something only when the file changed."""
+        """Call with a monotonic time as often as you like; returns something only when the file changed."""
         if now < self._next:
             return None
         self._next = now + self._every_s

@@ -1,4 +1,4 @@
-"""Where a report goes and in which form: stdout, or a file of the user's own whose suffix decides."""
+"""Where a report goes and in which form: stdout, or a private file whose suffix decides."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def form_of(args: argparse.Namespace) -> str:
 
 
 def deliver(text: str, path: str | None) -> None:
-    """Write to a file of the user's own, or to stdout. Raises UsageError where the file cannot be written."""
+    """Write to a file that only the user can read, or to stdout. Raises UsageError where the file cannot be written."""
     if path is None:
         sys.stdout.write(text)
         return

@@ -31,9 +31,9 @@ NEEDS = Needs("terminal")
 PURPOSE, SUMMARY = "Watch", "a simulated node, on any machine"
 
 FORGOTTEN_S, SHORT_PAST_S = 5.0, 130.0
-"""The charts of the tour show two minutes; with a gap longer than this they are begun anew."""
+"""After a gap longer than this the charts of the tour, which show two minutes, are restarted."""
 STRETCH_FRAMES = 20
-"""Frames before its start that a paused demo makes at a time, when somebody goes back to them."""
+"""Frames before its start that a paused demo generates at a time, when somebody goes back to them."""
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
@@ -122,7 +122,7 @@ class Remedied:
         self._monitor = Monitor(interval_s)
 
     def frame(self) -> Frame:
-        """Its newest frame. After a while in which nobody asked it begins anew, for charts without a hole."""
+        """Its newest frame. After a pause it starts again, so that charts have no hole."""
         latest = self._monitor.latest
         if self._source is None or latest is None or self._clock() - latest.snapshot.t > FORGOTTEN_S:
             from gputop.sources.simulation.simulated import SimulatedSource

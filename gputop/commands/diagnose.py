@@ -57,7 +57,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     last: Snapshot | None = None
     for snapshot in snapshots:
         if diagnoser is None or (last is not None and snapshot.t <= last.t):
-            # A clock that stepped backwards folds time: what came before cannot be compared with what comes.
+            # The clock stepped backwards: earlier frames cannot be compared with later ones.
             diagnoser, begin = Diagnoser(snapshot.interval_s), snapshot.t
         diagnoser.take(snapshot)
         diagnoser.forget_gone(MOST_GPUS)

@@ -75,7 +75,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _redacted(report: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
-    """The report with every text redacted, and what is a name as a whole as its number."""
+    """The report with every text redacted, and whole names as their numbers."""
     host, owner = redactor.host(report["host"]), redactor.user(report["step_socket"]["owner"])
     users = [redactor.user(row["user"]) for row in report["exporters"]]
     for gpu in report["gpus"]:
@@ -88,7 +88,7 @@ def _redacted(report: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
 
 
 def _fleet(settings: Settings) -> dict[str, Any]:
-    """What joins this node to a fleet, and the rights of the files that hold tokens."""
+    """What connects this node to a fleet, and the permissions of the files that hold tokens."""
     from gputop.export.address import DEFAULT
     from gputop.fleet.address import TOKEN_VARIABLE
     from gputop.model.cluster import SECRET

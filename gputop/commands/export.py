@@ -81,7 +81,7 @@ def _choice(args: argparse.Namespace, pods: PodResources | None = None) -> Choic
 
 
 def _pods(args: argparse.Namespace, settings: Settings) -> PodResources | None:
-    """Who knows the pods, where they are asked for; nothing is asked yet."""
+    """The kubelet's client, if pods are wanted; nothing is asked yet."""
     if args.pod_resources is None:
         return None
     if args.source is not None:
@@ -116,7 +116,7 @@ def _once(args: argparse.Namespace, settings: Settings, pods: PodResources | Non
 
 
 def _give(feed: Feed, path: str | None) -> int:
-    """One page, to the file that was asked for or to stdout; the exit status of giving it."""
+    """Write one page to the given file or to stdout. Returns the exit status."""
     if path is not None:
         from gputop.export.textfile import TextFile
 
@@ -159,7 +159,7 @@ def _serve(args: argparse.Namespace, settings: Settings, pods: PodResources | No
 
 
 def _server(args: argparse.Namespace, page: Callable[[], str]) -> ScrapeServer:
-    """The server on its socket, told to the user."""
+    """The server on its socket; prints its address."""
     from gputop.export import address
     from gputop.export.server import ScrapeServer
 
@@ -190,7 +190,7 @@ def _source(args: argparse.Namespace, settings: Settings) -> tuple[Callable[[], 
 
 
 def _simulated(args: argparse.Namespace, settings: Settings) -> tuple[Source, Session]:
-    """A simulated node and a session that has seen its past, so that its verdicts stand at once."""
+    """A simulated node and a session that has seen its past, so that its verdicts are there at once."""
     from gputop.sources.simulation.simulated import SimulatedSource
 
     source = SimulatedSource(

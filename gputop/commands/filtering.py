@@ -28,7 +28,7 @@ def filter_of(args: argparse.Namespace, redactor: Redactor | None = None) -> Fil
     from gputop.paint.process_filter import FilterError, parse
 
     try:
-        # By itself first: the place of a mistake is counted in what was typed.
+        # By itself first, so that the position of a mistake is counted in what was typed.
         asked = parse(terms)
         return parse(" ".join((terms, *more))) if more else asked
     except FilterError as error:

@@ -18,7 +18,7 @@ OPEN_TELEMETRY = {
     "pcie_rx_bytes_per_s": "hw.gpu.io{network.io.direction=receive}, a rate here",
     "pcie_tx_bytes_per_s": "hw.gpu.io{network.io.direction=transmit}, a rate here",
 }  # fmt: skip
-"""Names of OpenTelemetry's semantic conventions for hardware; what they have no name for is left out."""
+"""Names of OpenTelemetry's semantic conventions for hardware; metrics without one are left out."""
 OWN = (
     ("gputop_up", "1 while the values are current; 0 when the driver is late or hangs, or there is no GPU", ""),
     ("gputop_gpu_state_seconds_total", "time by state; increase(…[1h]) / 3600 are GPU-hours", "state"),

@@ -12,7 +12,7 @@ from gputop.config import Settings
 from gputop.model.source import SourceError, UsageError
 
 SWITCH_S = 0.0005
-"""Python's own is 5 ms, ten times of which a key may meet while a refresh is read."""
+"""Python's own is 5 ms, ten of which a key may have to wait while a refresh is read."""
 
 if TYPE_CHECKING:
     from gputop.fleet.frame import FleetFrame
@@ -156,7 +156,7 @@ def show(fleet: AskedFleet, settings: Settings, terminal: Terminal, *, at: float
     from gputop.fleet.watch import FleetWatch
     from gputop.tui.terminal.guard import TerminalGuard
 
-    # Answers of a large fleet are read in a thread: a key waits for it no longer than this.
+    # Answers of a large fleet are read in a thread: a key waits for that no longer than this.
     sys.setswitchinterval(SWITCH_S)
     guard = TerminalGuard()
     watch = FleetWatch(fleet)

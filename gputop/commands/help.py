@@ -63,6 +63,6 @@ def _row_on(word: str) -> str | None:
 
 
 def _names(row: tuple[str, ...], word: str) -> bool:
-    """Whether a table's row is about a word: its name, one of its keys, or what it is shown as. F is not f."""
+    """Whether a table's row is about a word: its name, one of its keys, or how it is shown. Case counts."""
     known = {*row[0].replace("`", "").split(), *(cell.strip("`") for cell in row[2:])}
     return word in known or (len(word) > 1 and word.lower() in {name.lower() for name in known})

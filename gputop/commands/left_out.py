@@ -1,6 +1,6 @@
-"""Libraries that others take along where they are installed, kept out of the start: see ``docs/design/speed.md``.
+"""Keeps libraries that others import if installed out of the start: see ``docs/design/speed.md``.
 
-Nothing of them is used here, neither by us nor on our behalf. Whoever imports one later gets it. Commands import
+Neither gputop nor anything called from it uses them. A later import gets the real one. Commands import
 msgspec and pynvml before they start a thread; a program that imports gputop as a library gets everything.
 """
 
@@ -22,7 +22,7 @@ NOT_FOR_TEXTUAL = (
     "textual.widgets._select",
     "uuid",
 )
-"""Left out while other threads read the machine. None of what reads imports one of these: it would get the blank."""
+"""Left out while other threads read the machine. Code that reads imports none of these, or it would get the blank."""
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def without(left_out: str) -> Iterator[None]:
 
 
 class _Absence:
-    """Says so on this thread alone: another may be importing ``ssl`` to ask an exporter over https."""
+    """Refuses on this thread alone: another may be importing ``ssl`` to ask an exporter over https."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -61,7 +61,7 @@ def blank(*names: str) -> Iterator[None]:
 
 
 class _Blank(ModuleType):
-    """A module in which each name is a class of its own: no value is ever of it, and it makes none."""
+    """A module in which each name is a distinct class without instances."""
 
     def __getattr__(self, name: str) -> type:
         if name.startswith("__"):
@@ -70,7 +70,7 @@ class _Blank(ModuleType):
 
 
 class _Nobody(type):
-    """The type of such classes. What a class holds may be asked for as well: an enumeration has members."""
+    """The type of such classes. Their attributes may be asked for as well: an enumeration has members."""
 
     def __getattr__(cls, name: str) -> type:
         if name.startswith("__"):
@@ -84,16 +84,16 @@ class _Nobody(type):
 def _import_without(name: str, *left_out: str) -> None:
     with suppress(ImportError), blank(*left_out):
         import_module(name)
-    # Once more and whole, if a later version uses one of them at once.
+    # Again, and in full, if a later version uses one of them at once.
     import_module(name)
 
 
 def import_msgspec() -> None:
-    """Without what it brings for values that gputop has none of.
+    """Without what it imports for types of values that gputop does not have.
 
     Without ``typing_extensions``, which brings ``inspect``, ``ast`` and ``tokenize`` along: from Python 3.11 on all
-    that msgspec takes from it is in ``typing``. Without ``uuid``, which brings ``platform``: it takes one class to know
-    its values by. Without its parts that describe types and write JSON schemas.
+    that msgspec takes from it is in ``typing``. Without ``uuid``, which brings ``platform``: it uses one class to
+    recognise its values. Without its parts that describe types and write JSON schemas.
     """
     if sys.version_info < (3, 11) or "msgspec" in sys.modules:
         return
@@ -109,8 +109,8 @@ def import_pynvml() -> None:
 
 
 def import_asyncio() -> None:
-    """Without ``ssl``, as on a Python built without it: OpenSSL is 4 MB in a program that talks TLS over asyncio to
-    nobody.
+    """Without ``ssl``, as on a Python built without it: OpenSSL is 4 MB in a program that never uses TLS over
+    asyncio.
     """
     with without("ssl"):
         _import_without("asyncio", "asyncio.sslproto")

@@ -108,7 +108,7 @@ def _counts(given: list[str] | str | None) -> str | list[int]:
 
 
 def _step_s(text: str) -> float:
-    """A step's length, with milliseconds, in which people give it."""
+    """A step's length in seconds, also as milliseconds, in which people often give it."""
     if text.strip().lower().endswith("ms"):
         return seconds(text.strip()[:-2] + "s", "--step") / 1000.0
     return seconds(text, "--step")

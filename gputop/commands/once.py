@@ -48,7 +48,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from gputop.sources.machine import open_local
 
     source = open_local(settings)
-    # SM activity takes two samples a quarter of a second apart: what the output needs is imported meanwhile.
+    # SM activity takes two samples a quarter of a second apart; the output's imports happen in between.
     source.open(looks_once=True)
     try:
         redactor = redactor_of(settings)

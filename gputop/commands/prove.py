@@ -41,7 +41,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     path = None if args.output is None else Path(args.output)
     if path is not None and path.suffix not in SUFFIXES:
         raise UsageError(f"cannot make a {path.suffix or 'file without suffix'}: name one of {', '.join(SUFFIXES)}")
-    # A script that ends us by a signal leaves nothing on the GPU either.
+    # A script that ends gputop by a signal must leave nothing on the GPU either.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     keeper = _Keeper(args.record)
     source = redacted_source(open_local(settings, INTERVAL_S), redactor_of(settings))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def lens_of(args: argparse.Namespace, settings: Settings) -> Lens | None:
-    """What a recording is read through: the GPUs of the command line, and the redaction that was asked for.
+    """The lens on a recording: the GPUs of the command line, and the redaction that was asked for.
 
     The configuration file's GPUs are those of this machine, not of the recording.
     """

@@ -35,9 +35,9 @@ FIRST_WAIT_S = 0.25
 
 
 def put_off_collection() -> None:
-    """Look for garbage after the first picture: imports make a hundred thousand objects, and none of them garbage.
+    """Collect garbage only after the first picture: imports make a hundred thousand objects, none of them garbage.
 
-    ``show`` turns it on again; a start that is refused before that ends the process.
+    ``show`` turns it on again; a start refused before that ends the process.
     """
     gc.disable()
 
@@ -112,7 +112,7 @@ def show(
     """Run the screen on a source until the user leaves it, and end the process.
 
     Collecting begins before anything that draws is imported, and the first frame is drawn before Textual is. A
-    ``session`` that has taken something in already gives the first frame. ``counters`` releases the GPUs' hardware
+    ``session`` that has taken a snapshot already gives the first frame. ``counters`` releases the GPUs' hardware
     counters or takes them again, and says which. ``remedied`` gives the demo's node after its remedies, for its tour;
     ``begins_with`` is the id of a key that is pressed first. ``alerts`` are judged meanwhile, and closed.
     """
@@ -144,7 +144,7 @@ def show(
         first = session.monitor.latest
         if first is None and ready.wait(FIRST_WAIT_S) and (snapshot := source.poll()) is not None:
             first = session.take(snapshot)
-        # Before anything is drawn that typed keys would be echoed into.
+        # Before anything is drawn, into which typed keys would be echoed.
         guard.mute()
         if first is not None:
             first_frame.draw(first, view, terminal)

@@ -79,7 +79,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _refuse_early(path: Path) -> None:
-    """Say what stands in the way of writing a picture before it is made, which takes seconds."""
+    """Raises UsageError if the picture cannot be written, before it is made, which takes seconds."""
     if not path.parent.is_dir():
         raise UsageError(f"cannot write {path}: no directory {path.parent}")
     if path.suffix == ".png":

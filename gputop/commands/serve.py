@@ -1,4 +1,4 @@
-"""The screen in a browser: on this machine's loopback alone, read-only, behind an address with a secret in it."""
+"""The screen in a browser: only on this machine's loopback, read-only, behind an address with a secret in it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FOR_VIEWERS = frozenset(
 NOT_FOR_VIEWERS = frozenset(
     {"read_only", "price", "bell", "show_secrets", "perf", "perf_lib", "sm_source", "alert", "fleet"}
 )
-"""Settings that it is not: what is private, what reaches out of the machine, what it has a value of its own for."""
+"""Settings that it is not given: private ones, those that reach outside the machine, and those that it sets itself."""
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
@@ -88,8 +88,8 @@ def for_viewers(settings: Settings) -> dict[str, Any]:
 def package_folder() -> str:
     """The folder in which this gputop lies.
 
-    ``python -m`` imports from the folder where it is started before all others, so that is this one: a file json.py
-    where the user happens to be must not run.
+    ``python -m`` imports first from the folder where it is started, so it is started in this one: a file json.py
+    in the user's current folder must not run.
     """
     return str(Path(gputop.__file__).absolute().parents[1])
 
@@ -100,7 +100,7 @@ def listening(port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((HOST, port))
-        # Before the address is printed, so that whoever reads it can connect at once.
+        # Before the address is printed, so that its reader can connect at once.
         listener.listen()
         listener.setblocking(False)
     except OSError as error:

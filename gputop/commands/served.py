@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 
 MOST_MEMORY = 1 << 30
-"""Bytes of data that one viewer's process may take. The usual is a tenth; beyond it somebody is at work who must not
-take the machine's memory from those whose GPUs are watched."""
+"""Bytes of data that one viewer's process may take, ten times the usual. A hostile viewer must not take the machine's
+memory from the jobs on it."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def limit_memory() -> None:
-    """Hold this process to its memory: the one limit that needs neither rights nor a cgroup."""
+    """Limit this process's memory: the one limit that needs neither rights nor a cgroup."""
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     most = MOST_MEMORY if hard == resource.RLIM_INFINITY else min(hard, MOST_MEMORY)
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
@@ -69,7 +69,7 @@ def _packet(descriptor: int) -> bytes:
 
 
 def _exactly(descriptor: int, length: int) -> bytes:
-    """So many bytes. Raises UsageError when the input ends before."""
+    """Read exactly ``length`` bytes. Raises UsageError when the input ends before."""
     content = b""
     while len(content) < length:
         more = os.read(descriptor, length - len(content))
@@ -142,7 +142,7 @@ def _source(settings: Settings, name: str | None, scenario: str | None) -> tuple
 
 
 def browser(settings: Settings) -> Terminal:
-    """A browser has all colours and all characters; what was asked for still counts."""
+    """A browser has all colours and all characters; the user's settings still count."""
     theme = "mono" if settings.no_color else "dark" if settings.theme == "auto" else settings.theme
     return Terminal("truecolor", theme, ASCII if settings.ascii else MONO if theme == "mono" else COLOUR)
 

@@ -21,7 +21,7 @@ def filterable(command: argparse.ArgumentParser) -> None:
 
 
 def alertable(command: argparse.ArgumentParser) -> None:
-    """Whether the screen fires alerts: it shows them without."""
+    """Whether the screen fires alerts; it shows them in any case."""
     text = "fire the alerts of the configuration file, which the screen otherwise only shows"
     command.add_argument("--alerts", action="store_true", default=argparse.SUPPRESS, help=text)
 
@@ -33,7 +33,7 @@ def selectable(command: argparse.ArgumentParser) -> None:
 
 
 def waiting(command: argparse.ArgumentParser) -> None:
-    """How long a command that looks once waits for a driver that answers slowly."""
+    """How long a command that reads once waits for a driver that answers slowly."""
     text = "how long to wait for a slow driver (default 10s)"
     command.add_argument("--wait", default=argparse.SUPPRESS, metavar="TIME", help=text)
 

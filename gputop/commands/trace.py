@@ -93,7 +93,7 @@ def _redacted(report: TraceReport, settings: Settings) -> TraceReport:
 
 
 def _exit_status(report: TraceReport, fail_on: str) -> int:
-    """Whether a verdict is as bad as the user wants to be told of; a straggler is a finding, too."""
+    """1 if a verdict is at least as bad as the user's threshold, else 0; a straggler counts as a finding, too."""
     if fail_on == "none":
         return 0
     worst = max(severity(gpu.said.level) for rank in report.ranks for gpu in rank.gpus)

@@ -1,4 +1,4 @@
-"""Where the exporter listens: the address as people type it, its socket, and whom it then answers."""
+"""Where the exporter listens: the address as people type it, its socket, and which requests it answers."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def parse(text: str) -> Address:
 
 
 def listen(address: Address) -> socket.socket:
-    """A listening socket. Raises UsageError where it cannot be had."""
+    """A listening socket. Raises UsageError where the address cannot be used."""
     try:
         found = socket.getaddrinfo(address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a name"
         raise UsageError(f"--listen: no address {address.host!r}: {reason}") from None
-    # Every interface: the IPv6 socket where there is one takes IPv4, too.
+    # Every interface: an IPv6 socket, where there is IPv6, accepts IPv4 as well.
     family, _, _, _, place = max(found, key=lambda row: row[0] == socket.AF_INET6)
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:

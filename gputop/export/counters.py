@@ -20,16 +20,16 @@ REMEMBERED_S = 3600.0
 MOST_XIDS = 32
 """Kinds of Xid kept for one GPU; the rest count as ``other``."""
 REASONS = {bit: word.replace(" ", "_") for bit, word in WORDS.items() if not bit & NOT_THROTTLING}
-"""What holds clocks down, by NVML's bit, as a label says it."""
+"""What holds clocks down: label by NVML's bit."""
 MOST_STEPPING = 256
 """Ranks whose steps are exported."""
 SILENT_S = 60.0
-"""A rank that has announced no step for so long makes room for one that does, where there are too many."""
+"""Where there are too many ranks, one silent for so long makes room for one that steps."""
 _XID = re.compile(r"Xid (\d{1,6})", re.ASCII)
 
 
 class GpuCounts:
-    """What is counted of one GPU."""
+    """The counts of one GPU."""
 
     def __init__(self, static: GpuStatic) -> None:
         self.static = static
@@ -49,7 +49,7 @@ class GpuCounts:
         for state, total in seconds.items():
             before = 0.0 if self._booked is None else self._booked.get(state, 0.0)
             if self._booked is not None:
-                # Less than before: the monitor has begun afresh, and what it has is new.
+                # Less than before: the monitor was restarted, and all that it has is new.
                 self.states[state] += total - before if total >= before else total
         self._booked = seconds
         if gpu.throttle_reasons is not None:
@@ -70,7 +70,7 @@ class GpuCounts:
 
 class StepCounts:
     """Steps of one rank: how many, and how long they took together; of those whose wait for others, and for batches, is
-    known how many and how long; and the samples that they took in, None until any are told."""
+    known how many and how long; and their samples, None until any are announced."""
 
     def __init__(self) -> None:
         self.count, self.sum_s, self.seen_t = 0, 0.0, 0.0
@@ -102,7 +102,7 @@ class Counters:
         self._last_t: float | None = None
 
     def take(self, frame: Frame) -> None:
-        """Count one frame. One that repeats what was read before counts no time, only its events."""
+        """Count one frame. One that repeats a reading counts no time, only its events."""
         snapshot = frame.snapshot
         t = snapshot.t
         if "nvml" not in snapshot.repeats:

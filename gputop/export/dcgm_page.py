@@ -1,6 +1,6 @@
 """The same values under DCGM's names, for dashboards that were made for a dcgm-exporter.
 
-Off unless asked for: beside a running dcgm-exporter, sums would count every GPU twice.
+Off by default: beside a running dcgm-exporter, sums would count every GPU twice.
 """
 
 from __future__ import annotations

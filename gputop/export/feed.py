@@ -14,11 +14,11 @@ from gputop.monitor import Frame
 from gputop.session.session import Session
 
 STALE_INTERVALS = 2.5
-"""A value this many intervals old is not of this moment any more."""
+"""A value this many intervals old no longer counts as current."""
 RETRY_S = 60.0
 """How often a machine that could not be measured is tried again: a driver may be installed while we run."""
 _LOOK_S = 1.0
-"""How often a stop is looked for while no snapshot comes."""
+"""How often to check for a stop while no snapshot comes."""
 
 
 class Feed:
@@ -81,7 +81,7 @@ class Feed:
                 each()
 
     def take(self, snapshot: Snapshot) -> None:
-        """Take one snapshot in."""
+        """Add one snapshot."""
         self._keep(self._session.take(snapshot))
 
     def _keep(self, frame: Frame) -> None:

@@ -12,7 +12,7 @@ from gputop.export.text_format import labels
 from gputop.model.snapshot import ProcessSample, ProcessStatic
 
 MOST_JOBS = 8
-"""Jobs told of one GPU, those with the most memory first."""
+"""The most jobs exported for one GPU, those with the most memory first."""
 
 
 def jobs_by_gpu(processes: Iterable[ProcessSample]) -> dict[int, list[str]]:

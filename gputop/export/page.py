@@ -1,6 +1,6 @@
 """A frame as a page of metrics. Which series of the catalogue there are is derived, not listed; see docs/fleet.md.
 
-What is late or not measured is absent. No label holds a command line, an environment or a path.
+Values that are late or not measured are absent. No label holds a command line, an environment or a path.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from gputop.model.snapshot import GpuSample, GpuStatic, ProcessSample, Snapshot
 from gputop.monitor import Frame
 
 MOST_PROCESSES = 256
-"""Rows of processes on a page, those with the most device memory first."""
+"""The most rows of processes on a page, those with the most device memory first."""
 MOST_PAST_VERDICTS = 4
-"""Verdicts of the last hour told of one GPU besides the one that stands."""
+"""The most verdicts of the last hour exported for one GPU besides the current one."""
 LOADER_SERIES = (
     ("loader_run_pct", "running", "Share of time the dataloader workers of a GPU's job ran on a core, mean"),
     ("loader_wait_pct", "queued", "Share of time they were queued for a core, mean"),
@@ -35,14 +35,14 @@ LOADER_SERIES = (
 
 
 class OwnCost(Struct, frozen=True):
-    """What gputop itself takes: CPU seconds since its start, resident memory in bytes."""
+    """gputop's own cost: CPU seconds since its start, resident memory in bytes."""
 
     cpu_s: float
     rss_bytes: float | None = None
 
 
 class Reading(Struct, frozen=True):
-    """The newest frame and whether each half of it is still of this moment.
+    """The newest frame and whether each half of it is still current.
 
     ``lanes`` are the host's lanes by UUID, percent, see ``Diagnoser.lanes``. ``gpus_t`` is the Unix time of the newest
     values of the GPUs.
@@ -60,7 +60,7 @@ Families = Callable[[TextPage, Sequence[GpuSample], str], None]
 
 
 class Choice(Struct, frozen=True):
-    """What a page holds besides what it always does."""
+    """What a page holds besides its fixed content."""
 
     processes: bool = False
     more: tuple[Families, ...] = ()
@@ -114,7 +114,7 @@ def _gpus(page: TextPage, present: Present, snapshot: Snapshot) -> None:
     page.family("gputop_gpu_lost", "gauge", "GPUs that the driver cannot read at present", lost)
     measured = [series for series in gpu_series() if series.key not in SM_PROVENANCE]
     _families(page, measured, present)
-    # The others say so every second: a mean over one interval, up to date.
+    # The other sources give a mean over one interval, up to date every second.
     told = [(gpu, own) for gpu, own in present if SM_SOURCES[gpu.sm_source].slow or gpu.sm_source not in MEASURED]
     _families(page, [series for series in gpu_series() if series.key in SM_PROVENANCE], told)
     text = "Where SM activity comes from; bound and none are not measured"
@@ -176,9 +176,9 @@ def _diagnoses(page: TextPage, present: Present, reading: Reading, counters: Cou
 
 
 def _recent(counters: Counters, diagnosis: GpuDiagnosis) -> list[str]:
-    """The verdict that stands and the last ones before it."""
+    """The current verdict and the last ones before it."""
     counts = counters.gpus.get(diagnosis.uuid)
-    # "collecting" says nothing of a GPU, and every GPU begins with it.
+    # "collecting" says nothing about a GPU, and every GPU begins with it.
     left_out = (diagnosis.verdict, COLLECTING.id)
     before = {} if counts is None else {name: t for name, t in counts.verdicts.items() if name not in left_out}
     return [diagnosis.verdict, *sorted(sorted(before), key=before.__getitem__)[-MOST_PAST_VERDICTS:]]

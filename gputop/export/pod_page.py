@@ -20,12 +20,12 @@ class PodFamilies:
         self._newest = newest
 
     def __call__(self, page: TextPage, gpus: Sequence[GpuSample], hostname: str) -> None:
-        """Add the pods of these GPUs, whether anything runs in them or not."""
+        """Add the pods of these GPUs, whether or not anything runs in them."""
         pods = self._newest()
         samples = [
             (f"{gpu_labels(gpu.static)},{named}", 1.0)
             for gpu in gpus
-            # Long names may be the same once they are cut, and a sample that stands twice spoils the whole scrape.
+            # Long names may become equal once they are cut, and a duplicate sample spoils the whole scrape.
             for named in dict.fromkeys(map(_named, pods.get(gpu.static.uuid, ())))
         ]
         page.family("gputop_pod_info", "gauge", "The pods that the kubelet gave a GPU to", samples)

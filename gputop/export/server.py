@@ -1,4 +1,4 @@
-"""The scrape server: the standard library's http.server, with an end to everything that a client can do.
+"""The scrape server: the standard library's http.server, with a limit on everything that a client can do.
 
 A connection has 10 s in all, for the TLS handshake, the request and the answer; 16 may be open, and a new one takes the
 place of the oldest; headers are 8 kB. One request a connection, GET and HEAD, three paths.
@@ -26,7 +26,7 @@ MOST_HEADER_BYTES = 8192
 LONGEST_S = 10.0
 """How long a connection may last."""
 PACKED_FROM_BYTES = 2048
-"""Where a client takes it packed: a tenth of the size for a millisecond."""
+"""The gzip level where a client accepts it: a tenth of the size for a millisecond."""
 _LOOK_S = 1.0
 _INDEX = """<!doctype html><title>gputop</title><p>gputop: <a href="/metrics">metrics</a>\n"""
 
@@ -36,7 +36,7 @@ class _HeadersTooLarge(Exception):
 
 
 class _Limited(io.RawIOBase):
-    """The request's bytes as http.server reads them, and no more of them than a request may have."""
+    """The request's bytes as http.server reads them, up to the limit of a request."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -78,7 +78,7 @@ class ScrapeServer(ThreadingMixIn, TCPServer):
         threading.Thread(target=self.serve_forever, args=(_LOOK_S,), name="scrapes", daemon=True).start()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Give a connection a thread of its own; the oldest one makes room for it."""
+        """Give a connection a thread of its own; if there are too many, the oldest is closed."""
         with self._lock:
             while len(self._open) >= MOST_CONNECTIONS:
                 self._cut(next(iter(self._open)))
@@ -87,7 +87,7 @@ class ScrapeServer(ThreadingMixIn, TCPServer):
         super().process_request(request, client_address)
 
     def service_actions(self) -> None:
-        """Cut off those that have had their time, whatever they wait for."""
+        """Close connections that have had their time, whatever they wait for."""
         now = time.monotonic()
         with self._lock:
             for request in [request for request, since in self._open.items() if now - since >= LONGEST_S]:
@@ -103,7 +103,7 @@ class ScrapeServer(ThreadingMixIn, TCPServer):
         if self._tls is None:
             super().finish_request(request, client_address)
             return
-        # The copy shares the connection: a cut reaches it, and the original stays the one that is counted.
+        # The copy shares the connection: closing reaches it, and the original stays the one that is counted.
         with self._tls.wrap_socket(request.dup(), server_side=True) as wrapped:
             super().finish_request(wrapped, client_address)
 
@@ -113,7 +113,7 @@ class ScrapeServer(ThreadingMixIn, TCPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away or talks nonsense is nothing to tell anybody of."""
+        """A client that goes away or sends nonsense is not worth a message."""
 
 
 class _Handler(BaseHTTPRequestHandler):

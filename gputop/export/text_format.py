@@ -2,7 +2,7 @@
 
 https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
 
-Labels of a GPU are put into words once and reused for each of its series: a page of 8 GPUs has some 600 lines, and the
+Labels of a GPU are formatted once and reused for each of its series: a page of 8 GPUs has some 600 lines, and the
 client library takes 13 µs for each of them. Tests read the pages back with that library.
 """
 
@@ -19,7 +19,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"'})
 
 
 def labels(*pairs: tuple[str, str | None]) -> str:
-    """``a="1",b="2"``. Values are one clean line each; an absent one is left out, as an empty label is none."""
+    """``a="1",b="2"``. Values are one clean line each; an absent one is left out, since an empty label equals none."""
     return ",".join(
         f'{name}="{clean_text(value)[:LONGEST_LABEL].translate(_ESCAPES)}"' for name, value in pairs if value
     )
@@ -47,7 +47,7 @@ class TextPage:
         lines = [
             f"{name}{{{labelled}}} {number(value)}\n" if labelled else f"{name} {number(value)}\n"
             for labelled, value in samples
-            # A value that is no number is none.
+            # NaN and infinities are left out.
             if value - value == 0.0
         ]
         if lines:

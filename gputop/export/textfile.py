@@ -1,4 +1,4 @@
-"""The page as a file for node_exporter's textfile collector: replaced in one step, gone when we end."""
+"""The page as a file for node_exporter's textfile collector: replaced atomically, removed when gputop ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TextFile:
         self._failed = ""
 
     def write(self) -> bool:
-        """Put the present page in place of the last one. A disk that fails is reported once and tried again."""
+        """Replace the last page by the present one. A failing disk is reported once and tried again."""
         temporary = ""
         try:
             descriptor, temporary = tempfile.mkstemp(prefix=f".{self._path.name}.", dir=self._path.parent)
@@ -49,6 +49,6 @@ class TextFile:
             return False
 
     def remove(self) -> None:
-        """Values that nobody refreshes any more would stand for ever."""
+        """Remove the file: values that nobody refreshes would stay for ever."""
         with contextlib.suppress(OSError):
             self._path.unlink()

@@ -1,4 +1,4 @@
-"""TLS for the exporter: a server certificate, and where asked for, clients that must have one as well."""
+"""TLS for the exporter: a server certificate and, where asked for, mandatory client certificates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def context(certificate: str | None, key: str | None, client_ca: str | None) -> 
     made.minimum_version = ssl.TLSVersion.TLSv1_2
 
     def no_password() -> str:
-        # OpenSSL would ask on the terminal, and a service would wait for ever.
+        # OpenSSL would ask for it on the terminal, and a service would wait for ever.
         raise UsageError(f"the key in {key or certificate} has a passphrase: give one without")
 
     try:

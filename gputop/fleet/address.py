@@ -1,4 +1,4 @@
-"""Where a fleet's Prometheus is and what opens it: a URL without secrets, headers from files of the user's own."""
+"""Where a fleet's Prometheus is and how to authenticate: a URL without secrets, headers from private files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SSH_HOST = re.compile(r"[A-Za-z0-9._:][A-Za-z0-9._:-]*", re.ASCII)
 class Address(Struct, frozen=True):
     """``url`` ends before ``/api/v1``. ``headers`` are secret and never shown; ``ca`` is a file or None.
 
-    ``is_local`` tells whether it is this machine.
+    ``is_local``: whether it is this machine.
     """
 
     url: str
@@ -51,7 +51,7 @@ def address_of(
     Raises UsageError with what to do instead.
     """
     if cluster is not None:
-        # The environment's token belongs to the environment's address, and goes nowhere else.
+        # The environment's token belongs to the environment's address and is sent nowhere else.
         token_file = _at_home(cluster.get("token_file"))
         url, environ = cluster["url"], {} if token_file is None else {TOKEN_VARIABLE: token_file}
         header_file = header_file or _at_home(cluster.get("header_file"))
@@ -102,7 +102,7 @@ def cluster_of(
 
 
 def _checked(text: str) -> tuple[str, bool]:
-    """The URL without its end, and whether it is this machine."""
+    """The URL without the API's path, and whether it is this machine."""
     try:
         parts = urlsplit(text)
         host, _ = parts.hostname or "", parts.port
@@ -155,7 +155,7 @@ def _headers(path: str) -> dict[str, str]:
 
 
 def checked_select(text: str | None) -> str:
-    """The matchers that every selector gets. Raises UsageError for what is no PromQL matcher."""
+    """The matchers added to every selector. Raises UsageError for what is not a PromQL matcher."""
     if not text or not text.strip():
         return ""
     text = text.strip()

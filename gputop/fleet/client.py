@@ -24,7 +24,7 @@ from gputop.fleet.refusals import cut, no_answer, refusal
 from gputop.model.extras import install
 from gputop.model.source import UsageError
 
-# httpx takes its command line along where click and rich are: 10 MB of memory for nothing. It can do without.
+# httpx imports its command line where click and rich are installed: 10 MB of memory for nothing.
 sys.modules["httpx._main"] = None  # type: ignore[assignment]
 try:
     import httpx
@@ -35,9 +35,9 @@ finally:
 
 MOST_AT_ONCE = 3
 DEADLINE_S = 10.0
-"""For one question. The engine is told to give up a little earlier."""
+"""For one query. The engine is told to give up a little earlier."""
 MOST_BYTES = 128 * 2**20
-"""Of one answer, unpacked. 8,000 GPUs take some 1 MB a question."""
+"""Of one answer, unpacked. 8,000 GPUs take some 1 MB per query."""
 T = TypeVar("T")
 
 
@@ -74,7 +74,7 @@ class Row(Struct, frozen=True, gc=False):
 
 
 class Answer(Struct, frozen=True):
-    """The series, and what the engine warns of: a store that did not answer, say."""
+    """The series, and the engine's warnings, such as a store that did not answer."""
 
     rows: list[Row]
     warnings: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ class Client:
         self._client = httpx.Client(
             headers={
                 **address.headers,
-                # On this machine packing costs both sides more than it saves.
+                # On the same machine compression costs both sides more than it saves.
                 "Accept-Encoding": "identity" if address.is_local else "gzip",
                 "Accept": "application/json",
             },
@@ -116,7 +116,7 @@ class Client:
             timeout=httpx.Timeout(deadline_s, connect=min(5.0, deadline_s)),
             limits=httpx.Limits(max_connections=MOST_AT_ONCE, max_keepalive_connections=MOST_AT_ONCE),
             follow_redirects=False,
-            # A proxy would see the headers of what is not encrypted.
+            # A proxy would see the headers of unencrypted requests.
             trust_env=address.url.startswith("https"),
         )
         self._deadline = Deadline()
@@ -136,7 +136,7 @@ class Client:
         return self._decoded(lambda: _NAMES.decode(self._success(body).data), kind, body)
 
     def close(self) -> None:
-        """Let go of the connections; a question that hangs ends by its deadline, and nobody waits for it."""
+        """Close the connections; a query that hangs ends by its deadline, and nobody waits for it."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 

@@ -41,7 +41,7 @@ def gpu_data(gpu: Gpu) -> dict[str, Any]:
 
 
 def sm_source(gpu: Gpu) -> SmSource | str:
-    """Whose SM activity it is: the exporter's name, or ``none``."""
+    """Where SM activity comes from: the exporter's name, or ``none``."""
     return "none" if gpu.read.sm_active_pct is None else gpu.read.names
 
 
@@ -112,7 +112,7 @@ def fleet_csv(frame: FleetFrame) -> str:
 
 
 def _cell(value: object) -> object:
-    """A cell that a spreadsheet takes for what it is: a text from outside is never a formula."""
+    """A cell that a spreadsheet reads as data: a text from outside is never a formula."""
     if value is None:
         return ""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value

@@ -1,4 +1,4 @@
-"""An end to a whole answer. httpx bounds each wait for bytes, so that headers which drip in would never end."""
+"""A deadline for a whole answer. httpx bounds only each wait for bytes, so headers that drip in would never end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Deadline(threading.local):
-    """Until when this thread's question may take, on the monotonic clock."""
+    """When this thread's query must be over, on the monotonic clock."""
 
     end = float("inf")
 
@@ -56,7 +56,7 @@ class _Backend:
 
 
 def bound(client: Any, deadline: Deadline) -> None:
-    """Let the deadline end every read and write of an httpx client, through proxies too.
+    """Apply the deadline to every read and write of an httpx client, also through proxies.
 
     httpx has no setting for it. Where a later version keeps its pools elsewhere, each wait is bounded as before.
     """

@@ -39,7 +39,7 @@ class Key(NamedTuple):
 
 
 class Identity(Struct, frozen=True):
-    """What is known of a GPU beside its values. ``instance`` is the scraped address; a GPU that is ``gone`` had values
+    """What is known of a GPU besides its values. ``instance`` is the scraped address; a GPU that is ``gone`` had values
     in the last ten minutes and has none now."""
 
     host: str
@@ -64,12 +64,12 @@ def signals_found(names: Collection[str]) -> dict[str, frozenset[str]]:
         )
         for dialect in DIALECTS.values()
     }
-    # A dialect without utilisation cannot be judged, and says nothing that another does not say better.
+    # A dialect without utilisation cannot be judged, and has nothing that another does not have better.
     return {name: keys for name, keys in found.items() if "util_pct" in keys}
 
 
 def scrape_seconds(samples: Iterable[float], window_s: float) -> float:
-    """The time between two scrapes, by how many there were in a window; 15 s where nothing tells."""
+    """The time between two scrapes, by their number in a window; 15 s where that is unknown."""
     most = max(samples, default=0.0)
     return min(120.0, max(1.0, round(window_s / most))) if most > 1 else 15.0
 
@@ -169,21 +169,21 @@ def in_units(values: Iterable[tuple[Key | None, float]], key: str) -> dict[Key, 
 
 
 def _scaled(values: Mapping[Key, float], signal: Signal) -> dict[Key, float]:
-    """Ratios as percent, and percent under a ratio's name as it is; each host has one exporter, and so one of them."""
+    """Ratios as percent, and percent under a ratio's name unchanged; each host has one exporter, and so one of both."""
     most: dict[str, float] = defaultdict(float)
     for key, value in values.items():
         host = key.values[0]
         most[host] = max(most[host], value)
     percent = {host for host, value in most.items() if value > RATIO_LIMIT}
     if percent:
-        # 0 and 1 are both: beside hosts that give percent they are percent.
+        # 0 and 1 may be either: beside hosts that give percent they are percent.
         ratio = {key.values[0] for key, value in values.items() if value % 1.0 and value <= RATIO_LIMIT} - percent
         percent |= set(most) - ratio
     return {key: value if key.values[0] in percent else value * signal.factor for key, value in values.items()}
 
 
 class Told(Struct):
-    """What series of their own say of a GPU. ``step_s`` is the mean training step of its ranks in seconds,
+    """What separate series say of a GPU. ``step_s`` is the mean training step of its ranks in seconds,
     ``step_wait_s`` what they waited for others in it."""
 
     state: str | None = None
@@ -195,7 +195,7 @@ class Told(Struct):
 
 
 class Said(NamedTuple):
-    """What the labels of one of those series say: of which GPU, what kind of thing, and its words."""
+    """The labels of one of those series: which GPU, what kind of fact, and its words."""
 
     key: Key
     kind: str

@@ -1,6 +1,6 @@
 """What a cluster needs, as files: rules with their tests, dashboards, manifests, units. Nothing here writes to a disk.
 
-What depends on names and queries is made of the library; the rest is kept as it is written.
+Files that depend on names and queries are generated from the library; the rest is kept as written.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def files(names: Names, price: float | None = None) -> dict[str, str]:
 def dashboard(text: str, names: Names, price: float | None = None) -> str:
     """A dashboard with its queries under these names; panels that nothing could fill are left out.
 
-    The price stands in a variable of the dashboard: it is read beside the numbers, and can be changed there.
+    The price is a variable of the dashboard: it is shown beside the numbers, and can be changed there.
     """
     board: dict[str, Any] = json.loads(text)
     variables = [row for row in board["templating"]["list"] if row["name"] != PRICE or price]
@@ -77,7 +77,7 @@ def _asked(expr: str, names: Names, select: str, price: str | None) -> str | Non
     found = _QUERY.search(expr)
     assert found is not None, expr
     query = library()[found[1]]
-    # Targets have no GPU, and what an exporter says of itself has none.
+    # Targets, and exporters' metrics about themselves, have no GPU.
     whole = query.template_for(names) or ""
     has_gpu = "{up}" not in whole and not whole.startswith("{gputop_up}")
     chosen = f'{select},gpu=~"$gpu"' if has_gpu else select.replace(f"{Setting(names).host}=", "instance=")
@@ -107,7 +107,7 @@ def _signal(names: Names) -> str:
 
 
 def _close_gaps(panels: list[dict[str, Any]]) -> None:
-    """Lay the panels out anew, in lines of 24 columns, as they stand."""
+    """Lay the panels out again in rows of 24 columns, in their order."""
     x = y = height = 0
     for panel in panels:
         place = panel["gridPos"]

@@ -1,4 +1,4 @@
-"""Questions by name, answers by name: what failed becomes a line for people, once."""
+"""Queries by name, answers by name: a failure becomes a line for people, once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Answers(Struct, frozen=True):
-    """The series of every question that was answered, what is to be told, and the engine's own Unix time."""
+    """The series of every answered query, messages for people, and the engine's own Unix time."""
 
     rows: Mapping[str, list[Row]]
     problems: list[str]
@@ -27,7 +27,7 @@ class Answers(Struct, frozen=True):
 
 
 class Engine:
-    """One engine and the matchers that narrow every question to it."""
+    """One engine and the matchers that narrow every query."""
 
     def __init__(self, client: Client, select: str) -> None:
         self.client, self.select = client, select
@@ -64,7 +64,7 @@ class Engine:
 
 
 def values(rows: Sequence[Row], whose: Remembered[T]) -> Iterator[tuple[T, float]]:
-    """Whose a series is, and its value; without those that are no number."""
+    """Whose a series is, and its value; without those that are not numbers."""
     of = whose.of
     for row in rows:
         if row.value is not None and (value := number(row.value[1])) is not None:

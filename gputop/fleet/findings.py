@@ -15,9 +15,9 @@ FIRST = 5
 
 
 class Finding(Struct, frozen=True):
-    """``gpus`` is how many it holds back, ``lost`` how many GPUs' time goes by for nothing now.
+    """``gpus`` is how many it holds back, ``lost`` how many GPUs' time is being wasted now.
 
-    The more is lost, the earlier it is told.
+    The more is lost, the earlier it is listed.
     """
 
     level: Level
@@ -26,7 +26,7 @@ class Finding(Struct, frozen=True):
     gpus: float
     lost: float
     lost_gpu_h: float = 0.0
-    """Of the last hour; it decides between two that lose as much now."""
+    """Of the last hour; it breaks ties between two that lose as much now."""
 
 
 def findings(frame: FleetFrame) -> list[Finding]:
@@ -49,10 +49,10 @@ def findings(frame: FleetFrame) -> list[Finding]:
 
 
 def _waited(late: Straggler) -> float:
-    """How many GPUs' time a straggler costs, roughly: whoever waits loses the share by which it differs from them."""
+    """Roughly how many GPUs' time a straggler costs: each waiting GPU loses the share by which it differs."""
     small, large = sorted((late.value, late.median))
     share = 1.0 - small / large if large > 0.0 else 0.0
-    # Ranks whose steps differ do not wait for each other: only its own time is lost.
+    # Ranks whose steps differ in length do not wait for each other: only the straggler's own time is lost.
     return share * (1 if late.by == "step" else late.gpus - 1)
 
 

@@ -29,7 +29,7 @@ class Gpu(Struct, frozen=True):
 
     @property
     def gap_pct(self) -> float | None:
-        """Utilisation that is no SM activity; None where one of the two is not measured."""
+        """Utilisation minus SM activity; None where one of the two is not measured."""
         read = self.read
         if read.util_pct is None or read.sm_active_pct is None:
             return None
@@ -73,7 +73,7 @@ class Waste(Struct, frozen=True):
 class FleetFrame(Struct, frozen=True, dict=True):
     """Everything that is shown of a fleet at one moment. ``counts`` are GPUs by state.
 
-    What only some screens need is worked out when it is first asked for, once a frame.
+    What only some screens need is computed on first use, once per frame.
     """
 
     read: FleetReading
@@ -90,7 +90,7 @@ class FleetFrame(Struct, frozen=True, dict=True):
 
     @property
     def alerts(self) -> Sequence[Alert]:
-        """What fires in Prometheus."""
+        """The alerts firing in Prometheus."""
         return self.read.alerts
 
     def ssh(self, host: str) -> str | None:
@@ -121,7 +121,7 @@ class FleetFrame(Struct, frozen=True, dict=True):
 
     @cached_property
     def not_work_gpu_h(self) -> float | None:
-        """GPU-hours of the last hour that were no work, idle ones among them; None until they were read."""
+        """GPU-hours of the last hour that were not work, including idle ones; None until they were read."""
         if self.read.lost is None:
             return None
         return sum(lost.gpu_h for lost in self.read.lost if lost.state in NOT_WORK)
@@ -138,7 +138,7 @@ class FleetFrame(Struct, frozen=True, dict=True):
 
     @cached_property
     def orders(self) -> dict[tuple[str, ...], tuple[Group, ...]]:
-        """Groups in the orders that were asked for until now: sorting a thousand hosts is too much for every key."""
+        """Groups in the orders used so far: sorting a thousand hosts is too much for every key."""
         return {}
 
 
@@ -184,7 +184,7 @@ class Context:
         return sums
 
     def group(self, name: str, gpus: Iterable[Gpu], down: Down | None = None) -> Group:
-        """These GPUs as one."""
+        """These GPUs as one group."""
         members = tuple(sorted(gpus, key=_by_number))
         reads = [gpu.read for gpu in members]
         known = self._read.lost is not None
@@ -218,7 +218,7 @@ def _groups_of(frame: FleetFrame, by: Literal["job", "user"]) -> tuple[Group, ..
     context = Context(frame.read, frame.stragglers)
     known = frame.read.lost is not None
     sums = context.lost_by(by)
-    # What its GPUs lost before it came is not its own.
+    # What its GPUs lost before the job began is not counted.
     named = [
         replace(context.group(name, members), waste_gpu_h=sums.get(name, 0.0), idle_gpu_h=0.0)
         if known
@@ -257,7 +257,7 @@ def _sum(values: Iterable[float | None]) -> float | None:
 
 def _waste(gpus: Sequence[Gpu], read: FleetReading) -> tuple[Waste, ...]:
     """The last hour's lost GPU-hours by job, user and cause, the most first; nobody's idle hours are the last."""
-    # A job's hosts may have different exporters: what one node says of the cause holds for the job.
+    # A job's hosts may have different exporters: the cause that one node names holds for the job.
     causes: dict[tuple[str, str | None], str] = {}
     for gpu in gpus:
         if gpu.read.own_verdict is not None:

@@ -1,6 +1,6 @@
-"""What the last hour lost, in bins of five minutes, each judged as the present is: the same rules for state and waste.
+"""The GPU time lost in the last hour, in bins of five minutes, each judged by the same rules as the present.
 
-Bins lie on whole five minutes of Unix time, so that each is asked for once, whether the screen runs on or goes back.
+Bins lie on whole five minutes of Unix time, so that each is read once, whether the screen runs on or goes back.
 Nodes that run gputop count their own seconds by state, which survive gaps between scrapes; their counters go before.
 """
 
@@ -20,7 +20,7 @@ from gputop.fleet.reading import HOUR_S, GpuReading, Lost
 BIN_S = 300.0
 BINS = int(HOUR_S / BIN_S)
 AT_ONCE = 4
-"""Bins of one question: an hour of 8,000 GPUs in one would take the engine more than a second."""
+"""Bins of one query: a whole hour of 8,000 GPUs would take the engine more than a second."""
 MOST_KEPT = 60
 
 Bin = dict[tuple[Key, str, str], tuple[State, float]]
@@ -28,7 +28,7 @@ Bin = dict[tuple[Key, str, str], tuple[State, float]]
 
 
 def bin_ends(t: float) -> list[float]:
-    """When the bins of the last hour end, oldest first: whole ones alone."""
+    """The ends of the bins of the last hour, oldest first: only whole bins."""
     last = floor(t / BIN_S) * BIN_S
     return [last - i * BIN_S for i in reversed(range(BINS))]
 
@@ -76,7 +76,7 @@ class Hours:
             del self._bins[old]
 
     def take_own(self, t: float, seconds: Iterable[tuple[tuple[Key, str], float]]) -> None:
-        """Take the nodes' own seconds by GPU and state over the hour before the last bin's end."""
+        """Add the nodes' own seconds by GPU and state over the hour before the last bin's end."""
         found: dict[Key, dict[State, float]] = defaultdict(dict)
         for (key, state), value in seconds:
             if state in get_args(State):

@@ -1,4 +1,4 @@
-"""Which names, GPUs and jobs a fleet has: what changes seldom, and is asked seldom."""
+"""Which metric names, GPUs and jobs a fleet has: this seldom changes, and is seldom queried."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LEAST_SCRAPE_S = 15.0
 
 
 class Inventory:
-    """What discovery found last. ``known`` is None until it found something."""
+    """The result of the last discovery. ``known`` is None until it found something."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -42,13 +42,13 @@ class Inventory:
         self._forget()
 
     def _forget(self) -> None:
-        """Labels mean something else from now on."""
+        """Forget all labels, which mean something else from now on."""
         known = self.known or Known({}, {})
         self.gpus = Remembered(lambda labels: gpu_of(labels, known))
         self.said = Remembered(lambda labels: said_by(labels, known))
 
     def turn(self) -> None:
-        """Forget the labels that came no more since the turn before."""
+        """Forget the labels not seen since the last turn."""
         self.gpus.turn()
         self.said.turn()
 
@@ -81,11 +81,11 @@ class Inventory:
         asked, client = plan.names_asked(self._engine.select), self._engine.client
         if at is not None:
             return signals_found(client.names(asked, at - plan.LAST_SEEN_S, at))
-        # A day to both sides, whatever our clock says; without an end an engine looks through all that it has stored.
+        # A day to both sides, whatever our clock says; without an end an engine searches all that it has stored.
         return signals_found(client.names(asked, now - DAY_S, now + DAY_S)) or signals_found(client.names(asked))
 
     def identify(self, at: float | None, now: float, *, anew: bool) -> list[str]:
-        """Find out which GPUs there are; what is to be told. Raises FleetError where none is known.
+        """Find out which GPUs there are. Returns messages for people. Raises FleetError where none is known.
 
         ``anew`` also asks for those that are gone; else they are those that were there before, ``now`` ago at most.
         """
@@ -101,7 +101,7 @@ class Inventory:
         if asked != self._asked:
             self._read(known, [labels_of(row.metric) for row in answers.of("who")])
             self._asked = asked
-        # Of a GPU that two exporters tell, the preferred one comes first.
+        # Where two exporters have the same GPU, the preferred one comes first.
         order = {name: at for at, name in enumerate(DIALECTS)}
         found = dict(self._found)
         if not anew:
@@ -121,7 +121,7 @@ class Inventory:
         self._found = identified(rows, labels)
 
     def _gone(self, present: Mapping[Key, Identity], now: float) -> dict[Key, Identity]:
-        """The GPUs that were there in the last ten minutes and are not any more."""
+        """The GPUs that were there in the last ten minutes and are gone now."""
         there = {(who.instance, who.gpu, who.uuid) for who in present.values()}
         gone = {key: who for key, who in self.identities.items() if (who.instance, who.gpu, who.uuid) not in there}
         self._gone_since = {key: self._gone_since.get(key, now) for key in gone}
@@ -130,7 +130,7 @@ class Inventory:
         }
 
     def name_jobs(self, told: Mapping[Key, Told]) -> None:
-        """Take the jobs that series of their own tell. A number without a scheduler takes the name it has elsewhere."""
+        """Add the jobs that separate series give. A number without a scheduler takes the name it has elsewhere."""
         named = {one.job.partition(" ")[2]: one.job for one in told.values() if not one.job.startswith("job ")}
         for key, who in self.identities.items():
             one = told.get(key)

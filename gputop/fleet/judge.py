@@ -1,4 +1,4 @@
-"""What a GPU of a fleet does, from five minutes of it: one state each, the first rule that holds. Pure."""
+"""The state of each GPU of a fleet, from five minutes of data: the first rule that holds. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEVELS: Mapping[FleetState, Level] = MappingProxyType({
 })  # fmt: skip
 """The level in which a state is drawn."""
 BUSY_UTIL = 80.0
-"""Above this a GPU without SM activity is not called starved: what it does is not known."""
+"""Above this utilisation a GPU without SM activity is not called starved: its work is unknown."""
 
 
 def state_of(gpu: GpuReading, *, is_down: bool = False) -> tuple[FleetState, str]:
@@ -46,7 +46,7 @@ def state_of(gpu: GpuReading, *, is_down: bool = False) -> tuple[FleetState, str
 
 
 def lost_hours(state: State, util_pct: float | None, hours: float) -> float:
-    """GPU-hours of so many hours in a state that were no work; as the ledger of a node splits them by utilisation."""
+    """The part of ``hours`` in a state that was not work, GPU-hours; split by utilisation as in a node's ledger."""
     if state == "busy_not_working":
         return hours
     if state in ("starved", "idle_allocated", "idle"):

@@ -1,4 +1,4 @@
-"""Asks for the last hour in parts, beside what is shown: each part once, and none that an engine would ponder on."""
+"""Reads the last hour in parts, beside what is shown: each part once, and none that would take an engine long."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BINNED = ("util_pct", "sm_active_pct", "mem_used_bytes")
 
 
 class LastHour:
-    """What was read of it. A part that failed is asked for again."""
+    """The parts read so far. A part that failed is read again."""
 
     def __init__(self, engine: Engine, inventory: Inventory) -> None:
         self._engine, self._inventory = engine, inventory
@@ -37,7 +37,7 @@ class LastHour:
         return any(name != "gputop" for name in labels), "gputop" in labels
 
     def lost(self, t: float) -> list[Lost] | None:
-        """What the hour before ``t`` lost, None until ``more`` has read it."""
+        """The GPU time lost in the hour before ``t``, None until ``more`` has read it."""
         binned, own = self._kinds
         identities = self._inventory.identities
         found = self._hours.lost(t, identities, binned=binned, own=own)
@@ -49,7 +49,7 @@ class LastHour:
         ]
 
     def more(self, t: float) -> bool:
-        """Read the next part of the hour before ``t``; whether there was one. At most five questions."""
+        """Read the next part of the hour before ``t``; whether there was one. At most five queries."""
         known = self._inventory.known
         if known is None:
             return False

@@ -1,7 +1,7 @@
-"""What each exporter calls a GPU's signals, in which unit, and under which labels host, GPU and job are to be found.
+"""Each exporter's names and units for a GPU's signals, and its labels for host, GPU and job.
 
-A fleet often has several exporters at once, and dcgm-exporter renamed its metrics in 4.9: every question is asked under
-all the names that are there. Our own exporter comes first, because it also says what it concludes. The names of
+A fleet often has several exporters at once, and dcgm-exporter renamed its metrics in 4.9: every query uses
+all the names that exist. Our own exporter comes first, because it also exports verdicts. The names of
 others: dcgm-exporter's and DCGM's field documentation; Princeton's nvidia_gpu_prometheus_exporter (jobstats);
 utkuozdemir/nvidia_gpu_exporter; nvitop-exporter; all-smi.
 """
@@ -21,7 +21,7 @@ from gputop.model.prometheus import gpu_series
 STATE_KEYS = ("util_pct", "sm_active_pct", "power_w", "mem_used_bytes")
 """The metrics of the catalogue that every GPU of a fleet is asked for: a state follows from them."""
 DETAIL_KEYS = ("tensor_active_pct", "dram_active_pct", "graphics_active_pct", "temp_c")
-"""Those that only hosts in sight are asked for."""
+"""Those that are queried only for the hosts on screen."""
 BLANK = 2.0**47
 """DCGM's values from here on mean that there is none."""
 RATIO_LIMIT = 1.5
@@ -69,7 +69,7 @@ class Dialect(Struct, frozen=True):
 
 
 HOST_LABELS = ("hostname", "Hostname", "node", "exported_hostname", "instance")
-"""In the order in which they are believed."""
+"""In order of preference."""
 _POD = ("exported_pod", "pod")
 _NAMESPACE = ("exported_namespace", "namespace")
 _JOB_LABELS = (*_POD, *_NAMESPACE, "hpc_job")
@@ -151,7 +151,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType({row.id: row for row in (
         ("index", "gpu_index"), ("uuid",), ("gpu", "gpu_name"),
     ),
 )})  # fmt: skip
-"""Every exporter that is understood, the one to be preferred first."""
+"""Every exporter that is understood, in order of preference."""
 
 
 def host_of(labels: Mapping[str, str]) -> str:
@@ -162,7 +162,7 @@ def host_of(labels: Mapping[str, str]) -> str:
     for name in HOST_LABELS:
         value = labels.get(name, "")
         if value and value.partition(":")[0] not in ("localhost", "127.0.0.1"):
-            # A name without its port, unless that is all that tells two exporters on one machine apart.
+            # A name without its port, unless only the port tells two exporters on one machine apart.
             return split_host(value)[0]
     return labels.get("instance", "")
 
@@ -196,5 +196,5 @@ _RANK = re.compile(r"-(?:worker|master|launcher|rank|node|chief|ps)-\d+$")
 
 
 def group_of(job: str) -> str:
-    """What makes GPUs of several pods one job: pods of a training operator differ in role and number alone."""
+    """The key that joins GPUs of several pods to one job: a training operator's pods differ only in role and number."""
     return _RANK.sub("", job) if job.startswith("pod ") else job

@@ -1,4 +1,4 @@
-"""What only the hosts in sight are asked for: their last hour in columns, and the metrics that no state needs."""
+"""What is queried only for the hosts on screen: their last hour in columns, and metrics that no state needs."""
 
 from __future__ import annotations
 

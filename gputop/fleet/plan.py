@@ -1,6 +1,6 @@
-"""What a fleet's Prometheus is asked, as PromQL. Pure: names and labels in, text out.
+"""The queries to a fleet's Prometheus, as PromQL. Pure: names and labels in, text out.
 
-Every question is one query over the names that are there, each name a selector of its own: a regular expression over
+Every question is one query over the names that exist, each name with its own selector: a regular expression over
 eight names takes seconds at 8,000 GPUs, eight selectors do not. Always ``max by`` what identifies a GPU: that removes
 the second of two replicas and keeps MIG instances apart.
 """
@@ -18,16 +18,16 @@ from gputop.fleet.promql import any_of, max_by, over, selector, union
 from gputop.fleet.reading import WINDOW_S
 
 DIALECT_LABEL = "gputop_names"
-"""Marks under which names a series was found, where there are several."""
+"""The label that marks under which names a series was found, where there are several."""
 QUIET_UTIL = 5.0
-"""The 95th percentile of utilisation below this is idleness, as on the node."""
+"""Below this 95th percentile of utilisation a GPU is idle, as on the node."""
 JOB_LABELS = ("scheduler", "job_id", "user", "k8s_pod_uid", "container_id")
-"""Of ``gputop_job_info``."""
+"""Labels of ``gputop_job_info``."""
 HOST, JOB_ID, STEP, STEP_WAIT, AGE = "host", "jobstats job", "step", "step wait", "age"
-"""Mark a series that says how the host behind an address calls itself; whose value is the number of a job, the mean
-seconds of a training step, or when an address last gave values."""
+"""Marks of series that give: the name of the host behind an address; a job's number as the value; the mean seconds of a
+training step; when an address last gave values."""
 LAST_SEEN_S = 600.0
-"""How long a host that is gone still counts the GPUs that it had."""
+"""How long the GPUs of a host that is gone still count."""
 GONE = " gone"
 """After a dialect's id in its mark: a GPU that had values within ``LAST_SEEN_S`` and has none now."""
 
@@ -61,7 +61,7 @@ class Known(Struct, frozen=True):
 
 
 def marked(expr: str, mark: str) -> str:
-    """The series with a label that says where they come from, or what they are."""
+    """The series with a label for their origin or kind."""
     return promql.marked(expr, DIALECT_LABEL, mark)
 
 
@@ -116,17 +116,17 @@ def metric(
 
 
 def mean(series: str) -> str:
-    """Over the window of a state."""
+    """The mean over the window of a state."""
     return over("avg_over_time", series, WINDOW_S)
 
 
 def quiet(known: Known, select: str) -> str:
-    """The 95th percentile of utilisation of the GPUs where it is idleness: an answer as small as they are few."""
+    """The 95th percentile of utilisation, only of GPUs where it means idle: the answer is as small as they are few."""
     parts = []
     for dialect in known.having("util_pct"):
         util = dialect.signals["util_pct"]
         inner = max_by(known.labels[dialect.id], over("quantile_over_time", util.selector(select), WINDOW_S, "0.95"))
-        # Where it may be percent or a ratio, the answer tells which, and so all of it is wanted.
+        # Where it may be percent or a ratio, only the whole answer tells which.
         limited = inner if util.doubtful else f"({inner} < {QUIET_UTIL / util.factor:g})"
         parts.append(known.marked(limited, dialect.id))
     return union(parts)

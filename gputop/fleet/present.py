@@ -1,7 +1,7 @@
-"""What every GPU does now, or did at a moment: the questions of a refresh, and the reading that their answers make.
+"""What every GPU does now, or did at a moment: the queries of a refresh, and the reading made of the answers.
 
-The state of every GPU is asked at each refresh; what moves slowly, at every second one. What one refresh did not ask
-keeps its last answer.
+The state of every GPU is queried at each refresh, slowly changing values at every second one; in between these keep
+their last answer.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from gputop.model.text import clean_text
 
 MOST_ALERTS = 500
 LEAST_SILENCE_S = 60.0
-"""A host that no ``up`` tells of is down after so long without a new value, or after four scrapes."""
+"""A host without an ``up`` series counts as down after so long without a new value, or after four scrapes."""
 MEANS = ("util_pct", "sm_active_pct")
 SELDOM = (("power_w", "ages"), ("mem_used_bytes", "quiet"))
-"""What is asked in turns, at every second refresh."""
+"""Queried in turns, at every second refresh."""
 _STATES: Mapping[str, State] = {state: state for state in STATES}
 _NOTHING = Told()
 
 
 class Present:
-    """The answers that hold. One moment, or the present: going elsewhere takes another one."""
+    """The current answers, for one moment or the present: another time needs a new one."""
 
     def __init__(self, engine: Engine, inventory: Inventory) -> None:
         self._engine, self._inventory = engine, inventory
@@ -62,7 +62,7 @@ class Present:
         return self._reading(answers, t, source, known), answers.t
 
     def turn(self) -> None:
-        """Forget the labels that came no more since the turn before."""
+        """Forget the labels not seen since the last turn."""
         self._labels.turn()
 
     def _questions(self, known: Known) -> dict[str, str]:
@@ -76,11 +76,11 @@ class Present:
         }
 
     def _asks(self, name: str) -> bool:
-        """Whether it is the turn of what is not asked each time; the first time it is everybody's."""
+        """Whether it is this query's turn; at the first refresh it is every query's."""
         return not self._refreshes or name in SELDOM[self._refreshes % len(SELDOM)]
 
     def _take(self, answers: Answers, asked: frozenset[str], t: float) -> None:
-        """Keep what was answered. What was asked and not answered is not known any more."""
+        """Keep what was answered. What was asked and not answered is unknown from now on."""
         gpus = self._inventory.gpus
         for key in asked.intersection(STATE_KEYS):
             self._values[key] = in_units(values(answers.of(key), gpus), key)
@@ -132,7 +132,7 @@ class Present:
         )  # fmt: skip
 
     def _down(self, t: float) -> dict[str, Down]:
-        """Scraped addresses that are down: those of which the engine says so twice, and those it asks no more."""
+        """Scraped addresses that are down: those that the engine reports so twice, and those it no longer scrapes."""
         found: dict[str, Down] = {}
         up = {labels.get("instance", ""): value for labels, value in self._troubles if "alertname" not in labels}
         oldest = max(LEAST_SILENCE_S, 4 * self._inventory.scrape_s)
@@ -148,13 +148,13 @@ class Present:
         return found
 
     def _hosts_down(self, down: Mapping[str, Down]) -> dict[str, Down]:
-        """Hosts of which no exporter answers."""
+        """Hosts on which no exporter answers."""
         identities = self._inventory.identities.values()
         alive = {who.host for who in identities if who.instance not in down}
         return {who.host: down[who.instance] for who in identities if who.host not in alive}
 
     def _kept(self, gpu: GpuReading, is_down: bool) -> GpuReading:
-        """The reading, or of a host that is down what it was last."""
+        """The reading, or for a host that is down the last one."""
         slot = (gpu.host, gpu.gpu)
         if is_down or gpu.is_gone:
             return replace(self._last.get(slot, gpu), is_gone=gpu.is_gone)
@@ -162,7 +162,7 @@ class Present:
         return gpu
 
     def _forget(self, readings: Sequence[GpuReading]) -> None:
-        """Remember nothing of hosts that are neither there nor known to be down."""
+        """Forget hosts that are neither there nor known to be down."""
         if len(self._last) > len(readings):
             here = {(gpu.host, gpu.gpu) for gpu in readings}
             self._last = {slot: gpu for slot, gpu in self._last.items() if slot in here}

@@ -1,7 +1,7 @@
-"""A fleet as its Prometheus knows it: asks, remembers what changes seldom, and gives readings.
+"""A fleet read from its Prometheus: queries, remembers what seldom changes, and gives readings.
 
-Live questions carry no time, so that a clock of ours that is wrong does no harm; going back in time asks everything at
-that time. At most ten questions a refresh.
+Live queries carry no time, so that a wrong clock here does no harm; going back in time queries everything at that
+time. At most ten queries per refresh.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from gputop.fleet.present import Present
 from gputop.fleet.reading import FleetReading, Lost
 
 IDENTITIES_EVERY, DISCOVERY_EVERY = 4, 40
-"""Refreshes between two looks at which GPUs and jobs there are, and at which names."""
+"""Refreshes between two looks for new GPUs and jobs, and for new metric names."""
 FORGETS_EVERY = 8
-"""Refreshes after which the labels of series that came no more are forgotten."""
+"""Refreshes after which labels of vanished series are forgotten."""
 LEAST_INTERVAL_S = 10.0
 MOST_SKEW_S = 60.0
 
@@ -43,11 +43,11 @@ class PrometheusFleet:
 
     @property
     def interval_s(self) -> float:
-        """How often it is worth asking: never faster than exporters are scraped."""
+        """How often a query is worthwhile: never faster than exporters are scraped."""
         return max(LEAST_INTERVAL_S, self._inventory.scrape_s)
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._engine.client.close()
 
     def ask(self, at: float | None = None) -> FleetReading:
@@ -73,7 +73,7 @@ class PrometheusFleet:
         return replace(reading, lost=self._hour.lost(reading.t), problems=told)
 
     def hour(self, t: float) -> list[Lost] | None:
-        """What the last hour before ``t`` lost, None until ``more`` has read it."""
+        """The GPU time lost in the hour before ``t``, None until ``more`` has read it."""
         return self._hour.lost(t)
 
     def more(self, t: float) -> bool:
@@ -85,5 +85,5 @@ class PrometheusFleet:
         return one_host.history(self._engine, self._inventory, host, t, span_s, columns)
 
     def details(self, hosts: Sequence[str], at: float | None) -> Mapping[tuple[str, str], Mapping[str, float]]:
-        """What only hosts in sight are asked for, by host and GPU. Raises FleetError."""
+        """What is queried only for the hosts on screen, by host and GPU. Raises FleetError."""
         return one_host.details(self._engine, self._inventory, hosts, at)

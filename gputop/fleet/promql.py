@@ -1,4 +1,4 @@
-"""PromQL's grammar, as far as a fleet is asked in it: every question is put together from these parts. Pure text."""
+"""The parts of PromQL that every query is built from. Pure text."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def named(names: Iterable[str], *matchers: str) -> str:
 
 
 def any_of(label: str, values: Iterable[str]) -> str:
-    """A matcher for any of these values, whatever they hold."""
+    """A matcher for any of these values, whatever characters they hold."""
     pattern = "|".join(_SPECIAL.sub(r"\\\1", value) for value in values)
     escaped = pattern.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'{label}=~"{escaped}"'
 
 
 def window(seconds: float) -> str:
-    """A duration in its greatest whole unit: ``5m``, ``90s``."""
+    """A duration in its largest whole unit: ``5m``, ``90s``."""
     for unit in ("h", "m"):
         if seconds % UNITS_S[unit] == 0:
             return f"{seconds / UNITS_S[unit]:.0f}{unit}"
@@ -41,20 +41,20 @@ def over(function: str, series: str, seconds: float, *arguments: str) -> str:
 
 
 def max_by(labels: Iterable[str], expr: str) -> str:
-    """One series a combination of labels: the second of two replicas is gone, and MIG instances stay apart."""
+    """One series per combination of labels: drops the second of two replicas, and keeps MIG instances apart."""
     return f"max by ({', '.join(dict.fromkeys(labels))}) ({expr})"
 
 
 def marked(expr: str, label: str, value: str) -> str:
-    """The series with one label more."""
+    """The series with one more label."""
     return f'label_replace({expr}, "{label}", "{value}", "", "")'
 
 
 def renamed(expr: str, to: str, label: str, pattern: str = "(.+)") -> str:
-    """The series with a label that is the first group of a pattern in another one."""
+    """The series with label ``to``: the first group of a pattern matched on another label."""
     return f'label_replace({expr}, "{to}", "$1", "{label}", "{pattern}")'
 
 
 def union(parts: Sequence[str]) -> str:
-    """All series of these; no question for none."""
+    """All series of these; empty for none."""
     return " or ".join(parts)

@@ -1,4 +1,4 @@
-"""The questions that a fleet is asked, joined: rules, alerts, dashboards and the command are made of them."""
+"""All queries joined: rules, alerts, dashboards and the command are made of them."""
 
 from __future__ import annotations
 

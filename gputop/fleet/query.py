@@ -1,4 +1,4 @@
-"""What a question to a fleet is: PromQL, unit, what it means and what to do; grouped by how things go wrong."""
+"""What a query is: PromQL, unit, meaning and what to do; grouped by failure mode."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Unit = Literal[
 ]  # fmt: skip
 Severity = Literal["critical", "warning", "info"]
 Level = float | tuple[float, float]
-"""A value that stays, or one that begins and rises by so much a minute."""
+"""A constant value, or a first value with its rise per minute."""
 
 
 class Planted(Struct, frozen=True):
-    """A state of the world for the unit test of an alert. GPUs by what they measure, in base units; other series."""
+    """A scenario for the unit test of an alert. GPUs by what they measure, in base units; other series."""
 
     gpus: tuple[Mapping[str, Level], ...] = ()
     series: tuple[tuple[str, Level], ...] = ()
@@ -37,7 +37,7 @@ class Planted(Struct, frozen=True):
 class Alert(Struct, frozen=True):
     """When a query's answer is worth a page. ``when`` follows the query; ``lasts`` is how long it must hold.
 
-    ``fires`` and ``silent`` are the worlds in which it must and must not.
+    ``fires`` and ``silent`` are scenarios in which it must and must not fire.
     """
 
     name: str

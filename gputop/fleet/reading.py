@@ -1,6 +1,6 @@
-"""What was read of a fleet at one moment, as plain numbers: the same from Prometheus and from a simulation.
+"""A fleet's numbers at one moment, the same from Prometheus and from a simulation.
 
-Nothing is concluded here. What is not measured is None.
+Nothing is judged here. What is not measured is None.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from gputop.diagnosis.types import State
 
 WINDOW_S = 300.0
-"""Over what time utilisation and SM activity are means: a state of the fleet holds for five minutes."""
+"""The time over which utilisation and SM activity are means: a state in the fleet covers five minutes."""
 HOUR_S = 3600.0
 SIMULATED = "simulated"
-"""The source of a reading that no engine gave."""
+"""The source of a reading that came from no engine."""
 
 
 class FleetError(Exception):
@@ -65,7 +65,7 @@ class GpuReading(Struct, frozen=True):
 
 
 def filled(gpu: GpuReading, other: GpuReading) -> GpuReading:
-    """One GPU as two exporters tell it: the first, with what only the second knows. A measured 0 is known."""
+    """One GPU from two exporters: the first, completed by what only the second knows. A measured 0 is known."""
     unknown = [key for key in gpu.__struct_fields__ if getattr(gpu, key) in (None, "")]
     return replace(gpu, is_gone=gpu.is_gone and other.is_gone, **{key: getattr(other, key) for key in unknown})
 
@@ -78,7 +78,7 @@ class Down(Struct, frozen=True):
 
 
 class Lost(Struct, frozen=True):
-    """GPU-hours of the last hour that were no work: of one GPU, under the job that it then had."""
+    """GPU-hours of the last hour that were not work: of one GPU, under the job that it then had."""
 
     host: str
     gpu: str
@@ -89,7 +89,7 @@ class Lost(Struct, frozen=True):
 
 
 class Alert(Struct, frozen=True):
-    """An alert that fires in Prometheus. ``labels`` are what it is about."""
+    """An alert firing in Prometheus. ``labels`` are what it is about."""
 
     name: str
     severity: str

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from gputop.fleet.watch import AskedFleet
 
 SAID = frozenset(("gpu", "mig", "GPU_I_ID", "state", "verdict", "kind", "reason", "xid", "badge", "source", "severity"))
-"""Labels of alerts that name nobody; all others become numbers."""
+"""Labels of alerts that identify nobody; all others become numbers."""
 LEAST_HOSTS = 1024
-"""Hosts that are remembered however few there are now."""
+"""How many hosts are remembered at least, however few there are now."""
 T = TypeVar("T")
 
 
 class RedactedFleet:
-    """Hands on what another fleet answers."""
+    """Passes on what another fleet answers, redacted."""
 
     def __init__(self, fleet: AskedFleet, redactor: Redactor) -> None:
         self._fleet, self._redactor = fleet, redactor
@@ -46,7 +46,7 @@ class RedactedFleet:
     def ask(self, at: float | None = None) -> FleetReading:
         read = self._told(lambda: self._fleet.ask(at))
         if len(self._shown) > 2 * len({gpu.host for gpu in read.gpus}) + LEAST_HOSTS:
-            # The redactor knows the same numbers for those that come back.
+            # The redactor gives returning names the same numbers.
             self._hosts.clear()
             self._shown.clear()
         gpus = [self._gpu(gpu) for gpu in read.gpus]

@@ -22,7 +22,7 @@ _SAID = msgspec.json.Decoder(_Said)
 
 
 def refusal(status: int, headers: Mapping[str, str], body: bytes, asked: str) -> str:
-    """A status that is no success."""
+    """What a status other than success means."""
     if b"no org id" in body[:512]:
         return f"{status}, no tenant: Mimir and Cortex want a line `X-Scope-OrgID: NAME` in --header-file"
     if status in (401, 403):
@@ -45,7 +45,7 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, asked: str) ->
 
 
 def no_answer(error: msgspec.DecodeError | UnicodeDecodeError, kind: str, body: bytes) -> str:
-    """A success that is no answer."""
+    """Why a successful response is not an answer."""
     if "html" in kind or is_page(body):
         return "answers with a web page, not with JSON: a login page, or another service"
     if "truncated" in str(error):

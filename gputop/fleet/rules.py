@@ -1,6 +1,6 @@
 """Prometheus' rules made of the queries: what is recorded, what alerts, and the unit tests of every alert.
 
-Written as YAML by hand: the files are read by people, and need nothing that a library would add.
+The YAML is written here without a library: the files are for people, and need none of its features.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RECORDED = (
 )  # fmt: skip
 """Queries over an hour or over all GPUs: dashboards of a large fleet ask for them again and again."""
 _LEAD_MIN = 12
-"""Minutes that a unit test's world goes on beyond an alert's ``for``: longer than the ten in which an Xid is new."""
+"""Minutes that a unit test runs beyond an alert's ``for``: longer than the ten in which an Xid is new."""
 
 
 def alerts(names: Names) -> Iterator[tuple[Query, Alert]]:
@@ -64,7 +64,7 @@ def record_of(id: str) -> str:
 
 
 def unit_tests_yaml(names: Names, rules_file: str) -> str:
-    """The unit tests for ``promtool test rules``: each alert once in a world in which it fires and once silent."""
+    """The unit tests for ``promtool test rules``: each alert in a firing and a silent scenario."""
     lines = ["rule_files:", f"  - {rules_file}", "evaluation_interval: 1m", "tests:"]
     for _, alert in alerts(names):
         minutes = int(alert.lasts[:-1]) * (60 if alert.lasts.endswith("h") else 1) + _LEAD_MIN
@@ -73,7 +73,7 @@ def unit_tests_yaml(names: Names, rules_file: str) -> str:
             lines.append("    input_series:")
             for series, level in sorted(_series(world, names).items()):
                 lines += [f"      - series: {_quoted(series)}", f"        values: {_values(level, minutes)}"]
-            # An alert counts by whether it is in this metric, whatever labels and words it carries.
+            # Only whether the alert is in this metric counts, not its labels and words.
             expr = f'count(ALERTS{{alertname="{alert.name}",alertstate="firing"}})'
             lines += ["    promql_expr_test:", f"      - expr: {_quoted(expr)}", f"        eval_time: {minutes}m"]
             lines += (
@@ -85,7 +85,7 @@ def unit_tests_yaml(names: Names, rules_file: str) -> str:
 
 
 def _series(world: Planted, names: Names) -> dict[str, Level]:
-    """A world as series under these names."""
+    """A scenario as series under these names."""
     setting = Setting(names)
     found: dict[str, Level] = {}
     for index, gpu in enumerate(world.gpus):

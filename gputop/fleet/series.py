@@ -1,6 +1,6 @@
-"""Whose a series is, looked up by its labels as they came over the wire.
+"""The owner of a series, looked up by its labels as they came over the wire.
 
-Labels of thousands of series are the same at every refresh: they are read once, and then known by their bytes. Those of
+Thousands of series have the same labels at every refresh: they are parsed once and then known by their bytes. Those of
 hosts and jobs that are gone are forgotten: an autoscaled cluster has new names all the time.
 """
 
@@ -20,16 +20,16 @@ _LABELS = msgspec.json.Decoder(dict[str, str])
 
 
 class Remembered(Generic[T]):
-    """What ``read`` makes of labels, remembered. ``of`` raises FleetError for labels that are none."""
+    """Caches what ``read`` makes of labels. ``of`` raises FleetError for invalid labels."""
 
     def __init__(self, read: Callable[[Mapping[str, str]], T]) -> None:
         self._read = read
         self._found: dict[bytes, T] = {}
         self._before: dict[bytes, T] = {}
-        """What was known at the last turn and has not been looked up since."""
+        """Entries from before the last turn that have not been looked up since."""
 
     def of(self, metric: Raw) -> T:
-        """What these labels say."""
+        """The value for these labels."""
         raw = bytes(metric)
         try:
             return self._found[raw]
@@ -41,7 +41,7 @@ class Remembered(Generic[T]):
         return found
 
     def turn(self) -> None:
-        """Forget what was not looked up since the turn before."""
+        """Forget what was not looked up since the last turn."""
         self._found, self._before = {}, self._found
 
     def __len__(self) -> int:
@@ -54,7 +54,7 @@ def labels_of(metric: Raw) -> dict[str, str]:
         try:
             return _LABELS.decode(metric)
         except UnicodeDecodeError:
-            # Some engines hand on what an exporter wrote that is no UTF-8: one such label must not hide a fleet.
+            # Some engines pass on an exporter's text that is not UTF-8: one such label must not hide a fleet.
             return _LABELS.decode(bytes(metric).decode(errors="replace"))
     except msgspec.DecodeError:
         raise FleetError("an answer with labels that are not Prometheus': is this its address?") from None

@@ -1,6 +1,6 @@
 """A simulated fleet of any size: jobs that work, waste or wait, stragglers of both kinds, hosts that are down.
 
-Every value follows from seed, GPU and time alone, so that any moment can be asked for, and what was planted is known.
+Every value follows from seed, GPU and time alone, so that any moment can be generated, and what was planted is known.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gputop.sources.simulation.noise import chance, drift
 GIB = 2.0**30
 LIMIT_W = 700.0
 STARTED = 1_763_000_100.0
-"""The fleet's own beginning, Unix seconds; the demo lives from here on."""
+"""The fleet's start, Unix seconds, from which the demo runs on."""
 
 
 class Fate(Struct, frozen=True):
@@ -56,7 +56,7 @@ _SIZES = (1, 1, 1, 2, 2, 4, 4, 8)
 _USERS = ("ml", "vision", "rl", "team-a", "anna", "bio", "speech", "ops")
 STRAGGLER_SM, STRAGGLER_UTIL = 93.0, 58.0
 STEP_S, STRAGGLER_STEP_S = 0.84, 1.02
-"""Training steps of jobs that announce them, and of the one rank that is slower without anybody waiting for it."""
+"""Training steps of jobs that announce them, and of the one rank that is slower while nobody waits for it."""
 
 
 class Job(Struct, frozen=True):
@@ -81,7 +81,7 @@ class Job(Struct, frozen=True):
 
 
 class SimulatedFleet:
-    """So many hosts with so many GPUs each. ``ask`` reads it at any time."""
+    """A fleet of ``hosts`` with ``gpus`` each. ``ask`` reads it at any time."""
 
     source = SIMULATED
     interval_s = 5.0
@@ -95,7 +95,7 @@ class SimulatedFleet:
         self._job_of = [job for job in self.jobs for _ in range(job.hosts)]
 
     def _placed(self) -> list[Job]:
-        """Jobs one after another until every host has one. Small fleets get one of each fate first."""
+        """Jobs one after another until every host has one. Small fleets first get one of each kind."""
         jobs: list[Job] = []
         at, number = 0, 0
         while at < self.hosts:

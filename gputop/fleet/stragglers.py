@@ -1,8 +1,8 @@
 """Which GPU of a job holds the others up. Pure; the definition is the node's own, see ``diagnosis.peers``.
 
 In a synchronous job those who wait spin in NCCL at low SM activity: the straggler is the one that does more. Or it is
-the one that starves, while all others are busy. Where ranks announce their steps, the one whose steps take longer is
-told first. Ranks that wait for each other in every step take equal time: where they say how long they waited, their
+the one that starves, while all others are busy. Where ranks announce their steps, the one whose steps take longer comes
+first. Ranks that wait for each other in every step take equal time: where they say how long they waited, their
 own time counts, else only those are found that do not wait.
 """
 
@@ -21,7 +21,7 @@ from gputop.fleet.reading import GpuReading
 Kind = Literal["slow", "starved"]
 By = Literal["step", "own_step", "sm", "power", "util"]
 STEP_FACTOR = 1.1
-"""A rank whose steps take so many times the others' holds its job up."""
+"""A rank whose steps take this many times the others' holds its job up."""
 
 
 class Straggler(Struct, frozen=True):
@@ -51,7 +51,7 @@ def stragglers(gpus: Iterable[GpuReading]) -> list[Straggler]:
 
 
 def _width(one: Straggler) -> float:
-    """How far it lies off, whatever it is measured in."""
+    """How far it is off, as a ratio in any unit."""
     return abs(one.value - one.median) / max(one.value, one.median, 1e-9)
 
 
@@ -97,7 +97,7 @@ def _slow(members: Sequence[GpuReading]) -> Straggler | None:
     if len(values) < len(members):
         by = "power"
         values = [gpu.power_w for gpu in members if gpu.power_w is not None]
-        # Percent of the greatest draw: exporters of a fleet seldom tell the limit.
+        # Percent of the highest power draw: exporters of a fleet seldom give the limit.
         scale = 100.0 / max(values, default=1.0) if max(values, default=0.0) > 0 else 0.0
     if len(values) < len(members):
         return None

@@ -1,4 +1,4 @@
-"""Templates of PromQL put into the words of one exporter: names, units, labels, windows and the user's selection.
+"""Templates of PromQL rendered for one exporter: names, units, labels, windows and the user's selection.
 
 A template has placeholders, which PromQL's own braces never look like:
 
@@ -29,7 +29,7 @@ from gputop.model.prometheus import gpu_series
 Names = Literal["legacy", "4.9", "gputop"]
 ALL_NAMES: tuple[Names, ...] = ("legacy", "4.9", "gputop")
 SCRAPES = 8
-"""Samples in the shortest window that says anything of a GPU."""
+"""The fewest samples that a window must hold to say anything about a GPU."""
 SIGNALS: Mapping[str, str] = MappingProxyType({
     "util": "util_pct", "sm": "sm_active_pct", "occupancy": "sm_occupancy_pct", "tensor": "tensor_active_pct",
     "dram": "dram_active_pct", "engine": "graphics_active_pct", "power": "power_w", "power_limit": "power_limit_w",
@@ -45,10 +45,10 @@ _POD_RANK = r"(.+?)(?:-(?:worker|master|launcher|rank|node|chief|ps)-[0-9]+)?"
 
 
 class Setting(Struct, frozen=True):
-    """How templates are put into words. ``select`` are matchers such as ``cluster="a"``.
+    """How templates are rendered. ``select`` are matchers such as ``cluster="a"``.
 
-    ``scrape_s`` is the time between two scrapes: windows follow from it. With ``recorded`` the signals of jobs, which
-    are long, go by the names under which the rules record them.
+    ``scrape_s`` is the time between two scrapes: windows follow from it. With ``recorded`` the long signals
+    of jobs are replaced by the names under which the rules record them.
     """
 
     names: Names = "gputop"
@@ -90,8 +90,8 @@ class Setting(Struct, frozen=True):
 
 @lru_cache(maxsize=64)
 def signal_name(names: Names, key: str) -> Signal | None:
-    """What a key of the catalogue is called, with the factor that makes base units of an exported value; None where
-    these exporters have nothing of it."""
+    """The exporter's name of a catalogue key, with the factor from an exported value to base units; None where these
+    exporters do not have it."""
     own = next((series for series in gpu_series() if series.key == key), None)
     signal = DIALECTS[names].signals.get(key)
     return None if own is None or signal is None else replace(signal, factor=signal.factor / own.divisor)
@@ -112,7 +112,7 @@ def render(template: str, setting: Setting) -> str:
     """The template in PromQL. Raises KeyError for a word that is neither a signal nor a series."""
     text = template
     while (found := _PLACEHOLDER.search(text)) is not None:
-        # What is put in may hold braces of PromQL's own: they are hidden until the end.
+        # Inserted text may hold PromQL's own braces: they are hidden until the end.
         filled = _filled(found[1], setting).replace("{", "\x00").replace("}", "\x01")
         text = text[: found.start()] + filled + text[found.end() :]
     return " ".join(text.replace("\x00", "{").replace("\x01", "}").split())
@@ -154,7 +154,7 @@ def _signal(word: str, matchers: str, setting: Setting) -> str:
         _series(named.name, ",".join((*named.matchers, *filter(None, (matchers,)))), setting), function, setting
     )
     if named.doubtful:
-        # Percent under a ratio's name, as DCGM up to 4.6 has it: the greatest of all tells.
+        # Percent under a ratio's name, as DCGM up to 4.6 has it: the highest of all values tells.
         greatest = f"scalar(max({_series(named.name, '', setting)}) > bool {RATIO_LIMIT:g})"
         return f"{value} / (1 + 99 * {greatest})"
     if setting.names != "gputop" and short != "energy" and not {"rate", "increase"}.intersection(function):
@@ -191,7 +191,7 @@ def _over(series: str, function: list[str], setting: Setting) -> str:
 
 
 def _seconds(word: str, setting: Setting) -> float:
-    """A window in seconds, at least so long that it holds ``SCRAPES`` samples."""
+    """A window in seconds, long enough to hold ``SCRAPES`` samples."""
     least = SCRAPES * setting.scrape_s
     return least if word == "w" else max(least, int(word[:-1]) * UNITS_S[word[-1]])
 

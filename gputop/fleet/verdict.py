@@ -1,4 +1,4 @@
-"""A host, a job or a user in a few words: the worst that can be said of its GPUs, from their states. Pure."""
+"""A host, a job or a user in a few words: the worst verdict on its GPUs, from their states. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ORDER: tuple[FleetState, ...] = (
 
 
 def severity(verdict: Verdict) -> float:
-    """The smaller, the more it needs attention. A straggler comes before whoever only waits or idles."""
+    """The smaller, the more it needs attention. A straggler comes before GPUs that only wait or idle."""
     if verdict.straggles and verdict.state in ("working", "idle_allocated", "unmeasured"):
         return 1.5
     return float(_ORDER.index(verdict.state))
@@ -45,13 +45,13 @@ def titles() -> Mapping[str, str]:
 
 
 def cause_words(cause: str) -> str:
-    """A cause of waste: a verdict's title, or a state's word. What both say is said in one way."""
+    """A cause of waste in words: a verdict's title, or a state's word, with one wording where both mean the same."""
     cause = "idle_holding_memory" if cause == "idle_allocated" else cause
     return titles().get(cause) or WORDS.get(cause, cause)
 
 
 STEPS = ("step", "own_step")
-"""By what a straggler is told whose steps take longer."""
+"""The measures by which a straggler is one by its steps."""
 WITHOUT_WAITS = " without waits"
 
 
@@ -67,7 +67,7 @@ def host_verdict(
     straggling: Sequence[Straggler],
     of_job: Mapping[str, Straggler],
 ) -> Verdict:
-    """What is to be said of these GPUs. ``straggling`` are those among them, ``of_job`` the stragglers of all jobs."""
+    """The verdict on these GPUs. ``straggling`` are those among them, ``of_job`` the stragglers of all jobs."""
     if down is not None:
         since = "" if down.since_s is None else f" {duration(down.since_s)}"
         return Verdict("down", "yellow", f"down{since}: {down.reason}")
@@ -132,7 +132,7 @@ def _waits_for(
 
 
 def remedy_of(gpus: Sequence[tuple[GpuReading, FleetState]], state: FleetState) -> str:
-    """What helps the GPUs in that state, as the rules of the node say it."""
+    """The remedy for GPUs in that state, in the words of the node's rules."""
     remedies = {row.id: row.remedy for row in verdict_rows()}
     own = [gpu.own_verdict for gpu, its in gpus if its == state and gpu.own_verdict is not None]
     if own and remedies.get(own[0]):

@@ -43,7 +43,7 @@ class Shown(Struct, frozen=True):
 
 
 class FleetWatch:
-    """Asks again and again until it is closed. ``shown`` may be read from any thread."""
+    """Queries repeatedly until it is closed. ``shown`` may be read from any thread."""
 
     def __init__(self, fleet: AskedFleet, clock: Callable[[], float] = time.monotonic) -> None:
         self.fleet = fleet
@@ -60,12 +60,12 @@ class FleetWatch:
         self._thread = threading.Thread(target=self._run, name="fleet", daemon=True)
 
     def start(self, notify: Callable[[], None]) -> None:
-        """Begin; ``notify`` is called from the thread whenever ``shown`` is another."""
+        """Begin; ``notify`` is called from the thread whenever ``shown`` has changed."""
         self._notify = notify
         self._thread.start()
 
     def close(self) -> None:
-        """End soon. A question that hangs is left to its deadline."""
+        """End soon. A query that hangs is left to its deadline."""
         self._ends = True
         self._wake.set()
 
@@ -76,7 +76,7 @@ class FleetWatch:
 
     @property
     def present(self) -> float | None:
-        """Unix time at the fleet now, as far as its last answer about the present tells."""
+        """The fleet's present in Unix time, estimated from its last answer about the present."""
         return None if self._present is None else self._present[0] + self._clock() - self._present[1]
 
     @property
@@ -127,7 +127,7 @@ class FleetWatch:
             self._show(replace(self.shown, frame=frame, error=None))
 
     def _read_more(self) -> bool:
-        """The next part of the last hour; whether there was one."""
+        """Read the next part of the last hour; whether there was one."""
         frame = self.shown.frame
         if frame is None or not self.fleet.more(frame.t):
             return False
@@ -149,7 +149,7 @@ class FleetWatch:
         self._show(replace(self.shown, frame=frame, host=host, history=history))
 
     def _detailed(self, read: FleetReading) -> FleetReading:
-        """The reading with what only the host in sight was asked for."""
+        """The reading with what was queried only for the host on screen."""
         if not self._details:
             return read
         return replace(read, gpus=[self._filled(gpu) for gpu in read.gpus])

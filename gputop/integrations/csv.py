@@ -1,4 +1,4 @@
-"""A logger that writes CSV: one row a time it is given something, the columns in the order in which they first came."""
+"""A logger that writes CSV: one row per call, the columns in the order of their first use."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 
 class CsvLog:
-    """``watch(log=CsvLog("gputop.csv"))``. The file must not exist yet; it is readable by this user alone.
+    """``watch(log=CsvLog("gputop.csv"))``. The file must not exist yet; only this user can read it.
 
-    A column that comes later is added to the header by writing the file anew. Raises FileExistsError and OSError.
+    A column that comes later is added to the header by rewriting the file. Raises FileExistsError and OSError.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -29,11 +29,11 @@ class CsvLog:
             csv.DictWriter(file, self._columns, restval="", lineterminator="\n").writerow(row)
 
     def log_text(self, texts: Mapping[str, str], _step: int) -> None:
-        """Texts stand in the rows from now on, in columns of their own."""
+        """Add texts to all later rows, in columns of their own."""
         self._texts.update(texts)
 
     def _widen(self, new: list[str]) -> None:
-        """Write the file anew with more columns, row by row: a run of weeks does not fit into memory."""
+        """Rewrite the file with more columns, row by row: a run of weeks may not fit into memory."""
         beside = f"{self._path}.{os.getpid()}.new"
         columns = [*self._columns, *new]
         try:

@@ -15,8 +15,8 @@ from gputop.api.summary import Summary
 
 class GputopCallback(Callback):  # type: ignore[misc]
     """Arguments go to ``gputop.watch``. ``summary`` is there after the training and is printed unless
-    ``print_summary`` is False. What a step waits for its batch is known with PyTorch as the backend alone: the others
-    fetch it between the hooks of one batch."""
+    ``print_summary`` is False. The wait of a step for its batch is known only with PyTorch as the backend: the
+    others fetch it between the hooks of one batch."""
 
     def __init__(self, *, print_summary: bool = True, **watch: Any) -> None:
         super().__init__()

@@ -49,7 +49,7 @@ class GputopCallback(Callback):  # type: ignore[misc]
         self._wait.begin()
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Any) -> None:
-        # Nothing says when it is written.
+        # No hook tells when it is written.
         self._wait.forget()
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
@@ -68,7 +68,7 @@ class GputopCallback(Callback):  # type: ignore[misc]
 
 
 def _takes_iterator(pl_module: Any) -> bool:
-    """Whether its step is given the iterator: then it takes its batches where no hook sees it."""
+    """Whether its step is given the iterator: it then fetches batches unseen by any hook."""
     try:
         return "dataloader_iter" in signature(pl_module.training_step).parameters
     except (AttributeError, TypeError, ValueError):

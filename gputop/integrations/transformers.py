@@ -57,7 +57,7 @@ class GputopCallback(TrainerCallback):  # type: ignore[misc]
         # The order of callbacks is the order of their registration: those after this one see these numbers too.
         measured = self._watch.metrics()
         logs.update(measured)
-        # The history holds a copy of the line, made before the callbacks are asked.
+        # The history holds a copy of the line, made before the callbacks are called.
         if state.log_history and state.log_history[-1].get("step") == state.global_step:
             state.log_history[-1].update(measured)
 

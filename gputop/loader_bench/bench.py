@@ -23,7 +23,7 @@ MAX_MEMORY = 0.7
 _UNSURE = "host busy: unsure"
 
 Progress = Callable[[float, str], None]
-"""Told the part of the budget that is spent, and what is measured now."""
+"""Called with the part of the budget that is spent, and what is being measured."""
 
 
 def dataloader_bench(
@@ -42,7 +42,7 @@ def dataloader_bench(
     ``data`` is a PyTorch Dataset or DataLoader. ``step_ms`` is how long the job's step takes: a batch must be there in
     80 % of it, without workers in 5 %, since nothing is then loaded while the step runs. ``budget_s`` bounds the whole,
     ``max_memory`` the share of the free memory that a setting may take.
-    ``epochs`` is how many passes the job makes, for what their beginnings come to.
+    ``epochs`` is how many passes the job makes, for the total cost of their beginnings.
     Raises TypeError for what cannot be loaded from, ValueError for arguments that make no sense.
     """
     if budget_s <= 0.0 or not 0.0 < max_memory <= 1.0 or (step_ms is not None and step_ms <= 0.0):
@@ -94,18 +94,18 @@ class _Bench:
         return self.budget_s - (time.monotonic() - self.begun)
 
     def climb(self, counts: list[int]) -> None:
-        """Measure these counts in their order, until it is enough."""
+        """Measure these counts in order, until it is enough."""
         for count in counts:
             if not self.measure(plan.setting_of(count)):
                 return
             if len(counts) > 1 and plan.is_enough(self.rows, self.need_ms):
                 return
             if len(self.rows) >= 2 and all(row.failed for row in self.rows[-2:]):
-                # The dataset itself fails: more workers would only say so again.
+                # The dataset itself fails, and would with more workers as well.
                 return
 
     def refine(self) -> None:
-        """The neighbours of the best, more prefetching, and the two best once more, as far as the budget goes."""
+        """Measure the neighbours of the best, more prefetching, and the two best again, as far as the budget goes."""
         for count in plan.knee(self.rows, self.need_ms):
             self.measure(plan.setting_of(count))
         best = plan.answer(self.rows, self.need_ms)
@@ -121,7 +121,7 @@ class _Bench:
         self._again()
 
     def finish(self) -> None:
-        """The answer, and what only it is asked: pinned memory where there is CUDA, and how an epoch begins."""
+        """Find the answer, and measure only for it: pinned memory where there is CUDA, and an epoch's beginning."""
         best = self.best = plan.answer(self.rows, self.need_ms)
         if best is None or best.batch_ms is None:
             return
@@ -151,7 +151,7 @@ class _Bench:
             )
 
     def _again(self) -> None:
-        """The two best once more, in turns: what came first had the colder pages."""
+        """Measure the two best again, alternating: the first measurements had the colder pages."""
         known = sorted((row for row in self.rows if row.batch_ms is not None), key=lambda r: r.batch_ms or 0.0)[:2]
         if len(known) < 2:
             return
@@ -214,7 +214,7 @@ class _Bench:
 
 
 def room_here() -> Room:
-    """What this machine, or this container of it, lends to a loader."""
+    """What this machine, or this container, has to offer a loader."""
     from gputop.sources.host import HostCollector
 
     host = HostCollector("/proc").read(time.monotonic())
@@ -236,7 +236,7 @@ def _shm() -> float | None:
 
 
 def _pressure() -> float | None:
-    """The kernel's own mean over ten seconds (Documentation/accounting/psi.rst)."""
+    """The kernel's own mean CPU pressure over ten seconds, percent (Documentation/accounting/psi.rst)."""
     try:
         with open("/proc/pressure/cpu", encoding="ascii") as file:
             some = file.readline().split()

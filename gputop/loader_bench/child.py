@@ -1,4 +1,4 @@
-"""One setting measured in a process of its own, so that whatever ends it ends one row and not the session.
+"""One setting measured in its own process, so that a crash costs one row and not the session.
 
 The parent reads the child's tree meanwhile: memory, and what the workers do.
 """
@@ -24,14 +24,14 @@ from gputop.model.text import clean_text
 
 LOOK_S = 0.25
 KILL_PART = 0.85
-"""Of the free memory: a child that holds more is killed before the machine looks for somebody to kill."""
+"""Share of the free memory: a child that holds more is killed before the kernel's OOM killer acts."""
 MOST_WORDS = 200
 TAKING_LIMIT_S = 5.0 * MOST_TAKING_S
-"""How long a child may take once its loader is timed, as on a crowded machine."""
+"""How long a child may take after its loader was timed, as on a crowded machine."""
 WEIGHED_S = 5.0
-"""How long a child whose loader stands still waits to be weighed."""
+"""How long a child whose loader is paused waits for its memory to be measured."""
 Tell = Callable[[str], None]
-"""How a job says that it has come to ``drained`` or ``timed``."""
+"""How a job reports that it has reached ``drained`` or ``timed``."""
 Job = Callable[[Loadable, Setting, int, Tell], Any]
 
 
@@ -46,7 +46,7 @@ def measured_row(
 def measured_restart(
     loadable: Loadable, setting: Setting, *, limit_s: float, free_bytes: float | None, method: str
 ) -> Restart | None:
-    """What an epoch's beginning takes with this setting; None where that cannot be measured."""
+    """How long an epoch's beginning takes with this setting; None where that cannot be measured."""
     if not loadable.can_be_short:
         return None
     found, _ = _in_child(_restarted, loadable, setting, 0, limit_s, free_bytes, method)
@@ -54,7 +54,7 @@ def measured_restart(
 
 
 def row_here(loadable: Loadable, setting: Setting, seed: int) -> Row:
-    """Measure one setting in this process, where it cannot be handed to a child."""
+    """Measure one setting in this process, where it cannot be passed to a child."""
     try:
         return _row(setting, _measured(loadable, setting, seed, lambda _: None), None)
     except Exception as error:  # noqa: BLE001 — somebody else's dataset: whatever it raises is the row
@@ -64,7 +64,7 @@ def row_here(loadable: Loadable, setting: Setting, seed: int) -> Row:
 def _in_child(
     job: Job, loadable: Loadable, setting: Setting, seed: int, limit_s: float, free_bytes: float | None, method: str
 ) -> tuple[Any, Sight]:
-    """What a job has found in a process of its own, or in words why it has not; and what was seen of its tree."""
+    """A job's result from its own process, or why there is none, in words; and what was seen of its tree."""
     import multiprocessing
 
     context: Any = multiprocessing.get_context(method)
@@ -96,7 +96,7 @@ def _followed(ours: Connection, child: Any, sight: Sight, limit_s: float, free: 
                 sight.begin()
                 continue
             if kind == "timed":
-                # Not before: reading what processes hold slows them down.
+                # Not before: reading processes' memory slows them down.
                 sight.look(None)
                 sight.weigh()
                 with suppress(OSError):
@@ -105,7 +105,7 @@ def _followed(ours: Connection, child: Any, sight: Sight, limit_s: float, free: 
                 continue
             return said
         if not timed:
-            # Once it is timed, the workers do no more than the pauses ask of them.
+            # After the timing the workers only do what the pauses need.
             sight.look(most)
         if most is not None and sight.memory_bytes is not None and sight.memory_bytes > most:
             return f"stopped: it took more than {100 * KILL_PART:.0f} % of the free memory"
@@ -131,7 +131,7 @@ def _child(theirs: Connection, job: Job, loadable: Loadable, setting: Setting, s
     """In the child. Its group is its own, so that its workers can be ended with it."""
     os.setsid()
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        # Where memory runs out after all, this is the process to end.
+        # If memory runs out after all, this is the process to kill.
         file.write("1000")
     # A dataset may print; the terminal is the parent's.
     with suppress(OSError):
@@ -180,7 +180,7 @@ def _words(error: BaseException) -> str:
     text = str(error)
     if "bus error" in text.lower() or "shared memory" in text.lower():
         return "shared memory ran out: enlarge /dev/shm (docker run --shm-size=8g), or fewer workers"
-    # A worker's error is a traceback as text, whose last line says what it was.
+    # A worker's error is a traceback as text, whose last line names the error.
     said = lines[-1] if lines and lines[0].startswith("Caught") else lines[0] if lines else ""
     return clean_text(f"{type(error).__name__}: {said}" if said else type(error).__name__)[:MOST_WORDS]
 

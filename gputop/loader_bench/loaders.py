@@ -13,7 +13,7 @@ _KEPT = ("collate_fn", "worker_init_fn", "drop_last", "multiprocessing_context",
 
 
 class Loadable:
-    """What was given, and how to make a loader of it. Raises TypeError for what is neither dataset nor loader."""
+    """The given object, and how to make a loader of it. Raises TypeError for what is neither dataset nor loader."""
 
     def __init__(self, data: Any, batch_size: int | None) -> None:
         is_loader = hasattr(data, "dataset") and hasattr(data, "num_workers")
@@ -32,13 +32,13 @@ class Loadable:
 
     @property
     def may_pin(self) -> bool:
-        """Whether there is an NVIDIA device and a PyTorch that can use it. Asked without touching CUDA: the child does
-        that, and what it says counts."""
+        """Whether there is an NVIDIA device and a PyTorch that can use it. Found out without touching CUDA: the child
+        does that, and has the last word."""
         torch: Any = sys.modules.get("torch")
         return torch is not None and torch.version.cuda is not None and os.path.exists("/dev/nvidiactl")
 
     def passes(self, setting: Setting, seed: int) -> Any:
-        """A loader of this setting. Each seed reads the samples in another order, and so other pages first."""
+        """A loader with this setting. Each seed reads the samples in another order, and so other pages first."""
         from torch.utils.data import DataLoader, IterableDataset
 
         given = self._arguments(setting)
@@ -54,7 +54,7 @@ class Loadable:
 
     @property
     def can_be_short(self) -> bool:
-        """Whether a pass can be cut to a few batches: an iterable ends where it likes, and so does a batch sampler."""
+        """Whether a pass can be cut to a few batches: an iterable or a batch sampler decides itself where it ends."""
         from torch.utils.data import IterableDataset
 
         if isinstance(self.dataset, IterableDataset) or not hasattr(self.dataset, "__len__"):
@@ -82,7 +82,7 @@ class Loadable:
 
 
 class _Endless:
-    """Every index once in a random order, and again, without an end: a short dataset is no reason to stop timing."""
+    """Every index once in random order, and again without end, so that a short dataset does not end the timing."""
 
     def __init__(self, count: int, seed: int) -> None:
         self._count, self._seed = count, seed

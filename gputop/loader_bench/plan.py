@@ -14,11 +14,11 @@ MORE_PREFETCH = (4, 8)
 LEAST_GAIN = 0.05
 """Two doublings that gain less than this together are the end of the climb."""
 ENOUGH = 0.8
-"""A batch must be there in this part of a step: loaders and steps vary."""
+"""A batch must be ready within this part of a step: loaders and steps vary."""
 UNNOTICED = 0.05
 """The same without workers, where nothing is loaded while the step runs: the loop waits for each batch."""
 WITHIN = 1.05
-"""Of the best: without a step's length the smallest setting this close to it is the answer."""
+"""Relative to the best: without a step time the smallest setting this close to it is the answer."""
 MOSTLY = 0.5
 _TAKE_LESS = "larger batches, and in each a few large tensors rather than many small ones or Python objects"
 
@@ -69,7 +69,7 @@ def is_enough(rows: Sequence[Row], need_ms: float | None) -> bool:
 
 
 def knee(rows: Sequence[Row], need_ms: float | None) -> list[int]:
-    """The counts beside the best of the doublings that are worth a try: one less and one more."""
+    """The counts next to the best of the doublings that are worth a try: one less and one more."""
     best = answer(rows, need_ms)
     if best is None or best.setting.workers < 2:
         return []
@@ -102,7 +102,7 @@ def _size(row: Row) -> tuple[float, ...]:
 
 
 def memory_of(rows: Iterable[Row], workers: int) -> float | None:
-    """What so many workers would take, in bytes: a base and so much a worker, from what was measured."""
+    """The memory of so many workers in bytes: a base and an amount per worker, from the measurements."""
     known = [(row.setting.workers, row.memory_bytes) for row in rows if row.memory_bytes is not None]
     if len(known) < 2:
         return None
@@ -140,7 +140,7 @@ def conclusion_of(best: Row | None, rows: Sequence[Row], step_ms: float | None, 
 
 
 def why_of(best: Row | None, room: Room, need_ms: float | None = None) -> str:
-    """What bounds the loader, from what its workers did, and, where it is not fast enough, what would help."""
+    """What limits the loader, from what its workers did, and, where it is not fast enough, what would help."""
     shares = None if best is None else best.shares
     if shares is None or best is None:
         return ""
@@ -160,8 +160,8 @@ def why_of(best: Row | None, room: Room, need_ms: float | None = None) -> str:
 
 
 def taking_of(best: Row | None, step_ms: float | None) -> str:
-    """What the loop pays for taking a batch that is ready, where that is a good part of its step; where no step is
-    known, of what a batch takes. Empty elsewhere."""
+    """What it costs the loop to take a ready batch, where that is a large part of its step, or of a batch's time where
+    no step is known. Empty elsewhere."""
     if best is None or best.take_ms is None or best.batch_ms is None:
         return ""
     if best.take_ms <= (MOSTLY * best.batch_ms if step_ms is None else UNNOTICED * step_ms):

@@ -15,7 +15,7 @@ from gputop.model.text import terminal_safe, wrapped
 SCHEMA = 1
 _BAR = 24
 _WIDTH = 100
-"""Of sentences; what is to be pasted stays in one line."""
+"""The width of sentences; text to be pasted stays on one line."""
 _NESTED = ("rows", "best", "room", "restart")
 
 
@@ -38,11 +38,11 @@ class LoaderReport(Struct, frozen=True):
     notes: tuple[str, ...]
     seconds: float
     restart: Restart | None = None
-    """What the beginning of an epoch takes with the best setting; None without workers, or where a pass cannot be cut
+    """How long an epoch's beginning takes with the best setting; None without workers, or where a pass cannot be cut
     short."""
     epochs: int | None = None
     taking: str = ""
-    """What taking a batch costs the loop, where that is a good part of its step."""
+    """What taking a batch costs the loop, where that is a large part of its step."""
 
     def to_dict(self) -> Mapping[str, Any]:
         """A JSON object, schema 1."""

@@ -31,7 +31,7 @@ class Restart(Struct, frozen=True):
         return self.saved_s >= WORTH_S
 
     def words(self, epochs: int | None) -> str:
-        """What it comes to; ``epochs`` is how many the job makes, where that is known."""
+        """The result in words; ``epochs`` is how many the job makes, where that is known."""
         said = (
             f"a later epoch's first batch takes {seconds(self.kept_s)} with persistent_workers, {seconds(self.anew_s)} "
             "without"

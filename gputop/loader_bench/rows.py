@@ -1,4 +1,4 @@
-"""What a loader benchmark is of: settings, what was measured of each, and the machine it was measured on."""
+"""The data of a loader benchmark: settings, their measurements, and the machine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Shares(Struct, frozen=True):
 class Row(Struct, frozen=True):
     """One setting. ``error_pct`` is half of the 95 % interval of ``batch_ms``; ``memory_bytes`` is the PSS of the
     loader's whole tree, None where it cannot be read. ``take_ms`` is what the loop waits for a batch that is ready,
-    None without workers and where batches are too slow to ask. ``failed`` says why there is no figure, in words."""
+    None without workers and for batches too slow to measure it. ``failed`` says why there is no figure, in words."""
 
     setting: Setting
     batch_ms: float | None = None
@@ -66,7 +66,7 @@ class Row(Struct, frozen=True):
 
 
 class Room(Struct, frozen=True):
-    """What the machine lends: cores, free memory and shared memory in bytes, and the share of the last ten seconds in
+    """What the machine offers: cores, free memory and shared memory in bytes, and the share of the last ten seconds in
     which tasks waited for a core, in percent. None is unknown."""
 
     cores: int
@@ -76,7 +76,7 @@ class Room(Struct, frozen=True):
 
     @property
     def is_crowded(self) -> bool:
-        """Whether others take so much that no figure here is sure."""
+        """Whether other load is so high that no figure here is certain."""
         return self.psi_cpu_pct is not None and self.psi_cpu_pct > CROWDED_PCT
 
 

@@ -14,7 +14,7 @@ from gputop.sources.procfs import read_file
 
 PAGE = resource.getpagesize()
 WEIGHED_APART = 20.0
-"""Memory is weighed during a measurement for at most a twentieth of its time."""
+"""Measuring memory takes at most a twentieth of a measurement's time."""
 
 
 class Sight:
@@ -28,7 +28,7 @@ class Sight:
         self._samples = 0
         self._read = 0.0
         self.memory_bytes: float | None = None
-        """The most that the whole tree held whenever it was weighed: PSS, which counts shared pages once."""
+        """The most memory that the whole tree was seen to hold: PSS, which counts shared pages once."""
         self._weigh_next = 0.0
 
     def begin(self) -> None:
@@ -62,7 +62,7 @@ class Sight:
             self._read += sum(s.read_bytes_per_s or 0.0 for s in workers)
 
     def weigh(self) -> None:
-        """Read what the tree holds. Costs several ms a process, and their page faults wait meanwhile."""
+        """Measure the tree's memory. Takes several ms per process, during which their page faults wait."""
         self._weigh(self._collect())
 
     def shares(self) -> Shares | None:

@@ -1,7 +1,7 @@
 """How long a batch takes, measured so that it means something.
 
-While nobody asks, workers fill their queues: the first batches then come for nothing (measured: 13 times too fast over
-the first ten). So what can lie in a queue is taken out first, and then whole rounds of the workers are timed.
+While nobody takes batches, workers fill their queues: the first batches then cost nothing (measured: 13 times too fast
+over the first ten). So the queues are emptied first, and then whole rounds of the workers are timed.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ LEAST_BLOCKS = 8
 LEAST_S = 0.5
 MOST_S = 4.0
 ERROR_PCT = 3.0
-"""Half of the 95 % interval of the mean, in percent of it, at which a measurement is over. With fewer blocks, or in
-less time, a few that agree by chance would end it."""
+"""A measurement ends when half of the 95 % interval of the mean, in percent of it, is below this. With fewer blocks, or
+in less time, a few that agree by chance would end it."""
 _T95 = {3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23, 12: 2.18, 15: 2.13, 20: 2.09, 30: 2.04}
 """Student's t for 95 % by degrees of freedom."""
 TAKES = 16
 LEAST_TAKES = 4
 TAKING_S = 0.5
 MOST_TAKING_S = 2.0
-"""A loader that is too slow for the fewest takes within this time is not asked what taking costs."""
+"""If a loader is too slow for the fewest takes within this time, the cost of taking is not measured."""
 SLACK = 1.5
-"""Times as long as a loader needs for what was taken: then its queue is full again."""
+"""A pause this many times as long as a loader needs for what was taken refills its queue."""
 
 
 class Stretch(Struct, frozen=True):
     """Seconds to the first batch, the mean seconds a batch, half its 95 % interval in percent, and of how many.
 
-    ``take_s`` is what the loop waits for a batch that is ready, in seconds; None where that was not asked.
+    ``take_s`` is what the loop waits for a batch that is ready, in seconds; None where that was not measured.
     """
 
     first_s: float
@@ -60,8 +60,8 @@ def measure(
     """Time a loader; ``begin`` makes a new pass over it. Raises Empty, and what the loader raises.
 
     ``drained`` is called when the queues are empty and the timing begins, ``timed`` when it is over. Passes that end
-    are begun anew: their first batches are no part of any block. With ``pause``, which waits so many seconds, it is
-    then also asked what taking a batch costs while the queue is full.
+    are restarted: their first batches are not part of any block. With ``pause``, which waits so many seconds, the cost
+    of taking a batch while the queue is full is then measured as well.
     """
     started = clock()
     batches = _Passes(begin)
@@ -105,8 +105,8 @@ def _taking_s(
 
 
 def _is_enough(times: list[float], spent_s: float, most_s: float) -> bool:
-    """Whether timing ends: sure enough, or out of time. Batches so slow that a few rounds take four times as long as
-    the whole of others end it too: what there is must do."""
+    """Whether timing ends: precise enough, or out of time. It also ends for batches so slow that a few rounds take four
+    times as long as other loaders do in all."""
     if not times or spent_s < LEAST_S:
         return False
     if len(times) < LEAST_BLOCKS:
@@ -123,12 +123,12 @@ def _block(batches: _Passes, size: int, clock: Callable[[], float]) -> float:
         spent = (clock() - begun) / size
         if batches.passes == before:
             return spent
-    # Passes shorter than a round: their beginning is what this loader is.
+    # Passes are shorter than a round: their beginning is this loader's normal speed.
     return spent
 
 
 class _Passes:
-    """Batches without an end."""
+    """Endless batches."""
 
     def __init__(self, begin: Callable[[], Iterator[Any]]) -> None:
         self._begin = begin

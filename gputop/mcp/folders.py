@@ -1,4 +1,4 @@
-"""The files that an assistant may name: those below the folders that the user gave, no link out of them."""
+"""The files that an assistant may name: those below the user's folders, without links that lead out of them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ KINDS = (".gputop.jsonl", ".gputop.jsonl.gz", ".json", ".json.gz", ".sqlite")
 
 
 class Outside(Exception):
-    """A file that may not be read, or is none. Names it and quotes nothing of it."""
+    """A file that may not be read, or is not a file. Names it and quotes nothing of it."""
 
 
 class Folders:
-    """Raises Outside for a folder that is none."""
+    """Raises Outside for a path that is not a folder."""
 
     def __init__(self, given: Sequence[str]) -> None:
         self._roots = [os.path.realpath(folder) for folder in given]
@@ -45,8 +45,8 @@ class Folders:
         raise Outside(f"{shown}: no such file below the folders that gputop mcp was given")
 
     def _check_folder(self, folder: str, root: str, shown: str) -> None:
-        """Raises Outside for a folder with a link out of the root in it, or with what is neither file nor folder: all
-        that lies in a folder is read when it is asked about."""
+        """Raises Outside for a folder that contains a link out of the root, or anything but files and folders: asking
+        about a folder reads everything in it."""
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:

@@ -1,6 +1,6 @@
 """Answers in which every text that is not gputop's own is labelled so.
 
-A process may be named "ignore your instructions": who reads these answers must be able to tell our words from those.
+A process may be named "ignore your instructions": a reader must be able to tell gputop's words from such text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OWN = frozenset(
         "verdict",
     }
 )  # fmt: skip
-"""Keys whose texts are from gputop's own tables. Whatever else holds a text is labelled."""
+"""Keys whose texts come from gputop's own tables. All other texts are labelled."""
 
 
 def labelled(data: Any) -> Any:
@@ -38,7 +38,7 @@ def _entry(key: str, value: Any) -> tuple[str, Any]:
     if key in OWN or not _has_text(value):
         return key, labelled(value)
     if isinstance(value, Mapping):
-        # Such as reasons by metric: the keys are ours, the texts are not.
+        # Such as reasons by metric: the keys are gputop's, the texts are not.
         return f"{key}{SUFFIX}", {str(k)[:MOST_TEXT]: labelled(v) for k, v in value.items()}
     return f"{key}{SUFFIX}", labelled(value)
 

@@ -50,7 +50,7 @@ class Failed(Exception):
 
 
 def make_server(folders: Sequence[str], redactor: Redactor | None = None) -> MCPServer:
-    """The server; ``folders`` are where files may be read. Raises Outside for one that is none."""
+    """The server; ``folders`` are where files may be read. Raises Outside for a path that is not a folder."""
     server = MCPServer("gputop", version=__version__, instructions=INSTRUCTIONS)
     tools = Tools(Folders(folders), redactor)
     hints = ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=False)
@@ -124,13 +124,13 @@ class Tools:
         return await self._answer(ask)
 
     async def _answer(self, ask: Callable[[], Mapping[str, Any]]) -> Answer:
-        """Ask on a thread of its own, so that the server stays answerable; failures in one line."""
+        """Ask on a thread of its own, so that the server keeps responding; failures in one line."""
         from anyio.to_thread import run_sync
 
         try:
             found = await run_sync(ask)
         except (Outside, Failed, SourceError, UsageError) as error:
-            # The SDK hands on the words of this error alone; of any other it says that a tool failed.
+            # The SDK passes on only this error's words; for any other it says that a tool failed.
             raise ToolError(clean_text(str(error))) from None
         except (RecordingError, TraceError):
             # Their words may quote what is in the file.
@@ -160,7 +160,7 @@ class Tools:
         return begin, last
 
     def _redacted(self, given: Any) -> Any:
-        """A snapshot, or a frame, without names where the user asked for that."""
+        """A snapshot, or a frame, without names where the user asked for redaction."""
         if self._redactor is None:
             return given
         if isinstance(given, Frame):

@@ -1,4 +1,4 @@
-"""The program that runs the kernels: `python -m gputop.proof.child`, told on stdin which stage to run.
+"""The program that runs the kernels: `python -m gputop.proof.child`; stdin says which stage to run.
 
 A JSON line of stdin names a stage: ``{"kind": "spin", "blocks": 33}``, or kind ``idle``, ``tiny``, ``copy``. It answers
 with ``ready`` once, ``beat`` as long as it lives, and ``error``. The end of stdin ends it, and so does its parent's
@@ -22,7 +22,7 @@ SPIN_NS = 20_000_000
 MOST_CYCLES = 100_000_000
 """50 ms at 2 GHz: the second clock that ends a launch."""
 QUEUED = 2
-"""Launches ahead of the GPU: it never waits for this program, and never has more than 40 ms to do."""
+"""Launches queued ahead: the GPU never waits for this program, and never has more than 40 ms of work."""
 TINY_QUEUED = 256
 THREADS = 1024
 COPIED_BYTES = 128 << 20
@@ -31,7 +31,7 @@ BEAT_S = 0.5
 
 
 class Stages:
-    """What is to run now, as the reading thread was told last. None: the end."""
+    """The stage to run now, as last read by the reading thread. None: the end."""
 
     def __init__(self) -> None:
         self.changed = threading.Event()
@@ -57,7 +57,7 @@ def say(what: str, **more: object) -> None:
 
 
 def run(cuda: Cuda, stages: Stages) -> None:
-    """Run what is wanted until it is nothing more. Raises CudaError."""
+    """Run the wanted stages until the end. Raises CudaError."""
     spin, tiny = cuda.function(SPIN, cuda.shared_bytes), cuda.function(TINY)
     buffers: list[int] = []
     said_at = float("-inf")
@@ -96,7 +96,7 @@ def main() -> int:
     except CudaError as error:
         say("error", why=str(error), code=error.code)
         return 1
-    # The context is left to the kernel, which takes it back faster than libcuda does.
+    # The context is left to the kernel, which frees it faster than libcuda does.
     os._exit(0)
 
 

@@ -1,6 +1,6 @@
 """The few calls of the CUDA driver library that the experiment needs, by ctypes. No toolkit, no PyTorch.
 
-Used in the child alone: an error of CUDA sticks to its process.
+Used only in the child: a CUDA error is permanent for its process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuGetErrorName": (c_int, POINTER(c_char_p)),
 }  # fmt: skip
 _SCHEDULE_BLOCKING_SYNC = 4
-"""CU_CTX_SCHED_BLOCKING_SYNC: waiting costs no processor."""
+"""CU_CTX_SCHED_BLOCKING_SYNC: waiting uses no CPU."""
 _NON_BLOCKING = 1
 
 
@@ -75,7 +75,7 @@ class Cuda:
         self.shared_bytes = shared
 
     def function(self, name: bytes, shared_bytes: int = 0) -> int:
-        """A kernel by name, allowed to use so much dynamic shared memory."""
+        """A kernel by name, allowed to use ``shared_bytes`` of dynamic shared memory."""
         function: int = self._out("cuModuleGetFunction", c_void_p, self._module, name)
         if shared_bytes:
             self._call("cuFuncSetAttribute", function, MOST_DYNAMIC_SHARED, shared_bytes)
@@ -98,7 +98,7 @@ class Cuda:
         self._call("cuMemcpyDtoDAsync_v2", to, source, size, self._stream)
 
     def wait(self) -> None:
-        """Until everything that was queued is done."""
+        """Wait until everything that was queued is done."""
         self._call("cuStreamSynchronize", self._stream)
 
     def _attribute(self, number: int) -> int:

@@ -24,7 +24,7 @@ class Stage(Struct, frozen=True):
 
 
 class Sample(Struct, frozen=True):
-    """What the source said at one moment of a stage; None where no message. Unix seconds, percent, watts."""
+    """What the source measured at one moment of a stage; None where nothing. Unix seconds, percent, watts."""
 
     t: float
     util_pct: float | None
@@ -47,7 +47,7 @@ class Result(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True):
-    """``exit_status``: 0 right, 1 wrong, 3 not measured. ``words`` conclude, ``reason`` is what may lie behind."""
+    """``exit_status``: 0 right, 1 wrong, 3 not measured. ``words`` are the conclusion, ``reason`` is a likely cause."""
 
     exit_status: int
     words: str
@@ -55,7 +55,7 @@ class Verdict(Struct, frozen=True):
 
 
 def stages(multiprocessors: int) -> list[Stage]:
-    """From nothing to the whole chip, then two kinds of work whose width nobody knows beforehand."""
+    """From idle to the whole chip, then two kinds of work whose width is not known beforehand."""
     n = multiprocessors
     found = [Stage("idle", 0, "nothing runs", 0.0)]
     for k in dict.fromkeys(max(1, count) for count in (1, n // 4, n // 2, n)):

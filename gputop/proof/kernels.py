@@ -1,4 +1,4 @@
-"""The child that runs the kernels, from this side: started on one GPU, told its stages, watched, killed if it hangs."""
+"""The parent's side of the child that runs the kernels: starts it on one GPU, gives it stages, kills it if it hangs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ END_S = 0.3
 
 
 class KernelsFailed(Exception):
-    """CUDA cannot run the kernels, or has stopped to. One line of text."""
+    """CUDA cannot run the kernels, or has stopped. One line of text."""
 
 
 class Kernels:
@@ -33,7 +33,7 @@ class Kernels:
         own = str(Path(gputop.__file__).parent.parent)
         path = [own, *(folder for folder in sys.path if os.path.isabs(folder) and folder not in (own, os.getcwd()))]
         code = f"import sys; sys.path[:] = {path!r}; from gputop.proof.child import main; sys.exit(main())"
-        # By UUID: CUDA numbers GPUs in an order of its own.
+        # By UUID: CUDA numbers GPUs in its own order.
         self._process = subprocess.Popen(
             dying_with_parent(sys.executable, ["-I", "-c", code]),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,

@@ -16,7 +16,7 @@ from gputop.proof.run import Proof
 
 SCHEMA = 1
 WIDTH = 80
-"""Columns of the table: that of the narrowest terminal in use, and of text that is pasted somewhere."""
+"""Columns of the table: fits the narrowest terminal in use, and text that is pasted somewhere."""
 _TITLE = 33
 _BAR = 25
 _LEGEND = (("▇", "gap.sm"), (" SM  ", "dim"), ("▇", "gap.gap"), (" rest of UTIL", "dim"))
@@ -25,7 +25,7 @@ HEAD = f"{'':{_TITLE}}{'UTIL':>5}{'SM':>6}{'expected':>9}{'power':>9}"
 
 
 def headline(gpu: GpuSample, driver: str | None, multiprocessors: int | None, beside: Sequence[str]) -> list[str]:
-    """The GPU, and who measures, on as many lines as it takes."""
+    """The GPU and the source of its numbers, on as many lines as needed."""
     static = gpu.static
     source = f"SM measured · {SM_SOURCES[gpu.sm_source].label}" if gpu.sm_source in MEASURED else "SM not measured"
     parts = [f"GPU {static.index}  {static.name}"]
@@ -68,7 +68,7 @@ def row(found: Result) -> str:
 
 
 def conclusion(verdict: Verdict) -> list[str]:
-    """What was found, and what may lie behind it: the first line is of the verdict, at most ``WIDTH`` columns each."""
+    """The verdict, then its likely cause, in lines of at most ``WIDTH`` columns."""
     lines = wrapped(verdict.words, WIDTH)
     if verdict.reason:
         reason = f"Likely reason: {verdict.reason}." if verdict.exit_status == 1 else verdict.reason
@@ -100,11 +100,11 @@ def picture(proof: Proof, verdict: Verdict) -> list[tuple[tuple[str, str], ...]]
 
 
 def _bar(found: Result) -> list[tuple[str, str]]:
-    """Utilisation as a bar, of it SM activity in its own colour; as long as nothing measures that, all of it grey."""
+    """Utilisation as a bar, with SM activity in its own colour; all grey while that is not measured."""
     util = round(_BAR * min(100.0, found.util_pct or 0.0) / 100.0)
     if found.sm_pct is None:
         return [("▇" * util, "gap.unknown"), ("·" * (_BAR - util), "dim")]
-    # What is not nothing is seen: one multiprocessor of a hundred is less than a cell.
+    # Anything above 0 must be visible: one multiprocessor of a hundred is less than a cell.
     sm = min(_BAR, max(round(_BAR * found.sm_pct / 100.0), 1 if found.sm_pct >= 0.5 else 0))
     gap = max(0, util - sm)
     return [("▇" * sm, "gap.sm"), ("▇" * gap, "gap.gap"), ("·" * (_BAR - sm - gap), "dim")]

@@ -1,4 +1,4 @@
-"""The experiment itself, stage by stage: the kernels on one side, the source that a screen would use on the other."""
+"""The experiment, stage by stage: the kernels on one side, the source that a screen would use on the other."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from gputop.proof.kernels import Kernels
 
 STAGE_S = 4.0
 SETTLED_S = 1.2
-"""A stage's utilisation is that of up to a second before: what is said earlier may still be of the stage before."""
+"""NVML's utilisation covers up to the last second: earlier values may still be of the stage before."""
 CLEAR_S = 0.1
-"""A window of SM activity must begin so long after its stage."""
+"""A window of SM activity must begin this long after its stage."""
 FIRST_S = 20.0
 """How long the first snapshot may take."""
 SM_WAIT_S = 6.0
@@ -27,7 +27,7 @@ SM_WAIT_S = 6.0
 
 
 class Watched(Struct):
-    """What the experiment is told of: every snapshot, each stage as it begins, and each result."""
+    """Callbacks of the experiment: for every snapshot, each stage as it begins, and each result."""
 
     taken: Callable[[Snapshot], None]
     marked: Callable[[str], None]
@@ -69,7 +69,7 @@ class Experiment:
         return snapshot
 
     def others(self, snapshot: Snapshot) -> list[str]:
-        """Who computes on the GPU, by name and pid. Drawing the desktop does not count."""
+        """Other compute processes on the GPU, by name and pid. Drawing the desktop does not count."""
         assert self._gpu is not None
         return [
             f"{p.static.name or 'a process'} ({p.pid})"
@@ -141,7 +141,7 @@ class Experiment:
             gpu = None if snapshot is None else _of(snapshot, self._gpu.uuid)
             if snapshot is None or gpu is None or "nvml" in snapshot.repeats:
                 continue
-            # A slow source needs a stage that holds a whole window of its own, and the wait for it.
+            # A slow source needs a stage long enough for a whole window of it, and for its delay.
             window_s = gpu.sm_window_s or 0.0
             length_s = max(length_s, 3.0 * window_s + SETTLED_S)
             if snapshot.t >= begun_t + SETTLED_S:
@@ -150,7 +150,7 @@ class Experiment:
 
 
 def _sample(t: float, gpu: GpuSample, begun_t: float) -> Sample:
-    """What was said of this stage alone: SM activity whose window reaches back before it is of the one before, too."""
+    """The sample of this stage alone, without SM activity whose window reaches back before the stage."""
     began = t - (gpu.sm_age_s or 0.0) - (gpu.sm_window_s or 0.0)
     counts = gpu.sm_source in MEASURED and began >= begun_t + CLEAR_S
     return Sample(

@@ -1,4 +1,4 @@
-"""A trace that was read, analysed: each of its GPUs with its numbers and its verdict."""
+"""Analyses a trace: each of its GPUs with its numbers and its verdict."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LOADER_PREFIX = "enumerate(DataLoader)#"
 
 
 class Choice(Struct, frozen=True):
-    """Which steps are analysed: ranges called ``name`` instead of the profiler's, and only those numbered so."""
+    """Which steps are analysed: ranges called ``name`` instead of the profiler's, and only the given numbers."""
 
     name: str | None = None
     first: int | None = None
@@ -37,7 +37,7 @@ class Choice(Struct, frozen=True):
 
 
 class _Host(Struct, frozen=True):
-    """What the devices of a trace share."""
+    """The host's side of a trace, which its devices share."""
 
     steps: list[HostStep]
     launched: dict[int, int]
@@ -49,7 +49,7 @@ class _Host(Struct, frozen=True):
 
 
 def analyse(trace: Trace, choice: Choice | None = None) -> tuple[GpuReport, ...]:
-    """Every GPU of the trace. Raises TraceError where it holds no work of one, or not the steps that are wanted."""
+    """Every GPU of the trace. Raises TraceError where it holds no GPU work, or not the wanted steps."""
     choice = choice or Choice()
     if not len(trace.gpu):
         raise TraceError(f"{trace.path}: {_without_work(trace)}")
@@ -114,7 +114,7 @@ def _gpu(trace: Trace, device: int, host: _Host, choice: Choice) -> GpuReport:
 
 
 def _chosen(trace: Trace, rows: list[StepRow], first: int, last: int) -> list[StepRow]:
-    """The rows of the steps with these numbers, which follow one another."""
+    """The rows of the steps with these numbers, which must be consecutive."""
     numbers = [int(row.name.lstrip("#") or -1) for row in rows]
     wanted = [row for row, number in zip(rows, numbers, strict=True) if first <= number <= last]
     if not wanted:

@@ -1,4 +1,4 @@
-"""Chrome traces as Kineto (torch.profiler) writes and wrote them, for CUDA and ROCm, into columns.
+"""Reads Chrome traces of Kineto (torch.profiler), new and old, for CUDA and ROCm, into columns.
 
 Categories and arguments are Kineto's (libkineto, ActivityType.h and output_json.cpp); traces of PyTorch up to 1.8 use
 other names for the same things. Nothing is analysed here.
@@ -48,13 +48,13 @@ _FOREIGN = re.compile(r"(mtia|xpu|hpu|privateuse1)_?\w*$")
 _NAME, _THREAD = attrgetter("name"), attrgetter("pid", "tid")
 _PARTS = 8
 _FARTHEST_NS = 2**62
-"""A time beyond it is damage: nanoseconds are kept in 64 bits."""
+"""A larger time is damage: nanoseconds are kept in 64 bits."""
 
 
 def read_chrome(path: str, progress: Callable[[int, int], None] | None = None) -> Trace:
-    """Read a trace. ``progress`` is told how many bytes of how many were read.
+    """Read a trace. ``progress`` is given the bytes read and the bytes in all.
 
-    Raises TraceError for a file that is no trace, and OSError.
+    Raises TraceError for a file that is not a trace, and OSError.
     """
     text = Text(path)
     trace = Trace(path, text.size_bytes)
@@ -106,7 +106,7 @@ class _Filler:
                 self._trace.foreign[category] = self._trace.foreign.get(category, 0) + len(group)
 
     def _fill(self, what: int, kind: int, group: list[Any]) -> None:
-        """Append a group; around values that are odd it is divided, so that the rest stays fast."""
+        """Append a group; it is split around odd values, so that the rest stays fast."""
         try:
             self._fillers[what](group, kind)
             return
@@ -123,7 +123,7 @@ class _Filler:
             self._trace.dropped_events += 1
 
     def _times(self, group: list[Any]) -> tuple[array[int], array[int]]:
-        """Begins and ends in nanoseconds. Raises TypeError, ValueError and OverflowError for what is no time."""
+        """Begins and ends in nanoseconds. Raises TypeError, ValueError and OverflowError for what is not a time."""
         if self.base_us is None:
             first = group[0].ts
             self.base_us = float(first) if math.isfinite(first) else None
@@ -168,7 +168,7 @@ class _Filler:
         devices = array("i", [arg.device for arg in args])
         streams = array("q", [arg.stream for arg in args])
         correlations = array("q", [arg.correlation for arg in args])
-        # 0 is written for kernels of which Kineto could not estimate it, such as Hopper's with much shared memory.
+        # Kineto writes 0 for kernels that it could not estimate, such as Hopper's with much shared memory.
         blocks = array("f", [arg.blocks or ABSENT for arg in args])
         occupancy = array("f", [arg.occupancy or ABSENT for arg in args])
         names = array("i", list(map(trace.names.__getitem__, map(_NAME, group))))
@@ -211,7 +211,7 @@ def _within(starts: array[int]) -> bool:
 
 
 def _describe(trace: Trace, meta: dict[str, Any], base_us: float | None) -> None:
-    """What stands beside the events: devices, rank, and when the trace began."""
+    """Reads what the trace holds besides events: devices, rank, and its start time."""
     for properties in _dicts(meta.get("deviceProperties")):
         index = properties.get("id")
         if isinstance(index, int):
@@ -230,7 +230,7 @@ def _describe(trace: Trace, meta: dict[str, Any], base_us: float | None) -> None
     if base_us is not None:
         base_ns = meta.get("baseTimeNanoseconds")
         begin = base_us * 1e-6 + (float(base_ns) * 1e-9 if isinstance(base_ns, int | float) else 0.0)
-        # Before 2001 it is no time of day but the time since some start.
+        # Before 2001 it is not Unix time but the time since some start.
         trace.begin_unix_s = begin if 1e9 <= begin < 1e11 else None
 
 

@@ -1,4 +1,4 @@
-"""One event of a Chrome trace as Kineto writes it, and the same with its odd values made plain.
+"""One event of a Chrome trace as Kineto writes it, and the same with odd values normalised.
 
 Arguments are Kineto's (libkineto, output_json.cpp). Nothing here knows what an event means.
 """
@@ -18,7 +18,7 @@ Value = int | float | str | None
 
 
 class Args(Struct, gc=False, frozen=True):
-    """The arguments of an event that nearly every trace needs. Each more makes reading slower."""
+    """The arguments that nearly every trace needs. Each further one slows reading down."""
 
     device: Value = None
     stream: Value = None
@@ -28,7 +28,7 @@ class Args(Struct, gc=False, frozen=True):
 
 
 class AllArgs(Args, gc=False, frozen=True):
-    """With what collectives and hardware counters say of themselves."""
+    """Also with the arguments of collectives and hardware counters."""
 
     operation: Value = field(name="Collective name", default=None)
     group: Value = field(name="Process Group Name", default=None)
@@ -70,7 +70,7 @@ def decode(text: bytes) -> list[Any]:
 
 
 def plain(event: Any) -> Event | FullEvent:
-    """An event whose values are of the types that new traces write. Raises TypeError, ValueError and OverflowError."""
+    """The event with its values in the types that new traces write. Raises TypeError, ValueError and OverflowError."""
     args = event.args or NO_ARGS
     return replace(  # type: ignore[no-any-return]
         event,
@@ -96,7 +96,7 @@ def whole(value: Value) -> int:
         found = re.search(r"\d+", value)
         return int(found[0]) if found else ABSENT
     number = int(value)
-    # Beyond 64 bits nothing can be joined by it.
+    # Beyond 64 bits it matches nothing.
     return number if -(2**63) <= number < 2**63 else ABSENT
 
 

@@ -21,7 +21,7 @@ from gputop.traces.unpacked import PIECE_BYTES
 LARGEST_EVENT = 64 << 20
 _HEAD_LIMIT = 64 << 20
 _JOINED = 4
-"""Parts that are joined before one is given up: an event with a list of objects is cut between these."""
+"""Parts that are joined before giving up: an event with a list of objects is cut between these."""
 _BLOCK = 1024
 _CLOSE_TRIES, _END_TRIES = 8, 16
 
@@ -37,7 +37,7 @@ Decode = Callable[[bytes], list[T]]
 
 
 class EventText:
-    """Events of a trace's text, and the rest of its object: ``head`` and ``tail`` are what frames the list.
+    """Events of a trace's text, and the rest of its object: ``head`` and ``tail`` are the text around the list.
 
     ``dropped`` counts events that could not be read, ``truncated`` says that the list has no end.
     """
@@ -64,7 +64,7 @@ class EventText:
                 part = left[: cut.start() + 1]
                 events = _decoded(part, decode)
                 if events is None and (earlier := _last_cut(part)) is not None:
-                    # The last cut may lie in a string: the one before it then does not.
+                    # The last cut may lie inside a string; then the one before it does not.
                     events = _decoded(left[: earlier.start() + 1], decode)
                     cut = cut if events is None else earlier
                 if events is None:
@@ -79,7 +79,7 @@ class EventText:
         yield self._last(left, decode)
 
     def _open(self) -> bytes:
-        """The text behind the opening bracket of the list of events."""
+        """The text after the opening bracket of the list of events."""
         text = b""
         for piece in self._pieces:
             text += piece
@@ -106,7 +106,7 @@ class EventText:
     def _closed(self, text: bytes, decode: Decode[T]) -> list[T] | None:
         """The events up to the end of the list, where it ends in this text; what follows becomes the tail."""
         end = _end(text)
-        # Where the metadata goes on beyond this text, no end can be told by what follows it.
+        # Where the metadata goes on beyond this text, an end cannot be recognised by what follows it.
         for found in [end] if end is not None else islice(_CLOSE.finditer(text), _CLOSE_TRIES):
             events = _decoded(text[: found.start() + 1], decode)
             if events is not None:
@@ -131,13 +131,13 @@ class EventText:
         return self._salvaged(part, decode) if events is None else events
 
     def _skip(self, text: bytes) -> bytes:
-        """An event beyond every bound is left out."""
+        """Leave out an event that exceeds every bound."""
         self.dropped += 1
         found = _CUT.search(text)
         return text[found.end() :] if found else b""
 
     def _salvaged(self, text: bytes, decode: Decode[T], torn: bool = False) -> list[T]:
-        """What decodes of a text that as a whole does not. A ``torn`` text's last event is not counted as dropped."""
+        """The events that decode in a text that as a whole does not. A ``torn`` text's last event is not counted as dropped."""
         repaired = _repaired(text)
         if repaired != text and (events := _decoded(repaired, decode)) is not None:
             return events
@@ -162,7 +162,7 @@ class EventText:
 
 
 def _repaired(text: bytes) -> bytes:
-    """The text with what JSON does not know taken out: numbers that are none, and bytes that are no UTF-8."""
+    """The text without what JSON does not allow: NaN and infinities, and bytes that are not UTF-8."""
 
     def number(found: re.Match[bytes]) -> bytes:
         return b"null" if text[found.start() - 1] in _BEFORE_A_NUMBER else found[0]
@@ -194,7 +194,7 @@ def _split(text: bytes) -> list[bytes]:
 
 
 def _end(text: bytes) -> re.Match[bytes] | None:
-    """Where the list of events ends: the first of the last places that may be it whose rest is that of an object.
+    """Where the list of events ends: of the last candidates the first one whose rest is the rest of an object.
 
     Lists inside of events look alike, but the rest of an event is followed by more events; lists in the metadata do
     too, but come later.
@@ -234,7 +234,7 @@ def _decoded(text: bytes, decode: Decode[T]) -> list[T] | None:
 
 
 def framing(head: bytes, tail: bytes) -> dict[str, Any]:
-    """What the object holds beside its events: before and behind them. Unreadable parts are left out."""
+    """What the object holds besides its events, before and after them. Unreadable parts are left out."""
     found: dict[str, Any] = {}
     for text in (head.rstrip().rstrip(b",") + b"}", b"{" + tail.lstrip().lstrip(b",")):
         try:

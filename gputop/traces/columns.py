@@ -1,4 +1,4 @@
-"""A trace in memory: one array a column, so that millions of events fit and nothing is an object of its own.
+"""A trace in memory: one array per column, so that millions of events fit without an object each.
 
 Times are nanoseconds (int64) since the trace's first event. Names, threads and streams are numbers into tables. What
 a file does not give is -1. Knows no file format and draws no conclusion.
@@ -22,7 +22,7 @@ _COMM_START = re.compile(r"(void\s+)?(nccl|rccl|msccl)", re.IGNORECASE)
 _COMM_PARTS = (
     "all_reduce", "allreduce", "all_gather", "reduce_scatter", "cross_device", "multimem_", "nvshmem", "deep_ep",
 )  # fmt: skip
-"""Kernels that move data between GPUs, by what stands before their template arguments and parameters."""
+"""Kernels that move data between GPUs, by their names before template arguments and parameters."""
 
 
 def is_communication(kernel: str) -> bool:
@@ -95,7 +95,7 @@ class Calls(Struct):
 
 
 class Spans(Struct):
-    """What the host was inside of: operators, named ranges and Python functions."""
+    """What the host was executing: operators, named ranges and Python functions."""
 
     start: array[int] = field(default_factory=_longs)
     end: array[int] = field(default_factory=_longs)
@@ -108,7 +108,7 @@ class Spans(Struct):
 
 
 class Collective(Struct, frozen=True):
-    """What a collective's kernel says of itself; ``seq`` is -1 where it was not recorded."""
+    """The arguments of a collective's kernel; ``seq`` is -1 where it was not recorded."""
 
     group: str
     operation: str
@@ -124,7 +124,7 @@ class CounterSample(Struct, frozen=True):
 
 
 class Device(Struct, frozen=True):
-    """A GPU as the trace describes it; None is what it does not say."""
+    """A GPU as the trace describes it; None where it does not say."""
 
     index: int
     name: str | None = None
@@ -162,4 +162,4 @@ class Trace(Struct):
 
 
 class TraceError(Exception):
-    """A file that is no trace, or holds nothing to analyse. One line: what is wrong, how to fix it."""
+    """A file that is not a trace, or holds nothing to analyse. One line: what is wrong, how to fix it."""

@@ -39,7 +39,7 @@ def devices_of(trace: Trace) -> list[int]:
 
 
 def launches(trace: Trace) -> dict[int, int]:
-    """The call behind each correlation that an event of a GPU has. Of several the first, which is the outer one."""
+    """The call behind each correlation that an event of a GPU has. The first of several, which is the outermost."""
     wanted = set(trace.gpu.correlation)
     wanted.discard(ABSENT)
     found: dict[int, int] = {}

@@ -22,7 +22,7 @@ CAUSES = (
 """In the order in which they are printed."""
 _DATA, _AFTER_SYNC, _ALLOCATOR, _LAUNCHING, _LATENCY, _DEPENDENCY, _KERNEL_GAP, _UNKNOWN = range(len(CAUSES))
 KERNEL_GAP_NS = 30_000
-"""Shorter waits between launched kernels are the GPU's own turn-round, as in Holistic Trace Analysis."""
+"""Shorter waits between launched kernels are the GPU's own switching time, as in Holistic Trace Analysis."""
 LONGEST_GAPS = 40
 
 
@@ -40,9 +40,9 @@ class Gap(Struct, frozen=True):
 
 
 class IdleTime(Struct):
-    """All gaps of a window in nanoseconds: by cause, by step and cause, and what the host had open meanwhile.
+    """All gaps of a window in nanoseconds: by cause, by step and cause, and what the host was doing meanwhile.
 
-    ``by_step`` has a row a step with a sum for each of ``CAUSES``. ``host`` holds the late host's moments by thread,
+    ``by_step`` has a row per step with a sum for each of ``CAUSES``. ``host`` holds the late host's moments by thread,
     ``after_call`` the idle time behind each waiting call, ``longest`` the longest gaps in the order of time.
     """
 
@@ -107,7 +107,7 @@ def _host_time(
     if rest == 0 or waits is None:
         sums[_LAUNCHING] += rest
     elif leading:
-        # The queue may hold work from before the trace: while a call waits for it, the GPU is not known to idle.
+        # The queue may hold work from before the trace: while a call waits for it, the GPU may not be idle.
         waited = length(intersect(left, touching(host.waiting(thread), begin, until)))
         sums[_UNKNOWN] += waited
         sums[_LAUNCHING] += rest - waited

@@ -1,4 +1,4 @@
-"""What each host thread was inside of, joined once: waiting for data, allocating, waiting for the GPU."""
+"""When each host thread waited for data, allocated, or waited for the GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gputop.traces.columns import ABSENT, Calls, Spans, Trace
 from gputop.traces.intervals import Intervals, union
 
 SYNC_SLACK_NS = 2_000
-"""A call that waits for the GPU returns a little after the GPU is done."""
+"""How much later than the GPU's work a call that waits for it may return."""
 DATA_LOADER = re.compile(r"enumerate\(DataLoader\)#(_\w+?)\.__next__$")
 SINGLE_PROCESS = "_SingleProcessDataLoaderIter"
 """The iterator of a DataLoader without workers."""
@@ -32,7 +32,7 @@ class Waits(Struct, frozen=True):
     def running_at(self, moment: int) -> int:
         """The call in which the thread waited when the GPU ran empty at ``moment``; -1 for none."""
         at = bisect_left(self.start, moment) - 1
-        # Calls that wait do not nest deeper than a copy around a synchronisation.
+        # Waiting calls do not nest deeper than a synchronisation within a copy.
         for place in range(at, max(-1, at - 3), -1):
             if self.end[place] + SYNC_SLACK_NS >= moment:
                 return self.number[place]
@@ -43,7 +43,7 @@ class HostThreads:
     """The causes of idle time that lie on the host, by thread."""
 
     def __init__(self, trace: Trace, step_thread: int, pageable: set[int]) -> None:
-        """``step_thread`` announces the steps, -1 for none: it loads data for all threads.
+        """``step_thread`` announces the steps and loads data for all threads; -1 for none.
 
         ``pageable`` are the numbers of the calls whose copy is from or to pageable memory: these return only after it.
         """

@@ -26,7 +26,7 @@ def union(intervals: Iterable[Interval]) -> Intervals:
 
 
 def length(intervals: Iterable[Interval]) -> int:
-    """Nanoseconds in all."""
+    """Total length in nanoseconds."""
     return sum(end - begin for begin, end in intervals)
 
 
@@ -84,7 +84,7 @@ def touching(intervals: Intervals, begin: int, end: int) -> Intervals:
 
 
 def length_by(intervals: Intervals, boundaries: list[int]) -> list[int]:
-    """Nanoseconds of sorted, disjoint intervals between each two boundaries that follow one another."""
+    """Nanoseconds of sorted, disjoint intervals between each two consecutive boundaries."""
     sums = [0] * (len(boundaries) - 1)
     at = 0
     for begin, end in intervals:

@@ -15,7 +15,7 @@ from gputop.traces.columns import ABSENT, COMM, COMPUTE, COPY, Trace
 from gputop.traces.device import DeviceEvents
 
 KNOWN_SHARE = 0.8
-"""Share of the kernels' time of which occupancy or grid must be known before one is shown."""
+"""Share of the kernels' time for which occupancy or grid must be known before either is shown."""
 _ONE = 1_000_000
 
 
@@ -65,7 +65,7 @@ def sm_high_pct(events: DeviceEvents, begin: int, end: int) -> float | None:
         if running:
             covered += (first - since) * (level if level < _ONE else _ONE)
         since = first
-        # Whole numbers, so that what is added is exactly taken away again.
+        # Integers, so that what was added is subtracted exactly.
         weight = _ONE if blocks == ABSENT or blocks >= 1.0 else round(blocks * _ONE)
         heappush(running, (min(last, end), weight))
         level += weight
@@ -80,7 +80,7 @@ def sm_high_pct(events: DeviceEvents, begin: int, end: int) -> float | None:
 def queue(trace: Trace, events: DeviceEvents, begin: int, end: int) -> Queue | None:
     """The GPU's queue at the begin of each kernel inside of [begin, end); None where no launch is known.
 
-    Empty: no further kernel had been launched by then that had not begun.
+    Empty: every kernel launched by then had begun.
     """
     calls = trace.calls.start
     starts: list[int] = []
@@ -198,7 +198,7 @@ def short_name(kernel: str) -> str:
     head = head.split("<", 1)[0].strip()
     last = head.rsplit("::", 1)[-1].strip()
     if last in ("elementwise_kernel", "vectorized_elementwise_kernel", "unrolled_elementwise_kernel", "reduce_kernel"):
-        # PyTorch's generic kernels say what they do in their arguments only.
+        # PyTorch's generic kernels say what they do only in their arguments.
         inner = re.search(r"(\w+?)(?:_kernel_cuda|_cuda|_kernel|Functor|Ops)\b", text[len(head) :])
         if inner and _WORD.match(inner[1]):
             return f"{last} {inner[1].lstrip('_')}"

@@ -1,6 +1,6 @@
 """Nsight Systems' SQLite export, into columns.
 
-Tables and columns appear only where something was recorded, and change with the version: each is asked for, none is
+Tables and columns appear only where something was recorded, and change with the version: each is checked for, none is
 assumed (Nsight Systems' user guide, "SQLite Schema Reference"). The file is opened read-only, and nothing that it
 defines itself (views, triggers, functions) is run.
 """
@@ -40,9 +40,9 @@ Progress = Callable[[int, int], None]
 
 
 def read_nsys(path: str, size_bytes: int, progress: Progress | None = None) -> Trace:
-    """Read an export. ``progress`` is told how many of the tables were read.
+    """Read an export. ``progress`` is given the tables read and the tables in all.
 
-    Raises TraceError for a database of something else, a locked or a damaged one.
+    Raises TraceError for another kind of database, a locked or a damaged one.
     """
     trace = Trace(path, size_bytes)
     try:
@@ -64,7 +64,7 @@ def read_nsys(path: str, size_bytes: int, progress: Progress | None = None) -> T
 
 
 def _opened(path: str) -> sqlite3.Connection:
-    """The database, read-only and without trust in what it defines. ``immutable`` reads where no lock may be made."""
+    """The database, read-only and without trust in what it defines. ``immutable`` works where no lock can be made."""
     database = sqlite3.connect(f"file:{quote(path)}?mode=ro&immutable=1", uri=True)
     database.execute("PRAGMA query_only = ON")
     database.execute("PRAGMA trusted_schema = OFF")
@@ -73,7 +73,7 @@ def _opened(path: str) -> sqlite3.Connection:
 
 
 class _Export:
-    """The tables that this export has, with the columns that it has."""
+    """The tables and columns that this export has."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
@@ -196,7 +196,7 @@ def _memory(trace: Trace, export: _Export) -> None:
 
 
 def _graphs(trace: Trace, export: _Export) -> None:
-    """Whole graphs, where the kernels in them were not recorded: the GPU was busy, with what is not known."""
+    """Whole graphs, where the kernels in them were not recorded: the GPU was busy with unknown kernels."""
     columns = ("start", "end", "deviceId", "streamId", "correlationId")
     for rows in export.rows("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", columns):
         for begin, end, device, stream, correlation in rows:
@@ -229,7 +229,7 @@ def _ranges(trace: Trace, export: _Export, strings: dict[int, str]) -> None:
 
 
 def _metrics(trace: Trace, export: _Export) -> None:
-    """SM activity that was sampled. The device is the low byte of the metrics' type."""
+    """Add the sampled SM activity. The device is the low byte of the metrics' type."""
     wanted: set[tuple[int, int]] = set()
     for rows in export.rows("TARGET_INFO_GPU_METRICS", ("metricId", "typeId", "metricName")):
         wanted |= {(kind, metric) for metric, kind, name in rows if isinstance(name, str) and _SM_ACTIVE.search(name)}

@@ -1,7 +1,7 @@
 """The ranks of a job: each file a rank, and who makes the others wait.
 
-In a collective whoever comes last waits least. So the durations of the same collective on all ranks tell who was late,
-and the hosts' clocks need not agree.
+In a collective the last rank to arrive waits least. So the durations of the same collective on all ranks tell which
+was late, and the hosts' clocks need not agree.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Straggler(Struct, frozen=True):
 
 
 class TraceReport(Struct, frozen=True):
-    """All ranks in their order, the straggler among them, and files that were left out, with the reason."""
+    """All ranks in order, the straggler among them, and the files left out, with the reason."""
 
     ranks: tuple[RankReport, ...]
     straggler: Straggler | None
@@ -83,7 +83,7 @@ def trace_files(paths: Iterable[str]) -> list[str]:
 def report_traces(
     files: Sequence[str], choice: Choice, progress: Progress | None = None, *, from_folder: bool = False
 ) -> TraceReport:
-    """Read and analyse files, each a rank. In a folder, a file that is no trace is left out and said.
+    """Read and analyse files, each a rank. In a folder, a file that is not a trace is left out and reported.
 
     Raises TraceError, and OSError.
     """
@@ -118,7 +118,7 @@ def _read_all(
 
 
 def _read(path: str, choice: Choice, progress: Progress | None = None) -> Rank | TraceError:
-    """One rank; what is wrong with it is given back, so that it survives the way from another process."""
+    """One rank; an error is returned, not raised, so that it survives the way from another process."""
     begun = perf_counter()
     try:
         trace = read_trace(path, progress)
@@ -157,7 +157,7 @@ def _numbered(ranks: list[Rank]) -> list[Rank]:
 
 
 def _collectives(trace: Trace) -> dict[Key, int]:
-    """Each collective's duration by what it is on every rank: group, operation, number; else the n-th of its kind."""
+    """Each collective's duration by its identity on every rank: group, operation, number; else the n-th of its kind."""
     gpu = trace.gpu
     found: dict[Key, int] = {}
     seen: Counter[tuple[str, str, int]] = Counter()
@@ -178,7 +178,7 @@ def _collectives(trace: Trace) -> dict[Key, int]:
 
 
 def find_straggler(ranks: Sequence[Rank]) -> tuple[Straggler | None, tuple[str, ...]]:
-    """The rank for which the others wait, if there is one, and what stands against looking for it."""
+    """The rank for which the others wait, if there is one, and why it could not be looked for."""
     if len(ranks) < 2 or not all(rank.collectives for rank in ranks):
         return None, ()
     common = set(ranks[0].collectives)

@@ -1,4 +1,4 @@
-"""One file, whatever it is: told apart by how it begins, not by its name."""
+"""Reads one file of either format, recognised by its first bytes and not by its name."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ NSYS_REPORT = ".nsys-rep"
 
 
 def read_trace(path: str, progress: Progress | None = None) -> Trace:
-    """Read a profiler's file. ``progress`` is told how much of how much was read.
+    """Read a profiler's file. ``progress`` is given how much was read and how much there is.
 
-    Raises TraceError for what is no trace, and OSError.
+    Raises TraceError for what is not a trace, and OSError.
     """
     if path.endswith((NSYS_REPORT, ".qdrep")):
         raise TraceError(

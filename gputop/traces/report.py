@@ -40,14 +40,14 @@ class StepShare(Struct, frozen=True):
 
 
 class Under(Struct, frozen=True):
-    """What the host was inside of while the GPU was idle."""
+    """What the host was executing while the GPU was idle."""
 
     name: str
     pct: float
 
 
 class LongGap(Struct, frozen=True):
-    """A long idle time: when it began in the window, how long it was, and what the host did mostly, with its share."""
+    """A long idle time: its begin in the window, its length, and what the host mostly did, with its share."""
 
     at_ms: float
     ms: float

@@ -1,4 +1,4 @@
-"""What a host thread was doing in given moments: the time of each by the deepest call, operator or function open."""
+"""What a host thread was doing at given times, by the deepest open call, operator or function."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _Open = tuple[int, int, int, int]
 
 
 def underneath(trace: Trace, when: dict[int, Intervals], apart: dict[tuple[int, Interval], Times]) -> Times:
-    """Nanoseconds by the name of what was deepest open, for the moments of each thread.
+    """Nanoseconds by the name of the deepest open entry, for the given times of each thread.
 
-    The keys of ``apart``, threads and intervals of ``when``, are given their own times as well.
+    For the keys of ``apart``, threads and intervals of ``when``, times are also given separately.
     """
     found: Times = {}
     steps = {number for number, text in enumerate(trace.names.texts) if text.startswith(_STEP)}
@@ -33,7 +33,7 @@ def underneath(trace: Trace, when: dict[int, Intervals], apart: dict[tuple[int, 
 
 
 def _touching(trace: Trace, thread: int, intervals: Intervals, steps: set[int]) -> list[_Open]:
-    """All that is open in these moments, sorted; a whole step is no answer."""
+    """All entries open at these times, sorted, without whole steps, which explain nothing."""
     rows: list[_Open] = []
     begins = [begin for begin, _ in intervals]
     first, last = begins[0], intervals[-1][1]
@@ -55,7 +55,7 @@ def _deepest(
     found: Times,
     apart: dict[tuple[int, Interval], Times],
 ) -> None:
-    """Walk through both in the order of time with the stack of what is open."""
+    """Walk through both in order of time with a stack of the open entries."""
     stack: list[tuple[int, int]] = []  # (end, name)
     at, many = 0, len(rows)
     for begin, end in intervals:

@@ -12,7 +12,7 @@ from gputop.traces.columns import TraceError
 
 PIECE_BYTES = 8 << 20
 MOST_BYTES = 16 << 30
-"""Bytes that a compressed file may unfold to; far above any trace that a profiler wrote."""
+"""Bytes that a compressed file may unpack to; far above any trace that a profiler wrote."""
 MOST_RATIO = 1000
 _RATIO_FROM = 256 << 20
 _GZIP = b"\x1f\x8b"
@@ -37,7 +37,7 @@ class Text:
         self._thread.start()
 
     def pieces(self) -> Iterator[bytes]:
-        """Pieces of the text in order. Raises TraceError for a file that unfolds without end, and OSError."""
+        """Pieces of the text in order. Raises TraceError for a file that unpacks without end, and OSError."""
         while True:
             piece = self._ready.get()
             if piece is None:
@@ -73,7 +73,7 @@ class Text:
             yield piece
 
     def _unpacked(self) -> Iterator[bytes]:
-        """All members one after the other. A torn or damaged end gives what came before it."""
+        """All members one after the other. With a torn or damaged end, what came before it."""
         unpacker = zlib.decompressobj(31)
         out, pending = 0, b""
         while True:

@@ -21,7 +21,7 @@ from gputop.traces.host import SINGLE_PROCESS
 from gputop.traces.report import Measures, Said
 
 EXPOSED_COMM, SOME_COMM = 20.0, 10.0
-"""Exposed communication from which it is the verdict, and from which it is worth a note, in percent [judged]."""
+"""Exposed communication from which on it is the verdict, and from which on a note, in percent [judged]."""
 EMPTY_QUEUE = 50.0
 """Percent of kernels that find an empty queue on a GPU that waits for launches [judged; 85 and 0.3 were measured]."""
 SMALL_KERNEL_US = 20.0
@@ -34,7 +34,7 @@ _SAME_SHAPES = (
 
 
 class _Found(Struct, frozen=True):
-    """A verdict before it is dressed. ``because`` is one sentence that fits behind the verdict's name."""
+    """A verdict before it is put into words. ``because`` is one sentence that fits behind the verdict's name."""
 
     id: str
     level: Level
@@ -47,7 +47,7 @@ class _Found(Struct, frozen=True):
 
 
 def judged(trace: Trace, m: Measures, *, stacks: bool) -> Said:
-    """What the numbers of one GPU say. ``stacks``: the trace holds Python's functions, which slow the host."""
+    """The verdict on one GPU's numbers. ``stacks``: the trace holds Python's functions, which slow the host."""
     found = _starved(m) or _working(m)
     row = _ROWS[found.id]
     name = found.flag is not None and full_title(row.title, found.flag, alarm=True)
@@ -80,12 +80,12 @@ def is_launch_bound(m: Measures) -> bool:
 
 
 def _flag(m: Measures) -> Flag | None:
-    """A or B: SM activity that was measured, or its upper bound, which proves either as well."""
+    """A or B, from measured SM activity or from its upper bound, which proves either as well."""
     return busy_not_working(m.util_pct, m.sm_active_pct if m.sm_active_pct is not None else m.sm_high_pct)
 
 
 def _starved(m: Measures) -> _Found | None:
-    """The first cause of a GPU that stands still; copies count as such, as on the screen, where util is of kernels."""
+    """The first cause of a GPU that stands still. Copies count so too, as on the screen: util is of kernels."""
     idle = m.share_pct["idle"]
     standing = idle + m.share_pct["copy_exposed"]
     level: Level = "red" if standing >= ALARM_IDLE else "yellow"
@@ -163,7 +163,7 @@ def _host_parts(m: Measures) -> str:
 
 
 def _working(m: Measures) -> _Found:
-    """What a GPU that hardly stands still does."""
+    """The verdict on a GPU that hardly stands still."""
     comm = m.share_pct["comm_exposed"]
     if comm >= EXPOSED_COMM:
         overlap = "" if m.overlap_pct is None else f"; {m.overlap_pct:.0f} % of it is hidden behind compute"
@@ -208,7 +208,7 @@ def _confidence(trace: Trace, m: Measures, stacks: bool) -> Confidence:
 
 
 def _notes(trace: Trace, m: Measures, found: _Found, stacks: bool) -> tuple[str, ...]:
-    """What else stands in the trace, and what it cannot say."""
+    """What else the trace shows, and what it cannot say."""
     notes = []
     comm = m.share_pct["comm_exposed"]
     if found.id != "communication" and comm >= SOME_COMM:

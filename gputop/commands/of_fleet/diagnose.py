@@ -1,4 +1,4 @@
-"""The worst things in a cluster now, in words. Exit 0: nothing wrong, 1: findings, 3: no fleet to ask."""
+"""The worst things in a cluster now, in words. Exit 0: nothing wrong, 1: findings, 3: no fleet answers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Does every GPU of a job keep up.
 
 In a synchronous job those that wait spin in NCCL: busy, at low SM activity. The one that holds them up does more than
-the others, or starves while they spin. So the usual look for the lowest SM activity names the victims. Compared is
-within one job alone, by the median and the median absolute deviation: a mean would be moved by the straggler itself.
+the others, or starves while they spin. So looking for the lowest SM activity names the victims. GPUs are compared
+only within one job, by the median and the median absolute deviation: the straggler itself would move a mean.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Is every GPU there and sound."""
+"""Is every GPU there and healthy."""
 
 from __future__ import annotations
 

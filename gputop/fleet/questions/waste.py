@@ -22,11 +22,11 @@ _PRESENT = {
     "idle_allocated": f"{_IDLE} and {_HELD}",
     "idle": f"{_IDLE} unless {_HELD}",
 }
-"""dcgm-exporter judges nothing: a GPU's state as its numbers tell it."""
+"""dcgm-exporter gives no verdicts, so a GPU's state follows from its numbers."""
 
 
 def _no_work(of: str = "") -> str:
-    """The part of each GPU's time that was no work: all of it while busy and not working, else what was idle."""
+    """The part of each GPU's time that was not work: all of it while busy and not working, else what was idle."""
     util, sm = f"{{{of}util.avg_over_time.5m}}", f"{{{of}sm.avg_over_time.5m}}"
     return f"((({util} >= 0.8) and ({sm} < 0.3)) * 0 + 1) or ((1 - {util}) and ({util} < 0.8))"
 
