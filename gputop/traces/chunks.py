@@ -137,7 +137,7 @@ class EventText:
         return text[found.end() :] if found else b""
 
     def _salvaged(self, text: bytes, decode: Decode[T], torn: bool = False) -> list[T]:
-        """The events that decode in a text that as a whole does not. A ``torn`` text's last event is not counted as dropped."""
+        """The events that decode in a text that as a whole does not. A ``torn`` text's last event is not counted."""
         repaired = _repaired(text)
         if repaired != text and (events := _decoded(repaired, decode)) is not None:
             return events
