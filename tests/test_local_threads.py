@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gputop.model.snapshot import HostSample
-from gputop.sources import local
+from gputop.sources import local, reader_thread
 from gputop.sources.local import LocalSource
 from gputop.sources.machine_reader import HostReading, MachineReader
 from gputop.sources.nvml.reading import Reading
@@ -46,6 +46,47 @@ def finish(collector: ReaderThread[object], done: threading.Event) -> None:
     assert done.wait(PATIENCE_S)
     done.clear()
     assert collector.busy_since is None
+
+
+@pytest.mark.parametrize("took_s", [1.0, 1800.0])
+def test_what_comes_after_a_first_read_waits_for_the_second_unless_the_read_was_slow(
+    took_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, log, done, waited = [0.0], [], threading.Event(), threading.Event()
+    monkeypatch.setattr(reader_thread, "monotonic", lambda: now[0])
+
+    def read() -> None:
+        now[0] += took_s
+        log.append("read")
+
+    def after() -> None:
+        log.append("after")
+        waited.set()
+
+    reader: ReaderThread[None] = ReaderThread("test", read, done.set, after=after)
+    reader.second_s = 3600.0
+    try:
+        reader.start()
+        finish(reader, done)
+        if took_s < 1800.0:
+            reader.ask()
+        assert waited.wait(PATIENCE_S)
+        assert log == (["read", "read", "after"] if took_s < 1800.0 else ["read", "after"])
+    finally:
+        reader.stop()
+    reader.join(PATIENCE_S)
+    assert not reader.alive
+
+
+def test_a_thread_that_waits_before_what_comes_after_its_first_read_ends_at_once() -> None:
+    done = threading.Event()
+    reader: ReaderThread[None] = ReaderThread("test", lambda: None, done.set, after=lambda: None)
+    reader.second_s = 3600.0
+    reader.start()
+    finish(reader, done)
+    reader.stop()
+    reader.join(PATIENCE_S)
+    assert not reader.alive
 
 
 def test_a_failing_read_is_kept_and_the_next_one_clears_it() -> None:

@@ -21,10 +21,13 @@ def plain_text(rows: Sequence[Row]) -> str:
 def ansi_text(rows: Sequence[Row], theme: Theme, depth: Depth = "truecolor", newline: str = "\n") -> str:
     """The rows with SGR sequences of a colour depth. Every row ends reset, so that it can be cut off anywhere."""
     lines = []
+    codes: dict[str, str] = {}
     for row in rows:
         parts, current = [], ""
         for text, style in row:
-            code = sgr(theme.look(style), theme, depth)
+            code = codes.get(style)
+            if code is None:
+                code = codes[style] = sgr(theme.look(style), theme, depth)
             if code != current:
                 parts.append(code)
                 current = code

@@ -25,7 +25,7 @@ LONGEST_NAME = 24
 def model_name(name: str) -> str:
     """A product name as people say it: ``NVIDIA A100-SXM4-40GB`` is an A100."""
     text = terminal_safe(name)
-    mig = re.search(r"\b\d+c?\.?\d*g\.\d+gb\S*", text, re.IGNORECASE)
+    mig = re.search(r"\b\d+c?\.?\d*g\.\d+gb\S*", text, re.IGNORECASE) if "g." in text.lower() else None
     for word in ("NVIDIA", "GeForce", "Tesla", "Quadro"):
         text = text.replace(word + " ", "")
     text = re.split(r"-(?:SXM|PCI)|\s+(?:MIG|HBM|PCIe|SXM|NVL|Blackwell|Workstation|Server|Laptop|\d+\s?GB)", text)[0]

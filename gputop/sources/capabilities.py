@@ -36,7 +36,7 @@ def capabilities(proc: str = "/proc") -> Capabilities:
     """What this thread may do; nothing where the kernel does not say."""
     found: dict[str, int] = {}
     try:
-        with open(f"{proc}/thread-self/status", encoding="ascii", errors="replace") as file:
+        with open(f"{proc}/thread-self/status", encoding="utf-8", errors="replace") as file:
             for line in file:
                 if line.startswith("Cap"):
                     name, _, value = line.partition(":")

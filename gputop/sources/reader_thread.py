@@ -22,8 +22,8 @@ class ReaderThread(Generic[T]):
     """Calls ``read`` on its own thread whenever it is asked to.
 
     ``done`` is called there after each read, then ``after`` for what can wait until the value is handed over, and
-    ``close`` once at the end. ``latest`` is the newest value and ``reads``
-    how many there were; ``error`` is what the newest read raised instead, or None.
+    ``close`` once at the end. ``latest`` is the newest value and ``reads`` how many there were; ``error`` is what the
+    newest read raised instead, or None.
     """
 
     def __init__(
@@ -39,6 +39,9 @@ class ReaderThread(Generic[T]):
         self.reads = 0
         self.error: Exception | None = None
         self.busy_since: float | None = None
+        self.second_s = 0.0
+        """How soon after the first read the second one is asked for, if what comes ``after`` the first shall wait as
+        long as there is time for it before that: a start has more urgent things to do."""
         self._read = read
         self._done = done
         self._close = close
@@ -79,6 +82,7 @@ class ReaderThread(Generic[T]):
             self._asked.clear()
             if self._stopping:
                 break
+            begun = monotonic()
             try:
                 self.latest = self._read()
                 self.error = None
@@ -89,8 +93,12 @@ class ReaderThread(Generic[T]):
                 self.error = error
             self.reads += 1
             self.busy_since = None
+            took_s = monotonic() - begun
             self._done()
             if self._after is None or self._stopping:
+                continue
+            # What comes after takes less than a first read, which opens what it reads.
+            if self.reads == 1 and self._asked.wait(max(0.0, self.second_s - 2 * took_s)):
                 continue
             try:
                 self._after()

@@ -64,7 +64,13 @@ class Schedule:
         return self._proc.latest
 
     def ask_driver(self) -> None:
-        """Start the first reading of the GPUs, and nothing else yet."""
+        """Start the first reading of the GPUs, and nothing else yet.
+
+        What the GPUs are asked seldom waits then, unless the driver is slow: the first picture does not show it, the
+        second one does, and meanwhile what draws is imported. A command that looks once has nothing else to do.
+        """
+        if not self.looks_once:
+            self._nvml.second_s = PAIR_S
         self._nvml.start()
 
     def read_by(self, timeout_s: float) -> bool:

@@ -38,7 +38,7 @@ class Facts(Struct, frozen=True):
 
 
 class FactsReader:
-    """Reads facts, and keeps what many processes share: user names and cgroups."""
+    """Reads facts, and keeps what many processes share: user names, cgroups and command lines."""
 
     def __init__(self, proc: str, sys: str) -> None:
         self._proc = proc
@@ -46,6 +46,8 @@ class FactsReader:
         self._salt = os.urandom(16)
         self._users: dict[int, str] = {}
         self._groups: dict[str, tuple[JobIdentity, CgroupFolders]] = {}
+        self._said: dict[tuple[bytes, bytes], tuple[str, str, str | None]] = {}
+        """By command line and kernel's name what both say: ranks and their workers have the same ones."""
 
     def command(self, pid: int) -> bytes:
         """/proc/PID/cmdline as it is: NUL-separated, empty for a zombie or when it cannot be read."""
@@ -58,15 +60,12 @@ class FactsReader:
         """The facts of a process whose name and command line were read already."""
         identity, folders = self._group(pid)
         user = self.user(pid)
-        return Facts(
-            user,
-            command_text(command, comm),
-            executable_name(command, comm),
-            server_in(b" ".join(command.split(b"\0", 8)[:8]).decode("utf-8", "replace").split()),
-            self._job_key(user, command),
-            identity,
-            folders,
-        )
+        said = self._said.get((command, comm))
+        if said is None:
+            words = b" ".join(command.split(b"\0", 8)[:8]).decode("utf-8", "replace").split()
+            said = command_text(command, comm), executable_name(command, comm), server_in(words)
+            self._said[command, comm] = said
+        return Facts(user, *said, self._job_key(user, command), identity, folders)
 
     def _job_key(self, user: str | None, command: bytes) -> str | None:
         """The same for processes of one user and command line. Salted by each gputop process, so it cannot be reversed.
@@ -78,8 +77,10 @@ class FactsReader:
         return f"{hash(self._salt + (user or '').encode() + bytes(1) + command) & (1 << 48) - 1:012x}"
 
     def forget(self) -> None:
-        """Drop cached cgroups: called when the tree is rediscovered, so that the cache stays as small as the tree."""
+        """Drop cached cgroups and command lines: called when the tree is rediscovered, so that the caches stay as small
+        as the tree, and hold no raw command line that is no longer in it."""
         self._groups.clear()
+        self._said.clear()
 
     def user(self, pid: int) -> str | None:
         """The name of a process's owner, the number where it has none; None when the process is gone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from functools import lru_cache
 from typing import TypeAlias
 
 from gputop.model.command_facts import BESIDE
@@ -127,8 +128,8 @@ class Member:
                 facts.name,
                 own.job,
                 own.container,
-                loader and masked_text(loader),
-                masked_text(why),
+                loader and _masked(loader),
+                _masked(why),
                 facts.server,
                 facts.job_key,
             )
@@ -209,6 +210,12 @@ _Shown: TypeAlias = tuple[
 ]
 _NO_FEED: _Shown = (None, None, None, None, None, None, None)
 _NO_PROOF: tuple[None, None, None, None] = (None, None, None, None)
+
+
+@lru_cache(maxsize=64)
+def _masked(text: str) -> str:
+    """A kind of loader, or why a process is one: the same for most processes."""
+    return masked_text(text)
 
 
 def _shown(shares: FeederShares, hidden: str | None) -> _Shown:
