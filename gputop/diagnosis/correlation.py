@@ -7,9 +7,10 @@ one point of noise; hence the guards, and hence no rule reads this.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import sqrt
+from operator import mul
 
 LEAST_PAIRS = 60
 MOST_PAIRS = 120
@@ -67,7 +68,7 @@ def correlate(gpu: Sequence[float], loaders: Sequence[float]) -> str:
 
 def _spread(series: Sequence[float]) -> float:
     mean = sum(series) / len(series)
-    return sqrt(sum((value - mean) ** 2 for value in series) / len(series))
+    return sqrt(sum([(value - mean) ** 2 for value in series]) / len(series))
 
 
 def _bartlett(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
@@ -75,14 +76,18 @@ def _bartlett(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
     n = len(x)
     mean_x, mean_y = sum(x) / n, sum(y) / n
     dx, dy = [value - mean_x for value in x], [value - mean_y for value in y]
-    var_x, var_y = sum(v * v for v in dx), sum(v * v for v in dy)
+    var_x, var_y = _product(dx, dx), _product(dy, dy)
     if var_x <= 0.0 or var_y <= 0.0:
         return 0.0, 0.0
-    r = sum(a * b for a, b in zip(dx, dy, strict=True)) / sqrt(var_x * var_y)
+    r = _product(dx, dy) / sqrt(var_x * var_y)
     excess = 0.0
     for lag in range(1, BARTLETT_LAGS + 1):
-        own_x = sum(a * b for a, b in zip(dx, dx[lag:], strict=False)) / var_x
-        own_y = sum(a * b for a, b in zip(dy, dy[lag:], strict=False)) / var_y
-        excess += own_x * own_y
+        excess += (_product(dx, dx[lag:]) / var_x) * (_product(dy, dy[lag:]) / var_y)
     variance = max(1.0 + 2.0 * excess, 0.1) / n
     return r, r / sqrt(variance)
+
+
+def _product(x: Sequence[float], y: Sequence[float]) -> float:
+    """The sum of the products of two series, as far as the shorter one goes."""
+    products: Iterable[float] = map(mul, x, y)
+    return sum(products)

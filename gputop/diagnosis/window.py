@@ -7,8 +7,11 @@ the thresholds of the flags are strict, and 80.0 must not become 79.99999.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import add, and_, is_not, mul, sub
 from typing import Final
+
+from msgspec import Struct
 
 SCALE: Final = 1e6
 
@@ -35,6 +38,8 @@ Means = tuple[float | None, ...]
 """Per column the mean over the window in its unit, or None where it is not known."""
 
 
+_NOTHING: Final = (None,) * COLUMNS
+
 MOST: Final = 1e18
 """Far beyond any value of the catalogue; what exceeds it, or is not a number, counts as not measured."""
 
@@ -44,56 +49,75 @@ def scaled(value: float | None) -> int | None:
     return round(value * SCALE) if value is not None and value < MOST else None
 
 
-class Window:
-    """Rows of the last ``seconds`` with their sums and counts by column."""
+class _Sample(Struct, frozen=True, gc=False):
+    """One sample of the window: 0 stands where a value was not measured, and ``known`` tells which were."""
 
-    __slots__ = ("_counts", "_means", "_rows", "_seconds", "_sums")
+    t: float
+    values: tuple[int, ...]
+    known: tuple[bool, ...]
+
+
+class Window:
+    """Samples of the last ``seconds`` with their sums and counts by column."""
+
+    __slots__ = ("_counts", "_divisors", "_means", "_samples", "_seconds", "_sums")
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._rows: deque[tuple[float, Row]] = deque()
+        self._samples: deque[_Sample] = deque()
         self._sums = [0] * COLUMNS
         self._counts = [0] * COLUMNS
         self._means: Means | None = None
         """The means of all columns; None once a sum or a count has changed."""
+        self._divisors: list[float | None] | None = None
+        """What each sum is divided by, None where too few samples have the column; None once a count has changed."""
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._samples)
 
     @property
     def oldest_t(self) -> float:
         """Time of the oldest sample kept."""
-        return self._rows[0][0]
+        return self._samples[0].t
 
     def push(self, t: float, row: Row) -> None:
         """Add a sample and drop those older than the window."""
-        rows, sums, counts = self._rows, self._sums, self._counts
-        oldest = rows[0] if rows else None
-        rows.append((t, row))
-        if oldest is not None and oldest[0] <= self._horizon(self._seconds) < rows[1][0] and oldest[1] == row:
-            rows.popleft()
+        samples = self._samples
+        known = tuple(map(is_not, row, _NOTHING))
+        if samples and samples[-1].known == known:
+            known = samples[-1].known
+        now = _Sample(t, tuple([value or 0 for value in row]), known)
+        samples.append(now)
+        if samples[0].t <= self._horizon(self._seconds) < samples[1].t:
+            # One goes as one comes: mostly the same columns are known, and often nothing has changed at all.
+            then = samples.popleft()
+            if then.known != known:
+                self._add_counts(add, known)
+                self._add_counts(sub, then.known)
+            if then.values != now.values:
+                self._means = None
+                self._sums = list(map(sub, map(add, self._sums, now.values), then.values))
             return
         self._means = None
-        for i, value in enumerate(row):
-            if value is not None:
-                sums[i] += value
-                counts[i] += 1
+        self._sums = list(map(add, self._sums, now.values))
+        self._add_counts(add, known)
         self.keep(self._seconds)
+
+    def _add_counts(self, operation: Callable[[int, int], int], known: tuple[bool, ...]) -> None:
+        self._counts = list(map(operation, self._counts, known))
+        self._means = self._divisors = None
 
     def keep(self, seconds: float) -> None:
         """Drop what is more than ``seconds`` older than the latest sample."""
-        rows, sums, counts = self._rows, self._sums, self._counts
         horizon = self._horizon(seconds)
-        while rows[0][0] <= horizon:
-            self._means = None
-            for i, value in enumerate(rows.popleft()[1]):
-                if value is not None:
-                    sums[i] -= value
-                    counts[i] -= 1
+        while self._samples[0].t <= horizon:
+            then = self._samples.popleft()
+            self._sums = list(map(sub, self._sums, then.values))
+            self._add_counts(sub, then.known)
 
     def _horizon(self, seconds: float) -> float:
         # Half a millisecond: Unix times carry a rounding error, and the sample 30 s ago must not count by chance.
-        return self._rows[-1][0] - seconds + 0.0005
+        return self._samples[-1].t - seconds + 0.0005
 
     def latest(self, seconds: float, columns: Sequence[int]) -> list[tuple[float, float] | None]:
         """Per column the mean of the last ``seconds`` and of what came before, in its unit; None without both."""
@@ -101,13 +125,11 @@ class Window:
         horizon = self._horizon(seconds)
         for column in columns:
             total = count = 0
-            for t, row in reversed(self._rows):
-                if t <= horizon:
+            for sample in reversed(self._samples):
+                if sample.t <= horizon:
                     break
-                value = row[column]
-                if value is not None:
-                    total += value
-                    count += 1
+                total += sample.values[column]
+                count += sample.known[column]
             others = self._counts[column] - count
             unit = _UNITS[column]
             found.append(
@@ -117,33 +139,40 @@ class Window:
 
     def clear(self) -> None:
         """Forget everything."""
-        self._rows.clear()
-        self._means = None
+        self._samples.clear()
+        self._means = self._divisors = None
         self._sums = [0] * COLUMNS
         self._counts = [0] * COLUMNS
 
     def forget(self, *columns: int) -> None:
         """Drop a column's past: two sources of one metric never mix, and a broken counter's zeros do not count."""
-        self._rows = deque(
-            (t, tuple(None if i in columns else value for i, value in enumerate(row))) for t, row in self._rows
+        kept = [i not in columns for i in range(COLUMNS)]
+        self._samples = deque(
+            _Sample(sample.t, tuple(map(mul, sample.values, kept)), tuple(map(and_, sample.known, kept)))
+            for sample in self._samples
         )
-        self._means = None
+        self._means = self._divisors = None
         for column in columns:
             self._sums[column] = self._counts[column] = 0
 
     def mean(self, column: int) -> float | None:
         """The mean of a column, or None where less than half of the samples have it."""
         count = self._counts[column]
-        return self._sums[column] / (count * _UNITS[column]) if count and count >= len(self._rows) / 2.0 else None
+        return self._sums[column] / (count * _UNITS[column]) if count and count >= len(self) / 2.0 else None
 
     def means(self) -> Means:
         """The mean of every column, shares as 0–1; None where less than half of the samples have it."""
         if self._means is None:
-            half = len(self._rows) / 2.0
+            if self._divisors is None:
+                half = len(self) / 2.0
+                self._divisors = [
+                    count * unit if count and count >= half else None
+                    for count, unit in zip(self._counts, _UNITS, strict=True)
+                ]
             self._means = tuple(
                 [
-                    total / (count * unit) if count and count >= half else None
-                    for total, count, unit in zip(self._sums, self._counts, _UNITS, strict=True)
+                    None if divisor is None else total / divisor
+                    for total, divisor in zip(self._sums, self._divisors, strict=True)
                 ]
             )
         return self._means

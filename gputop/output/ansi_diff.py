@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from gputop.output.ansi import sgr, sgr_change
 from gputop.paint.line import Row
@@ -25,14 +26,16 @@ _EQUAL = bytes(2 * LEAST_UNCHANGED)
 """As many equal cells, two bytes each, as end a run."""
 
 
-class _Plain(NamedTuple):
-    """A row as two texts of equal length: its characters, and a letter for the style of each."""
+class _Plain(Struct, frozen=True):
+    """A row as two texts of equal length: its characters, and a letter for the style of each; and both as numbers."""
 
     row: Row
     text: str
     styles: str
+    text_bits: int
+    style_bits: int
     narrow: bool
-    """Whether each character is one cell, of the first plane of Unicode."""
+    """Whether each character is one cell, of the first plane of Unicode; the numbers count only then."""
 
 
 class Differ:
@@ -89,7 +92,9 @@ class Differ:
                 letters[style] = letter = chr(32 + len(letters))
                 self._styles[letter] = style
         styles = "".join([letters[style] * len(text) for text, style in row])
-        return _Plain(row, text, styles, text.isascii() or is_narrow(text) is not None)
+        narrow = text.isascii() or is_narrow(text) is not None
+        bits = (_bits(text), _bits(styles)) if narrow else (0, 0)
+        return _Plain(row, text, styles, *bits, narrow)
 
     def _row_of_cells(self, y: int, old: Row, new: Row, parts: list[str]) -> None:
         """As ``_row``, where characters may be two cells wide."""
@@ -112,21 +117,24 @@ def _differing(was: _Plain, becomes: _Plain) -> list[tuple[int, int]]:
     A row is compared as one number, two bytes a cell, whose bits differ where the cells do.
     """
     size = len(becomes.text)
-    differs = _bits(was.text, size) ^ _bits(becomes.text, size)
-    if was.styles != becomes.styles:
-        differs |= _bits(was.styles, size) ^ _bits(becomes.styles, size)
+    differs = (was.text_bits ^ becomes.text_bits) | (was.style_bits ^ becomes.style_bits)
+    if len(was.text) > size:
+        # What stands right of a row that ends earlier than the one before is not its own.
+        differs &= (1 << 16 * size) - 1
     runs: list[tuple[int, int]] = []
     at = 0
     for run in differs.to_bytes(2 * size, "little").split(_EQUAL):
-        if found := run.lstrip(b"\0"):
-            runs.append(((at + len(run) - len(found)) // 2, (at + len(run.rstrip(b"\0")) + 1) // 2))
-        at += len(run) + len(_EQUAL)
+        if run:
+            if found := run.lstrip(b"\0"):
+                runs.append(((at + len(run) - len(found)) // 2, (at + len(run.rstrip(b"\0")) + 1) // 2))
+            at += len(run)
+        at += 2 * LEAST_UNCHANGED
     return runs
 
 
-def _bits(text: str, size: int) -> int:
-    # Cells to the right of a row that ends early equal nothing.
-    return int.from_bytes(text[:size].ljust(size, "\0").encode("utf-16-le"), "little")
+def _bits(text: str) -> int:
+    """Two bytes a cell, the first one lowest: what stands right of the text equals nothing."""
+    return int.from_bytes(text.encode("utf-16-le"), "little")
 
 
 def _joined(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

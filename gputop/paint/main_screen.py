@@ -7,6 +7,7 @@ processes; what is left makes panes taller. The result has exactly the asked siz
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from gputop.paint import big_pane, gpu_list, header, hint, host, layout, panes, 
 from gputop.paint.glyphs import ascii_only
 from gputop.paint.kept import Kept
 from gputop.paint.line import Line, Painted, Row, Rows, Target
+from gputop.paint.process_filter import NO_FILTER
 from gputop.paint.text import shorten
 from gputop.paint.view import View, selected_gpu
 
@@ -25,6 +27,12 @@ LEAST_PANE_WIDTH = 96
 LEAST_SIZE = (20, 4)
 LEAST_ABOVE_LANES = 8
 """A pane has lanes when so many rows are left for its chart, numbers and words."""
+
+_BELOW: dict[str, Any] = {
+    "process": None, "scroll": 0, "command_at": 0, "sort": "", "inverted": False, "tree": "auto",
+    "columns": (), "filter": NO_FILTER, "search": "", "tagged": frozenset(),
+}  # fmt: skip
+"""What of a view concerns the process table alone, each as nothing: GPUs and host show the same whatever it is."""
 
 
 def main_screen(frame: Frame, view: View, width: int, height: int) -> Painted:
@@ -71,10 +79,7 @@ class Painter:
             keys = hint.hint_now(view.hint, frame.snapshot.gpus)
             bar, foot = [hint.hint_row(keys, width)], [hint.hint_target(keys, width)]
         height -= len(bar)
-        above = replace(
-            view, process=None, scroll=0, command_at=0, sort="", inverted=False, search="", tagged=frozenset()
-        )
-        key = (above, width, height)
+        key = (replace(view, **_BELOW), width, height)
         if frame is not self._frame or key != self._key:
             self._parts.turn()
             self._top = _upper(frame, view, width, height, self._parts)
@@ -99,8 +104,10 @@ class Painter:
         if frame is not self._shown_for or key != self._shown_key:
             if frame is not self._shown_for:
                 self._rows.turn()
+            processes = frame.snapshot.processes
+            families = self._rows.part("families", processes, lambda: process_table.families(processes))
             shows = (process_table.shows(frame, view), key)
-            self._shown = self._rows.part("order", shows, lambda: process_table.shown_rows(frame, view))
+            self._shown = self._rows.part("order", shows, lambda: process_table.shown_rows(frame, view, families))
             self._shown_for, self._shown_key = frame, key
         return self._shown
 

@@ -75,8 +75,7 @@ class Term(Struct, frozen=True):
             return False
         if isinstance(known, (int, float)):
             return any(_COMPARE[self.operator](known, float(value)) for value in self.values) is not self.negated
-        found = any(_says(text, self.operator, str(value)) for text in known for value in self.values)
-        return found is not (self.negated or self.operator == "!=")
+        return _says(known, self.operator, self.values) is not (self.negated or self.operator == "!=")
 
 
 class Fields(Struct, frozen=True):
@@ -117,10 +116,18 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
 }  # fmt: skip
 
 
-def _says(text: str, operator: Operator, wanted: str) -> bool:
-    """``~`` looks inside the text; ``:`` and ``=`` want all of it or one of its words (``job:8821``)."""
-    text = text.lower()
-    return wanted in text if operator == "~" else wanted == text or wanted in text.split()
+def _says(texts: Sequence[str], operator: Operator, wanted: tuple[float | str, ...]) -> bool:
+    """Whether one of the texts says one of what is wanted, which is in lower case.
+
+    ``~`` looks inside the text; ``:`` and ``=`` want all of it or one of its words (``job:8821``).
+    """
+    for text in texts:
+        said = text.lower()
+        within: str | list[str] = said if operator == "~" else [said, *said.split()]
+        for value in wanted:
+            if value in within:
+                return True
+    return False
 
 
 def _texts(field: str, p: ProcessSample, children: Sequence[ProcessSample], verdict: str) -> tuple[str, ...]:

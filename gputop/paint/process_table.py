@@ -42,6 +42,9 @@ class Shown(Struct, frozen=True):
     branch: str
 
 
+Families = tuple[list[Shown], list[ProcessSample]]
+
+
 def shows(frame: Frame, view: View) -> tuple[object, ...]:
     """Everything that ``shown_rows`` reads of a frame, see ``Kept``."""
     return frame.snapshot.processes, _starved(frame), verdict_words(frame) if view.filter else None
@@ -53,20 +56,26 @@ def _starved(frame: Frame) -> set[int]:
     return {gpu.static.index for gpu, d in pairs if d.state == "starved"}
 
 
-def shown_rows(frame: Frame, view: View) -> list[Shown]:
-    """All rows of the table in order, whether or not they fit the screen."""
-    snapshot, starved = frame.snapshot, _starved(frame)
-    families, strays = _families(snapshot.processes)
+def shown_rows(frame: Frame, view: View, known: Families | None = None) -> list[Shown]:
+    """All rows of the table in order, whether or not they fit the screen.
+
+    ``known`` are the ``families`` of the frame's processes, where they have been found already.
+    """
+    starved = _starved(frame)
+    parents, strays = families(frame.snapshot.processes) if known is None else known
     passes, verdicts = view.filter.matches, verdict_words(frame) if view.filter else {}
-    found: list[Shown] = []
+    found = parents
     chosen: dict[ProcessKey, tuple[ProcessSample, ...]] = {}
-    for parent, children in families:
-        if view.filter and not passes(parent, children, verdicts.get(parent.gpu, "")):
-            passing = tuple(p for p in children if passes(p, (), verdicts.get(p.gpu, "")))
-            if not passing:
-                continue
-            chosen[key_of(parent)] = passing
-        found.append(Shown(parent, children, ""))
+    if view.filter:
+        found = []
+        for shown in parents:
+            parent, children = shown.process, shown.children
+            if not passes(parent, children, verdicts.get(parent.gpu, "")):
+                passing = tuple([p for p in children if passes(p, (), verdicts.get(p.gpu, ""))])
+                if not passing:
+                    continue
+                chosen[key_of(parent)] = passing
+            found.append(shown)
     rows: list[Shown] = []
     for shown in _sorted(found, view):
         rows.append(shown)
@@ -85,11 +94,9 @@ def _branches(children: Sequence[ProcessSample], view: View) -> list[Shown]:
     return [Shown(p, (), glyphs.last_branch if i == last else glyphs.branch) for i, p in enumerate(children)]
 
 
-def _families(
-    processes: Sequence[ProcessSample],
-) -> tuple[list[tuple[ProcessSample, tuple[ProcessSample, ...]]], list[ProcessSample]]:
-    """(each GPU process with what is below it by pid, what is below none)."""
-    parents = [p for p in processes if p.role == "gpu"]
+def families(processes: Sequence[ProcessSample]) -> Families:
+    """(each GPU process, by GPU and pid, with what is below it by pid; what is below none)."""
+    parents = sorted([p for p in processes if p.role == "gpu"], key=_by_place)
     ancestor = _gpu_ancestors(processes, {p.pid for p in parents})
     below: dict[int, list[ProcessSample]] = {}
     strays: list[ProcessSample] = []
@@ -101,8 +108,8 @@ def _families(
             strays.append(p)
         else:
             below.setdefault(owner, []).append(p)
-    families = {pid: tuple(sorted(children, key=lambda p: p.pid)) for pid, children in below.items()}
-    return [(parent, families.get(parent.pid, ())) for parent in parents], strays
+    children = {pid: tuple(sorted(found, key=lambda p: p.pid)) for pid, found in below.items()}
+    return [Shown(parent, children.get(parent.pid, ()), "") for parent in parents], strays
 
 
 def _gpu_ancestors(processes: Sequence[ProcessSample], holders: set[int]) -> dict[int, int]:
@@ -127,11 +134,11 @@ def _gpu_ancestors(processes: Sequence[ProcessSample], holders: set[int]) -> dic
 
 
 def _sorted(rows: list[Shown], view: View) -> list[Shown]:
-    """By the chosen column, then GPU, then pid; what is not known stands last, whichever way the order goes."""
+    """By the chosen column, equal ones as they stood; what is not known stands last, whichever way the order goes."""
     value = COLUMNS[view.sort].value
     known: list[tuple[tuple[float, str], Shown]] = []
     unknown: list[Shown] = []
-    for row in sorted(rows, key=_by_place):
+    for row in rows:
         found = value(row.process, row.children)
         if found is None:
             unknown.append(row)
@@ -141,8 +148,8 @@ def _sorted(rows: list[Shown], view: View) -> list[Shown]:
     return [row for _, row in known] + unknown
 
 
-def _by_place(row: Shown) -> tuple[int, int]:
-    return -1 if row.process.gpu is None else row.process.gpu, row.process.pid
+def _by_place(process: ProcessSample) -> tuple[int, int]:
+    return -1 if process.gpu is None else process.gpu, process.pid
 
 
 def _descending(view: View) -> bool:
@@ -278,9 +285,10 @@ def chosen_process(frame: Frame, view: View) -> ProcessSample | None:
 
 def cursor(rows: Sequence[Shown], frame: Frame, view: View) -> int:
     """Position of the highlighted row: the chosen process, else the first of the selected GPU; -1 where none is."""
-    for i, shown in enumerate(rows):
-        if key_of(shown.process) == view.process:
-            return i
+    if view.process is not None:
+        for i, shown in enumerate(rows):
+            if key_of(shown.process) == view.process:
+                return i
     if not frame.snapshot.gpus:
         return 0 if rows else -1
     index = frame.snapshot.gpus[selected_gpu(frame, view)].static.index

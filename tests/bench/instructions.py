@@ -28,11 +28,13 @@ from gputop.paint.line import Row
 from gputop.paint.main_screen import Painter
 from gputop.paint.terminal import choose
 from gputop.paint.theme import THEMES
+from gputop.paint.view import View
 from gputop.recording.memory import Memory
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
 from gputop.sources.simulation.simulated import snapshot_at
 from tests.bench.headless_stages import Tick, headless_stages, reading_stages
+from tests.bench.key_stages import key_stages
 from tests.bench.workload import Load, machine, set_in_motion, sleeping_processes
 
 WIDTH, HEIGHT = 160, 50
@@ -40,12 +42,17 @@ T, WARM, GPUS = 1.78e9, 125, 8
 """Ticks before those that are counted: the charts are full then, and stand still where nothing changes."""
 
 
+def screen() -> tuple[View, Differ]:
+    """The main screen before any key, and what writes it to a terminal with all colours."""
+    terminal = choose({"TERM": "xterm-256color", "COLORTERM": "truecolor"}, "utf-8", theme="dark", ascii_only=False,
+                      no_color=False)  # fmt: skip
+    return first_view(Settings(), terminal), Differ(THEMES[terminal.theme], terminal.depth)
+
+
 def screen_stages(name: str, snapshots: list[Snapshot]) -> dict[str, Tick]:
     """What the screen does with each of these snapshots, after the first ``WARM``."""
     monitor, diagnoser, memory, painter = Monitor(), Diagnoser(), Memory(), Painter()
-    terminal = choose({"TERM": "xterm-256color", "COLORTERM": "truecolor"}, "utf-8", theme="dark", ascii_only=False,
-                      no_color=False)  # fmt: skip
-    view, differ = first_view(Settings(), terminal), Differ(THEMES[terminal.theme], terminal.depth)
+    view, differ = screen()
     frames: list[Frame] = []
     screens: list[list[Row]] = []
     for snapshot in snapshots[:WARM]:
@@ -101,6 +108,7 @@ def counted(ticks: int, words: list[str], folder: Path) -> None:
             "nothing": lambda i: None,
             **screen_stages("moving", moving),
             **screen_stages("calm", calm),
+            **key_stages(moving[:WARM], *screen(), (WIDTH, HEIGHT)),
             **collector_stages(pids),
             **headless_stages("moving", moving, WARM, folder),
             **headless_stages("calm", calm, WARM, folder),
