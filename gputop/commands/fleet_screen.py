@@ -84,7 +84,7 @@ def moment_of(text: str | None, now: float) -> float | None:
         raise UsageError(f"--at: {error}") from None
 
 
-def frame_once(fleet: AskedFleet, at: float | None, *, hour: bool = True) -> FleetFrame:
+def frame_once(fleet: AskedFleet, at: float | None) -> FleetFrame:
     """One frame with its last hour. Raises SourceError where there is none."""
     from msgspec.structs import replace
 
@@ -93,7 +93,7 @@ def frame_once(fleet: AskedFleet, at: float | None, *, hour: bool = True) -> Fle
 
     try:
         read = fleet.ask(at)
-        while hour and fleet.more(read.t):
+        while fleet.more(read.t):
             pass
     except FleetError as error:
         raise SourceError(str(error)) from None

@@ -7,7 +7,7 @@ the second of two replicas and keeps MIG instances apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
@@ -103,13 +103,11 @@ def identities(dialects: Iterable[Dialect], select: str, *, gone: bool) -> str:
     return union(parts)
 
 
-def metric(
-    known: Known, key: str, select: str, wrap: Wrap = str, labels: Mapping[str, Sequence[str]] | None = None
-) -> str:
+def metric(known: Known, key: str, select: str, wrap: Wrap = str) -> str:
     """One key of the catalogue in every dialect that has it; empty where none has. Values are as exported."""
     return union([
         known.marked(
-            max_by((labels or known.labels)[dialect.id], wrap(dialect.signals[key].selector(select))), dialect.id
+            max_by(known.labels[dialect.id], wrap(dialect.signals[key].selector(select))), dialect.id
         )
         for dialect in known.having(key)
     ])  # fmt: skip

@@ -47,8 +47,9 @@ def worker_counts(workers: str | int | Iterable[int], cores: int) -> list[int]:
     return counts
 
 
-def setting_of(workers: int, prefetch: int = PREFETCH, *, pin_memory: bool = False) -> Setting:
-    return Setting(workers, prefetch if workers else None, pin_memory)
+def setting_of(workers: int, prefetch: int = PREFETCH) -> Setting:
+    """The setting with so many workers, each ``prefetch`` batches ahead."""
+    return Setting(workers, prefetch if workers else None)
 
 
 def keeps_up(row: Row, need_ms: float | None) -> bool:

@@ -13,7 +13,7 @@ from gputop.output.trace_text import CAUSE_WORDS, LEAST_SHOWN, SHARE_WORDS, SM_W
 from gputop.report.meanwhile import Meanwhile
 from gputop.traces.gaps import CAUSES
 from gputop.traces.ranks import TraceReport
-from gputop.traces.report import SHARES, GpuReport, Measures, RankReport, StepShare
+from gputop.traces.report import SHARES, GpuReport, Measures, StepShare
 from gputop.traces.verdict import is_launch_bound
 
 MOST_STEPS = 40
@@ -30,7 +30,7 @@ def trace_html(report: TraceReport, *, top: int, meanwhile: Sequence[Meanwhile] 
         if len(report.ranks) > 1:
             body.append(element("h2", f"Rank {rank.rank}: {os.path.basename(rank.path)}"))
         for gpu in rank.gpus:
-            body.append(_gpu(rank, gpu, top))
+            body.append(_gpu(gpu, top))
         body.append(notes(rank.notes))
     body += [_meanwhile(found) for found in meanwhile]
     body.append(notes(report.notes))
@@ -57,7 +57,7 @@ def _overview(report: TraceReport) -> list[Markup]:
     return [*found, table(("rank", "where a step goes", "ms", "idle %", "verdict"), rows, "twnnt")]
 
 
-def _gpu(rank: RankReport, gpu: GpuReport, top: int) -> Markup:
+def _gpu(gpu: GpuReport, top: int) -> Markup:
     m, said = gpu.measures, gpu.said
     what = f"{m.name or 'GPU'} · GPU {m.index}"
     what += f" · {m.steps} steps" if m.named_steps else ""

@@ -207,7 +207,7 @@ _KERNEL_HEAD = f"{'top kernels':<25}{'share':>6}{'calls':>8}{'mean µs':>9}{'occ
 
 
 def _tables(m: Measures, glyphs: Glyphs, top: int) -> list[str]:
-    kernels = [_KERNEL_HEAD, *(_kernel(row, glyphs) for row in m.kernels[:top])]
+    kernels = [_KERNEL_HEAD, *(_kernel(row) for row in m.kernels[:top])]
     lines = [""]
     if m.steps_table:
         steps = [_STEP_HEAD, *(_step(row) for row in _few(m.steps_table, max(6, min(top, len(m.kernels)))))]
@@ -244,7 +244,7 @@ def _step(row: StepShare | None) -> str:
     )
 
 
-def _kernel(row: KernelRow, glyphs: Glyphs) -> str:
+def _kernel(row: KernelRow) -> str:
     occupancy = "" if row.occupancy_pct is None else f"{row.occupancy_pct:.0f}"
     high = "" if row.sm_high_pct is None else f"{row.sm_high_pct:.0f}"
     name = shorten(row.name, 24)

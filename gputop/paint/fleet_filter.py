@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from gputop.fleet.frame import Group
-from gputop.paint.process_filter import NO_FILTER, Fields, Filter, parse_for
-
-__all__ = ["FLEET_FIELDS", "NO_FILTER", "Filter", "parse", "passes"]
+from gputop.paint.process_filter import Fields, Filter, parse_for
 
 FLEET_FIELDS = Fields(
     {

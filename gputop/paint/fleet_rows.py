@@ -7,7 +7,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from gputop.diagnosis.types import NOT_WORKING
-from gputop.fleet.frame import FleetFrame, Group
+from gputop.fleet.frame import Group
 from gputop.paint.fleet_cells import cell_spans, cells_width
 from gputop.paint.fleet_view import FleetView
 from gputop.paint.glyphs import Glyphs
@@ -90,7 +90,7 @@ def head_target(width: int) -> Target:
     return Target("head", None, (*ends, (width, None)))
 
 
-def row(group: Group, frame: FleetFrame, view: FleetView, width: int, *, selected: bool) -> Row:
+def row(group: Group, view: FleetView, width: int, *, selected: bool) -> Row:
     """One host, job or user."""
     glyphs, red = view.glyphs, group.verdict.level == "red"
     dim = group.verdict.state in ("idle", "down", "unmeasured")

@@ -10,7 +10,7 @@ from gputop.paint import fleet_host, fleet_lists, fleet_rows
 from gputop.paint.fleet_header import bar, number, summary
 from gputop.paint.fleet_keys import FLEET_KEYS
 from gputop.paint.fleet_view import GROUPED, FleetView, groups, position, rows_of
-from gputop.paint.glyphs import Glyphs, ascii_only
+from gputop.paint.glyphs import ascii_only
 from gputop.paint.line import Line, Row, Target
 from gputop.paint.text import folded, shorten
 
@@ -41,7 +41,7 @@ def fleet_screen(frame: FleetFrame, view: FleetView, width: int, height: int) ->
     rows: list[Row] = [bar(frame, view, width), summary(frame, view, width)]
     targets: list[Target | None] = [None, None]
     problems = _problems(frame, view, width) if height >= 12 else []
-    foot = [*problems, hint_row(view, width)]
+    foot = [*problems, hint_row(width)]
     room = height - len(rows) - len(foot)
     if view.panel == "host":
         group = next((host for host in frame.hosts if host.name == view.host), None)
@@ -53,7 +53,7 @@ def fleet_screen(frame: FleetFrame, view: FleetView, width: int, height: int) ->
         rows[2:] = map(fleet_host.greyed, rows[2:])
     rows = rows[: height - len(foot)]
     rows += [Line().row(width)] * (height - len(foot) - len(rows)) + foot
-    targets = [*(targets + [None] * height)[: height - 1], hint_target(view, width)]
+    targets = [*(targets + [None] * height)[: height - 1], hint_target(width)]
     if view.glyphs.name == "ascii":
         rows = [Line().add_all([(ascii_only(text), style) for text, style in row]).row(width) for row in rows]
     return FleetPainted(rows, targets, page)
@@ -100,7 +100,7 @@ def _shown(frame: FleetFrame, view: FleetView, width: int, first: int, page: int
     found = groups(frame, view)
     at = position([group.name for group in found], view)
     return [
-        fleet_rows.row(group, frame, view, width, selected=first + i == at)
+        fleet_rows.row(group, view, width, selected=first + i == at)
         for i, group in enumerate(found[first : first + page])
     ]
 
@@ -176,7 +176,7 @@ def _hints(width: int) -> list[tuple[str, str, str]]:
     return kept
 
 
-def hint_row(view: FleetView, width: int) -> Row:
+def hint_row(width: int) -> Row:
     """The last row: the keys that lead to the rest."""
     line = Line()
     for shown, words, _ in _hints(width):
@@ -184,7 +184,7 @@ def hint_row(view: FleetView, width: int) -> Row:
     return line.row(width, "bar")
 
 
-def hint_target(view: FleetView, width: int) -> Target:
+def hint_target(width: int) -> Target:
     """What a click on the last row means."""
     ends: list[tuple[int, object]] = []
     end = 0
@@ -194,7 +194,7 @@ def hint_target(view: FleetView, width: int) -> Target:
     return Target("key", None, (*ends, (width, None)))
 
 
-def waiting_screen(text: str, glyphs: Glyphs, width: int, height: int) -> list[Row]:
+def waiting_screen(text: str, width: int, height: int) -> list[Row]:
     """What is shown before the first answer."""
     rows = [Line().add(" gputop fleet", "brand|bar").row(width, "bar"), Line().row(width)]
     rows += [Line().add(f"  {line}", "text").row(width) for line in folded(text, width - 4)]

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from gputop.fleet.frame import FleetFrame, Group, worst_first
 from gputop.fleet.history import History
-from gputop.paint.fleet_filter import NO_FILTER, Filter, passes
+from gputop.paint.fleet_filter import passes
 from gputop.paint.glyphs import COLOUR, Glyphs
+from gputop.paint.process_filter import NO_FILTER, Filter
 
 Panel = Literal["hosts", "jobs", "users", "stragglers", "waste", "alerts", "host"]
 MOST_ORDERS = 16

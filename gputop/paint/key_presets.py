@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Literal
 
-Preset = Literal["gputop", "nvitop", "htop"]
 PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType({
     "gputop": MappingProxyType({}),
     "nvitop": MappingProxyType({

@@ -25,6 +25,8 @@ _MEANINGS = {
     "SIGABRT": "abort and dump core",
 }
 """The common ones, in this order, with their default action (signal(7))."""
+MOST_NAMED = 8
+"""Processes named one by one."""
 
 
 class Addressee(Struct, frozen=True):
@@ -51,17 +53,17 @@ def signal_choices() -> tuple[SignalChoice, ...]:
     return (*usual, *(SignalChoice(number, name, "") for number, name in others))
 
 
-def addressee_rows(who: Sequence[Addressee], glyphs: Glyphs, width: int, most: int = 8) -> list[Row]:
-    """Each process by pid, user and command."""
+def addressee_rows(who: Sequence[Addressee], glyphs: Glyphs, width: int) -> list[Row]:
+    """Each process by pid, user and command; one row more counts the rest."""
     rows = []
-    for one in who[:most]:
+    for one in who[:MOST_NAMED]:
         line = (
             Line().add(f"  {one.identity.pid:>7}  ", "value").add(fit(one.user or glyphs.dash, 10, glyphs.more), "text")
         )
         line.add("  ").add(fit(one.command or "(not visible)", max(1, width - line.width - 3), glyphs.more), "text")
         rows.append(line.row(width))
-    if len(who) > most:
-        rows.append(Line().add(f"           and {len(who) - most} more", "dim").row(width))
+    if len(who) > MOST_NAMED:
+        rows.append(Line().add(f"           and {len(who) - MOST_NAMED} more", "dim").row(width))
     return rows
 
 

@@ -153,8 +153,8 @@ def _split(data: bytes) -> Iterator[bytes]:
         yield line.rstrip(b"\n")
 
 
-def next_member(file: BinaryIO, offset: int, allowance: Allowance, first: bytes = b"{") -> int | None:
-    """The offset of the next member at or after an offset whose text begins with ``first``.
+def next_member(file: BinaryIO, offset: int, allowance: Allowance) -> int | None:
+    """The offset of the next member at or after an offset whose text begins as a line of a recording does.
 
     None at the end, or when the allowance is spent.
     """
@@ -165,7 +165,7 @@ def next_member(file: BinaryIO, offset: int, allowance: Allowance, first: bytes 
         while found >= 0:
             if not allowance.take(_PEEK):
                 return None
-            if peek(file, offset + found, len(first)) == first:
+            if peek(file, offset + found, 1) == b"{":
                 return offset + found
             found = chunk.find(MAGIC, found + 1)
         if len(chunk) < len(MAGIC):

@@ -271,18 +271,11 @@ def _top_remedy(findings: Iterable[FindingReport]) -> str | None:
     return max(lost, key=lambda remedy: lost[remedy]) if lost else None
 
 
-def report_recording(
-    path: str,
-    *,
-    begin: float | None = None,
-    end: float | None = None,
-    price: float | None = None,
-    lens: Lens | None = None,
-) -> JobReport:
+def report_recording(path: str, *, price: float | None = None, lens: Lens | None = None) -> JobReport:
     """The report of a recording, diagnosed anew. Raises RecordingError."""
     recording = Recording(path, lens)
     try:
-        return report_snapshots(recording.snapshots(begin, end), interval_s=recording.interval_s, price=price)
+        return report_snapshots(recording.snapshots(), interval_s=recording.interval_s, price=price)
     finally:
         recording.close()
 

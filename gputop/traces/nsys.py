@@ -91,13 +91,13 @@ class _Export:
             self._columns[table] = {str(row[1]) for row in rows}
         return column in self._columns[table]
 
-    def rows(self, table: str, columns: Iterable[str], order: str = "") -> Iterator[list[Row]]:
+    def rows(self, table: str, columns: Iterable[str]) -> Iterator[list[Row]]:
         """Lists of rows; a column that this export lacks is NULL. Without the first column there are none."""
         wanted = tuple(columns)
         if not self.has(table, wanted[0]):
             return
         said = ", ".join(f'"{column}"' if self.has(table, column) else "NULL" for column in wanted)
-        cursor = self._database.execute(f'SELECT {said} FROM "{table}"{order}')
+        cursor = self._database.execute(f'SELECT {said} FROM "{table}"')
         while rows := cursor.fetchmany(_BATCH):
             yield rows
 

@@ -103,10 +103,10 @@ def who(f: Feeders) -> str:
     return f"{f.active} of {f.n} {f.kind}" if f.uneven else f"{f.active}/{f.n} {kind_of(f)}"
 
 
-def feeder_words(shares: FeederShares, most: int = 2) -> str:
-    """The largest states of a feeder: ``network 61 %, run 12 %``."""
+def feeder_words(shares: FeederShares) -> str:
+    """The two largest states of a feeder: ``network 61 %, run 12 %``."""
     parts = [(getattr(shares, name), name) for name in FeederShares.__struct_fields__]
-    said = [(x, name) for x, name in sorted(parts, key=lambda p: -p[0]) if x >= WORTH_SAYING][:most]
+    said = [(x, name) for x, name in sorted(parts, key=lambda p: -p[0]) if x >= WORTH_SAYING][:2]
     return ", ".join(f"{name} {share(x)}" for x, name in said) or IDLE
 
 

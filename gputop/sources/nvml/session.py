@@ -118,7 +118,7 @@ class NvmlSession:
                 f"the NVIDIA driver shows no GPU: see nvidia-smi -L, or the container's GPU options; {DEMO}"
             )
         if not self.ready or inventory.handles() != before:
-            self._choose(ticket)
+            self._choose()
         self._look_at = now + self._look_s
 
     def _must_start_again(self) -> bool:
@@ -134,7 +134,7 @@ class NvmlSession:
     def _hangs(self) -> bool:
         return self._inventory.stuck or self._xids.stuck or any(device.stuck for device in self._inventory.devices)
 
-    def _choose(self, ticket: int) -> None:
+    def _choose(self) -> None:
         devices = self._inventory.devices
         self._not_chosen = None
         try:

@@ -45,10 +45,9 @@ class LooksBetween:
     ``also`` is called once with each look, under ``lock``, for other reads that must not be in step with the readings.
     """
 
-    def __init__(self, proc: str, also: Callable[[float], None], seed: int | None = None) -> None:
+    def __init__(self, proc: str, also: Callable[[float], None]) -> None:
         self._proc = proc
         self._also = also
-        self._seed = seed
         self._random: Random | None = None
         """Created, and imported, with the thread: most starts need neither."""
         self._asked = threading.Event()
@@ -85,7 +84,7 @@ class LooksBetween:
         if self._random is None:
             from random import Random
 
-            self._random = Random(self._seed)
+            self._random = Random()
         self._due = [now + span * (part + self._random.random()) / LOOKS for part in range(LOOKS)]
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="gputop-looks", daemon=True)

@@ -23,10 +23,10 @@ LARGEST_ENVIRONMENT = 1 << 20
 
 
 class ProcessControl:
-    """Access to this machine's processes. ``proc`` is where /proc is mounted, ``py_spy`` where to find py-spy."""
+    """Access to this machine's processes. ``proc`` is where /proc is mounted."""
 
-    def __init__(self, proc: str = "/proc", py_spy: str | None = None) -> None:
-        self._proc, self._py_spy = proc, py_spy
+    def __init__(self, proc: str = "/proc") -> None:
+        self._proc = proc
         self._commands = RawCommands(proc)
 
     def send(self, identity: Identity, number: int) -> SignalOutcome:
@@ -103,7 +103,7 @@ class ProcessControl:
         """Look at a process, and one loader of it, for about two seconds. Blocks: never call it on an event loop."""
         from gputop.sources.processes.deep_look import DeepLooker
 
-        return DeepLooker(self._proc, self._py_spy).look(identity, loader)
+        return DeepLooker(self._proc).look(identity, loader)
 
     def _owner(self, pid: int) -> str:
         try:

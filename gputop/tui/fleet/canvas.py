@@ -37,7 +37,7 @@ class FleetCanvas(Lines):
         """Draw a frame, or say what is awaited."""
         if frame is None:
             text = view.error or f"asking {self._main.watched.fleet.source} …"
-            self.set_rows(waiting_screen(text, view.glyphs, width, height))
+            self.set_rows(waiting_screen(text, width, height))
             return
         self._painted = fleet_screen(frame, view, width, height)
         self.set_rows(self._painted.rows)

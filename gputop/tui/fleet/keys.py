@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gputop.fleet.frame import FleetFrame
 from gputop.output.fleet_ticket import fleet_picture, ticket_text
-from gputop.paint.fleet_filter import NO_FILTER, parse
+from gputop.paint.fleet_filter import parse
 from gputop.paint.fleet_keys import FLEET_KEYS
 from gputop.paint.fleet_view import (
     SORTS,
@@ -23,7 +23,7 @@ from gputop.paint.fleet_view import (
     selected_host,
     sorted_by,
 )
-from gputop.paint.process_filter import FilterError, remembered
+from gputop.paint.process_filter import NO_FILTER, FilterError, remembered
 from gputop.paint.theme import THEMES
 from gputop.recording.moments import moment
 from gputop.tui.fleet.screen import FleetMain

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from gputop.model.inspection import Identity, SignalOutcome
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Row
-from gputop.paint.signal_list import Addressee, outcome_rows, outcome_words, signal_choices, signal_rows
+from gputop.paint.signal_list import MOST_NAMED, Addressee, outcome_rows, outcome_words, signal_choices, signal_rows
 from gputop.paint.theme import Theme
 from gputop.tui.screens.list import ListScreen
 
@@ -47,8 +47,8 @@ class SignalScreen(ListScreen):
         return len(self._choices)
 
     def above(self) -> int:
-        # A title, the processes (the ninth row counts the rest), an empty row.
-        return 2 + min(len(self._who), 9)
+        # A title, the processes (one row more counts the rest), an empty row.
+        return 2 + min(len(self._who), MOST_NAMED + 1)
 
     def rows(self, width: int) -> list[Row]:
         if self._outcomes:
