@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from math import inf
 from typing import Any
 
 import pytest
 
+from gputop.sources.activity.dcgm_exporter import Exporter
 from gputop.sources.activity.ladder import PROBE_AGAIN_S, Activity, Ladder, RungFailed, Standing, Waiting
+from gputop.sources.activity.rungs import Rungs
+from tests.support.scenes import gpu
 
 Answer = Activity | Waiting | RungFailed
 
@@ -86,6 +91,37 @@ def test_a_rung_below_is_not_touched_while_the_one_above_collects_for_the_first_
     below = Rung("dcgm-exporter", sm(5.0))
     assert seen(Ladder([Rung("gpm", COLLECTING, sm(1.0)), below]), 0.0, 1.0) == [("gpm", None), ("gpm", 1.0)]
     assert below.asked == []
+
+
+def test_a_rung_is_made_once_when_those_above_it_have_failed() -> None:
+    made: list[str] = []
+
+    def rungs() -> Iterator[Rung]:
+        for name, *answers in (("gpm", COLLECTING, sm(1.0), RungFailed("gone", True)), ("dcgm-exporter", sm(5.0))):
+            made.append(str(name))
+            yield Rung(str(name), *answers)
+
+    ladder = Ladder(rungs())
+    assert seen(ladder, 0, 1) == [("gpm", None), ("gpm", 1.0)]
+    assert made == ["gpm"]
+    assert seen(ladder, 2, 3) == [("dcgm-exporter", 5.0)] * 2
+    assert made == ["gpm", "dcgm-exporter"]
+    ladder.close()
+
+
+def test_an_exporter_that_is_needed_only_after_the_end_fetches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that reads the GPUs may be within a reading when all is stopped."""
+    fetched: list[float] = []
+    monkeypatch.setattr(Exporter, "scrape", lambda _self, now: fetched.append(now))
+    monkeypatch.setattr(Exporter, "wait_s", lambda _self, now: 3600.0)
+    rungs, others = Rungs(1.0, "/proc"), set(threading.enumerate())
+    rungs.stop()
+    (rung,) = rungs.of(lambda: gpu().static)
+    assert isinstance(rung.read(0.0), Waiting)
+    for thread in set(threading.enumerate()) - others:
+        thread.join(5.0)
+        assert not thread.is_alive()
+    assert fetched == []
 
 
 def test_the_rung_below_goes_on_while_the_one_above_is_tried_again() -> None:

@@ -7,7 +7,7 @@ It knows no rung's workings and never blends two of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 from typing import Protocol
 
@@ -91,9 +91,14 @@ class _Step(Struct):
 class Ladder:
     """The rungs of one GPU, best first."""
 
-    def __init__(self, rungs: Sequence[Rung], without: str = "no SM counter on this GPU") -> None:
-        """``without`` is why there is nothing where no rung gives a reason."""
-        self._steps = [_Step(rung) for rung in rungs]
+    def __init__(self, rungs: Iterable[Rung], without: str = "no SM counter on this GPU") -> None:
+        """``without`` is why there is nothing where no rung gives a reason.
+
+        A rung is taken from ``rungs`` when those above it have failed for the first time, so that one that no GPU
+        needs is not even made.
+        """
+        self._steps: list[_Step] = []
+        self._further = iter(rungs)
         self._without = without
 
     def read(self, now: float) -> Standing:
@@ -108,7 +113,7 @@ class Ladder:
 
     def _look(self, now: float) -> Standing:
         partly: tuple[SmSource, Activity] | None = None
-        for step in self._steps:
+        for step in self._from_top():
             if now < step.retry_at:
                 continue
             try:
@@ -147,6 +152,13 @@ class Ladder:
             name, activity = partly
             return Standing(name, activity, "; ".join(filter(None, (activity.missing["sm_active_pct"], activity.fix))))
         return Standing(None, None, self._why())
+
+    def _from_top(self) -> Iterator[_Step]:
+        yield from self._steps
+        for rung in self._further:
+            step = _Step(rung)
+            self._steps.append(step)
+            yield step
 
     def reject(self, source: SmSource, why: str) -> None:
         """Never ask a rung again: its values cannot be true."""

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from gputop.model.sm import SM_SOURCES, SmChoice
 from gputop.model.snapshot import GpuSample, GpuStatic
-from gputop.sources.activity.dcgm_exporter import DcgmExporter, Exporter, entity_of
 from gputop.sources.activity.ladder import Rung
 
 if TYPE_CHECKING:
     from gputop.sources.activity.counters.client import Counters
+    from gputop.sources.activity.dcgm_exporter import Exporter
     from gputop.sources.activity.dcgmi import Dmon
 
 
@@ -31,7 +31,10 @@ class Rungs:
     ) -> None:
         """Naming a source as ``sm_source`` also opts in to it. Raises UsageError for an invalid address."""
         self._sm_source = sm_source
-        self._exporter = Exporter(dcgm_url)
+        self._exporter: Exporter | None = None
+        self._is_stopped = False
+        if dcgm_url is not None:
+            self._made_exporter(dcgm_url)
         self._dmon: Dmon | None = None
         self._counters: Counters | None = None
         if dcgmi or sm_source == "dcgmi":
@@ -44,11 +47,18 @@ class Rungs:
             self._counters = Counters(interval_s, perf_lib, proc)
 
     def of(self, gpu: Callable[[], GpuStatic]) -> list[Rung]:
-        """The rungs that may measure a GPU without GPM, best first; ``gpu`` gives its facts as known when called."""
+        """The rungs that may measure a GPU without GPM, best first; ``gpu`` gives its facts as known when called.
+
+        Called on the thread that reads the GPUs, for each GPU that needs one.
+        """
         static = gpu()
         rungs: list[Rung] = []
-        if self._wants("dcgm-exporter") and (entity := entity_of(static)) is not None:
-            rungs.append(DcgmExporter(self._exporter, entity))
+        if self._wants("dcgm-exporter"):
+            from gputop.sources.activity.dcgm_exporter import DcgmExporter, entity_of
+
+            entity = entity_of(static)
+            if entity is not None:
+                rungs.append(DcgmExporter(self._made_exporter(), entity))
         if self._dmon is not None and self._wants("dcgmi"):
             from gputop.sources.activity.dcgmi import Dcgmi
 
@@ -59,12 +69,23 @@ class Rungs:
             rungs.append(CounterRung(self._counters, gpu))
         return rungs
 
+    def _made_exporter(self, url: str | None = None) -> Exporter:
+        """The exporter that all GPUs share. Raises UsageError for an invalid address."""
+        exporter = self._exporter
+        if exporter is None:
+            from gputop.sources.activity.dcgm_exporter import Exporter
+
+            exporter = self._exporter = Exporter(url)
+            if self._is_stopped:
+                exporter.stop()
+        return exporter
+
     def _wants(self, name: SmChoice) -> bool:
         return self._sm_source in ("auto", name)
 
     def awaits_activity(self, gpus: Sequence[GpuSample]) -> bool:
         """Whether a GPU waits for the first answer of an exporter, or for the first value of a program."""
-        if self._exporter.kept_waiting:
+        if self._exporter is not None and self._exporter.kept_waiting:
             return True
         return any(SM_SOURCES[gpu.sm_source].program and gpu.sm_active_pct is None for gpu in gpus)
 
@@ -81,7 +102,9 @@ class Rungs:
 
     def stop(self) -> None:
         """End whatever else measures. Takes at most half a second."""
-        self._exporter.stop()
+        self._is_stopped = True
+        if self._exporter is not None:
+            self._exporter.stop()
         if self._dmon is not None:
             self._dmon.stop()
         if self._counters is not None:

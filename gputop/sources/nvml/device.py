@@ -5,7 +5,8 @@ A device is read by one thread at a time; the session sees to that.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from time import monotonic
 from typing import Any
 
@@ -135,20 +136,24 @@ class Device:
         self.stale = False
         self.lost = None
 
-    def _rungs(self) -> list[Rung]:
+    def _rungs(self) -> Iterable[Rung]:
         static, parent = self.static, self.parent
         if self._split:
-            return []
+            return ()
         mig: tuple[Any, int] | None = None
         if parent is not None:
             instance = gpu_instance(self.handle)
             if instance is None:
-                return []
+                return ()
             mig = (parent.handle.raw, instance)
-        more = self._more_rungs(lambda: self.static)
         if self._sm_source not in ("auto", "gpm"):
-            return more
-        return [Gpm(self.handle, self._interval_s, static.architecture, mig, static.name), *more]
+            return self._rungs_below_gpm()
+        gpm = Gpm(self.handle, self._interval_s, static.architecture, mig, static.name)
+        return chain((gpm,), self._rungs_below_gpm())
+
+    def _rungs_below_gpm(self) -> Iterator[Rung]:
+        """Made when the first of them is asked for."""
+        yield from self._more_rungs(lambda: self.static)
 
     def _no_rung(self) -> str:
         """Why there is no SM activity where there is no rung."""
