@@ -104,7 +104,7 @@ def test_textual_s_private_parts_are_touched_on_one_page_and_in_its_drivers() ->
     touched = {}
     for path in sorted((PACKAGE / "tui").rglob("*.py")):
         place = str(path.relative_to(PACKAGE / "tui"))
-        if place not in ("textual_internals.py", *DRIVERS):
+        if place not in ("textual_internals.py", "screens/palette.py", *DRIVERS):
             touched[place] = set(_private_names(path)) & private
     assert {place: names for place, names in touched.items() if names} == {}
 
@@ -204,8 +204,24 @@ def test_the_screen_leaves_out_what_nothing_uses_and_whoever_needs_it_gets_it() 
         "from gputop.commands.left_out import import_asyncio, import_textual\n"
         "import_asyncio(), import_textual()\n"
         "from gputop.tui.app import GputopApp\n"
-        "left_out = {'ssl', '_hashlib', 'platformdirs', 'textual.widgets._select'} & set(sys.modules)\n"
+        "palette = {'textual.command', 'textual.widgets._input', 'textual.widgets._option_list'}\n"
+        "left_out = {*palette, 'ssl', '_hashlib', 'platformdirs', 'textual.widgets._select'} & set(sys.modules)\n"
         "assert 'asyncio' in sys.modules and not left_out, left_out\n"
+        "import asyncio\n"
+        "from tests.support.fake_app import app_on\n"
+        "async def comes_when_asked_for():\n"
+        "    app, _ = app_on()\n"
+        "    async with app.run_test() as pilot:\n"
+        "        await pilot.press('f', *'python', 'enter')\n"
+        "        assert app.view.filter.text == 'python', app.view.filter\n"
+        "        await pilot.press('ctrl+p')\n"
+        "        from textual.widgets import OptionList\n"
+        "        for _ in range(500):\n"
+        "            if any(offered.option_count > 5 for offered in app.screen.query(OptionList)):\n"
+        "                return\n"
+        "            await pilot.pause(0.02)\n"
+        "        raise AssertionError('the palette offers nothing')\n"
+        "asyncio.run(comes_when_asked_for())\n"
         "from http.client import HTTPSConnection\n"
         "assert 'ssl' in sys.modules\n"
         "import asyncio.sslproto, platformdirs, uuid\n"

@@ -17,7 +17,10 @@ from typing import NoReturn
 NOT_FOR_TEXTUAL = (
     "platformdirs",
     "rich.table",
+    "textual.command",
     "textual.widgets._directory_tree",
+    "textual.widgets._input",
+    "textual.widgets._option_list",
     "textual.widgets._placeholder",
     "textual.widgets._select",
     "uuid",
@@ -117,7 +120,7 @@ def import_asyncio() -> None:
 
 
 def import_textual() -> None:
-    """Without what it takes for downloads and for errors in style sheets, and without widgets whose modules it imports
-    for the name of a type.
+    """Without what it takes for downloads and for errors in style sheets, without its command palette, which comes
+    when it is opened, and without widgets whose modules it imports for the name of a type.
     """
     _import_without("textual.app", *NOT_FOR_TEXTUAL)

@@ -1,4 +1,4 @@
-"""Every use of Textual's private API, on one page: what to check when Textual changes.
+"""Every use of Textual's private API but the palette's, on one page: what to check when Textual changes.
 
 Written for Textual 8.2.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from textual._styles_cache import StylesCache
@@ -16,7 +15,6 @@ from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.await_complete import AwaitComplete
 from textual.binding import BindingsMap
-from textual.command import CommandPalette
 from textual.dom import DOMNode
 from textual.screen import Screen
 
@@ -93,15 +91,6 @@ class QuietApp(App[int]):
 async def opened(screen: Screen[Any]) -> None:
     """Wait until a screen has its widgets and the focus is set: what is typed from then on arrives."""
     await screen._mounted_event.wait()
-
-
-class Palette(CommandPalette):
-    """The command palette, except that a page key in the moment in which it opens does not end the program."""
-
-    def _action_command_list(self, action: str) -> None:
-        # The list knows the positions of its entries only once it was drawn.
-        with suppress(KeyError):
-            super()._action_command_list(action)
 
 
 class InputParser(XTermParser):

@@ -62,7 +62,7 @@ class FleetKeys:
         self._screen.action_suspend_process()
 
     def palette(self) -> None:
-        from gputop.tui.textual_internals import Palette
+        from gputop.tui.screens.palette import Palette
 
         if not isinstance(self._screen.screen_stack[-1], Palette):
             self._screen.push_screen(Palette())
