@@ -32,6 +32,7 @@ class Work(Struct, frozen=True):
 
     @property
     def step_flops(self) -> float | None:
+        """FLOPs of one step, given or from parameters and tokens; None where neither is known."""
         if self.flops is not None:
             return self.flops
         if self.tokens is None or self.parameters is None:

@@ -31,6 +31,7 @@ class OnlyGpus:
         self._uuids: frozenset[str] | None = None
 
     def snapshot(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot with the chosen GPUs, then through the next lens. Raises UsageError for an unknown GPU."""
         from gputop.sources.selection import choose, with_gpus
 
         if self._uuids is None:

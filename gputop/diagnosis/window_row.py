@@ -56,6 +56,7 @@ def pcie_capacity(gpu: GpuSample) -> float | None:
 def row_of(
     gpu: GpuSample, util: float | None, sm: float | None, tick: HostTick | None, capacity: float | None
 ) -> col.Row:
+    """The row of a sample; ``util`` and ``sm`` in percent, ``capacity`` of the PCIe link in bytes a second."""
     reasons = gpu.throttle_reasons or 0
     peak = gpu.static.nvlink_peak_bytes_per_s
     nvlink = gpu.nvlink_rx_bytes_per_s

@@ -23,6 +23,7 @@ class Restart(Struct, frozen=True):
 
     @property
     def saved_s(self) -> float:
+        """Seconds that each epoch's beginning is shorter with workers that stay; never below 0."""
         return max(0.0, self.anew_s - self.kept_s)
 
     @property

@@ -41,24 +41,29 @@ class Metric(Struct, frozen=True):
 def pct(
     key: str, label: str, definition: str, dcgm: str | None = None, origin: str | None = None, **flags: bool
 ) -> Metric:
+    """A percentage, 0 to 100."""
     return Metric(key, "pct", "ratio", label, definition, 0.0, 100.0, 0, dcgm, origin, **flags)
 
 
 def gauge(
     key: str, unit: Unit, label: str, definition: str, dcgm: str | None = None, origin: str | None = None, **flags: bool
 ) -> Metric:
+    """A value that rises and falls, never below 0."""
     return Metric(key, unit, "gauge", label, definition, 0.0, None, 0, dcgm, origin, **flags)
 
 
 def count(
     key: str, unit: Unit, label: str, definition: str, dcgm: str | None = None, origin: str | None = None, **flags: bool
 ) -> Metric:
+    """A counter, which only rises until it is reset."""
     return Metric(key, unit, "counter", label, definition, 0.0, None, 0, dcgm, origin, **flags)
 
 
 def fact(key: str, unit: Unit, label: str, definition: str, origin: str | None = None, **flags: bool) -> Metric:
+    """Something that stays the same while it is watched."""
     return Metric(key, unit, "fact", label, definition, None, None, 0, None, origin, **flags)
 
 
 def table(*rows: Metric) -> dict[str, Metric]:
+    """The rows by key, in their order."""
     return {row.key: row for row in rows}

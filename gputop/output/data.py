@@ -50,6 +50,7 @@ def gpu_data(gpu: GpuSample) -> dict[str, object]:
 
 
 def process_data(process: ProcessSample) -> dict[str, object]:
+    """Facts and metrics of one process by the catalogue's keys, with the reason for each that is missing."""
     return {
         **_fields(process, PROCESS_METRICS),
         **_fields(process.static, PROCESS_STATIC),

@@ -259,6 +259,7 @@ def gap_words(report: JobReport) -> str:
 
 
 def report_notes(report: JobReport) -> list[str]:
+    """What a reader must know beside the numbers, one line each."""
     notes = list(report.notes)
     if any(gpu.energy_from == "power" for gpu in report.gpus):
         notes.append("~ energy is the integral of power: no energy counter was recorded")

@@ -27,6 +27,7 @@ def shows(frame: Frame, view: View) -> tuple[object, ...]:
 
 
 def title(frame: Frame, view: View, width: int) -> Row:
+    """The heading of the host's rows, with its size."""
     host, rule = frame.snapshot.host, view.glyphs.rule
     line = Line().add(f"{rule} ", "rule").add("host", "title").add(" ", "rule")
     size = []

@@ -69,6 +69,7 @@ class Rows:
 
     @property
     def left(self) -> int:
+        """Rows that still fit."""
         return self.height - len(self.rows)
 
 

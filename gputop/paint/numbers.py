@@ -66,6 +66,7 @@ def fields(parts: list[Field], width: int, gap: str = "   ") -> list[Span]:
 
 
 def memory(gpu: GpuSample) -> str:
+    """Memory in use and in all: ``58.0 / 80.0 GiB``."""
     total = gib(gpu.mem_total_bytes).strip()
     return f"{gib(gpu.mem_used_bytes, len(total))} / {total} GiB"
 

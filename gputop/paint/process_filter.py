@@ -61,6 +61,7 @@ class Term(Struct, frozen=True):
     negated: bool = False
 
     def holds(self, process: ProcessSample, children: Sequence[ProcessSample], verdict: str) -> bool:
+        """Whether it holds for a process; ``children`` are its descendants, ``verdict`` its GPU's in lower case."""
         if isinstance(self.values[0], str):
             return self.holds_for(_texts(self.field, process, children, verdict))
         number = _measured(self.field, process, children)

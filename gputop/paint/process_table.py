@@ -184,6 +184,7 @@ def title_shows(view: View, width: int, count: int) -> tuple[object, ...]:
 
 
 def title(view: View, width: int, count: int) -> Row:
+    """The row above the heads: how many processes, filter and tags, order, keys."""
     glyphs = view.glyphs
     strong = "title" if view.focus == "processes" else "dim"
     line = Line().add(f"{glyphs.rule} ", "rule").add(f"processes {count}", strong)
@@ -212,6 +213,7 @@ def title_target(row: Row) -> Target:
 
 
 def head(view: View, width: int) -> Row:
+    """The heads of the columns."""
     line = Line()
     for placed in columns_for(width, view.columns):
         column, wide = placed.column, placed.width

@@ -50,6 +50,7 @@ class Stages:
 
 
 def say(what: str, **more: object) -> None:
+    """Write one JSON line to stdout. If the reader has gone, this process ends."""
     try:
         os.write(1, json.dumps({"t": what, **more}).encode() + b"\n")
     except OSError:

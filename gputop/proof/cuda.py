@@ -90,6 +90,7 @@ class Cuda:
         )
 
     def allocate(self, size: int) -> int:
+        """The device address of so many bytes. Raises CudaError."""
         address: int = self._out("cuMemAlloc_v2", c_uint64, size)
         return address
 

@@ -41,6 +41,7 @@ class Layout(Struct, frozen=True):
 
 
 def layout_of(names: object, columns: Sequence[Column]) -> Layout:
+    """Where a recording's columns, by their names, go among the known ones. Raises Damage."""
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise Damage("columns are not a list of names")
     places = {name: place for place, name in enumerate(names)}
@@ -71,6 +72,7 @@ def parse_line(line: bytes) -> dict[str, Any]:
 
 
 def number(value: object) -> float:
+    """A number of believable size. Raises Damage for anything else."""
     if isinstance(value, (int, float)) and -_MOST < value < _MOST:
         return value
     raise Damage("not a number")
@@ -98,6 +100,7 @@ def checked(value: object, check: str) -> Any:
 
 
 def facts_of(given: object, columns: Sequence[Column]) -> dict[str, Any]:
+    """Checked facts by key, None where missing. Raises Damage."""
     if not isinstance(given, dict):
         raise Damage("facts are not an object")
     return {c.key: checked(given.get(c.key), c.check) for c in columns}

@@ -50,6 +50,7 @@ class Allowance:
 
     @property
     def is_over(self) -> bool:
+        """Whether more was spent than there was."""
         return self._bytes < 0 or self._lines < 0
 
     def take(self, size: int, text: bytes = b"") -> bool:

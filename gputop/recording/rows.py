@@ -50,6 +50,7 @@ class Rows:
     def gpus(
         self, rows: object, layout: Layout, gpus: Sequence[GpuStatic], missing: Iterable[Mapping[str, str]]
     ) -> tuple[GpuSample, ...]:
+        """The samples of a frame's GPU rows, one for each of ``gpus``, with the reasons ``missing`` gives."""
         if rows == []:
             return ()
         columns = self._table.columns(rows, layout, len(gpus))
@@ -58,6 +59,7 @@ class Rows:
         return tuple(map(cast("Callable[..., GpuSample]", GpuSample), gpus, *fills, missing))
 
     def processes(self, rows: object, layout: Layout, facts: Facts, given: object) -> tuple[ProcessSample, ...]:
+        """The samples of a frame's process rows; ``given`` lists reasons with the rows that they hold for."""
         pid, start = layout.sources[0][0], layout.sources[1][0]
         if rows == [] or pid is None:
             return ()
@@ -79,6 +81,7 @@ class Rows:
         return tuple(map(cast("Callable[..., ProcessSample]", ProcessSample), *fills, statics, missing))
 
     def host(self, row: object, layout: Layout, missing: Mapping[str, str]) -> HostSample:
+        """The sample of a frame's host row."""
         if row == []:
             return HostSample(unavailable=missing)
         columns = self._table.columns([row], layout, 1)

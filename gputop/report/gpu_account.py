@@ -82,6 +82,7 @@ class GpuAccount:
         self.rhythm = Rhythm()
 
     def add(self, gpu: GpuSample, diagnosis: GpuDiagnosis, t: float, seconds: float) -> None:
+        """Count one sample that stands for ``seconds`` up to Unix time ``t``."""
         self.util.add(gpu.util_pct, seconds)
         self.rhythm.add(t, gpu.util_pct)
         measured = gpu.sm_source in MEASURED and gpu.sm_active_pct is not None
@@ -122,6 +123,7 @@ class GpuAccount:
         self.before = dict(now)
 
     def report(self) -> GpuReport:
+        """The account so far."""
         util, sm = self.util_where_sm.value(), self.sm.value()
         efficiency = None
         if util is not None and sm is not None and util >= LEAST_UTIL_PCT:

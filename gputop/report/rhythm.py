@@ -24,6 +24,7 @@ class Rhythm:
         self.samples: deque[tuple[float, float]] = deque(maxlen=SAMPLES)
 
     def add(self, t: float, util_pct: float | None) -> None:
+        """Add util at a Unix time; None is left out."""
         if util_pct is not None:
             self.samples.append((t, util_pct))
 

@@ -80,6 +80,7 @@ class StepAccount:
         self._ranks: dict[tuple[str, int], _Rank] = {}
 
     def add(self, rows: Iterable[StepRow]) -> None:
+        """Count the rows of a frame; runs beyond ``MOST_RUNS`` are left out."""
         for row in rows:
             known = self._ranks.get((row.name, row.pid))
             if known is None:

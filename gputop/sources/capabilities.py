@@ -29,6 +29,7 @@ class Capabilities(Struct, frozen=True):
     bounding: int = 0
 
     def has(self, number: int) -> bool:
+        """Whether a capability, by its number, is in effect."""
         return bool(self.effective >> number & 1)
 
 

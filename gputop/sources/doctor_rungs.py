@@ -15,6 +15,7 @@ EACH_FIX = "look at the MIG instances, each has its own"
 
 
 def rung(name: str, ok: bool, reason: str, fix: str | None = None) -> dict[str, Any]:
+    """One rung of the report; ``fix`` counts only where it is not ``ok``."""
     return {"rung": name, "ok": ok, "reason": reason, "fix": None if ok else fix}
 
 

@@ -36,6 +36,7 @@ class Gap(Struct, frozen=True):
 
     @property
     def length(self) -> int:
+        """Nanoseconds."""
         return self.end - self.begin
 
 

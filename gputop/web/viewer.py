@@ -109,6 +109,7 @@ class Viewer:
         self._size = None
 
     def focus(self, has_focus: bool) -> None:
+        """Tell the process whether the page has the keyboard."""
         if self._can_take():
             self._tell("focus" if has_focus else "blur")
 

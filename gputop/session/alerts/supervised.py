@@ -30,6 +30,7 @@ class Ended(Struct, frozen=True):
 
     @property
     def has_failed(self) -> bool:
+        """Whether it ended with a problem or an exit status other than 0."""
         return self.problem is not None or self.exit_code != 0
 
     def words(self) -> str:

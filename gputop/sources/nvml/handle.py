@@ -57,6 +57,7 @@ class Handle:
         return None
 
     def refuse(self, key: object, why: str, until: float = inf) -> None:
+        """Do not ask this question again before ``until``, monotonic seconds; by default never."""
         self._refused[key] = (why, until)
 
     def forget(self) -> None:
@@ -162,5 +163,6 @@ class Answers:
             self.missing[key] = f"the driver gives an impossible value ({value:g})"
 
     def miss(self, keys: tuple[str, ...], why: str) -> None:
+        """Give the reason why these keys have no value."""
         for key in keys:
             self.missing[key] = why

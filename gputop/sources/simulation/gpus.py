@@ -85,6 +85,7 @@ class GpuPlan(Struct, frozen=True):
         return busy_share(self.seed, self.series + _CYCLE, end - interval_s, end, life.period_s, life.duty)
 
     def lost_since(self, t: float, started: float) -> float | None:
+        """Unix time at which the GPU was lost; None while it is there."""
         after = self.life.lost_after_s
         return started + after if after is not None and t >= started + after else None
 

@@ -93,6 +93,7 @@ class FleetKeys:
             self._copied(ticket_text(self.frame, self._screen.view))
 
     def copy_ssh(self) -> None:
+        """Copy the command that opens gputop on the selected host, or say why there is none."""
         host = None if self.frame is None else selected_host(self.frame, self._screen.view)
         if self.frame is None or host is None:
             self._screen.say("select a host first")
@@ -123,11 +124,13 @@ class FleetKeys:
     # -- what is shown ----------------------------------------------------------------------------------------------
 
     def panel(self, panel: Panel) -> None:
+        """Show a panel, or the hosts again where it is shown already."""
         view = self._screen.view
         to: Panel = "hosts" if view.panel == panel else panel
         self._screen.see(replace(view, panel=to, cursor=None, first=0))
 
     def jobs(self) -> None:
+        """Jobs, then users, then hosts again."""
         then: dict[Panel, Panel] = {"jobs": "users", "users": "hosts"}
         view = self._screen.view
         self._screen.see(replace(view, panel=then.get(view.panel, "jobs"), cursor=None, first=0))

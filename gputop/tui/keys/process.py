@@ -220,6 +220,7 @@ class ProcessKeys:
             screen.push_screen(EnvironmentScreen(screen.look, screen.view.glyphs, environment, _command(process)))
 
     def stacks(self) -> None:
+        """The deep look at the process under the cursor and at its busiest loader."""
         screen, process, frame = self._screen, self._reachable(), self._frame
         access = screen.access
         if process is None or access is None or frame is None:

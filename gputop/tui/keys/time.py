@@ -86,6 +86,8 @@ class TimeKeys:
         self.work_later()
 
     def to_change(self, step: int) -> None:
+        """Jump to the next (1) or previous (-1) change of a verdict."""
+
         def go(player: Player) -> None:
             if not player.to_change(step):
                 self._screen.say(f"no {'later' if step > 0 else 'earlier'} verdict change")

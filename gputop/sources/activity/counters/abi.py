@@ -279,4 +279,5 @@ def as_pointer(buffer: Any) -> pointer:
 
 
 def bytes_of(buffer: Any, size: int) -> bytes:
+    """A copy of the buffer's first ``size`` bytes."""
     return bytes((c_ubyte * size).from_buffer(buffer))

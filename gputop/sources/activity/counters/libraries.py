@@ -61,6 +61,7 @@ def wanted_cuda(major: int | None) -> int:
 
 
 def driver_major(driver: str | None) -> int | None:
+    """``580`` of ``580.65.06``; None for a version of another form."""
     first = (driver or "").partition(".")[0]
     return int(first) if first.isascii() and first.isdigit() else None
 

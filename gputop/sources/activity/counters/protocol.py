@@ -100,6 +100,7 @@ def decode(line: bytes) -> Line | None:
 
 
 def decode_command(line: bytes) -> Command | None:
+    """One line of the client; None for anything that is not of version 1."""
     try:
         return _COMMANDS.decode(line)
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
@@ -107,6 +108,7 @@ def decode_command(line: bytes) -> Command | None:
 
 
 def encode(said: Struct) -> bytes:
+    """A message as one line of JSON."""
     return msgspec.json.encode(said) + b"\n"
 
 
