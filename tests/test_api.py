@@ -7,7 +7,6 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,85 +14,16 @@ import pytest
 from msgspec.structs import replace
 
 import gputop
-from gputop.api import batch_wait
-from gputop.api.batch_wait import BatchWait
 from gputop.api.means import Means
 from gputop.api.members import FOREIGN_FRAMES, JobGpus
 from gputop.api.ranks import role_of
-from gputop.api.step_clock import StepClock, row_of
-from gputop.api.step_tail import StepTail
-from gputop.api.torch_hook import _MODULE, TorchHook
 from gputop.api.watch import Watch
-from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, Machine, ProcessSample, Snapshot
+from gputop.model.snapshot import ProcessSample
 from gputop.model.source import CLOSE_S, SourceError
 from gputop.monitor import Monitor
+from tests.support.watched import GIB, NOW, Scripted, Watched, snapshot, watched_alone
 
-NOW = 1_780_000_000.0
-GIB = 2.0**30
-
-
-def snapshot(t: float, *, util: float = 90.0, pid: int | None = None, gpus: int = 1, **more: Any) -> Snapshot:
-    made = tuple(
-        GpuSample(
-            GpuStatic(i, f"GPU-{i}", "H100"), util_pct=util, sm_active_pct=25.0, sm_source="gpm", sm_window_s=1.0,
-            mem_used_bytes=20 * GIB, mem_total_bytes=80 * GIB, power_w=300.0,
-        )
-        for i in range(gpus)
-    )  # fmt: skip
-    holders = () if pid is None else (ProcessSample(pid, starttime=7, role="gpu", gpu=0),)
-    return Snapshot(t, Machine("host"), made, holders, HostSample(cpu_pct=50.0), **more)
-
-
-class Scripted:
-    """A source that hands out what it is given, when it is given."""
-
-    interval_s = 1.0
-
-    def __init__(self, failure: Exception | None = None) -> None:
-        self.failure = failure
-        self.waiting: list[Snapshot] = []
-        self.notify: Callable[[], None] = lambda: None
-        self.closed = False
-        self.started = threading.Event()
-
-    def start(self, notify: Callable[[], None]) -> None:
-        if self.failure is not None:
-            raise self.failure
-        self.notify = notify
-        self.started.set()
-
-    def poll(self) -> Snapshot | None:
-        return self.waiting.pop(0) if self.waiting else None
-
-    def close(self) -> None:
-        self.closed = True
-
-
-class Watched:
-    """A watch on a scripted source; ``show`` returns when the watch has taken a snapshot in."""
-
-    def __init__(self, **given: Any) -> None:
-        self.source = Scripted()
-        self._seen = threading.Semaphore(0)
-        given.setdefault("gpus", "all")
-        self.watch = gputop.watch(source=self.source, on_frame=lambda _: self._seen.release(), **given)
-
-    def show(self, *snapshots: Snapshot) -> None:
-        assert self.source.started.wait(10.0)
-        self.source.waiting += snapshots
-        self.source.notify()
-        for _ in snapshots:
-            assert self._seen.acquire(timeout=60.0)
-
-
-@pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in ("RANK", "LOCAL_RANK", "SLURM_LOCALID", "SLURM_PROCID", "CUDA_VISIBLE_DEVICES"):
-        monkeypatch.delenv(name, raising=False)
-    yield
-    from gputop.api.watch import _ONE
-
-    _ONE.end()
+alone = pytest.fixture(autouse=True)(watched_alone)
 
 
 def test_the_public_names_and_their_arguments_stay() -> None:
@@ -218,18 +148,6 @@ def test_one_process_of_a_node_samples_and_the_others_say_who_does() -> None:
         role_of("some", {})  # type: ignore[arg-type]
 
 
-def test_a_rank_that_does_not_sample_counts_its_steps_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCAL_RANK", "2")
-    source = Scripted()
-    with gputop.watch(source=source) as w:
-        assert not w.available and "local rank 2" in (w.reason or "")
-        for _ in range(4):
-            w.step()
-            time.sleep(0.001)
-    assert w.summary().report.steps[0].steps == 3
-    assert not source.closed, "it was never opened"
-
-
 def test_mine_are_the_gpus_on_which_this_job_holds_a_context() -> None:
     import os
 
@@ -243,153 +161,6 @@ def test_mine_are_the_gpus_on_which_this_job_holds_a_context() -> None:
     taken = [foreign.take(replace(unknown, t=NOW + i)) for i in range(FOREIGN_FRAMES)]
     assert [len(found) for found in taken] == [0] * (FOREIGN_FRAMES - 1) + [1]
     assert len(taken[-1][0].gpus) == 2
-
-
-def test_steps_are_counted_before_the_job_has_a_gpu_and_the_summary_says_that_it_has_none() -> None:
-    source = Scripted()
-    with gputop.watch(source=source) as w:
-        # The scripted GPUs are nobody's: `mine` waits for a context.
-        w._watcher._measuring._gpus = JobGpus()  # type: ignore[union-attr]
-        assert source.started.wait(10.0)
-        for i in range(4):
-            source.waiting.append(snapshot(NOW + i))
-            w.step()
-            time.sleep(0.001)
-    summary = w.summary()
-    assert summary.report.steps[0].steps == 3 and w.latest is None
-    assert "no process of this job has used a GPU" in summary.text
-
-
-def test_a_step_lasts_from_one_end_to_the_next_and_the_loops_word_counts_alone() -> None:
-    clock = StepClock()
-    for end in (1.0, 1.5):
-        clock.append_hooked(end)
-    assert clock.lengths() == [0.5] and clock.total == 2
-    clock.append_hooked(1.9)
-    clock.explicit = True
-    for end in (2.0, 2.4, 2.8):
-        clock.append_end(end)
-    assert clock.lengths() == pytest.approx([0.4, 0.4])
-    clock.append_end(3.8)
-    assert clock.lengths() == pytest.approx([1.0]) and clock.total == 4
-    row = row_of([0.4, 0.4, 0.8], 5, 1, "run")
-    assert row is not None and (row.count, row.p50_s, row.max_s, row.sum_s) == (3, 0.4, 0.8, 1.6)
-    assert row_of([0.0], 5, 1, "run") is None
-    clock.silence()
-    clock.end()
-    clock.end_with_waits(1.0, None)
-    assert clock.total == 4
-
-
-def test_what_a_step_waited_is_known_only_where_every_step_says_it() -> None:
-    clock = StepClock()
-    for end, wait_s in ((1.0, 9.0), (1.5, 0.2), (2.0, 0.7)):
-        clock.append_end((end, wait_s, None if end == 2.0 else 0.1))
-    clock.explicit = True
-    assert clock.lengths() == [0.5, 0.5]
-    assert clock.wait_s == pytest.approx(0.7), "the first end begins a step, and none is waited in for longer than it"
-    assert clock.data_wait_s is None, "one of the steps does not say it"
-    clock.append_end((2.5, 0.2, 0.1))
-    clock.append_end((3.0, None, 0.2))
-    assert clock.lengths() == [0.5, 0.5] and clock.wait_s is None
-    row = row_of([0.5, 0.5], 5, 1, "run", None, 0.7, clock.data_wait_s)
-    assert row is not None and row.wait_s == 0.7 and row.data_wait_s == pytest.approx(0.3)
-    clock.append_end((3.5, 0.2, 0.1))
-    clock.append_end(4.0)
-    assert clock.lengths() == [0.5, 0.5] and clock.wait_s is None and clock.data_wait_s is None
-    for wrong in (float("nan"), -1.0, float("inf")):
-        clock.end_with_waits(wrong, wrong)
-    assert clock.lengths() and clock.wait_s is None and clock.data_wait_s is None and clock.total == 10
-    means = Means("few")
-    means.add_steps([row])
-    told = means.take()
-    assert (told["gputop/step_wait_ms"], told["gputop/step_data_wait_ms"]) == pytest.approx((350.0, 150.0))
-
-
-def test_the_wait_for_batches_is_in_the_summary_with_its_remedy_where_it_is_much() -> None:
-    tail = StepTail()
-    tail.add([0.4, 0.4], None, 0.1)
-    tail.add([0.4], None)
-    found = tail.summary(4)
-    assert found is not None and (found.data_wait_s, found.data_wait_pct) == pytest.approx((0.05, 12.5))
-    assert found.data_words.startswith("waits 50.0 ms of each step for its batch (12 %); gputop loader finds")
-    little = StepTail()
-    little.add([0.4], None, 0.01)
-    assert little.summary(1).data_words == "waits 10.0 ms of each step for its batch (2 %)"  # type: ignore[union-attr]
-    unknown = StepTail()
-    unknown.add([0.4], None)
-    assert unknown.summary(1).data_words == ""  # type: ignore[union-attr]
-
-
-def test_a_callback_s_wait_runs_from_the_last_hook_before_the_batch_and_is_told_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now = [0.0]
-    monkeypatch.setattr(batch_wait, "perf_counter", lambda: now[0])
-    wait = BatchWait()
-    for hook, at in ((wait.end, 0.5), (wait.begin, 1.0), (wait.begin, 3.0), (wait.end, 3.25)):
-        now[0] = at
-        hook()
-    assert wait.take() == 0.25 and wait.take() is None, "after a validation the time begins anew"
-    wait.begin()
-    wait.forget()
-    wait.end()
-    assert wait.take() is None, "what a checkpoint takes is not told apart"
-
-
-def test_torchs_hook_counts_the_first_optimizer_and_is_never_added_under_torchs_hands(monkeypatch: Any) -> None:
-    class Handle:
-        removed = False
-
-        def remove(self) -> None:
-            self.removed = True
-
-    class Torch:
-        _global_optimizer_post_hooks: dict[int, Any]
-
-        def __init__(self) -> None:
-            self._global_optimizer_post_hooks, self.hooks = {}, []
-
-        def register_optimizer_step_post_hook(self, hook: Any) -> Handle:
-            self.hooks.append(hook)
-            return Handle()
-
-    class Optimizer: ...
-
-    ended: list[int] = []
-    hook = TorchHook(lambda: ended.append(1))
-    monkeypatch.delitem(__import__("sys").modules, _MODULE, raising=False)
-    assert not hook.register(on_training_thread=True), "torch is not there yet"
-    torch = Torch()
-    monkeypatch.setitem(__import__("sys").modules, _MODULE, torch)
-    torch._global_optimizer_post_hooks[1] = object()
-    assert not hook.register(on_training_thread=False), "another's hook may be running now"
-    torch._global_optimizer_post_hooks.clear()
-    assert hook.register(on_training_thread=False) and hook.register(on_training_thread=False)
-    assert len(torch.hooks) == 1
-    first, second = Optimizer(), Optimizer()
-    for optimizer in (first, second, first):
-        torch.hooks[0](optimizer, (), {})
-    assert len(ended) == 2
-    hook.remove()
-    assert not hook.registered
-
-
-def test_slow_steps_are_told_with_what_the_machine_did_in_them() -> None:
-    tail = StepTail()
-    for i in range(200):
-        slow = i % 20 == 19
-        tail.add([1.2 if slow else 0.4], HostSample(psi_io_pct=60.0 if slow else 1.0, cpu_pct=40.0))
-    found = tail.summary(201)
-    assert found is not None and (found.p50_s, found.p99_s) == (0.4, 1.2)
-    assert found.slow_words == (
-        "slow steps: the 99th percentile is 1.20 s, 3.0 × the median; in them tasks waited for the disk 60 % "
-        "(1 % otherwise)"
-    )
-    even = StepTail()
-    even.add([9.0] + [0.4] * 150, None)
-    steady = even.summary(152)
-    assert steady is not None and steady.p99_s == 0.4 and steady.slow_words == "", "the warm-up is no tail"
 
 
 def test_users_own_calls_that_raise_are_left_out_and_the_watch_goes_on(caplog: pytest.LogCaptureFixture) -> None:
@@ -437,43 +208,6 @@ def test_means_of_everything_are_asked_for_by_name() -> None:
     assert set(few.take()) < set(everything.take())
 
 
-def test_a_watch_does_not_announce_its_steps_to_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gputop.sources import marks
-
-    monkeypatch.setattr(marks, "runtime_directories", lambda: [str(tmp_path / "private")])
-    other = marks.MarkListener()
-    watched = Watched()
-    with watched.watch as w:
-        w._watcher.clock.explicit = True
-        for end in (0.0, 1.0, 2.0):
-            w._watcher.clock.append_end(end)
-        assert watched.source.started.wait(10.0)
-        assert len(marks.listeners()) == 2
-        sender, reached = w._watcher._sender, []
-        send = sender.send
-        sender.send = lambda *given: reached.append(send(*given)) or reached[-1]  # type: ignore[method-assign]
-    assert reached == [1]
-    other.drain()
-    assert [row.count for row in other.steps()] == [2]
-    other.close()
-
-
-def test_steps_after_the_last_snapshot_are_in_the_recording_as_in_the_summary(tmp_path: Path) -> None:
-    path = tmp_path / "run.gputop.jsonl"
-    watched = Watched(record=str(path))
-    with watched.watch as w:
-        watched.show(snapshot(NOW))
-        w._watcher.clock.explicit = True
-        for end in range(11):
-            w._watcher.clock.append_end(float(end))
-    (steps,) = w.summary().report.steps
-    assert steps.steps == 10
-    frames = list(gputop.load(path))
-    assert sum(row.count for frame in frames for row in frame.snapshot.steps) == steps.steps
-    first, last = frames[0].snapshot, frames[-1].snapshot
-    assert last.repeats == ("nvml", "proc") and last.t >= first.t and last.gpus[0].util_pct == first.gpus[0].util_pct
-
-
 def test_the_end_of_a_program_waits_for_a_hung_driver_no_longer_than_promised(monkeypatch: pytest.MonkeyPatch) -> None:
     from gputop.api.watch import _ONE
 
@@ -487,14 +221,3 @@ def test_the_end_of_a_program_waits_for_a_hung_driver_no_longer_than_promised(mo
     _ONE.end()
     assert waits == [CLOSE_S] and CLOSE_S <= 0.2 and thread.is_alive(), "one wait, and then the program ends"
     hung.set()
-
-
-def test_steps_from_many_threads_are_all_counted() -> None:
-    watched = Watched()
-    with watched.watch as w:
-        threads = [threading.Thread(target=lambda: [w.step() for _ in range(500)]) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert w._watcher.clock.total == 2000

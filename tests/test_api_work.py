@@ -25,8 +25,9 @@ from gputop.model.steps import StepRow
 from gputop.monitor import Monitor
 from gputop.recording.writer import RecordingWriter
 from gputop.report.job_report import ReportBuilder
-from tests.test_api import NOW, Scripted, Watched, snapshot
+from tests.support.watched import NOW, Scripted, Watched, snapshot, watched_alone
 
+alone = pytest.fixture(autouse=True)(watched_alone)
 H100 = "NVIDIA H100 80GB HBM3"
 
 
