@@ -12,7 +12,8 @@ from gputop.paint.feeders import busiest_share
 from gputop.paint.kept import Kept, shown_of
 from gputop.paint.line import Line, Row, Rows, Target
 from gputop.paint.numbers import board, buses, counters, fields, memory, number_labels
-from gputop.paint.panes import LABEL_WIDTH, axis, chart_rows, chart_shows, title, title_shows, title_widths
+from gputop.paint.pane_chart import LABEL_WIDTH, axis, chart_rows, chart_shows
+from gputop.paint.panes import title, title_shows, title_widths
 from gputop.paint.text import pct, rate
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import believed, first_rows, is_red, spoken, words_for

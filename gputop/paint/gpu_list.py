@@ -14,7 +14,8 @@ from gputop.paint.glyphs import Glyphs
 from gputop.paint.kept import Kept
 from gputop.paint.line import Line, Row, Rows, Span, Target, words_target
 from gputop.paint.numbers import sm_text
-from gputop.paint.panes import chart_rows, chart_shows, figure_words
+from gputop.paint.pane_chart import chart_rows, chart_shows
+from gputop.paint.panes import figure_words
 from gputop.paint.step_words import step_words
 from gputop.paint.text import pct, shorten, whole
 from gputop.paint.view import View, selected_gpu

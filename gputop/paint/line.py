@@ -95,8 +95,19 @@ class Line:
         return self
 
     def add_all(self, spans: Row | list[Span]) -> Line:
-        for text, style in spans:
-            self.add(text, style)
+        own, width = self._spans, self.width
+        last = own[-1][1] if own else None
+        for span in spans:
+            text, style = span
+            if not text:
+                continue
+            if style == last:
+                own[-1] = (own[-1][0] + text, style)
+            else:
+                own.append(span)
+                last = style
+            width += len(text) if text.isascii() else cells(text)
+        self.width = width
         return self
 
     def lay(self, spans: Sequence[Span], width: int) -> Line:

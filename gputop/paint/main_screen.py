@@ -18,6 +18,7 @@ from gputop.paint import big_pane, gpu_list, header, hint, host, layout, panes, 
 from gputop.paint.glyphs import ascii_only
 from gputop.paint.kept import Kept
 from gputop.paint.line import Line, Painted, Row, Rows, Target
+from gputop.paint.pane_chart import LABEL_WIDTH, chart_width
 from gputop.paint.process_filter import NO_FILTER
 from gputop.paint.text import shorten
 from gputop.paint.view import View, selected_gpu
@@ -211,7 +212,7 @@ def _host(frame: Frame, view: View, width: int) -> list[Row]:
 def _stack(out: Rows, frame: Frame, view: View, width: int, blocks: list[_Block], kept: Kept) -> None:
     widths = panes.title_widths(frame)
     labels = widths[0]
-    chart = round((width - panes.LABEL_WIDTH) * 0.3)
+    chart = round((width - LABEL_WIDTH) * 0.3)
     heads = next((block.position for block in blocks if block.rows == 1), None)
     for block in blocks:
         if block.position == heads:
@@ -232,11 +233,18 @@ def _pane(
     lanes = 1 + len(big_pane.LANES)
     has_lanes = rows - 1 - lanes >= LEAST_ABOVE_LANES
     above = rows - lanes if has_lanes else rows
-    shows = (panes.shows(frame, view, position, width, above - 1), width, above, widths)
-    painted = kept.part(("pane", position), shows, lambda: _above_lanes(frame, view, position, width, above, widths))
+    holding: panes.Holding = ()
+    if above > panes.LEAST_TALL:
+        processes = frame.snapshot.processes
+        by_gpu = kept.part("holders", processes, lambda: panes.holders(processes))
+        holding = by_gpu.get(frame.snapshot.gpus[position].static.index, ())
+    shows = (panes.shows(frame, view, position, width, above - 1, holding), width, above, widths)
+    painted = kept.part(
+        ("pane", position), shows, lambda: _above_lanes(frame, view, position, width, above, widths, holding)
+    )
     if not has_lanes:
         return painted
-    beside = panes.LABEL_WIDTH + panes.chart_width(width) + 1 + big_pane.AXIS_WIDTH
+    beside = LABEL_WIDTH + chart_width(width) + 1 + big_pane.AXIS_WIDTH
     beneath = kept.part(
         ("lanes", position),
         (big_pane.lanes_shows(frame, view, position, beside), width),
@@ -245,9 +253,11 @@ def _pane(
     return [*painted, *beneath]
 
 
-def _above_lanes(frame: Frame, view: View, position: int, width: int, rows: int, widths: tuple[int, int]) -> list[Row]:
+def _above_lanes(
+    frame: Frame, view: View, position: int, width: int, rows: int, widths: tuple[int, int], holding: panes.Holding
+) -> list[Row]:
     top = panes.title(frame, view, position, width, widths)
-    return [top, *panes.body(frame, view, position, width, rows - 1)]
+    return [top, *panes.body(frame, view, position, width, rows - 1, holding)]
 
 
 def _grid(out: Rows, frame: Frame, view: View, width: int, beside: int, rows: int, kept: Kept) -> None:

@@ -5,36 +5,33 @@ A pane is a title row and two or more body rows.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.quantity import NOT_MEASURED, duration
 from gputop.model.snapshot import GpuSample, ProcessSample
 from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
-from gputop.paint.chart import bar, gap_chart, with_marks
+from gputop.paint.chart import bar
 from gputop.paint.glyphs import Glyphs
-from gputop.paint.kept import shown_of
 from gputop.paint.line import Line, Row, Span
 from gputop.paint.numbers import Field, board, buses, busiest_bus, counters, fields, memory, number_labels
+from gputop.paint.pane_chart import LABEL_WIDTH, axis, chart_rows, chart_shows, chart_width
 from gputop.paint.step_words import longest_that_fits, step_forms
 from gputop.paint.text import clock_time, gib, shorten, whole
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import (
     because,
     believed,
-    counts_truly,
     first_rows,
     gpu_label,
     headline,
-    is_measured,
     is_red,
     model_name,
     spoken,
     words_for,
 )
 
-LABEL_WIDTH = 12
 LEAST_HELD = 0.05 * 2**30
 """Memory below this would read as 0.0 GiB."""
 LAST_SEEN_S = 10.0
@@ -60,34 +57,23 @@ def title_widths(frame: Frame) -> tuple[int, int]:
     return max(len(gpu_label(g)) for g in gpus), max(len(model_name(g.static.name)) for g in gpus)
 
 
-def chart_shows(frame: Frame, view: View, position: int, columns: int) -> tuple[object, ...]:
-    """All of a GPU's sample and diagnosis, and what a chart of so many columns reads, see ``Kept``."""
-    gpu = frame.snapshot.gpus[position]
-    about = (gpu, shown_of(frame.diagnoses[position]), view.glyphs, view.span_s)
-    if not columns:
-        return about
-    history, uuid, column_s = frame.history, gpu.static.uuid, view.span_s / columns
-    return (
-        *about,
-        history.columns(uuid, "util_pct", column_s, columns), history.columns(uuid, "sm_active_pct", column_s, columns),
-        mark_columns(frame, uuid, column_s, columns),
-    )  # fmt: skip
-
-
 def title_shows(frame: Frame, view: View, position: int) -> tuple[object, ...]:
     """Everything beside ``chart_shows`` that a title reads."""
     here = view.focus == "gpus" and position == selected_gpu(frame, view)
     return here, view.utc_offset_s, step_forms(frame, frame.snapshot.gpus[position])
 
 
-def shows(frame: Frame, view: View, position: int, width: int, rows: int) -> tuple[object, ...]:
+Holding = Sequence[ProcessSample]
+
+
+def shows(frame: Frame, view: View, position: int, width: int, rows: int, holding: Holding) -> tuple[object, ...]:
     """Everything that ``title`` and ``body`` read of a frame and a view."""
     gpu = frame.snapshot.gpus[position]
     # What a lost GPU did before is read from the history, with its age in seconds.
     since = None if gpu.lost_reason is None else frame.snapshot.t
     return (
         chart_shows(frame, view, position, chart_width(width)), title_shows(frame, view, position), since,
-        [] if rows < LEAST_TALL else [(p.pid, p.static.name, p.gpu_mem_bytes) for p in _holding(frame, gpu)],
+        [] if rows < LEAST_TALL else [(p.pid, p.static.name, p.gpu_mem_bytes) for p in holding],
     )  # fmt: skip
 
 
@@ -164,7 +150,7 @@ def figure_words(d: GpuDiagnosis) -> str:
     return f"{word} {NOT_MEASURED:>5}" if value is None else f"{word} {value:3.0f} %"
 
 
-def body(frame: Frame, view: View, position: int, width: int, rows: int) -> list[Row]:
+def body(frame: Frame, view: View, position: int, width: int, rows: int, holding: Holding) -> list[Row]:
     """The rows under the title: labels, gap chart and text side by side; ``rows`` is at least 2."""
     d, glyphs = frame.diagnoses[position], view.glyphs
     gpu = believed(frame.snapshot.gpus[position], d)
@@ -176,7 +162,10 @@ def body(frame: Frame, view: View, position: int, width: int, rows: int) -> list
     if has_axis:
         charts.append(list(axis(view, columns)))
     labels = number_labels(gpu, glyphs, rows, alarm=d.busy_not_working is not None, red=is_red(d))
-    texts = (_tall_info if rows >= LEAST_TALL else _short_info)(frame, gpu, d, glyphs, info_width, rows)
+    if rows >= LEAST_TALL:
+        texts = _tall_info(frame, gpu, d, glyphs, info_width, rows, holding)
+    else:
+        texts = _short_info(frame, gpu, d, glyphs, info_width, rows)
     painted = []
     for row in range(rows):
         line = Line()
@@ -191,59 +180,21 @@ def body(frame: Frame, view: View, position: int, width: int, rows: int) -> list
     return painted
 
 
-def chart_width(width: int) -> int:
-    """Columns of the chart in a pane of some width."""
-    return max(12, round((width - LABEL_WIDTH) * (0.415 if width >= 120 else 0.37)))
+def holders(processes: Holding) -> dict[int | None, list[ProcessSample]]:
+    """By the index of each GPU the processes that hold its memory, the largest first."""
+    found: dict[int | None, list[ProcessSample]] = {}
+    for p in processes:
+        if p.role == "gpu" and (p.gpu_mem_bytes or 0.0) >= LEAST_HELD:
+            found.setdefault(p.gpu, []).append(p)
+    for held in found.values():
+        held.sort(key=lambda p: -(p.gpu_mem_bytes or 0.0))
+    return found
 
 
-def axis(view: View, columns: int) -> Row:
-    """The time axis under a chart that ends now."""
-    line = Line().add(f"-{duration(view.span_s)}", "dim")
-    half = f"-{duration(view.span_s / 2)}"
-    middle = columns // 2 - len(half) // 2
-    if middle > line.width and middle + len(half) + 4 < columns:
-        line.to(middle).add(half, "dim")
-    return line.to(columns - 3).add("now", "dim").row(columns)
-
-
-def chart_rows(
-    frame: Frame, view: View, gpu: GpuSample, d: GpuDiagnosis, chart_width: int, rows: int
-) -> list[list[Span]]:
-    """The gap chart of one GPU over the view's time span."""
-    column_s = view.span_s / chart_width
-    history, uuid = frame.history, gpu.static.uuid
-    util = history.columns(uuid, "util_pct", column_s, chart_width)
-    sm = history.columns(uuid, "sm_active_pct", column_s, chart_width)
-    measured = counts_truly(d) and (is_measured(gpu) or any(value is not None for value in sm))
-    drawn = gap_chart(util, sm, rows, view.glyphs, alarm=d.busy_not_working is not None, measured=measured)
-    return with_marks(drawn, mark_columns(frame, uuid, column_s, chart_width), view.glyphs)
-
-
-def mark_columns(frame: Frame, uuid: str, column_s: float, chart_width: int) -> list[int]:
-    """The columns of a chart that ends now at which something was marked."""
-    last = math.ceil(frame.snapshot.t / column_s) - 1
-    begin = (last - chart_width + 1) * column_s
-    seen = frame.history.marks_within(uuid, begin, frame.snapshot.t)
-    return [math.floor(t / column_s) - (last - chart_width + 1) for t, _ in seen]
-
-
-def _holding(frame: Frame, gpu: GpuSample) -> list[ProcessSample]:
-    """The processes that hold memory of a GPU, the largest first."""
-    index = gpu.static.index
-    return sorted(
-        (
-            p
-            for p in frame.snapshot.processes
-            if p.gpu == index and p.role == "gpu" and (p.gpu_mem_bytes or 0.0) >= LEAST_HELD
-        ),
-        key=lambda p: -(p.gpu_mem_bytes or 0.0),
-    )
-
-
-def _holders(frame: Frame, gpu: GpuSample, width: int) -> str:
+def _holders(holding: Holding, width: int) -> str:
     """Who holds the memory: the largest processes by name, as far as they fit."""
     text = ""
-    for process in _holding(frame, gpu)[:3]:
+    for process in holding[:3]:
         name = terminal_safe(process.static.name or f"pid {process.pid}")[:16]
         more = f"{', ' if text else ''}{name} {gib(process.gpu_mem_bytes).strip()}"
         if len(text) + len(more) > width:
@@ -253,14 +204,14 @@ def _holders(frame: Frame, gpu: GpuSample, width: int) -> str:
 
 
 def _tall_info(
-    frame: Frame, gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int, rows: int
+    frame: Frame, gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int, rows: int, holding: Holding
 ) -> list[list[Span]]:
     bar_width = 12 if width >= 60 else 8
     mem: list[Span] = [("MEM  ", "dim")]
     mem += bar(gpu.mem_used_bytes, gpu.mem_total_bytes, bar_width, glyphs, "bar.mem")
     mem += [(f" {memory(gpu)}", "text")]
     room = width - 5 - bar_width - len(memory(gpu)) - 4
-    mem += [("   " + _holders(frame, gpu, room), "text")]
+    mem += [("   " + _holders(holding, room), "text")]
     metrics: list[list[Span]] = [
         mem,
         fields(counters(gpu) + buses(gpu, glyphs), width),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from functools import lru_cache
 from math import isfinite
 from operator import attrgetter
 from typing import Any
@@ -31,6 +31,12 @@ def _fine(values: Iterable[Any]) -> list[str]:
 _NUMBERS: dict[str, Callable[[Iterable[Any]], list[str]]] = {"digits": _digits, "whole": _whole, "fine": _fine}
 
 
+@lru_cache(maxsize=256)
+def _quoted(value: str | bool | None) -> str:
+    """A word or a flag as JSON text. States, users and reasons repeat from row to row and from tick to tick."""
+    return json.dumps(value)
+
+
 def _cells(values: tuple[Any, ...], column: Column) -> list[str]:
     """One column of a table as JSON texts. Words repeat a lot, so each distinct one is encoded once per call."""
     if values[0] is None and values.count(None) == len(values):
@@ -39,10 +45,13 @@ def _cells(values: tuple[Any, ...], column: Column) -> list[str]:
         known: dict[Any, str] = {}
         return [known.get(v) or known.setdefault(v, json.dumps(v)) for v in values]
     write = _NUMBERS[column.rounding]
-    with suppress(ValueError, OverflowError):
+    try:
         texts = write(values)
         if _NO_NUMBERS.isdisjoint(texts):
             return texts
+    except (ValueError, OverflowError):
+        # A whole number cannot be made of what is not finite.
+        pass
     return write([v if v is not None and isfinite(v) else None for v in values])
 
 
