@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,33 +22,14 @@ from gputop.sources.processes.tree import Place
 from gputop.sources.processes.watched import Reading, WatchedProcess
 from gputop.sources.procfs import Descriptors, Stat
 from tests.proc_trees.fake_proc import FakeProc
+from tests.proc_trees.one_job import JOB, SECOND_NS, T0, by_pid, collector_of, one_job
 from tests.support.descriptors import open_below
 
-_T = 1_780_000_000.0
-_JOB = GpuProcess(0, 100, 4e9, "C", 50.0)
-_S = 1_000_000_000
-
-
-@pytest.fixture
-def fake(tmp_path: Path) -> FakeProc:
-    made = FakeProc(tmp_path)
-    made.group("")
-    made.process(1, "systemd", "/sbin/init", ppid=0, session=1)
-    made.process(100, threads={101: "pt_nccl_watchdg", 102: "python", 103: "pt_data_pin", 104: "cuda-EvtHandlr"})
-    made.process(110, "pt_data_worker", ppid=100)
-    return made
-
-
-def _collector(fake: FakeProc) -> ProcessCollector:
-    return ProcessCollector(str(fake.proc), str(fake.sys))
-
-
-def _by_pid(samples: tuple[ProcessSample, ...]) -> dict[int, ProcessSample]:
-    return {sample.pid: sample for sample in samples}
+fake = pytest.fixture(one_job)
 
 
 def test_a_gpu_process_and_its_worker_are_joined_with_what_the_driver_says(fake: FakeProc) -> None:
-    job, worker = _collector(fake).read(_T, [_JOB])
+    job, worker = collector_of(fake).read(T0, [JOB])
     assert (job.role, job.gpu, job.gpu_mem_bytes, job.gpu_time_pct, job.type) == ("gpu", 0, 4e9, 50.0, "C")
     assert (job.nccl, job.pin_memory, job.pool_threads, job.threads) == (True, True, 1, 5)
     assert (job.static.command, job.static.name, job.age_s) == ("python train.py", "python", 950.0)
@@ -58,14 +38,21 @@ def test_a_gpu_process_and_its_worker_are_joined_with_what_the_driver_says(fake:
 
 
 def test_rates_need_two_readings_and_are_over_the_time_between_them(fake: FakeProc) -> None:
-    collector = _collector(fake)
-    first = _by_pid(collector.read(_T, [_JOB]))[110]
+    collector = collector_of(fake)
+    first = by_pid(collector.read(T0, [JOB]))[110]
     assert first.run_pct is None
     assert first.unavailable["run_pct"] == "needs two readings"
     fake.process(
-        110, "pt_data_worker", ppid=100, cpu_ticks=120, run_ns=_S, wait_ns=_S // 2, read_bytes=4096, write_bytes=512
+        110,
+        "pt_data_worker",
+        ppid=100,
+        cpu_ticks=120,
+        run_ns=SECOND_NS,
+        wait_ns=SECOND_NS // 2,
+        read_bytes=4096,
+        write_bytes=512,
     )
-    worker = _by_pid(collector.read(_T + 2, [_JOB]))[110]
+    worker = by_pid(collector.read(T0 + 2, [JOB]))[110]
     assert worker.main_run_pct == pytest.approx(50.0)
     assert worker.main_wait_pct == worker.wait_pct == pytest.approx(25.0)
     assert worker.cpu_pct == pytest.approx(60.0)
@@ -75,63 +62,49 @@ def test_rates_need_two_readings_and_are_over_the_time_between_them(fake: FakePr
 
 def test_rates_are_over_the_time_between_the_counters_not_between_the_ticks(fake: FakeProc) -> None:
     # The first tick came to this process 0.4 s late, as when trees are found on a crowded machine; the second at once.
-    moments = iter((_T + 0.4, _T + 0.4, _T + 0.4, _T + 1.0, _T + 1.0, _T + 1.0))
+    moments = iter((T0 + 0.4, T0 + 0.4, T0 + 0.4, T0 + 1.0, T0 + 1.0, T0 + 1.0))
     collector = ProcessCollector(str(fake.proc), str(fake.sys), clock=lambda: next(moments))
-    collector.read(_T, [_JOB])
-    fake.process(110, "pt_data_worker", ppid=100, cpu_ticks=60, run_ns=6 * _S // 10, read_bytes=600)
-    worker = _by_pid(collector.read(_T + 1, [_JOB]))[110]
+    collector.read(T0, [JOB])
+    fake.process(110, "pt_data_worker", ppid=100, cpu_ticks=60, run_ns=6 * SECOND_NS // 10, read_bytes=600)
+    worker = by_pid(collector.read(T0 + 1, [JOB]))[110]
     assert worker.main_run_pct == pytest.approx(100.0)
     assert worker.cpu_pct == pytest.approx(100.0)
     assert worker.read_bytes_per_s == pytest.approx(1000.0)
 
 
 def test_two_readings_at_once_give_no_rate_and_the_first_stays_the_base(fake: FakeProc) -> None:
-    collector = _collector(fake)
-    collector.read(_T, [_JOB])
-    fake.process(110, "pt_data_worker", ppid=100, cpu_ticks=1, run_ns=_S // 100)
-    soon = _by_pid(collector.read(_T + 0.02, [_JOB]))[110]
+    collector = collector_of(fake)
+    collector.read(T0, [JOB])
+    fake.process(110, "pt_data_worker", ppid=100, cpu_ticks=1, run_ns=SECOND_NS // 100)
+    soon = by_pid(collector.read(T0 + 0.02, [JOB]))[110]
     assert (soon.cpu_pct, soon.main_run_pct) == (None, None)
     assert soon.unavailable["cpu_pct"] == "needs two readings"
-    fake.process(110, "pt_data_worker", ppid=100, cpu_ticks=20, run_ns=_S // 5)
-    assert _by_pid(collector.read(_T + 0.4, [_JOB]))[110].cpu_pct == pytest.approx(50.0)
+    fake.process(110, "pt_data_worker", ppid=100, cpu_ticks=20, run_ns=SECOND_NS // 5)
+    assert by_pid(collector.read(T0 + 0.4, [JOB]))[110].cpu_pct == pytest.approx(50.0)
 
 
 def test_run_counts_the_threads_of_a_worker_that_has_several(fake: FakeProc) -> None:
-    collector = _collector(fake)
+    collector = collector_of(fake)
     threads = {111: "omp"}
     fake.process(110, "pt_data_worker", ppid=100, threads=threads)
-    collector.read(_T, [_JOB])
-    fake.process(110, "pt_data_worker", ppid=100, threads=threads, cpu_ticks=180, run_ns=_S)
-    worker = _by_pid(collector.read(_T + 1, [_JOB]))[110]
+    collector.read(T0, [JOB])
+    fake.process(110, "pt_data_worker", ppid=100, threads=threads, cpu_ticks=180, run_ns=SECOND_NS)
+    worker = by_pid(collector.read(T0 + 1, [JOB]))[110]
     assert (worker.run_pct, worker.main_run_pct) == (pytest.approx(180.0), pytest.approx(100.0))
 
 
 def test_a_clock_that_steps_back_drops_the_pair(fake: FakeProc) -> None:
-    collector = _collector(fake)
-    collector.read(_T, [_JOB])
-    worker = _by_pid(collector.read(_T - 100, [_JOB]))[110]
+    collector = collector_of(fake)
+    collector.read(T0, [JOB])
+    worker = by_pid(collector.read(T0 - 100, [JOB]))[110]
     assert worker.cpu_pct is None
     assert worker.unavailable["cpu_pct"] == "the clock stepped back"
-    assert _by_pid(collector.read(_T - 99, [_JOB]))[110].cpu_pct == 0.0
-
-
-def test_a_process_on_two_gpus_has_two_samples_and_its_workers_one_each(fake: FakeProc) -> None:
-    second = GpuProcess(3, 100, 9e9, "C")
-    samples = _collector(fake).read(_T, [_JOB, second])
-    assert [(s.pid, s.gpu) for s in samples] == [(100, 0), (100, 3), (110, 3)]
-
-
-def test_a_gpu_process_below_another_keeps_its_own_workers(fake: FakeProc) -> None:
-    fake.process(120, ppid=100)
-    fake.process(121, "pt_data_worker", ppid=120)
-    samples = _by_pid(_collector(fake).read(_T, [_JOB, GpuProcess(1, 120, 1e9)]))
-    assert (samples[120].role, samples[120].gpu) == ("gpu", 1)
-    assert (samples[110].gpu, samples[121].gpu) == (0, 1)
+    assert by_pid(collector.read(T0 - 99, [JOB]))[110].cpu_pct == 0.0
 
 
 def test_a_pid_that_proc_does_not_show_keeps_what_the_driver_says(fake: FakeProc) -> None:
-    collector = _collector(fake)
-    (sample,) = collector.read(_T, [GpuProcess(2, 999, 1e9, "C", unavailable={"gpu_time_pct": "no samples"})])
+    collector = collector_of(fake)
+    (sample,) = collector.read(T0, [GpuProcess(2, 999, 1e9, "C", unavailable={"gpu_time_pct": "no samples"})])
     assert (sample.starttime, sample.gpu, sample.gpu_mem_bytes) == (None, 2, 1e9)
     assert sample.unavailable["main_run_pct"] == OTHER_NAMESPACE
     assert sample.unavailable["gpu_time_pct"] == "no samples"
@@ -139,12 +112,12 @@ def test_a_pid_that_proc_does_not_show_keeps_what_the_driver_says(fake: FakeProc
 
 
 def test_a_process_that_began_after_the_driver_listed_its_pid_is_another_one(fake: FakeProc) -> None:
-    collector = _collector(fake)
+    collector = collector_of(fake)
     listed = GpuProcess(0, 500, 1e9)
-    collector.read(_T, [listed])
+    collector.read(T0, [listed])
     fake.process(500, "sshd", "sshd", starttime=100_100)
     fake.uptime(1004.0)
-    (sample,) = collector.read(_T + 4, [listed])
+    (sample,) = collector.read(T0 + 4, [listed])
     assert sample.starttime is None
     assert sample.unavailable["state"] == YOUNGER
 
@@ -153,26 +126,26 @@ def test_in_a_container_a_pid_of_the_host_is_not_taken_for_the_process_that_has_
     fake: FakeProc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake.write("proc/self/ns/pid", "")
-    both = [_JOB, GpuProcess(0, 999, 1e9)]
-    collector = _collector(fake)
-    assert _by_pid(collector.read(_T, [_JOB]))[100].starttime is not None
+    both = [JOB, GpuProcess(0, 999, 1e9)]
+    collector = collector_of(fake)
+    assert by_pid(collector.read(T0, [JOB]))[100].starttime is not None
     # 999 was never here: then 100 is a process of the host, too, and the python with that pid here another one.
-    seen = _by_pid(collector.read(_T + 1, both))
+    seen = by_pid(collector.read(T0 + 1, both))
     assert [seen[pid].unavailable["state"] for pid in (100, 999)] == [OTHER_NAMESPACE] * 2
     assert (seen[100].role, seen[100].gpu_mem_bytes, 110 in seen) == ("gpu", 4e9, False)
     # One that has the driver's device open is the one that is meant: some drivers give the container's own pids.
     (fake.proc / "100" / "fd").mkdir()
     (fake.proc / "100" / "fd" / "3").symlink_to("/dev/nvidiactl")
-    assert _by_pid(_collector(fake).read(_T, both))[100].starttime is not None
+    assert by_pid(collector_of(fake).read(T0, both))[100].starttime is not None
     monkeypatch.setattr("gputop.sources.processes.absence.has_own_pids", lambda proc: False)
     (fake.proc / "100" / "fd" / "3").unlink()
-    assert _by_pid(_collector(fake).read(_T, both))[100].starttime is not None
+    assert by_pid(collector_of(fake).read(T0, both))[100].starttime is not None
 
 
 def test_hidepid_is_named_as_the_reason(fake: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     fake.write("proc/mounts", "proc /proc proc rw,nosuid,hidepid=invisible 0 0\n")
-    (sample,) = _collector(fake).read(_T, [GpuProcess(0, 999)])
+    (sample,) = collector_of(fake).read(T0, [GpuProcess(0, 999)])
     assert sample.unavailable["state"] == HIDDEN
 
 
@@ -186,8 +159,8 @@ def test_refused_io_and_wait_channel_say_what_would_help(fake: FakeProc, monkeyp
 
     monkeypatch.setattr(os, "open", refusing)
     fake.process(110, "pt_data_worker", ppid=100, wchan="0")
-    collector = _collector(fake)
-    worker = _by_pid(collector.read(_T, [_JOB]))[110]
+    collector = collector_of(fake)
+    worker = by_pid(collector.read(T0, [JOB]))[110]
     assert (worker.read_bytes_per_s, worker.waiting_on) == (None, None)
     assert "run as root for disk evidence" in worker.unavailable["read_bytes_per_s"]
     assert "run as root" in worker.unavailable["waiting_on"]
@@ -196,98 +169,46 @@ def test_refused_io_and_wait_channel_say_what_would_help(fake: FakeProc, monkeyp
 
 
 def test_a_kernel_without_schedstat_leaves_cpu_time_and_says_so(fake: FakeProc) -> None:
-    collector = _collector(fake)
+    collector = collector_of(fake)
     (fake.proc / "110/schedstat").write_text("0 0 0\n")
-    collector.read(_T, [_JOB])
-    worker = _by_pid(collector.read(_T + 1, [_JOB]))[110]
+    collector.read(T0, [JOB])
+    worker = by_pid(collector.read(T0 + 1, [JOB]))[110]
     assert (worker.cpu_pct, worker.run_pct) == (0.0, 0.0)
     assert (worker.main_run_pct, worker.wait_pct) == (None, None)
     assert "schedstat" in worker.unavailable["wait_pct"]
 
 
 def test_a_worker_that_vanishes_is_gone_at_once_and_a_process_that_exits_keeps_its_name(fake: FakeProc) -> None:
-    collector = _collector(fake)
-    collector.read(_T, [_JOB])
+    collector = collector_of(fake)
+    collector.read(T0, [JOB])
     fake.end(110)
-    assert [s.pid for s in collector.read(_T + 1, [_JOB])] == [100]
+    assert [s.pid for s in collector.read(T0 + 1, [JOB])] == [100]
     fake.end(100)
-    for moment in (_T + 2, _T + 3, _T + 9):
-        (job,) = collector.read(moment, [_JOB])
+    for moment in (T0 + 2, T0 + 3, T0 + 9):
+        (job,) = collector.read(moment, [JOB])
         assert (job.starttime, job.state, job.static.command) == (5000, None, "python train.py")
         assert job.unavailable["state"] == "the process has exited"
     assert collector.notices == ()
 
 
 def test_a_reused_pid_is_not_taken_for_the_old_process(fake: FakeProc) -> None:
-    collector = _collector(fake)
-    collector.read(_T, [_JOB])
+    collector = collector_of(fake)
+    collector.read(T0, [JOB])
     fake.process(110, "sshd", "sshd", ppid=1, starttime=99_000, cpu_ticks=5000)
-    assert [s.pid for s in collector.read(_T + 1, [_JOB])] == [100]
-    assert [s.pid for s in collector.read(_T + 2, [_JOB])] == [100]
+    assert [s.pid for s in collector.read(T0 + 1, [JOB])] == [100]
+    assert [s.pid for s in collector.read(T0 + 2, [JOB])] == [100]
 
 
 def test_files_that_vanish_while_the_tree_is_found_are_left_out(fake: FakeProc) -> None:
     (fake.proc / "110/stat").unlink()
     (fake.proc / "777").mkdir()
-    assert [s.pid for s in _collector(fake).read(_T, [_JOB])] == [100]
-
-
-def test_new_children_are_found_by_the_next_tick_but_one(fake: FakeProc) -> None:
-    fake.write("proc/100/task/100/children", "110 ")
-    collector = _collector(fake)
-    collector.read(_T, [_JOB])
-    fake.process(111, "pt_data_worker", ppid=100)
-    fake.write("proc/100/task/100/children", "110 111 ")
-    collector.read(_T + 0.5, [_JOB])
-    assert 111 in _by_pid(collector.read(_T + 1.0, [_JOB]))
-
-
-def test_a_worker_that_names_itself_late_is_judged_again(fake: FakeProc) -> None:
-    fake.process(110, "python", "python -c from multiprocessing.spawn import spawn_main", ppid=100)
-    collector = _collector(fake)
-    assert _by_pid(collector.read(_T, [_JOB]))[110].static.loader == "python"
-    fake.process(110, "pt_data_worker", "python -c from multiprocessing.spawn import spawn_main", ppid=100)
-    collector.read(_T + 0.5, [_JOB])
-    assert _by_pid(collector.read(_T + 1.0, [_JOB]))[110].static.loader == "torch"
-
-
-def test_a_helper_counts_as_a_loader_only_while_it_works(fake: FakeProc) -> None:
-    def helper(moment: int, ticks: int) -> ProcessSample:
-        fake.process(130, "ffmpeg", "ffmpeg -i x", ppid=100, cpu_ticks=ticks, run_ns=ticks * 10_000_000 + 1)
-        return _by_pid(collector.read(_T + moment, [_JOB]))[130]
-
-    collector = _collector(fake)
-    assert helper(0, 0).role == "helper"
-    assert helper(1, 100).role == "helper", "one busy second is no loader"
-    roles = [helper(1 + i, 100 + 100 * i).role for i in range(1, 8)]
-    assert roles[-1] == "loader"
-    assert helper(9, 800).static.why == "R5 busy descendant"
-    assert [helper(10 + i, 800).role for i in range(20)][-1] == "helper"
-
-
-def test_ray_tasks_beside_a_ray_gpu_process_are_loaders(fake: FakeProc) -> None:
-    fake.process(200, "raylet", "/ray/raylet --x", ppid=1)
-    fake.process(201, "ray::Train", "ray::TrainWorker", ppid=200)
-    fake.process(202, "ray::Map", "ray::Map(decode)", ppid=200)
-    fake.process(203, "ray::IDLE", "ray::IDLE", ppid=200)
-    one = _by_pid(_collector(fake).read(_T, [GpuProcess(5, 201, 1e9)]))
-    assert one.keys() == {201, 202}
-    assert (one[202].role, one[202].gpu, one[202].static.loader) == ("loader", 5, "ray")
-    fake.process(204, "ray::Train", "ray::TrainWorker", ppid=200)
-    two = _by_pid(_collector(fake).read(_T, [GpuProcess(5, 201, 1e9), GpuProcess(6, 204, 1e9)]))
-    assert two[202].gpu is None, "which of two GPUs it feeds cannot be seen"
-
-
-def test_a_worker_of_a_job_that_this_gputop_does_not_watch_is_no_orphan(fake: FakeProc) -> None:
-    fake.process(300, ppid=1, command="python other.py")
-    fake.process(301, "pt_data_worker", ppid=300)
-    assert 301 not in _by_pid(_collector(fake).read(_T, [_JOB]))
+    assert [s.pid for s in collector_of(fake).read(T0, [JOB])] == [100]
 
 
 def test_control_characters_never_reach_the_screen(fake: FakeProc) -> None:
     fake.process(100, "py\x1b[31m")
     (fake.proc / "100/cmdline").write_bytes(b"python\0\x1b]0;owned\x07\0a\nb\0\xc2\x9b2J\xe2\x80\xae\0")
-    job = _by_pid(_collector(fake).read(_T, [_JOB]))[100]
+    job = by_pid(collector_of(fake).read(T0, [JOB]))[100]
     assert job.static.command is not None
     assert job.static.command.isprintable()
     assert job.static.command.startswith("python ?]0;owned?")
@@ -295,7 +216,7 @@ def test_control_characters_never_reach_the_screen(fake: FakeProc) -> None:
 
 def test_command_lines_are_cut_at_four_thousand_characters(fake: FakeProc) -> None:
     (fake.proc / "100/cmdline").write_bytes(b"python\0" + b"x" * 20000)
-    command = _by_pid(_collector(fake).read(_T, [_JOB]))[100].static.command
+    command = by_pid(collector_of(fake).read(T0, [JOB]))[100].static.command
     assert command is not None
     assert len(command) == 4096
 
@@ -306,9 +227,9 @@ def test_the_cgroup_gives_job_container_and_throttling(fake: FakeProc) -> None:
         fake.group(group, cpu_max="100000 100000\n", cpu_stat=f"nr_periods {periods}\nnr_throttled {throttled}\n")
         fake.process(100, cgroup=f"0::/{group}\n")
         if periods == 10:
-            collector = _collector(fake)
-            collector.read(_T, [_JOB])
-    job = _by_pid(collector.read(_T + 2, [_JOB]))[100]
+            collector = collector_of(fake)
+            collector.read(T0, [JOB])
+    job = by_pid(collector.read(T0 + 2, [JOB]))[100]
     assert job.static.job == "slurm 8821"
     assert job.throttled_pct == 50.0
 
@@ -316,23 +237,23 @@ def test_the_cgroup_gives_job_container_and_throttling(fake: FakeProc) -> None:
 def test_the_pool_runs_what_the_process_runs_less_main_and_named_threads(fake: FakeProc) -> None:
     threads = {101: "python", 102: "pt_autograd_0"}
     fake.process(100, threads=threads)
-    collector = _collector(fake)
-    collector.read(_T, [_JOB])
-    fake.process(100, threads=threads, cpu_ticks=1000, run_ns=2 * _S)
-    fake.write("proc/100/task/102/schedstat", f"{3 * _S} 0 1\n")
-    job = _by_pid(collector.read(_T + 5, [_JOB]))[100]
+    collector = collector_of(fake)
+    collector.read(T0, [JOB])
+    fake.process(100, threads=threads, cpu_ticks=1000, run_ns=2 * SECOND_NS)
+    fake.write("proc/100/task/102/schedstat", f"{3 * SECOND_NS} 0 1\n")
+    job = by_pid(collector.read(T0 + 5, [JOB]))[100]
     assert job.pool_threads == 1
     assert job.pool_run_pct == pytest.approx(100.0, abs=0.1)
 
 
 def test_no_files_stay_open_after_close(fake: FakeProc) -> None:
-    collector = _collector(fake)
-    collector.read(_T, [_JOB])
+    collector = collector_of(fake)
+    collector.read(T0, [JOB])
     assert len(open_below(fake.proc.parent)) > 1
-    collector.read(_T + 1, [])
+    collector.read(T0 + 1, [])
     # Of a tree that is no longer shown nothing stays but the machine's uptime.
     assert open_below(fake.proc.parent) == [str(fake.proc / "uptime")]
-    collector.read(_T + 2, [_JOB])
+    collector.read(T0 + 2, [JOB])
     collector.close()
     assert open_below(fake.proc.parent) == []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from itertools import islice
@@ -13,57 +12,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gputop.cli import main
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.model.inspection import DeepLook, Environment, Identity, ProcessSight, SignalOutcome, Stack, ThreadSight
 from gputop.model.redaction import MOST_REMEMBERED, Redactor
 from gputop.model.snapshot import Event, ProcessStatic, Snapshot
 from gputop.output.data import json_text, snapshot_data
 from gputop.recording.reader import read_snapshots
-from gputop.recording.writer import RecordingWriter
-from gputop.sources.redacted import NOT_SHOWN, Redacted, RedactedAccess
 from gputop.sources.simulation.scenarios import SCENARIOS
 from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.held import held
+from tests.support.private import assert_private, private_snapshot
 from tests.support.scenes import gpu, snap, train
 
-UUID = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
-PRIVATE = ("alice", "tesla07", "corp.example", "/home", "/data", "secret-project", UUID, "10.20.30.40", "9f8e7d6c5b4a")
 VECTORS = sorted((Path(__file__).parent / "vectors").glob("*.jsonl"))
-
-
-def private_snapshot(t: float = 0.0) -> Snapshot:
-    """A snapshot that names users, hosts, jobs, paths and UUIDs wherever a text can stand."""
-    text = (
-        f"alice on tesla07 and tesla07.corp.example: /data/secret-project/x.py, pod {UUID}, http://10.20.30.40:9400/m"
-    )
-    static = ProcessStatic(
-        "alice", "/home/alice/bin/python /data/secret-project/train.py", "python", "slurm 8821", f"pod {UUID}", "torch",
-        f"R1 comm {text}", None, "f00d",
-    )  # fmt: skip
-    other = replace(static, user="bob", container="docker 9f8e7d6c5b4a")
-    first = gpu(0, unavailable={"power_w": text}, sm_reason=text, lost_reason=None)
-    second = gpu(1)
-    snapshot = snap(
-        t,
-        [
-            replace(first, static=replace(first.static, uuid=f"GPU-{UUID}")),
-            replace(second, static=replace(second.static, uuid="MIG-x", mig_parent=f"GPU-{UUID}")),
-        ],
-        [
-            train(0, static=static, unavailable={"read_bytes_per_s": text}),
-            train(1, static=other),
-            train(1, static=static, pid=7),
-        ],
-    )
-    machine = replace(snapshot.machine, hostname="tesla07.corp.example", boot_id=UUID)
-    return replace(snapshot, machine=machine, notices=(text,), events=(Event(snapshot.t, "mark", text),))
-
-
-def assert_private(text: str) -> None:
-    for word in PRIVATE:
-        assert word not in text, word
 
 
 def test_no_text_of_a_snapshot_keeps_a_name() -> None:
@@ -214,113 +175,3 @@ def test_jobs_that_only_their_command_line_tells_apart_stay_apart() -> None:
 
     assert ranks(Redactor()) == ranks(None)
     assert not any("straggler" in dict(badges) for *_, badges, _ in ranks(Redactor()))
-
-
-@pytest.fixture
-def recording(tmp_path: Path) -> str:
-    path = str(tmp_path / "r.jsonl.gz")
-    writer = RecordingWriter(path)
-    for t in range(40):
-        writer.write(private_snapshot(float(t)))
-    writer.close()
-    return path
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("report", "FILE"), ("compare", "FILE", "FILE", "--json"), ("dump", "FILE", "--csv"), ("diagnose", "FILE"),
-        *(
-            pytest.param(words, marks=pytest.mark.slow)
-            for words in (
-                ("report", "FILE", "--json"), ("report", "FILE", "--markdown"), ("compare", "FILE", "FILE"),
-                ("dump", "FILE", "--json"), ("diagnose", "FILE", "--json"),
-            )
-        ),
-    ],
-    ids=" ".join,
-)  # fmt: skip
-def test_commands_on_a_recording_print_no_name(
-    recording: str, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = [word.replace("FILE", recording) for word in arguments]
-    main(words)
-    plain = capsys.readouterr().out
-    main([*words, "--redact"])
-    shown = capsys.readouterr().out
-    assert_private(shown)
-    assert len(shown.splitlines()) == len(plain.splitlines())
-    assert "compare" in arguments or any(word in plain for word in PRIVATE)
-
-
-@pytest.mark.parametrize(
-    "suffix", ["txt", *(pytest.param(suffix, marks=pytest.mark.slow) for suffix in ("svg", "ans"))]
-)
-def test_a_picture_shows_no_name(recording: str, suffix: str, tmp_path: Path) -> None:
-    for name, more in (("plain", []), ("redacted", ["--redact"])):
-        assert main(["screenshot", recording, "-o", str(tmp_path / f"{name}.{suffix}"), *more]) == 0
-    assert "alice" in (tmp_path / f"plain.{suffix}").read_text()
-    assert_private((tmp_path / f"redacted.{suffix}").read_text())
-
-
-def test_a_recording_of_a_redacted_source_holds_no_name(tmp_path: Path) -> None:
-    class Once:
-        interval_s = 1.0
-        late = (Event(1.0, "mark", "alice is done"),)
-
-        def start(self, notify: Any) -> None: ...
-
-        def poll(self) -> Snapshot:
-            return private_snapshot()
-
-        def close(self) -> None: ...
-
-    source = Redacted(Once(), Redactor())
-    snapshot = source.poll()
-    assert snapshot is not None
-    writer = RecordingWriter(str(tmp_path / "r.jsonl"))
-    writer.write(snapshot)
-    writer.close()
-    assert_private((tmp_path / "r.jsonl").read_text())
-    assert source.late[0].text == "user1 is done"
-
-
-def test_what_processes_are_asked_names_nobody() -> None:
-    me = Identity(1, 2)
-
-    class Access:
-        def send(self, identity: Identity, number: int) -> SignalOutcome:
-            return SignalOutcome(identity, False, "it belongs to alice")
-
-        def environment(self, identity: Identity) -> Environment:
-            return Environment(identity, (("HOME", "/home/alice"),))
-
-        def look(self, identity: Identity, loader: Identity | None) -> DeepLook:
-            stack = Stack((("step", "/data/secret-project/train.py", 3),))
-            sight = ProcessSight(identity, (ThreadSight(1, "alice", "S"),), (stack,))
-            return DeepLook(sight, sight, ("python", "/data/x.py"), "/home/alice")
-
-        def command(self, identity: Identity) -> str:
-            return "python --token hunter2"
-
-        def watch_threads(self, identity: Identity) -> Any:
-            return "threads"
-
-    redactor = Redactor()
-    redactor.snapshot(private_snapshot())
-    access = RedactedAccess(Access(), redactor)
-    assert access.send(me, 9).reason == "it belongs to user1"
-    assert access.environment(me) == Environment(me, reason=NOT_SHOWN)
-    look = access.look(me, me)
-    assert_private(repr(look))
-    assert (look.argv, look.folder) == ((), None)
-    assert json.dumps(look.process.stacks[0].frames) == '[["step", "path2", 3]]'
-    assert access.command(me) == ""
-    assert access.watch_threads(me) == "threads"
-
-
-def test_own_processes_are_found_under_their_user_s_number(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", "--once", "--redact", "-u", "rl"]) == 0
-    shown = capsys.readouterr().out
-    assert "4711" in shown and "user1" in shown
-    assert "4301" not in shown and "train.py" not in shown

@@ -15,6 +15,7 @@ import pytest
 from gputop.cli import main
 from gputop.recording.writer import RecordingWriter
 from gputop.traces.gaps import CAUSES as IDLE_CAUSES
+from tests.support.command import trace_said
 from tests.support.recording_frames import frame
 from tests.support.synthetic_trace import BASE_NS, CAUSES, TraceMaker, planted, written
 
@@ -26,17 +27,10 @@ def trace(tmp_path: Path) -> str:
     return str(written(tmp_path / "t.pt.trace.json.gz", planted("single_process")))
 
 
-def out(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
-    status = main(["trace", *words])
-    captured = capsys.readouterr()
-    assert "Traceback" not in captured.err
-    return status, captured.out + captured.err
-
-
 def test_the_text_leads_with_the_verdict_and_ends_with_the_tables(
     trace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, text = out(capsys, trace)
+    status, text = trace_said(capsys, trace)
     lines = text.splitlines()
     assert status == 1
     assert lines[0].startswith("t.pt.trace.json.gz   NVIDIA H100 80GB HBM3 · 6 steps · 20.0 ms a step")
@@ -55,17 +49,17 @@ def test_no_line_is_wider_than_the_terminal_that_it_is_made_for(
     cause: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = written(tmp_path / f"{cause}.json", planted(cause))
-    _, text = out(capsys, str(path))
+    _, text = trace_said(capsys, str(path))
     assert max(map(len, text.splitlines())) <= 120
     os.environ.pop("NO_COLOR", None)
-    status, plain = out(capsys, str(path), "--ascii")
+    status, plain = trace_said(capsys, str(path), "--ascii")
     assert plain.isascii() and status in (0, 1)
 
 
 def test_json_has_every_key_of_the_schema_and_its_shares_sum_to_100(
     trace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, text = out(capsys, trace, "--json")
+    _, text = trace_said(capsys, trace, "--json")
     data = json.loads(text)
     assert (data["schema"], data["kind"], data["truncated"], data["dropped_events"]) == (1, "trace", False, 0)
     assert data["straggler"] is None
@@ -113,7 +107,7 @@ def test_the_page_is_one_file_without_scripts_that_says_what_the_text_says(
     trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "page.html"
-    status, text = out(capsys, trace, "-o", str(target))
+    status, text = trace_said(capsys, trace, "-o", str(target))
     assert (status, text) == (1, f"gputop: wrote {target}\n")
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     page = target.read_text(encoding="utf-8")
@@ -126,7 +120,7 @@ def test_the_page_is_one_file_without_scripts_that_says_what_the_text_says(
         and "prefers-color-scheme" in page
         and "@media print" in page
     )
-    assert out(capsys, trace, "--html")[1] == page
+    assert trace_said(capsys, trace, "--html")[1] == page
 
 
 def test_what_a_trace_says_reaches_neither_terminal_nor_page_unescaped(
@@ -143,9 +137,9 @@ def test_what_a_trace_says_reaches_neither_terminal_nor_page_unescaped(
     document = maker.document()
     document["deviceProperties"][0]["name"] = NASTY
     path = str(written(tmp_path / "t<b>.json", document))
-    _, text = out(capsys, path)
+    _, text = trace_said(capsys, path)
     assert "\x1b" not in text and "\u202e" not in text
-    _, page = out(capsys, path, "--html")
+    _, page = trace_said(capsys, path, "--html")
     assert "<script" not in page and "<b>" not in page.replace("<b>3", "").partition("<body>")[0] and "\x1b" not in page
     checked(page)
 
@@ -159,11 +153,11 @@ def test_the_exit_status_is_what_a_pipeline_asked_for(
     level: str, cause: str, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = written(tmp_path / "t.json", planted(cause))
-    assert out(capsys, str(path), "--fail-on", level)[0] == status
+    assert trace_said(capsys, str(path), "--fail-on", level)[0] == status
 
 
 def test_a_part_of_the_steps_and_fewer_kernels(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
-    _, text = out(capsys, trace, "--steps", "2-3", "--top", "0")
+    _, text = trace_said(capsys, trace, "--steps", "2-3", "--top", "0")
     assert "#2" in text and "#3" in text and "#4" not in text and "add_kernel" not in text
     assert "only 2 steps" in text
 
@@ -204,7 +198,7 @@ def test_what_cannot_be_read_is_one_line_and_status_2(
     (tmp_path / "folder").mkdir()
     (tmp_path / "x.nsys-rep").write_bytes(b"NSYS")
     (tmp_path / "empty.json").write_bytes(b"")
-    status, text = out(capsys, str(tmp_path / name))
+    status, text = trace_said(capsys, str(tmp_path / name))
     assert status == 2 and text.count("\n") == 1 and name in text
 
 
@@ -213,7 +207,7 @@ def test_a_missing_nsys_is_said(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "x.nsys-rep").write_bytes(b"NSYS")
-    status, text = out(capsys, str(tmp_path / "x.nsys-rep"), "--export")
+    status, text = trace_said(capsys, str(tmp_path / "x.nsys-rep"), "--export")
     assert status == 2 and "nsys on PATH" in text
 
 
@@ -225,75 +219,20 @@ def test_export_runs_nsys_and_a_failure_of_it_is_said(
     nsys.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     (tmp_path / "x.nsys-rep").write_bytes(b"NSYS")
-    status, text = out(capsys, str(tmp_path / "x.nsys-rep"), "--export")
+    status, text = trace_said(capsys, str(tmp_path / "x.nsys-rep"), "--export")
     assert (status, "no licence" in text) == (2, True)
 
 
 def test_before_and_after(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = str(written(tmp_path / "before.json", planted("single_process")))
     after = str(written(tmp_path / "after.json", planted("busy")))
-    status, text = out(capsys, "--compare", before, after)
+    status, text = trace_said(capsys, "--compare", before, after)
     assert status == 0
     assert re.search(r"idle: data loading +40.0 +0.0 +−40.0 %", text)
-    status, text = out(capsys, "--compare", after, before, "--json")
+    status, text = trace_said(capsys, "--compare", after, before, "--json")
     data = json.loads(text)
     assert (status, data["kind"], data["after"]["verdict"]) == (1, "trace_comparison", "main_process")
-    assert "before" in checked(out(capsys, "--compare", before, after, "--html")[1]).lower()
-
-
-def ranks(tmp_path: Path, durations: dict[int, int], *, calls: int = 20) -> str:
-    """A folder with a rank a file. In each step a rank computes so long, and the collective ends for all together."""
-    longest = max(durations.values())
-    for rank, compute in durations.items():
-        maker = TraceMaker()
-        for step in range(calls if rank else 20):
-            begin = maker.t
-            maker.free = max(maker.free, maker.t + 10)
-            maker.launch("gemm", compute)
-            said = {"Collective name": "allreduce", "Process Group Name": "0", "Seq": step}
-            # Another clock on each host: nothing may depend on it.
-            maker.launch("ncclDevKernel_AllReduce", longest - compute + 100, **said)
-            maker.t = maker.free - 5
-            maker.span(f"ProfilerStep#{step}", begin, maker.t, "user_annotation")
-        for event in maker.events:
-            event["ts"] += 777 * rank
-        written(tmp_path / f"rank{rank}.json", maker.document(distributedInfo={"rank": rank, "world_size": 4}))
-    return str(tmp_path)
-
-
-def test_the_rank_that_others_wait_for_is_named_whatever_its_clock(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = ranks(tmp_path, {0: 1000, 1: 1000, 2: 1400, 3: 1000})
-    status, text = out(capsys, folder)
-    assert status == 1
-    assert max(map(len, text.splitlines())) <= 120
-    assert "rank 2 is slower: the others wait 27 % of the time for it" in text
-    assert "0.4 ms more a step on compute" in " ".join(text.split())
-    assert text.index("rank2.json   ") > text.index("rank 2 is slower")
-    straggler = json.loads(out(capsys, folder, "--json")[1])["straggler"]
-    assert (straggler["rank"], straggler["kind"], straggler["more"]) == (2, "slow", "compute")
-    assert "rank1.json   " in out(capsys, folder, "--ranks", "1")[1]
-
-
-def test_equal_ranks_have_no_straggler_and_unequal_steps_are_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    data = json.loads(out(capsys, ranks(tmp_path / "a", {0: 1000, 1: 1010, 2: 1000}), "--json")[1])
-    assert data["straggler"] is None and data["notes"] == []
-    text = out(capsys, ranks(tmp_path / "b", {0: 1000, 1: 1400}, calls=18))[1]
-    assert "do not hold the same steps" in text and "is slower" not in text
-
-
-def test_a_file_of_a_folder_that_is_no_trace_is_left_out_and_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    written(tmp_path / "rank0.json", planted("busy"))
-    (tmp_path / "settings.json").write_text("{}")
-    status, text = out(capsys, str(tmp_path))
-    assert status == 0 and "left out" in text and "settings.json" in text
+    assert "before" in checked(trace_said(capsys, "--compare", before, after, "--html")[1]).lower()
 
 
 @pytest.mark.parametrize(("later_s", "said"), [(-20, "recorded meanwhile"), (500, "holds nothing of the trace's time")])
@@ -306,10 +245,10 @@ def test_a_recording_of_the_same_time_stands_beside_the_trace(
         writer.write(frame(k, t0=BASE_NS / 1e9 + later_s))
     writer.close()
     recording = str(tmp_path / "r.jsonl.gz")
-    assert said in out(capsys, str(path), "--with", recording)[1]
-    data = json.loads(out(capsys, str(path), "--with", recording, "--json")[1])
+    assert said in trace_said(capsys, str(path), "--with", recording)[1]
+    data = json.loads(trace_said(capsys, str(path), "--with", recording, "--json")[1])
     assert bool(data["recordings"][0]["gpus"]) == (later_s < 0)
-    checked(out(capsys, str(path), "--with", recording, "--html")[1])
+    checked(trace_said(capsys, str(path), "--with", recording, "--html")[1])
 
 
 def long_trace() -> dict[str, Any]:
@@ -333,13 +272,13 @@ def test_redaction_leaves_no_path_and_changes_nothing_else(
     }
     document["traceEvents"].append({**span, "ts": 1000, "dur": 20_000})
     path = str(written(tmp_path / "alice.json", document))
-    plain = out(capsys, path)[1]
+    plain = trace_said(capsys, path)[1]
     assert "train.py" in plain
     for form in ([], ["--html"], ["--json"]):
-        said = out(capsys, path, "--redact", *form)[1]
+        said = trace_said(capsys, path, "--redact", *form)[1]
         assert "alice" not in said and "secret" not in said and str(tmp_path) not in said
         assert "main_process" in said
-    data, redacted = (json.loads(out(capsys, trace, "--json", *more)[1]) for more in ([], ["--redact"]))
+    data, redacted = (json.loads(trace_said(capsys, trace, "--json", *more)[1]) for more in ([], ["--redact"]))
     for both in (data, redacted):
         both.pop("files")
         both["ranks"][0].pop("file")

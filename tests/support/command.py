@@ -1,4 +1,4 @@
-"""The command line, run as a program of its own."""
+"""The command line, run as a program of its own or in this process."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from gputop.cli import main
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,3 +32,11 @@ def gputop(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
 def is_one_line(text: str) -> bool:
     """Whether this is one message of gputop and nothing else."""
     return text.startswith("gputop: ") and text.count("\n") == 1
+
+
+def trace_said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    """Run `gputop trace` in this process: its exit status and all that it printed."""
+    status = main(["trace", *words])
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    return status, captured.out + captured.err
