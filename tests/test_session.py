@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from gputop.model.snapshot import Event, Snapshot
 from gputop.monitor import Monitor
+from gputop.recording.blocks import Stretch
 from gputop.recording.index import Recording
-from gputop.recording.memory import Stretch
 from gputop.recording.reader import read_snapshots
 from gputop.recording.recorder import Recorder
 from gputop.session.session import Session

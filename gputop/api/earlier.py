@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from gputop.model.quantity import step_time
 from gputop.model.steps import StepRow
-from gputop.recording.checks import Damage, parse_line
+from gputop.recording.checks import parse_line
 from gputop.recording.decode import Decoder
-from gputop.recording.format import SUFFIXES, RecordingError
+from gputop.recording.format import SUFFIXES, Damage, RecordingError
 from gputop.recording.gzip_members import Allowance, open_recording
 from gputop.recording.reader import lines_of
 from gputop.recording.step_lines import step_rows

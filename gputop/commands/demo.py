@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gputop.model.inspection import ProcessAccess
     from gputop.model.redaction import Redactor
     from gputop.model.snapshot import Snapshot
-    from gputop.recording.memory import Stretch
+    from gputop.recording.blocks import Stretch
     from gputop.sources.simulation.simulated import SimulatedSource
 
 NEEDS = Needs("terminal")
@@ -88,7 +88,7 @@ def session_on(source: SimulatedSource, settings: Settings, redactor: Redactor |
     """A session that can go back to before its start."""
 
     def earlier() -> Iterator[Stretch]:
-        from gputop.recording.memory import Stretch
+        from gputop.recording.blocks import Stretch
 
         for first_t, last_t, made in source.past_stretches(PAST_S, STRETCH_FRAMES):
             yield Stretch(first_t, last_t, partial(_redacted, made, redactor))

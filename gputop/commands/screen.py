@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 from msgspec.structs import replace
 
 from gputop.config import Settings
-from gputop.model.source import Source, UsageError
+from gputop.model.source import PlayedSource, Source, UsageError
 from gputop.paint.terminal import Terminal, choose
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gputop.paint.hint import Hint
     from gputop.paint.process_filter import Filter
     from gputop.paint.view import View
+    from gputop.recording.past import Past
     from gputop.session.alerts.node_alerts import NodeAlerts
     from gputop.session.session import Session
     from gputop.tui.app import GputopApp
@@ -166,6 +167,13 @@ def show(
     end(app, guard)
 
 
+def replay_past(past: Past) -> PlayedSource:
+    """The run's own past, to be played. What reads recordings is imported when somebody looks back."""
+    from gputop.sources.recorded import RecordedSource
+
+    return RecordedSource(past)
+
+
 def end(app: QuietApp, guard: TerminalGuard) -> NoReturn:
     """End the process after the screen, with its exit status. Raises RuntimeError where a crash ended the screen."""
     if app.crash is not None and guard.told is None:
@@ -191,13 +199,12 @@ def _app(
     from gputop.commands.config_file import ConfigWatch
     from gputop.paint.key_presets import wanted_keys
     from gputop.session.playback import Playback
-    from gputop.sources.recorded import RecordedSource
     from gputop.tui.app import GputopApp
 
     return GputopApp(
         view,
         terminal.theme,
-        Playback(source=source, session=session, replay_past=RecordedSource),
+        Playback(source=source, session=session, replay_past=replay_past),
         access=access,
         guard=guard,
         bell=settings.bell,

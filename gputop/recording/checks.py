@@ -16,17 +16,13 @@ from msgspec import Struct
 
 from gputop.model.snapshot import NOTHING_MISSING
 from gputop.model.text import clean_text
-from gputop.recording.format import Check, Column
+from gputop.recording.format import Check, Column, Damage
 
 _MOST = 2.0**64
 _MOST_REASONS = 128
 _MOST_KNOWN_TEXTS = 4096
 _WHOLE = frozenset({int, type(None)})
 _FLAG = frozenset({bool, type(None)})
-
-
-class Damage(Exception):
-    """A line that does not follow the format. The reader counts it and goes on."""
 
 
 class Layout(Struct, frozen=True):

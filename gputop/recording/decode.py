@@ -23,7 +23,7 @@ from gputop.model.snapshot import (
 )
 from gputop.model.steps import StepRow
 from gputop.model.text import clean_text
-from gputop.recording.checks import Damage, Layout, checked, facts_of, layout_of, number, parse_line
+from gputop.recording.checks import Layout, checked, facts_of, layout_of, number, parse_line
 from gputop.recording.format import (
     GPU_COLUMNS,
     GPU_FACTS,
@@ -32,6 +32,7 @@ from gputop.recording.format import (
     PROCESS_COLUMNS,
     PROCESS_FACTS,
     VERSION,
+    Damage,
     RecordingError,
 )
 from gputop.recording.rows import Rows

@@ -30,6 +30,10 @@ class RecordingError(Exception):
     """A recording cannot be read or written. One line of text: which file, what is wrong, how to fix it."""
 
 
+class Damage(Exception):
+    """A line that does not follow the format. The reader counts it and goes on."""
+
+
 class Column(Struct, frozen=True):
     """One column of a row: the snapshot's field, what its values must be, how floats are rounded, what absence is."""
 

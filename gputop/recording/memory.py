@@ -1,21 +1,21 @@
 """The last minutes of a live run, kept packed in memory, so that a paused screen can go back in time.
 
-Has the interface of ``index.Recording``; a part is a block of frames. Nothing is written anywhere.
+Nothing is written anywhere. What unpacks the blocks again is imported when somebody looks back.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
-from gputop.model.snapshot import GAP_INTERVALS, Event, Snapshot
-from gputop.recording.decode import Decoder
+from gputop.model.snapshot import GAP_INTERVALS, Snapshot
+from gputop.recording.blocks import Block, Stretch
 from gputop.recording.encode import Encoder
-from gputop.recording.reader import placed_frames
-from gputop.recording.timeline import Segment, Timeline
+
+if TYPE_CHECKING:
+    from gputop.recording.past import Past
 
 KEPT_S = 660.0
 """Ten minutes of history and a window of diagnosis."""
@@ -23,76 +23,11 @@ BLOCK_FRAMES = 20
 _FASTEST = 1
 
 
-class _Block(Struct, frozen=True):
-    first_t: float
-    last_t: float
-    data: bytes
-
-    def lines(self) -> Iterable[bytes]:
-        return zlib.decompress(self.data).splitlines(keepends=True)
-
-
-class Stretch(Struct, frozen=True):
-    """Frames from before the first one kept, generated when they are first needed. ``first_t`` and ``last_t`` bound
-    them, Unix seconds."""
-
-    first_t: float
-    last_t: float
-    frames: Callable[[], Iterable[Snapshot]]
-
-
-class Past(Timeline):
-    """A frozen stretch of the run: what ``RecordedSource`` plays while the screen is paused."""
-
-    path = "this run"
-
-    def __init__(self, blocks: tuple[_Block | Stretch, ...], last: Snapshot) -> None:
-        self._blocks = blocks
-        self.interval_s = last.interval_s
-        self.hostname = last.machine.hostname
-        self.gpus = tuple(gpu.static for gpu in last.gpus)
-        # A clock that was set back has begun the memory afresh.
-        whole = Segment(blocks[0].first_t, last.t, 0, len(blocks) - 1)
-        self._lay_out([block.first_t for block in blocks], [whole])
-
-    def walk(self, numbers: Iterable[int]) -> Iterator[tuple[int, Snapshot]]:
-        wanted = list(numbers)
-        packed = []
-        for number in wanted:
-            block = self._blocks[number]
-            # Stretches stand before all blocks.
-            if isinstance(block, Stretch):
-                yield from ((number, snapshot) for snapshot in block.frames())
-            else:
-                packed.append(number)
-        yield from self._unpacked(packed)
-
-    def _unpacked(self, numbers: Iterable[int]) -> Iterator[tuple[int, Snapshot]]:
-        decoder = Decoder()
-        here = [0]
-
-        def lines() -> Iterator[bytes]:
-            for number in numbers:
-                here[0] = number
-                block = self._blocks[number]
-                if isinstance(block, _Block):
-                    yield from block.lines()
-
-        return placed_frames(lines(), decoder, self.path, lambda: here[0])
-
-    def events(self) -> Iterator[Event]:
-        for snapshot in self.snapshots():
-            yield from snapshot.events
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-
 class Memory:
     """Takes every snapshot of a run and keeps the last eleven minutes."""
 
     def __init__(self) -> None:
-        self._blocks: deque[_Block | Stretch] = deque()
+        self._blocks: deque[Block | Stretch] = deque()
         self._encoder = Encoder()
         self._lines: list[bytes] = []
         self._count = 0
@@ -132,11 +67,13 @@ class Memory:
         """What is kept now, frozen; None before the first frame."""
         if self._last is None:
             return None
+        from gputop.recording.past import Past
+
         return Past((*self._blocks, self._packed()), self._last)
 
     def _begin_block(self) -> None:
         self._lines, self._count = [], 0
 
-    def _packed(self) -> _Block:
+    def _packed(self) -> Block:
         assert self._last is not None
-        return _Block(self._first_t, self._last.t, zlib.compress(b"".join(self._lines), _FASTEST))
+        return Block(self._first_t, self._last.t, zlib.compress(b"".join(self._lines), _FASTEST))

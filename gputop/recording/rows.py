@@ -19,8 +19,8 @@ from gputop.model.snapshot import (
     ProcessSample,
     ProcessStatic,
 )
-from gputop.recording.checks import Damage, Layout, Table, words_of
-from gputop.recording.format import GPU_COLUMNS, MOST_GPUS, MOST_PROCESSES, PROCESS_COLUMNS
+from gputop.recording.checks import Layout, Table, words_of
+from gputop.recording.format import GPU_COLUMNS, MOST_GPUS, MOST_PROCESSES, PROCESS_COLUMNS, Damage
 
 Facts = Mapping[tuple[int, int | None], ProcessStatic]
 """The facts of each process, by pid and start time."""

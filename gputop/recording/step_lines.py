@@ -9,7 +9,7 @@ from msgspec.structs import astuple
 
 from gputop.model.snapshot import Snapshot
 from gputop.model.steps import BESIDE, COLUMNS, StepRow, step_row
-from gputop.recording.checks import Damage
+from gputop.recording.format import Damage
 
 _MOST_ROWS = 8192
 

@@ -16,7 +16,6 @@ from gputop.paint.main_screen import main_screen
 from gputop.paint.theme import Theme
 from gputop.paint.view import View
 from gputop.recording.format import RecordingError
-from gputop.recording.recorder import Recorder
 from gputop.session.session import Session
 
 CLOSE_S = 1.0
@@ -32,6 +31,8 @@ def toggle_recording(session: Session) -> str:
         return (
             recorder.error or f"recorded {count(recorder.frames, 'frame')} to {os.path.basename(recorder.path or '')}"
         )
+    from gputop.recording.recorder import Recorder
+
     try:
         session.record(Recorder(os.getcwd() + os.sep))
     except (RecordingError, OSError) as error:

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from gputop.model.source import PlayedSource, Source
 from gputop.monitor import Frame
 from gputop.paint.view import View
-from gputop.recording.memory import Past
 from gputop.session.captures import CLOSE_S
-from gputop.session.player import Player
 from gputop.session.session import Session
 
 if TYPE_CHECKING:
+    from gputop.recording.past import Past
+    from gputop.session.player import Player
     from gputop.session.revealed import Revealed
 
 
@@ -99,6 +99,8 @@ class Playback:
         past = None if self.session is None else self.session.past()
         if past is None or self._replay_past is None:
             return False
+        from gputop.session.player import Player
+
         source = self._replay_past(past)
         self.player = Player(source, own_past=True)
         source.start(notify)

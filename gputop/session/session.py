@@ -13,7 +13,9 @@ from gputop.model.snapshot import Event, Snapshot
 from gputop.monitor import Frame, Monitor
 
 if TYPE_CHECKING:
-    from gputop.recording.memory import Memory, Past, Stretch
+    from gputop.recording.blocks import Stretch
+    from gputop.recording.memory import Memory
+    from gputop.recording.past import Past
     from gputop.recording.recorder import Recorder
     from gputop.recording.rounding import Rounder
     from gputop.session.alerts.node_alerts import NodeAlerts

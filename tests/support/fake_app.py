@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from textual.events import MouseScrollDown
 from textual.pilot import Pilot
 
+from gputop.commands.screen import replay_past
 from gputop.model.inspection import DeepLook, Environment, Identity, ProcessSight, SignalOutcome, Stack
 from gputop.model.snapshot import Snapshot
 from gputop.model.threads import ThreadList
@@ -16,7 +17,6 @@ from gputop.monitor import Frame, Monitor
 from gputop.paint.view import View
 from gputop.session.playback import Playback
 from gputop.session.session import Session
-from gputop.sources.recorded import RecordedSource
 from gputop.tui.app import GputopApp, SnapshotReady
 from gputop.tui.terminal.lines import Lines
 from tests.support.frames import demo_frame
@@ -78,7 +78,7 @@ def playback_on(frame: Frame, source: Any = None) -> Playback:
     """A live playback that shows a frame until its source gives another one."""
     monitor = Monitor()
     monitor.latest = frame
-    return Playback(source=source, session=Session(monitor), replay_past=RecordedSource)
+    return Playback(source=source, session=Session(monitor), replay_past=replay_past)
 
 
 def app_on(

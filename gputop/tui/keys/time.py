@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from gputop.session.captures import screenshot, toggle_recording
-from gputop.session.player import Player
 from gputop.tui.keys.screen import MainScreen
+
+if TYPE_CHECKING:
+    from gputop.session.player import Player
 
 SLICE_S = 0.01
 """How long the loop is left to keys and frames between two slices of the player's pending work."""
@@ -72,7 +75,7 @@ class TimeKeys:
             self._playback.go_live()
             self._screen.paint()
         else:
-            self.play_on(Player.toggle)
+            self.play_on(lambda player: player.toggle())
 
     def play_on(self, act: Callable[[Player], object]) -> None:
         """Act on the player, if the past is on screen, and show the result.
@@ -119,7 +122,7 @@ HANDLERS: Mapping[str, Callable[[TimeKeys], None]] = MappingProxyType({
     "record": TimeKeys.record,
     "screenshot": TimeKeys.screenshot,
     "pause": TimeKeys.pause,
-    "play": _plays(Player.toggle),
+    "play": _plays(lambda player: player.toggle()),
     "back": _plays(lambda player: player.step(-1)),
     "on": _plays(lambda player: player.step(1)),
     "jump": TimeKeys.jump,
@@ -127,6 +130,6 @@ HANDLERS: Mapping[str, Callable[[TimeKeys], None]] = MappingProxyType({
     "previous_change": lambda keys: keys.to_change(-1),
     "slower": _plays(lambda player: player.faster(-1)),
     "faster": _plays(lambda player: player.faster(1)),
-    "begin": _plays(Player.to_begin),
-    "end": _plays(Player.to_end),
+    "begin": _plays(lambda player: player.to_begin()),
+    "end": _plays(lambda player: player.to_end()),
 })  # fmt: skip
