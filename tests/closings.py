@@ -23,11 +23,10 @@ from functools import partial
 from pathlib import Path
 
 from tests.nvml.stand_in import Scenario, build
-from tests.support.pty_program import ROOT, PtyProgram, in_time_s
+from tests.support.pty_program import ROOT, SCREEN_TAKEN, PtyProgram, in_time_s
 
 PATIENCE_S = 10.0
 """How long a program that is late is waited for once more, to tell one that is late from one that stays."""
-SCREEN_TAKEN = "\x1b[?2004h"
 HUNG_UP = 128 + signal.SIGHUP
 KINDS = ("pty", "sighup", "window", "pane", "session", "server")
 """A pseudo-terminal closed; a SIGHUP alone; a tmux window, pane, session and server ended."""

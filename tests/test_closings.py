@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.closings import KINDS, Closing, Surroundings, close_many, surroundings
-from tests.support.pty_program import PtyProgram
+from tests.support.pty_program import SCREEN_TAKEN, PtyProgram
 
 READY = "NOT WORKING"
-SCREEN_TAKEN = "\x1b[?2004h"
 
 pytestmark = pytest.mark.nvml
 

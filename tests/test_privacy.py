@@ -86,8 +86,7 @@ class Place:
         os.chdir(self.work)
         try:
             with PtyProgram(*arguments, env=self.environment) as program:
-                program.read_until(ready)
-                program.read_until("\x1b[?2004h")
+                program.read_until_started(ready)
                 program.press("?")
                 program.read_until("keys")
                 program.press("\x03")

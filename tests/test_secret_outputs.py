@@ -19,7 +19,7 @@ import pytest
 from gputop.cli import main
 from gputop.model.secret_marks import MASK
 from tests.nvml.stand_in import Process, Scenario
-from tests.support.pty_program import ROOT, PtyProgram
+from tests.support.pty_program import ROOT, SCREEN_TAKEN, PtyProgram
 
 pytestmark = pytest.mark.nvml
 
@@ -69,7 +69,7 @@ class Place:
         os.chdir(self.work)
         try:
             with PtyProgram(columns=COLUMNS, rows=ROWS, env={**self.environment, **environment}) as program:
-                program.read_until("\x1b[?2004h")
+                program.read_until(SCREEN_TAKEN)
                 rows = Rows(program)
                 rows.until("GPU-MEM")
                 for key, shown in keys:

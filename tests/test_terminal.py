@@ -20,7 +20,6 @@ from tests.support.pty_program import PtyProgram
 READY = "NOT WORKING"
 DEMO = ("demo", "small_kernels")
 """One GPU: the past of eight takes half of the start."""
-SCREEN_TAKEN = "\x1b[?2004h"
 
 
 def slow(*values: object) -> Any:
@@ -30,8 +29,7 @@ def slow(*values: object) -> Any:
 
 def _started(*arguments: str, **more: object) -> PtyProgram:
     program = PtyProgram(*arguments, **more)  # type: ignore[arg-type]
-    program.read_until(READY)
-    program.read_until(SCREEN_TAKEN)
+    program.read_until_started(READY)
     return program
 
 
@@ -84,8 +82,7 @@ def test_quitting_while_a_driver_call_hangs(nvml_scenario: Callable[..., Scenari
     scenario = nvml_scenario(gpus=2)
     scenario.write()
     with PtyProgram(env=scenario.environment()) as program:
-        program.read_until("H100")
-        program.read_until(SCREEN_TAKEN)
+        program.read_until_started("H100")
         scenario.hang("*", 30.0)
         scenario.write()
         program.read_until("STALE")

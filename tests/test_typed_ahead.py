@@ -12,10 +12,9 @@ from gputop.paint.process_filter import parse
 from gputop.tui.app import GputopApp
 from tests.support.fake_app import Asked, app_on, later
 from tests.support.frames import demo_frame
-from tests.support.pty_program import PtyProgram
+from tests.support.pty_program import SCREEN_TAKEN, PtyProgram
 
 ALTERNATE_SCREEN = "\x1b[?1049h"
-SCREEN_TAKEN = "\x1b[?2004h"
 
 
 NAMES = {":": "colon", "/": "slash", " ": "space", "^p": "ctrl+p", "^m": "enter"}

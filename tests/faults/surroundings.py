@@ -15,7 +15,7 @@ import pytest
 from gputop.recording.reader import read_snapshots
 from tests.faults.row import Row, World, holds, is_root
 from tests.nvml.stand_in import LIBRARY, Scenario
-from tests.support.pty_program import ROOT
+from tests.support.pty_program import ROOT, SCREEN_TAKEN
 
 Proof = Callable[[Row, World], None]
 
@@ -132,7 +132,7 @@ def _full_disk_under_the_screen(row: Row, world: World) -> None:
     disk, scenario = _Disk(world, FULL_AT_8_KB), world.make(8)
     scenario.wave_s = 3.0
     with world.screen(scenario, "--interval", "0.25", within=disk.within, columns=WIDE) as program:
-        program.read_until("\x1b[?2004h")
+        program.read_until(SCREEN_TAKEN)
         program.press("R")
         program.read_until("recording to")
         program.read_until(row.sees)
@@ -169,7 +169,7 @@ def _full_disk_without_a_screen(row: Row, world: World) -> None:
 def _read_only(row: Row, world: World) -> None:
     disk = _Disk(world, "ro")
     with world.screen(world.make(1), within=disk.within, columns=WIDE, env={"HOME": disk.folder}) as program:
-        program.read_until("\x1b[?2004h")
+        program.read_until(SCREEN_TAKEN)
         program.press("R")
         program.read_until(row.sees)
         program.press("\x1b[19~")

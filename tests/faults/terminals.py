@@ -7,15 +7,12 @@ import signal
 import time
 
 from tests.faults.row import Row, World
-from tests.support.pty_program import in_time_s
-
-READY = "\x1b[?2004h"
+from tests.support.pty_program import SCREEN_TAKEN, in_time_s
 
 
 def _gone(row: Row, world: World) -> None:
     with world.screen(world.make(1)) as program:
-        program.read_until("H100")
-        program.read_until(READY)
+        program.read_until_started("H100")
         os.close(program.terminal)
         program.terminal = os.open(os.devnull, os.O_RDWR)
         _ends(row, program.pid, in_time_s(program.start_s))
@@ -32,7 +29,7 @@ def _ends(row: Row, pid: int, most_s: float) -> None:
 
 def _one_cell(row: Row, world: World) -> None:
     with world.screen(world.make(1), columns=1, rows=1) as program:
-        program.read_until(READY)
+        program.read_until(SCREEN_TAKEN)
         program.resize(120, 40)
         program.signal(signal.SIGWINCH)
         program.read_until(row.sees)

@@ -23,6 +23,8 @@ LIMIT_S = 2.0
 STARTS = 3.0
 """Where a start takes long, so does an end: so many starts of the same program are granted. On a machine of its own
 that is less than LIMIT_S, on a crowded or slow one more."""
+SCREEN_TAKEN = "\x1b[?2004h"
+"""Textual writes it last when it takes a terminal: from here on keys are obeyed."""
 FOREVER_S = 60.0
 """What has not come by then never comes, however slow the machine."""
 
@@ -82,6 +84,15 @@ class PtyProgram:
             self._drain(0.05)
         if not self._asked:
             self.start_s = time.monotonic() - self._begun
+
+    def read_until_started(self, shown: str) -> None:
+        """Drain the terminal until it was shown something and was taken, in whichever order.
+
+        The first picture comes before, unless a crowded machine reads its GPUs late.
+        """
+        for text in (shown, SCREEN_TAKEN):
+            if text.encode() not in self.written:
+                self.read_until(text)
 
     def read_for(self, seconds: float) -> None:
         """Drain the terminal for a while."""
@@ -162,7 +173,7 @@ class PtyProgram:
             and tail.rfind(b"\x1b[?1049l") > tail.rfind(b"\x1b[?1049h")
             and tail.rfind(b"\x1b[?25h") > tail.rfind(b"\x1b[?25l")
             and tail.rfind(b"\x1b[?1003l") > tail.rfind(b"\x1b[?1003h")
-            and tail.rfind(b"\x1b[?2004l") > tail.rfind(b"\x1b[?2004h")
+            and tail.rfind(b"\x1b[?2004l") > tail.rfind(SCREEN_TAKEN.encode())
         )
 
     def _drain(self, seconds: float) -> None:
