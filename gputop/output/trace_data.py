@@ -7,7 +7,7 @@ from typing import Any
 
 from gputop.report.meanwhile import Meanwhile
 from gputop.traces.ranks import TraceReport
-from gputop.traces.report import GpuReport, RankReport
+from gputop.traces.report import GpuReport, Measures, RankReport
 
 SCHEMA = 1
 
@@ -95,6 +95,28 @@ def gpu_data(gpu: GpuReport) -> dict[str, Any]:
         "remedy": said.remedy,
         "notes": list(said.notes),
         "best_case_step_ms": _round(gpu.best_case_step_ms),
+        **_tables(m),
+    }
+
+
+def _meanwhile(found: Meanwhile) -> dict[str, Any]:
+    return {
+        "reason": found.reason,
+        "samples": found.samples,
+        "seconds": _round(found.seconds),
+        "gpus": [
+            {
+                "index": gpu.index, "util_pct": _round(gpu.util_pct), "sm_active_pct": _round(gpu.sm_active_pct),
+                "verdict": gpu.verdict,
+            }
+            for gpu in found.gpus
+        ],
+    }  # fmt: skip
+
+
+def _tables(m: Measures) -> dict[str, Any]:
+    """Steps, kernels and waits for the GPU, row by row."""
+    return {
         "steps_table": [
             {
                 "step": row.name, "ms": _round(row.ms), "compute": _round(row.compute), "comm": _round(row.comm),
@@ -120,20 +142,5 @@ def gpu_data(gpu: GpuReport) -> dict[str, Any]:
                 "idle_after_ms": _round(row.idle_after_ms),
             }
             for row in m.syncs
-        ],
-    }  # fmt: skip
-
-
-def _meanwhile(found: Meanwhile) -> dict[str, Any]:
-    return {
-        "reason": found.reason,
-        "samples": found.samples,
-        "seconds": _round(found.seconds),
-        "gpus": [
-            {
-                "index": gpu.index, "util_pct": _round(gpu.util_pct), "sm_active_pct": _round(gpu.sm_active_pct),
-                "verdict": gpu.verdict,
-            }
-            for gpu in found.gpus
         ],
     }  # fmt: skip

@@ -64,24 +64,11 @@ class LocalSource:
         self.interval_s = interval_s
         self._clock = clock
         self._fresh = threading.Event()
+        url = dcgm_url or environ.get("GPUTOP_DCGM_URL") or None
+        rungs = Rungs(interval_s, proc, dcgm_url=url, dcgmi=dcgmi, perf=perf, perf_lib=perf_lib, sm_source=sm_source)
+        seen = environ.get("CUDA_VISIBLE_DEVICES") if visible else None
         self._reader = MachineReader(
-            interval_s,
-            gpus,
-            environ.get("CUDA_VISIBLE_DEVICES") if visible else None,
-            Rungs(
-                interval_s,
-                proc,
-                dcgm_url=dcgm_url or environ.get("GPUTOP_DCGM_URL") or None,
-                dcgmi=dcgmi,
-                perf=perf,
-                perf_lib=perf_lib,
-                sm_source=sm_source,
-            ),
-            proc,
-            clock,
-            self._fresh.set,
-            sm_source=sm_source,
-            look_s=look_s,
+            interval_s, gpus, seen, rungs, proc, clock, self._fresh.set, sm_source=sm_source, look_s=look_s
         )
         self._schedule = Schedule(interval_s, self._reader, self._publish)
         self._schedule.hung_s = hung_s

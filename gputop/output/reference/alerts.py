@@ -6,6 +6,28 @@ from gputop.diagnosis.alerts.condition import ids, keys
 from gputop.diagnosis.alerts.table import FIELDS, PLACEHOLDERS
 from gputop.output.reference.page import Page, Section
 
+_WHAT = (
+    "An alert is a table `[[alert]]` of the configuration file. `gputop record`, `run` and `export` fire it, "
+    "the screen shows it and fires it with `--alerts`; a demo, a replay, a browser and everything else never "
+    "do. One process of a user fires on a machine; when it ends the next one takes over, and knows what "
+    "was fired. A changed file counts from the next start.",
+    "`gputop config --init` writes examples, `gputop alerts` lists what is configured, `gputop alerts FILE` "
+    "says what would have fired in a recording (exit status 0: nothing, 1: something), `gputop alerts --test "
+    "NAME` fires one at once. `A` on the screen shows the state of each and how its command ended; `s` there "
+    "silences one until gputop ends.",
+)
+_COMMANDS = (
+    "The program is started without a shell, in a session of its own, in `/`, with PATH, HOME and LANG "
+    "and no ambient capability. After 30 s it is killed with everything that it started, also when "
+    "gputop has ended meanwhile. At most one command of an alert runs at a time. The first 4 kB of "
+    "what it prints are kept, and a failure is reported once. Its stdin is a JSON object: the verdict "
+    "with evidence and remedy, of several GPUs that of the first, and `gpus`, a list of them all; "
+    "secrets masked.",
+    "The configuration file and its folder must belong to you or root, and only their owner may write "
+    "to them. A value that begins with `-` or holds anything but letters, digits and `. _ : / @ -`, "
+    "and one that is missing, cancels the call.",
+)
+
 
 def page() -> Page:
     values = tuple((f"`{key}`", metric.definition, metric.unit) for key, metric in keys().items())
@@ -14,16 +36,7 @@ def page() -> Page:
     placeholders = tuple((f"`{{{name}}}`", text) for name, text in PLACEHOLDERS.items())
     return Page(
         "Alerts",
-        (
-            "An alert is a table `[[alert]]` of the configuration file. `gputop record`, `run` and `export` fire it, "
-            "the screen shows it and fires it with `--alerts`; a demo, a replay, a browser and everything else never "
-            "do. One process of a user fires on a machine; when it ends the next one takes over, and knows what "
-            "was fired. A changed file counts from the next start.",
-            "`gputop config --init` writes examples, `gputop alerts` lists what is configured, `gputop alerts FILE` "
-            "says what would have fired in a recording (exit status 0: nothing, 1: something), `gputop alerts --test "
-            "NAME` fires one at once. `A` on the screen shows the state of each and how its command ended; `s` there "
-            "silences one until gputop ends.",
-        ),
+        _WHAT,
         (
             Section("Fields", (), ("field", "what it is"), fields),
             Section(
@@ -52,17 +65,7 @@ def page() -> Page:
             Section("Values", (), ("value", "what it is", "unit"), values),
             Section(
                 "Commands",
-                (
-                    "The program is started without a shell, in a session of its own, in `/`, with PATH, HOME and LANG "
-                    "and no ambient capability. After 30 s it is killed with everything that it started, also when "
-                    "gputop has ended meanwhile. At most one command of an alert runs at a time. The first 4 kB of "
-                    "what it prints are kept, and a failure is reported once. Its stdin is a JSON object: the verdict "
-                    "with evidence and remedy, of several GPUs that of the first, and `gpus`, a list of them all; "
-                    "secrets masked.",
-                    "The configuration file and its folder must belong to you or root, and only their owner may write "
-                    "to them. A value that begins with `-` or holds anything but letters, digits and `. _ : / @ -`, "
-                    "and one that is missing, cancels the call.",
-                ),
+                _COMMANDS,
                 ("placeholder", "what stands in its place"),
                 placeholders,
             ),
