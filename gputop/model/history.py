@@ -6,12 +6,11 @@ values; nothing here reads a clock. Inside the rings a missing value is NaN; eve
 
 from __future__ import annotations
 
-from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import ceil, floor, isnan, nan
+from collections.abc import Mapping
+from math import ceil, floor, isnan
 
-from gputop.model.snapshot import GAP_INTERVALS
+from gputop.model.ring import Ring
 
 FULL_RATE_S = 600.0
 MINUTE_S = 60.0
@@ -21,70 +20,6 @@ MOST_CHARTS, BUSY_CHARTS, UNUSED_S = 256, 64, 30.0
 LEAST_COLUMNS = 64
 MOST_BREAKS = 64
 """Breaks remembered for each key; a source that changes more often has worse problems than a gap in a chart."""
-
-
-class _Ring:
-    """Times and named values, sample after sample, in arrays that grow to a fixed capacity and are then overwritten in
-    a circle."""
-
-    __slots__ = ("capacity", "count", "places", "spans", "times", "values")
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self.count = 0
-        self.times = array("d")
-        self.spans = array("f")
-        """Seconds before its time that each sample stands for."""
-        self.places: dict[str, int] = {}
-        """The index of each name among the values of a sample."""
-        self.values = array("f")
-        """The values of a sample are adjacent, so that a new sample is one write."""
-
-    def push(self, t: float, values: Mapping[str, float | None], interval_s: float) -> None:
-        slot = self.count % self.capacity
-        since = t - self.times[slot - 1] if self.count else 0.0
-        span = since if 0.0 < since <= GAP_INTERVALS * interval_s else interval_s
-        if not values.keys() <= self.places.keys():
-            self._widen(values)
-        found = list(map(values.get, self.places))
-        row = array("f", [nan if v is None else v for v in found])
-        if len(self.times) <= slot:
-            self.times.append(t)
-            self.spans.append(span)
-            self.values += row
-        else:
-            self.times[slot] = t
-            self.spans[slot] = span
-            self.values[slot * len(row) : (slot + 1) * len(row)] = row
-        self.count += 1
-
-    def _widen(self, names: Iterable[str]) -> None:
-        """Make room for names that are new."""
-        before, width = self.values, len(self.places)
-        for name in names:
-            self.places.setdefault(name, len(self.places))
-        unknown = array("f", [nan]) * (len(self.places) - width)
-        self.values = array("f")
-        for slot in range(len(self.times)):
-            self.values += before[slot * width : (slot + 1) * width] + unknown
-
-    def since(self, sequence: int) -> Iterator[int]:
-        """Slots of the kept samples from the given sequence number on, oldest first."""
-        for i in range(max(sequence, self.count - len(self.times)), self.count):
-            yield i % self.capacity
-
-    def newest(self, name: str, count: int) -> Sequence[float]:
-        """The newest ``count`` values of one name in slot order, NaN where there is none."""
-        width, end = len(self.places), self.count % self.capacity or len(self.times)
-        begin, place = end - count, self.places[name]
-        if begin >= 0:
-            return self.values[begin * width + place : end * width : width]
-        return self.values[place : end * width : width] + self.values[begin * width + place :: width]
-
-    def series(self, name: str) -> Sequence[float] | None:
-        """The values of one name by slot, NaN where there is none; None for a name that is not known."""
-        place = self.places.get(name)
-        return None if place is None else self.values[place :: len(self.places)]
 
 
 class _Columns:
@@ -99,8 +34,8 @@ class _Columns:
         self.sums: dict[int, list[float]] = {}
         self.means: dict[int, float] = {}
         self.asked: tuple[int, int, int] | None = None
+        """What the last answer was for: how many columns, the newest one's number, and the samples seen by then."""
         self.answer: list[float | None] = []
-        """What the last answer was: how many columns, the newest one's number, and the samples seen by then."""
 
     def cover(self, begin: float, end: float, value: float) -> None:
         """Spread a value that held from begin to end over the columns that it touches."""
@@ -130,8 +65,8 @@ class _Track:
     __slots__ = ("breaks", "broken", "fast", "minute", "minutes", "summed", "sums")
 
     def __init__(self, capacity: int) -> None:
-        self.fast = _Ring(capacity)
-        self.minutes = _Ring(MINUTES_KEPT)
+        self.fast = Ring(capacity)
+        self.minutes = Ring(MINUTES_KEPT)
         self.minute: int | None = None
         self.sums: dict[str, tuple[int, float]] = {}
         """By name the number and the sum of the minute's values, as far as they have been added up."""
