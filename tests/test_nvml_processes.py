@@ -111,10 +111,17 @@ def test_each_list_of_processes_is_one_call_until_it_has_outgrown_its_array(list
     assert len(asked) == len({name for name, _ in asked}) == 3, asked
     # Rows that fill the array to its end may have been cut off there.
     many = [row(pid, 5) for pid in range(1, 500)]
-    for count in (11, 12, 13, 499):
+    for count in (23, 24, 25, 499):
         asked = listing(many[:count], samples=samples)
         assert len(reader.read(4.0, 104.0, 50)) == count
     assert sum("Compute" in name for name, _ in asked[:3]) == 2
+
+
+@pytest.mark.parametrize("count", [0, 8, 23])
+def test_the_processes_of_the_first_picture_are_one_call(listing: Listing, count: int) -> None:
+    asked = listing([row(pid, 5) for pid in range(1, count + 1)])
+    assert len(GpuProcesses(Handle("h"), 0).read(0.0, 100.0, 50, brief=True)) == count
+    assert asked == [("nvmlDeviceGetComputeRunningProcesses_v3", None)]
 
 
 def test_where_the_older_call_always_says_zero_the_newer_is_believed(listing: Listing) -> None:

@@ -3,7 +3,7 @@
 Pids are the driver's (host pids); whether /proc knows them is for the /proc collector to find out.
 
 NVML's lists want an array that is large enough. pynvml asks for the length first, then makes an array and an object a
-row, at every read; here the arrays are kept, and the length is asked for when one has become too small.
+row, at every read; here the arrays are kept, and a larger one is made when the driver says that one is too small.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ LARGEST_PID = 4194304
 _TRIES = 8
 """A list may grow between the query for its length and the list itself."""
 _SPARE = 8
+_FIRST_ROWS = 24
+"""Room for the processes that compute on one GPU before it is known how many there are: mostly one driver call less."""
 _MOST_ROWS = 1 << 16
 """No GPU has so many processes: a driver that says so is wrong, and no memory is allocated for it."""
 
@@ -53,11 +55,14 @@ class DriverRows:
 
     __slots__ = ("_array", "_count", "_row", "_rows")
 
-    def __init__(self, row: type[Structure]) -> None:
+    def __init__(self, row: type[Structure], first_rows: int = 0) -> None:
+        """``first_rows`` is the length of the first array; without one the driver is asked how long it has to be."""
         self._row = row
         self._count = c_uint(0)
         self._array: Array[Any] | None = None
         self._rows: Sequence[Any] = ()
+        if first_rows:
+            self._make(first_rows)
 
     def read(self, ask: Callable[[Any, Any], int]) -> Sequence[Any]:
         """The rows that the driver writes now. ``ask`` takes the array, or None, and its length, and gives the code.
@@ -75,11 +80,11 @@ class DriverRows:
                 raise pynvml.NVMLError(code)
             if count.value > _MOST_ROWS:
                 break
-            self._grow(max(count.value, len(self._rows)))
+            self._make(2 * max(count.value, len(self._rows)) + _SPARE)
         raise pynvml.NVMLError(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
 
-    def _grow(self, rows: int) -> None:
-        self._array = (self._row * (2 * rows + _SPARE))()
+    def _make(self, rows: int) -> None:
+        self._array = (self._row * rows)()
         # Each is a view of its place in the array, made once.
         self._rows = list(self._array)
 
@@ -89,8 +94,8 @@ class ProcessList:
 
     __slots__ = ("_rows",)
 
-    def __init__(self) -> None:
-        self._rows = DriverRows(pynvml.c_nvmlProcessInfo_v2_t)
+    def __init__(self, first_rows: int) -> None:
+        self._rows = DriverRows(pynvml.c_nvmlProcessInfo_v2_t, first_rows)
 
     def read(self, handle: Handle, name: str) -> list[tuple[int, int | None]]:
         """Pid and bytes of device memory of each, None where the driver does not say. Raises NVMLError."""
@@ -125,7 +130,10 @@ class GpuProcesses:
         self._gpu = gpu
         self._seen_us: int | None = None
         self._use_info = False
-        self._lists = tuple((kind, names, ProcessList()) for kind, names in _LISTS)
+        # Only the first list is seldom empty.
+        self._lists = tuple(
+            (kind, names, ProcessList(0 if place else _FIRST_ROWS)) for place, (kind, names) in enumerate(_LISTS)
+        )
         self._samples = UtilizationSamples()
         self.reason: str | None = None
         """Why the last read has no process list at all, or None."""
