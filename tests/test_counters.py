@@ -249,8 +249,8 @@ HELLO = json.dumps({"t": "hello", "v": 1, "pid": 1, "gpus": [{"pci": "0000:01:00
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ("while True: print('x' * 60)", "more than it is asked"),
-        ("while True: sys.stdout.write('x' * 4096)", "more than it is asked"),
+        ("while True: print('x' * 60)", "more than it was asked for"),
+        ("while True: sys.stdout.write('x' * 4096)", "more than it was asked for"),
         ("print('not json'); sys.exit(4)", "status 4"),
         ("raise OSError('no such thing')", "no such thing"),
         ("os.kill(os.getpid(), 9)", "SIGKILL"),

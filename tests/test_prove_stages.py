@@ -41,7 +41,7 @@ def test_the_stages_go_from_nothing_to_the_whole_chip() -> None:
 def test_counters_that_say_what_ran_are_right() -> None:
     found = verdict(results(truth))
     assert found.exit_status == 0
-    assert found.words.startswith("SM activity is right within 0.1 points. Utilisation said at least 95 % in 6 of 6")
+    assert found.words.startswith("SM activity is right within 0.1 points. Utilisation was at least 95 % in 6 of 6")
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_counters_that_say_what_ran_are_right() -> None:
     [
         (lambda stage: truth(stage) * 0.5, "held up"),
         (lambda stage: 0.0, "reads 0 at work"),
-        (lambda stage: truth(stage) + 20.0, "not idle when nothing of ours ran"),
+        (lambda stage: truth(stage) + 20.0, "not idle while gputop ran nothing on it"),
         (lambda stage: 100.0 if stage.kind == "spin" else truth(stage), "another process"),
     ],
 )

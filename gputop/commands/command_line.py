@@ -117,7 +117,7 @@ def live_parser() -> Parser:
         add_help=False,
         homes=_homes,
     )
-    top.add_argument("-h", "--help", action=_Overview, nargs=0, help="show the commands; `gputop help` knows more")
+    top.add_argument("-h", "--help", action=_Overview, nargs=0, help="show the commands; `gputop help` explains more")
     top.add_argument("--man", action=_ManPage, nargs=0, help="print the manual page: gputop --man | man -l -")
     top.set_defaults(command=None)
     # Defined here and not in the screen's own file, which no other command needs to import.

@@ -43,7 +43,7 @@ OWN = (
      "gpu, rank, job_id"),
     ("gputop_step_data_wait_seconds", "what it waited for batches (sum, count), where the job or a callback says it",
      "gpu, rank, job_id"),
-    ("gputop_step_samples_total", "training samples that these steps took in, where the job says it",
+    ("gputop_step_samples_total", "training samples in these steps, where the job says it",
      "gpu, rank, job_id"),
     ("gputop_host_info", "the host's name and driver", "hostname, driver, source"),
     ("gputop_last_sample_timestamp_seconds", "Unix time of the newest values", ""),

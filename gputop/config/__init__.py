@@ -123,8 +123,8 @@ class Settings(Struct, frozen=True):
     keys: Annotated[
         Mapping[str, str],
         Meta(
-            description='Keys of your own: action = "key,key". The help (?) shows the actions; an empty text takes an '
-            "action its keys."
+            description='Keys of your own: action = "key,key". The help (?) shows the actions; an empty text removes '
+            "an action's keys."
         ),
     ] = MappingProxyType({})
     alert: Annotated[

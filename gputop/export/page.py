@@ -268,6 +268,6 @@ def _counters(page: TextPage, counters: Counters) -> None:
     page.family(
         "gputop_step_samples_total",
         "counter",
-        "Training samples that the announced steps took in, where a job says it",
+        "Training samples in the announced steps, where a job says it",
         [(named, of.samples) for named, of in ranks if of.samples is not None],
     )

@@ -33,11 +33,11 @@ def files(names: Names, price: float | None = None) -> dict[str, str]:
     found[RULES] = (
         "# Recording and alerting rules. Name this file under rule_files of prometheus.yml; vmalert takes it as well.\n"
         f"# Written by gputop fleet deploy --names {names}; each rule's query: gputop fleet queries ID.\n"
-        + (f"# What is said of cost assumes {price:g} a GPU-hour, as it was given by --price.\n" if price else "")
+        + (f"# Costs assume {price:g} a GPU-hour, as given by --price.\n" if price else "")
         + rules_yaml(names, price)
     )
     found[RULE_TESTS] = (
-        "# Unit tests of the rules, every alert once in a world in which it fires and once silent.\n"
+        "# Unit tests of the rules, every alert in a firing and a silent scenario.\n"
         "# promtool test rules gputop.rules.test.yml\n" + unit_tests_yaml(names, Path(RULES).name)
     )
     return found

@@ -12,7 +12,7 @@ from gputop.fleet.template import Names, Setting, render
 
 Mode = Literal["health", "throughput", "bottleneck", "breadth", "waste"]
 MODES: Mapping[Mode, str] = MappingProxyType({
-    "health": "Health: is every GPU there and sound",
+    "health": "Health: is every GPU there and healthy",
     "throughput": "Throughput: how much work is done",
     "bottleneck": "Bottleneck: what holds it back",
     "breadth": "Breadth: does every GPU of a job keep up",

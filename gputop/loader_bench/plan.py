@@ -170,8 +170,8 @@ def taking_of(best: Row | None, step_ms: float | None) -> str:
     of = "" if step_ms is None else f" of each step of {step_ms:.0f} ms"
     pinned = "" if best.setting.pin_memory else "; with a GPU also pin_memory=True, whose thread takes them in advance"
     return (
-        f"taking a batch costs the loop {best.take_ms:.1f} ms{of} even when it is ready, and no worker can spare that: "
-        f"{_TAKE_LESS}{pinned}"
+        f"taking a batch costs the loop {best.take_ms:.1f} ms{of} even when it is ready, and no number of "
+        f"workers can avoid that: {_TAKE_LESS}{pinned}"
     )
 
 

@@ -91,9 +91,9 @@ def _fleet_lines(report: Mapping[str, Any], width: int) -> list[str]:
             lines += _wrapped("exporter    ", _exporter(row), width)
         socket = report["step_socket"]
         heard = (
-            f"an exporter takes in every user's steps at {socket['path']}, mode {socket['mode']}"
+            f"an exporter receives every user's steps at {socket['path']}, mode {socket['mode']}"
             if socket["listens"]
-            else "no exporter takes in the steps of every user's jobs"
+            else "no exporter receives the steps of every user's jobs"
         )
         lines += _wrapped("job steps   ", heard, width)
     if (extras := report.get("extras")) is not None:

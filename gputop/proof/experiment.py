@@ -99,7 +99,7 @@ def verdict(results: Sequence[Result], why_not: str = "") -> Verdict:
     judged = [r for r in results if r.stage.expected_pct is not None]
     working = [r for r in results if r.stage.kind != "idle"]
     full = sum((r.util_pct or 0.0) >= 95.0 for r in working)
-    said = f"Utilisation said at least 95 % in {full} of {len(working)} stages with work."
+    said = f"Utilisation was at least 95 % in {full} of {len(working)} stages with work."
     if not judged or all(r.sm_pct is None for r in judged):
         bound = "Of SM activity only a bound is known here: at most the utilisation."
         return Verdict(3, f"SM activity is not measured. {bound} {said}", why_not)
@@ -118,10 +118,10 @@ def _likely(judged: Sequence[Result]) -> str:
     """The likeliest reason why the counters do not show what ran."""
     idle = next((r for r in judged if r.stage.kind == "idle"), None)
     if idle is not None and idle.ok is False:
-        return "something else runs on this GPU: it was not idle when nothing of ours ran"
+        return "something else runs on this GPU: it was not idle while gputop ran nothing on it"
     if all((r.sm_pct or 0.0) < 1.0 for r in judged):
         return "the counter reads 0 at work: it may be gated or read by somebody else (ncu, nsys, DCGM)"
     high = sum((r.sm_pct or 0.0) > (r.stage.expected_pct or 0.0) for r in judged if not r.ok)
     if high == sum(not r.ok for r in judged):
         return "another process works on this GPU, or the clocks of idle multiprocessors were gated"
-    return "the kernels were held up (another process, throttled clocks), or the counter does not tell the truth"
+    return "the kernels were held up (another process, throttled clocks), or the counter is wrong"

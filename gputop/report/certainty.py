@@ -51,12 +51,12 @@ def change(before: Pictured, after: Pictured) -> Change | None:
 def sentence(found: Change | None) -> str:
     """What improved and how sure that is."""
     if found is None:
-        return "How sure that is cannot be said: nothing was measured in one of them"
+        return "How certain that is cannot be told: nothing was measured in one of them"
     what = "SM activity" if found.measure == "SM" else "Util (SM activity was not measured in both)"
     moved = found.after - found.before
     text = f"{what} went from {found.before:.0f} to {found.after:.0f} %"
     if found.within is None:
-        return f"{text}; too short to say how sure that is"
+        return f"{text}; too short to tell how certain that is"
     if abs(moved) < LEAST_POINTS:
         return f"{what} stayed at {found.after:.0f} %, ± {found.within:.0f} points at 95 % confidence"
     sure = "sure" if found.is_sure else "not sure: it may be chance"

@@ -40,7 +40,7 @@ def fields(data: bytes, left: list[int]) -> Iterator[tuple[int, bytes]]:
             if at > len(data):
                 raise WireError("the answer breaks off")
         else:
-            raise WireError("the answer is no message of this API")
+            raise WireError("the answer is not a message of this API")
 
 
 def text(value: bytes) -> str:

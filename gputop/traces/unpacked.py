@@ -95,6 +95,6 @@ class Text:
             pending = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
             out += len(piece)
             if out > MOST_BYTES or (out > _RATIO_FROM and out > MOST_RATIO * max(1, self.read_bytes)):
-                raise TraceError("unfolds to more than any trace holds: is this a gzip bomb?")
+                raise TraceError("unpacks to more than any trace holds: is this a gzip bomb?")
             if piece:
                 yield piece

@@ -32,7 +32,7 @@ def refusal(headers: Mapping[str, str], *, socket: bool) -> Refusal | None:
         # Browsers name the origin of every WebSocket.
         return Refusal(403, "only the page of this server may open its socket") if socket else None
     if origin.lower() not in (f"http://{host}".lower(), f"https://{host}".lower()):
-        return Refusal(403, "another site may not look at this screen")
+        return Refusal(403, "another site may not use this screen")
     return None
 
 

@@ -196,7 +196,7 @@ class Server:
     async def _view(self, socket: web.WebSocketResponse, size: Size) -> tuple[int, str]:
         """Show the screen until either side ends it. Returns the close code and reason."""
         if self._places >= MOST_VIEWERS:
-            return FULL, f"{MOST_VIEWERS} browsers are looking already; close one of them"
+            return FULL, f"{MOST_VIEWERS} browsers are connected already; close one of them"
         # Taken before the first await: twenty browsers may connect at the same moment.
         self._places += 1
         try:

@@ -121,7 +121,7 @@ class _Reader:
                 self._refuse("", f"unknown field {field!r}{_nearest(field, FIELDS)}")
         name = self._text("name")
         if _NAME.fullmatch(name) is None:
-            self._refuse("name", f"must be of a-z, 0-9 and -, at most 40 characters, not {name!r}")
+            self._refuse("name", f"must consist of a-z, 0-9 and -, at most 40 characters, not {name!r}")
         try:
             when = parse(self._text("when"))
         except ConditionError as error:

@@ -71,7 +71,7 @@ QUERIES = (
     Query(
         "unmeasured", "waste", "GPUs without SM activity", "GPUs",
         'count by (source) ({gputop_sm_source|source=~"bound|none"})',
-        "Nothing measures SM activity there, so nobody knows whether they work. Neither waste nor work.",
+        "Nothing measures SM activity there, so it is unknown whether they work. Neither waste nor work.",
         "gputop doctor on the host says what would measure it. In dcgm-exporter add DCGM_FI_PROF_SM_ACTIVE to the "
         "counters file.",
         "count({util} unless {sm})",
@@ -114,7 +114,7 @@ QUERIES = (
     Query(
         "cost_by_state", "waste", "Cost by state, last hour", "money",
         f'sum by (state) ({{gputop_gpu_state_seconds_total.increase.1h|state=~"{_NOT_WORK}"}}) / 3600 * {{price}}',
-        "The same by what the time counted as. Unmeasured GPUs have no cost here: nobody knows whether they work.",
+        "The same by what the time counted as. Unmeasured GPUs have no cost here: it is unknown whether they work.",
         "Busy and not working first: it looks like work. Give your own price: --price 2.50.",
         " or ".join(
             f'label_replace(sum(count_over_time(({of})[1h:1m])) / 60 * {{price}}, "state", "{state}", "", "")'

@@ -71,7 +71,7 @@ class Firing(Struct, frozen=True):
             raise NotHanded(f"{{{name}}} has no value: {self.missing.get(name, 'it is not known')}")
         if name != "gpus" and _HARMLESS.fullmatch(value) is None:
             raise NotHanded(
-                f"{{{name}}} is {clean_text(value)[:60]!r}: only letters, digits and . _ : / @ - are handed on"
+                f"{{{name}}} is {clean_text(value)[:60]!r}: only letters, digits and . _ : / @ - are passed on"
             )
         return value
 

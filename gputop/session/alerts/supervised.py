@@ -78,9 +78,9 @@ class Running:
             answer = json.loads(process.communicate(timeout=self._limit_s)[0])
             return Ended(answer["exit"], answer["problem"], one_line(answer["output"]))
         except subprocess.TimeoutExpired:
-            return Ended(None, f"was killed after {self._limit_s:g} s, with what watched over it")
+            return Ended(None, f"was killed after {self._limit_s:g} s, together with its supervisor")
         except (OSError, ValueError, KeyError, TypeError):
-            return Ended(None, self._problem or "nobody knows how it ended: what watched over it is gone")
+            return Ended(None, self._problem or "how it ended is unknown: its supervisor is gone")
         finally:
             process.kill()
             process.wait()

@@ -59,7 +59,7 @@ _REMEDIED = (
 )
 
 _ROWS = (
-    Scenario("node", "eight GPUs of one node, each with another fate (the default)", node.node, _NODE),
+    Scenario("node", "eight GPUs of one node, each in a different situation (the default)", node.node, _NODE),
     Scenario("remedied", "the same node after every remedy was applied", remedied.remedied, _REMEDIED),
     _one("healthy", "a training job that uses the whole chip", single.healthy, "healthy"),
     Scenario(

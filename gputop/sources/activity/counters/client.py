@@ -199,7 +199,7 @@ class Counters:
                     return
                 *lines, text = (text + piece).split(b"\n")
                 if len(lines) > MOST_BYTES_PER_LOOK // 256 or len(text) > LONGEST_LINE:
-                    self._trouble = "the helper says more than it is asked"
+                    self._trouble = "the helper writes more than it was asked for"
                     return
                 for line in lines:
                     self._hear(decode(line))
