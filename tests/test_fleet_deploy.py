@@ -65,6 +65,30 @@ def test_what_is_there_is_left_alone_unless_told(tmp_path: Path, capsys: pytest.
     assert main(["fleet", "deploy", str(tmp_path / "file")]) == 2
 
 
+def test_nothing_is_written_through_a_link_out_of_the_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, outside = tmp_path / "target", tmp_path / "outside"
+    outside.mkdir()
+    for name in ("soft", "hard"):
+        (outside / name).write_text("mine")
+    (target / "prometheus").mkdir(parents=True)
+    (target / "compose.yaml").symlink_to(outside / "soft")
+    (target / "prometheus" / "scrape.yml").hardlink_to(outside / "hard")
+    assert main(["fleet", "deploy", str(target), "--force"]) == 0
+    assert [(outside / name).read_text() for name in ("soft", "hard")] == ["mine", "mine"]
+    assert not (target / "compose.yaml").is_symlink() and (target / "compose.yaml").read_text() != "mine"
+
+    shutil.rmtree(target / "slurm")
+    (target / "slurm").symlink_to(outside)
+    (target / "compose.yaml").write_text("kept: nothing is written where one part is refused")
+    capsys.readouterr()
+    assert main(["fleet", "deploy", str(target), "--force"]) == 2
+    assert f"{target / 'slurm'} is a link" in capsys.readouterr().err
+    assert sorted(path.name for path in outside.iterdir()) == ["hard", "soft"]
+    assert (target / "compose.yaml").read_text().startswith("kept")
+
+
 @pytest.mark.slow
 def test_the_dashboards_are_those_that_the_builder_makes_today() -> None:
     pytest.importorskip("grafana_foundation_sdk")

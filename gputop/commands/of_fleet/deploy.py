@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+from collections.abc import Iterable
+from pathlib import Path, PurePath
 
 from gputop.commands.needs import Needs
 from gputop.commands.of_fleet.queries import named
@@ -31,13 +32,28 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         if folder.is_dir() and any(folder.iterdir()) and not args.force:
             raise UsageError(f"{folder} is not empty: name another directory, or overwrite files there with --force")
         made = files(args.names, settings.price or None)
+        _refuse_linked_directories(folder, made)
         for path, text in made.items():
-            target = folder / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, encoding="utf-8")
-            if target.suffix == ".sh":
-                target.chmod(0o755)
+            _write(folder / path, text)
     except OSError as error:
         raise UsageError(f"cannot write {error.filename or folder}: {error.strerror}") from None
     say(f"{count(len(made), 'file')} in {folder}; the first lines of each say how to use it")
     return 0
+
+
+def _refuse_linked_directories(folder: Path, paths: Iterable[str]) -> None:
+    """Before anything is written: what is written through a link would lie outside. Raises UsageError."""
+    below = {folder / parent for path in paths for parent in PurePath(path).parents} - {folder}
+    for directory in sorted(below):
+        if directory.is_symlink():
+            raise UsageError(f"{directory} is a link to another directory: remove it, or name another directory")
+
+
+def _write(target: Path, text: str) -> None:
+    """A new file in place of whatever had its name: a link, hard or symbolic, is replaced, not written through."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)
+    with target.open("x", encoding="utf-8") as file:
+        file.write(text)
+    if target.suffix == ".sh":
+        target.chmod(0o755)
