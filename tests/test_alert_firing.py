@@ -78,6 +78,20 @@ def test_a_value_that_is_missing_or_not_the_only_one_cancels_the_call() -> None:
         argv(framed(), "{pci}")
 
 
+def test_a_command_called_notification_is_told_as_the_command_that_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stand:
+        def __init__(self, *_: object) -> None: ...
+
+        def ended(self) -> Ended:
+            return Ended(3, None)
+
+    monkeypatch.setattr(runner, "Running", Stand)
+    monkeypatch.setattr(runner, "notification", Stand)
+    alert = made(run=["/opt/notification"], notify=["json://localhost"])
+    outcome = runner.UnderWay(fired(alert, framed())).outcome()
+    assert outcome.words == "notification ended with 3; notification failed"
+
+
 class Held:
     """In the place of commands: each lasts until it is let go."""
 

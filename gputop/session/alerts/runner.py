@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 from msgspec import Struct
 
@@ -19,7 +20,6 @@ from gputop.session.alerts.supervised import Ended, Running, notification
 
 MOST_WAITING = 64
 """Firings of one alert that wait for the command before them: one for each GPU of a large machine."""
-NOTIFICATION = "notification"
 RETRY_S = 5.0
 """How often a process that does not fire checks whether the one that does has ended."""
 HAND_OVER_S = 1.0
@@ -137,9 +137,22 @@ class Runner:
                 self._tell(outcome)
 
 
-def _result(sent: Ended) -> str:
-    """The result of a notification, whose exit status means nothing to people."""
-    return sent.words() if sent.problem is not None else "failed" if sent.has_failed else "was sent"
+class _Part(Struct, frozen=True):
+    """The command or the notification of a firing, under way, or why it is not; ``name`` is how it is called."""
+
+    kind: Literal["command", "notification"]
+    name: str
+    started: Running | str
+
+    def ended(self) -> Ended:
+        """How it ended, when it has."""
+        return Ended(None, self.started) if isinstance(self.started, str) else self.started.ended()
+
+    def words(self, ended: Ended) -> str:
+        """Its result in words; the exit status of a notification means nothing to people."""
+        if self.kind == "notification" and ended.problem is None:
+            return f"{self.name} {'failed' if ended.has_failed else 'was sent'}"
+        return f"{self.name} {ended.words()}"
 
 
 class UnderWay:
@@ -147,19 +160,19 @@ class UnderWay:
 
     def __init__(self, firing: Firing) -> None:
         self._firing = firing
-        self._parts: list[tuple[str, Running | str]] = []
+        self._parts: list[_Part] = []
         alert = firing.alert
         if alert.run:
-            self._parts.append((alert.run[0].rpartition("/")[2], self._command()))
+            self._parts.append(_Part("command", alert.run[0].rpartition("/")[2], self._command()))
         if alert.notifies:
-            self._parts.append((NOTIFICATION, self._notification()))
+            self._parts.append(_Part("notification", "notification", self._notification()))
 
     def outcome(self) -> Outcome:
         """The result, once it is over: after 40 s at most."""
         words, printed, has_failed = [], [], False
-        for name, started in self._parts:
-            ended = Ended(None, started) if isinstance(started, str) else started.ended()
-            words.append(f"{name} {_result(ended) if name == NOTIFICATION else ended.words()}")
+        for part in self._parts:
+            ended = part.ended()
+            words.append(part.words(ended))
             printed += [ended.output] if ended.output else []
             has_failed = has_failed or ended.has_failed
         said = "; ".join(words) or f"{self._firing.alert.when.text} holds"
