@@ -175,7 +175,7 @@ def test_a_click_into_the_bar_of_the_past_means_its_key_or_its_moment() -> None:
 
     frame, replay = demo_frame(), Replay(0.0, 100.0, 50.0, playing=False, speed=1.0, own_past=True)
     rows = bar_rows(frame, replay, 0, COLOUR, 160, 48, 0.0)
-    targets = bar_targets(rows, frame, replay, 0, 160, 48)
+    targets = bar_targets(rows, frame, replay, 0, COLOUR, 160, 48)
     state = "".join(text for text, _ in rows[0])
     for words, key_id in (
         ("esc live", "release"),
@@ -191,6 +191,18 @@ def test_a_click_into_the_bar_of_the_past_means_its_key_or_its_moment() -> None:
     assert "← L step" in other
     assert "< . speed" in other
     assert targets[1] is not None and targets[1].key == (4, 154, 0.0, 100.0) and len(targets) == len(rows)
+
+
+def test_on_an_ascii_terminal_the_bar_of_the_past_names_its_keys_in_words_and_a_click_finds_them() -> None:
+    from gputop.paint.glyphs import ASCII
+    from gputop.paint.replay_bar import Replay, bar_rows, bar_targets
+
+    frame, replay = demo_frame(), Replay(0.0, 100.0, 50.0, playing=False, speed=1.0)
+    rows = bar_rows(frame, replay, 0, ASCII, 160, 48, 0.0)
+    (state, *_), (targets, *_) = rows, bar_targets(rows, frame, replay, 0, ASCII, 160, 48)
+    text = "".join(part for part, _ in state)
+    assert text.isascii() and "left right step" in text and text.endswith("ends -")
+    assert targets is not None and [targets.at(text.index(word)).key for word in ("left", "right")] == ["back", "on"]
 
 
 def test_every_letter_to_sort_by_is_shown_at_every_width() -> None:

@@ -133,8 +133,16 @@ def test_the_theme_is_picked_from_the_terminal(env: dict[str, str], theme: str) 
     assert choose(env, "utf-8", theme="auto", ascii_only=False, no_color=False).theme == theme
 
 
+def test_the_console_of_linux_and_what_is_not_unicode_are_drawn_in_ascii() -> None:
+    def glyphs(term: str, encoding: str) -> str:
+        return choose({"TERM": term}, encoding, theme="auto", ascii_only=False, no_color=False).glyphs.name
+
+    assert glyphs("linux", "utf-8") == glyphs("xterm", "latin-1") == "ascii"
+    assert glyphs("xterm", "utf-8") == "colour"
+
+
 def test_a_theme_that_was_asked_for_is_taken_unless_there_is_no_colour() -> None:
-    env = {"TERM": "linux"}
+    env = {"TERM": "screen"}
     assert choose(env, "utf-8", theme="colour-blind", ascii_only=False, no_color=False).theme == "colour-blind"
     assert choose(env, "utf-8", theme="colour-blind", ascii_only=False, no_color=True).theme == "mono"
     assert choose(env, "utf-8", theme="mono", ascii_only=False, no_color=False).glyphs.name == "mono"

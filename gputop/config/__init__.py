@@ -51,7 +51,9 @@ class Settings(Struct, frozen=True):
     ] = ""
     visible: Annotated[bool, Meta(description="Watch only the GPUs that CUDA_VISIBLE_DEVICES names.")] = False
     theme: Annotated[str, Meta(description=f"{theme_words(explained=True)}.")] = "auto"
-    ascii: Annotated[bool, Meta(description="Draw with ASCII characters only.")] = False
+    ascii: Annotated[
+        bool, Meta(description="Draw with ASCII characters only, as is always done on the Linux console.")
+    ] = False
     no_color: Annotated[
         bool, Meta(description="Draw without colours; the NO_COLOR environment variable does the same.")
     ] = False

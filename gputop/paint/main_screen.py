@@ -75,7 +75,7 @@ class Painter:
 
             selected = selected_gpu(frame, view)
             bar = bar_rows(frame, view.replay, selected, view.glyphs, width, height, view.utc_offset_s, view.past_keys)
-            foot = bar_targets(bar, frame, view.replay, selected, width, height, view.past_keys)
+            foot = bar_targets(bar, frame, view.replay, selected, view.glyphs, width, height, view.past_keys)
         elif view.hint and height >= hint.LEAST_HEIGHT:
             keys = hint.hint_now(view.hint, frame.snapshot.gpus)
             bar, foot = [hint.hint_row(keys, width)], [hint.hint_target(keys, width)]

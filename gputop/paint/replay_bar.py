@@ -11,7 +11,7 @@ from msgspec import Struct
 from gputop.diagnosis.catalogue import verdict_rows
 from gputop.model.snapshot import GpuSample
 from gputop.monitor import Frame
-from gputop.paint.glyphs import Glyphs
+from gputop.paint.glyphs import Glyphs, keys_shown
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
 from gputop.paint.line import Line, Row, Target, words_target
 from gputop.paint.text import clock_time, elapsed
@@ -108,6 +108,7 @@ def bar_targets(
     frame: Frame,
     replay: Replay,
     selected: int,
+    glyphs: Glyphs,
     width: int,
     height: int,
     keys: PastKeys = (),
@@ -115,7 +116,7 @@ def bar_targets(
     """What a click on each row of the bar means: its keys, and below them the moment of each column."""
     _, label, columns = _strips(frame, selected, width, height)
     state = "".join(text for text, _ in rows[0])
-    named = [part for words, parts in _named(keys, own_past=True) if words in state for part in parts]
+    named = [part for words, parts in _named(keys, glyphs, own_past=True) if words in state for part in parts]
     moment = Target("time", (label, columns, replay.begin, replay.end))
     return [words_target(rows[0], named), *[moment] * (len(rows) - 1)]
 
@@ -129,9 +130,9 @@ def _strips(frame: Frame, selected: int, width: int, height: int) -> tuple[list[
     return shown, label, max(10, width - label - 2)
 
 
-def _named(keys: PastKeys, *, own_past: bool) -> list[tuple[str, list[tuple[str, str]]]]:
+def _named(keys: PastKeys, glyphs: Glyphs, *, own_past: bool) -> list[tuple[str, list[tuple[str, str]]]]:
     """(words, [(words of one key, its id)]) of each group of commands; those without a key are left out."""
-    shown = dict(keys or USUAL)
+    shown = {key_id: keys_shown(key, glyphs) for key_id, key in keys or USUAL}
     found = []
     for group in (*((LIVE,) if own_past else ()), *PARTS):
         parts = [(f"{shown[key_id]} {does}".strip(), key_id) for key_id, does in group if key_id in shown]
@@ -150,7 +151,7 @@ def _state(replay: Replay, glyphs: Glyphs, width: int, offset: float, past_keys:
     if width >= LEAST_LENGTH_WIDTH:
         line.add(f" {into} of {whole} ", "text")
     keys = ""
-    for words, _ in _named(past_keys, own_past=replay.own_past):
+    for words, _ in _named(past_keys, glyphs, own_past=replay.own_past):
         if line.width + len(keys) + len(words) + 7 <= width:
             keys += ("   " if keys else "") + words
     if keys:

@@ -42,9 +42,17 @@ def is_light(env: Mapping[str, str]) -> bool:
 
 
 def choose(env: Mapping[str, str], encoding: str | None, *, theme: str, ascii_only: bool, no_color: bool) -> Terminal:
-    """The terminal to draw for. ``theme`` is a theme's name or ``auto``."""
+    """The terminal to draw for. ``theme`` is a theme's name or ``auto``.
+
+    The console of Linux knows of the blocks that charts are made of only the halves and the full one, whatever the
+    encoding is (drivers/tty/vt/cp437.uni): the others would all be the same square.
+    """
     depth: Depth = "none" if no_color else colour_depth(env)
-    plain = ascii_only or (encoding or "ascii").lower().replace("-", "") not in ("utf8", "utf16", "gb18030")
+    plain = (
+        ascii_only
+        or env.get("TERM") == "linux"
+        or (encoding or "ascii").lower().replace("-", "") not in ("utf8", "utf16", "gb18030")
+    )
     if depth == "none":
         return Terminal(depth, "mono", ASCII if plain else MONO)
     if theme == "auto":
