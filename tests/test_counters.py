@@ -63,7 +63,8 @@ def test_sm_activity_is_the_mean_between_two_triggers(reader: Counters, counters
     assert got.values["sm_active_pct"] == 41.2
     assert got.values["dram_active_pct"] == pytest.approx(37.1)
     assert got.values["tensor_active_pct"] == 12.1 and got.values["graphics_active_pct"] == 98.0
-    assert got.window_s is not None and 0.15 < got.window_s < 2.0
+    # A quarter of a second, and what a crowded machine adds.
+    assert got.window_s is not None and 0.15 < got.window_s < 20.0
     assert counters.is_locked()
     counters.write(sm=104.0)
     until(reader, lambda got: isinstance(got, Activity) and got.values["sm_active_pct"] == 100.0)

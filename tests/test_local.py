@@ -94,7 +94,8 @@ def test_one_snapshot_has_the_librarys_exact_values(nvml_scenario: MakeScenario)
     assert {key: got[key] for key in expected} == expected
     assert abs(got["sm_active_pct"] - 7.84) < 0.5
     assert got["sm_source"] == "gpm"
-    assert 0.2 <= got["sm_window_s"] < 1.0
+    # A quarter of a second, and what a crowded machine adds.
+    assert 0.2 <= got["sm_window_s"] < CALM_S
     assert got["static"] == {
         "index": 1,
         "uuid": uuid_of(1),
