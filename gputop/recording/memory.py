@@ -76,4 +76,7 @@ class Memory:
 
     def _packed(self) -> Block:
         assert self._last is not None
-        return Block(self._first_t, self._last.t, zlib.compress(b"".join(self._lines), _FASTEST))
+        # Line by line: all of them in one text would be as much memory again.
+        packer = zlib.compressobj(_FASTEST)
+        packed = [packer.compress(line) for line in self._lines]
+        return Block(self._first_t, self._last.t, b"".join((*packed, packer.flush())))

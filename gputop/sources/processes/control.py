@@ -12,11 +12,14 @@ import os
 import pwd
 import signal
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from gputop.model.inspection import DeepLook, Environment, Identity, SignalOutcome
 from gputop.sources.processes.identity import GONE, identity_problem
 from gputop.sources.processes.raw_commands import RawCommands
-from gputop.sources.processes.thread_list import ThreadWatch
+
+if TYPE_CHECKING:
+    from gputop.sources.processes.thread_list import ThreadWatch
 
 LARGEST_ENVIRONMENT = 1 << 20
 """Bytes of an environment that are read."""
@@ -74,6 +77,8 @@ class ProcessControl:
 
     def watch_threads(self, identity: Identity) -> ThreadWatch:
         """A reader of a process's threads, which reads until it is closed."""
+        from gputop.sources.processes.thread_list import ThreadWatch
+
         return ThreadWatch(identity.pid, identity.starttime, self._proc)
 
     def environment(self, identity: Identity) -> Environment:
