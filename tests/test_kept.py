@@ -11,7 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.diagnosis.fabric import FabricSignals
-from gputop.model.snapshot import Event, Snapshot
+from gputop.model.history import History
+from gputop.model.snapshot import Event, GpuSample, Snapshot
 from gputop.model.step_history import StepPace
 from gputop.model.steps import StepRow
 from gputop.monitor import Frame, Monitor
@@ -20,6 +21,8 @@ from gputop.paint.glyphs import ASCII
 from gputop.paint.main_screen import Painter
 from gputop.paint.process_filter import parse
 from gputop.paint.view import View
+from gputop.sources.simulation.simulated import snapshot_at
+from tests.support.frames import MOMENT
 from tests.support.random_frames import T0, random_snapshot
 
 SIZES = ((160, 50), (80, 24), (200, 80), (100, 18))
@@ -116,35 +119,104 @@ def _after_a_while(seed: int) -> Frame:
     return frame
 
 
+def _of_gpus(frame: Frame, count: int) -> Frame:
+    """A frame with its first GPUs alone."""
+    return replace(
+        frame, snapshot=replace(frame.snapshot, gpus=frame.snapshot.gpus[:count]), diagnoses=frame.diagnoses[:count]
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("gpus", "base", "size"),
     [(3, View(), (160, 50)), (1, View(), (180, 60)), (3, View(layout="list"), (100, 18)), (3, View(), (160, 90))],
 )
 def test_whatever_changes_alone_is_painted(gpus: int, base: View, size: tuple[int, int]) -> None:
-    one, other, painter = _after_a_while(3), _after_a_while(4), Painter()
-    one = replace(one, snapshot=replace(one.snapshot, gpus=one.snapshot.gpus[:gpus]), diagnoses=one.diagnoses[:gpus])
+    one, other, painter = _of_gpus(_after_a_while(3), gpus), _after_a_while(4), Painter()
     for frame, view in _variants(one, other, base):
         painter.paint(one, base, *size)
         _same(painter, frame, view, size)
+
+
+def _explained() -> Frame:
+    """A simulated frame whose first two GPUs starve, with what the host did meanwhile."""
+    monitor = Monitor()
+    for second in range(45):
+        node = snapshot_at(MOMENT + second, started=MOMENT - 600.0)
+        gpus = (node.gpus[3], node.gpus[6], node.gpus[0])
+        names = {gpu.static.index for gpu in gpus}
+        frame = monitor.feed(replace(node, gpus=gpus, processes=tuple(p for p in node.processes if p.gpu in names)))
+    assert frame.diagnoses[0].attribution is not None
+    assert frame.diagnoses[1].attribution is not None
+    return frame
+
+
+def _hidden_variants(frame: Frame, view: View) -> Iterator[tuple[Frame, View, Frame, View]]:
+    """A frame and a view, and the same with one thing changed that shows only because of what else is there."""
+    now, gpus = frame.snapshot, frame.snapshot.gpus
+    # What the host did is told of a GPU by its label, and of the one that is selected.
+    for gpu in gpus[:2]:
+        yield frame, view, frame, replace(view, gpu=gpu.static.uuid)
+    other = replace(gpus[0], static=replace(gpus[0].static, index=7))
+    yield frame, view, replace(frame, snapshot=replace(now, gpus=(other, *gpus[1:]))), view
+    # All titles are as wide as the widest name.
+    other = replace(gpus[-1], static=replace(gpus[-1].static, name="NVIDIA GeForce RTX 4090"))
+    names = replace(
+        now, gpus=(*(replace(gpu, static=replace(gpu.static, name="NVIDIA T4")) for gpu in gpus[:-1]), gpus[-1])
+    )
+    yield (
+        replace(frame, snapshot=names),
+        view,
+        replace(frame, snapshot=replace(names, gpus=(*names.gpus[:-1], other))),
+        view,
+    )
+    # The number of a process is told where it has no name.
+    held = replace(now.processes[0], static=replace(now.processes[0].static, name=None), gpu_mem_bytes=2.0**36)
+    nameless = replace(now, processes=(held, *now.processes[1:]))
+    renumbered = replace(now, processes=(replace(held, pid=held.pid + 1), *now.processes[1:]))
+    yield replace(frame, snapshot=nameless), view, replace(frame, snapshot=renumbered), view
+    # Lanes tell the busiest feeder beside the mean, and the mean of as many seconds as the diagnosis knows.
+    for change in _each_changed(frame.diagnoses[0], frame.diagnoses[-1]):
+        yield frame, view, replace(frame, diagnoses=(change, *frame.diagnoses[1:])), view
+    briefly = replace(frame.diagnoses[0], window_s=3.0)
+    yield frame, view, replace(frame, diagnoses=(briefly, *frame.diagnoses[1:])), view
+    # Without a past every span has the same columns.
+    empty = replace(frame, history=History())
+    yield empty, view, empty, replace(view, span_s=300.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("gpus", "size"), [(3, (160, 50)), (3, (160, 90)), (2, (160, 50)), (1, (180, 60)), (3, (100, 18)), (3, (80, 24))]
+)
+def test_what_shows_because_of_something_else_is_painted_when_it_changes(gpus: int, size: tuple[int, int]) -> None:
+    painter, explained = Painter(), _of_gpus(_explained(), gpus)
+    for before, base, frame, view in _hidden_variants(explained, View()):
+        painter.paint(before, base, *size)
+        _same(painter, frame, view, size)
+    # Many widths give the same number of columns to a chart.
+    for wider in range(1, 5):
+        _same(painter, explained, View(), (size[0] + wider, size[1]))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("steady", ["util_pct", "sm_active_pct", None])
 def test_what_the_past_shows_moves_on_while_nothing_changes_now(steady: str | None, size: tuple[int, int]) -> None:
-    """Charts move, and what a lost GPU did before becomes too old to be told."""
-    for gpus, lost in ((3, None), (1, None), (3, "fallen off the bus")):
+    """Charts move, also beside one that is the same all over, and what a lost GPU did becomes too old to be told."""
+    for gpus, is_lost in ((3, False), (1, False), (3, True)):
         monitor, painter, still = Monitor(), Painter(), random_snapshot(3, gpus=gpus)
         still = replace(still, events=())
         first = replace(still.gpus[0], lost_reason=None, power_w=300.0, temp_c=50.0)
-        for second in range(40):
+        for second in range(80):
             values = {name: float(second) for name in ("util_pct", "sm_active_pct") if name != steady}
             monitor.feed(replace(still, t=T0 + second, gpus=(replace(first, **values), *still.gpus[1:])))
-        now = replace(first, lost_reason=lost, lost_since=None if lost is None else T0 + 40)
-        for later in (*range(40, 60), *range(60, 1300, 60)):
+        now = GpuSample(first.static, lost_reason="fallen off the bus", lost_since=T0 + 80) if is_lost else first
+        # The diagnosis looks back for 30 s: only the charts move once that is over.
+        for later in (*range(80, 120), *range(180, 900, 60)):
             frame = monitor.feed(replace(still, t=T0 + later, gpus=(now, *still.gpus[1:])))
-            _same(painter, frame, VIEWS[0], size)
+            if not 86 <= later < 112:
+                _same(painter, frame, VIEWS[0], size)
 
 
 def test_a_frame_that_shows_the_same_paints_no_pane_and_no_process_again(monkeypatch: pytest.MonkeyPatch) -> None:
