@@ -67,158 +67,164 @@ class InputEnd(threading.Event):
             os.eventfd_read(self.descriptor)
 
 
-def guarded_driver(guard: TerminalGuard, outlet: Outlet) -> type[Driver]:
-    """A driver class that leaves by the guard when the event loop gives no sign of life after a key to quit.
+class GuardedDriver(LinuxDriver):
+    """Leaves by the guard when the event loop gives no sign of life after a key to quit.
 
     The input thread sees the key even when the loop is blocked in a full writer queue.
     """
 
-    class GuardedDriver(LinuxDriver):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **kwargs)
-            outlet.driver = self
-            self.exit_event: InputEnd = InputEnd(guard)
-            self._has_started = self._resuming = self._continued_again = self._retaking = False
+    _guard: TerminalGuard
+    _outlet: Outlet
+    """Both are set by ``guarded_driver``: Textual makes the driver from its class alone."""
 
-        # -- input ----------------------------------------------------------------------------------------------------
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._outlet.driver = self
+        self.exit_event: InputEnd = InputEnd(self._guard)
+        self._has_started = self._resuming = self._continued_again = self._retaking = False
 
-        def run_input_thread(self) -> None:
-            while not self.exit_event.is_set():
-                try:
-                    self._read_input()
-                except (ValueError, OverflowError):
-                    # Bytes that are not UTF-8 or no key, as from noise on a line or a pasted file. Textual would end
-                    # the program; they are dropped with what came beside them, and its reader begins afresh.
+    # -- input --------------------------------------------------------------------------------------------------------
+
+    def run_input_thread(self) -> None:
+        while not self.exit_event.is_set():
+            try:
+                self._read_input()
+            except (ValueError, OverflowError):
+                # Bytes that are not UTF-8 or no key, as from noise on a line or a pasted file. Textual would end
+                # the program; they are dropped with what came beside them, and its reader begins afresh.
+                self.exit_event.wait(NOISE_PAUSE_S)
+
+    def _read_input(self) -> None:
+        """Read until told to end. Sleeps while nothing comes: Textual's own reader wakes up ten times a second."""
+        parser, decode = InputParser(self._debug), getincrementaldecoder("utf-8")().decode
+        poll = select.poll()
+        poll.register(self.fileno, select.POLLIN)
+        poll.register(self.exit_event.descriptor, select.POLLIN)
+        while not self.exit_event.is_set():
+            left_s = parser.waits_s()
+            ready = poll.poll(None if left_s is None else 1000 * left_s)
+            if any(descriptor == self.fileno for descriptor, _ in ready):
+                text = decode(os.read(self.fileno, INPUT_BYTES))
+                if not text:
+                    # A closed terminal, or half a character.
                     self.exit_event.wait(NOISE_PAUSE_S)
-
-        def _read_input(self) -> None:
-            """Read until told to end. Sleeps while nothing comes: Textual's own reader wakes up ten times a second."""
-            parser, decode = InputParser(self._debug), getincrementaldecoder("utf-8")().decode
-            poll = select.poll()
-            poll.register(self.fileno, select.POLLIN)
-            poll.register(self.exit_event.descriptor, select.POLLIN)
-            while not self.exit_event.is_set():
-                left_s = parser.waits_s()
-                ready = poll.poll(None if left_s is None else 1000 * left_s)
-                if any(descriptor == self.fileno for descriptor, _ in ready):
-                    text = decode(os.read(self.fileno, INPUT_BYTES))
-                    if not text:
-                        # A closed terminal, or half a character.
-                        self.exit_event.wait(NOISE_PAUSE_S)
-                        continue
-                    for event in parser.feed(text):
-                        self.process_message(event)
-                for event in parser.tick():
+                    continue
+                for event in parser.feed(text):
                     self.process_message(event)
+            for event in parser.tick():
+                self.process_message(event)
 
-        def process_message(self, message: Message) -> None:
-            if isinstance(message, Key) and message.key in ("ctrl+c", "q"):
-                self._leave_if_wedged()
-            super().process_message(message)
+    def process_message(self, message: Message) -> None:
+        if isinstance(message, Key) and message.key in ("ctrl+c", "q"):
+            self._leave_if_wedged()
+        super().process_message(message)
 
-        def _leave_if_wedged(self) -> None:
-            alive = threading.Event()
-            self._loop.call_soon_threadsafe(alive.set)
+    def _leave_if_wedged(self) -> None:
+        alive = threading.Event()
+        self._loop.call_soon_threadsafe(alive.set)
 
-            def check() -> None:
-                if not alive.wait(WEDGED_S):
-                    guard.leave(0)
+        def check() -> None:
+            if not alive.wait(WEDGED_S):
+                self._guard.leave(0)
 
-            threading.Thread(target=check, daemon=True, name="quit-watch").start()
+        threading.Thread(target=check, daemon=True, name="quit-watch").start()
 
-        # -- taking the terminal, giving it back ----------------------------------------------------------------------
+    # -- taking the terminal, giving it back --------------------------------------------------------------------------
 
-        def write(self, data: str) -> None:
-            # The queue of a writer that has ended, as it does while suspended and when the terminal is closed, would
-            # fill up and then block the loop.
-            if self._writer_thread is not None and self._writer_thread.is_alive():
-                super().write(data)
+    def write(self, data: str) -> None:
+        # The queue of a writer that has ended, as it does while suspended and when the terminal is closed, would
+        # fill up and then block the loop.
+        if self._writer_thread is not None and self._writer_thread.is_alive():
+            super().write(data)
 
-        def start_application_mode(self) -> None:
-            is_first, self._has_started = not self._has_started, True
-            super().start_application_mode()  # type: ignore[no-untyped-call]
-            if is_first and guard.attributes is not None:
-                # Textual would remember the settings under which the program loaded.
-                self.attrs_before = list(guard.attributes)
+    def start_application_mode(self) -> None:
+        is_first, self._has_started = not self._has_started, True
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+        if is_first and self._guard.attributes is not None:
+            # Textual would remember the settings under which the program loaded.
+            self.attrs_before = list(self._guard.attributes)
 
-        def stop_application_mode(self) -> None:
-            if not self._must_signal_resume:
-                super().stop_application_mode()
+    def stop_application_mode(self) -> None:
+        if not self._must_signal_resume:
+            super().stop_application_mode()
 
-        def disable_input(self) -> None:
-            # Suspended, there is no input, and the terminal is another's.
-            if not self._must_signal_resume:
-                super().disable_input()
+    def disable_input(self) -> None:
+        # Suspended, there is no input, and the terminal is another's.
+        if not self._must_signal_resume:
+            super().disable_input()
 
-        def _get_terminal_size(self) -> tuple[int, int]:
-            # Textual believes COLUMNS and LINES first: exported, they stay as they are when the window is resized.
-            try:
-                width, height = os.get_terminal_size(self.fileno)
-            except OSError:
-                return super()._get_terminal_size()
-            return width or 80, height or 25
+    def _get_terminal_size(self) -> tuple[int, int]:
+        # Textual believes COLUMNS and LINES first: exported, they stay as they are when the window is resized.
+        try:
+            width, height = os.get_terminal_size(self.fileno)
+        except OSError:
+            return super()._get_terminal_size()
+        return width or 80, height or 25
 
-        def _take_keys(self) -> None:
-            """Set the terminal as Textual does at the start, whatever was set in between."""
-            attributes: list[Any] = termios.tcgetattr(self.fileno)
-            attributes[tty.LFLAG] = self._patch_lflag(attributes[tty.LFLAG])
-            attributes[tty.IFLAG] = self._patch_iflag(attributes[tty.IFLAG])
-            attributes[tty.CC][termios.VMIN] = 1
-            termios.tcsetattr(self.fileno, termios.TCSANOW, attributes)
+    def _take_keys(self) -> None:
+        """Set the terminal as Textual does at the start, whatever was set in between."""
+        attributes: list[Any] = termios.tcgetattr(self.fileno)
+        attributes[tty.LFLAG] = self._patch_lflag(attributes[tty.LFLAG])
+        attributes[tty.IFLAG] = self._patch_iflag(attributes[tty.IFLAG])
+        attributes[tty.CC][termios.VMIN] = 1
+        termios.tcsetattr(self.fileno, termios.TCSANOW, attributes)
 
-        # -- suspending and being continued ---------------------------------------------------------------------------
+    # -- suspending and being continued -------------------------------------------------------------------------------
 
-        def _sigtstp_application(self, *_: object) -> None:
-            if guard.is_leaving:
-                return
-            if self._auto_restart and not self._must_signal_resume:
-                self.suspend_application_mode()
-                self._must_signal_resume = True
+    def _sigtstp_application(self, *_: object) -> None:
+        if self._guard.is_leaving:
+            return
+        if self._auto_restart and not self._must_signal_resume:
+            self.suspend_application_mode()
+            self._must_signal_resume = True
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _sigcont_application(self, *_: object) -> None:
+        """Resume what was suspended, once however often this is called, and nothing else.
+
+        Textual would start a second thread for input at each SIGCONT, and wait at the end for the last one alone.
+        """
+        if self._resuming:
+            self._continued_again = True
+        elif self._must_signal_resume:
+            self._resume()
+        elif not self._guard.is_leaving and not self._retaking:
+            self._retaking = True
+            self._loop.call_soon_threadsafe(self._retake)
+
+    def _resume(self) -> None:
+        self._resuming = True
+        try:
+            while self._must_signal_resume and not self._guard.is_leaving:
+                self._continued_again = False
+                # In the background this stops the process, and returns with nothing done.
+                self.resume_application_mode()
+                if not self._continued_again:
+                    break
+        finally:
+            self._resuming = False
+        if not self._must_signal_resume:
+            self._loop.call_soon_threadsafe(self._app.refresh)
+
+    def _retake(self) -> None:
+        """After an unannounced stop: set the terminal again, which the shell may have changed, and redraw."""
+        self._retaking = False
+        if self._guard.is_leaving or self._must_signal_resume:
+            return
+        if in_background():
             os.kill(os.getpid(), signal.SIGSTOP)
+            return
+        try:
+            self._take_keys()
+        except termios.error:
+            return
+        self.write("\x1b[?1049h\x1b[?25l\x1b[?1004h")
+        self._enable_mouse_support()
+        self._enable_bracketed_paste()
+        self._disable_line_wrap()
+        self._app.refresh()
 
-        def _sigcont_application(self, *_: object) -> None:
-            """Resume what was suspended, once however often this is called, and nothing else.
 
-            Textual would start a second thread for input at each SIGCONT, and wait at the end for the last one alone.
-            """
-            if self._resuming:
-                self._continued_again = True
-            elif self._must_signal_resume:
-                self._resume()
-            elif not guard.is_leaving and not self._retaking:
-                self._retaking = True
-                self._loop.call_soon_threadsafe(self._retake)
-
-        def _resume(self) -> None:
-            self._resuming = True
-            try:
-                while self._must_signal_resume and not guard.is_leaving:
-                    self._continued_again = False
-                    # In the background this stops the process, and returns with nothing done.
-                    self.resume_application_mode()
-                    if not self._continued_again:
-                        break
-            finally:
-                self._resuming = False
-            if not self._must_signal_resume:
-                self._loop.call_soon_threadsafe(self._app.refresh)
-
-        def _retake(self) -> None:
-            """After an unannounced stop: set the terminal again, which the shell may have changed, and redraw."""
-            self._retaking = False
-            if guard.is_leaving or self._must_signal_resume:
-                return
-            if in_background():
-                os.kill(os.getpid(), signal.SIGSTOP)
-                return
-            try:
-                self._take_keys()
-            except termios.error:
-                return
-            self.write("\x1b[?1049h\x1b[?25l\x1b[?1004h")
-            self._enable_mouse_support()
-            self._enable_bracketed_paste()
-            self._disable_line_wrap()
-            self._app.refresh()
-
-    return GuardedDriver
+def guarded_driver(guard: TerminalGuard, outlet: Outlet) -> type[Driver]:
+    """A driver class with this guard and this outlet."""
+    return type("GuardedDriver", (GuardedDriver,), {"_guard": guard, "_outlet": outlet})
