@@ -51,12 +51,14 @@ def test_old_errors_never_count_and_new_ones_stay_until_acknowledged() -> None:
     assert badges(watch.said[-1][1]) == {}
     said = watch.feed([snap(40, gpu(ecc_uncorrected=18), [train()])])
     assert badges(said) == {"ecc": "red"}
-    assert said.badges[0].sticky and "1 new" in said.badges[0].evidence
+    assert said.badges[0].sticky and "1 new uncorrected ECC error (18 " in said.badges[0].evidence
     said = watch.feed(snap(tick, gpu(ecc_uncorrected=18), [train()]) for tick in range(41, 200))
     assert badges(said) == {"ecc": "red"}
     watch.diagnoser.acknowledge(0, "ecc")
     assert badges(watch.feed([snap(200, gpu(ecc_uncorrected=18), [train()])])) == {}
-    assert badges(watch.feed([snap(201, gpu(ecc_uncorrected=20), [train()])])) == {"ecc": "red"}
+    said = watch.feed([snap(201, gpu(ecc_uncorrected=20), [train()])])
+    assert badges(said) == {"ecc": "red"}
+    assert "2 new uncorrected ECC errors (20 " in said.badges[0].evidence
 
 
 def test_a_counter_that_was_reset_is_no_error() -> None:
@@ -91,14 +93,11 @@ def test_an_xid_that_comes_as_an_event_counts_once() -> None:
 def test_a_lost_gpu_is_grey_at_once_and_judged_again_when_it_is_back() -> None:
     watch = Watch()
     watch.feed(snap(tick, gpu(), [train()]) for tick in range(40))
-    lost = watch.feed([snap(40, gpu(util=None, sm=None, lost_reason="GPU is lost"))])
-    assert (lost.verdict, lost.level, lost.title, lost.state) == (
-        "collecting",
-        "grey",
-        "lost: GPU is lost",
-        "unmeasured",
-    )
+    lost = watch.feed([snap(40, gpu(util=None, sm=None, lost_reason="it fell off the bus; reset it"))])
+    assert (lost.verdict, lost.level, lost.title, lost.state) == ("collecting", "grey", "lost", "unmeasured")
+    assert lost.evidence == ("it fell off the bus",)
     assert badges(lost) == {"lost": "red"}
+    assert (lost.badges[0].evidence, lost.badges[0].remedy) == ("it fell off the bus", "reset it")
     back = watch.feed(snap(41 + tick, gpu(), [train()]) for tick in range(25))
     assert (back.verdict, badges(back)) == ("healthy", {})
 

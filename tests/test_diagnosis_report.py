@@ -14,6 +14,9 @@ from gputop.diagnosis.catalogue import badge_rows, verdict_rows
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.report import as_json
 from gputop.diagnosis.types import STATES
+from gputop.output.diagnosis_text import diagnosis_text
+from gputop.paint.glyphs import COLOUR
+from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.examples import looks
 from tests.support.scenes import T0, Watch, gpu, snap, steady, train, workers
 
@@ -39,6 +42,19 @@ def test_the_json_has_the_agreed_form() -> None:
     assert set(found["seconds"]) == set(STATES)
     assert [change["verdict"] for change in found["timeline"]] == ["collecting", "dataloader_cpu"]
     assert found["timeline"][0] == {"t": T0, "verdict": "collecting", "busy_not_working": None}
+
+
+def test_a_ticket_gives_a_reason_once_and_no_confidence_where_nothing_was_judged() -> None:
+    lost = snap(0, gpu(util=None, sm=None, lost_reason="it fell off the bus; reset it"))
+    text = diagnosis_text(lost, Diagnoser().observe(lost), T0, COLOUR, 0.0)
+    assert "confidence" not in text
+    assert text.count("reset it") == 1
+    assert "  · lost\n" in text
+    diagnoser = Diagnoser()
+    for snapshot in SimulatedSource("no_sm_counter", clock=lambda: T0).past(60.0):
+        diagnoses = diagnoser.observe(snapshot)
+    (first,) = [row for row in diagnosis_text(snapshot, diagnoses, T0, COLOUR, 0.0).splitlines() if "GPU 0" in row]
+    assert first.endswith("no bottleneck seen   (efficiency n/a, confidence low)")
 
 
 def test_findings_hold_every_change_and_when_it_ended() -> None:

@@ -94,3 +94,15 @@ def test_the_quick_part_reaches_every_verdict_and_badge() -> None:
         return {name for one in expected for name in (one.verdict, *one.badges)}
 
     assert reached(set(SCENARIOS) - SEEN_ELSEWHERE) == reached(SCENARIOS)
+
+
+@pytest.mark.parametrize(("name", "gpu", "badge"), [("lost_gpu", 2, "lost"), ("ecc", 0, "ecc")])
+def test_those_who_see_the_past_only_see_what_a_scenario_has_in_store(name: str, gpu: int, badge: str) -> None:
+    def badges(*, events_past: bool) -> set[str]:
+        source = SimulatedSource(name, events_past=events_past, clock=Clock())
+        monitor = Monitor(1.0)
+        frame = [monitor.feed(snapshot) for snapshot in source.past(SHORT_PAST_S)][-1]
+        return {found.id for found in frame.diagnoses[gpu].badges}
+
+    assert badges(events_past=False) == set()
+    assert badges(events_past=True) == {badge}

@@ -5,15 +5,21 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from gputop.commands.screen import screen_terminal
+from gputop.config import Settings
+from gputop.model.source import UsageError
 from gputop.output.ansi import plain_text
 from gputop.paint.glyphs import COLOUR
 from gputop.paint.help import Selected, help_rows
+from gputop.tui.terminal.guard import ENDING
 from tests.nvml.stand_in import Process, Scenario
 from tests.support.pty_program import PtyProgram
 
@@ -57,7 +63,7 @@ def test_noise_on_the_line_is_dropped_and_keys_go_on(noise: bytes) -> None:
         assert program.is_restored()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, *map(slow, (signal.SIGHUP, signal.SIGQUIT, signal.SIGINT))])
+@pytest.mark.parametrize("number", [signal.SIGTERM, *map(slow, ENDING[1:])])
 def test_a_signal_restores_the_terminal_and_is_told_by_the_exit_code(number: signal.Signals) -> None:
     with _started(*DEMO) as program:
         program.signal(number)
@@ -220,3 +226,16 @@ def test_a_screen_above_is_not_written_into_and_the_one_below_comes_back_whole()
         assert not set(wanted) & set(below) - {""}
         program.press("q")
         program.end_in_time()
+
+
+@pytest.mark.parametrize(("kind", "said"), [(None, "TERM is not set"), ("", "TERM is not set"), ("dumb", "TERM=dumb")])
+def test_a_terminal_of_unknown_kind_is_called_what_it_is(
+    kind: str | None, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, SimpleNamespace(isatty=lambda: True))
+    monkeypatch.delenv("TERM", raising=False)
+    if kind is not None:
+        monkeypatch.setenv("TERM", kind)
+    with pytest.raises(UsageError, match=f"^{said}.*`gputop once`"):
+        screen_terminal(Settings())

@@ -49,8 +49,10 @@ def screen_terminal(settings: Settings, instead: str = "gputop once") -> Termina
         raise UsageError(f"the screen needs a terminal on stdin and stdout: use `{instead}` in scripts and pipes")
     if not sys.stderr.isatty():
         raise UsageError("the screen is drawn on stderr, which is redirected: leave it on the terminal")
-    if os.environ.get("TERM", "dumb") in ("", "dumb"):
-        raise UsageError(f"TERM=dumb cannot show a screen: use `{instead}`, or set TERM to what your terminal is")
+    kind = os.environ.get("TERM", "")
+    if kind in ("", "dumb"):
+        why = f"TERM={kind} cannot show a screen" if kind else "TERM is not set, so the terminal is unknown"
+        raise UsageError(f"{why}: use `{instead}`, or set TERM to what your terminal is (xterm-256color)")
     return choose(
         os.environ,
         sys.stdout.encoding,

@@ -122,7 +122,7 @@ def _size(text: str) -> tuple[int, int]:
 def _demo_frame(scenario: str | None, redactor: Redactor | None) -> Frame:
     from gputop.sources.simulation.simulated import SimulatedSource
 
-    source = SimulatedSource(scenario, clock=lambda: STARTED)
+    source = SimulatedSource(scenario, events_past=True, clock=lambda: STARTED)
     monitor = Monitor()
     frames = [monitor.feed(redacted_snapshot(snapshot, redactor)) for snapshot in source.past(PAST_S)][-1:]
     return frames[0]

@@ -37,6 +37,8 @@ def simulated_past(args: argparse.Namespace, settings: Settings) -> Iterator[Sna
     """What a simulated node has measured until now, oldest first. Raises UsageError for an unknown scenario."""
     from gputop.sources.simulation.simulated import SimulatedSource
 
-    source = SimulatedSource(args.scenario, interval_s=settings.interval, seed=args.seed, only=settings.gpus or None)
+    source = SimulatedSource(
+        args.scenario, interval_s=settings.interval, seed=args.seed, only=settings.gpus or None, events_past=True
+    )
     redactor = redactor_of(settings)
     return (redacted_snapshot(snapshot, redactor) for snapshot in source.past(PAST_S))

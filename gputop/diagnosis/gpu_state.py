@@ -135,9 +135,10 @@ class GpuState:
         health = self.track.health
         badges = [badge for badge in (ecc_badge(health.errors), xid_badge(health.xids)) if badge is not None]
         if gpu.lost_reason is not None:
-            reason = gpu.lost_reason
-            title = f"lost: {reason}"
-            badges.insert(0, lost_badge(reason))
+            badge = lost_badge(gpu.lost_reason)
+            reason = badge.evidence
+            title = "lost"
+            badges.insert(0, badge)
         else:
             reason = gpu.unavailable.get("util_pct") or "util is not measured on this device"
             title = "no util: not judged"

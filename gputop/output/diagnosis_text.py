@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from gputop.diagnosis.rules.gates import COLLECTING
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, GpuDiagnosis, State, full_title
 from gputop.model.quantity import length, of_hundred
 from gputop.model.snapshot import SIMULATED, GpuSample, Snapshot
@@ -47,14 +48,17 @@ def _period(begin: float, end: float) -> str:
 def _gpu(gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int) -> list[str]:
     title = full_title(d.title, d.busy_not_working, alarm=True)
     glyph = glyphs.red if d.busy_not_working else glyphs.level(d.level)
-    facts = [f"confidence {d.confidence}"]
+    judged = d.verdict != COLLECTING.id
+    facts = [f"confidence {d.confidence}"] if judged else []
     if d.busy_not_working:
         facts.insert(0, f"flag {d.busy_not_working}")
     if d.efficiency_pct is not None:
         facts.insert(0, f"efficiency {of_hundred(d.efficiency_pct):.0f} %")
-    elif d.efficiency_reason:
-        facts.insert(0, f"efficiency n/a: {d.efficiency_reason}")
-    lines = [f"GPU {gpu_label(gpu)}  {glyph} {title}   ({', '.join(facts)})"]
+    elif judged and d.efficiency_reason:
+        # The evidence below may give the same reason: then it is not said twice.
+        said = any(d.efficiency_reason in text for text in d.evidence)
+        facts.insert(0, "efficiency n/a" if said else f"efficiency n/a: {d.efficiency_reason}")
+    lines = [f"GPU {gpu_label(gpu)}  {glyph} {title}" + (f"   ({', '.join(facts)})" if facts else "")]
     window = f" ({d.window_s:.0f} s, n={d.n})" if d.n else ""
     for i, text in enumerate(d.evidence):
         lines += _entry("because" if i == 0 else "", text + (window if i == 0 else ""), width)

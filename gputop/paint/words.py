@@ -196,6 +196,9 @@ def words_for(
 ) -> tuple[list[list[Span]], list[list[Span]], list[list[Span]]]:
     """Evidence, remedy, and then badges and notes, each wrapped to ``width``."""
     evidence, style = because(d, gpu)
+    if gpu.lost_reason is not None and d.evidence:
+        # What to do follows with the badge: here only what is wrong.
+        evidence = terminal_safe(d.evidence[0])
     suffix = f"  {d.window_s:.0f} s, n={d.n}" if d.evidence and d.n else ""
     said = _wrapped(glyphs.because, evidence, suffix, width, style)
     for more in d.evidence[1:]:

@@ -146,8 +146,9 @@ XID = BadgeRule(
 
 
 def lost_badge(reason: str) -> Badge:
-    """A GPU that can no longer be read."""
-    return Badge("lost", "red", "GPU lost", reason, "see dmesg for Xid errors; reset the GPU or reboot")
+    """A GPU that can no longer be read. What a reason says after a semicolon is what to do."""
+    what, _, remedy = reason.partition("; ")
+    return Badge("lost", "red", "GPU lost", what, remedy or "see dmesg for Xid errors; reset the GPU or reboot")
 
 
 LOST_CONDITION = "the GPU cannot be read: fallen off the bus, needs a reset"

@@ -33,7 +33,7 @@ def _tell_holding(s: Signals) -> Told:
     return Told(
         "red" if s.quiet_s >= ALARM_S else "yellow",
         (f"util {s.u:.0f} % for {duration(s.quiet_s)}, {who} holds {memory(_held(s))}",),
-        "stop the kernel, torch.cuda.empty_cache()",
+        "end the process (a notebook: shut its kernel down), or free its cache: torch.cuda.empty_cache()",
         "stop it, empty_cache()",
         "high" if s.host else "medium",
         () if s.host else ("cannot see whether its process computes on the CPU",),
@@ -50,7 +50,7 @@ IDLE_HOLDING_MEMORY = Rule(
     state="idle_allocated",
     holds=_holding,
     tell=_tell_holding,
-    remedy="stop the kernel, empty_cache (or an idle server)",
+    remedy="end the process (or an idle server), or free its cache: empty_cache",
 )
 
 

@@ -25,7 +25,7 @@ ALLOCATOR_BLOCK_MIB = 64.0
 FULL_SHARE = 0.985
 UP_BEFORE_S = 20 * 86400.0
 """How long before the program's start the simulated machine was booted."""
-LOST_REASON = "GPU is lost: it has fallen off the bus; reset it or reboot"
+LOST_REASON = "GPU is lost: it fell off the bus; see dmesg for its Xid, then reset or reboot"
 UNCORRECTED_BEFORE = 2
 XID_CONTAINED_ECC = 94
 

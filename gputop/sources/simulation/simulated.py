@@ -37,6 +37,8 @@ SMALL_GPUS = 2
 The default chart and most rules look back two minutes, the leak ten; only how long a GPU has been idle is older. The
 coarsest step stays below the diagnosis window of 30 s, so that the past has no gaps.
 """
+SETTLED_S = 60.0
+"""How long ago the last event of a scenario was, for those who see the past only: longer than the diagnosis window."""
 _MB = 1e6
 _HOST_SERIES = 3
 
@@ -48,6 +50,12 @@ class _Plan(Struct, frozen=True):
     gpus: tuple[GpuPlan, ...]
     jobs: tuple[tuple[JobPlan, ...], ...]
     seed: int
+
+    def last_event_s(self) -> float | None:
+        """Seconds from the start to the last thing that befalls this machine; None where nothing does."""
+        gpus = [after for gpu in self.gpus for after in (gpu.life.lost_after_s, gpu.life.ecc_after_s)]
+        fabric = None if self.fabric is None else self.fabric.down_after_s
+        return max((after for after in (*gpus, fabric) if after is not None), default=None)
 
 
 @lru_cache(maxsize=8)
@@ -176,9 +184,13 @@ class SimulatedSource:
         gpus: int = 8,
         only: str | None = None,
         hostname: str | None = None,
+        events_past: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """``only`` names the GPUs to watch, as ``--gpus`` does; ``hostname`` replaces the machine's own.
+
+        With ``events_past``, for commands that show the past only, the scenario's events have happened already; the
+        live screen sees them happen.
 
         Raises UsageError for what does not exist.
         """
@@ -192,7 +204,10 @@ class SimulatedSource:
             self._only = frozenset(statics[i].uuid for i in choose(statics, only, None))
         self._hostname = hostname
         self._clock = clock
-        self._started = clock()
+        self._started = self._begun = clock()
+        last_event_s = _plan(self._scenario, seed, gpus).last_event_s() if events_past else None
+        if last_event_s is not None:
+            self._begun -= last_event_s + SETTLED_S
         self._last_tick = -1
         self._stopped = threading.Event()
         self._own = OwnCostMeter()
@@ -263,7 +278,7 @@ class SimulatedSource:
             scenario=self._scenario,
             seed=self._seed,
             gpus=self._gpus,
-            started=self._started,
+            started=self._begun,
             interval_s=interval_s,
             ended=self._ended,
         )

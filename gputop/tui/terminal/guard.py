@@ -34,7 +34,9 @@ RESTORE = (
 )
 """Cancels a half-written sequence; kitty keys, mouse, paste, resize and focus reports off; wrapping on; colours reset;
 main screen; cursor shown."""
-ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
+ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+"""What tells the screen to end. Schedulers send the last two shortly before a job's time is over; their default action
+would end the process with the terminal left as it was."""
 HUNG_UP = 128 + signal.SIGHUP
 LEFT = 128
 """In the guard's pipe smaller bytes are signals; larger ones say that the program leaves, with the rest as its status.
@@ -67,7 +69,7 @@ class TerminalGuard:
             self.attributes = termios.tcgetattr(sys.__stdin__.fileno()) if sys.__stdin__ else None
 
     def watch(self) -> None:
-        """From now on SIGTERM, SIGHUP, SIGQUIT, SIGINT and a closed terminal end the program, the terminal restored."""
+        """From now on the signals of ENDING and a closed terminal end the program, the terminal restored."""
         self._hear, self._tell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self._tell, warn_on_full_buffer=False)
         for number in ENDING:
