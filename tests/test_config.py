@@ -59,7 +59,7 @@ def test_the_columns_of_dump_are_not_those_of_the_screen() -> None:
         ("columns = ['pid', 'pid']", "twice"),
         ("columns = 3", "list of texts"),
         ("keys = 'q'", r"\[keys\]"),
-        ("[keys]\nquit = 3", r"\[keys\]"),
+        ("[keys]\nhelp = '?'\nquit = 3", r"\[keys\] quit must be a text such as \"q,ctrl\+c\", not 3$"),
     ],
 )
 def test_a_value_that_a_setting_cannot_take_is_refused_with_its_file_and_line(

@@ -33,6 +33,9 @@ def refusal(setting: str, kind: Any, meta: Meta, value: Any) -> str:
         return _not_one_of(get_args(kind), str(value), name)
     if name == "columns":
         return f'columns must be a list of texts such as ["pid", "command"], not {value!r}'
+    if name == "keys" and isinstance(value, dict):
+        action, bad = next(item for item in value.items() if not isinstance(item[1], str))
+        return f'[keys] {action} must be a text such as "q,ctrl+c", not {bad!r}'
     if name == "keys":
         return f'keys must be a table [keys] of lines such as quit = "q,ctrl+c", not {value!r}'
     if name == "alert":
