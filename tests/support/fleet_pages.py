@@ -30,10 +30,10 @@ def labels_of(read: GpuReading, instance: str) -> str:
     return f'{own},hpc_job="{job}"' if job else own
 
 
-def _rank(read: GpuReading, instance: str) -> str:
-    """The labels under which gputop gives the steps of the rank on a GPU."""
+def _rank(read: GpuReading, rank: int, instance: str) -> str:
+    """The labels under which gputop gives the steps of a rank of a job, counted over all its hosts."""
     number = read.job.removeprefix("slurm ")
-    return f'gpu="{read.gpu}",rank="{read.gpu}",job_id="{number}",instance="{instance}",job="gpu"'
+    return f'gpu="{read.gpu}",rank="{rank}",job_id="{number}",instance="{instance}",job="gpu"'
 
 
 def gpu_lines(read: GpuReading, instance: str) -> Iterator[tuple[str, float]]:
@@ -84,9 +84,15 @@ def past(
                     read = fleet.gpu(host, number, t)
                     if read.own_state is None:
                         continue
-                    if read.step_s is not None:
-                        for part, more in (("sum", step_s), ("count", step_s / read.step_s)):
-                            own = f"gputop_step_seconds_{part}{{{_rank(read, f'{fleet.host_name(host)}:9400')}}}"
+                    rank = _rank(
+                        read, (host - fleet.job_of(host).first) * fleet.gpus + number, f"{fleet.host_name(host)}:9400"
+                    )
+                    for name, seconds in (("step", read.step_s), ("step_wait", read.step_wait_s)):
+                        if read.step_s is None or seconds is None:
+                            continue
+                        count = step_s / read.step_s
+                        for part, more in (("sum", count * seconds), ("count", count)):
+                            own = f"gputop_{name}_seconds_{part}{{{rank}}}"
                             counted[own] = counted.get(own, 0.0) + more
                             series.setdefault(own, []).append(f"{own} {counted[own]:.9g} {t:.3f}\n")
                     labels = labels_of(read, f"{fleet.host_name(host)}:9400")
