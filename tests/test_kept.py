@@ -82,6 +82,18 @@ def _each_changed(one: Struct, other: Struct) -> Iterator[Any]:
             yield replace(one, **{name: getattr(other, name)})
 
 
+def _other_views(frame: Frame, view: View) -> Iterator[View]:
+    """A view with one thing changed in each."""
+    chosen = frozenset({process_table.key_of(frame.snapshot.processes[0])})
+    for change in (
+        {"gpu": frame.snapshot.gpus[-1].static.uuid}, {"focus": "gpus"}, {"focus": "counts"}, {"utc_offset_s": 3600.0},
+        {"span_s": 300.0}, {"command_at": 2}, {"tagged": chosen}, {"glyphs": ASCII}, {"filter": parse("gpu:0")},
+        {"sort": "pid"}, {"inverted": True}, {"density": "compact"}, {"layout": "list"}, {"tree": "all"},
+        {"columns": ("gpu", "pid", "command")}, {"filter": parse("pid>0")},
+    ):  # fmt: skip
+        yield replace(view, **change)
+
+
 def _variants(frame: Frame, other: Frame, view: View) -> Iterator[tuple[Frame, View]]:
     """A frame and a view with one thing changed in each."""
     now, held = frame.snapshot, frame.snapshot.processes[0]
@@ -97,14 +109,7 @@ def _variants(frame: Frame, other: Frame, view: View) -> Iterator[tuple[Frame, V
     fabric = FabricSignals(1e9, 1e9, 5e10, 9, 9, 0, 0, 30.0, 1, 0)
     yield replace(frame, fabric=fabric), view
     yield replace(frame, steps=(StepPace(held.pid, 0, 0, "train", 0.4, None, 0.5, 10),)), view
-    chosen = frozenset({process_table.key_of(held)})
-    for change in (
-        {"gpu": now.gpus[-1].static.uuid}, {"focus": "gpus"}, {"focus": "counts"}, {"utc_offset_s": 3600.0},
-        {"span_s": 300.0}, {"command_at": 1}, {"tagged": chosen}, {"glyphs": ASCII}, {"filter": parse("gpu:0")},
-        {"sort": "pid"}, {"inverted": True}, {"density": "compact"}, {"layout": "list"}, {"tree": "all"},
-        {"columns": ("gpu", "pid", "command")}, {"filter": parse("pid>0")},
-    ):  # fmt: skip
-        yield frame, replace(view, **change)
+    yield from ((frame, changed) for changed in _other_views(frame, view))
 
 
 def _after_a_while(seed: int) -> Frame:
@@ -154,6 +159,8 @@ def _explained() -> Frame:
 def _hidden_variants(frame: Frame, view: View) -> Iterator[tuple[Frame, View, Frame, View]]:
     """A frame and a view, and the same with one thing changed that shows only because of what else is there."""
     now, gpus = frame.snapshot, frame.snapshot.gpus
+    # Orders, trees and commands differ only where there are enough processes, each with a command.
+    yield from ((frame, view, frame, changed) for changed in _other_views(frame, view))
     # What the host did is told of a GPU by its label, and of the one that is selected.
     for gpu in gpus[:2]:
         yield frame, view, frame, replace(view, gpu=gpu.static.uuid)
@@ -187,16 +194,18 @@ def _hidden_variants(frame: Frame, view: View) -> Iterator[tuple[Frame, View, Fr
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("gpus", "size"), [(3, (160, 50)), (3, (160, 90)), (2, (160, 50)), (1, (180, 60)), (3, (100, 18)), (3, (80, 24))]
+    ("gpus", "size"), [(3, (160, 50)), (3, (300, 100)), (2, (160, 50)), (1, (180, 60)), (3, (100, 18)), (3, (80, 24))]
 )
 def test_what_shows_because_of_something_else_is_painted_when_it_changes(gpus: int, size: tuple[int, int]) -> None:
     painter, explained = Painter(), _of_gpus(_explained(), gpus)
     for before, base, frame, view in _hidden_variants(explained, View()):
         painter.paint(before, base, *size)
         _same(painter, frame, view, size)
-    # Many widths give the same number of columns to a chart.
-    for wider in range(1, 5):
-        _same(painter, explained, View(), (size[0] + wider, size[1]))
+    # Many widths give the same number of columns to a chart, and many heights the same to a pane.
+    for more in range(1, 5):
+        _same(painter, explained, View(), (size[0] + more, size[1]))
+    for more in range(1, 5):
+        _same(painter, explained, View(), (size[0], size[1] + more))
 
 
 @pytest.mark.slow
