@@ -46,9 +46,11 @@ def test_a_worker_in_disk_wait_is_what_starves_the_gpu(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", WAITS, str(worker)], start_new_session=True) as job:
         collector = ProcessCollector()
         try:
-            until = time.monotonic() + 10.0
-            while "D" not in {sample.state for sample in collector.read(0.0, [GpuProcess(0, job.pid)])}:
+            until, now = time.monotonic() + 10.0, -1000.0
+            while "D" not in {sample.state for sample in collector.read(now, [GpuProcess(0, job.pid)])}:
                 assert time.monotonic() < until
+                # Later than before by as much as trees are found anew: the worker may be born while they are.
+                now += 4.0
                 time.sleep(0.05)
             watch = Watch()
             for second in range(1, 60):
