@@ -103,6 +103,19 @@ def checked(page: str) -> str:
     return " ".join(checker.text)
 
 
+def test_a_text_in_a_file_is_drawn_the_same_from_every_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = str(written(tmp_path / "t.json", planted("copies"))), tmp_path / "out.txt"
+    texts = set()
+    for term in ("linux", "xterm-256color"):
+        monkeypatch.setenv("TERM", term)
+        trace_said(capsys, source, "-o", str(target))
+        texts.add(re.sub(r"read .*", "", target.read_text(encoding="utf-8")))
+    (text,) = texts
+    assert "█" in text
+
+
 def test_the_page_is_one_file_without_scripts_that_says_what_the_text_says(
     trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

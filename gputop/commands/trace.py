@@ -164,8 +164,9 @@ def _page(
         from gputop.output.trace_html import trace_html
 
         return trace_html(report, top=args.top, meanwhile=recorded)
-    encoding = "utf-8" if args.output is not None else sys.stdout.encoding
-    terminal = choose(os.environ, encoding, theme="auto", ascii_only=settings.ascii, no_color=False)
+    # A file is not drawn for the terminal that it is written from.
+    env, encoding = (os.environ, sys.stdout.encoding) if args.output is None else ({}, "utf-8")
+    terminal = choose(env, encoding, theme="auto", ascii_only=settings.ascii, no_color=False)
     return trace_text(report, terminal.glyphs, top=args.top, ranks=ranks, meanwhile=recorded)
 
 
