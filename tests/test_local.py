@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gputop.diagnosis.rules.badges_gpu import lost_badge
 from gputop.model.metrics import GPU_METRICS
 from tests.nvml.stand_in import GIB, MIB, Failure, Process, Scenario, split, uuid_of
 from tests.support.pace import beside
@@ -236,6 +237,7 @@ def test_a_hung_call_costs_one_gpu_and_gives_it_back(nvml_scenario: MakeScenario
     reasons = [s["gpus"][1]["lost_reason"] for s in run.snapshots]
     hung = [i for i, reason in enumerate(reasons) if reason]
     assert reasons[hung[0]].startswith("NVML call nvmlDeviceGetPowerUsage has not returned for")
+    assert "reset" not in lost_badge(reasons[hung[0]]).remedy and "for minutes" in lost_badge(reasons[hung[0]]).remedy
     assert len(hung) >= 2
     assert all(run.snapshots[i]["gpus"][2]["sm_active_pct"] == 25.0 for i in hung[1:])
     assert len({run.snapshots[i]["gpus"][1]["lost_since"] for i in hung}) == 1

@@ -229,7 +229,9 @@ class NvmlSession:
 
     def _hung_sample(self, part: Part, device: Device, t: float) -> GpuSample:
         age = max(0.0, monotonic() - part.handle.call_since)
-        why = f"NVML call {part.handle.call or 'of this GPU'} has not returned for {age:.0f} s"
+        # Many return after seconds: nothing that would end a running job is advised.
+        remedy = "a driver that hangs for minutes shows in dmesg and ends with a reboot"
+        why = f"NVML call {part.handle.call or 'of this GPU'} has not returned for {age:.0f} s; {remedy}"
         return device.lost_sample(why, self._lost_since.get(device.static.index, t - age))
 
     def hung_s(self) -> float | None:
