@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from gputop.cli import main
 from gputop.commands.alerting import alerts_here, alerts_report
 from gputop.config import ConfigError, Settings, load
+from gputop.session.alerts import supervisor
 from gputop.session.alerts.addresses import AddressError, addresses
 from gputop.session.alerts.lock import FiringLock
 from gputop.session.alerts.supervised import Running, environment, notification
@@ -134,6 +135,18 @@ def test_a_command_that_hangs_or_forks_away_ends_within_its_limit_and_leaves_not
     assert problem in (ended.problem or "")
     assert ended.exit_code == code
     assert left(marker) == []
+
+
+def test_children_are_found_by_their_parents_as_the_kernel_lists_them() -> None:
+    with subprocess.Popen(["sh", "-c", "sleep 60 & sleep 60 & echo ready; wait"], stdout=subprocess.PIPE) as shell:
+        assert shell.stdout is not None and shell.stdout.readline() == b"ready\n"
+        found = sorted(supervisor._children_by_parent()(shell.pid))
+        listed = sorted(supervisor._children(shell.pid))
+        for pid in (*found, shell.pid):
+            os.kill(pid, signal.SIGKILL)
+    assert len(found) == 2
+    # A kernel without CONFIG_PROC_CHILDREN has only the first way.
+    assert listed == found or not Path(f"/proc/self/task/{os.getpid()}/children").exists()
 
 
 @pytest.mark.slow

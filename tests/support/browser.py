@@ -71,8 +71,9 @@ class Browser:
         return await asyncio.wait_for(answer, PATIENCE_S)
 
     async def evaluate(self, script: str) -> Any:
+        """The value of a script; None where the page that it began in is gone by then."""
         result = await self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
-        return result["result"].get("value")
+        return result.get("result", {}).get("value")
 
     async def wait_for(self, script: str, timeout_s: float = PATIENCE_S) -> None:
         """Until a script is true in the page."""

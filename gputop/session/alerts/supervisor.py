@@ -19,12 +19,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 MOST_OUTPUT = 4096
 LOOK_S = 0.02
-KILLING_S = 2.0
-"""How long to go on killing processes that fork faster than they die, or that may not be killed."""
+KILLING_S = 5.0
+"""How long to go on killing, on a machine without processor time to spare, or what may not be killed."""
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
 """linux/prctl.h."""
 
@@ -111,23 +112,56 @@ def _reap(command: int, status: int | None) -> tuple[int | None, bool]:
 
 
 def _kill_all(command: int, status: int | None) -> tuple[int | None, bool]:
-    """Kill every descendant until none is left, stopping them first, so that they start no more."""
+    """Kill every descendant until none is left."""
     end = time.monotonic() + KILLING_S
     left = True
     while left and time.monotonic() < end:
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in _descendants():
-                try:
-                    os.kill(pid, number)
-                except OSError as error:
-                    if error.errno not in (errno.ESRCH, errno.EPERM):
-                        raise
+        for pid in _stopped():
+            _signal(pid, signal.SIGKILL)
         time.sleep(LOOK_S)
         status, left = _reap(command, status)
     return status, left
 
 
-def _descendants() -> list[int]:
+def _stopped() -> list[int]:
+    """All descendants, each stopped before its children are listed: it can start none that would be missed.
+
+    A list that was made before they stop would be outdated: processes fork faster than /proc is read.
+    """
+    children_of = _children if os.path.exists(f"/proc/self/task/{os.getpid()}/children") else _children_by_parent()
+    found, waiting = [], [os.getpid()]
+    while waiting:
+        children = children_of(waiting.pop())
+        for pid in children:
+            _signal(pid, signal.SIGSTOP)
+        found += children
+        waiting += children
+    return found
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except OSError as error:
+        if error.errno not in (errno.ESRCH, errno.EPERM):
+            raise
+
+
+def _children(pid: int) -> list[int]:
+    """The children of a process (proc_pid_task(5): complete where it is stopped)."""
+    found = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
+                found += [int(word) for word in file.read().split()]
+    except OSError:
+        # It has ended: its children are found beneath this program in the next round.
+        pass
+    return found
+
+
+def _children_by_parent() -> Callable[[int], list[int]]:
+    """The same where the kernel lists no children (without CONFIG_PROC_CHILDREN, in gVisor): of all processes."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdecimal():
@@ -138,12 +172,7 @@ def _descendants() -> list[int]:
             except (OSError, ValueError, IndexError):
                 continue
             children.setdefault(parent, []).append(int(name))
-    found, waiting = [], [os.getpid()]
-    while waiting:
-        here = children.get(waiting.pop(), [])
-        found += here
-        waiting += here
-    return found
+    return lambda pid: children.get(pid, [])
 
 
 if __name__ == "__main__":
