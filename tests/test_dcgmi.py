@@ -227,8 +227,8 @@ def test_a_dmon_that_nobody_asks_any_more_lets_the_profiling_unit_go(
     until(dmon, lambda got: isinstance(got, Activity))
     (first,) = host.started("dmon")
     assert is_gone(first)
-    assert until(dmon, lambda got: isinstance(got, Activity)).values["sm_active_pct"] == 37.5
-    assert len(host.started("dmon")) == 2
+    got = until(dmon, lambda got: isinstance(got, Activity) and len(host.started("dmon")) == 2)
+    assert got.values["sm_active_pct"] == 37.5
 
 
 def test_without_the_program_it_is_given_up_at_once() -> None:

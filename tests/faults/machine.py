@@ -44,6 +44,12 @@ def _clock(step_s: float, kept: bool) -> Proof:
     return proof
 
 
+def _states(snapshot: dict[str, Any], pids: set[int]) -> dict[int, str | None]:
+    """The states of these processes, where the driver's memory of theirs is known: it may come late."""
+    rows = [p for p in snapshot["processes"] if p["pid"] in pids and p["gpu_mem_bytes"] == GIB]
+    return {p["pid"]: p["state"] for p in rows}
+
+
 def _dead_and_zombie(row: Row, world: World) -> None:
     sleeping = [sys.executable, "-c", "import time; time.sleep(60)"]
     dead, zombie, alive = (subprocess.Popen(sleeping) for _ in range(3))
@@ -51,22 +57,20 @@ def _dead_and_zombie(row: Row, world: World) -> None:
     scenario.gpus[0].processes = [Process(process.pid, GIB, sm=10) for process in (dead, zombie, alive)]
     try:
         with Watcher(scenario) as watcher:
-            watcher.until(lambda s: len([p for p in s["processes"] if p["starttime"] is not None]) == 3)
+            # Orphans of whatever else runs on the machine may be listed beside them.
+            gpu_pids = {dead.pid, zombie.pid, alive.pid}
+            watcher.until(lambda s: gpu_pids <= {p["pid"] for p in s["processes"] if p["starttime"] is not None})
             for process in (dead, zombie):
                 process.kill()
             dead.wait()
-            seen = watcher.until(lambda s: any(p["state"] == "Z" for p in s["processes"]))
-            seen = watcher.until(lambda s: all(p["pid"] != dead.pid or p["state"] is None for p in s["processes"]))
+            seen = watcher.until(lambda s: _states(s, gpu_pids) == {dead.pid: None, zombie.pid: "Z", alive.pid: "S"})
     finally:
         alive.kill()
         zombie.wait()
         alive.wait()
     found = {process["pid"]: process for process in seen["processes"]}
-    assert found[alive.pid]["state"] == "S"
-    assert found[zombie.pid]["state"] == "Z"
     assert found[zombie.pid]["unavailable"]["read_bytes_per_s"] == "the process has ended and waits for its parent"
     assert row.sees in found[dead.pid]["unavailable"]["state"]
-    assert all(process["gpu_mem_bytes"] == GIB for process in found.values())
     assert is_healthy(seen["gpus"][0])
 
 
