@@ -295,7 +295,7 @@ def test_four_ranks_under_torchrun_have_one_sampler_and_all_their_steps(program:
         told = [rank, w.available, w.reason, w.summary().steps.count,
                 sorted({p.rank for p in frame.steps}) if frame else None]
         # In one write: four ranks share the pipe.
-        os.write(1, f"RANK {json.dumps(told)}\n".encode())
+        os.write(1, f"RANK {json.dumps(told)}{os.linesep}".encode())
         dist.destroy_process_group()
         """,
         launcher=(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"),
