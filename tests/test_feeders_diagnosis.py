@@ -68,6 +68,22 @@ CASES: dict[str, tuple[list[ProcessSample], str, str | None, str]] = {
     "a shared lock": (
         [job(), *feeders({"lock": 99.0}, {"lock": 99.0})], "starved_unattributed", "lock", "workers: lock 99 %",
     ),
+    "a lock whose holder sleeps": (
+        [job(), *feeders(*[{"lock": 60.0, "sleep": 39.0}] * 4)], "starved_unattributed", "lock",
+        "workers: lock 60 %, sleep 39 %",
+    ),
+    "a lock that two take in turn": (
+        [job(), *feeders(*[{"lock": 48.0, "sleep": 51.0}] * 2)], "starved_unattributed", "lock",
+        "workers: sleep 51 %, lock 48 %",
+    ),
+    "a lock and sleep that fill too little of the idle time": (
+        [job(), *feeders({"lock": 40.0, "sleep": 25.0, "poll": 35.0})], "starved_unattributed", "unknown",
+        "worker: lock 40 %, poll 35 %",
+    ),
+    "back-off between short locks": (
+        [job(), *feeders({"sleep": 58.0, "lock": 25.0, "poll": 17.0})], "starved_unattributed", "sleep",
+        "worker: sleep 58 %, lock 25 %",
+    ),
     "back-off": ([job(), *feeders({"sleep": 99.0})], "starved_unattributed", "sleep", "worker: sleep 99 %"),
     "the main thread's own network": (
         [job("network 3"), *feeders(IDLE)], "main_process", "network", "waits for the network itself",
@@ -98,6 +114,12 @@ def test_what_starves_a_gpu_is_named_with_its_evidence(case: str) -> None:
     assert (found.verdict, found.cause) == (verdict, cause), found.evidence
     assert words in " ".join(found.evidence), found.evidence
     assert found.remedy or verdict == "low_demand"
+
+
+def test_sleep_beside_a_lock_is_looked_for_under_the_lock() -> None:
+    both = said(20.0, job(), *feeders(*[{"lock": 60.0, "sleep": 39.0}] * 4))
+    assert "while it holds a lock" in both.remedy
+    assert "sleep" not in said(20.0, job(), *feeders({"lock": 71.0, "sleep": 28.0})).remedy
 
 
 def test_uneven_workers_are_told_with_an_option_of_the_dataloader_and_only_of_that() -> None:

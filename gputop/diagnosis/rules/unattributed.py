@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gputop.diagnosis.attribution import IDLE_PCT, MOSTLY, main_is_unclear
 from gputop.diagnosis.rules.base import Rule, Told
-from gputop.diagnosis.rules.feeding import both_words, kind_of, least, works
+from gputop.diagnosis.rules.feeding import SECOND, both_words, kind_of, least, works
 from gputop.diagnosis.signals import Signals
 from gputop.model.feeders import Cause
 from gputop.model.quantity import duration, share
@@ -25,12 +25,15 @@ def _tell_unattributed(s: Signals) -> Told:
         notes = (*notes, f"the GPU has stopped for {duration(s.stopped_s)}")
     evidence: tuple[str, ...] = (line,)
     cause = _unattributed_cause(s)
+    remedy = UNATTRIBUTED_REMEDIES[cause]
     if s.host and s.knows_feeders:
         f = s.feeders
+        if cause == "lock" and f is not None and f.busiest.sleep >= SECOND:
+            remedy = ASLEEP_UNDER_A_LOCK
         evidence = (line, both_words(s) + (f" ({f.n} {kind_of(f)})" if f is not None else "; no feeders"))
         if f is not None and f.why_blind is not None:
             notes = (*notes, f"what feeders wait for is not all seen: {f.why_blind}")
-    return Told("yellow", evidence, *UNATTRIBUTED_REMEDIES[cause], "medium" if s.host else "low", notes, cause=cause)
+    return Told("yellow", evidence, *remedy, "medium" if s.host else "low", notes, cause=cause)
 
 
 UNATTRIBUTED_REMEDIES: dict[str, tuple[str, str]] = {
@@ -45,6 +48,11 @@ UNATTRIBUTED_REMEDIES: dict[str, tuple[str, str]] = {
     ),
     "unknown": ("dump the stacks (py-spy dump); look for locks, RPC and remote storage", "dump stacks"),
 }
+ASLEEP_UNDER_A_LOCK = (
+    "workers wait for a lock and sleep: look for code that sleeps, retries or is rate-limited while it holds a lock "
+    "that all share (py-spy dump shows where)",
+    "find what sleeps under the lock",
+)
 
 
 def _unattributed_cause(s: Signals) -> Cause:
@@ -52,9 +60,14 @@ def _unattributed_cause(s: Signals) -> Cause:
     f = s.feeders
     if f is None or works(f, s):
         return "unknown"
-    for cause, x in (("lock", f.busiest.lock), ("sleep", f.busiest.sleep)):
-        if least(x, s) >= MOSTLY:
-            return "lock" if cause == "lock" else "sleep"
+    lock, sleep = f.busiest.lock, f.busiest.sleep
+    if least(lock, s) >= MOSTLY:
+        return "lock"
+    if least(sleep, s) >= MOSTLY:
+        return "sleep"
+    # Workers that take turns at a lock and sleep while they hold it are in neither state for most of the time.
+    if least(min(1.0, lock + sleep), s) >= MOSTLY:
+        return "lock" if lock >= SECOND else "sleep"
     return "unknown"
 
 
