@@ -54,6 +54,18 @@ async def test_a_whole_filter_in_one_burst_is_applied_and_the_next_one_begins_wi
         assert app.screen.query_one(Input).value == "gpu:12"
 
 
+async def test_what_follows_enter_in_the_same_burst_is_for_the_screen_below() -> None:
+    app, _ = app_on()
+    async with app.run_test(size=(160, 48)) as pilot:
+        _burst(app, "f", *"gpu:1", "^m", "f", *"2")
+        await pilot.pause()
+        assert app.screen.query_one(Input).value == "gpu:12"
+        _burst(app, "^m", "q")
+        await pilot.pause()
+        assert app.view.filter == parse("gpu:12")
+        assert app.return_value == 0, "q has ended it"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -74,10 +86,8 @@ def test_keys_typed_while_it_loads_are_not_echoed_and_are_obeyed(arguments: tupl
 
 
 @pytest.mark.slow
-def test_a_filter_typed_in_one_burst_arrives_whole() -> None:
+def test_a_filter_and_the_key_after_it_in_one_burst_are_obeyed() -> None:
     with PtyProgram("demo", "small_kernels") as program:
         program.read_until(SCREEN_TAKEN)
-        program.press("fgpu:1\r")
-        program.read_until("gpu:1")
-        program.press("q")
+        program.press("fgpu:1\rq")
         program.end_in_time()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -24,6 +25,7 @@ class Ask(ModalScreen[str | None], ClosesOnce[str | None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "cancel", priority=True),
+        Binding("enter", "accept", priority=True),
     ]
 
     def __init__(self, question: str, text: str = "") -> None:
@@ -42,8 +44,16 @@ class Ask(ModalScreen[str | None], ClosesOnce[str | None]):
         # At once: ``focus`` would take effect after the keys already queued.
         self.set_focus(self._answer)
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        self.dismiss(event.value)
+    async def typed(self) -> str:
+        """The line with all that was typed before now, which may still wait in the line's own queue."""
+        taken = asyncio.Event()
+        if self._answer.call_later(taken.set):
+            await taken.wait()
+        return self._answer.value
+
+    async def action_accept(self) -> None:
+        """Close at once: the next key, typed in the same burst perhaps, is for the screen below."""
+        self.dismiss(await self.typed())
 
     def action_cancel(self) -> None:
         self.dismiss(None)

@@ -49,15 +49,14 @@ class Prompt(Ask):
         self._mistake.update(mistake or "")
         self._mistake.display = bool(mistake)
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        # The handler of the class above is called as well, unless that is prevented.
-        event.prevent_default()
-        # A text with a mistake is not accepted; the mistake is shown beside it.
-        if self._check(event.value) is None:
-            self.dismiss(event.value)
+    async def action_accept(self) -> None:
+        """As of every question; a text with a mistake is not accepted, and the mistake stays beside it."""
+        if self._check(text := await self.typed()) is None:
+            self.dismiss(text)
 
-    def action_walk(self, step: int) -> None:
+    async def action_walk(self, step: int) -> None:
         """Put the next older (-1) or newer (1) text of the history into the line."""
+        await self.typed()
         self._at = max(0, min(len(self._history) - 1, self._at + step))
         self._answer.value = self._history[self._at]
         self._answer.cursor_position = len(self._answer.value)
