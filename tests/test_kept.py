@@ -182,6 +182,12 @@ def _hidden_variants(frame: Frame, view: View) -> Iterator[tuple[Frame, View, Fr
     nameless = replace(now, processes=(held, *now.processes[1:]))
     renumbered = replace(now, processes=(replace(held, pid=held.pid + 1), *now.processes[1:]))
     yield replace(frame, snapshot=nameless), view, replace(frame, snapshot=renumbered), view
+    # All rows of a list are as wide as the widest label.
+    other = replace(gpus[-1], static=replace(gpus[-1].static, index=113))
+    yield frame, view, replace(frame, snapshot=replace(now, gpus=(*gpus[:-1], other))), view
+    # A filter asks for the words of a verdict, of which no row of the table shows any.
+    asking, renamed = replace(view, filter=parse("verdict:renamed")), replace(frame.diagnoses[0], title="renamed")
+    yield frame, asking, replace(frame, diagnoses=(renamed, *frame.diagnoses[1:])), asking
     # Lanes tell the busiest feeder beside the mean, and the mean of as many seconds as the diagnosis knows.
     for change in _each_changed(frame.diagnoses[0], frame.diagnoses[-1]):
         yield frame, view, replace(frame, diagnoses=(change, *frame.diagnoses[1:])), view
@@ -202,9 +208,9 @@ def test_what_shows_because_of_something_else_is_painted_when_it_changes(gpus: i
         painter.paint(before, base, *size)
         _same(painter, frame, view, size)
     # Many widths give the same number of columns to a chart, and many heights the same to a pane.
-    for more in range(1, 5):
+    for more in range(5):
         _same(painter, explained, View(), (size[0] + more, size[1]))
-    for more in range(1, 5):
+    for more in (0, 1, 2, 40, 7, 20, -4):
         _same(painter, explained, View(), (size[0], size[1] + more))
 
 

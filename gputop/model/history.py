@@ -54,9 +54,9 @@ class _Columns:
             self.means[index] = total[1] / total[0]
 
     def forget_before(self, index: int) -> None:
-        if len(self.sums) > LEAST_COLUMNS and next(iter(self.sums)) < index:
-            self.sums = {i: total for i, total in self.sums.items() if i >= index}
-            self.means = {i: mean for i, mean in self.means.items() if i >= index}
+        """Drop the columns before one, oldest first: they stand in the order in which they were begun."""
+        while len(self.sums) > LEAST_COLUMNS and (oldest := next(iter(self.sums))) < index:
+            del self.sums[oldest], self.means[oldest]
 
 
 class _Track:

@@ -133,14 +133,15 @@ def add_big_panes(out: Rows, frame: Frame, view: View, width: int, kept: Kept) -
     rows = layout.big_chart(5 if count == 1 else 4, room - (3 if air else 0), count, out.height)
     empty = Line().row(width)
     for position in range(count):
+        # The number of a chart's columns, and of a lane's, tells the width.
         drawn = (
             chart_shows(frame, view, position, width - LABEL_WIDTH - 1 - AXIS_WIDTH),
-            title_shows(frame, view, position), title_widths(frame), width,
+            title_shows(frame, view, position), title_widths(frame),
         )  # fmt: skip
         painted = kept.part(("chart", position), (drawn, rows), partial(chart, frame, view, position, width, rows))
         out.extend(painted, Target("gpu", gpus[position].static.uuid))
         if position == selected:
-            shows = (lanes_shows(frame, view, position, width), width)
+            shows = lanes_shows(frame, view, position, width)
             out.extend(kept.part(("lanes", position), shows, partial(lanes, frame, view, position, width)))
             if air:
                 out.add(empty)

@@ -10,8 +10,10 @@ from gputop.diagnosis.types import GpuDiagnosis
 
 T = TypeVar("T")
 
-shown_of = attrgetter(*(name for name in GpuDiagnosis.__struct_fields__ if name not in ("seconds", "timeline")))
-"""What the main screen shows of a diagnosis: all but the sums of time, which grow at every tick, and the timeline."""
+_NOT_SHOWN = ("verdict", "seconds", "timeline")
+"""The verdict's id, whose title is shown; sums of time, which grow at every tick; and what was before."""
+shown_of = attrgetter(*(name for name in GpuDiagnosis.__struct_fields__ if name not in _NOT_SHOWN))
+"""What the main screen shows of a diagnosis."""
 
 
 class Kept:
