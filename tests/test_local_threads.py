@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from gputop.model.snapshot import HostSample
+from gputop.model.snapshot import NOT_READ_YET, HostSample, ProcessSample, Snapshot
 from gputop.sources import local, reader_thread
+from gputop.sources import schedule as schedules
+from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.local import LocalSource
 from gputop.sources.machine_reader import HostReading, MachineReader
 from gputop.sources.nvml.reading import Reading
 from gputop.sources.reader_thread import ReaderThread, Retired
-from gputop.sources.schedule import PROC_GRACE_S, Schedule
+from gputop.sources.schedule import AWAITED, PROC_GRACE_S, Schedule
 
 PATIENCE_S = 5.0
 
@@ -236,3 +239,44 @@ def test_a_command_that_looks_once_waits_for_a_slow_host_and_a_screen_does_not(l
     slow.set()
     schedule.stop(PATIENCE_S)
     assert seen == [looks_once]
+
+
+@pytest.mark.parametrize("count", [AWAITED, AWAITED + 1])
+def test_a_first_picture_names_more_processes_than_it_waits_for_as_not_read_yet(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release, pictures = threading.Event(), queue.Queue[Snapshot]()
+
+    def read_gpus(reader: MachineReader, _: int) -> Reading:
+        reader.looked.set()
+        return Reading(1.0, (), tuple([GpuProcess(0, pid, 1e9 + pid, "C") for pid in range(count)]))
+
+    def read_host(_: MachineReader, listed: Sequence[GpuProcess], *__: object, knew_gpus: bool) -> HostReading:
+        assert release.wait(PATIENCE_S)
+        samples = tuple([ProcessSample(process.pid, 7, gpu_mem_bytes=process.gpu_mem_bytes) for process in listed])
+        return HostReading(HostSample(), samples, (), knew_gpus)
+
+    def shown() -> None:
+        if (snapshot := source.poll()) is not None:
+            pictures.put(snapshot)
+            release.set()
+
+    monkeypatch.setattr(MachineReader, "read_gpus", read_gpus)
+    monkeypatch.setattr(MachineReader, "read_host", read_host)
+    monkeypatch.setattr(schedules, "PROC_GRACE_S", PATIENCE_S)
+    # What follows the first picture is no second reading of the GPUs.
+    monkeypatch.setattr(schedules, "PAIR_S", 60.0)
+    source = LocalSource(60.0, environ={}, own_process=False)
+    try:
+        if count == AWAITED:
+            release.set()
+        source.start(shown)
+        first = pictures.get(timeout=PATIENCE_S)
+        if count > AWAITED:
+            assert {process.unavailable.get("cpu_pct") for process in first.processes} == {NOT_READ_YET}
+            assert {process.starttime for process in first.processes} == {None}
+            assert [process.gpu_mem_bytes for process in first.processes] == [1e9 + pid for pid in range(count)]
+            first = pictures.get(timeout=PATIENCE_S)
+        assert [(process.pid, process.starttime) for process in first.processes] == [(pid, 7) for pid in range(count)]
+    finally:
+        source.close()

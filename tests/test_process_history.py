@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from gputop.model.derived import slowed
 from gputop.model.history import History
 from gputop.model.process_history import KEPT_AFTER_END_S, MOST_PROCESSES, ProcessHistory
-from gputop.model.snapshot import ProcessSample
+from gputop.model.snapshot import NOT_READ_YET, ProcessSample
 from gputop.monitor import Monitor
+from gputop.sources.gpu_process import GpuProcess, unseen
 from tests.support.examples import looks
 from tests.support.frames import MOMENT
 from tests.support.scenes import T0, gpu, snap, train
@@ -34,6 +35,14 @@ def test_values_come_back_as_time_weighted_columns() -> None:
     history = _fed(20, _process(cpu_pct=80.0, main_run_pct=60.0, main_wait_pct=50.0))
     assert history.columns((1, 7, 0), "cpu_pct", 1.0, 3) == [80.0, 80.0, 80.0]
     assert history.columns((1, 7, 0), "main_pct", 1.0, 1) == [100.0]
+
+
+def test_a_process_that_was_not_read_yet_begins_no_series_of_its_own() -> None:
+    history = ProcessHistory()
+    history.observe(MOMENT, [unseen(GpuProcess(0, 1, 1e9), NOT_READ_YET)])
+    assert not history.holds((1, None, 0))
+    history.observe(MOMENT + 0.3, [_process(cpu_pct=80.0)])
+    assert history.columns((1, 7, 0), "cpu_pct", 1.0, 1) == [80.0]
 
 
 def test_what_was_not_measured_is_a_gap_and_not_zero() -> None:

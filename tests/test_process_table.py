@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 from msgspec.structs import replace
 
-from gputop.model.snapshot import ProcessSample, ProcessStatic
+from gputop.model.snapshot import NOT_READ_YET, ProcessSample, ProcessStatic
 from gputop.monitor import Frame
 from gputop.paint import process_table
 from gputop.paint.line import Row
@@ -17,6 +17,7 @@ from gputop.paint.process_filter import parse
 from gputop.paint.process_table import next_match, shown_rows
 from gputop.paint.text import cells
 from gputop.paint.view import View
+from gputop.sources.gpu_process import GpuProcess, unseen
 from tests.support.frames import demo_frame
 
 
@@ -114,6 +115,15 @@ def test_an_empty_table_says_that_the_filter_did_it() -> None:
     frame = demo_frame()
     painted = main_screen(frame, View(filter=parse("user:nobody_at_all")), 160, 48)
     assert any("passes the filter: esc takes it away" in _text(row) for row in painted.rows)
+
+
+def test_a_filter_is_not_said_to_keep_out_processes_that_were_not_read_yet() -> None:
+    frame = demo_frame()
+    unread = tuple([unseen(GpuProcess(gpu, 4000 + gpu, 1e9), NOT_READ_YET) for gpu in range(3)])
+    frame = replace(frame, snapshot=replace(frame.snapshot, processes=unread))
+    painted = [_text(row) for row in main_screen(frame, View(filter=parse("user:me")), 160, 48).rows]
+    assert any("the 3 processes on the GPUs are not yet read from /proc" in row for row in painted)
+    assert not any("esc takes it away" in row for row in painted)
 
 
 def test_search_goes_round_in_both_directions() -> None:

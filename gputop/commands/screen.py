@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gputop.tui.terminal.guard import TerminalGuard
     from gputop.tui.textual_internals import QuietApp
 
-FIRST_WAIT_S = 0.25
+FIRST_WAIT_S = 0.5
 """How long the first frame waits for the first snapshot before the screen loads without it."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gputop.model.history import History
-from gputop.model.snapshot import ProcessSample
+from gputop.model.snapshot import NOT_READ_YET, ProcessSample
 
 MOST_PROCESSES = 64
 LEAST_STEP_S = 0.95
@@ -43,7 +43,8 @@ class ProcessHistory:
 
         Times must not run backwards; the monitor starts afresh when they do.
         """
-        if t - self._t < LEAST_STEP_S:
+        if t - self._t < LEAST_STEP_S or (processes and processes[0].unavailable.get("state") == NOT_READ_YET):
+            # Processes that /proc has not told of yet have no start time: their series would be somebody else's.
             return
         self._t = t
         if len(processes) > MOST_PROCESSES:

@@ -31,6 +31,9 @@ COLLECTORS: tuple[Collector, ...] = get_args(Collector)
 NOTHING_MISSING: Mapping[str, str] = MappingProxyType({})
 NOTHING_LATE: Mapping[str, float] = MappingProxyType({})
 
+NOT_READ_YET = "not yet read from /proc"
+"""Why a process lacks all that /proc tells, in a snapshot that did not wait for it: the next one has it."""
+
 
 class GpuStatic(Struct, frozen=True):
     """Facts of one GPU that do not change while it is watched. Keys as in ``metrics.GPU_STATIC``."""

@@ -12,7 +12,7 @@ from operator import itemgetter
 from msgspec import Struct
 
 from gputop.diagnosis.types import NOT_WORKING, GpuDiagnosis
-from gputop.model.snapshot import ProcessSample
+from gputop.model.snapshot import NOT_READ_YET, ProcessSample
 from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
 from gputop.paint.command_words import job_words
@@ -266,8 +266,11 @@ def _command(process: ProcessSample, scrolled: int) -> str:
 
 def nothing_words(frame: Frame, view: View) -> str:
     """Why the table is empty."""
-    if view.filter and frame.snapshot.processes:
-        return f"none of {len(frame.snapshot.processes)} processes passes the filter: esc takes it away, f changes it"
+    processes = frame.snapshot.processes
+    if view.filter and processes:
+        if processes[0].unavailable.get("state") == NOT_READ_YET:
+            return f"the {len(processes)} processes on the GPUs are {NOT_READ_YET}"
+        return f"none of {len(processes)} processes passes the filter: esc takes it away, f changes it"
     return frame.snapshot.notices[0] if frame.snapshot.notices else "no process holds a GPU context"
 
 

@@ -6,11 +6,13 @@ Carries no /proc facts and no I/O.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
+from types import MappingProxyType
 
 from msgspec import Struct
 
 from gputop.model.feeders import rank_among_owners
-from gputop.model.snapshot import NOTHING_MISSING
+from gputop.model.snapshot import NOTHING_MISSING, ProcessSample, ProcessStatic
 
 
 class GpuProcess(Struct, frozen=True):
@@ -38,3 +40,35 @@ def largest_owners(gpu_processes: Sequence[GpuProcess]) -> set[int]:
         if known is None or rank > known[0]:
             largest[process.gpu] = rank, process.pid
     return {pid for _, pid in largest.values()}
+
+
+_FROM_PROC = (
+    *("starttime", "ppid", "cpu_pct", "run_pct", "wait_pct", "main_run_pct", "main_wait_pct", "state", "main_state"),
+    *("waiting_on", "rss_bytes", "read_bytes_per_s", "write_bytes_per_s", "threads", "throttled_pct", "nccl", "age_s"),
+    *("pin_memory", "pool_threads", "pool_run_pct"),
+)
+"""What a process's sample takes from /proc, and so lacks when /proc does not show the process."""
+_NOTHING_KNOWN = ProcessStatic()
+
+
+def unseen(
+    process: GpuProcess, reason: str, starttime: int | None = None, static: ProcessStatic = _NOTHING_KNOWN
+) -> ProcessSample:
+    """A process that the driver lists and /proc does not show: only what the driver says, and why."""
+    return ProcessSample(
+        pid=process.pid,
+        starttime=starttime,
+        role="gpu",
+        gpu=process.gpu,
+        gpu_mem_bytes=process.gpu_mem_bytes,
+        gpu_time_pct=process.gpu_time_pct,
+        type=process.type,
+        static=static,
+        unavailable={**_all_lack(reason), **process.unavailable} if process.unavailable else _all_lack(reason),
+    )
+
+
+@cache
+def _all_lack(reason: str) -> Mapping[str, str]:
+    """One mapping for all processes, of which a node may have thousands."""
+    return MappingProxyType(dict.fromkeys(_FROM_PROC, reason))

@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Mapping
 
 from gputop.model.sm import SmChoice
-from gputop.model.snapshot import NOTHING_LATE, Collector, HostSample, Machine, Snapshot
+from gputop.model.snapshot import NOT_READ_YET, NOTHING_LATE, Collector, HostSample, Machine, ProcessSample, Snapshot
 from gputop.model.source import CLOSE_S
 from gputop.sources.activity.rungs import Rungs
+from gputop.sources.gpu_process import unseen
 from gputop.sources.machine_reader import HostReading, MachineReader
 from gputop.sources.nvml.reading import Reading
 from gputop.sources.nvml.session import LOOK_S
@@ -206,7 +207,7 @@ class LocalSource:
             t,
             Machine(self._hostname, self._boot_id, self._reader.session.driver),
             reading.gpus,
-            around.processes if around is not None else (),
+            _processes(reading, around),
             around.host if around is not None else HostSample(),
             self.interval_s,
             reading.events if new else (),
@@ -216,6 +217,15 @@ class LocalSource:
             tuple(repeats),
             fabric_ports=around.ports if around is not None else (),
         )
+
+
+def _processes(reading: Reading, around: HostReading | None) -> tuple[ProcessSample, ...]:
+    """The processes that /proc shows; of those that only the driver has named so far, what it says."""
+    if around is not None and around.knew_gpus:
+        return around.processes
+    known = () if around is None else around.processes
+    seen = {process.pid for process in known if process.role == "gpu"}
+    return (*[unseen(process, NOT_READ_YET) for process in reading.processes if process.pid not in seen], *known)
 
 
 def _boot_id(proc: str) -> str | None:

@@ -22,6 +22,11 @@ PROC_GRACE_S = 0.15
 """How long a finished NVML read waits for /proc, so that both belong to one tick."""
 PROC_GRACE_ONCE_S = 0.8
 """The same for a command that reads once: it has no next tick for what came too late on a loaded machine."""
+AWAITED = 128
+"""The most processes on the GPUs for which the first picture waits: reading one takes about 0.1 ms."""
+DRAWN_S = 0.05
+"""How long a picture that did not wait for them is left to be drawn before they are read: Python runs one thread at a
+time."""
 LATE_S = 1.0
 """A read that takes longer, and longer than the interval, is late: snapshots then go on without it."""
 LOOK_AGAIN_S = 0.2
@@ -55,6 +60,10 @@ class Schedule:
         self._proc: ReaderThread[HostReading] = ReaderThread("proc", self._read_host, self._wake.set, reader.close_host)
         self._proc_asked_at: float | None = None
         self._proc_due = False
+        self._proc_from, self._patience_s = 0.0, PROC_GRACE_S
+        self._is_owed = False
+        """Whether a snapshot went out before the first pass over the GPUs' processes: one follows as soon as it ends.
+        """
         self._retry_at, self._retry_s = 0.0, FIRST_RETRY_S
         self._thread = threading.Thread(target=self._run, name="gputop-schedule", daemon=True)
 
@@ -126,10 +135,6 @@ class Schedule:
         # A little less, or a read that began with one tick would count as late only after the tick that should say so.
         return 0.95 * max(LATE_S, self._interval_s)
 
-    @property
-    def _grace_s(self) -> float:
-        return PROC_GRACE_ONCE_S if self.looks_once else PROC_GRACE_S
-
     def _is_late(self, busy_since: float | None, now: float) -> bool:
         return busy_since is not None and now - busy_since > self._late_s
 
@@ -168,13 +173,14 @@ class Schedule:
             now = monotonic()
             if self._nvml.reads != self._nvml_reads:
                 self._take_reading(now)
-            if self._proc_due and self._proc.busy_since is None:
+            if self._proc_due and self._proc.busy_since is None and now >= self._proc_from:
                 self._proc_due = False
                 self._proc.ask()
             asked = self._proc_asked_at
             done = not self._proc_due and self._proc.busy_since is None
-            if asked is not None and (done or now - asked >= self._grace_s):
+            if (done and self._is_owed) or (asked is not None and (done or now - asked >= self._patience_s)):
                 self._proc_asked_at = None
+                self._is_owed = not done and self.reading is not None and not self._knows_processes
                 self._publish()
                 if not paired and self.reading is not None:
                     paired = True
@@ -186,7 +192,9 @@ class Schedule:
             self._set_hung_aside()
             soonest = due
             if self._proc_asked_at is not None:
-                soonest = min(soonest, self._proc_asked_at + self._grace_s)
+                soonest = min(soonest, self._proc_asked_at + self._patience_s)
+            if self._proc_due and self._proc.busy_since is None:
+                soonest = min(soonest, self._proc_from)
             if self._nvml.busy_since is not None:
                 soonest = min(soonest, now + LOOK_AGAIN_S)
             self._wake.wait(max(0.0, soonest - monotonic()))
@@ -204,6 +212,7 @@ class Schedule:
     def _take_reading(self, now: float) -> None:
         """NVML has finished: read /proc next, so that it knows this tick's GPU processes."""
         self._nvml_reads = self._nvml.reads
+        is_first = self.reading is None
         if self._nvml.error is None:
             self.reading, self._reading_at = self._nvml.latest, self._nvml.latest_at
             self._retry_s = FIRST_RETRY_S
@@ -211,8 +220,16 @@ class Schedule:
             self._retry_at = now + self._retry_s
             self._retry_s = min(LAST_RETRY_S, 2 * self._retry_s)
         self._ask_proc(now)
+        if is_first and not self.looks_once and self.reading is not None and len(self.reading.processes) > AWAITED:
+            self._patience_s, self._proc_from = 0.0, now + DRAWN_S
+
+    @property
+    def _knows_processes(self) -> bool:
+        """Whether a pass over /proc has ended that knew the GPUs' processes."""
+        return self.host is not None and self.host.knew_gpus
 
     def _ask_proc(self, now: float) -> None:
+        self._patience_s = PROC_GRACE_ONCE_S if self.looks_once else PROC_GRACE_S
         self._proc_asked_at = now
         self._proc_due = True
         self._wake.set()

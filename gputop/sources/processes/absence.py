@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from gputop.model.snapshot import ProcessSample, ProcessStatic
-from gputop.sources.gpu_process import GpuProcess
+from gputop.model.snapshot import ProcessSample
 from gputop.sources.processes.watched import DENIED_IO
 from gputop.sources.procfs import read_file
 
@@ -17,7 +16,6 @@ YOUNGER = "not visible in /proc (its pid belongs to a younger process here: anot
 HIDDEN = "not visible in /proc (mounted with hidepid: run as root)"
 EXITED = "the process has exited"
 
-NOTHING_KNOWN = ProcessStatic()
 _FIRST_PID_NAMESPACE = 4026531836
 """Inode of the first PID namespace (PROC_PID_INIT_INO in linux/proc_ns.h)."""
 
@@ -71,31 +69,6 @@ class Absence:
             len(mount) > 3 and mount[2] == "proc" and "hidepid=" in mount[3] and "hidepid=0" not in mount[3]
             for mount in mounts
         )
-
-
-_FROM_PROC = (
-    *("starttime", "ppid", "cpu_pct", "run_pct", "wait_pct", "main_run_pct", "main_wait_pct", "state", "main_state"),
-    *("waiting_on", "rss_bytes", "read_bytes_per_s", "write_bytes_per_s", "threads", "throttled_pct", "nccl", "age_s"),
-    *("pin_memory", "pool_threads", "pool_run_pct"),
-)
-"""What a process's sample takes from /proc, and so lacks when /proc does not show the process."""
-
-
-def unseen(
-    process: GpuProcess, reason: str, starttime: int | None = None, static: ProcessStatic = NOTHING_KNOWN
-) -> ProcessSample:
-    """A process that the driver lists and /proc does not show: only what the driver says, and why."""
-    return ProcessSample(
-        pid=process.pid,
-        starttime=starttime,
-        role="gpu",
-        gpu=process.gpu,
-        gpu_mem_bytes=process.gpu_mem_bytes,
-        gpu_time_pct=process.gpu_time_pct,
-        type=process.type,
-        static=static,
-        unavailable={**dict.fromkeys(_FROM_PROC, reason), **process.unavailable},
-    )
 
 
 def notices_of(samples: Sequence[ProcessSample]) -> tuple[str, ...]:

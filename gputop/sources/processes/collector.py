@@ -12,8 +12,8 @@ from types import MappingProxyType
 
 from gputop.model.snapshot import ProcessSample
 from gputop.sources.cgroup import Throttling
-from gputop.sources.gpu_process import GpuProcess, largest_owners
-from gputop.sources.processes.absence import EXITED, YOUNGER, Absence, notices_of, unseen
+from gputop.sources.gpu_process import GpuProcess, largest_owners, unseen
+from gputop.sources.processes.absence import EXITED, YOUNGER, Absence, notices_of
 from gputop.sources.processes.facts import FactsReader
 from gputop.sources.processes.feed import Feed
 from gputop.sources.processes.feeding import Feeding
