@@ -20,7 +20,7 @@ from gputop.paint.line import Row
 from gputop.paint.main_screen import Painter
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
-from gputop.recording import cells
+from gputop.recording import cells, checks
 from gputop.recording.encode import Encoder
 from gputop.recording.format import MEMBER_FRAMES
 from gputop.recording.rounding import Rounder
@@ -87,6 +87,29 @@ def test_columns_that_stay_the_same_are_put_into_words_once(monkeypatch: pytest.
     for value in (123456.0, 123456.0, 123456):
         lines = encoder.frame_lines(replace(still, gpus=(replace(gpu, pcie_rx_bytes_per_s=value),)))
     assert b"123456" in lines[-1]
+
+
+def test_who_rounds_reads_back_and_checks_only_the_columns_that_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    still, rounder, read, checked = snapshot_at(MOMENT, started=MOMENT - 600.0), Rounder(), list[str](), list[int]()
+    real_read, real_check = cells._read, checks.Table._checked
+
+    def reading(values: tuple[Any, ...], texts: list[str], column: Any) -> Any:
+        read.append(column.key)
+        return real_read(values, texts, column)
+
+    def checking(table: Any, columns: list[Any], layout: Any, which: Any = None) -> Any:
+        checked.append(len(columns) if which is None else len(which))
+        return real_check(table, columns, layout, which)
+
+    monkeypatch.setattr(cells, "_read", reading)
+    monkeypatch.setattr(checks.Table, "_checked", checking)
+    first, *moved = [replace(still.gpus[0], power_w=watts) for watts in (300.0, 300.0, 300.0, 345.67)]
+    for second, gpu in enumerate((first, *moved)):
+        read.clear()
+        checked.clear()
+        back, _ = rounder.take(replace(still, t=MOMENT + second, gpus=(gpu, *still.gpus[1:])))
+    assert (read, sum(checked)) == (["power_w"], 1)
+    assert back.gpus[0].power_w == 345.7
 
 
 @pytest.fixture

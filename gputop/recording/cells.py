@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
 from math import isfinite
-from operator import attrgetter
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from gputop.recording.format import Column
 
@@ -29,12 +30,6 @@ def _fine(values: Iterable[Any]) -> list[str]:
 
 
 _NUMBERS: dict[str, Callable[[Iterable[Any]], list[str]]] = {"digits": _digits, "whole": _whole, "fine": _fine}
-
-
-@lru_cache(maxsize=256)
-def _quoted(value: str | bool | None) -> str:
-    """A word or a flag as JSON text. States, users and reasons repeat from row to row and from tick to tick."""
-    return json.dumps(value)
 
 
 def _cells(values: tuple[Any, ...], column: Column) -> list[str]:
@@ -58,53 +53,71 @@ def _cells(values: tuple[Any, ...], column: Column) -> list[str]:
 _NO_NUMBERS = frozenset(("nan", "inf", "-inf"))
 
 
+_SHORT = 10_000
+"""Numbers below it are written alike whether they are integers or floats."""
+
+
+def _types(values: tuple[Any, ...], column: Column) -> list[type] | None:
+    """The types of numbers that are not written alike: integers keep every digit."""
+    if column.rounding != "digits" or column.check not in ("number", "whole"):
+        return None
+    if all(v is None or -_SHORT < v < _SHORT for v in values):
+        return None
+    return list(map(type, values))
+
+
 class Table:
     """One table of a frame, column by column. What has not changed since the frame before is not written again."""
 
-    __slots__ = ("_back", "_columns", "_kept", "_row_of")
+    __slots__ = ("_back", "_columns", "_kept")
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self._columns = columns
-        self._row_of = attrgetter(*(column.key for column in columns))
-        self._kept: dict[str, tuple[tuple[Any, ...], list[str] | None]] = {}
-        """The previous frame's values by column, with their texts where those had not changed either."""
-        self._back: dict[str, tuple[list[str], Sequence[Any]]] = {}
-        """The texts last read back by column, and their values."""
+        self._kept: list[tuple[tuple[Any, ...], list[type] | None, list[str] | None]]
+        """The previous frame's values by column, see ``_types``, and the texts where those had not changed either."""
+        self._kept = [((), None, None)] * len(columns)
+        self._back: list[tuple[object, Sequence[Any]]] = [(None, ())] * len(columns)
+        """What was last read back by column: the texts or values from which, and the values."""
 
-    def written(self, samples: Iterable[Any]) -> tuple[list[tuple[Any, ...]], list[list[str]]]:
-        """The values column by column, and the same as JSON texts."""
-        columns = list(zip(*map(self._row_of, samples), strict=True))
+    def written(self, columns: Sequence[tuple[Any, ...]]) -> tuple[list[tuple[Any, ...]], list[list[str]]]:
+        """The values column by column, and the same as JSON texts. No columns where there are no rows.
+
+        Where a column is as it was, its values and, from then on, its texts are the very objects of the frame before.
+        """
+        values: list[tuple[Any, ...]] = []
         cells: list[list[str]] = []
         kept = self._kept
-        for values, column in zip(columns, self._columns if columns else (), strict=True):
-            before = kept.get(column.key)
-            if (
-                before is not None
-                and before[0] == values
-                and (column.rounding != "digits" or list(map(type, before[0])) == list(map(type, values)))
-            ):
-                # Integers keep every digit, so 123456 and 123456.0 are equal but not written alike.
-                texts = before[1] or _cells(values, column)
-                kept[column.key] = values, texts
+        for place, (given, column) in enumerate(zip(columns, self._columns if columns else (), strict=True)):
+            before, types, texts = kept[place]
+            if before == given and (types is None or types == list(map(type, given))):
+                given = before
+                if texts is None:
+                    texts = _cells(given, column)
+                    kept[place] = given, types, texts
             else:
-                texts = _cells(values, column)
-                kept[column.key] = values, None
+                texts = _cells(given, column)
+                kept[place] = given, _types(given, column), None
+            values.append(given)
             cells.append(texts)
-        return columns, cells
+        return values, cells
 
-    def read_back(self, columns: list[tuple[Any, ...]], cells: list[list[str]]) -> list[list[Any]]:
-        """The rows that a reader of these cells gets, from what ``written`` gave."""
+    def read_back(self, columns: list[tuple[Any, ...]], cells: list[list[str]]) -> list[Sequence[Any]]:
+        """The columns that a reader of these cells gets, from what ``written`` gave.
+
+        One that is as it was is the very object of the frame before.
+        """
         back: list[Sequence[Any]] = []
-        for values, texts, column in zip(columns, cells, self._columns if columns else (), strict=True):
-            if column.check in ("text", "flag") or (values[0] is None and values.count(None) == len(values)):
-                back.append(values)
-                continue
-            known = self._back.get(column.key)
-            # The previous frame's text objects: ``written`` returns them again where nothing has changed.
-            if known is None or known[0] is not texts:
-                known = self._back[column.key] = texts, _read(values, texts, column)
-            back.append(known[1])
-        return list(map(list, zip(*back, strict=True)))
+        for place, (values, texts, column) in enumerate(
+            zip(columns, cells, self._columns if columns else (), strict=True)
+        ):
+            # What is no number is read as it was written.
+            source: Sequence[Any] = values if column.check in ("text", "flag") else texts
+            known, read = self._back[place]
+            if known is not source:
+                read = values if source is values else _read(values, texts, column)
+                self._back[place] = source, read
+            back.append(read)
+        return back
 
 
 def _read(values: tuple[Any, ...], texts: list[str], column: Column) -> Sequence[Any]:
@@ -115,6 +128,20 @@ def _read(values: tuple[Any, ...], texts: list[str], column: Column) -> Sequence
         value if value.__class__ is int else None if text == "null" else float(text)
         for value, text in zip(values, texts, strict=True)
     ]
+
+
+class FrameColumns(Struct, frozen=True):
+    """One frame as a reader gets it: the columns of host, GPUs and processes, and what else its line says."""
+
+    host: list[Sequence[Any]]
+    gpus: list[Sequence[Any]]
+    processes: list[Sequence[Any]]
+    rest: dict[str, Any]
+
+
+def columns_of_rows(samples: Iterable[Struct]) -> list[tuple[Any, ...]]:
+    """The fields of samples of one class, field by field; nothing where there is no sample."""
+    return list(zip(*map(astuple, samples), strict=True))
 
 
 def rows_text(cells: list[list[str]]) -> str:

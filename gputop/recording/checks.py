@@ -6,7 +6,7 @@ Nothing here knows lines or time. Whatever does not follow the format raises Dam
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from itertools import chain
 from math import hypot
 from types import MappingProxyType
@@ -119,6 +119,8 @@ class Table:
 
     def __init__(self) -> None:
         self._texts: set[str | None] = {None}
+        self._known: tuple[Sequence[Sequence[Any]], Sequence[Sequence[Any]], Layout | None] = ((), (), None)
+        """What ``of_columns`` was last given, what it gave, and by which layout."""
 
     def columns(self, rows: object, layout: Layout, most: int) -> list[Sequence[Any]]:
         """The columns of one to ``most`` rows. Raises Damage or TypeError for cells of wrong kinds."""
@@ -126,34 +128,52 @@ class Table:
             raise Damage("rows are not a list")
         if set(map(type, rows)) != {list} or set(map(len, rows)) != {layout.width}:
             raise Damage("rows do not fit the columns")
-        columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
-        if not self._sound(columns, layout):
-            groups: tuple[tuple[Check, tuple[int, ...]], ...] = (
-                ("number", layout.numbers),
-                ("whole", layout.wholes),
-                ("flag", layout.flags),
-                ("text", layout.texts),
-            )
+        return self._checked(list(zip(*rows, strict=True)), layout)
+
+    def of_columns(self, columns: Sequence[Sequence[Any]], layout: Layout) -> list[Sequence[Any]]:
+        """The same for columns. One that is the very object of the call before is not checked again."""
+        given, before, before_layout = self._known
+        if layout is not before_layout or len(given) != len(columns):
+            given = before = [()] * len(columns)
+        new = {place for place, column in enumerate(columns) if column is not given[place]}
+        mixed = [column if place in new else before[place] for place, column in enumerate(columns)]
+        found = self._checked(mixed, layout, new)
+        self._known = columns, found, layout
+        return found
+
+    def _checked(
+        self, columns: list[Sequence[Any]], layout: Layout, which: Container[int] | None = None
+    ) -> list[Sequence[Any]]:
+        """Columns of which all, or those at the places ``which``, are checked: what is no such value is made one."""
+        groups: list[tuple[Check, Sequence[int]]] = [
+            ("number", layout.numbers),
+            ("whole", layout.wholes),
+            ("flag", layout.flags),
+            ("text", layout.texts),
+        ]
+        if which is not None:
+            groups = [(check, [place for place in places if place in which]) for check, places in groups]
+        numbers, wholes, flags, texts = ([columns[place] for place in places] for _, places in groups)
+        if not self._sound(numbers, wholes, flags, texts):
             for check, places in groups:
                 for place in places:
                     columns[place] = [checked(value, check) for value in columns[place]]
         return columns
 
-    def _sound(self, columns: Sequence[Sequence[Any]], layout: Layout) -> bool:
-        """Whether every cell is of its kind, finite and small.
+    def _sound(self, *groups: Sequence[Sequence[Any]]) -> bool:
+        """Whether every cell is of its kind, finite and small: columns of numbers, whole numbers, flags and texts.
 
         All numbers are checked in one call: no magnitude exceeds the Euclidean norm, which refuses non-numbers.
         """
-        texts = set(chain.from_iterable([columns[place] for place in layout.texts]))
-        if not texts <= self._texts:
+        numbers, wholes, flags, texts = map(chain.from_iterable, groups)
+        words = set(texts)
+        if not words <= self._texts:
             if len(self._texts) > _MOST_KNOWN_TEXTS:
                 self._texts = {None}
-            self._texts.update(text for text in texts if isinstance(text, str) and clean_text(text) == text)
-            if not texts <= self._texts:
+            self._texts.update(text for text in words if isinstance(text, str) and clean_text(text) == text)
+            if not words <= self._texts:
                 return False
-        wholes = list(chain.from_iterable([columns[place] for place in layout.wholes]))
-        flags = chain.from_iterable([columns[place] for place in layout.flags])
-        if not (_WHOLE.issuperset(map(type, wholes)) and _FLAG.issuperset(map(type, flags))):
+        counts = list(wholes)
+        if not (_WHOLE.issuperset(map(type, counts)) and _FLAG.issuperset(map(type, flags))):
             return False
-        numbers = chain.from_iterable([columns[place] for place in layout.numbers])
-        return hypot(*[v for v in chain(wholes, numbers) if v is not None]) < _MOST
+        return hypot(*[v for v in chain(counts, numbers) if v is not None]) < _MOST

@@ -23,7 +23,8 @@ from gputop.model.snapshot import (
 )
 from gputop.model.steps import StepRow
 from gputop.model.text import clean_text
-from gputop.recording.checks import Layout, checked, facts_of, layout_of, number, parse_line
+from gputop.recording.cells import FrameColumns
+from gputop.recording.checks import checked, facts_of, layout_of, number, parse_line
 from gputop.recording.format import (
     GPU_COLUMNS,
     GPU_FACTS,
@@ -35,7 +36,7 @@ from gputop.recording.format import (
     Damage,
     RecordingError,
 )
-from gputop.recording.rows import Rows
+from gputop.recording.rows import Layouts, Rows
 from gputop.recording.step_lines import step_rows
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Decoder:
         """Events since the last frame that were concluded from frames, verdicts above all: a replay concludes anew."""
         self._machine: Machine | None = None
         self._gpus: tuple[GpuStatic, ...] = ()
-        self._layouts: tuple[Layout, Layout, Layout] | None = None
+        self._layouts: Layouts | None = None
         self._facts: dict[tuple[int, int | None], ProcessStatic] = {}
         self._jobs: dict[tuple[str | None, str], str] = {}
         self._job_numbers = count(1)
@@ -99,11 +100,11 @@ class Decoder:
             self._damage = True
         return None
 
-    def alone(self, parsed: dict[str, Any]) -> Snapshot | None:
-        """The snapshot of a frame that was parsed already and follows none: it has no gap. None where it is damaged."""
+    def alone(self, read: FrameColumns) -> Snapshot | None:
+        """The snapshot of a frame that was read already and follows none: it has no gap. None where it is damaged."""
         self._last_t = None
         try:
-            return self._frame(parsed)
+            return self._frame(read.rest, read)
         except Damage:
             self.trailing.clear()
             return None
@@ -117,9 +118,9 @@ class Decoder:
                 f"recorded in format {version}, this gputop reads format {VERSION}: update gputop to read it"
             )
         layouts = (
+            layout_of(parsed.get("host_cols", []), HOST_COLUMNS),
             layout_of(parsed.get("gpu_cols", []), GPU_COLUMNS),
             layout_of(parsed.get("proc_cols", []), PROCESS_COLUMNS),
-            layout_of(parsed.get("host_cols", []), HOST_COLUMNS),
         )
         gpus = parsed.get("gpus", [])
         if not isinstance(gpus, list) or len(gpus) > MOST_GPUS:
@@ -175,19 +176,22 @@ class Decoder:
         if len(events) < _MOST_EVENTS:
             events.append(event)
 
-    def _frame(self, parsed: dict[str, Any]) -> Snapshot:
+    def _frame(self, parsed: dict[str, Any], read: FrameColumns | None = None) -> Snapshot:
+        """The snapshot of a line, or of columns and what else it says."""
         machine, layouts = self._machine, self._layouts
         if machine is None or layouts is None:
             raise Damage("a frame before any key")
         t = number(parsed.get("t"))
         if not 0.0 < t < _MOST_TIME:
             raise Damage("a time that cannot be")
-        gpu_rows, process_rows, host_row = parsed.get("gpus", []), parsed.get("procs", []), parsed.get("host", [])
+        rows = self._rows
         try:
-            missing, host_missing = self._rows.reasons(parsed.get("na"), len(gpu_rows))
-            gpus = self._rows.gpus(gpu_rows, layouts[0], self._gpus, missing)
-            processes = self._rows.processes(process_rows, layouts[1], self._facts, parsed.get("na_procs"))
-            host = self._rows.host(host_row, layouts[2], host_missing)
+            columns = rows.columns(parsed, layouts, len(self._gpus)) if read is None else rows.of_columns(read, layouts)
+            count = len(columns[1][0]) if columns[1] else 0
+            missing, host_missing = rows.reasons(parsed.get("na"), count)
+            host = rows.host(columns[0], layouts[0], host_missing)
+            gpus = rows.gpus(columns[1], layouts[1], self._gpus, missing)
+            processes = rows.processes(columns[2], layouts[2], self._facts, parsed.get("na_procs"))
             late = parsed.get("stale")
             stale = {clean_text(k): float(number(v)) for k, v in late.items()} if late else {}
             repeats = tuple(name for name in COLLECTORS if name in parsed.get("repeats", ()))

@@ -15,7 +15,7 @@ from msgspec import Struct
 from gputop import __version__
 from gputop.model.snapshot import Event, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.model.text import MOST_TEXT
-from gputop.recording.cells import Table, rows_text
+from gputop.recording.cells import FrameColumns, Table, columns_of_rows, rows_text
 from gputop.recording.format import (
     GPU_COLUMNS,
     GPU_FACTS,
@@ -34,23 +34,34 @@ _FACTS_LINE_BYTES = 512 << 10
 
 
 class FrameTable(Struct, frozen=True):
-    """One snapshot in the recording's words: its line, and the object that the line is parsed to."""
+    """One snapshot in the recording's words: its line, and what a reader makes of the line."""
 
     line: bytes
-    parsed: dict[str, Any]
+    read: FrameColumns
 
 
-def _rest(snapshot: Snapshot) -> dict[str, Any]:
+class _Written(Struct, frozen=True):
+    """A frame in parts: values and texts by column, of host, GPUs and processes; what else it holds, also as JSON."""
+
+    values: list[list[tuple[Any, ...]]]
+    cells: list[list[list[str]]]
+    rest: dict[str, Any]
+    rest_text: str
+
+
+def _rest(
+    snapshot: Snapshot, gpu_reasons: Iterable[Mapping[str, str]], process_reasons: Iterable[Mapping[str, str]]
+) -> dict[str, Any]:
     """What a frame holds besides its values: reasons, delays, notices. Empty ones are left out."""
-    processes = snapshot.processes[:MOST_PROCESSES]
     rest: dict[str, Any] = {}
-    missing = {str(row): dict(gpu.unavailable) for row, gpu in enumerate(snapshot.gpus) if gpu.unavailable}
+    missing = {str(row): dict(reasons) for row, reasons in enumerate(gpu_reasons) if reasons}
     if snapshot.host.unavailable:
         missing["host"] = dict(snapshot.host.unavailable)
     if missing:
         rest["na"] = missing
-    if any(process.unavailable for process in processes):
-        rest["na_procs"] = _shared_reasons(processes)
+    shared = _shared_reasons(process_reasons)
+    if shared:
+        rest["na_procs"] = shared
     if snapshot.stale:
         rest["stale"] = {name: round(age, 3) for name, age in snapshot.stale.items()}
     if snapshot.repeats:
@@ -60,16 +71,13 @@ def _rest(snapshot: Snapshot) -> dict[str, Any]:
     return rest
 
 
-def _frame_line(snapshot: Snapshot, cells: list[list[list[str]]], rest: dict[str, Any]) -> bytes:
-    host, gpus, processes = cells
-    parts = [
-        f'{{"k":"frame","t":{snapshot.t:.3f}',
-        f'"host":{rows_text(host)[1:-1]}',
-        f'"gpus":{rows_text(gpus)}',
-        f'"procs":{rows_text(processes)}',
-        *(f'"{key}":{_json(value)}' for key, value in rest.items()),
-    ]
-    return (",".join(parts) + "}\n").encode("ascii")
+def _frame_line(snapshot: Snapshot, written: _Written) -> bytes:
+    host, gpus, processes = written.cells
+    line = (
+        f'{{"k":"frame","t":{snapshot.t:.3f},"host":{rows_text(host)[1:-1]},"gpus":{rows_text(gpus)}'
+        f',"procs":{rows_text(processes)}{written.rest_text}}}\n'
+    )
+    return line.encode("ascii")
 
 
 class Encoder:
@@ -81,6 +89,10 @@ class Encoder:
         self._about: tuple[Machine, float] | None = None
         self._hosts, self._rows_of_gpus = Table(HOST_COLUMNS), Table(GPU_COLUMNS)
         self._processes = Table(PROCESS_COLUMNS)
+        self._here: list[tuple[int, int | None, ProcessStatic]] = []
+        """The processes of the last frame. All of them are introduced."""
+        self._rest: tuple[tuple[object, ...], dict[str, Any], str] = ((), {}, "")
+        """What the last frame held besides its values, drawn from what, and as JSON."""
 
     def fits(self, snapshot: Snapshot) -> bool:
         """Whether the last key line still describes the machine and its GPUs; if not, a new one must come first."""
@@ -99,6 +111,7 @@ class Encoder:
         if len(snapshot.gpus) > MOST_GPUS:
             raise RecordingError(f"cannot record more than {MOST_GPUS} GPUs: choose some with --gpus")
         self._introduced.clear()
+        self._here.clear()
         self._gpus = tuple(gpu.static for gpu in snapshot.gpus)
         machine = snapshot.machine
         self._about = (machine, snapshot.interval_s)
@@ -133,23 +146,37 @@ class Encoder:
         if snapshot.steps:
             lines.append(_line(steps_value(snapshot)))
         if frame is None:
-            frame = _frame_line(snapshot, [cells for _, _, cells in self._tables(snapshot)], _rest(snapshot))
+            frame = _frame_line(snapshot, self._written(snapshot))
         lines.append(frame)
         return lines
 
     def frame_table(self, snapshot: Snapshot) -> FrameTable:
-        """The frame's line and what a reader parses it to, in one pass over the values."""
-        tables = self._tables(snapshot)
-        rest = _rest(snapshot)
-        rows = [table.read_back(columns, cells) for table, columns, cells in tables]
-        parsed = {"k": "frame", "t": round(snapshot.t, 3), "host": rows[0][0], "gpus": rows[1], "procs": rows[2]}
-        return FrameTable(_frame_line(snapshot, [cells for _, _, cells in tables], rest), {**parsed, **rest})
-
-    def _tables(self, snapshot: Snapshot) -> list[tuple[Table, list[tuple[Any, ...]], list[list[str]]]]:
-        """Host, GPUs and processes."""
-        samples = (snapshot.host,), snapshot.gpus, snapshot.processes[:MOST_PROCESSES]
+        """The frame's line and what a reader makes of it, in one pass over the values."""
+        written = self._written(snapshot)
         tables = self._hosts, self._rows_of_gpus, self._processes
-        return [(table, *table.written(rows)) for table, rows in zip(tables, samples, strict=True)]
+        host, gpus, processes = (
+            table.read_back(values, cells)
+            for table, values, cells in zip(tables, written.values, written.cells, strict=True)
+        )
+        read = FrameColumns(host, gpus, processes, {"t": round(snapshot.t, 3), **written.rest})
+        return FrameTable(_frame_line(snapshot, written), read)
+
+    def _written(self, snapshot: Snapshot) -> _Written:
+        """The columns are the fields of the samples, in their order, but for the facts and the reasons."""
+        *host, _ = columns_of_rows((snapshot.host,))
+        _, *gpus, gpu_reasons = columns_of_rows(snapshot.gpus) or [(), ()]
+        *processes, _, process_reasons = columns_of_rows(snapshot.processes[:MOST_PROCESSES]) or [(), ()]
+        drawn_from = (
+            gpu_reasons, process_reasons, snapshot.host.unavailable, snapshot.stale, snapshot.repeats, snapshot.notices
+        )  # fmt: skip
+        if drawn_from != self._rest[0]:
+            rest = _rest(snapshot, gpu_reasons, process_reasons)
+            text = "".join([f',"{key}":{_json(value)}' for key, value in rest.items()])
+            self._rest = drawn_from, rest, text
+        _, rest, text = self._rest
+        tables = (self._hosts, host), (self._rows_of_gpus, gpus), (self._processes, processes)
+        values, cells = zip(*[table.written(columns) for table, columns in tables], strict=True)
+        return _Written(list(values), list(cells), rest, text)
 
     def introductions(self, snapshot: Snapshot) -> list[bytes]:
         """Lines with the facts of the processes that were not introduced yet."""
@@ -157,9 +184,14 @@ class Encoder:
 
     def _new_facts(self, processes: Sequence[ProcessSample]) -> list[dict[str, Any]]:
         """The facts of the processes that were not introduced yet, or that have changed since."""
-        facts = []
+        facts: list[dict[str, Any]] = []
+        processes = processes[:MOST_PROCESSES]
+        here = [(process.pid, process.starttime, process.static) for process in processes]
+        if here == self._here:
+            return facts
+        self._here = here
         introduced = self._introduced
-        for process in processes[:MOST_PROCESSES]:
+        for process in processes:
             identity = (process.pid, process.starttime)
             known = introduced.get(identity)
             if known is not process.static and known != process.static:
@@ -187,12 +219,12 @@ def event_line(event: Event, derived: bool = False) -> bytes:
     return _line({**given, "text": event.text[:MOST_TEXT]})
 
 
-def _shared_reasons(processes: Sequence[ProcessSample]) -> list[tuple[dict[str, str], list[int]]]:
+def _shared_reasons(by_process: Iterable[Mapping[str, str]]) -> list[tuple[dict[str, str], list[int]]]:
     """Reasons that are missing values of processes, each with the rows that it holds for."""
     shared: dict[tuple[tuple[str, str], ...], list[int]] = {}
-    for row, process in enumerate(processes):
-        if process.unavailable:
-            shared.setdefault(tuple(process.unavailable.items()), []).append(row)
+    for row, reasons in enumerate(by_process):
+        if reasons:
+            shared.setdefault(tuple(reasons.items()), []).append(row)
     return [(dict(reasons), rows) for reasons, rows in shared.items()]
 
 

@@ -37,7 +37,7 @@ class Rounder:
         for line in (*lines, *encoder.introductions(snapshot), *map(event_line, snapshot.events)):
             decoder.feed(line)
         table = encoder.frame_table(snapshot)
-        back = decoder.alone(table.parsed)
+        back = decoder.alone(table.read)
         if back is None:
             raise RecordingError("a snapshot outside what can be recorded")
         return _live(back, snapshot), table.line
