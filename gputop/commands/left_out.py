@@ -1,23 +1,33 @@
 """Keeps libraries that others import if installed out of the start: see ``docs/design/speed.md``.
 
-Neither gputop nor anything called from it uses them. A later import gets the real one. Commands import
-msgspec and pynvml before they start a thread; a program that imports gputop as a library gets everything.
+Neither gputop nor anything called from it uses them. A later import gets the real one, and whoever calls what was
+left out calls the real one. Commands import msgspec and pynvml before they start a thread; a program that imports
+gputop as a library gets everything.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import typing
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from operator import attrgetter
 from threading import get_ident
 from types import ModuleType
-from typing import NoReturn
 
+NOT_FOR_ASYNCIO = ("asyncio.sslproto", "locale", "traceback")
+"""The last two for ``subprocess``, which looks for the locale's encoding, and for ``logging`` when something fails."""
 NOT_FOR_TEXTUAL = (
+    "mimetypes",
     "platformdirs",
+    "rich.panel",
     "rich.table",
+    "rich.tree",
+    "textual.canvas",
     "textual.command",
+    "textual.css._help_text",
+    "textual.suggestions",
     "textual.widgets._directory_tree",
     "textual.widgets._input",
     "textual.widgets._option_list",
@@ -52,42 +62,56 @@ class _Absence:
 
 
 @contextmanager
-def blank(*names: str) -> Iterator[None]:
-    """Imports of these modules find blank ones, from which every name can be taken and nothing used."""
-    blanks = {name: _Blank(name) for name in names if name not in sys.modules}
-    sys.modules.update(blanks)
+def instead(modules: Mapping[str, ModuleType]) -> Iterator[None]:
+    """Imports find these modules where the true ones are not imported yet."""
+    taken = {name: module for name, module in modules.items() if name not in sys.modules}
+    sys.modules.update(taken)
     try:
         yield
     finally:
-        for name in blanks:
+        for name in taken:
             del sys.modules[name]
 
 
+def blank(*names: str) -> dict[str, ModuleType]:
+    """Modules by these names, from which every name can be taken. What it stands for is imported when it is called."""
+    return {name: _Blank(name) for name in names}
+
+
 class _Blank(ModuleType):
-    """A module in which each name is a distinct class without instances."""
+    """A module in which each name is a distinct class without instances, until the true one is imported."""
 
-    def __getattr__(self, name: str) -> type:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return _Nobody(name, (), {"__module__": self.__name__})
+    def __getattr__(self, name: str) -> object:
+        true = sys.modules.get(self.__name__, self)
+        return _stand_in(self.__name__, name) if true is self else getattr(true, name)
 
 
-class _Nobody(type):
+class _StandIn(type):
     """The type of such classes. Their attributes may be asked for as well: an enumeration has members."""
 
     def __getattr__(cls, name: str) -> type:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return cls
+        return _stand_in(cls.__module__, f"{cls.__qualname__}.{name}")
 
-    def __call__(cls, *_given: object, **_named: object) -> NoReturn:
-        raise ImportError(f"{cls.__module__}.{cls.__name__} was left out of gputop's start", name=cls.__module__)
+    def __call__(cls, *given: object, **named: object) -> object:
+        true = attrgetter(cls.__qualname__)(import_module(cls.__module__))
+        if isinstance(true, _StandIn):
+            # Called while it is left out, or derived from what was.
+            raise ImportError(f"{cls.__module__}.{cls.__qualname__} was left out of gputop's start")
+        return true(*given, **named)
 
 
-def _import_without(name: str, *left_out: str) -> None:
-    with suppress(ImportError), blank(*left_out):
+def _stand_in(module: str, path: str) -> type:
+    """The class for what a module calls by that name, or by names joined with dots."""
+    name = path.rpartition(".")[2]
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return _StandIn(name, (), {"__module__": module, "__qualname__": path})
+
+
+def _import_with(name: str, modules: Mapping[str, ModuleType]) -> None:
+    with suppress(ImportError), instead(modules):
         import_module(name)
-    # Again, and in full, if a later version uses one of them at once.
+    # Again, and in full, if a later version needs more of them at once.
     import_module(name)
 
 
@@ -101,14 +125,14 @@ def import_msgspec() -> None:
     if sys.version_info < (3, 11) or "msgspec" in sys.modules:
         return
     with without("typing_extensions"):
-        _import_without("msgspec", "uuid", "msgspec.inspect", "msgspec._json_schema")
+        _import_with("msgspec", blank("uuid", "msgspec.inspect", "msgspec._json_schema"))
 
 
 def import_pynvml() -> None:
     """Without ``ctypes.util``, from which it takes a name and never calls it: that brings ``subprocess``, ``shutil``
     and ``tempfile`` along.
     """
-    _import_without("pynvml", "ctypes.util")
+    _import_with("pynvml", blank("ctypes.util"))
 
 
 def import_asyncio() -> None:
@@ -116,11 +140,19 @@ def import_asyncio() -> None:
     asyncio.
     """
     with without("ssl"):
-        _import_without("asyncio", "asyncio.sslproto")
+        _import_with("asyncio", blank(*NOT_FOR_ASYNCIO))
 
 
 def import_textual() -> None:
-    """Without what it takes for downloads and for errors in style sheets, without its command palette, which comes
-    when it is opened, and without widgets whose modules it imports for the name of a type.
+    """Without what it takes for downloads, errors in style sheets and lines between widgets, without its command
+    palette, which comes when it is opened, and without widgets whose modules it imports for the name of a type.
+
+    From Python 3.11 on ``typing`` has all that it takes from ``typing_extensions``.
     """
-    _import_without("textual.app", *NOT_FOR_TEXTUAL)
+    # pathlib imports urllib with ipaddress, to write a path as a URL.
+    _import_with("pathlib", blank("urllib.parse"))
+    modules = blank(*NOT_FOR_TEXTUAL)
+    if sys.version_info >= (3, 11):
+        modules["typing_extensions"] = typing
+    for name in ("textual.app", "textual.drivers.linux_driver"):
+        _import_with(name, modules)
