@@ -101,6 +101,17 @@ def test_a_clock_that_is_set_back_does_not_hide_samples_until_it_catches_up(list
     assert list(dict.fromkeys(sinces)) == [4_998_000_000, 5_000_000_000, 1_402_000_000]
 
 
+def test_a_list_that_says_the_same_again_is_the_same_object(listing: Listing) -> None:
+    processes = GpuProcesses(Handle("h"), 0)
+    listing([row(7, 100)], samples=[sample(7, 40)])
+    first = processes.read(0.0, 100.0, 50)
+    assert processes.read(2.0, 102.0, 50) is first
+    listing([row(7, 100)], samples=[sample(7, 41)])
+    assert [p.gpu_time_pct for p in processes.read(4.0, 104.0, 50)] == [41.0]
+    listing([row(7, 101)], samples=[sample(7, 41)])
+    assert [p.gpu_mem_bytes for p in processes.read(6.0, 106.0, 50)] == [101.0]
+
+
 def test_each_list_of_processes_is_one_call_until_it_has_outgrown_its_array(listing: Listing) -> None:
     samples = [sample(pid, 1, pid) for pid in (1, 2)]
     reader, compute = GpuProcesses(Handle("h"), 0), [row(1, 5), row(2, 5)]

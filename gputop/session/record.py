@@ -16,8 +16,11 @@ from gputop.session.session import Session
 if TYPE_CHECKING:
     from gputop.session.alerts.node_alerts import NodeAlerts
 
-_LOOK_S = 1.0
+_LOOK_S = 1.5
 """How often to check for a stop and for the end of the time while no frame comes."""
+_PATIENCE = 1.5
+"""The same in intervals: a wait of just one ends at about the time of the next frame, and every other one for nothing.
+"""
 
 
 class Recorded(Struct, frozen=True):
@@ -58,7 +61,7 @@ def record(
         told = False
         while not stop.is_set() and recorder.error is None:
             # A short wait, because a signal handler sets only ``stop``.
-            fresh.wait(min(_LOOK_S, source.interval_s))
+            fresh.wait(min(_LOOK_S, _PATIENCE * source.interval_s))
             fresh.clear()
             while (snapshot := source.poll()) is not None:
                 session.take(snapshot)

@@ -253,8 +253,9 @@ class Device:
             values["xid"] = xid
         else:
             missing["xid"] = xid
-        for key in GPU_METRICS.keys() - values.keys() - missing.keys():
-            missing[key] = NO_NVLINK if key.startswith("nvlink") else COLLECTING
+        for key in GPU_METRICS:
+            if key not in values and key not in missing:
+                missing[key] = NO_NVLINK if key.startswith("nvlink") else COLLECTING
         if self.static.mig_enabled:
             for key in ("util_pct", "mem_util_pct"):
                 if key in missing:
@@ -265,9 +266,13 @@ class Device:
             self._list_processes(now, t, values.get("util_pct"), brief=first)
         return sample_of(self.static, into, standing, now, bounded=not self._no_bound())
 
+    def asks_seldom(self, now: float) -> bool:
+        """Whether ``ask_seldom`` has something to ask at monotonic ``now``."""
+        return now >= self._seldom.due_at and self.found and self.lost is None
+
     def ask_seldom(self, now: float, t: float) -> None:
         """Ask what need not be new in each sample, and what the first sample left out. Times as for ``read``."""
-        if self.lost is not None or not self.found or now < self._seldom.due_at:
+        if not self.asks_seldom(now):
             return
         try:
             if self._facts_due:

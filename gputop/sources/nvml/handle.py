@@ -70,10 +70,7 @@ class Handle:
 
     def run_bare(self, name: str, *arguments: Any) -> Any:
         """As ``run``, for a call that does not take the handle first."""
-        return self._timed(name, getattr(pynvml, name, None), *arguments)
-
-    def _timed(self, name: str, function: Callable[..., Any] | None, *arguments: Any) -> Any:
-        """One call, during which ``call`` and ``call_since`` say what may hang."""
+        function = getattr(pynvml, name, None)
         if function is None:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         self.call_since = monotonic()
@@ -97,9 +94,11 @@ class Handle:
         which some errors mean only when they come from a ``core`` call.
         """
         key = (names[0], arguments)
-        if self._refused and (refused := self.refusal(key, now)) is not None:
+        # Most GPUs refuse something, so most questions are looked up here and not found.
+        if key in self._refused and (refused := self.refusal(key, now)) is not None:
             return refused
-        run = run or self.run_bare
+        if run is None:
+            run = self.run_bare
         code = pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
         for name in names:
             try:
@@ -124,7 +123,15 @@ class Handle:
         library = pynvml.nvmlLib
         if library is None:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_UNINITIALIZED)
-        return int(self._timed(name, getattr(library, name, None), self.raw, *arguments))
+        function = getattr(library, name, None)
+        if function is None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        self.call_since = monotonic()
+        self.call = name
+        try:
+            return int(function(self.raw, *arguments))
+        finally:
+            self.call = None
 
     def text(self, name: str) -> str | None:
         """A string fact, made printable, or None."""

@@ -137,6 +137,9 @@ class GpuProcesses:
         self._samples = UtilizationSamples()
         self.reason: str | None = None
         """Why the last read has no process list at all, or None."""
+        self._drawn_from: tuple[object, ...] = ()
+        self._listed: tuple[GpuProcess, ...] = ()
+        """What the last read gave, and from which memory, types and shares: mostly the next one gives the same."""
 
     def read(self, now: float, t: float, util_pct: float | None, *, brief: bool = False) -> tuple[GpuProcess, ...]:
         """All processes with a context. ``now`` is monotonic, ``t`` Unix time. Raises LostGpu.
@@ -163,7 +166,11 @@ class GpuProcesses:
         shares: dict[int, int] | str = COLLECTING if brief else {}
         if memory and not brief:
             shares = self._shares(now, t, util_pct)
-        return tuple(self._process(pid, used, types[pid], shares) for pid, used in memory.items())
+        drawn_from = memory, types, shares
+        if drawn_from != self._drawn_from:
+            self._drawn_from = drawn_from
+            self._listed = tuple([self._process(pid, used, types[pid], shares) for pid, used in memory.items()])
+        return self._listed
 
     def _process(self, pid: int, used: float | None, kind: str, shares: dict[int, int] | str) -> GpuProcess:
         missing = _NO_MEMORY if used is None else {}

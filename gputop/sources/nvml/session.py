@@ -198,9 +198,10 @@ class NvmlSession:
     def ask_seldom(self, ticket: int, t: float) -> None:
         """Ask what no picture has to wait for, once a reading is handed over. Raises Retired as ``read`` does."""
         for device in self._chosen or ():
-            if not (device.stuck or (device.stale and self._inventory.stuck)):
-                with self._turn(ticket, device):
-                    device.ask_seldom(monotonic(), t)
+            if device.stuck or (device.stale and self._inventory.stuck) or not device.asks_seldom(monotonic()):
+                continue
+            with self._turn(ticket, device):
+                device.ask_seldom(monotonic(), t)
 
     def _sample(self, ticket: int, device: Device, t: float) -> GpuSample:
         if device.stuck or (device.stale and self._inventory.stuck):
