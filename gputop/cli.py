@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
+from gputop.commands.interrupt import INTERRUPTED, raise_again
 from gputop.commands.left_out import import_msgspec
 from gputop.commands.registry import LIVE, module_of
 from gputop.output.messages import USAGE_ERROR, say
@@ -29,14 +30,6 @@ GARBAGE_THRESHOLD = 20_000
 """New objects before cyclic garbage is looked for. Imports make a hundred thousand objects and none of them garbage."""
 
 
-def program() -> int:
-    """The ``gputop`` command: ``main``, in a process that ends with it."""
-    status = main()
-    # Python looks for cycles once more on its way out: 10 ms over objects that end with the process anyway.
-    gc.freeze()
-    return status
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit status is returned."""
     gc.set_threshold(GARBAGE_THRESHOLD)
@@ -45,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(words, has_stdout=has_stdout)
     except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+        return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output went away; what Python flushes at exit must not raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -73,6 +66,9 @@ def _run(words: Sequence[str], *, has_stdout: bool) -> int:
         settings, warnings = load(getattr(args, "config", None), os.environ, vars(args))
         for warning in warnings:
             say(warning)
+    if needs.output != "terminal":
+        # A screen's guard listens to signals itself, from before it changes the terminal.
+        raise_again()
     return int(command.run(args, settings))
 
 

@@ -35,7 +35,7 @@ THE_EXPORTER_S_PLACE = ("('localhost', 9400", "('127.0.0.1', 9400)", "('::1', 94
 
 PATIENT = """
 import sys
-from gputop.cli import program
+from gputop.__main__ import program
 from gputop.sources import local
 local.RUNG_WAIT_S = 60.0
 sys.exit(program())
