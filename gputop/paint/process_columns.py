@@ -6,7 +6,6 @@ own (``tree_…``), so that one column never means two things.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
@@ -99,9 +98,9 @@ def loader_words(process: ProcessSample, children: Children) -> str:
     if not workers:
         return process.static.loader or thread_words(process, workers) or "–"
     kinds = "+".join(dict.fromkeys(p.static.loader or "python" for p in workers))
-    states = Counter(p.state or "?" for p in workers)
-    in_order = sorted(states.items(), key=lambda item: MOST_STATES.find(item[0]))
-    return f"{len(workers)} {kinds} " + " ".join(f"{state}{n}" for state, n in in_order)
+    states = [p.state or "?" for p in workers]
+    in_order = sorted(dict.fromkeys(states), key=MOST_STATES.find)
+    return f"{len(workers)} {kinds} " + " ".join([f"{state}{states.count(state)}" for state in in_order])
 
 
 def _total(process: ProcessSample, children: Children, key: str) -> float | None:
