@@ -6,6 +6,7 @@ cannot measure. Tracebacks appear only with ``--debug``.
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import signal
@@ -17,15 +18,17 @@ from typing import TYPE_CHECKING, cast
 from gputop.commands.interrupt import INTERRUPTED, raise_again
 from gputop.commands.left_out import import_msgspec
 from gputop.commands.registry import LIVE, module_of
-from gputop.output.messages import USAGE_ERROR, say
-from gputop.output.streams import settle
+from gputop.output.messages import FAILED, USAGE_ERROR, say
+from gputop.output.streams import discard_output, settle
 
 if TYPE_CHECKING:
     import argparse
 
     from gputop.commands.needs import Needs
 
-INTERNAL_ERROR, CANNOT_MEASURE = 1, 3
+CANNOT_MEASURE = 3
+BROKEN_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""What ends with the status of a failure: the command line was right."""
 GARBAGE_THRESHOLD = 20_000
 """New objects before cyclic garbage is looked for. Imports make a hundred thousand objects and none of them garbage."""
 
@@ -36,12 +39,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     has_stdout = settle()
     words = sys.argv[1:] if arguments is None else arguments
     try:
-        return _run(words, has_stdout=has_stdout)
+        try:
+            return _run(words, has_stdout=has_stdout)
+        finally:
+            # Here and not at Python's exit, which answers a full disk or a reader that left with words of its own.
+            sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output went away; what Python flushes at exit must not raise again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         return 128 + signal.SIGPIPE
     except Exception as error:  # noqa: BLE001 - the outermost frame: a defect of ours ends in one line, too
         return _fail(error, debug="--debug" in words)
@@ -93,12 +99,17 @@ def _fail(error: Exception, *, debug: bool) -> int:
         traceback.print_exc()
     if isinstance(error, (ConfigError, UsageError, RecordingError)):
         say(error)
-        return USAGE_ERROR
+        return _usage_or_failure(error.__cause__)
     if isinstance(error, SourceError):
         say(error)
         return CANNOT_MEASURE
     if isinstance(error, OSError):
+        discard_output()
         say(f"{error.filename or 'reading or writing failed'}: {error.strerror or error}")
-        return USAGE_ERROR
+        return _usage_or_failure(error)
     say(f"internal error: {type(error).__name__}: {error}; run again with --debug to see where")
-    return INTERNAL_ERROR
+    return FAILED
+
+
+def _usage_or_failure(cause: BaseException | None) -> int:
+    return FAILED if isinstance(cause, OSError) and cause.errno in BROKEN_DISK else USAGE_ERROR

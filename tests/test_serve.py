@@ -15,12 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from gputop.cli import main
 from gputop.commands.served import browser
 from gputop.config import Settings
 from gputop.model.extras import install
 from gputop.paint.keys import KEYS
 from gputop.paint.view import View
 from gputop.tui.served_app import WITHHELD, ServedApp
+from tests.support.command import is_one_line
 from tests.support.fake_app import playback_on
 from tests.support.frames import demo_frame
 from tests.support.serving import Serving, environment, frame, gone, peak_mib
@@ -81,6 +83,27 @@ def test_without_the_extra_it_says_what_to_install() -> None:
     assert done.stdout == ""
     assert install("web") in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(not HAS_WEB, reason="needs the extra `web` (textual-serve)")
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("nowhere.jsonl",), "no recording at nowhere.jsonl"),
+        ((__file__,), "no frame of a recording"),
+        ((__file__, "ecc"), "a scenario belongs to `serve demo`"),
+        (("demo", "nonsense"), "nonsense"),
+    ],
+    ids=["missing", "no recording", "a scenario of a file", "no scenario"],
+)
+def test_what_could_not_be_shown_is_refused_before_a_browser_is_opened(
+    words: tuple[str, ...], says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("gputop.commands.serve.listening", lambda _port: pytest.fail("it was going to serve"))
+    assert main(["serve", *words]) == 2
+    said = capsys.readouterr()
+    assert is_one_line(said.err) and says in said.err
+    assert said.out == ""
 
 
 @served

@@ -76,6 +76,7 @@ class Parser(argparse.ArgumentParser):
         words = list(args or ())
         for option in self._options(words):
             self._refuse_unknown(option)
+            self._refuse_dashes(option)
             self._refuse_loose_list(option, words)
         found, unknown = super().parse_known_args(self._for_argparse(words), namespace)
         if unknown:
@@ -179,6 +180,12 @@ class Parser(argparse.ArgumentParser):
             shown = [*homes[:_MOST_HOMES], f"{more} more"] if more > 0 else homes
             where = f"; it belongs to {' and '.join(shown)}" if homes else nearest(name, self._option_string_actions)
             self.error(f"unknown option {name}{where}")
+
+    def _refuse_dashes(self, option: _Word) -> None:
+        """``--seed=--``: before Python 3.13 argparse drops the dashes and hands on an empty list."""
+        name, value = option.text.partition("=")[::2] if "=" in option.text else (option.text[:2], option.text[2:])
+        if value == "--":
+            self.error(f"{name} needs a value")
 
     def _refuse_loose_list(self, option: _Word, words: Sequence[str]) -> None:
         """``-o 0 1`` is what other tools take; here the second number would be another argument."""

@@ -75,10 +75,15 @@ def _init(path: Path) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         # For its owner alone: an address in it may carry a password.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(template())
     except FileExistsError:
         raise ConfigError(f"{path} exists and was not changed; name another file with --config") from None
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(template())
+    except OSError as error:
+        # Half a file would be taken for the user's own by the next --init.
+        path.unlink(missing_ok=True)
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from error
     sys.stdout.write(f"{path}\n")
     return 0
 

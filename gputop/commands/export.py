@@ -22,7 +22,7 @@ from gputop.export.page import Choice, Families
 from gputop.model.dcgm_names import GENERATIONS
 from gputop.model.source import Source, UsageError
 from gputop.monitor import Monitor
-from gputop.output.messages import USAGE_ERROR, say
+from gputop.output.messages import FAILED, say
 from gputop.session.session import Session
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _give(feed: Feed, path: str | None) -> int:
     if path is not None:
         from gputop.export.textfile import TextFile
 
-        return 0 if TextFile(path, feed.page, say).write() else USAGE_ERROR
+        return 0 if TextFile(path, feed.page, say).write() else FAILED
     sys.stdout.write(feed.page())
     sys.stdout.flush()
     return 0

@@ -14,10 +14,12 @@ from msgspec.structs import asdict
 
 import gputop
 from gputop.commands.needs import Needs
+from gputop.commands.simulated_node import DEMO
 from gputop.config import Settings
 from gputop.model.extras import install
 from gputop.model.source import UsageError
 from gputop.output.messages import say
+from gputop.recording.reader import read_snapshots
 
 NEEDS = Needs("nothing")
 PURPOSE, SUMMARY = "Watch", "the screen in a browser: read-only, on this machine's loopback"
@@ -60,8 +62,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError(f"serve needs textual-serve: {install('web')}") from None
     if not 0 <= args.port <= 65535:
         raise UsageError(f"--port must be from 0 to 65535, not {args.port}")
-    if args.source is not None and args.source != "demo" and not Path(args.source).exists():
-        raise UsageError(f"no recording at {args.source}: name one, or `demo`, or nothing for this machine")
+    _refuse_early(args)
     screen = Screen(viewer_command(args), for_viewers(settings), package_folder())
     key = secrets.token_urlsafe(18)
     server = Server(key, screen)
@@ -73,9 +74,23 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     return asyncio.run(server.run(listener))
 
 
+def _refuse_early(args: argparse.Namespace) -> None:
+    """Raises UsageError or RecordingError for what could not be shown: in a browser nobody reads why."""
+    if args.source == DEMO:
+        from gputop.sources.simulation.simulated import SimulatedSource
+
+        SimulatedSource(args.scenario)
+    elif args.scenario is not None:
+        raise UsageError(f"a scenario belongs to `serve demo`, not to {args.source!r}")
+    elif args.source is not None:
+        if not Path(args.source).exists():
+            raise UsageError(f"no recording at {args.source}: name one, or `demo`, or nothing for this machine")
+        next(read_snapshots(args.source))
+
+
 def viewer_command(args: argparse.Namespace) -> list[str]:
     """The command of one viewer's process."""
-    source = args.source if args.source in (None, "demo") else str(Path(args.source).absolute())
+    source = args.source if args.source in (None, DEMO) else str(Path(args.source).absolute())
     parts = [part for part in (source, args.scenario) if part is not None]
     return [sys.executable, "-m", "gputop.commands.served", *parts]
 

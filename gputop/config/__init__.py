@@ -276,7 +276,8 @@ def _converted(setting: Setting, value: Any) -> Any:
             value = [part.strip() for part in value.split(",") if part.strip()]
     try:
         taken = convert(value, Annotated[setting.kind, setting.meta], strict=False)
-    except ValidationError:
+    except (ValidationError, UnicodeEncodeError):
+        # The latter where a flag or a variable is not UTF-8.
         from gputop.config.refusals import refusal
 
         raise ConfigError(refusal(setting.name, setting.kind, setting.meta, value)) from None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-USAGE_ERROR = 2
-"""Exit status of a wrong command line or configuration."""
+FAILED, USAGE_ERROR = 1, 2
+"""Exit status where something failed, such as a full disk; of a wrong command line or configuration."""
 LONGEST = 500
 """Characters of one message."""
 

@@ -28,3 +28,11 @@ def settle() -> bool:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     return open_stdout
+
+
+def discard_output() -> None:
+    """Let nobody have what stdout still holds, so that writing it at Python's exit does not fail once more."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterable
 from pathlib import Path, PurePath
 
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         for path, text in made.items():
             _write(folder / path, text)
     except OSError as error:
-        raise UsageError(f"cannot write {error.filename or folder}: {error.strerror}") from None
+        raise UsageError(f"cannot write {error.filename or folder}: {error.strerror}") from error
     say(f"{count(len(made), 'file')} in {folder}; the first lines of each say how to use it")
     return 0
 
@@ -50,10 +51,19 @@ def _refuse_linked_directories(folder: Path, paths: Iterable[str]) -> None:
 
 
 def _write(target: Path, text: str) -> None:
-    """A new file in place of whatever had its name: a link, hard or symbolic, is replaced, not written through."""
+    """A new file in place of whatever had its name: a link, hard or symbolic, is replaced, not written through.
+
+    A write that fails leaves what was there before.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.unlink(missing_ok=True)
-    with target.open("x", encoding="utf-8") as file:
-        file.write(text)
-    if target.suffix == ".sh":
-        target.chmod(0o755)
+    unfinished = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+    try:
+        with unfinished.open("x", encoding="utf-8") as file:
+            file.write(text)
+        if target.suffix == ".sh":
+            unfinished.chmod(0o755)
+        unfinished.replace(target)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        # The error must name the file that was meant.
+        raise OSError(error.errno, error.strerror, str(target)) from error
