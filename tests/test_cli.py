@@ -47,6 +47,8 @@ def slow(*values: object) -> Any:
         (("trace", "f", "-o", "f.pdf"), r"cannot make a \.pdf: name one of \.json, \.html, \.txt"),
         (("report", VECTOR, "-o", "f.pdf"), r"cannot make a \.pdf: name one of \.json, \.html, \.md, \.txt"),
         (("report", VECTOR, "--gpus", "9"), "no such GPU: this recording has GPU 0"),
+        (("diagnose", "demo", "--for", "5s"), "the demo's past is diagnosed as a whole"),
+        (("diagnose", VECTOR, "--for", "5s"), "a recording is diagnosed as a whole"),
         (("diagnose", VECTOR, "--gpus", "9"), "no such GPU: this recording has GPU 0"),
         (("dump", VECTOR, "--gpus", "GPU-77"), "no such GPU: this recording has GPU 0"),
         (("screenshot", "demo", "--at", "12:00", "-o", "shot.txt"), "--at belongs to a recording"),

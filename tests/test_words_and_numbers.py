@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.cli import main
-from gputop.model.quantity import count, file_size, length, numbers, of_hundred, seconds
+from gputop.model.quantity import count, file_size, gpu_time, gpu_time_of, length, numbers, of_hundred, seconds
 from gputop.model.snapshot import Snapshot
 from gputop.model.text import wrapped
 from gputop.monitor import Frame, Monitor
@@ -29,6 +29,7 @@ from gputop.paint.text import cells
 from gputop.paint.view import View
 from gputop.paint.words import COUNTED, count_words, group_of, model_name, product
 from gputop.recording.writer import RecordingWriter
+from gputop.sources.simulation.simulated import SimulatedSource
 from tests.nvml.stand_in import Scenario
 from tests.support.frames import demo_frame
 from tests.support.scenes import gpu, snap, train
@@ -78,6 +79,32 @@ def test_a_length_below_a_second_is_not_zero() -> None:
 )
 def test_sizes_of_files_have_a_unit_that_fits(size: float, words: str) -> None:
     assert file_size(size) == words
+
+
+def test_gpu_time_is_told_in_a_unit_in_which_it_is_not_zero() -> None:
+    assert [gpu_time(s) for s in (0.5, 8.0, 89.0, 90.0, 1800.0, 3600.0, 90_000.0)] == [
+        "0 GPU-seconds", "8 GPU-seconds", "89 GPU-seconds", "1.5 GPU-minutes", "30.0 GPU-minutes", "1.00 GPU-hours",
+        "25.00 GPU-hours",
+    ]  # fmt: skip
+    assert gpu_time_of(600.0, 2400.0) == "10.0 of 40.0 GPU-minutes"
+    assert gpu_time_of(1800.0, 28_800.0) == "0.50 of 8.00 GPU-hours"
+    assert gpu_time_of(12.0, 28_800.0) == "12 GPU-seconds of 8.00 GPU-hours"
+    assert gpu_time_of(0.0, 28_800.0) == "0 of 8.00 GPU-hours"
+
+
+@pytest.mark.parametrize("command", ["diagnose", "report"])
+def test_a_recording_of_some_seconds_is_not_told_in_hours(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "short.gputop.jsonl")
+    writer = RecordingWriter(path)
+    for snapshot in SimulatedSource("main_process").past(20.0):
+        writer.write(snapshot)
+    writer.close()
+    assert main([command, path]) in (0, 1)
+    told = capsys.readouterr().out
+    assert re.search("gpu-seconds", told, re.IGNORECASE)
+    assert not re.search("gpu-hours", told, re.IGNORECASE)
 
 
 def test_one_is_not_many() -> None:

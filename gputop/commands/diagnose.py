@@ -14,13 +14,13 @@ from gputop.commands.needs import Needs
 from gputop.commands.recorded_gpus import lens_of
 from gputop.commands.redaction import redacted_source, redactor_of
 from gputop.commands.shared_arguments import selectable
-from gputop.commands.simulated_node import scenario_arguments, simulated_past, wants_demo
+from gputop.commands.simulated_node import DEMO, scenario_arguments, simulated_past, wants_demo
 from gputop.config import Settings
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.report import as_json
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import Snapshot
-from gputop.model.source import SourceError
+from gputop.model.source import SourceError, UsageError
 from gputop.monitor import MOST_GPUS
 from gputop.output.data import json_text
 from gputop.output.diagnosis_text import diagnosis_text
@@ -33,6 +33,8 @@ PURPOSE, SUMMARY = "Evidence", "verdicts in words, live or on a recording"
 LEAST_SAMPLES = 12
 """A short look measures more often, so that there are enough samples for a verdict (the diagnosis needs 10)."""
 FOUND = 1
+WATCHED_S = 30.0
+"""How long this machine is watched where nothing else is asked for."""
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
@@ -40,18 +42,21 @@ def arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", nargs="?", help="a recording, or demo; without it this machine is watched")
     scenario_arguments(command)
     command.add_argument(
-        "--for", dest="duration", default="30s", metavar="TIME", help="how long to watch (default 30s)"
+        "--for", dest="duration", metavar="TIME", help=f"how long to watch this machine (default {WATCHED_S:g}s)"
     )
     command.add_argument("--json", action="store_true", help="one JSON object")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
+    if args.file is not None and args.duration is not None:
+        what = "the demo's past" if args.file == DEMO else "a recording"
+        raise UsageError(f"--for says how long to watch this machine; {what} is diagnosed as a whole: leave it out")
     if wants_demo(args):
         snapshots = simulated_past(args, settings)
     elif args.file is not None:
         snapshots = read_snapshots(args.file, lens_of(args, settings))
     else:
-        snapshots = _live(seconds(args.duration, "--for"), settings)
+        snapshots = _live(WATCHED_S if args.duration is None else seconds(args.duration, "--for"), settings)
     begin: float | None = None
     diagnoser: Diagnoser | None = None
     last: Snapshot | None = None

@@ -132,6 +132,31 @@ def length(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
+def gpu_time_unit(whole_s: float) -> tuple[float, str]:
+    """The unit in which GPU time is told that is so many seconds in all: its length in seconds, and its name."""
+    if whole_s >= HOUR_S:
+        return HOUR_S, "GPU-hours"
+    return (60.0, "GPU-minutes") if whole_s >= 90.0 else (1.0, "GPU-seconds")
+
+
+def gpu_time(seconds: float, whole_s: float = 0.0) -> str:
+    """Time of GPUs added up: ``45 GPU-seconds``, ``12.5 GPU-minutes``, from an hour on ``2.25 GPU-hours``.
+
+    In the unit of the whole that it is a part of, unless it is too small for that.
+    """
+    size_s, unit = gpu_time_unit(max(whole_s, seconds))
+    if seconds < 0.1 * size_s:
+        size_s, unit = gpu_time_unit(seconds)
+    return f"{seconds / size_s:.{2 if size_s == HOUR_S else 1 if size_s > 1.0 else 0}f} {unit}"
+
+
+def gpu_time_of(part_s: float, whole_s: float) -> str:
+    """A part of such a time, the unit said once where both have the same: ``12.5 of 40.0 GPU-minutes``."""
+    part, whole = gpu_time(part_s, whole_s), gpu_time(whole_s)
+    number, _, unit = part.partition(" ")
+    return f"{number if not part_s or whole.endswith(f' {unit}') else part} of {whole}"
+
+
 def typed_number(text: str, unit: Unit) -> float:
     """A number as people type it beside a metric of that unit: ``10G`` bytes, ``90s``, ``85``, ``20%``, ``yes``.
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gputop.diagnosis.rules.gates import COLLECTING
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, GpuDiagnosis, State, full_title
-from gputop.model.quantity import length, of_hundred
+from gputop.model.quantity import gpu_time, gpu_time_of, length, of_hundred
 from gputop.model.snapshot import SIMULATED, GpuSample, Snapshot
 from gputop.model.text import terminal_safe, wrapped
 from gputop.paint.glyphs import Glyphs
@@ -95,11 +95,11 @@ def _waste(diagnoses: Sequence[GpuDiagnosis], price: float) -> list[str]:
     if measured < 1:
         return ["No GPU time could be judged yet."]
     lost = sum(totals[state] for state in NOT_WORK)
-    lines = [f"Not work: {lost / 3600:.2f} of {measured / 3600:.2f} GPU-hours ({100 * lost / measured:.0f} %)"]
+    lines = [f"Not work: {gpu_time_of(lost, measured)} ({100 * lost / measured:.0f} %)"]
     for state in NOT_WORK:
         if totals[state] >= 0.5:
             money = f"   {totals[state] / 3600 * price:.2f} at {price:g} a GPU-hour" if price else ""
-            lines.append(f"    {STATE_WORDS[state]:<20} {totals[state] / 3600:6.2f} GPU-hours{money}")
+            lines.append(f"    {STATE_WORDS[state]:<20} {gpu_time(totals[state], measured)}{money}")
     if totals["unmeasured"] >= 0.5:
-        lines.append(f"Not judged, and in none of these: {totals['unmeasured'] / 3600:.2f} GPU-hours")
+        lines.append(f"Not judged, and in none of these: {gpu_time(totals['unmeasured'], measured)}")
     return lines

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 
 from gputop import __version__
 from gputop.diagnosis.types import NOT_WORK, NOT_WORKING, STATE_WORDS, STATES, State
-from gputop.model.quantity import GIB, count, length, numbers, of_hundred
+from gputop.model.quantity import GIB, HOUR_S, count, gpu_time_of, gpu_time_unit, length, numbers, of_hundred
 from gputop.model.sm import SM_SOURCES
 from gputop.output.html.blocks import facts, notes, table
 from gputop.output.html.document import document
@@ -61,15 +61,13 @@ def report_html(found: Pictured) -> str:
 
 
 def headline(report: JobReport) -> str:
-    """How many of the GPU-hours were not work; in GPU-minutes where hours say nothing."""
+    """How much of the GPUs' time was not work."""
     hours = report.gpu_hours()
     judged = sum(value for state, value in hours.items() if state != "unmeasured")
     lost = sum(hours[state] for state in NOT_WORK)
     if judged <= 0.0:
         return f"{report.where}: no GPU time was judged"
-    if judged < 1.0:
-        return f"{report.where}: {60 * lost:.1f} of {60 * judged:.1f} GPU-minutes were not work"
-    return f"{report.where}: {lost:.1f} of {judged:.1f} GPU-hours were not work"
+    return f"{report.where}: {gpu_time_of(HOUR_S * lost, HOUR_S * judged)} were not work"
 
 
 def what_it_is(found: Pictured) -> str:
@@ -228,7 +226,9 @@ def _processes(found: Pictured) -> list[Markup]:
 
 
 def _hours(hours: float) -> str:
-    return f"{hours:.1f} h" if hours >= 1.0 else f"{60 * hours:.1f} min"
+    size_s, _ = gpu_time_unit(HOUR_S * hours)
+    unit = "h" if size_s == HOUR_S else "min" if size_s > 1.0 else "s"
+    return f"{HOUR_S / size_s * hours:.{1 if size_s > 1.0 else 0}f} {unit}"
 
 
 def _pct(value: float | None) -> str:

@@ -11,9 +11,11 @@ from typing import Any
 from gputop.diagnosis.rules.busy import COUNTS_AS_WORK
 from gputop.diagnosis.types import STATE_WORDS, State
 from gputop.model.quantity import (
+    HOUR_S,
     NOT_MEASURED,
     count,
     duration,
+    gpu_time_unit,
     length,
     numbers,
     of_hundred,
@@ -42,19 +44,14 @@ def number(value: float | None, decimals: int = 0) -> str:
     return NOT_MEASURED if value is None else f"{value:.{decimals}f}"
 
 
-def hours_words(hours: float) -> str:
-    """GPU-hours with three significant digits."""
-    return "0" if hours <= 0.0 else f"{hours:.3g}"
-
-
 def report_text(report: JobReport, width: int = 100) -> str:
     """The report for a terminal, lines no longer than ``width``."""
     lines = [f"gputop: {_head(report)}"]
     if not report.gpus:
         lines += [f"  {note}" for note in report.notes] or ["  no GPU was used"]
         return "\n".join(terminal_safe(line) for line in lines) + "\n"
-    states = _state_rows(report)
-    lines += ["", *(_aligned([_STATE_HEAD, *states], "<>>>") if states else [f"  {NO_TIME}"]), ""]
+    states = _state_table(report)
+    lines += ["", *(_aligned(states, "<>>>") if states else [f"  {NO_TIME}"]), ""]
     lines += _aligned([_GPU_HEAD, *map(_gpu_row, report.gpus)], "<<" + ">" * 8)
     lines += [f"  {line}" for line in step_lines(report)]
     lines += ["", *_finding_lines(report, width)]
@@ -68,9 +65,9 @@ def report_markdown(report: JobReport) -> str:
     """The report as Markdown."""
     lines = [f"# gputop report: {_escaped(report.command or report.where)}", "", _escaped(_head(report)), ""]
     if report.gpus:
-        states = _state_rows(report)
+        states = _state_table(report)
         lines += [
-            *(_table(_STATE_HEAD, states) if states else [NO_TIME]),
+            *(_table(states[0], states[1:]) if states else [NO_TIME]),
             "",
             *_table(_GPU_HEAD, [_gpu_row(gpu) for gpu in report.gpus]),
             "",
@@ -155,24 +152,26 @@ def _head(report: JobReport) -> str:
     return f"{command}{length(report.duration_s)}{host}{gpus}{code}"
 
 
-_STATE_HEAD = ("GPU TIME", "GPU-HOURS", "SHARE", "COST")
 _GPU_HEAD = ("GPU", "NAME", "UTIL", "SM", "WORK", "EFF", "MEM PEAK", "POWER", "ENERGY", "RHYTHM")
 
 
-def _state_rows(report: JobReport) -> list[tuple[str, ...]]:
+def _state_table(report: JobReport) -> list[tuple[str, ...]]:
+    """The head and a row for each state; nothing where no time passed."""
     hours = report.gpu_hours()
-    total = sum(hours.values()) or 1.0
+    total = sum(hours.values())
+    size_s, unit = gpu_time_unit(HOUR_S * total)
     price = report.price
-    return [
+    rows = [
         (
             STATE_WORDS[state],
-            hours_words(value),
+            f"{HOUR_S / size_s * value:.3g}",
             f"{100 * value / total:.0f} %",
             f"{value * price:.2f} at {price:g}/h" if price is not None and state in ("working", *_WASTE) else "",
         )
         for state, value in hours.items()
         if value > 0.0
     ]
+    return [("GPU TIME", unit.upper(), "SHARE", "COST"), *rows] if rows else []
 
 
 def _gpu_row(gpu: GpuReport) -> tuple[str, ...]:
