@@ -19,7 +19,7 @@ from gputop.sources.activity.ladder import Activity, RungFailed
 from tests.nvml.stand_in import Scenario
 from tests.nvperf.stand_in import Counters
 from tests.support.pace import slowness
-from tests.test_rungs_live import NOBODY, running
+from tests.support.running_rungs import NOBODY, running
 
 pytestmark = [pytest.mark.nvml, pytest.mark.slow]
 MOST_SHARE_PCT = 0.1

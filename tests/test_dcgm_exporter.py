@@ -5,34 +5,11 @@ from __future__ import annotations
 import pytest
 
 from gputop.model.snapshot import GpuStatic
-from gputop.model.source import UsageError
 from gputop.sources.activity.dcgm_exporter import FARTHEST_S, LONGEST_BACK_OFF_S, Exporter, entity_of
 from gputop.sources.activity.dcgm_text import BLANK
 from gputop.sources.activity.ladder import Activity, RungFailed, Waiting
 from tests.dcgm.exporter import row
-
-UUID = "GPU-1"
-WHOLE = (UUID, None)
-NEW = row("PROF_SM_UTIL_RATIO", 0.5, UUID)
-
-
-def body(sm: float | None = 0.5, energy: int = 0, dram: float | None = None) -> str:
-    """An answer with SM activity, energy and DRAM activity of one GPU, where they are given."""
-    parts = [("PROF_SM_ACTIVE", sm), ("PROF_DRAM_ACTIVE", dram), ("DEV_TOTAL_ENERGY_CONSUMPTION", energy)]
-    return "".join(row(name, value, UUID) for name, value in parts if value is not None)
-
-
-def exporter(*bodies: str | Exception, url: str | None = "http://node:9400/metrics") -> Exporter:
-    """An exporter with these answers, the last one again and again."""
-    answers = list(bodies)
-
-    def answer(_url: str, _timeout_s: float) -> str:
-        given = answers.pop(0) if len(answers) > 1 else answers[0]
-        if isinstance(given, Exception):
-            raise given
-        return given
-
-    return Exporter(url, answer)
+from tests.dcgm.scripted_exporter import NEW, UUID, WHOLE, body, exporter
 
 
 def measured(value: Activity | Waiting) -> Activity:
@@ -245,72 +222,3 @@ def test_one_scrape_serves_all_gpus_their_instances_and_those_that_come_later() 
     source.scrape(2.0)
     assert measured(source.newest(("GPU-8", None), 2.0)).values["sm_active_pct"] == 50.0
     assert fetched == 2
-
-
-def test_only_a_guessed_address_is_given_up_at_the_first_failure() -> None:
-    for url, forever in ((None, True), ("http://node:9400/metrics", False)):
-        source = exporter(OSError("connection refused"), url=url)
-        source.scrape(0.0)
-        with pytest.raises(RungFailed) as failure:
-            source.newest(WHOLE, 0.0)
-        assert failure.value.forever is forever
-
-
-@pytest.mark.parametrize(
-    ("url", "asked"),
-    [
-        (None, [("http://localhost:9400/metrics", 0.3), ("http://localhost:9400/metrics", 1.0)]),
-        ("http://node:1/m", [("http://node:1/m", 1.0), ("http://node:1/m", 1.0)]),
-    ],
-)
-def test_the_usual_place_is_looked_at_with_little_patience(url: str | None, asked: list[tuple[str, float]]) -> None:
-    fetched = []
-
-    def fetch(address: str, timeout_s: float) -> str:
-        fetched.append((address, timeout_s))
-        return NEW
-
-    source = Exporter(url, fetch)
-    assert fetched == [], "nothing is asked before it is needed"
-    source.scrape(0.0)
-    source.scrape(1.0)
-    assert fetched == asked
-
-
-def test_one_that_was_found_at_the_usual_place_is_not_given_up() -> None:
-    source = exporter(NEW, OSError("connection refused"), url=None)
-    source.scrape(0.0)
-    source.scrape(1.0)
-    with pytest.raises(RungFailed, match=r"^dcgm-exporter: connection refused") as failure:
-        source.newest(WHOLE, 1.0)
-    assert not failure.value.forever
-
-
-def test_before_the_first_answer_it_is_only_being_looked_for() -> None:
-    got = exporter("").newest(WHOLE, 0.0)
-    assert isinstance(got, Waiting)
-    assert got.looking
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "file:///etc/passwd", "localhost:9400", "ftp://x/metrics", "http://", "http://[::1", "http://x:99999/metrics",
-        "http://x/\x1b[2J", "http://x/a b", "http://x/\r\nHost: y", "http://ü/metrics", "",
-    ],
-)  # fmt: skip
-def test_only_http_addresses_are_taken(url: str) -> None:
-    with pytest.raises(UsageError, match="--dcgm-url") as refusal:
-        Exporter(url)
-    assert str(refusal.value).isprintable()
-
-
-def test_a_password_in_the_address_is_never_shown() -> None:
-    source = exporter(OSError("refused"), url="http://me:secret@node:9400/metrics")
-    source.scrape(0.0)
-    with pytest.raises(RungFailed, match="at node:9400: refused") as failure:
-        source.newest(WHOLE, 0.0)
-    assert "secret" not in failure.value.reason
-    with pytest.raises(UsageError) as refusal:
-        Exporter("ftp://me:secret@node/metrics")
-    assert "secret" not in str(refusal.value)

@@ -15,7 +15,7 @@ from gputop.output.data import once_data
 from gputop.sources.nvml.reading import Progress
 from gputop.sources.one_reading import OneReading, incomplete, waiting_for
 from tests.nvml.stand_in import GIB, Process, Scenario
-from tests.test_local import Run
+from tests.support.local_run import Run
 
 CARDS = tuple(GpuStatic(i, f"GPU-{i}", "NVIDIA H100 80GB HBM3") for i in range(4))
 SAMPLE = GpuSample(CARDS[0], util_pct=90.0, sm_active_pct=20.0, sm_source="gpm", power_w=500.0, power_limit_w=700.0)

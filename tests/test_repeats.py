@@ -21,8 +21,8 @@ from gputop.recording.reader import read_snapshots
 from gputop.recording.writer import RecordingWriter
 from gputop.report.job_report import ReportBuilder, report_recording
 from tests.nvml.stand_in import Scenario
+from tests.support.local_run import Run
 from tests.support.recording_frames import T0, frame, rounded
-from tests.test_local import Run
 from tests.test_recording_verdicts import assert_replay_shows_what_live_showed
 from tests.test_report import moment
 

@@ -292,5 +292,5 @@ def rows() -> list[Row]:
         Row("process list with sentinels", "pid 0, a pid beyond all, memory not available, the same pid twice",
             '"gpu_mem_bytes": null', "every real process", 0, _sentinels),
         Row("a refused process list", "NO_PERMISSION for the list of processes", "no process list",
-            "all values of the GPU", None, here + "test_a_refused_process_list_is_a_notice"),
+            "all values of the GPU", None, "tests/test_local_faults.py::test_a_refused_process_list_is_a_notice"),
     ]  # fmt: skip

@@ -189,7 +189,7 @@ def _of_instances(row: Row, world: World) -> None:
 
 def rows() -> list[Row]:
     """The part of the matrix about calls that do not return."""
-    here = "tests/test_local.py::"
+    here = "tests/test_local_faults.py::"
     others = "the other GPUs and the host; quitting takes < 2 s"
     return [
         Row("a hang of any call", "a driver call of one GPU does not return", "has not returned for", others, None,

@@ -252,7 +252,7 @@ def rows() -> list[Row]:
         Row("a full disk under `record`", "ENOSPC", "No space left on device",
             "the frames that it owns up to can be read", 1, _full_disk_without_a_screen, slow=True),
         Row("SIGKILL", "`kill -KILL` while `dcgmi dmon` runs", "–", "no process is left behind", 137,
-            "tests/test_dcgmi.py::test_a_dmon_does_not_outlive_a_program_that_is_killed"),
+            "tests/test_dcgmi_live.py::test_a_dmon_does_not_outlive_a_program_that_is_killed"),
         Row("a disk that hangs while recording", "writes block", "frames lost to a slow disk", "the screen", None,
             "tests/test_recording_writer.py::test_a_hung_disk_costs_frames_but_never_holds_the_one_who_offers"),
         Row("a recording that cannot be written", "a file system that takes none", "No such file or directory", "–", 2,

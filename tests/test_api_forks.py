@@ -1,0 +1,155 @@
+"""A watch in programs that become many: forks, workers and ranks."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cuda.stand_in import build as build_cuda
+from tests.nvml.stand_in import Scenario
+from tests.support.watching_programs import program_on, said
+
+pytestmark = [pytest.mark.slow, pytest.mark.nvml]
+
+
+@pytest.fixture
+def program(nvml_scenario: Callable[..., Scenario], tmp_path: Path) -> Any:
+    return program_on(nvml_scenario(gpus=2), tmp_path)
+
+
+def test_five_hundred_forks_while_it_samples_never_hang_and_their_children_are_inert(program: Any) -> None:
+    found = said(
+        program(
+            """
+            import json, os, sys, time
+            import gputop
+            with gputop.watch(0.05, gpus="all") as w:
+                while w.latest is None:
+                    time.sleep(0.01)
+                bad, first = 0, w.latest
+                for i in range(500):
+                    pid = os.fork()
+                    if not pid:
+                        w.step(); w.mark("x"); w.metrics(); w.summary(); w.stop()
+                        ok = not w.available and "forked child" in w.reason
+                        if i % 50 == 0:
+                            with gputop.watch(0.05, gpus="all") as own:
+                                ok = ok and own._watcher is not w._watcher
+                            sys.exit(0 if ok else 1)
+                        os._exit(0 if ok else 1)
+                    bad += os.waitpid(pid, 0)[1] != 0
+                went_on = w.latest is not first
+            print(json.dumps([bad, went_on]))
+            """,
+            timeout=180.0,
+        )
+    )
+    assert found == [0, True]
+
+
+def test_a_child_forked_from_a_program_on_cuda_asks_no_driver_and_writes_nothing(program: Any, tmp_path: Path) -> None:
+    """CUDA does not survive a fork, and NVML's session is the parent's: whatever a loader's worker calls on its watch,
+    and its end, must touch neither, nor the recording."""
+    build_cuda(tmp_path)
+    found = said(
+        program(
+            f"""
+            import ctypes, json, os, sys, time
+            import gputop
+            assert ctypes.CDLL("{tmp_path}/libcuda.so.1").cuInit(0) == 0
+            w = gputop.watch(600.0, gpus="all", record="run.gputop.jsonl").start()
+            def state():
+                with open("{program.scenario.counts_path}", "rb") as counts:
+                    return counts.read(), os.path.getsize("run.gputop.jsonl") if w.latest else 0
+            # The first two readings, then nothing for ten minutes.
+            while w.latest is None or w.latest.snapshot.gpus[0].sm_active_pct is None:
+                time.sleep(0.02)
+            before, settled = None, state()
+            while before != settled:
+                time.sleep(0.5)
+                before, settled = settled, state()
+            pid = os.fork()
+            if not pid:
+                w.step(1); w.mark("x"); w.metrics(); str(w.summary()); w.stop()
+                sys.exit(0)
+            status = os.waitpid(pid, 0)[1]
+            print(json.dumps([status, state() == settled, sum(settled[0]) > 0, w.available]))
+            """,
+            CUDA_STAND_IN=str(tmp_path / "cuda"),
+        )
+    )
+    assert found == [0, True, True, True]
+
+
+def test_children_of_multiprocessing_are_not_watched(program: Any) -> None:
+    found = said(
+        program(
+            """
+            import json, multiprocessing
+            import gputop
+            def child(queue):
+                with gputop.watch(gpus="all") as w:
+                    w.step()
+                    queue.put([w.available, w.reason])
+            if __name__ == "__main__":
+                context = multiprocessing.get_context("spawn")
+                queue = context.Queue()
+                process = context.Process(target=child, args=(queue,))
+                process.start()
+                print(json.dumps(queue.get(timeout=60)))
+                process.join()
+            """
+        )
+    )
+    assert found[0] is False and "multiprocessing" in found[1]
+
+
+@pytest.mark.torch
+def test_four_ranks_under_torchrun_have_one_sampler_and_all_their_steps(program: Any) -> None:
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("PyTorch is not installed")
+    done = program(
+        """
+        import json, os, time
+        import torch, torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel
+        import gputop
+        dist.init_process_group("gloo")
+        model = DistributedDataParallel(torch.nn.Linear(8, 8))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        rank = dist.get_rank()
+        with gputop.watch(0.5, gpus="all", name="four") as w:
+            until, steps = time.monotonic() + 60, 0
+            while True:
+                optimizer.zero_grad(); model(torch.randn(4, 8)).sum().backward(); optimizer.step()
+                time.sleep(0.02)
+                steps += 1
+                heard = {p.rank for p in w.latest.steps} if w.latest is not None else set()
+                # All ranks must agree on the last step, or the others wait for ever: not gputop's doing.
+                stop = torch.tensor([float(steps > 50 and len(heard) == 4 or time.monotonic() > until)])
+                dist.all_reduce(stop, op=dist.ReduceOp.MAX)
+                if stop.item():
+                    break
+        frame = w.latest
+        told = [rank, w.available, w.reason, w.summary().steps.count,
+                sorted({p.rank for p in frame.steps}) if frame else None]
+        # In one write: four ranks share the pipe.
+        os.write(1, f"RANK {json.dumps(told)}{os.linesep}".encode())
+        dist.destroy_process_group()
+        """,
+        launcher=(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"),
+        timeout=150.0,
+        OMP_NUM_THREADS="1",
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows = {row[0]: row for row in (json.loads(line[5:]) for line in done.stdout.splitlines() if line[:4] == "RANK")}
+    assert [rows[rank][1] for rank in range(4)] == [True, False, False, False]
+    assert "local rank 0 samples" in rows[3][2]
+    assert len({row[3] for row in rows.values()}) == 1 and rows[0][3] > 5
+    assert rows[0][4] == [0, 1, 2, 3], "the sampler hears every rank, without a collective call of its own"
