@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gputop.diagnosis.engine import Diagnoser
@@ -16,6 +16,18 @@ from gputop.recording.writer import RecordingWriter
 from gputop.session.session import Session
 
 Tick = Callable[[int], object]
+HEADLESS = "round", "write", "feed, no charts", "diagnose, no words", "export takes", "a page"
+READING = "read 8 GPUs", "read the host"
+
+
+def of(name: str, stages: Sequence[str]) -> list[str]:
+    """The names of the stages of one kind of snapshots."""
+    return [f"{name}: {stage}" for stage in stages]
+
+
+def named(name: str, stages: Sequence[str], *ticks: Tick) -> dict[str, Tick]:
+    """The same with what each does."""
+    return dict(zip(of(name, stages), ticks, strict=True))
 
 
 def headless_stages(name: str, snapshots: list[Snapshot], warm: int, folder: Path) -> dict[str, Tick]:
@@ -28,15 +40,16 @@ def headless_stages(name: str, snapshots: list[Snapshot], warm: int, folder: Pat
         monitor.feed(snapshot)
         feed.take(snapshot)
         diagnoser.take(snapshot)
-    stages: dict[str, Tick] = {
-        "round": lambda i: rounder.take(snapshots[warm + i]),
-        "write": lambda i: writer.write(rounded[warm + i][0], (), rounded[warm + i][1]),
-        "feed, no charts": lambda i: monitor.feed(snapshots[warm + i]),
-        "diagnose, no words": lambda i: diagnoser.take(snapshots[warm + i]),
-        "export takes": lambda i: feed.take(snapshots[warm + i]),
-        "a page": lambda i: feed.page(),
-    }
-    return {f"{name}: {stage}": tick for stage, tick in stages.items()}
+    return named(
+        name,
+        HEADLESS,
+        lambda i: rounder.take(snapshots[warm + i]),
+        lambda i: writer.write(rounded[warm + i][0], (), rounded[warm + i][1]),
+        lambda i: monitor.feed(snapshots[warm + i]),
+        lambda i: diagnoser.take(snapshots[warm + i]),
+        lambda i: feed.take(snapshots[warm + i]),
+        lambda i: feed.page(),
+    )
 
 
 def reading_stages() -> dict[str, Tick]:
@@ -59,4 +72,4 @@ def reading_stages() -> dict[str, Tick]:
     for warm in range(3):
         read(warm)
         look(warm)
-    return {"read 8 GPUs": read, "read the host": look}
+    return dict(zip(READING, (read, look), strict=True))

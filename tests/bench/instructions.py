@@ -3,7 +3,8 @@
 Counted, not timed, so that a loaded machine gives the same answer as a free one. The screen's stages and those of
 ``record``, ``export`` and the API get the simulated node (8 GPUs, moving values) or the same snapshot again and again
 ("calm"), the collector 64 real sleeping processes, NVML the test driver, whose own work counts.
-What the kernel does is not counted. Words choose the stages that have one of them in their name.
+What the kernel does is not counted. Words choose the stages that have one of them in their name; what only the others
+need is not prepared, so that one stage alone takes a minute or two.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -33,11 +35,13 @@ from gputop.recording.memory import Memory
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
 from gputop.sources.simulation.simulated import snapshot_at
-from tests.bench.headless_stages import Tick, headless_stages, reading_stages
-from tests.bench.key_stages import key_stages
+from tests.bench.headless_stages import HEADLESS, READING, Tick, headless_stages, named, of, reading_stages
+from tests.bench.key_stages import KEYS, key_stages
 from tests.bench.workload import Load, machine, set_in_motion, sleeping_processes
 
 WIDTH, HEIGHT = 160, 50
+SCREEN = "diagnose", "feed", "feed, paint", "feed, paint, diff", "remember"
+PROCESSES = "processes, GPUs wait", "processes, GPUs work"
 T, WARM, GPUS = 1.78e9, 125, 8
 """Ticks before those that are counted: the charts are full then, and stand still where nothing changes."""
 
@@ -77,26 +81,22 @@ def screen_stages(name: str, snapshots: list[Snapshot]) -> dict[str, Tick]:
         paint(i)
         differ.changes(screens[-2], screens[-1]).encode()
 
-    stages: dict[str, Tick] = {
-        "diagnose": diagnose,
-        "feed": feed,
-        "feed, paint": paint,
-        "feed, paint, diff": write,
-        "remember": lambda i: memory.add(snapshots[WARM + i]),
-    }
-    return {f"{name}: {stage}": tick for stage, tick in stages.items()}
+    def remember(i: int) -> None:
+        memory.add(snapshots[WARM + i])
+
+    return named(name, SCREEN, diagnose, feed, paint, write, remember)
 
 
 def collector_stages(pids: list[int]) -> dict[str, Tick]:
     """Reading 64 processes of 8 GPUs that wait, or that work."""
-    stages: dict[str, Tick] = {}
+    stages: list[Tick] = []
     owned = [GpuProcess(i % GPUS, pid, 1e9 + i, "C", 10.0) for i, pid in enumerate(pids)]
-    for name, util in (("GPUs wait", 50.0), ("GPUs work", 99.0)):
+    for util in (50.0, 99.0):
         collector, utils = ProcessCollector(), dict.fromkeys(range(GPUS), util)
         for second in range(WARM):
             collector.read(float(second), owned, utils)
-        stages[f"processes, {name}"] = lambda i, c=collector, u=utils: c.read(float(WARM + i), owned, u)  # type: ignore[misc]
-    return stages
+        stages.append(lambda i, c=collector, u=utils: c.read(float(WARM + i), owned, u))  # type: ignore[misc]
+    return dict(zip(PROCESSES, stages, strict=True))
 
 
 def counted(ticks: int, words: list[str], folder: Path) -> None:
@@ -104,19 +104,21 @@ def counted(ticks: int, words: list[str], folder: Path) -> None:
     moving = [snapshot_at(T + i, gpus=GPUS, started=T - 600.0) for i in range(WARM + ticks)]
     calm = [replace(moving[0], t=T + i) for i in range(WARM + ticks)]
     with sleeping_processes(64) as pids:
-        stages = {
-            "nothing": lambda i: None,
-            **screen_stages("moving", moving),
-            **screen_stages("calm", calm),
-            **key_stages(moving[:WARM], *screen(), (WIDTH, HEIGHT)),
-            **collector_stages(pids),
-            **headless_stages("moving", moving, WARM, folder),
-            **headless_stages("calm", calm, WARM, folder),
-            **reading_stages(),
-        }
+        groups: list[tuple[Sequence[str], Callable[[], dict[str, Tick]]]] = [
+            (of("moving", SCREEN), lambda: screen_stages("moving", moving)),
+            (of("calm", SCREEN), lambda: screen_stages("calm", calm)),
+            (KEYS, lambda: key_stages(moving[:WARM], *screen(), (WIDTH, HEIGHT))),
+            (PROCESSES, lambda: collector_stages(pids)),
+            (of("moving", HEADLESS), lambda: headless_stages("moving", moving, WARM, folder)),
+            (of("calm", HEADLESS), lambda: headless_stages("calm", calm, WARM, folder)),
+            (READING, reading_stages),
+        ]
+        stages: dict[str, Tick] = {"nothing": lambda i: None}
+        for names, prepared in groups:
+            chosen = [name for name in names if not words or any(word in name for word in words)]
+            made = prepared() if chosen else {}
+            stages.update({name: made[name] for name in chosen})
         for name, tick in stages.items():
-            if words and name != "nothing" and not any(word in name for word in words):
-                continue
             child = os.fork()
             if not child:
                 for i in range(ticks):

@@ -18,6 +18,7 @@ from tests.bench.headless_stages import Tick
 TYPED = "user:ml cpu>1 mem>0G"
 """A filter, as far as it is typed: only what can be parsed is tried."""
 PAGE = 10
+KEYS = "key: down", "key: commands", "key: order", "key: invert", "key: letter", "key: next GPU"
 
 
 def crowded(snapshot: Snapshot, processes: int = 64) -> Snapshot:
@@ -58,11 +59,5 @@ def key_stages(snapshots: list[Snapshot], view: View, differ: Differ, size: tupl
         typed = TYPED[: 1 + i % len(TYPED)]
         return replace(now, filter=parse(typed.rpartition(" ")[0] if typed[-1] in " :>" else typed))
 
-    return {
-        "key: down": stage(key("down")),
-        "key: commands": stage(key("command_right")),
-        "key: order": stage(key("sort_next")),
-        "key: invert": stage(key("invert")),
-        "key: letter": stage(letter),
-        "key: next GPU": stage(key("next_gpu")),
-    }
+    ids = "down", "command_right", "sort_next", "invert", None, "next_gpu"
+    return dict(zip(KEYS, [stage(letter if key_id is None else key(key_id)) for key_id in ids], strict=True))
