@@ -20,10 +20,6 @@ from gputop.paint.line import Row
 from gputop.paint.main_screen import Painter
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
-from gputop.recording import cells, checks
-from gputop.recording.encode import Encoder
-from gputop.recording.format import MEMBER_FRAMES
-from gputop.recording.rounding import Rounder
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.host import HostCollector
 from gputop.sources.processes import beside, between, descriptors
@@ -68,48 +64,6 @@ def test_rows_in_one_style_set_it_once() -> None:
     changes = Differ(THEMES["dark"], "truecolor").changes(was, becomes)
     assert changes.count("38;2;") == 1
     assert len(changes.encode()) <= 12 * 9 + 48
-
-
-def test_columns_that_stay_the_same_are_put_into_words_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    still, encoder, written = snapshot_at(MOMENT, started=MOMENT - 600.0), Encoder(), Counter[str]()
-    real = cells._cells
-
-    def counting(values: tuple[Any, ...], column: Any) -> list[str]:
-        written[column.key] += 1
-        return real(values, column)
-
-    monkeypatch.setattr(cells, "_cells", counting)
-    lines = [encoder.frame_lines(replace(still, t=MOMENT + second))[-1] for second in range(5)]
-    assert max(written.values()) <= 6, "twice in each of the three tables that have the column"
-    assert len({line.partition(b'"host"')[2] for line in lines}) == 1
-    # 3 and 3.0 are equal and are not written alike where every digit of a whole number counts.
-    gpu = replace(still.gpus[0], pcie_rx_bytes_per_s=123456.0)
-    for value in (123456.0, 123456.0, 123456):
-        lines = encoder.frame_lines(replace(still, gpus=(replace(gpu, pcie_rx_bytes_per_s=value),)))
-    assert b"123456" in lines[-1]
-
-
-def test_who_rounds_reads_back_and_checks_only_the_columns_that_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    still, rounder, read, checked = snapshot_at(MOMENT, started=MOMENT - 600.0), Rounder(), list[str](), list[int]()
-    real_read, real_check = cells._read, checks.Table._checked
-
-    def reading(values: tuple[Any, ...], texts: list[str], column: Any) -> Any:
-        read.append(column.key)
-        return real_read(values, texts, column)
-
-    def checking(table: Any, columns: list[Any], layout: Any, which: Any = None) -> Any:
-        checked.append(len(columns) if which is None else len(which))
-        return real_check(table, columns, layout, which)
-
-    monkeypatch.setattr(cells, "_read", reading)
-    monkeypatch.setattr(checks.Table, "_checked", checking)
-    first, *moved = [replace(still.gpus[0], power_w=watts) for watts in (300.0, 300.0, 300.0, 345.67)]
-    for second, gpu in enumerate((first, *moved)):
-        read.clear()
-        checked.clear()
-        back, _ = rounder.take(replace(still, t=MOMENT + second, gpus=(gpu, *still.gpus[1:])))
-    assert (read, sum(checked)) == (["power_w"], 1)
-    assert back.gpus[0].power_w == 345.7
 
 
 @pytest.fixture
@@ -283,15 +237,6 @@ def test_the_reader_of_keys_sleeps_unless_a_sequence_has_begun() -> None:
             assert os.eventfd_read(end.descriptor) >= 1
             os.eventfd_write(end.descriptor, 1)
     os.close(end.descriptor)
-
-
-def test_who_rounds_for_days_remembers_no_process_that_ended_long_ago() -> None:
-    node, rounder = snapshot_at(MOMENT, started=MOMENT - 600.0), Rounder()
-    for second in range(3 * MEMBER_FRAMES):
-        process = replace(node.processes[0], pid=5000 + second)
-        rounder.take(replace(node, t=MOMENT + second, gpus=node.gpus[:1], processes=(process,)))
-    assert len(rounder._encoder._introduced) <= MEMBER_FRAMES
-    assert len(rounder._decoder._facts) <= MEMBER_FRAMES
 
 
 def test_until_the_distance_of_readings_is_known_nothing_is_looked_at_and_no_thread_begins(

@@ -35,7 +35,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
     alerts = alerts_here(args, settings, tell=say)
-    source = open_local(settings)
+    source = open_local(settings, own_process=False)
     done = record(
         redacted_source(Marked(source, at_once=True), redactor_of(settings)),
         args.output,

@@ -29,10 +29,11 @@ class MachineSettings(Protocol):
     def sm_source(self) -> SmChoice: ...
 
 
-def open_local(settings: MachineSettings, interval_s: float | None = None) -> LocalSource:
+def open_local(settings: MachineSettings, interval_s: float | None = None, *, own_process: bool = True) -> LocalSource:
     """The source of this machine; ``interval_s`` in place of the setting. No thread runs before its ``open`` or
     ``start``.
 
+    Without ``own_process`` its snapshots do not say what gputop itself costs, for who does not show that.
     Raises UsageError for an invalid address of an exporter.
     """
     return LocalSource(
@@ -44,4 +45,5 @@ def open_local(settings: MachineSettings, interval_s: float | None = None) -> Lo
         perf=settings.perf,
         perf_lib=settings.perf_lib or None,
         sm_source=settings.sm_source,
+        own_process=own_process,
     )
