@@ -77,6 +77,11 @@ def slow(*values: object) -> Any:
         (("once", "--json", "--csv"), "--csv and --json exclude each other"),
         (("once", "--theme", "pink"), "choose one of"),
         (("once", "--config", "/nonexistent/gputop.toml"), "no configuration file"),
+        (("config", "--check", "--config", "/nonexistent/gputop.toml"), "`gputop config --init` writes one"),
+        (("run", "--report", "/nonexistent/job.md", "--", "true"), "--report: no directory /nonexistent"),
+        (("prove", "-o", "/nonexistent/proof.json"), "no directory /nonexistent"),
+        (("fleet", "queries", "--select", "cluster"), "--select takes label matchers"),
+        (("fleet", "queries", "--select", 'a="\x1b[2J"'), "--select takes label matchers"),
         (("once", "--price", "-1"), "from 0 to 1,000,000"),
         (("demo", "nonsense"), "--list"),
         (("screenshot", "demo", "-o", "shot.bmp"), r"\.svg"),
@@ -113,6 +118,17 @@ def test_without_a_terminal_the_live_screen_points_to_once() -> None:
         assert done.returncode == 2
         assert is_one_line(done.stderr)
         assert re.search("use `gputop (once|demo --once|report FILE)`", done.stderr)
+
+
+def test_the_exit_code_is_the_jobs_where_its_report_cannot_be_written(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    done = gputop(
+        "run", "--report", str(folder / "job.md"), "--", "sh", "-c", f"rmdir {folder}; exit 5",
+        LD_LIBRARY_PATH=str(tmp_path),
+    )  # fmt: skip
+    assert done.returncode == 5
+    assert f"cannot write {folder / 'job.md'}: No such file" in done.stderr
 
 
 def test_an_unreadable_configuration_is_named(tmp_path: Path) -> None:

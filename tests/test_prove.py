@@ -182,11 +182,12 @@ def test_the_hardware_counters_are_proved(
 
 
 @pytest.mark.nvml
-def test_a_gpu_that_others_use_is_left_alone(nvml_scenario: MakeScenario, cuda: Cuda) -> None:
+def test_a_gpu_that_others_use_is_left_alone(nvml_scenario: MakeScenario, cuda: Cuda, tmp_path: Path) -> None:
     scenario = nvml_scenario()
     scenario.gpus[0].processes.append(Process(os.getpid(), 1 << 30))
-    status, _, err = Proving(scenario, cuda).done()
-    assert status == 2
+    kept = tmp_path / "proof.jsonl"
+    status, _, err = Proving(scenario, cuda, "--record", str(kept)).done()
+    assert status == 2 and not kept.exists()
     assert f"({os.getpid()})" in err and "--force" in err and cuda.running() == ("idle", 0)
 
 

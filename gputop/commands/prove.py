@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gputop.commands.needs import Needs
 from gputop.commands.redaction import redacted_source, redactor_of
@@ -22,6 +23,9 @@ from gputop.proof.report import HEAD, conclusion, data, headline, picture, row, 
 from gputop.proof.run import Experiment, Proof, Watched
 from gputop.sources.machine import open_local
 from gputop.sources.marks import send_mark
+
+if TYPE_CHECKING:
+    from gputop.recording.recorder import Recorder
 
 NEEDS = Needs("stdout")
 PURPOSE, SUMMARY = "Set-up", "kernels of known width, to check what is measured"
@@ -41,14 +45,18 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     path = None if args.output is None else Path(args.output)
     if path is not None and path.suffix not in SUFFIXES:
         raise UsageError(f"cannot make a {path.suffix or 'file without suffix'}: name one of {', '.join(SUFFIXES)}")
+    if path is not None and not path.parent.is_dir():
+        raise UsageError(f"cannot write {path}: no directory {path.parent}")
     # A script that ends gputop by a signal must leave nothing on the GPU either.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    keeper = _Keeper(args.record)
+    keeper = _Keeper()
     source = redacted_source(open_local(settings, INTERVAL_S), redactor_of(settings))
     watched = Watched(keeper.take, keeper.mark, lambda found: None if args.json else _print(row(found)))
     experiment = Experiment(source, watched)
     try:
         before = experiment.look(force=args.force)
+        if args.record is not None:
+            keeper.record(args.record)
         say("runs kernels for about half a minute and takes 256 MiB of the GPU's memory; Ctrl+C stops at once")
         if not args.json:
             first = headline(experiment.chosen(before), before.machine.driver, None, experiment.others(before))
@@ -101,17 +109,19 @@ def _print(line: str) -> None:
 class _Keeper:
     """A recording of the experiment, where one was asked for, and the marks in it and in other screens."""
 
-    def __init__(self, target: str | None) -> None:
+    def __init__(self) -> None:
         from gputop.monitor import Monitor
         from gputop.session.session import Session
 
         self._session = Session(Monitor(INTERVAL_S))
-        self._recorder = None
-        if target is not None:
-            from gputop.recording.recorder import Recorder
+        self._recorder: Recorder | None = None
 
-            self._recorder = Recorder(target)
-            self._session.record(self._recorder)
+    def record(self, target: str) -> None:
+        """Begin to record, once it is known that the experiment can run. Raises RecordingError."""
+        from gputop.recording.recorder import Recorder
+
+        self._recorder = Recorder(target)
+        self._session.record(self._recorder)
 
     def take(self, snapshot: Snapshot) -> None:
         if self._recorder is not None:

@@ -12,6 +12,7 @@ from gputop.commands.needs import Needs
 from gputop.commands.redaction import redacted_source, redactor_of
 from gputop.config import Settings
 from gputop.model.source import UsageError
+from gputop.output.messages import say
 from gputop.output.private_file import write_private
 from gputop.output.report_text import report_as, report_text
 from gputop.session.job import run_job
@@ -35,6 +36,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError("no command to run: gputop run [-o FILE] -- COMMAND …")
     if args.report is not None and Path(args.report).suffix not in (".md", ".json", ".txt"):
         raise UsageError(f"--report must name a .md, .json or .txt file, not {args.report!r}")
+    if args.report is not None and not Path(args.report).parent.is_dir():
+        raise UsageError(f"--report: no directory {Path(args.report).parent}")
     alerts = alerts_here(args, settings)
     source, redactor = open_local(settings), redactor_of(settings)
     result = run_job(
@@ -48,5 +51,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     )
     sys.stderr.write(report_text(result.report))
     if args.report is not None:
-        write_private(args.report, report_as(result.report, args.report))
+        try:
+            write_private(args.report, report_as(result.report, args.report))
+        except OSError as error:
+            # The exit code is the job's all the same.
+            say(f"cannot write {args.report}: {error.strerror}")
     return result.exit_code

@@ -223,7 +223,7 @@ def read(path: str | os.PathLike[str], *, required: bool) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         if not required:
             return {}
-        raise ConfigError(f"no configuration file at {path}: name one that exists, or drop --config") from None
+        raise ConfigError(f"no configuration file at {path}: `gputop config --init` writes one") from None
     except (IsADirectoryError, TimeoutError) as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}; use --config FILE") from None
     except OSError as error:

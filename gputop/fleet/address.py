@@ -161,7 +161,8 @@ def checked_select(text: str | None) -> str:
     text = text.strip()
     if text.startswith("{") and text.endswith("}"):
         text = text[1:-1].strip()
-    if _SELECT.fullmatch(text) is None:
+    # Printed by `fleet queries`, and told by an engine that finds fault with it.
+    if _SELECT.fullmatch(text) is None or not all(char.isprintable() or char in "\t\n" for char in text):
         raise UsageError(f'--select takes label matchers such as \'cluster="a",job!="test"\', not {text!r}')
     return text.rstrip(", ")
 

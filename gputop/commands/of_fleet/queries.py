@@ -8,6 +8,7 @@ import sys
 from gputop.commands.argument_parser import nearest
 from gputop.commands.needs import Needs
 from gputop.config import Settings
+from gputop.fleet.address import checked_select
 from gputop.fleet.queries import library
 from gputop.fleet.query import MODES, Query
 from gputop.fleet.template import ALL_NAMES, Setting
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     queries = library()
     if args.id is not None and args.id not in queries:
         raise UsageError(f"no query {args.id!r}{nearest(args.id, queries)}; `gputop fleet queries` lists them")
-    setting = Setting(args.names, args.select.strip().strip("{}"), price=settings.price or None)
+    setting = Setting(args.names, checked_select(args.select), price=settings.price or None)
     if args.id is not None:
         sys.stdout.write(_told(queries[args.id], setting))
         return 0
