@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 from gputop.commands.interrupt import INTERRUPTED, raise_again
-from gputop.commands.left_out import import_msgspec
+from gputop.commands.left_out import import_argparse, import_msgspec
 from gputop.commands.registry import LIVE, module_of
 from gputop.output.messages import FAILED, USAGE_ERROR, say
 from gputop.output.streams import discard_output, settle
@@ -82,6 +82,7 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace:
     """What the command line says. Without a word it says nothing, and argparse is not even imported: 10 ms a start."""
     if not words:
         return cast("argparse.Namespace", SimpleNamespace(command=None))
+    import_argparse()
     from gputop.commands.command_line import parse
 
     return parse(words)

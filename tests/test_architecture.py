@@ -238,11 +238,15 @@ def test_the_screen_leaves_out_what_nothing_uses_and_whoever_needs_it_gets_it() 
     _run(code)
 
 
-def test_parsing_a_command_imports_no_other_command() -> None:
+def test_parsing_a_command_imports_no_other_command_and_no_translations() -> None:
     code = (
-        "import sys; from gputop.commands.command_line import parse\n"
-        "parse(['mark', 'text', '--theme', 'dark'])\n"
-        "assert not {'gputop.commands.live', 'gputop.commands.once', 'pynvml'} & set(sys.modules)"
+        "import sys; from gputop.cli import _parsed\n"
+        "_parsed(['mark', 'text', '--theme', 'dark'])\n"
+        "others = {'gputop.commands.live', 'gputop.commands.once', 'pynvml', 'gettext', 'locale'} & set(sys.modules)\n"
+        "assert not others, others\n"
+        "from argparse import ngettext\n"
+        "assert [ngettext('one', 'many', count) for count in (1, 2)] == ['one', 'many']\n"
+        "import gettext; assert gettext.NullTranslations"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -20,6 +20,7 @@ NOT_FOR_ASYNCIO = ("asyncio.sslproto", "locale", "traceback")
 """The last two for ``subprocess``, which looks for the locale's encoding, and for ``logging`` when something fails."""
 NOT_FOR_TEXTUAL = (
     "mimetypes",
+    "pickle",
     "platformdirs",
     "rich.panel",
     "rich.table",
@@ -113,6 +114,13 @@ def _import_with(name: str, modules: Mapping[str, ModuleType]) -> None:
         import_module(name)
     # Again, and in full, if a later version needs more of them at once.
     import_module(name)
+
+
+def import_argparse() -> None:
+    """With texts as they are: to look for translations, of which Python has none, ``gettext`` imports ``locale``."""
+    english = ModuleType("gettext")
+    english.__dict__.update(gettext=str, ngettext=lambda one, many, count: one if count == 1 else many)
+    _import_with("argparse", {"gettext": english})
 
 
 def import_msgspec() -> None:
