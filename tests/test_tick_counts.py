@@ -25,6 +25,7 @@ from gputop.sources.host import HostCollector
 from gputop.sources.processes import beside, between, descriptors
 from gputop.sources.processes.collector import ProcessCollector
 from gputop.sources.processes.descriptors import Held
+from gputop.sources.procfs import ProcessFiles
 from gputop.sources.simulation.simulated import snapshot_at
 from gputop.tui.terminal.driver import InputEnd
 from gputop.tui.terminal.guard import TerminalGuard
@@ -109,18 +110,41 @@ def test_between_slow_readings_the_host_is_five_files_that_stay_open(
     assert counts == {"pread": 5}
 
 
-def test_a_quiet_tick_reads_open_files_alone(fake: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
-    pids = range(100, 120)
-    for pid in pids:
+def test_a_tick_reads_open_files_alone_and_of_who_sleeps_only_whether_it_has_run(
+    fake: FakeProc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone, threaded, busy = range(100, 120), range(120, 125), range(125, 128)
+    for pid in (*alone, *busy):
         fake.process(pid, ppid=1)
+    for pid in threaded:
+        fake.process(pid, ppid=1, threads={1000 + pid: "worker"})
+    listed = owners((*alone, *threaded, *busy))
     collector = ProcessCollector(str(fake.proc), str(fake.sys))
-    for second in range(3):
-        collector.read(second + 0.5, owners(pids), {0: WORKING})
-    counts = counted_calls(monkeypatch)
-    collector.read(3.4, owners(pids), {0: WORKING})
+    for second in range(5):
+        collector.read(second + 0.5, listed, {0: WORKING})
+    counts = Counter[tuple[float, str]]()
+    real = ProcessFiles.read
+
+    def counting(files: ProcessFiles, name: str) -> bytes:
+        counts[now, name] += 1
+        return real(files, name)
+
+    opened = counted_calls(monkeypatch)
+    monkeypatch.setattr(ProcessFiles, "read", counting)
+    for now in (4.7, 4.95, 5.2, 5.45):
+        for pid in busy:
+            fake.process(pid, ppid=1)
+        samples = collector.read(now, listed, {0: WORKING})
     collector.close()
-    # Not every kernel lists children: that is asked once.
-    assert counts == {"pread": 4 * len(pids) + 1}, "the one is /proc/uptime"
+    assert {sample.pid for sample in samples} == {*alone, *threaded, *busy}
+    assert opened["open"] == opened["listdir"] == 0
+    for now in (4.7, 4.95, 5.2, 5.45):
+        reads = {name: count for (at, name), count in counts.items() if at == now}
+        # Disk rates are means over a second: between those nobody's are asked for.
+        disk = {"io": len(threaded) + len(busy)} if now == 5.45 else {}
+        both = len(threaded) + len(busy)
+        every = len(alone) + both
+        assert reads == {"uptime": 1, "schedstat": every, "stat": both, "wchan": len(busy), **disk}
 
 
 class Asked:

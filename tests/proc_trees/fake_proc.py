@@ -14,6 +14,7 @@ class FakeProc:
         self.sys = root / "sys"
         self.proc.mkdir()
         self.sys.mkdir()
+        self._turns = 0
         self.uptime(1000.0)
 
     def write(self, path: str, text: str) -> None:
@@ -44,12 +45,13 @@ class FakeProc:
         write_bytes: int = 0,
         cgroup: str = "0::/\n",
     ) -> None:
-        """Write or rewrite a process. ``command`` holds its words apart by spaces."""
+        """Write or rewrite a process, which has been on a core since. ``command`` holds its words apart by spaces."""
+        self._turns += 1
         here = f"proc/{pid}"
         count = 1 + len(threads or {})
         middle = f"{session} 0 -1 0 0 0 0 0 {cpu_ticks} 0 0 0 20 0 {count} 0 {starttime}"
         self.write(f"{here}/stat", f"{pid} ({comm}) {state} {ppid} {session} {middle} 4096 100 0 0\n")
-        self.write(f"{here}/schedstat", f"{run_ns} {wait_ns} 1\n")
+        self.write(f"{here}/schedstat", f"{run_ns} {wait_ns} {self._turns}\n")
         self.write(
             f"{here}/io",
             f"rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: {read_bytes}\nwrite_bytes: {write_bytes}\n"
@@ -65,7 +67,8 @@ class FakeProc:
 
     def end(self, pid: int) -> None:
         """A process goes. Its open files give nothing more, as the kernel's do."""
-        (self.proc / str(pid) / "stat").write_text("")
+        for name in ("stat", "schedstat"):
+            (self.proc / str(pid) / name).write_text("")
         shutil.rmtree(self.proc / str(pid))
 
     def group(self, path: str, **files: str) -> None:

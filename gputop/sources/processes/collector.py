@@ -222,8 +222,10 @@ class ProcessCollector:
                     member.threads = HostThreads(f"{self._proc}/{pid}", pid)
             elif command and command != member.command:
                 member.command = command
+                member.watched.look_again()
                 member.settle(place, self._facts.read(pid, place.stat.comm, command))
             elif place != member.place:
+                member.watched.look_again()
                 member.settle(place, member.facts)
             group = member.facts.folders.cpu[:1]
             if group:
@@ -254,9 +256,11 @@ class ProcessCollector:
                 continue
             readings[pid] = reading
             stat, known = reading.stat, member.place.stat
-            if stat.comm != known.comm or stat.ppid != known.ppid:
+            # The children of one that has ended but is still there get another parent, which they need not run for.
+            if stat.comm != known.comm or stat.ppid != known.ppid or (stat.state == "Z") != (known.state == "Z"):
                 self._changed.add(pid)
-            if pid in self._parents:
+            # Only who runs starts children, and a child that ends is missed by itself.
+            if pid in self._parents and not (member.watched.main_slept and member.family is not None):
                 family = member.watched.children()
                 if member.family is not None and family != member.family:
                     self._changed.add(pid)

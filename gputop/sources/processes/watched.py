@@ -22,6 +22,10 @@ NO_IO = "the kernel keeps no I/O accounting (/proc/PID/io)"
 
 LEAST_WINDOW_S = 0.1
 """A rate needs this time at least: CPU time is counted in steps of 10 ms, which over 20 ms mean nothing."""
+IO_WINDOW_S = 0.9
+"""Disk rates are means over a second or so: readings that follow each other faster keep the last ones."""
+STAT_AGAIN_S = 5.0
+"""How long the memory and the parent of a process that sleeps are kept: others may change these while it does."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -47,26 +51,47 @@ class Reading(Struct, frozen=True):
     """CPU time of children that ended, percent of one core."""
 
 
-class _Counters(Struct, frozen=True):
+class _Counters(Struct):
     now: float
     cpu_ticks: int
     main: tuple[int, int] | None
-    io: tuple[int, int] | None
     children_ticks: int
 
 
-class WatchedProcess:
-    """A process by identity (pid, start time). Each ``read`` takes four small reads of files that stay open."""
+class _Disk(Struct):
+    """Bytes read and written up to a moment, their rates before it, and why there are none."""
 
-    __slots__ = ("_channel_data", "_channel_name", "_children", "_files", "_io_bytes", "_io_data", "_io_reason",
-                 "_last", "_main_data", "_main_times", "_starttime", "_stat", "_stat_data", "_waits")  # fmt: skip
+    now: float
+    total: tuple[int, int] | None
+    read_bytes_per_s: float | None = None
+    write_bytes_per_s: float | None = None
+    reason: str | None = None
+
+
+class WatchedProcess:
+    """A process by identity (pid, start time). Each ``read`` takes up to four small reads of files that stay open.
+
+    One suffices for a process of a single thread that sleeps and has not been on a core since: the kernel counts in
+    ``schedstat`` how often that was. Whatever else is read of it changes only when it runs; all but its memory and its
+    parent, which are read again now and then. Of a process with more threads that holds for its wait channel.
+    """
+
+    __slots__ = ("_channel_data", "_channel_name", "_children", "_disk", "_files", "_io_bytes", "_io_data",
+                 "_io_reason", "_last", "_main_data", "_main_times", "_starttime", "_stat", "_stat_at", "_stat_data",
+                 "_still", "_waits", "main_slept")  # fmt: skip
 
     def __init__(self, proc: str, pid: int, starttime: int, descriptors: Descriptors) -> None:
         self._files = ProcessFiles(f"{proc}/{pid}", descriptors)
         self._children: str | None = f"task/{pid}/children"
         self._starttime = starttime
         self._last: _Counters | None = None
+        self._disk: _Disk | None = None
         self._io_reason: str | None = None
+        self.main_slept = False
+        """Whether the main thread was seen asleep and has not been on a core until the newest reading."""
+        self._still: Reading | None = None
+        """The newest reading, where the process did nothing before it: as long as it does not run, the next one."""
+        self._stat_at = float("-inf")
         # The text last read and its meaning: a sleeping process gives the same text again.
         self._stat_data = self._main_data = self._io_data = self._channel_data = b""
         self._stat: Stat | None = None
@@ -77,35 +102,39 @@ class WatchedProcess:
 
     def read(self, now: float) -> Reading | None:
         """The process now, or None when it is gone or its pid belongs to another process. ``now``: monotonic s."""
-        try:
-            data = self._files.read("stat")
-        except OSError:
-            return None
-        if data != self._stat_data:
-            self._stat_data, self._stat = data, parse_stat(data)
-        stat = self._stat
-        if stat is None or stat.starttime != self._starttime:
+        self._read_main()
+        stat, last = self._stat, self._last
+        elapsed = now - last.now if last else 0.0
+        slept = self.main_slept and stat is not None and stat.threads == 1 and 0.0 <= now - self._stat_at < STAT_AGAIN_S
+        if slept:
+            if self._still is not None and last is not None and elapsed >= LEAST_WINDOW_S:
+                last.now = now
+                if self._disk is not None:
+                    self._disk.now = now
+                return self._still
+        else:
+            stat = self._read_stat(now)
+        if stat is None:
             return None
         missing: dict[str, str] = {}
-        main = self._main(missing)
-        io = None
-        if stat.state == "Z":
-            missing["read_bytes_per_s"] = missing["write_bytes_per_s"] = ZOMBIE
-        else:
-            io = self._io(missing)
-        channel = self._channel() if stat.state in "SD" else ""
-        waiting_on = self._waiting_on(missing) if stat.state in "SD" else None
-        last = self._last
-        elapsed = now - last.now if last else 0.0
+        main = self._main_times
+        if main is None:
+            missing["wait_pct"] = missing["main_run_pct"] = missing["main_wait_pct"] = NO_SCHEDSTAT
+        disk = self._disk_rates(now, stat.state == "Z")
+        if disk.reason is not None:
+            missing["read_bytes_per_s"] = missing["write_bytes_per_s"] = disk.reason
+        sleeps = stat.state in "SD"
+        if sleeps and not self.main_slept:
+            self._read_channel()
+        waiting_on = self._waiting_on(missing) if sleeps else None
         too_soon = 0.0 < elapsed < LEAST_WINDOW_S
         if not too_soon:
-            self._last = _Counters(now, stat.cpu_ticks, main, io, stat.children_ticks)
-        children = cpu = run = wait = main_run = main_wait = read = write = None
-        if last is None or elapsed <= 0.0 or too_soon:
+            self._last = _Counters(now, stat.cpu_ticks, main, stat.children_ticks)
+        children = cpu = run = wait = main_run = main_wait = None
+        measured = last is not None and elapsed >= LEAST_WINDOW_S
+        if last is None or not measured:
             reason = NEEDS_TWO if last is None or too_soon else CLOCK_STEPPED
             for key in ("cpu_pct", "run_pct", "wait_pct", "main_run_pct", "main_wait_pct"):
-                missing.setdefault(key, reason)
-            for key in ("read_bytes_per_s", "write_bytes_per_s"):
                 missing.setdefault(key, reason)
         else:
             cpu = run = max(0.0, (stat.cpu_ticks - last.cpu_ticks) / _TICKS_PER_S / elapsed * 100.0)
@@ -119,12 +148,7 @@ class WatchedProcess:
             elif main:
                 for key in ("wait_pct", "main_run_pct", "main_wait_pct"):
                     missing[key] = NEEDS_TWO
-            if io and last.io:
-                read = max(0.0, (io[0] - last.io[0]) / elapsed)
-                write = max(0.0, (io[1] - last.io[1]) / elapsed)
-            elif io:
-                missing["read_bytes_per_s"] = missing["write_bytes_per_s"] = NEEDS_TWO
-        return Reading(
+        reading = Reading(
             stat,
             cpu,
             run,
@@ -133,13 +157,23 @@ class WatchedProcess:
             main_wait,
             waiting_on,
             float(stat.rss_pages * _PAGE_BYTES),
-            read,
-            write,
+            disk.read_bytes_per_s,
+            disk.write_bytes_per_s,
             main[0] if main else None,
             missing or NOTHING_MISSING,
-            channel,
+            self._channel_name if sleeps else "",
             children,
         )
+        # Bytes counted before it fell asleep belong to the reading after that, so they must have been asked for since.
+        settled = self._io_reason is not None or (
+            disk.now == now and disk.read_bytes_per_s == 0.0 and disk.write_bytes_per_s == 0.0
+        )
+        self._still = reading if self.main_slept and stat.threads == 1 and measured and settled else None
+        return reading
+
+    def look_again(self) -> None:
+        """Read everything of it the next time, whether or not it has run: somebody else has changed."""
+        self._stat_at = float("-inf")
 
     def children(self) -> bytes:
         """The list of the main thread's children as the kernel writes it: a changed text means a changed tree.
@@ -160,36 +194,71 @@ class WatchedProcess:
         """Close the open files."""
         self._files.close()
 
-    def _main(self, missing: dict[str, str]) -> tuple[int, int] | None:
+    def _read_main(self) -> None:
+        """Read how long the main thread ran, and note whether it has slept since the reading before."""
         try:
             data = self._files.read("schedstat")
-            if data != self._main_data:
-                self._main_data, self._main_times = data, parse_schedstat(data)
-            main = self._main_times
         except OSError:
-            main = None
-        if main is None:
-            missing["wait_pct"] = missing["main_run_pct"] = missing["main_wait_pct"] = NO_SCHEDSTAT
-        return main
+            data = b""
+        if data == self._main_data:
+            # Of one that was about to run the kernel may count the time later: only who slept surely still does.
+            self.main_slept = self._main_times is not None and self._stat is not None and self._stat.state in "SD"
+        else:
+            self.main_slept = False
+            self._main_data, self._main_times = data, parse_schedstat(data)
 
-    def _io(self, missing: dict[str, str]) -> tuple[int, int] | None:
-        io = None
-        if self._io_reason is None:
-            try:
-                data = self._files.read("io")
-                if data != self._io_data:
-                    self._io_data, self._io_bytes = data, parse_io(data)
-                io = self._io_bytes
-            except PermissionError:
-                # Tried once: a refusal does not change while the process lives.
-                self._io_reason = DENIED_IO
-            except OSError:
-                self._io_reason = NO_IO
-        if io is None:
-            missing["read_bytes_per_s"] = missing["write_bytes_per_s"] = self._io_reason or NO_IO
-        return io
+    def _read_stat(self, now: float) -> Stat | None:
+        """The process's own ``stat``; None when it is gone or its pid belongs to another process."""
+        try:
+            data = self._files.read("stat")
+        except OSError:
+            return None
+        if data != self._stat_data:
+            self._stat_data, self._stat = data, parse_stat(data)
+        self._stat_at = now
+        stat = self._stat
+        if stat is None or stat.starttime != self._starttime:
+            return None
+        return stat
 
-    def _channel(self) -> str:
+    def _disk_rates(self, now: float, ended: bool) -> _Disk:
+        """Bytes a second from and to disks, read again once their window has passed."""
+        last = self._disk
+        if ended:
+            self._disk = None
+            return _Disk(now, None, reason=ZOMBIE)
+        if self._io_reason is not None:
+            return _Disk(now, None, reason=self._io_reason)
+        elapsed = now - last.now if last else 0.0
+        if last is not None and 0.0 < elapsed < (LEAST_WINDOW_S if last.reason else IO_WINDOW_S):
+            return last
+        total = self._read_io()
+        if total is None:
+            self._disk = _Disk(now, None, reason=self._io_reason or NO_IO)
+        elif last is None or last.total is None:
+            self._disk = _Disk(now, total, reason=NEEDS_TWO)
+        elif elapsed <= 0.0:
+            self._disk = _Disk(now, total, reason=CLOCK_STEPPED)
+        else:
+            read, write = (max(0.0, (new - old) / elapsed) for new, old in zip(total, last.total, strict=True))
+            self._disk = _Disk(now, total, read, write)
+        return self._disk
+
+    def _read_io(self) -> tuple[int, int] | None:
+        try:
+            data = self._files.read("io")
+        except PermissionError:
+            # Tried once: a refusal does not change while the process lives.
+            self._io_reason = DENIED_IO
+            return None
+        except OSError:
+            self._io_reason = NO_IO
+            return None
+        if data != self._io_data:
+            self._io_data, self._io_bytes = data, parse_io(data)
+        return self._io_bytes
+
+    def _read_channel(self) -> None:
         try:
             data = self._files.read("wchan")
         except OSError:
@@ -197,7 +266,6 @@ class WatchedProcess:
         if data != self._channel_data:
             self._channel_data, self._channel_name = data, data.decode("ascii", "replace")
             self._waits = wait_class(self._channel_name)
-        return self._channel_name
 
     def _waiting_on(self, missing: dict[str, str]) -> str | None:
         """What the channel last read stands for."""

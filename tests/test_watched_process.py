@@ -1,0 +1,106 @@
+"""A process that sleeps is asked only whether it has run: what is said of it must be what reading everything says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from msgspec.structs import replace
+
+from gputop.sources.processes.watched import NEEDS_TWO, STAT_AGAIN_S, Reading, WatchedProcess
+from gputop.sources.procfs import Descriptors
+from tests.proc_trees.fake_proc import FakeProc
+
+PAGE = 4096
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> FakeProc:
+    return FakeProc(tmp_path)
+
+
+def watched(fake: FakeProc, pid: int) -> WatchedProcess:
+    return WatchedProcess(str(fake.proc), pid, 5000, Descriptors())
+
+
+def read(process: WatchedProcess, now: float) -> Reading:
+    reading = process.read(now)
+    assert reading is not None
+    return reading
+
+
+def test_who_is_read_only_when_it_ran_says_what_one_says_who_is_read_in_full(fake: FakeProc) -> None:
+    random = Random(7)
+    fake.process(100)
+    fake.process(200)
+    lazy, full = watched(fake, 100), watched(fake, 200)
+    facts = {"cpu_ticks": 0, "run_ns": 1, "wait_ns": 0, "read_bytes": 0, "write_bytes": 0}
+    now, still = 0.0, 0
+    for _ in range(400):
+        now += random.choice((1.0, 1.3, 2.0))
+        if random.random() < 0.4:
+            facts = {key: value + random.randrange(1_000_000) for key, value in facts.items()}
+            fake.process(
+                100,
+                state=random.choice("SSSDRZ"),
+                wchan=random.choice(("do_poll", "futex_wait_queue", "0")),
+                threads=random.choice((None, None, {101: "pool"})),
+                **facts,  # type: ignore[arg-type]
+            )
+        for name in ("stat", "io", "wchan"):
+            text = (fake.proc / "100" / name).read_text()
+            fake.write(f"proc/200/{name}", text.replace("100 (", "200 (", 1))
+        times = (fake.proc / "100/schedstat").read_text().rsplit(" ", 1)[0]
+        fake.write("proc/200/schedstat", f"{times} {now:.0f}{random.randrange(10**9)}\n")
+        one, other = read(lazy, now), read(full, now)
+        assert one == other
+        still += lazy.main_slept
+        assert not full.main_slept
+    assert 100 < still < 300
+
+
+def test_memory_that_the_kernel_takes_from_a_sleeping_process_is_seen_in_a_while(fake: FakeProc) -> None:
+    fake.process(100)
+    process = watched(fake, 100)
+    for second in range(4):
+        assert read(process, float(second)).rss_bytes == 100 * PAGE
+    stat = (fake.proc / "100/stat").read_text()
+    fake.write("proc/100/stat", stat.replace(" 4096 100 ", " 4096 60 "))
+    seen = [read(process, 4.0 + second).rss_bytes for second in range(int(STAT_AGAIN_S) + 1)]
+    assert seen[-1] == 60 * PAGE
+    fake.write("proc/100/stat", stat)
+    process.look_again()
+    assert read(process, 10.0).rss_bytes == 100 * PAGE
+
+
+def test_disk_rates_are_means_over_a_second_however_often_the_process_is_read(fake: FakeProc) -> None:
+    fake.process(100)
+    process = watched(fake, 100)
+    assert read(process, 0.0).unavailable["read_bytes_per_s"] == NEEDS_TWO
+    rates = []
+    for quarter in range(1, 14):
+        # It reads until 1.5 s, then sleeps: what it read last is counted although it has not run since.
+        if quarter <= 6:
+            fake.process(100, read_bytes=quarter * 1000)
+        rates.append(read(process, quarter / 4).read_bytes_per_s)
+    assert rates[:4] == [4000.0] * 4
+    assert rates[4] == pytest.approx(4000.0) and rates[8] == pytest.approx(1000.0) and rates[12] == 0.0
+
+
+def test_a_process_that_ended_or_whose_times_are_not_kept_is_never_taken_for_asleep(fake: FakeProc) -> None:
+    fake.process(100)
+    process = watched(fake, 100)
+    for second in range(3):
+        read(process, float(second))
+    assert process.main_slept
+    fake.end(100)
+    assert process.read(3.0) is None
+    fake.process(110)
+    fake.write("proc/110/schedstat", "0 0 0\n")
+    process = watched(fake, 110)
+    for second in range(3):
+        assert replace(read(process, float(second)), unavailable={}).channel == "hrtimer_nanosleep"
+        assert not process.main_slept
+    fake.write("proc/110/wchan", "do_poll")
+    assert read(process, 3.0).waiting_on == "queue"
