@@ -197,6 +197,18 @@ def test_workers_that_are_started_again_and_again() -> None:
     assert "persistent_workers" in said.remedy
 
 
+def test_the_remedy_of_restarts_is_the_same_while_no_worker_lives() -> None:
+    def seen(snapshot: Snapshot) -> Snapshot:
+        job, *alive = snapshot.processes
+        between = alive[0].age_s is not None and alive[0].age_s >= 8.0
+        return replace(snapshot, processes=(replace(job, feeder_threads=2), *([] if between else alive)))
+
+    watch = Watch()
+    watch.feed(map(seen, restarts(every=10, gap=3, count=4)))
+    told = [said.remedy for _, said in watch.said if said.verdict == "worker_restart"]
+    assert len(told) > 30 and all("persistent_workers" in remedy for remedy in told)
+
+
 def test_too_few_births_or_no_gap_are_no_restart() -> None:
     assert Watch().feed(restarts(every=40, gap=10, count=1, seconds=105)).verdict != "worker_restart"
     no_gap = (replace(s, gpus=(gpu(util=70.0, sm=60.0),)) for s in restarts(every=10, gap=3, count=4))

@@ -131,6 +131,8 @@ class Signals(Struct, frozen=True):
     churn_per_min: float
     birth_gap_s: float
     """Longest run without a kernel beside the birth of loaders, seconds; 0 when there is none."""
+    born_kind: str | None
+    """The kind of the loaders seen last: between two epochs there is none at this moment."""
     host_cpu: float | None
     psi_cpu: float | None
     swapping: str | None

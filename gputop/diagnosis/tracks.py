@@ -60,6 +60,7 @@ class GpuTrack:
         self._trend = MemoryTrend()
         self._runs = ZeroRuns()
         self._births = Births()
+        self._born_kind: str | None = None
         self._alternations = Alternations()
         self._job: frozenset[int] = frozenset()
         self._job_seen = 0.0
@@ -112,6 +113,8 @@ class GpuTrack:
             self._restart()
         if measured is not None:
             self._births.observe(t, measured.births, age)
+            if measured.births:
+                self._born_kind = measured.kinds
         sm_off = self._sm_off(gpu)
         capacity = pcie_capacity(gpu)
         self.window.push(t, row_of(gpu, util, None if sm_off else gpu.sm_active_pct, measured, capacity))
@@ -159,6 +162,7 @@ class GpuTrack:
         if pids or t - self._job_seen >= JOB_GONE_S:
             self._job, self._job_seen = pids, t
             self._births.clear()
+            self._born_kind = None
             self._restart()
 
     def _sm_off(self, gpu: GpuSample) -> str | None:
@@ -256,6 +260,7 @@ class GpuTrack:
             "births": births,
             "churn_per_min": births * 60.0 / WINDOW_S,
             "birth_gap_s": beside_s,
+            "born_kind": self._born_kind,
         }
 
 

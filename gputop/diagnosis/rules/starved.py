@@ -133,7 +133,7 @@ def _tell_worker_restart(s: Signals) -> Told:
 
 
 def _keep_alive(s: Signals) -> tuple[str, str]:
-    if not s.knows_feeders or s.loader_kind == "torch" or s.pin_memory:
+    if not s.knows_feeders or s.born_kind == "torch" or s.pin_memory:
         return "DataLoader(persistent_workers=True), start workers by fork or forkserver", "persistent_workers=True"
     return "keep the pool alive between epochs, or prepare the data before training (map once, cache)", "keep the pool"
 
