@@ -17,7 +17,7 @@ PURPOSE, SUMMARY = "Evidence", "a recording as data"
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("file", help="a recording")
+    command.add_argument("file", help="a recording, or a directory of them")
     dump_form = command.add_mutually_exclusive_group()
     dump_form.add_argument("--csv", action="store_true", help="one row a GPU and frame (the default)")
     dump_form.add_argument("--json", action="store_true", help="one object a frame")

@@ -56,7 +56,7 @@ def rows() -> list[Row]:
         Row("keys before the screen is there", "typed while gputop loads", "no echo", "they are obeyed then", 0,
             "tests/test_typed_ahead.py::test_keys_typed_while_it_loads_are_not_echoed_and_are_obeyed", terminal=True),
         Row("keys in one burst", "`fgpu:1` sent at once", "gpu:1 in the prompt", "everything", 0,
-            "tests/test_typed_ahead.py::test_a_filter_typed_in_one_burst_arrives_whole", terminal=True),
+            "tests/test_typed_ahead.py::test_a_filter_and_the_key_after_it_in_one_burst_are_obeyed", terminal=True),
         Row("a main thread that hangs for good", "in a call that signals do not interrupt", "–", "they end it", 143,
             "tests/test_guard.py::test_a_signal_ends_a_program_whose_main_thread_hangs_for_good"),
         Row("COLUMNS and LINES are exported", "and the window is resized", "the window's size", "everything", 0,
