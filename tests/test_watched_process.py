@@ -8,9 +8,13 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
+from gputop.model.snapshot import ProcessSample
+from gputop.sources.gpu_process import GpuProcess
+from gputop.sources.processes.collector import ProcessCollector
 from gputop.sources.processes.watched import NEEDS_TWO, STAT_AGAIN_S, Reading, WatchedProcess
 from gputop.sources.procfs import Descriptors
 from tests.proc_trees.fake_proc import FakeProc
+from tests.proc_trees.one_job import JOB
 
 PAGE = 4096
 
@@ -104,3 +108,24 @@ def test_a_process_that_ended_or_whose_times_are_not_kept_is_never_taken_for_asl
         assert not process.main_slept
     fake.write("proc/110/wchan", "do_poll")
     assert read(process, 3.0).waiting_on == "queue"
+
+
+def test_what_changes_around_a_sleeping_process_is_in_its_next_sample(fake: FakeProc) -> None:
+    fake.process(1, "systemd", "/sbin/init", ppid=0, session=1)
+    fake.process(100)
+    fake.process(110, "pt_data_worker", ppid=100, wchan="do_poll")
+    collector = ProcessCollector(str(fake.proc), str(fake.sys))
+
+    def samples(second: int, owner: GpuProcess = JOB, util: float = 99.0) -> list[ProcessSample]:
+        fake.uptime(1000.0 + second)
+        return list(collector.read(float(second), [owner], {0: util}))
+
+    asleep = [samples(second) for second in range(5)]
+    assert asleep[4] == [replace(sample, age_s=954.0) for sample in asleep[3]]
+    assert samples(5, replace(JOB, gpu_mem_bytes=5e9))[0].gpu_mem_bytes == 5e9
+    hidden = replace(JOB, gpu_mem_bytes=None, unavailable={"gpu_mem_bytes": "why"})
+    assert samples(6, hidden)[0].unavailable["gpu_mem_bytes"] == "why"
+    # While its GPU waits a loader's share counts only once its pipes and threads may have been looked at.
+    shares = [samples(7 + second, util=0.0 if second else 99.0)[1].feed_poll_pct for second in range(30)]
+    assert (shares[0], shares[-1]) == (100.0, 100.0) and None in shares
+    collector.close()

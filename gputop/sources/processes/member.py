@@ -7,6 +7,8 @@ import os
 from functools import lru_cache
 from typing import TypeAlias
 
+from msgspec.structs import replace
+
 from gputop.model.command_facts import BESIDE
 from gputop.model.feeders import FeederShares
 from gputop.model.secrets import masked_text
@@ -38,10 +40,13 @@ class Member:
 
     __slots__ = (
         "_at",
+        "_beside",
         "_busy",
         "_disk",
         "_feeds",
         "_network",
+        "_reading",
+        "_sample",
         "_statics",
         "command",
         "facts",
@@ -77,6 +82,10 @@ class Member:
         self.place = place
         self.facts = facts
         self._statics: dict[tuple[bool, str | None], ProcessStatic] = {}
+        self._sample: ProcessSample | None = None
+        """The newest sample, made of ``_reading`` and ``_beside``."""
+        self._reading: Reading | None = None
+        self._beside: tuple[object, ...] = ()
 
     @property
     def role(self) -> Role:
@@ -150,10 +159,18 @@ class Member:
         """
         stat = reading.stat
         threads = self.seen_threads if gpu_process else None
-        shares = None if feed is None or feed.unread else feed.shares
-        missing = dict(reading.unavailable)
         throttling = self.throttling
         throttled = throttling.throttled_pct if throttling else None
+        feeder_threads = self._feeder_threads(feed)
+        age_s = None if uptime is None else max(0.0, uptime - stat.starttime / TICKS_PER_S)
+        beside = self.role, threads, throttled, throttling and throttling.reason, feeder_threads, feed, gpu_process
+        if reading is self._reading and beside == self._beside and self._sample is not None:
+            # It sleeps on, and only grows older.
+            self._sample = replace(self._sample, age_s=age_s)
+            return self._sample
+        self._reading, self._beside = reading, beside
+        shares = None if feed is None or feed.unread else feed.shares
+        missing = dict(reading.unavailable)
         if throttled is None:
             missing["throttled_pct"] = (throttling and throttling.reason) or "its cgroup cannot be read"
         hidden = reading.unavailable.get("waiting_on") if shares is not None and shares.useful == shares.cpu else None
@@ -170,7 +187,7 @@ class Member:
             elif threads.pool_run_pct is None:
                 missing["pool_run_pct"] = NO_SCHEDSTAT if reading.main_run_ns is None else NEEDS_TWO
         # By position, as ProcessSample declares them: passing forty by name takes three times as long.
-        return ProcessSample(
+        self._sample = ProcessSample(
             self.pid,
             stat.starttime,
             stat.ppid,
@@ -193,16 +210,17 @@ class Member:
             stat.threads,
             throttled,
             threads.nccl if threads else None,
-            None if uptime is None else max(0.0, uptime - stat.starttime / TICKS_PER_S),
+            age_s,
             threads.pin_memory if threads else None,
             threads.pool_threads if threads else None,
             threads.pool_run_pct if threads else None,
             *(_NO_FEED if shares is None else _shown(shares, hidden)),
-            self._feeder_threads(feed),
+            feeder_threads,
             *(_NO_PROOF if feed is None else (feed.by, feed.rx_bytes_per_s, feed.main_waits, feed.listens)),
             self.static(threads.loader if threads else None),
             missing,
         )
+        return self._sample
 
 
 _Shown: TypeAlias = tuple[
