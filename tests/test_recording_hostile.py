@@ -156,7 +156,7 @@ print("peak", next(int(line.split()[1]) // 1024 for line in open("/proc/self/sta
 @pytest.mark.slow
 def test_bombs_take_less_than_200_mb(tmp_path: Path) -> None:
     made = subprocess.run(
-        [sys.executable, "-c", BOMBS, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", BOMBS, str(tmp_path)], capture_output=True, text=True, timeout=280, check=False
     )
     assert made.returncode == 0, made.stderr[-2000:]
     *results, peak = made.stdout.splitlines()
