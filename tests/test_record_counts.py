@@ -1,8 +1,13 @@
-"""What a tick of ``record`` costs, in counts: columns put into words, read back and checked. Nothing here is timed."""
+"""What a tick of ``record`` costs, in counts: columns put into words, read back and checked; and that nothing is lost
+where a column is taken for the one of the frame before. Nothing here is timed.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
+import random
 import signal
 from collections import Counter
 from typing import Any
@@ -15,7 +20,7 @@ from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.recording import cells, checks
 from gputop.recording.encode import Encoder
-from gputop.recording.format import MEMBER_FRAMES
+from gputop.recording.format import GPU_COLUMNS, HOST_COLUMNS, MEMBER_FRAMES, PROCESS_COLUMNS, Column
 from gputop.recording.rounding import Rounder
 from gputop.sources.local import LocalSource
 from gputop.sources.machine import open_local
@@ -63,6 +68,42 @@ def test_who_rounds_reads_back_and_checks_only_the_columns_that_changed(monkeypa
         back, _ = rounder.take(replace(still, t=MOMENT + second, gpus=(gpu, *still.gpus[1:])))
     assert (read, sum(checked)) == (["power_w"], 1)
     assert back.gpus[0].power_w == 345.7
+
+
+ODD: dict[str, list[Any]] = {
+    "number": [None, 0.0, -0.0, 7, 7.0, 123456, 123456.0, 99.999, math.nan, math.inf, 2.0**70, 12345.6],
+    "whole": [None, 0, 1, 12345, 2**65],
+    "flag": [None, True, False],
+    "text": [None, "a", "b", "x\x1b[31m"],
+}
+
+
+def changed(sample: Any, columns: tuple[Column, ...], draw: random.Random) -> Any:
+    """The sample with other values in some of its columns, or with other reasons."""
+    given = {c.key: draw.choice(ODD[c.check]) for c in draw.sample(columns, draw.choice((0, 0, 1, 3)))}
+    kept = {key: getattr(sample, key) for key in ("pid", "starttime", "role", "sm_source") if key in given}
+    if draw.random() < 0.2:
+        kept["unavailable"] = draw.choice(({}, {"util_pct": "refused"}))
+    return replace(sample, **given | kept)
+
+
+def test_any_changes_are_rounded_as_each_snapshot_by_itself() -> None:
+    draw, rounder = random.Random(1), Rounder()
+    node = snapshot_at(MOMENT, gpus=2, started=MOMENT - 600.0)
+    now = node = replace(node, processes=node.processes[:3])
+    for second in range(MEMBER_FRAMES + 20):
+        here = [changed(process, PROCESS_COLUMNS, draw) for process in now.processes]
+        if draw.random() < 0.2:
+            here = here[1:] if here else list(node.processes)
+        if here:
+            here[0] = replace(here[0], static=replace(here[0].static, user=draw.choice(("ml", "root"))))
+        cards = now.gpus if draw.random() < 0.9 else node.gpus[: draw.randrange(3)]
+        gpus = tuple(changed(gpu, GPU_COLUMNS, draw) for gpu in cards)
+        host, notices = changed(now.host, HOST_COLUMNS, draw), ("late",) if draw.random() < 0.1 else ()
+        now = replace(now, t=MOMENT + second, gpus=gpus, processes=tuple(here), host=host, notices=notices)
+        (back, line), (alone, line_alone) = rounder.take(now), Rounder().take(now)
+        assert back == alone
+        assert json.loads(line) == json.loads(line_alone)
 
 
 def test_who_rounds_for_days_remembers_no_process_that_ended_long_ago() -> None:
