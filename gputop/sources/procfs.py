@@ -17,11 +17,12 @@ _SMALL = 4096
 _DESCRIPTOR_CEILING = 4096
 
 
-class Stat(Struct, frozen=True):
+class Stat(Struct, frozen=True, gc=False):
     """What is used of /proc/PID/stat. ``cpu_ticks`` is user plus system time of all threads, in clock ticks.
 
     ``starttime`` is in clock ticks since boot, ``rss_pages`` in pages. ``children_ticks`` is the CPU time of children
-    that have ended and were waited for.
+    that have ended and were waited for. There is one for each process of the machine, and none can be part of a cycle:
+    without a place in the collector's lists each is 16 bytes smaller.
     """
 
     comm: bytes

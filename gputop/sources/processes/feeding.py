@@ -112,7 +112,8 @@ class Feeding:
         readings: Mapping[int, Reading],
         util: Mapping[int, float | None],
     ) -> dict[int, Feed]:
-        self._watches = {pid: self._watches.get(pid) or _Watch() for pid in readings}
+        if self._watches.keys() != readings.keys():
+            self._watches = {pid: self._watches.get(pid) or _Watch() for pid in readings}
         self._held_left = HELD_A_TICK
         self._others.begin()
         self._inside = []
@@ -212,8 +213,9 @@ class Feeding:
         shares = shares_of(run, reading.wait_pct or 0.0, watch.waiting_on)
         weight = 1.0 if watch.at is None else min(1.0, max(0.0, (now - watch.at) / MEAN_S))
         watch.at = now
-        watch.useful += weight * (shares.useful - watch.useful)
-        watch.own += weight * (shares.useful + shares.sleep - watch.own)
+        useful = shares.useful
+        watch.useful += weight * (useful - watch.useful)
+        watch.own += weight * (useful + shares.sleep - watch.own)
         return shares
 
     def _look_inside(

@@ -51,8 +51,10 @@ class ProcessTable:
         for pid in new | again:
             self._read(pid)
         # A name and an executable settle after birth: what was new and is young is read once more.
-        settled = max((entry.starttime for entry in known.values()), default=0) - _SETTLED_AFTER
-        self._young = {pid for pid in new & known.keys() if known[pid].starttime > settled}
+        self._young = set()
+        if new:
+            settled = max((entry.starttime for entry in known.values()), default=0) - _SETTLED_AFTER
+            self._young = {pid for pid in new & known.keys() if known[pid].starttime > settled}
         if gone:
             self._index = None
         return bool(new or gone or again)

@@ -95,7 +95,7 @@ def find_orphans(
         if place.role == "orphan" or stat.ppid != place.stat.ppid or _is_dead(table, place.root):
             places[pid] = _orphan(stat, "torch" if is_torch_worker(stat.comm) else place.loader)
     for pid, stat in list(table.items()):
-        if pid not in placed and pid not in places and is_torch_worker(stat.comm) and stat.state != "Z":
+        if is_torch_worker(stat.comm) and pid not in placed and pid not in places and stat.state != "Z":
             parent = table.get(stat.ppid)
             # A worker starts in its job's session; what adopts orphans (init, systemd, a container's shim) has another.
             adopted = parent is not None and (stat.ppid == 1 or parent.session != stat.session)
