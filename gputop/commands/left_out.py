@@ -16,8 +16,8 @@ from operator import attrgetter
 from threading import get_ident
 from types import ModuleType
 
-NOT_FOR_ASYNCIO = ("asyncio.sslproto", "locale", "traceback")
-"""The last two for ``subprocess``, which looks for the locale's encoding, and for ``logging`` when something fails."""
+NOT_FOR_ASYNCIO = ("asyncio.sslproto", "linecache", "locale", "tokenize", "traceback")
+"""The last four are what ``inspect`` reads source code with, and what ``subprocess`` and ``logging`` seldom need."""
 NOT_FOR_TEXTUAL = (
     "mimetypes",
     "pickle",
