@@ -92,6 +92,36 @@ def test_disk_rates_are_means_over_a_second_however_often_the_process_is_read(fa
     assert rates[4] == pytest.approx(4000.0) and rates[8] == pytest.approx(1000.0) and rates[12] == 0.0
 
 
+def test_what_is_read_just_before_it_falls_asleep_is_counted(fake: FakeProc) -> None:
+    fake.process(100)
+    process = watched(fake, 100)
+    for quarter in range(5):
+        fake.process(100)
+        read(process, quarter / 4)
+    fake.process(100, read_bytes=9000)
+    rates = [read(process, quarter / 4).read_bytes_per_s for quarter in range(5, 11)]
+    assert 9000.0 in rates
+
+
+def test_only_who_was_seen_asleep_and_alone_is_taken_for_asleep(fake: FakeProc) -> None:
+    # Of one that runs, a kernel without a tick on its core counts the time only later.
+    fake.process(100, state="R")
+    process = watched(fake, 100)
+    for second in range(3):
+        stat = (fake.proc / "100/stat").read_text()
+        fake.write("proc/100/stat", stat.replace(f" {100 * second} 0 0 0 20", f" {100 * second + 100} 0 0 0 20"))
+        reading = read(process, float(second))
+    assert reading.cpu_pct == 100.0
+    # Another thread may work, and end, while the main thread sleeps.
+    fake.process(110, threads={111: "pool"})
+    process = watched(fake, 110)
+    read(process, 0.0)
+    read(process, 1.0)
+    stat = (fake.proc / "110/stat").read_text()
+    fake.write("proc/110/stat", stat.replace(" 0 0 0 0 20 0 2 ", " 50 0 0 0 20 0 1 "))
+    assert [read(process, 2.0 + second).cpu_pct for second in range(4)] == [50.0, 0.0, 0.0, 0.0]
+
+
 def test_a_process_that_ended_or_whose_times_are_not_kept_is_never_taken_for_asleep(fake: FakeProc) -> None:
     fake.process(100)
     process = watched(fake, 100)

@@ -105,8 +105,8 @@ class WatchedProcess:
         self._read_main()
         stat, last = self._stat, self._last
         elapsed = now - last.now if last else 0.0
-        slept = self.main_slept and stat is not None and stat.threads == 1 and 0.0 <= now - self._stat_at < STAT_AGAIN_S
-        if slept:
+        slept = self.main_slept and stat is not None and stat.threads == 1
+        if slept and 0.0 <= now - self._stat_at < STAT_AGAIN_S:
             if self._still is not None and last is not None and elapsed >= LEAST_WINDOW_S:
                 last.now = now
                 if self._disk is not None:
@@ -168,7 +168,7 @@ class WatchedProcess:
         settled = self._io_reason is not None or (
             disk.now == now and disk.read_bytes_per_s == 0.0 and disk.write_bytes_per_s == 0.0
         )
-        self._still = reading if self.main_slept and stat.threads == 1 and measured and settled else None
+        self._still = reading if slept and measured and settled else None
         return reading
 
     def look_again(self) -> None:
