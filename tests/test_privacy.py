@@ -42,6 +42,15 @@ sys.exit(program())
 """
 """gputop itself, but for how long `once` waits for an exporter: on a crowded machine it may end before it has asked."""
 
+NO_EXPORTER_RUNS = """
+import sys
+from gputop.__main__ import program
+from gputop.sources import doctor_fleet
+doctor_fleet._running = lambda proc: iter(())
+sys.exit(program())
+"""
+"""gputop itself on a machine on which nobody else exports: ``doctor`` asks whichever exporter it finds running."""
+
 OUR_EXPORTER_S_PLACE = "('127.0.0.1', 9401"
 """Where ``doctor`` alone looks whether this node is exported."""
 
@@ -146,7 +155,7 @@ def test_the_doctor_and_a_gpu_without_gpm_look_at_one_place_of_this_machine_only
     asked = place.sockets()
     assert any(line.startswith("socket.connect") for line in asked)
     assert [line for line in asked if not any(where in line for where in THE_EXPORTER_S_PLACE)] == []
-    place.run("doctor", "--wait", "1m")
+    place.run("doctor", "--wait", "1m", program=("-c", NO_EXPORTER_RUNS))
     places = (*THE_EXPORTER_S_PLACE, OUR_EXPORTER_S_PLACE)
     assert [line for line in place.sockets() if not any(where in line for where in places)] == []
     assert place.written() == set()
