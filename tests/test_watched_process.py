@@ -95,11 +95,11 @@ def test_disk_rates_are_means_over_a_second_however_often_the_process_is_read(fa
 def test_what_is_read_just_before_it_falls_asleep_is_counted(fake: FakeProc) -> None:
     fake.process(100)
     process = watched(fake, 100)
-    for quarter in range(5):
+    for quarter in range(6):
         fake.process(100)
         read(process, quarter / 4)
     fake.process(100, read_bytes=9000)
-    rates = [read(process, quarter / 4).read_bytes_per_s for quarter in range(5, 11)]
+    rates = [read(process, quarter / 4).read_bytes_per_s for quarter in range(6, 12)]
     assert 9000.0 in rates
 
 
