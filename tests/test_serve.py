@@ -25,6 +25,7 @@ from gputop.tui.served_app import WITHHELD, ServedApp
 from tests.support.command import is_one_line
 from tests.support.fake_app import playback_on
 from tests.support.frames import demo_frame
+from tests.support.hostile import recording
 from tests.support.serving import Serving, environment, frame, gone, peak_mib
 
 ROOT = Path(__file__).parent.parent
@@ -152,9 +153,9 @@ async def test_a_viewer_that_does_not_leave_is_killed_after_three_seconds() -> N
 
 @served
 async def test_a_screen_that_cannot_begin_says_why_in_the_page(tmp_path: Path) -> None:
-    recording = tmp_path / "not-a-recording.jsonl.gz"
-    recording.write_bytes(b"\x1b[2J nothing")
-    async with Serving(str(recording)) as serving:
+    path = tmp_path / "train.jsonl.gz"
+    async with Serving(recording(path, frames=2)) as serving:
+        path.write_bytes(b"\x1b[2J nothing")
         socket = await serving.opened()
         code, reason = await serving.closing(socket)
         assert code == 1011
