@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench import report
-from tests.bench.bounds import MOST_TIMES, ROWS, readme_ratios, regressions
+from tests.bench.bounds import MOST_TIMES, ONCE_WINDOW_MS, ROWS, compared, readme_ratios, regressions
 from tests.bench.environments import CHECKOUT, CannotInstall
 from tests.bench.measure import Effort, measure
 from tests.bench.programs import gputop, peer
@@ -27,6 +27,7 @@ def test_the_bounds_are_those_of_readme_s_table_and_a_cost_beyond_them_is_named(
     assert regressions(wanted, wanted) == []
     (said,) = regressions({**wanted, "pss_mb": MOST_TIMES * wanted["pss_mb"] + 0.01}, wanted)
     assert said.startswith("pss_mb: ") and "README" in said
+    assert compared({"once_ms": ONCE_WINDOW_MS + 100.0}, {"once_ms": 200.0}) == {"once_ms": 0.5}
     assert regressions({}, {"pss_mb": 1.0}) == ["pss_mb: not measured"]
 
 
@@ -50,7 +51,10 @@ def test_beside_nvitop_it_costs_what_readme_says(tmp_path: Path) -> None:
             results = measure([gputop(sys.executable, tmp_path), nvitop], scenario, load.interval_s, SHORT)
             print(table := report.as_table(load, results))
             assert [result.trouble for result in results.values()] == [None, None]
-            beyond = regressions(report.ratios(results)["gputop"], wanted)
+            own, other = (
+                {key: figure.median for key, figure in results[name].figures().items()} for name in ("gputop", "nvitop")
+            )
+            beyond = regressions(compared(own, other), wanted)
             if not beyond:
                 break
     assert beyond == [], table
