@@ -58,10 +58,9 @@ class LocalSource:
         ``dcgm_url`` is where a dcgm-exporter answers; None takes GPUTOP_DCGM_URL, or looks once at the usual place.
         After ``hung_s`` a driver call counts as hung. ``dcgmi`` lets gputop run ``dcgmi dmon`` where all else fails,
         ``perf`` lets it take the GPUs' hardware counters, by the libraries in ``perf_lib`` or in a wheel; ``sm_source``
-        forces one source of SM activity. Without ``own_process`` nobody asks for
-        gputop's own cost: in somebody else's program it would be that program's, and not every output shows it.
-        ``look_s`` is how often the list of GPUs is refreshed, in seconds. Raises
-        UsageError for an invalid address.
+        forces one source of SM activity. Without ``own_process`` nobody asks for gputop's own cost: in somebody else's
+        program it would be that program's, and not every output shows it. ``look_s`` is how often the list of GPUs is
+        refreshed, in seconds. Raises UsageError for an invalid address.
         """
         self.interval_s = interval_s
         self._clock = clock

@@ -70,7 +70,10 @@ class Handle:
 
     def run_bare(self, name: str, *arguments: Any) -> Any:
         """As ``run``, for a call that does not take the handle first."""
-        function = getattr(pynvml, name, None)
+        return self._timed(name, getattr(pynvml, name, None), *arguments)
+
+    def _timed(self, name: str, function: Callable[..., Any] | None, *arguments: Any) -> Any:
+        """One call, during which ``call`` and ``call_since`` say what may hang."""
         if function is None:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         self.call_since = monotonic()
@@ -123,15 +126,7 @@ class Handle:
         library = pynvml.nvmlLib
         if library is None:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_UNINITIALIZED)
-        function = getattr(library, name, None)
-        if function is None:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-        self.call_since = monotonic()
-        self.call = name
-        try:
-            return int(function(self.raw, *arguments))
-        finally:
-            self.call = None
+        return int(self._timed(name, getattr(library, name, None), self.raw, *arguments))
 
     def text(self, name: str) -> str | None:
         """A string fact, made printable, or None."""
