@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from gputop.session.alerts.firing import Firing
 
 NEEDS = Needs()
-PURPOSE, SUMMARY = "Evidence", "your alerts: list them, try them on a recording, or fire one"
 
 FIRED = FAILED = 1
 

@@ -149,13 +149,13 @@ def whole() -> Parser:
 
 def _filled(command: Parser, name: str) -> Parser:
     """The parser with the arguments that the command's own file defines."""
-    module = module_of(name)
-    command.description = f"{module.SUMMARY[0].upper()}{module.SUMMARY[1:]}."
+    summary = commands_and_parts()[name]
+    command.description = f"{summary[0].upper()}{summary[1:]}."
     command.epilog = "Options of every command: gputop help options"
     if parts(name):
         own = "; ".join(f"`gputop {name} {part}`: {words}" for part, words in parts(name).items())
         command.description += f" {own}."
-    module.arguments(command)
+    module_of(name).arguments(command)
     return command
 
 

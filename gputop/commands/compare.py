@@ -12,7 +12,6 @@ from gputop.output.compare import compare, compare_json, compare_text
 from gputop.report.job_report import report_recording
 
 NEEDS = Needs()
-PURPOSE, SUMMARY = "Evidence", "what a change made better or worse"
 
 
 def arguments(command: argparse.ArgumentParser) -> None:

@@ -10,7 +10,6 @@ from gputop.commands.needs import Needs
 from gputop.config import Settings
 
 NEEDS = Needs(configuration=False)
-PURPOSE, SUMMARY = "Set-up", "completion for your shell, to source or install"
 SHELLS = ("bash", "zsh", "fish", "tcsh")
 SCRIPTS = Path(__file__).with_name("completions")
 """Holds a script for each shell, under the shell's name."""

@@ -21,7 +21,6 @@ from gputop.model.text import wrapped
 from gputop.output.messages import USAGE_ERROR, say
 
 NEEDS = Needs(configuration=False)
-PURPOSE, SUMMARY = "Set-up", "the settings in force, and the file they come from"
 
 HEAD = """\
 # Settings of gputop. A line such as "#theme = ..." is a setting with its default: take the "#" away to change it.

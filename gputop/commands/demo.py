@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from gputop.sources.simulation.simulated import SimulatedSource
 
 NEEDS = Needs("terminal")
-PURPOSE, SUMMARY = "Watch", "a simulated node, on any machine"
 
 FORGOTTEN_S, SHORT_PAST_S = 5.0, 130.0
 """After a gap longer than this the charts of the tour, which show two minutes, are restarted."""

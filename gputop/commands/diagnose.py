@@ -28,7 +28,6 @@ from gputop.paint.terminal import choose
 from gputop.recording.reader import read_snapshots
 
 NEEDS = Needs()
-PURPOSE, SUMMARY = "Evidence", "verdicts in words, live or on a recording"
 
 LEAST_SAMPLES = 12
 """A short look measures more often, so that there are enough samples for a verdict (the diagnosis needs 10)."""

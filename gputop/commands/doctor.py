@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from gputop.model.redaction import Redactor
 
 NEEDS = Needs()
-PURPOSE, SUMMARY = "Set-up", "what can be measured here, why not, and how to fix it"
 
 
 def arguments(command: argparse.ArgumentParser) -> None:

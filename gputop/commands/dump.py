@@ -13,7 +13,6 @@ from gputop.output.dump import dump
 from gputop.recording.index import Recording
 
 NEEDS = Needs()
-PURPOSE, SUMMARY = "Evidence", "a recording as data"
 
 
 def arguments(command: argparse.ArgumentParser) -> None:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from gputop.sources.pod_resources import PodResources
 
 NEEDS = Needs("nothing")
-PURPOSE, SUMMARY = "The fleet", "this node for Prometheus: what it measures and concludes"
 
 
 def arguments(command: argparse.ArgumentParser) -> None:

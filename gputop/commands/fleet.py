@@ -19,7 +19,6 @@ from gputop.commands.needs import Needs
 from gputop.config import Settings
 
 NEEDS = Needs("nothing")
-PURPOSE, SUMMARY = "The fleet", "every GPU of a cluster, from its Prometheus"
 
 
 def arguments(command: argparse.ArgumentParser) -> None:

@@ -52,7 +52,7 @@ OWN = (
 """Series that follow from no key of the catalogue: name, what it is, labels besides those of a GPU."""
 
 
-def page() -> Page:
+def fleet_page() -> Page:
     text = (
         "`gputop export` gives this node's metrics, states and verdicts to Prometheus: a server on 127.0.0.1:9401 "
         "(`--listen`, TLS with `--tls-cert`, client certificates with `--client-ca`), or `--textfile FILE.prom` for "

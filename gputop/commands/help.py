@@ -21,7 +21,6 @@ from gputop.paint.glyphs import ascii_only
 WITH_ROWS = ("keys", "settings", "metrics", "verdicts")
 """The topics in which a single row can be looked up."""
 NEEDS = Needs(configuration=False)
-PURPOSE, SUMMARY = "Set-up", "what a command, a key, a number or a verdict means"
 
 
 def arguments(command: argparse.ArgumentParser) -> None:

@@ -18,7 +18,6 @@ from gputop.output.data import json_text
 from gputop.paint.terminal import choose
 
 NEEDS = Needs()
-PURPOSE, SUMMARY = "A job", "how many loader workers a job needs, measured on its dataset"
 NOTHING_MEASURED = 1
 _BAR = 24
 

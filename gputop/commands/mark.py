@@ -11,7 +11,6 @@ from gputop.output.messages import say
 from gputop.sources.marks import send_mark
 
 NEEDS = Needs("nothing")
-PURPOSE, SUMMARY = "A job", "a mark for running recorders and screens"
 
 
 def arguments(command: argparse.ArgumentParser) -> None:

@@ -11,7 +11,6 @@ from gputop.model.extras import install
 from gputop.model.source import UsageError
 
 NEEDS = Needs()
-PURPOSE, SUMMARY = "Evidence", "answer coding assistants (Model Context Protocol), read-only"
 
 
 def arguments(command: argparse.ArgumentParser) -> None:

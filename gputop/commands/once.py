@@ -22,7 +22,6 @@ from gputop.output.messages import say
 from gputop.sources.one_reading import WAIT_S, OneReading
 
 NEEDS = Needs()
-PURPOSE, SUMMARY = "Watch", "one measured snapshot, as a table or as data"
 
 if TYPE_CHECKING:
     from gputop.model.redaction import Redactor

@@ -14,7 +14,7 @@ from gputop.output.reference.page import Page, Section
 HEAD = ("option", "what it does")
 
 
-def page() -> Page:
+def options_page() -> Page:
     live = live_parser()
     sections = [
         Section("Options of every command", (), HEAD, _rows(_common(live))),

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from gputop.recording.recorder import Recorder
 
 NEEDS = Needs("stdout")
-PURPOSE, SUMMARY = "Set-up", "kernels of known width, to check what is measured"
 
 INTERVAL_S = 0.5
 SUFFIXES = (".svg", ".json", ".txt")

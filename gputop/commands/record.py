@@ -19,7 +19,6 @@ from gputop.sources.machine import open_local
 from gputop.sources.marked import Marked
 
 NEEDS = Needs("nothing")
-PURPOSE, SUMMARY = "Evidence", "record without a screen"
 
 
 def arguments(command: argparse.ArgumentParser) -> None:

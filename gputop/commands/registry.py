@@ -1,84 +1,104 @@
-"""The commands by purpose, each with what it is for, as their files say it. Standard library only.
+"""The commands by purpose, each with what it is for and the file that runs it. Standard library only.
 
-A command is a file in this folder, named after it (``loader-bench``: ``loader_bench.py``), with ``PURPOSE, SUMMARY``,
-``NEEDS``, ``arguments(parser)`` and ``run(args, settings)``. To list the commands their files are read, not imported:
-most of them import what measures, and the help does not wait for that.
+A command is a file with ``NEEDS``, ``arguments(parser)`` and ``run(args, settings)``, and a row in this table. The help
+lists the commands from the table, so that it imports none of them.
 
-A command may have parts, named by a second word: ``fleet demo`` is the file ``demo.py`` in the folder ``of_fleet``,
-with ``SUMMARY``, ``NEEDS``, ``arguments`` and ``run`` like a command's.
+A command may have parts, named by a second word, such as ``fleet demo``: each is such a file, and a row of its command.
 """
 
 from __future__ import annotations
 
-import os
-from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from types import ModuleType
 
 PURPOSES = ("Watch", "Evidence", "A job", "The fleet", "Set-up")
 """In the order of the help."""
-LONGEST = 40
-"""Characters of a command's name."""
-_FOLDER = os.path.dirname(__file__)
 LIVE = "live"
-"""The file of what runs without a command."""
+"""What runs without a command."""
+LIVE_MODULE = "gputop.commands.live"
 
 
-def _said(path: str) -> tuple[str, str] | None:
-    """A command's purpose and summary, read from its file; None where the file is no command's."""
-    import re
+class Part(NamedTuple):
+    """A command's part: what it is for, and the module that runs it."""
 
-    match = re.search(r'^PURPOSE, SUMMARY = "([^"]+)", "([^"]+)"$', _text(path), re.MULTILINE)
-    return None if match is None else (match[1], match[2])
-
-
-def _text(path: str) -> str:
-    with open(path, encoding="utf-8") as file:
-        return file.read()
+    summary: str
+    module: str
 
 
-def _files(folder: str) -> Iterator[tuple[str, str]]:
-    """The Python files of a folder in the order of their names: the word each stands for, and its path."""
-    if os.path.isdir(folder):
-        for name in sorted(os.listdir(folder)):
-            if name.endswith(".py"):
-                yield name[:-3].replace("_", "-"), os.path.join(folder, name)
+class Command(NamedTuple):
+    """A command: one of PURPOSES, what it is for, the module that runs it, and its parts by their second word."""
+
+    purpose: str
+    summary: str
+    module: str
+    parts: dict[str, Part] = {}  # noqa: RUF012 - empty, and never written to
+
+
+COMMANDS = {
+    "demo": Command("Watch", "a simulated node, on any machine", "gputop.commands.demo"),
+    "once": Command("Watch", "one measured snapshot, as a table or as data", "gputop.commands.once"),
+    "serve": Command(
+        "Watch", "the screen in a browser: read-only, on this machine's loopback", "gputop.commands.serve"
+    ),
+    "alerts": Command(
+        "Evidence", "your alerts: list them, try them on a recording, or fire one", "gputop.commands.alerts"
+    ),
+    "compare": Command("Evidence", "what a change made better or worse", "gputop.commands.compare"),
+    "diagnose": Command("Evidence", "verdicts in words, live or on a recording", "gputop.commands.diagnose"),
+    "dump": Command("Evidence", "a recording as data", "gputop.commands.dump"),
+    "mcp": Command("Evidence", "answer coding assistants (Model Context Protocol), read-only", "gputop.commands.mcp"),
+    "record": Command("Evidence", "record without a screen", "gputop.commands.record"),
+    "replay": Command("Evidence", "the screen on a recording", "gputop.commands.replay"),
+    "report": Command("Evidence", "where the GPU time of a recording went", "gputop.commands.report"),
+    "screenshot": Command("Evidence", "a picture of the screen, without a terminal", "gputop.commands.screenshot"),
+    "trace": Command("Evidence", "where a step's time went, from a profiler's trace", "gputop.commands.trace"),
+    "loader": Command(
+        "A job", "how many loader workers a job needs, measured on its dataset", "gputop.commands.loader"
+    ),
+    "mark": Command("A job", "a mark for running recorders and screens", "gputop.commands.mark"),
+    "run": Command("A job", "run a job, watch its GPUs, report at its end", "gputop.commands.run"),
+    "export": Command(
+        "The fleet", "this node for Prometheus: what it measures and concludes", "gputop.commands.export"
+    ),
+    "fleet": Command(
+        "The fleet",
+        "every GPU of a cluster, from its Prometheus",
+        "gputop.commands.fleet",
+        {
+            "demo": Part("a simulated fleet, on any machine", "gputop.commands.of_fleet.demo"),
+            "deploy": Part("rules, dashboards, manifests and units, as files", "gputop.commands.of_fleet.deploy"),
+            "diagnose": Part("the five worst things in the cluster now, in words", "gputop.commands.of_fleet.diagnose"),
+            "queries": Part("the questions behind the dashboards, as PromQL", "gputop.commands.of_fleet.queries"),
+        },
+    ),
+    "completion": Command("Set-up", "completion for your shell, to source or install", "gputop.commands.completion"),
+    "config": Command("Set-up", "the settings in force, and the file they come from", "gputop.commands.config"),
+    "doctor": Command("Set-up", "what can be measured here, why not, and how to fix it", "gputop.commands.doctor"),
+    "help": Command("Set-up", "what a command, a key, a number or a verdict means", "gputop.commands.help"),
+    "prove": Command("Set-up", "kernels of known width, to check what is measured", "gputop.commands.prove"),
+}
+"""Name → command, by purpose and then by name."""
 
 
 def is_command(name: str) -> bool:
-    """Whether there is a command of that name; reads its file alone."""
-    letters = name.replace("-", "")
-    if not (letters.isascii() and letters.isalpha() and len(name) <= LONGEST):
-        return False
-    path = os.path.join(_FOLDER, f"{_file(name)}.py")
-    return os.path.isfile(path) and _said(path) is not None
+    """Whether there is a command of that name."""
+    return name in COMMANDS
 
 
-@lru_cache(maxsize=16)
 def parts(name: str) -> dict[str, str]:
-    """The parts of a command by their second word, each with what it is for; empty for most commands."""
-    import re
-
-    found = {}
-    for word, path in _files(os.path.join(_FOLDER, f"of_{_file(name)}")):
-        match = re.search(r'^SUMMARY = "([^"]+)"$', _text(path), re.MULTILINE)
-        if match is not None:
-            found[word] = match[1]
-    return found
+    """The parts of a command by their second word, each with what it is for; empty for most, and for a part."""
+    return {word: part.summary for word, part in COMMANDS[name].parts.items()} if name in COMMANDS else {}
 
 
-@lru_cache(maxsize=1)
 def groups() -> dict[str, dict[str, str]]:
     """Purpose → the commands that serve it, each with its summary."""
-    found: dict[str, dict[str, str]] = {purpose: {} for purpose in PURPOSES}
-    for word, path in _files(_FOLDER):
-        if (said := _said(path)) is not None:
-            found[said[0]][word] = said[1]
-    return found
+    return {
+        purpose: {name: command.summary for name, command in COMMANDS.items() if command.purpose == purpose}
+        for purpose in PURPOSES
+    }
 
 
 def commands() -> dict[str, str]:
@@ -96,11 +116,9 @@ def commands_and_parts() -> dict[str, str]:
 
 
 def module_of(name: str) -> ModuleType:
-    """The file of a command, or of a part named by both its words, imported."""
+    """The module of a command, of a part named by both its words, or of LIVE."""
+    if name == LIVE:
+        return import_module(LIVE_MODULE)
     command, _, part = name.partition(" ")
-    where = f"of_{_file(command)}.{_file(part)}" if part else _file(command)
-    return import_module(f"gputop.commands.{where}")
-
-
-def _file(word: str) -> str:
-    return word.replace("-", "_")
+    row = COMMANDS[command]
+    return import_module(row.parts[part].module if part else row.module)

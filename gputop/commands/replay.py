@@ -19,7 +19,6 @@ from gputop.sources.recorded import RecordedSource
 from gputop.tui.terminal.guard import TerminalGuard
 
 NEEDS = Needs("terminal")
-PURPOSE, SUMMARY = "Evidence", "the screen on a recording"
 
 SPEEDS = (0.1, 600.0)
 

@@ -13,7 +13,6 @@ from gputop.output.report_text import report_json, report_markdown, report_text
 from gputop.report.job_report import report_recording, report_snapshots
 
 NEEDS = Needs()
-PURPOSE, SUMMARY = "Evidence", "where the GPU time of a recording went"
 
 
 def arguments(command: argparse.ArgumentParser) -> None:

@@ -21,7 +21,6 @@ from gputop.sources.marked import Marked
 from gputop.sources.procfs import parent_and_group
 
 NEEDS = Needs("nothing")
-PURPOSE, SUMMARY = "A job", "run a job, watch its GPUs, report at its end"
 
 
 def arguments(command: argparse.ArgumentParser) -> None:

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from gputop.recording.lens import Lens
 
 NEEDS = Needs("nothing")
-PURPOSE, SUMMARY = "Evidence", "a picture of the screen, without a terminal"
 
 STARTED = 1_780_000_000.0
 """A fixed moment, so that a picture of the demo is the same whenever it is made."""

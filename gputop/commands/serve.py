@@ -22,7 +22,6 @@ from gputop.output.messages import say
 from gputop.recording.reader import read_snapshots
 
 NEEDS = Needs("nothing")
-PURPOSE, SUMMARY = "Watch", "the screen in a browser: read-only, on this machine's loopback"
 
 HOST = "127.0.0.1"
 FOR_VIEWERS = frozenset(

@@ -8,7 +8,7 @@ from gputop.config import FILE_ONLY, declared
 from gputop.output.reference.page import Page, Section
 
 
-def page() -> Page:
+def settings_page() -> Page:
     flags = {
         action.dest: action.option_strings[-1] for action in reversed(live_parser()._actions) if action.option_strings
     }

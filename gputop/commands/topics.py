@@ -1,4 +1,4 @@
-"""What ``gputop help TOPIC`` explains: each topic, and the file that makes its page. Standard library only."""
+"""What ``gputop help TOPIC`` explains: each topic, and the function that makes its page. Standard library only."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ if TYPE_CHECKING:
     from gputop.output.reference.page import Page
 
 TOPICS = {
-    "options": "gputop.commands.options_page",
-    "settings": "gputop.commands.settings_page",
-    "keys": "gputop.output.reference.keys",
-    "alerts": "gputop.output.reference.alerts",
-    "filters": "gputop.output.reference.filters",
-    "metrics": "gputop.output.reference.metrics",
-    "sources": "gputop.output.reference.sources",
-    "verdicts": "gputop.output.reference.verdicts",
-    "faults": "gputop.output.reference.faults",
-    "fleet": "gputop.commands.fleet_page",
+    "options": "gputop.commands.options_page:options_page",
+    "settings": "gputop.commands.settings_page:settings_page",
+    "keys": "gputop.output.reference.keys:keys_page",
+    "alerts": "gputop.output.reference.alerts:alerts_page",
+    "filters": "gputop.output.reference.filters:filters_page",
+    "metrics": "gputop.output.reference.metrics:metrics_page",
+    "sources": "gputop.output.reference.sources:sources_page",
+    "verdicts": "gputop.output.reference.verdicts:verdicts_page",
+    "faults": "gputop.output.reference.faults:faults_page",
+    "fleet": "gputop.commands.fleet_page:fleet_page",
 }
-"""Topic → the module whose ``page()`` explains it."""
+"""Topic → module and function that make its page."""
 
 
 def page_of(topic: str) -> Page:
     """The page of a topic of TOPICS."""
-    page: Page = import_module(TOPICS[topic]).page()
+    module, _, function = TOPICS[topic].partition(":")
+    page: Page = getattr(import_module(module), function)()
     return page

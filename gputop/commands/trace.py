@@ -26,7 +26,6 @@ from gputop.traces.ranks import TraceReport, report_traces, trace_files
 from gputop.traces.read import NSYS_REPORT
 from gputop.traces.report import severity
 
-PURPOSE, SUMMARY = "Evidence", "where a step's time went, from a profiler's trace"
 NEEDS = Needs()
 FOUND = 1
 TOP = 10

@@ -255,8 +255,13 @@ def test_a_theme_is_chosen_drawn_and_explained() -> None:
 
 COMMAND = Addition(
     "a command",
-    1,
+    2,
     (
+        Patch(
+            "gputop/commands/registry.py",
+            '    "added-one": Command("Watch", "what a test adds", "gputop.commands.added_one"),\n',
+            after="\nCOMMANDS = {\n",
+        ),
         Patch(
             "gputop/commands/added_one.py",
             '''"""A command that a test adds."""
@@ -270,7 +275,6 @@ from gputop.commands.needs import Needs
 from gputop.config import Settings
 
 NEEDS = Needs()
-PURPOSE, SUMMARY = "Watch", "what a test adds"
 
 
 def arguments(command: argparse.ArgumentParser) -> None:

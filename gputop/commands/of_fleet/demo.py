@@ -12,7 +12,6 @@ from gputop.fleet.simulated import STARTED, SimulatedFleet
 from gputop.model.source import UsageError
 
 NEEDS = Needs("nothing")
-SUMMARY = "a simulated fleet, on any machine"
 MOST_HOSTS, MOST_GPUS = 20_000, 16
 
 

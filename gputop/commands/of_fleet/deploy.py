@@ -16,7 +16,6 @@ from gputop.model.source import UsageError
 from gputop.output.messages import say
 
 NEEDS = Needs("nothing")
-SUMMARY = "rules, dashboards, manifests and units, as files"
 
 
 def arguments(command: argparse.ArgumentParser) -> None:

@@ -18,7 +18,6 @@ from gputop.model.source import UsageError
 from gputop.model.text import terminal_safe, wrapped
 
 NEEDS = Needs()
-SUMMARY = "the five worst things in the cluster now, in words"
 FOUND = 1
 WIDTH = 100
 

@@ -16,7 +16,6 @@ from gputop.model.source import UsageError
 from gputop.model.text import wrapped
 
 NEEDS = Needs()
-SUMMARY = "the questions behind the dashboards, as PromQL"
 WIDTH = 100
 
 

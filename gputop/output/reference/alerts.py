@@ -29,7 +29,7 @@ _COMMANDS = (
 )
 
 
-def page() -> Page:
+def alerts_page() -> Page:
     values = tuple((f"`{key}`", metric.definition, metric.unit) for key, metric in keys().items())
     names = tuple((f"`{kind}`", ", ".join(f"`{name}`" for name in ids()[kind])) for kind in ids())
     fields = tuple((f"`{field}`", text) for field, text in FIELDS.items())

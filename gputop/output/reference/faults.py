@@ -12,7 +12,7 @@ TABLE = Path(__file__).with_name("faults.json")
 HEAD = ("fault", "what happens", "what you see", "what goes on", "exit status", "terminal")
 
 
-def page() -> Page:
+def faults_page() -> Page:
     rows = tuple(tuple(map(str, row)) for row in json.loads(TABLE.read_text(encoding="utf-8")))
     return Page(
         "Fault tolerance",

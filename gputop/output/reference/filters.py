@@ -21,7 +21,7 @@ OTHERS = (
 )
 
 
-def page() -> Page:
+def filters_page() -> Page:
     short = {key: alias for alias, key in ALIASES.items()}
     fields = [(f"`{field}`", text) for field, text in OTHERS]
     named = dict(OTHERS)

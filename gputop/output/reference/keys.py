@@ -23,7 +23,7 @@ def _sections(keys: tuple[Key, ...], before: str = "") -> list[Section]:
     ]
 
 
-def page() -> Page:
+def keys_page() -> Page:
     sections = [*_sections((*KEYS, *REPLAY_KEYS)), *_sections(FLEET_KEYS, "In `gputop fleet`: ")]
     return Page(
         "Keys",

@@ -20,7 +20,7 @@ TABLES: tuple[tuple[str, Mapping[str, Metric]], ...] = (
 )
 
 
-def page() -> Page:
+def metrics_page() -> Page:
     sections = [Section(title, (), HEAD, tuple(map(_row, table.values()))) for title, table in TABLES]
     bits = tuple((f"0x{bit:X}", word) for bit, word in throttle.WORDS.items())
     return Page(

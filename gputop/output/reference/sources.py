@@ -6,7 +6,7 @@ from gputop.model.sm import SM_SOURCES
 from gputop.output.reference.page import Page, Section
 
 
-def page() -> Page:
+def sources_page() -> Page:
     rows = tuple((f"`{name}`", row.works_on, row.asks, row.shown) for name, row in SM_SOURCES.items())
     return Page(
         "Sources",

@@ -7,7 +7,7 @@ from gputop.diagnosis.signals import FLAG_A_SM, FLAG_A_UTIL, FLAG_B_RATIO, FLAG_
 from gputop.output.reference.page import Page, Section
 
 
-def page() -> Page:
+def verdicts_page() -> Page:
     verdicts = tuple((f"`{row.id}`", row.condition, row.remedy, row.level, row.title) for row in verdict_rows())
     badges = tuple((f"`{row.id}`", row.condition, row.level) for row in badge_rows())
     return Page(
