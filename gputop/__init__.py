@@ -11,8 +11,8 @@ _HOMES = {
     "frames": "gputop.api.reading",
     "watch": "gputop.api.watch",
     "mark": "gputop.api.reading",
-    "load": "gputop.api.offline",
-    "trace": "gputop.api.offline",
+    "load": "gputop.api.reading",
+    "trace": "gputop.api.reading",
     "dataloader_bench": "gputop.api.batches",
     "max_batch": "gputop.api.batches",
 }

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, cast
 from gputop.commands.interrupt import INTERRUPTED, raise_again
 from gputop.commands.left_out import import_argparse, import_msgspec
 from gputop.commands.registry import LIVE, module_of
-from gputop.output.messages import FAILED, USAGE_ERROR, say
-from gputop.output.streams import discard_output, settle
+from gputop.output.messages import FAILED, USAGE_ERROR, discard_output, say, settle
 
 if TYPE_CHECKING:
     import argparse
@@ -62,7 +61,7 @@ def _run(words: Sequence[str], *, has_stdout: bool) -> int:
         say("stdout is closed: redirect it to a file or a terminal")
         return USAGE_ERROR
     from gputop.config import Settings, load
-    from gputop.sources.capabilities import clear_ambient
+    from gputop.sources.own_process import clear_ambient
 
     # Before any program is started: none but the helper that reads the counters inherits the right to.
     clear_ambient()

@@ -13,16 +13,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.diagnosis.engine import Diagnoser
-from gputop.diagnosis.fabric import FabricSignals
+from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.model.derived import slowed
-from gputop.model.history import History
+from gputop.model.history import History, ProcessHistory
 from gputop.model.metrics import ACTIVITY_KEYS, HISTORY_KEYS
-from gputop.model.process_history import ProcessHistory
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, Snapshot
-from gputop.model.step_history import StepHistory, StepPace
-from gputop.model.steps import StepRow
+from gputop.model.steps import StepHistory, StepPace, StepRow
 
 MOST_GPUS = 64
 """GPUs that are remembered; of more, those go that were not seen for the longest, never one that is there."""

@@ -20,12 +20,12 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.cli import main
-from gputop.commands.alerting import alerts_here, alerts_report
 from gputop.config import ConfigError, Settings, load
-from gputop.session.alerts import supervisor
-from gputop.session.alerts.addresses import AddressError, addresses
-from gputop.session.alerts.lock import FiringLock
-from gputop.session.alerts.supervised import Running, environment, notification
+from gputop.features.alerts import supervisor
+from gputop.features.alerts.alerts_command import alerts_here, alerts_report
+from gputop.features.alerts.firing import AddressError, addresses
+from gputop.features.alerts.firing_lock import FiringLock
+from gputop.features.alerts.runner import Running, environment, notification
 from tests.nvml.stand_in import Scenario
 from tests.support.waiting import until
 
@@ -68,7 +68,7 @@ def configured(folder: Path, text: str) -> tuple[Any, Settings]:
 def test_a_command_from_a_file_that_others_could_have_written_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("gputop.sources.runtime_directory.login_directories", lambda: [str(tmp_path / "run")])
+    monkeypatch.setattr("gputop.sources.step_datagrams.login_directories", lambda: [str(tmp_path / "run")])
     args, settings = configured(tmp_path / "c", 'run = ["true", "hunter2"]')
     assert alerts_here(args, settings) is not None
     said: list[str] = []
@@ -105,7 +105,7 @@ def test_redaction_fires_nothing_and_missing_apprise_is_said_at_the_start(
     args, settings = configured(tmp_path / "c", 'run = ["true"]')
     assert alerts_here(args, replace(settings, redact=True), tell=said.append) is None
     assert "redact" in said[0]
-    monkeypatch.setattr("gputop.commands.alerting.find_spec", lambda _name: None)
+    monkeypatch.setattr("gputop.features.alerts.alerts_command.find_spec", lambda _name: None)
     with pytest.raises(ConfigError, match=r"'.\[notify\]'"):
         alerts_here(*configured(tmp_path / "c", 'notify = ["slack://x"]'))
 

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gputop.diagnosis.alerts.judge import Change
-from gputop.diagnosis.alerts.table import Alert, alerts_of
+from gputop.features.alerts import runner
+from gputop.features.alerts.alert_judge import Change
+from gputop.features.alerts.alert_table import Alert, alerts_of
+from gputop.features.alerts.firing import Firing, NotHanded, firing_of
+from gputop.features.alerts.firing_lock import FiringLock
+from gputop.features.alerts.node_alerts import NodeAlerts
+from gputop.features.alerts.runner import Ended
 from gputop.model.snapshot import Machine, ProcessSample, ProcessStatic
 from gputop.monitor import Frame, Monitor
-from gputop.session.alerts import runner
-from gputop.session.alerts.firing import Firing, NotHanded, firing_of
-from gputop.session.alerts.lock import FiringLock
-from gputop.session.alerts.node_alerts import NodeAlerts
-from gputop.session.alerts.supervised import Ended
 from gputop.session.session import Session
 from tests.support.fake_app import app_on, screen_text
 from tests.support.scenes import T0, gpu, snap, train

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from gputop.diagnosis.alerts.judge import Change, Judge
-from gputop.diagnosis.alerts.table import Alert, AlertError, alerts_of
 from gputop.diagnosis.types import GpuDiagnosis
+from gputop.features.alerts.alert_judge import Change, Judge
+from gputop.features.alerts.alert_table import Alert, AlertError, alerts_of
+from gputop.features.alerts.firing import NotHanded, firing_of
+from gputop.features.alerts.firing_lock import FiringLock
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.monitor import Monitor
-from gputop.session.alerts.firing import NotHanded, firing_of
-from gputop.session.alerts.lock import FiringLock
 
 T0 = 1_780_000_000.0
 REQUEUE = {"when": "state:idle_allocated", "for": "3s", "run": ["scontrol", "requeue", "{job_id}"]}

@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputop.cli import main
-from gputop.commands.config_file import ConfigWatch, problems
-from gputop.diagnosis.alerts.condition import ConditionError, ids, keys, parse
-from gputop.diagnosis.alerts.judge import Judge
-from gputop.diagnosis.alerts.table import Alert, AlertError, alerts_of
+from gputop.commands.config import ConfigWatch, problems
 from gputop.diagnosis.types import Badge, GpuDiagnosis
+from gputop.features.alerts.alert_judge import Judge
+from gputop.features.alerts.alert_table import Alert, AlertError, ConditionError, alerts_of, ids, keys, parse
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, Snapshot
 from tests.support.examples import any_text, looks
 

@@ -6,8 +6,7 @@ import pyte
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputop.output.ansi import ansi_text
-from gputop.output.ansi_diff import Differ, changed_runs
+from gputop.output.ansi import Differ, ansi_text, changed_runs
 from gputop.paint.line import Line, Row
 from gputop.paint.theme import THEMES
 from tests.support.examples import looks, text_of

@@ -14,9 +14,8 @@ import pytest
 from msgspec.structs import replace
 
 import gputop
-from gputop.api.means import Means
-from gputop.api.members import FOREIGN_FRAMES, JobGpus
-from gputop.api.ranks import role_of
+from gputop.api.job_ranks import FOREIGN_FRAMES, JobGpus, role_of
+from gputop.api.loggers import Means
 from gputop.api.watch import Watch
 from gputop.model.snapshot import ProcessSample
 from gputop.model.source import CLOSE_S, SourceError

@@ -10,13 +10,10 @@ from typing import Any
 import pytest
 
 import gputop
-from gputop.api import batch_wait
-from gputop.api.batch_wait import BatchWait
-from gputop.api.means import Means
-from gputop.api.members import JobGpus
-from gputop.api.step_clock import StepClock, row_of
-from gputop.api.step_tail import StepTail
-from gputop.api.torch_hook import _MODULE, TorchHook
+from gputop.api import step_clock
+from gputop.api.job_ranks import JobGpus
+from gputop.api.loggers import Means
+from gputop.api.step_clock import _MODULE, BatchWait, StepClock, StepTail, TorchHook, row_of
 from gputop.model.snapshot import HostSample
 from tests.support.watched import NOW, Scripted, Watched, snapshot, watched_alone
 
@@ -115,7 +112,7 @@ def test_a_callback_s_wait_runs_from_the_last_hook_before_the_batch_and_is_told_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(batch_wait, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(step_clock, "perf_counter", lambda: now[0])
     wait = BatchWait()
     for hook, at in ((wait.end, 0.5), (wait.begin, 1.0), (wait.begin, 3.0), (wait.end, 3.25)):
         now[0] = at

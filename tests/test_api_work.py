@@ -10,13 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 import gputop
-from gputop.api import opening
-from gputop.api.cost import OwnCost
-from gputop.api.earlier import EarlierRuns, earlier_runs
-from gputop.api.means import Means
-from gputop.api.ranks import Role
-from gputop.api.step_tail import StepSummary
-from gputop.api.summary import Summary
+from gputop.api import measuring
+from gputop.api.job_ranks import Role
+from gputop.api.loggers import Means
+from gputop.api.run_summary import EarlierRuns, OwnCost, Summary, earlier_runs
+from gputop.api.step_clock import StepSummary
 from gputop.api.work import NO_GPU, checked_work, rates_of
 from gputop.model.peak_flops import PEAKS, NoPeak, peak_flops
 from gputop.model.snapshot import Machine, ProcessSample, ProcessStatic, Snapshot
@@ -182,8 +180,8 @@ def test_a_watch_takes_price_and_exporter_from_the_settings_and_an_argument_goes
     assert gputop.watch(price=3.0)._options.price == 3.0
     assert gputop.watch(price=0.0)._options.price is None, "no money at all"
     given: list[Any] = []
-    monkeypatch.setattr(opening, "LocalSource", lambda *args, **more: given.append((args, more)) or Scripted())
-    opening.opened(asked, Role(None, None, True))
+    monkeypatch.setattr(measuring, "LocalSource", lambda *args, **more: given.append((args, more)) or Scripted())
+    measuring.opened(asked, Role(None, None, True))
     ((args, more),) = given
     assert "http://localhost:9400/metrics" in args and more == {"own_process": False}, (
         "no program is started by a watch"

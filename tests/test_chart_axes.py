@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from gputop.diagnosis.types import GpuDiagnosis
+from gputop.paint.charts import area, marks, round_top, with_cursor
 from gputop.paint.glyphs import ASCII, COLOUR, MONO
-from gputop.paint.line_chart import area, marks, round_top, with_cursor
 from gputop.paint.time_axis import TimeAxis, axis_for, axis_spans
 from gputop.paint.verdict_history import Stretch, standing, stretches, strip
 from tests.support.frames import MOMENT, demo_frame

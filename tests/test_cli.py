@@ -12,9 +12,8 @@ import pytest
 
 from gputop.cli import main
 from gputop.commands.command_line import parse
-from gputop.commands.filtering import filter_of
-from gputop.commands.registry import commands, is_command
-from gputop.commands.topics import TOPICS
+from gputop.commands.registry import TOPICS, commands, is_command
+from gputop.commands.shared_options import filter_of
 from gputop.paint.process_filter import parse as parse_filter
 from tests.support.command import gputop, is_one_line
 

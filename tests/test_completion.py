@@ -15,7 +15,7 @@ from gputop.commands.argument_parser import COMMON
 from gputop.commands.command_line import whole
 from gputop.commands.completion import SHELLS
 from gputop.output.man_page import man_page
-from gputop.paint.palettes import THEME_NAMES
+from gputop.paint.theme import THEME_NAMES
 from gputop.sources.simulation.scenarios import SCENARIOS
 
 

@@ -16,9 +16,9 @@ import pytest
 
 from gputop.model.sm import COUNTERS_RELEASED
 from gputop.model.snapshot import GpuStatic
-from gputop.sources.activity.counters import client
-from gputop.sources.activity.counters.client import Counters
-from gputop.sources.activity.ladder import Activity, RungFailed, Waiting
+from gputop.sources.activity.counters import counters_client
+from gputop.sources.activity.counters.counters_client import Counters
+from gputop.sources.activity.fallback_chain import Activity, RungFailed, Waiting
 from tests.nvperf.stand_in import Counters as Scripted
 from tests.support.waiting import has_ended
 from tests.support.waiting import until as settle
@@ -114,7 +114,7 @@ def test_who_is_denied_is_told_the_command_that_helps(
     counters: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counters.write(begin=17)
-    monkeypatch.setattr("gputop.sources.activity.counters.rights._in_container", lambda _: False)
+    monkeypatch.setattr("gputop.sources.activity.counters.access._in_container", lambda _: False)
     reader = Counters(INTERVAL_S, str(counters.libraries))
     try:
         got = until(reader, failed("only administrators"))
@@ -172,8 +172,8 @@ def test_a_helper_that_crashes_is_started_again_and_then_given_up(reader: Counte
 
 
 def test_a_gpu_on_which_a_call_hangs_is_never_asked_again(counters: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "SILENT_S", 0.6)
-    monkeypatch.setattr(client, "TERM_S", 0.1)
+    monkeypatch.setattr(counters_client, "SILENT_S", 0.6)
+    monkeypatch.setattr(counters_client, "TERM_S", 0.1)
     counters.write(gpus=2)
     reader = Counters(INTERVAL_S, str(counters.libraries), restarts_s=(0.05,) * 5)
     other = GpuStatic(1, "GPU-1", "other", pci_bus_id="00000000:02:00.0", driver="580.65")
@@ -206,8 +206,8 @@ PARENT = """
 import sys, time
 from gputop.model.sm import COUNTERS_RELEASED
 from gputop.model.snapshot import GpuStatic
-from gputop.sources.activity.counters.client import Counters
-from gputop.sources.activity.ladder import Activity
+from gputop.sources.activity.counters.counters_client import Counters
+from gputop.sources.activity.fallback_chain import Activity
 reader = Counters(0.25, sys.argv[1])
 gpu = GpuStatic(0, "GPU-0", "", pci_bus_id="00000000:01:00.0", driver="580.65")
 while not isinstance(reader.activity(gpu, time.monotonic()), Activity):
@@ -240,8 +240,8 @@ def test_many_killed_parents_leave_no_helper_and_no_lock(counters: Scripted) -> 
 
 def _helper(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run this in place of the helper."""
-    monkeypatch.setattr("gputop.sources.activity.counters.child.MODULE", "helper")
-    monkeypatch.setattr("gputop.sources.activity.counters.child._own_path", lambda: [code, *sys.path])
+    monkeypatch.setattr("gputop.sources.activity.counters.counters_client.MODULE", "helper")
+    monkeypatch.setattr("gputop.sources.activity.counters.counters_client._own_path", lambda: [code, *sys.path])
 
 
 HELLO = json.dumps({"t": "hello", "v": 1, "pid": 1, "gpus": [{"pci": "0000:01:00.0"}]})
@@ -265,7 +265,7 @@ def test_a_helper_that_floods_or_fails_is_ended(
         f"import os, sys, time\ndef main(words):\n    print({HELLO!r}, flush=True)\n    {body}\n"
     )
     _helper(str(tmp_path), monkeypatch)
-    monkeypatch.setattr(client, "TERM_S", 0.1)
+    monkeypatch.setattr(counters_client, "TERM_S", 0.1)
     reader = Counters(INTERVAL_S, str(counters.libraries), restarts_s=())
     try:
         until(reader, failed(why))

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from gputop.model.snapshot import GpuStatic
-from gputop.sources.activity.counters.client import Counters as Client
-from gputop.sources.activity.ladder import Activity, RungFailed
+from gputop.sources.activity.counters.counters_client import Counters as Client
+from gputop.sources.activity.fallback_chain import Activity, RungFailed
 from tests.nvml.stand_in import Scenario
 from tests.nvperf.stand_in import Counters
 from tests.support.pace import slowness

@@ -8,10 +8,9 @@ import pytest
 
 from gputop.sources.activity.counters import abi
 from gputop.sources.activity.counters.abi import HOST_CALLS, TARGET_CALLS, NvperfError, structure
-from gputop.sources.activity.counters.metrics import host_library, plan_for
-from gputop.sources.activity.counters.protocol import SampleLine, decode, doubt
-from gputop.sources.activity.counters.sampler import places, target_library
-from gputop.sources.activity.counters.values import kernel_pci
+from gputop.sources.activity.counters.counters_client import kernel_pci
+from gputop.sources.activity.counters.helper_protocol import SampleLine, decode, doubt
+from gputop.sources.activity.counters.sampler import host_library, places, plan_for, target_library
 from tests.nvperf.stand_in import Counters as Scripted
 
 

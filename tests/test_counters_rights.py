@@ -11,13 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from gputop.sources.activity.counters import courtesy
-from gputop.sources.activity.counters.courtesy import Others
-from gputop.sources.activity.counters.libraries import NoLibraries, find, wanted_cuda
-from gputop.sources.activity.counters.rights import FOR_EVERYBODY, WITH_PERFMON, Rights, advice, rights
-from gputop.sources.activity.cross_check import TIMES, CrossCheck
-from gputop.sources.activity.ladder import Activity, Ladder, RungFailed, Waiting
-from gputop.sources.capabilities import PERFMON, SYS_ADMIN, Capabilities
+from gputop.sources.activity.counters import access
+from gputop.sources.activity.counters.access import (
+    FOR_EVERYBODY,
+    WITH_PERFMON,
+    NoLibraries,
+    Others,
+    Rights,
+    advice,
+    find,
+    rights,
+    wanted_cuda,
+)
+from gputop.sources.activity.fallback_chain import TIMES, Activity, CrossCheck, Ladder, RungFailed, Waiting
+from gputop.sources.own_process import PERFMON, SYS_ADMIN, Capabilities
 from tests.support.held import held
 
 NOTHING, ROOT, ONLY_PERFMON = Capabilities(), Capabilities(1 << SYS_ADMIN), Capabilities(1 << PERFMON)
@@ -80,8 +87,8 @@ def test_the_command_is_valid_shell_and_keeps_the_users_surroundings(tmp_path: P
 
 CHILDREN = """
 import json, subprocess, sys
-from gputop.sources.activity.counters import child
-from gputop.sources.capabilities import capabilities, clear_ambient
+from gputop.sources.activity.counters import counters_client as child
+from gputop.sources.own_process import capabilities, clear_ambient
 def seen():
     return subprocess.run(["grep", "CapEff", "/proc/self/status"], capture_output=True, text=True).stdout.split()[1]
 before = seen()
@@ -187,8 +194,8 @@ def test_counters_are_left_to_profilers_and_dcgm(tmp_path: Path) -> None:
 
 def test_a_helper_of_weeks_knows_the_processes_that_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     others, pids = Others("/proc", str(tmp_path)), list[str]()
-    monkeypatch.setattr(courtesy.os, "listdir", lambda _: pids)
-    monkeypatch.setattr(courtesy, "_name", lambda _, pid: "ncu" if int(pid) % 100 == 0 else "python")
+    monkeypatch.setattr(access.os, "listdir", lambda _: pids)
+    monkeypatch.setattr(access, "_name", lambda _, pid: "ncu" if int(pid) % 100 == 0 else "python")
     for look in range(1000):
         pids = [str(10 * look + number) for number in range(10)]
         assert (others.who(2.0 * look) is None) == (look % 10 != 0)

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from gputop.paint.main_screen import Painter, main_screen
 from gputop.paint.process_filter import parse
-from gputop.tui.app import GputopApp
-from gputop.tui.canvas import Canvas
-from gputop.tui.screens.ask import Ask
-from gputop.tui.screens.rows import RowsScreen
+from gputop.tui.node_app import GputopApp
+from gputop.tui.node_canvas import Canvas
+from gputop.tui.screens.prompt import Ask
+from gputop.tui.screens.scrolling import RowsScreen
 from tests.support.fake_app import app_on, later
 from tests.support.frames import demo_frame
 

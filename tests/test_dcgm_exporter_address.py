@@ -6,7 +6,7 @@ import pytest
 
 from gputop.model.source import UsageError
 from gputop.sources.activity.dcgm_exporter import Exporter
-from gputop.sources.activity.ladder import RungFailed, Waiting
+from gputop.sources.activity.fallback_chain import RungFailed, Waiting
 from tests.dcgm.scripted_exporter import NEW, WHOLE, exporter
 
 

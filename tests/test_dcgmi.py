@@ -10,7 +10,7 @@ import pytest
 
 from gputop.model.snapshot import GpuStatic
 from gputop.sources.activity.dcgmi import Dcgmi, Dmon, parse_discovery, parse_row
-from gputop.sources.activity.ladder import Activity, RungFailed
+from gputop.sources.activity.fallback_chain import Activity, RungFailed
 from tests.dcgm.exporter import TEXTS
 from tests.dcgm.host import Host, is_gone, until
 from tests.nvml.stand_in import Scenario, uuid_of

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gputop.sources.activity.dcgmi import Dmon
-from gputop.sources.activity.ladder import RungFailed
+from gputop.sources.activity.fallback_chain import RungFailed
 from tests.dcgm.exporter import TEXTS, exporting
 from tests.dcgm.host import Host, is_gone, until
 from tests.nvml.stand_in import Scenario, uuid_of

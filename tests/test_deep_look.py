@@ -14,9 +14,8 @@ import pytest
 
 from gputop.model.inspection import DeepLook, Identity, ProcessSight, Stack, ThreadSight
 from gputop.paint.glyphs import ASCII, COLOUR
-from gputop.paint.profile_commands import recipes
-from gputop.paint.stacks import look_rows
-from gputop.paint.text import cells
+from gputop.paint.line import cells
+from gputop.paint.process_actions import look_rows, recipes
 from gputop.sources.processes.deep_look import INSTALL, DeepLooker, find_py_spy, main_stack, permission_help
 from gputop.sources.procfs import parse_stat, read_small
 from tests.proc_trees.fake_proc import FakeProc

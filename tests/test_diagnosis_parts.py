@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputop.diagnosis import window as col
-from gputop.diagnosis.attribution import at_least, at_most
-from gputop.diagnosis.correlation import correlate
-from gputop.diagnosis.memory_trend import growth
+from gputop.diagnosis.attribution import at_least, at_most, correlate
+from gputop.diagnosis.hardware_health import growth
 from gputop.diagnosis.rules import BADGES, BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
-from gputop.diagnosis.verdict import Chooser
+from gputop.diagnosis.verdict_state import Chooser
 from gputop.diagnosis.window import Window, scaled
-from gputop.model.command_facts import server_in
+from gputop.model.feeders import server_in
 from tests.support.examples import looks
 
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputop.diagnosis.catalogue import badge_rows, verdict_rows
+from gputop.diagnosis.diagnosis_data import as_json
 from gputop.diagnosis.engine import Diagnoser
-from gputop.diagnosis.report import as_json
 from gputop.diagnosis.types import STATES
 from gputop.output.diagnosis_text import diagnosis_text
 from gputop.paint.glyphs import COLOUR

@@ -13,9 +13,8 @@ import pytest
 
 from gputop.model.snapshot import GpuSample, GpuStatic
 from gputop.output.doctor_text import doctor_text
-from gputop.sources.activity.counters.rights import WITH_PERFMON, Rights, advice
-from gputop.sources.doctor import examine
-from gputop.sources.doctor_rungs import counters_here, counters_rung
+from gputop.sources.activity.counters.access import WITH_PERFMON, Rights, advice
+from gputop.sources.doctor_report import counters_here, counters_rung, examine
 from tests.nvml.stand_in import LIBRARY, Scenario, split
 
 NO_EXPORTER = "http://127.0.0.1:1/metrics"

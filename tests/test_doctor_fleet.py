@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from gputop.features.fleet import doctor_rows
+from gputop.features.fleet.doctor_rows import exporters, private_file, step_socket
 from gputop.model.extras import EXTRAS
 from gputop.output.doctor_text import doctor_text
-from gputop.sources import doctor_fleet
-from gputop.sources.doctor import examine
-from gputop.sources.doctor_fleet import exporters, private_file, step_socket
+from gputop.sources.doctor_report import examine
 
 NOBODY = "127.0.0.1:1"
 PAGE = '# TYPE gputop_up gauge\ngputop_up 1\n# TYPE x gauge\ngputop_build_info{version="0.1.0"} 1\n'
@@ -79,7 +79,7 @@ def test_nobody_is_asked_at_an_address_that_is_not_this_machine_s(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(doctor_fleet, "get", lambda url, timeout_s: asked.append(url) or PAGE)
+    monkeypatch.setattr(doctor_rows, "get", lambda url, timeout_s: asked.append(url) or PAGE)
     foreign = ("192.0.2.7:80", "evil.example:80", "[2001:db8::1]:80", "127.0.0.1:0", "127.0.0.1@evil.example:80", ":x")
     commands = {f"p{100 + i}": f"gputop export --listen {listen}" for i, listen in enumerate(foreign)}
     found = exporters(NOBODY, proc(tmp_path, **commands, p200="gputop export --listen 0.0.0.0:9405"))

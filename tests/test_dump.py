@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from gputop.commands.recorded_gpus import OnlyGpus
+from gputop.commands.shared_options import OnlyGpus
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.source import UsageError
-from gputop.output.data import snapshot_data
-from gputop.output.dump import dump
+from gputop.output.recording_dump import dump
+from gputop.output.snapshot_data import snapshot_data
 from gputop.recording.format import RecordingError
 from gputop.recording.reader import read_snapshots
 from tests.support.recording_frames import T0, written

@@ -5,12 +5,20 @@ from __future__ import annotations
 import pytest
 
 from gputop.model.inspection import Environment, Identity, SignalOutcome
-from gputop.model.secret_marks import MASK
-from gputop.paint.environment import environment_rows, is_secret, shown_value
+from gputop.model.secrets import MASK
 from gputop.paint.glyphs import COLOUR
-from gputop.paint.line import Row
-from gputop.paint.signal_list import Addressee, outcome_rows, outcome_words, question, signal_choices, signal_rows
-from gputop.paint.text import cells
+from gputop.paint.line import Row, cells
+from gputop.paint.process_actions import (
+    Addressee,
+    environment_rows,
+    is_secret,
+    outcome_rows,
+    outcome_words,
+    question,
+    shown_value,
+    signal_choices,
+    signal_rows,
+)
 
 ME = Identity(4711, 99)
 

@@ -8,24 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from gputop.export.counters import MOST_STEPPING, REMEMBERED_S
-from gputop.export.dcgm_page import DcgmFamilies
-from gputop.export.page import Choice
-from gputop.export.pod_page import PodFamilies
-from gputop.model.pods import PodContainer
-from gputop.model.snapshot import (
-    Event,
-    GpuSample,
-    GpuStatic,
-    Machine,
-    ProcessSample,
-    ProcessStatic,
-    Snapshot,
-)
+from gputop.features.export.export_feed import with_steps
+from gputop.features.export.metrics_page import Choice
+from gputop.features.export.other_pages import DcgmFamilies, PodFamilies
+from gputop.features.export.pod_resources import PodContainer
+from gputop.features.export.run_counters import MOST_STEPPING, REMEMBERED_S
+from gputop.model.snapshot import Event, GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.model.steps import StepRow
 from gputop.sources.marked import Marked
-from gputop.sources.stepped import with_steps
-from gputop.sources.steps import StepSender
+from gputop.sources.step_sender import StepSender
 from tests.support.exported import demo_feed, feed, gpu_of, read, snapshot_of, value
 
 NAMING = ("job_id", "user", "name", "pid", "k8s_pod_uid", "uuid", "xid", "rank")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.model.prometheus import gpu_series
+from gputop.model.prometheus_names import gpu_series
 from tests.bench.workload import Load, machine
 from tests.nvml.stand_in import Scenario
 from tests.support.export_program import ROOT, exporting

@@ -9,21 +9,16 @@ from math import inf, nan
 
 import pytest
 
-from gputop.export.address import Address, names_loopback, parse
-from gputop.export.dcgm_page import DcgmFamilies
-from gputop.export.page import Choice
-from gputop.export.pod_page import PodFamilies
+from gputop.features.export.metrics_page import Choice
+from gputop.features.export.other_pages import DcgmFamilies, PodFamilies
+from gputop.features.export.pod_resources import PodContainer
+from gputop.features.export.scrape_server import Address, names_loopback, parse
+from gputop.model.derived import HARDWARE_THERMAL, IDLE
 from gputop.model.metrics import GPU_METRICS
-from gputop.model.pods import PodContainer
-from gputop.model.prometheus import gpu_series, host_series, process_series
-from gputop.model.snapshot import (
-    Event,
-    Machine,
-    Snapshot,
-)
+from gputop.model.prometheus_names import gpu_series, host_series, process_series
+from gputop.model.snapshot import Event, Machine, Snapshot
 from gputop.model.source import UsageError
 from gputop.model.steps import StepRow
-from gputop.model.throttle import HARDWARE_THERMAL, IDLE
 from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.exported import Clock, demo_feed, feed, gpu_of, read, snapshot_of, value
 

@@ -15,11 +15,9 @@ from pathlib import Path
 import pytest
 
 from gputop.cli import main
-from gputop.export import server as serving
-from gputop.export.address import Address, listen
-from gputop.export.server import MOST_CONNECTIONS, ScrapeServer
-from gputop.export.textfile import TextFile
-from gputop.export.tls import context
+from gputop.features.export import scrape_server as serving
+from gputop.features.export.export_feed import TextFile
+from gputop.features.export.scrape_server import MOST_CONNECTIONS, Address, ScrapeServer, context, listen
 from gputop.model.source import UsageError
 
 PAGE = "a_metric 1\n" * 400
@@ -171,7 +169,7 @@ def test_an_address_that_cannot_be_had_is_one_line() -> None:
 def test_a_text_file_is_whole_at_every_moment_and_gone_at_the_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gputop.commands.export.PAST_S", 5.0)
+    monkeypatch.setattr("gputop.features.export.export_command.PAST_S", 5.0)
     words: list[str] = []
     path = tmp_path / "gputop.prom"
     file = TextFile(str(path), lambda: PAGE, words.append)

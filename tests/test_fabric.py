@@ -8,13 +8,18 @@ from threading import Event
 
 import pytest
 
-from gputop.model.fabric import FabricPort
-from gputop.sources.fabric import ports as files
-from gputop.sources.fabric import watch as watching
-from gputop.sources.fabric.collector import LOOK_S, FabricCollector
-from gputop.sources.fabric.reading import FABRIC_KEYS, NO_FABRIC, FabricReading
-from gputop.sources.fabric.watch import FabricWatch
-from gputop.sources.host_devices import tcp_retransmits
+from gputop.model.snapshot import FabricPort
+from gputop.sources.fabric import fabric_collector as watching
+from gputop.sources.fabric import fabric_ports as files
+from gputop.sources.fabric.fabric_collector import (
+    FABRIC_KEYS,
+    LOOK_S,
+    NO_FABRIC,
+    FabricCollector,
+    FabricReading,
+    FabricWatch,
+)
+from gputop.sources.host import tcp_retransmits
 from tests.support.fabric_tree import FabricTree
 
 GB = 1e9

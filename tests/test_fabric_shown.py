@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from gputop.model.fabric import FabricPort
-from gputop.model.snapshot import HostSample, Snapshot
+from gputop.model.snapshot import FabricPort, HostSample, Snapshot
 from gputop.monitor import Monitor
-from gputop.output.data import snapshot_data
-from gputop.paint import host as host_rows
-from gputop.paint.fabric_ports import port_blocks
+from gputop.output.snapshot_data import snapshot_data
+from gputop.paint import host_rows
 from gputop.paint.glyphs import COLOUR
+from gputop.paint.host_rows import port_blocks
 from gputop.paint.line import Row
 from gputop.paint.view import View
 from tests.support.scenes import HOST, MACHINE, T0, gpu, train

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.output.reference.faults import HEAD
+from gputop.output.reference.reference_pages import FAULTS_HEAD
 from tests.faults.row import Row, World
 from tests.faults.table import cells, rows
 from tests.nvml.stand_in import Scenario
@@ -90,4 +90,4 @@ def test_rows_have_names_of_their_own_and_no_empty_cells() -> None:
 def test_the_table_for_readers_has_a_line_for_each_row() -> None:
     lines = cells()
     assert [line[0] for line in lines] == [row.name for row in rows()]
-    assert all(len(line) == len(HEAD) and all(line) for line in lines)
+    assert all(len(line) == len(FAULTS_HEAD) and all(line) for line in lines)

@@ -7,12 +7,12 @@ from msgspec.structs import replace
 from gputop.diagnosis.types import Attribution
 from gputop.model.feeders import Feeders, FeederShares, MainWaits, Outsider
 from gputop.monitor import Frame, Monitor
-from gputop.paint import big_pane, host
-from gputop.paint.feeders import feeder_fields
+from gputop.paint import host_rows, panes
 from gputop.paint.glyphs import COLOUR
 from gputop.paint.line import Row
 from gputop.paint.process_columns import loader_words
 from gputop.paint.view import View
+from gputop.paint.words import feeder_fields
 from tests.support.scenes import gpu, snap, train, workers
 
 UNEVEN = Feeders(
@@ -36,18 +36,18 @@ def _frame(attribution: Attribution) -> Frame:
 
 
 def test_the_busiest_feeder_stands_beside_the_mean_of_all() -> None:
-    rows = _text(big_pane.lanes(_frame(ATTRIBUTION), View(COLOUR), 0, 160)).splitlines()
+    rows = _text(panes.lanes(_frame(ATTRIBUTION), View(COLOUR), 0, 160)).splitlines()
     loaders = next(row for row in rows if row.startswith("  loaders"))
     assert loaders.rstrip().endswith("9 % max 36")
     queued = next(row for row in rows if row.startswith("  queued"))
     assert queued.rstrip().endswith("max 64")
     even = replace(UNEVEN, mean=UNEVEN.busiest)
-    rows_even = _text(big_pane.lanes(_frame(replace(ATTRIBUTION, feeders=even)), View(COLOUR), 0, 160))
+    rows_even = _text(panes.lanes(_frame(replace(ATTRIBUTION, feeders=even)), View(COLOUR), 0, 160))
     assert "max" not in rows_even
 
 
 def test_the_hosts_row_says_which_of_how_many_and_who_takes_the_cores() -> None:
-    rows = _text(host.attribution_rows(_frame(ATTRIBUTION), View(COLOUR), 160))
+    rows = _text(host_rows.attribution_rows(_frame(ATTRIBUTION), View(COLOUR), 160))
     for words in (
         "1 of 4 torch workers: queued 64 %, run 36 %",
         "main waits: lock 96 %",
@@ -67,7 +67,7 @@ def test_threads_that_feed_are_named_as_what_they_are() -> None:
 
 def test_without_feeders_the_row_is_as_before() -> None:
     old = replace(ATTRIBUTION, feeders=None, main_waits=None, outsiders=())
-    rows = _text(host.attribution_rows(_frame(old), View(COLOUR), 160))
+    rows = _text(host_rows.attribution_rows(_frame(old), View(COLOUR), 160))
     assert "4 torch workers" in rows and "pin_memory on" in rows
     assert "main waits" not in rows and "taken by others" not in rows
 

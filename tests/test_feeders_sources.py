@@ -11,19 +11,23 @@ import pytest
 
 from gputop.model.feeders import FeederShares, outsiders_in, waits_in, waits_text
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.processes import received as received_module
-from gputop.sources.processes import sockets
+from gputop.sources.processes import process_sockets
+from gputop.sources.processes import process_sockets as received_module
 from gputop.sources.processes.beside import Links, find_beside
 from gputop.sources.processes.collector import ProcessCollector
-from gputop.sources.processes.descriptors import DENIED_FDS, Held, held
 from gputop.sources.processes.feed import Feed
 from gputop.sources.processes.feeder_threads import FeederThreads
-from gputop.sources.processes.groups import Groups
 from gputop.sources.processes.pointers import Pointers, Waiter
-from gputop.sources.processes.received import Received
-from gputop.sources.processes.sockets import SocketTables, TcpSocket, tcp_tables
-from gputop.sources.processes.table import ProcessTable
-from gputop.sources.processes.tree import find_trees
+from gputop.sources.processes.process_sockets import (
+    DENIED_FDS,
+    Held,
+    Received,
+    SocketTables,
+    TcpSocket,
+    held,
+    tcp_tables,
+)
+from gputop.sources.processes.process_tree import Groups, ProcessTable, find_trees
 from tests.proc_trees.fake_proc import FakeProc
 
 NONE: frozenset[int] = frozenset()
@@ -157,7 +161,7 @@ def test_without_sock_diag_the_reason_is_given_and_nothing_else_stops(
     def refuse() -> socket.socket:
         raise OSError(1, "Operation not permitted")
 
-    monkeypatch.setattr(sockets, "_opened", refuse)
+    monkeypatch.setattr(process_sockets, "_opened", refuse)
     assert "not permitted" in (tcp_tables(T).reason or "")
     fake = FakeProc(tmp_path)
     fake.process(1, "systemd", "/sbin/init", ppid=0, session=1)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gputop.fleet import plan
-from gputop.fleet.address import address_of, checked_select, ssh_command
-from gputop.fleet.names import DIALECTS
+from gputop.features.fleet import plan
+from gputop.features.fleet.address import address_of, checked_select, ssh_command
+from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.model.source import UsageError
 
 

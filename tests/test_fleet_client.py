@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from gputop.cli import main
-from gputop.commands.fleet_screen import moment_of
-from gputop.fleet.address import address_of
-from gputop.fleet.client import Answer, Client, Query, QueryError
-from gputop.fleet.frame import fleet_frame
-from gputop.fleet.prometheus import PrometheusFleet
-from gputop.fleet.reading import FleetError
-from gputop.fleet.series import labels_of
-from gputop.fleet.simulated import STARTED, SimulatedFleet
-from gputop.fleet.watch import FleetWatch
+from gputop.features.fleet.address import address_of
+from gputop.features.fleet.client import Answer, Client, Query, QueryError
+from gputop.features.fleet.decode_answers import labels_of
+from gputop.features.fleet.fleet_command import moment_of
+from gputop.features.fleet.fleet_frame import fleet_frame
+from gputop.features.fleet.fleet_reading import FleetError
+from gputop.features.fleet.prometheus import PrometheusFleet
+from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
+from gputop.features.fleet.watch_thread import FleetWatch
 from gputop.model.source import UsageError
 from tests.support.scripted_engine import JSON, ScriptedEngine, answers, names, vector
 from tests.support.scripted_engine import engine as scripted
@@ -69,8 +69,8 @@ def test_an_answer_that_is_none_is_one_line(engine: ScriptedEngine, answer: Any,
 @pytest.mark.parametrize("begun", [b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["header", "body"])
 def test_an_answer_that_comes_byte_by_byte_ends_at_the_deadline(begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = itertools.count()
-    monkeypatch.setattr("gputop.fleet.deadline.monotonic", lambda: float(next(seconds)))
-    monkeypatch.setattr("gputop.fleet.client.monotonic", lambda: float(next(seconds)))
+    monkeypatch.setattr("gputop.features.fleet.client.monotonic", lambda: float(next(seconds)))
+    monkeypatch.setattr("gputop.features.fleet.client.monotonic", lambda: float(next(seconds)))
     waits: list[float] = []
 
     class Dripping:

@@ -9,7 +9,7 @@ import pytest
 from gputop.cli import main
 from gputop.commands.config import assignment
 from gputop.config import ConfigError, Settings, load
-from gputop.fleet.address import address_of, cluster_of
+from gputop.features.fleet.address import address_of, cluster_of
 from gputop.model.source import UsageError
 
 ONE = {"prod": {"url": "https://prom.example"}}

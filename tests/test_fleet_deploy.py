@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from gputop.cli import main
-from gputop.fleet.deploy import files
-from gputop.fleet.queries import library
-from gputop.fleet.template import ALL_NAMES, Names
+from gputop.features.fleet.deploy import files
+from gputop.features.fleet.questions import library
+from gputop.features.fleet.template import ALL_NAMES, Names
 
 WANTED = {
     "prometheus/gputop.rules.yml", "prometheus/gputop.rules.test.yml", "prometheus/scrape.yml",

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from gputop.fleet.address import address_of
-from gputop.fleet.client import Client, Query, QueryError
-from gputop.fleet.frame import fleet_frame
-from gputop.fleet.prometheus import PrometheusFleet
-from gputop.fleet.simulated import STARTED, SimulatedFleet
+from gputop.features.fleet.address import address_of
+from gputop.features.fleet.client import Client, Query, QueryError
+from gputop.features.fleet.fleet_frame import fleet_frame
+from gputop.features.fleet.prometheus import PrometheusFleet
+from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from tests.support.scripted_engine import JSON, Answer, ScriptedEngine, answers
 from tests.support.scripted_engine import engine as scripted
 

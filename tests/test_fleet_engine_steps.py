@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gputop.fleet.address import address_of
-from gputop.fleet.client import Client, Query, QueryError
-from gputop.fleet.frame import fleet_frame
-from gputop.fleet.prometheus import PrometheusFleet
-from gputop.fleet.queries import library
-from gputop.fleet.reading import GpuReading
-from gputop.fleet.simulated import STARTED, STEP_S, SimulatedFleet
-from gputop.fleet.template import Setting
+from gputop.features.fleet.address import address_of
+from gputop.features.fleet.client import Client, Query, QueryError
+from gputop.features.fleet.fleet_frame import fleet_frame
+from gputop.features.fleet.fleet_reading import GpuReading
+from gputop.features.fleet.prometheus import PrometheusFleet
+from gputop.features.fleet.questions import library
+from gputop.features.fleet.simulated_fleet import STARTED, STEP_S, SimulatedFleet
+from gputop.features.fleet.template import Setting
 from tests.support.engines import backfill, missing, prometheus
 from tests.support.fleet_pages import past
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from gputop.fleet.address import address_of
-from gputop.fleet.client import Client, Query
-from gputop.fleet.frame import FleetFrame, fleet_frame
-from gputop.fleet.prometheus import PrometheusFleet
-from gputop.fleet.simulated import STARTED, SimulatedFleet
+from gputop.features.fleet.address import address_of
+from gputop.features.fleet.client import Client, Query
+from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
+from gputop.features.fleet.prometheus import PrometheusFleet
+from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from tests.support.engines import backfill, imported, missing, prometheus, victoria
 from tests.support.fleet_pages import past
 

@@ -11,18 +11,16 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.cli import main
-from gputop.fleet.data import fleet_csv, fleet_data
-from gputop.fleet.decode import said_by, told_of
-from gputop.fleet.findings import findings
-from gputop.fleet.frame import FleetFrame, fleet_frame, worst_first
-from gputop.fleet.judge import state_of
-from gputop.fleet.plan import DIALECT_LABEL, STEP, STEP_WAIT, Known, told
-from gputop.fleet.reading import Down, FleetReading, GpuReading, Lost
-from gputop.fleet.simulated import STARTED, SimulatedFleet
-from gputop.fleet.stragglers import By, Straggler, stragglers
-from gputop.output.fleet_ticket import ticket_text
-from gputop.paint.fleet_lists import straggler_row
-from gputop.paint.fleet_view import FleetView
+from gputop.features.fleet.decode_answers import said_by, told_of
+from gputop.features.fleet.fleet_data import findings, fleet_csv, fleet_data
+from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame, worst_first
+from gputop.features.fleet.fleet_reading import Down, FleetReading, GpuReading, Lost
+from gputop.features.fleet.fleet_rows import straggler_row
+from gputop.features.fleet.fleet_ticket import ticket_text
+from gputop.features.fleet.fleet_view import FleetView
+from gputop.features.fleet.judge import By, Straggler, state_of, stragglers
+from gputop.features.fleet.plan import DIALECT_LABEL, STEP, STEP_WAIT, Known, told
+from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 
 GIB = 2.0**30
 BUSY = GpuReading("a", "0", util_pct=98.0, sm_active_pct=90.0, power_w=600.0, mem_used_bytes=60 * GIB, job="job 1")

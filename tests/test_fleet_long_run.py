@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from gputop.fleet.client import Answer, Query, Row
-from gputop.fleet.prometheus import PrometheusFleet
-from gputop.fleet.reading import FleetReading
-from gputop.fleet.redacted import LEAST_HOSTS, RedactedFleet
-from gputop.fleet.series import Remembered
-from gputop.fleet.simulated import STARTED
+from gputop.features.fleet.client import Answer, Query, Row
+from gputop.features.fleet.decode_answers import Remembered
+from gputop.features.fleet.fleet_data import LEAST_HOSTS, RedactedFleet
+from gputop.features.fleet.fleet_reading import FleetReading
+from gputop.features.fleet.prometheus import PrometheusFleet
+from gputop.features.fleet.simulated_fleet import STARTED
 from gputop.model.redaction import Redactor
 from tests.support.held import held, too_large
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.fleet.names import DETAIL_KEYS, DIALECTS, STATE_KEYS, group_of, host_of, job_of
-from gputop.fleet.reading import GpuReading, filled
+from gputop.features.fleet.exporter_names import DETAIL_KEYS, DIALECTS, STATE_KEYS, group_of, host_of, job_of
+from gputop.features.fleet.fleet_reading import GpuReading, filled
 from gputop.model.metrics import GPU_METRICS
 
 

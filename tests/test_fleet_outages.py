@@ -14,14 +14,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gputop.fleet.address import address_of
-from gputop.fleet.client import Client
-from gputop.fleet.frame import fleet_frame
-from gputop.fleet.prometheus import PrometheusFleet
-from gputop.fleet.simulated import STARTED, SimulatedFleet
-from gputop.fleet.watch import FleetWatch, Shown
-from gputop.paint.fleet_screen import fleet_screen
-from gputop.paint.fleet_view import FleetView
+from gputop.features.fleet.address import address_of
+from gputop.features.fleet.client import Client
+from gputop.features.fleet.fleet_frame import fleet_frame
+from gputop.features.fleet.fleet_screen import fleet_screen
+from gputop.features.fleet.fleet_view import FleetView
+from gputop.features.fleet.prometheus import PrometheusFleet
+from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
+from gputop.features.fleet.watch_thread import FleetWatch, Shown
 from tests.support.engines import backfill, free_port, missing, prometheus
 from tests.support.fleet_pages import past
 

@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from gputop.cli import main
-from gputop.fleet.promql import any_of
-from gputop.fleet.queries import library
-from gputop.fleet.query import MODES
-from gputop.fleet.rules import alerts, rules_yaml, unit_tests_yaml
-from gputop.fleet.template import ALL_NAMES, Names, Setting, render
-from gputop.model.prometheus import gpu_series
+from gputop.features.fleet.promql import any_of
+from gputop.features.fleet.questions import library
+from gputop.features.fleet.rules import alerts, rules_yaml, unit_tests_yaml
+from gputop.features.fleet.template import ALL_NAMES, MODES, Names, Setting, render
+from gputop.model.prometheus_names import gpu_series
 
 
 def test_every_query_says_what_it_means_and_what_to_do_in_every_names_that_can_answer() -> None:
@@ -33,7 +32,7 @@ def test_every_query_says_what_it_means_and_what_to_do_in_every_names_that_can_a
 
 
 def test_a_query_asks_for_no_series_of_ours_that_is_not_exported() -> None:
-    page = Path(__file__).parent.parent / "gputop" / "export" / "page.py"
+    page = Path(__file__).parent.parent / "gputop" / "features" / "export" / "metrics_page.py"
     exported = {series.name for series in gpu_series()} | set(re.findall(r"gputop_\w+", page.read_text()))
     exported |= {f"gputop_loader_{word}_ratio" for word in ("running", "queued", "disk", "network")}
     exported |= {f"gputop_step{of}_seconds_{part}" for of in ("", "_wait") for part in ("sum", "count")}

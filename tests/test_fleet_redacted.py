@@ -8,16 +8,14 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.cli import main
-from gputop.fleet.data import fleet_csv, fleet_json
-from gputop.fleet.findings import findings
-from gputop.fleet.frame import FleetFrame, fleet_frame
-from gputop.fleet.reading import Alert, FleetError, FleetReading
-from gputop.fleet.redacted import RedactedFleet
-from gputop.fleet.simulated import STARTED, SimulatedFleet
+from gputop.features.fleet.fleet_data import RedactedFleet, findings, fleet_csv, fleet_json
+from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
+from gputop.features.fleet.fleet_reading import Alert, FleetError, FleetReading
+from gputop.features.fleet.fleet_screen import fleet_screen
+from gputop.features.fleet.fleet_ticket import ticket_text
+from gputop.features.fleet.fleet_view import FleetView, rows_of, selected_host
+from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from gputop.model.redaction import Redactor
-from gputop.output.fleet_ticket import ticket_text
-from gputop.paint.fleet_screen import fleet_screen
-from gputop.paint.fleet_view import FleetView, rows_of, selected_host
 
 LABELS = {"instance": "node-007:9400", "exported_pod": "anna-secret-0", "gpu": "3", "uuid": "GPU-0000-7", "xid": "79"}
 

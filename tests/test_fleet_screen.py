@@ -8,22 +8,29 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gputop.fleet.frame import FleetFrame, Gpu, fleet_frame
-from gputop.fleet.reading import Alert, FleetError, FleetReading, GpuReading
-from gputop.fleet.simulated import STARTED, SimulatedFleet
-from gputop.fleet.watch import FleetWatch
-from gputop.output.fleet_ticket import ticket_text
-from gputop.paint.fleet_cells import cell_spans
-from gputop.paint.fleet_filter import parse
-from gputop.paint.fleet_help import help_rows
-from gputop.paint.fleet_keys import FLEET_KEYS
-from gputop.paint.fleet_screen import fleet_screen
-from gputop.paint.fleet_view import FleetView, Panel, groups, moved, rows_of, selected_host, sorted_by
+from gputop.features.fleet.fleet_app import FleetApp
+from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, fleet_frame
+from gputop.features.fleet.fleet_reading import Alert, FleetError, FleetReading, GpuReading
+from gputop.features.fleet.fleet_rows import cell_spans
+from gputop.features.fleet.fleet_screen import fleet_screen, help_rows
+from gputop.features.fleet.fleet_ticket import ticket_text
+from gputop.features.fleet.fleet_view import (
+    FLEET_KEYS,
+    FleetView,
+    Panel,
+    groups,
+    moved,
+    parse,
+    rows_of,
+    selected_host,
+    sorted_by,
+)
+from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
+from gputop.features.fleet.watch_thread import FleetWatch
 from gputop.paint.glyphs import ASCII, COLOUR, MONO
+from gputop.paint.line import cells
 from gputop.paint.process_filter import FilterError
-from gputop.paint.text import cells
 from gputop.paint.theme import THEMES
-from gputop.tui.fleet.app import FleetApp
 
 HOSTILE = "n\x1b[2J\u202e\"x'\n;rm"
 

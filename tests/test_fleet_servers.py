@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from gputop.fleet.deploy import files
-from gputop.fleet.queries import library
-from gputop.fleet.rules import alerts, rules_yaml
-from gputop.fleet.template import ALL_NAMES, Names, Setting
-from gputop.model.prometheus import gpu_series
+from gputop.features.fleet.deploy import files
+from gputop.features.fleet.questions import library
+from gputop.features.fleet.rules import alerts, rules_yaml
+from gputop.features.fleet.template import ALL_NAMES, Names, Setting
+from gputop.model.prometheus_names import gpu_series
 from tests.nvml.stand_in import Scenario
 from tests.support.prom_servers import Engine, engines, free_port, nobody_listens
 from tests.support.simulated_fleet import SLOW, STARVED, fleet

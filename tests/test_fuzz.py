@@ -17,15 +17,15 @@ from msgspec.structs import replace
 
 from gputop.model.snapshot import GpuSample, HostSample, ProcessSample, Snapshot
 from gputop.monitor import Frame, Monitor
-from gputop.output.data import gpu_csv, json_text, snapshot_data
-from gputop.paint.details import DetailsView
+from gputop.output.snapshot_data import gpu_csv, json_text, snapshot_data
+from gputop.paint.detail_page import DetailsView
 from gputop.paint.glyphs import ASCII, COLOUR, MONO
-from gputop.paint.gpu_details import gpu_details
+from gputop.paint.gpu_page import gpu_details
+from gputop.paint.line import cells
 from gputop.paint.main_screen import Painter
 from gputop.paint.process_columns import COLUMNS
-from gputop.paint.process_details import process_details
 from gputop.paint.process_filter import FilterError, parse
-from gputop.paint.text import cells
+from gputop.paint.process_page import process_details
 from gputop.paint.view import View
 from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder

@@ -11,7 +11,7 @@ from gputop.diagnosis.catalogue import verdict_rows
 from gputop.model import metrics
 from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, ProcessSample, ProcessStatic
 from gputop.paint.glyphs import COLOUR
-from gputop.paint.help import help_rows
+from gputop.paint.help_rows import help_rows
 from gputop.paint.keys import KEYS
 from tests.tools.reference import MADE_BY, ROOT, TABLE, faults, texts
 from tests.tools.screenshots import FOLDER, pictures, write

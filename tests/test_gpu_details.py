@@ -9,19 +9,19 @@ from textual.app import App, ComposeResult
 from gputop.model.metrics import ACTIVITY_KEYS, GPU_METRICS
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
-from gputop.paint.details import LABEL_WIDTH, DetailsPainted, DetailsView, after_key, chart_width
+from gputop.paint.detail_page import LABEL_WIDTH, DetailsPainted, DetailsView, after_key, chart_width
 from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs
-from gputop.paint.gpu_details import gpu_details
-from gputop.paint.provenance import comes_with_activity, provenance_rows
-from gputop.paint.text import cells
+from gputop.paint.gpu_page import gpu_details
+from gputop.paint.line import cells
+from gputop.paint.numbers import comes_with_activity, provenance_rows
 from gputop.paint.theme import THEMES
 from gputop.paint.time_axis import TimeAxis, axis_for, stepped
 from gputop.paint.verdict_history import stretches
 from gputop.paint.view import View
-from gputop.sources.nvml.questions import FIXED
-from gputop.sources.nvml.questions import SELDOM as ASKED_SELDOM
-from gputop.tui.screens.gpu_details import GpuDetailsScreen
-from gputop.tui.terminal.lines import Lines
+from gputop.sources.nvml.gpu_questions import FIXED
+from gputop.sources.nvml.gpu_questions import SELDOM as ASKED_SELDOM
+from gputop.tui.screens.detail_screens import GpuDetailsScreen
+from gputop.tui.terminal.painted_lines import Lines
 from tests.support.frames import MOMENT, demo_frame
 from tests.support.scenes import GIB, T0, gpu, snap, train
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from gputop.paint.process_table import shown_rows
-from gputop.tui.screens.help import HelpScreen
+from gputop.tui.screens.pages import HelpScreen
 from tests.support.fake_app import screen_text, wheel
 from tests.support.frames import demo_frame
 from tests.support.habit_screen import cursor, order, screen_after

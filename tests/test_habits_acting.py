@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.commands.overview import overview
-from gputop.commands.topics import page_of
+from gputop.commands.command_line import overview
+from gputop.commands.registry import page_of
 from gputop.output.reference.page import plain
 from gputop.paint import process_table
 from gputop.paint.process_table import shown_rows
 from gputop.paint.view import View
-from gputop.tui.app import GputopApp, SnapshotReady
-from gputop.tui.screens.help import HelpScreen
+from gputop.tui.node_app import GputopApp, SnapshotReady
+from gputop.tui.screens.pages import HelpScreen
 from tests.support.fake_app import Asked, app_on, later, screen_text
 from tests.support.frames import demo_frame
 from tests.support.habit_screen import cursor, screen_after
@@ -205,7 +205,7 @@ async def test_58_to_60_click_on_what_names_a_key() -> None:
     ("preset", "keys", "name"), [("nvitop", ("home", "K"), "SIGKILL"), ("htop", ("home", "k"), "")]
 )
 async def test_a_preset_s_letters_end_a_process_after_a_question(preset: str, keys: tuple[str, ...], name: str) -> None:
-    from gputop.paint.key_presets import wanted_keys
+    from gputop.paint.keys import wanted_keys
 
     asked = Asked()
     app = GputopApp(View(), "dark", app_on()[0].playback, access=asked, keys=wanted_keys(preset, {}))

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from gputop.proof.experiment import Stage
-from gputop.sources.capabilities import PERFMON, Capabilities
+from gputop.features.prove.experiment import Stage
+from gputop.sources.own_process import PERFMON, Capabilities
 from tests.hardware import beside, checks, load, steps
 from tests.hardware.__main__ import Done, main, report, run
 from tests.hardware.checks import Missing, Wrong, said

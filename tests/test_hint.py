@@ -8,12 +8,11 @@ from msgspec.structs import replace
 from gputop.commands.screen import first_hint
 from gputop.config import Settings
 from gputop.model.sm import COUNTERS_RELEASED, SmSource
-from gputop.paint.hint import hint_of, hint_row
 from gputop.paint.keys import KEYS
+from gputop.paint.line import cells
 from gputop.paint.main_screen import main_screen
-from gputop.paint.text import cells
-from gputop.paint.view import View
-from gputop.tui.app import GputopApp
+from gputop.paint.view import View, hint_of, hint_row
+from gputop.tui.node_app import GputopApp
 from tests.support.fake_app import playback_on
 from tests.support.frames import demo_frame
 

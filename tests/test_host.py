@@ -13,7 +13,7 @@ import pytest
 
 from gputop.model.snapshot import HostSample
 from gputop.sources import machine_reader
-from gputop.sources.activity.rungs import Rungs
+from gputop.sources.activity.choose_sources import Rungs
 from gputop.sources.host import HostCollector
 from tests.proc_trees.fake_proc import FakeProc
 

@@ -17,29 +17,28 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from gputop.api.cost import OwnCost
-from gputop.api.summary import Summary
+from gputop.api.run_summary import OwnCost, Summary
 from gputop.cli import main
 from gputop.commands.registry import commands_and_parts
-from gputop.diagnosis.alerts.judge import Change
-from gputop.diagnosis.alerts.table import alerts_of
-from gputop.fleet.frame import fleet_frame
-from gputop.fleet.redacted import RedactedFleet
-from gputop.fleet.series import labels_of
-from gputop.fleet.simulated import STARTED
-from gputop.mcp.labels import labelled
+from gputop.features.alerts.alert_judge import Change
+from gputop.features.alerts.alert_table import alerts_of
+from gputop.features.alerts.firing import NotHanded, gpus_firing
+from gputop.features.fleet.decode_answers import labels_of
+from gputop.features.fleet.fleet_data import RedactedFleet
+from gputop.features.fleet.fleet_frame import fleet_frame
+from gputop.features.fleet.fleet_screen import fleet_screen
+from gputop.features.fleet.fleet_ticket import ticket_text as ticket_text_of_fleet
+from gputop.features.fleet.fleet_view import FleetView, Panel, rows_of
+from gputop.features.fleet.simulated_fleet import STARTED
+from gputop.mcp.server import labelled
+from gputop.model.quantity import clean_text
 from gputop.model.redaction import Redactor
-from gputop.model.text import clean_text
 from gputop.monitor import Frame, Monitor
-from gputop.output.data import json_text, snapshot_data
-from gputop.output.fleet_ticket import ticket_text as ticket_text_of_fleet
+from gputop.output.diagnosis_text import ticket_text
 from gputop.output.report_text import report_markdown
-from gputop.output.ticket import ticket_text
-from gputop.paint.fleet_screen import fleet_screen
-from gputop.paint.fleet_view import FleetView, Panel, rows_of
-from gputop.paint.text import cells
+from gputop.output.snapshot_data import json_text, snapshot_data
+from gputop.paint.line import cells
 from gputop.report.job_report import ReportBuilder, report_recording
-from gputop.session.alerts.firing import NotHanded, gpus_firing
 from gputop.sources.one_reading import OneReading
 from tests.support.hostile import ATTACKS, CONTROLS, FACT, MARK, SECRET, HostileFleet, recording, snapshot, trace
 from tests.support.recording_frames import rounded
@@ -168,7 +167,7 @@ def test_hostile_names_do_nothing(
     words: tuple[str, ...], redacted: bool, place: Callable[[str], str], monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("gputop.sources.machine.open_local", lambda *_: Live())
+    monkeypatch.setattr("gputop.sources.local.open_local", lambda *_: Live())
     for word in words:
         if word.startswith("OUT."):
             Path(place(word)).unlink(missing_ok=True)

@@ -15,16 +15,16 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gputop.diagnosis.alerts.table import alerts_of
+from gputop.features.alerts.alert_table import alerts_of
+from gputop.features.alerts.firing_lock import FiringLock
+from gputop.features.alerts.node_alerts import NodeAlerts
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import SourceError
 from gputop.output.report_text import report_text
 from gputop.recording.format import RecordingError
 from gputop.recording.reader import read_snapshots
-from gputop.session.alerts.lock import FiringLock
-from gputop.session.alerts.node_alerts import NodeAlerts
 from gputop.session.job import MOST_MEMBERS, JobResult, ParentAndGroup, _Watch, run_job
-from gputop.session.record import record
+from gputop.session.record_run import record
 from gputop.sources.marked import Marked
 from gputop.sources.marks import Sent, send_mark
 from gputop.sources.procfs import parent_and_group

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.sources.processes.job import job_identity
+from gputop.sources.processes.process_facts import job_identity
 
 _ID = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 

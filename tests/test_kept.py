@@ -10,11 +10,10 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.fabric import FabricSignals
+from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.model.history import History
 from gputop.model.snapshot import Event, GpuSample, Snapshot
-from gputop.model.step_history import StepPace
-from gputop.model.steps import StepRow
+from gputop.model.steps import StepPace, StepRow
 from gputop.monitor import Frame, Monitor
 from gputop.paint import main_screen, panes, process_table
 from gputop.paint.glyphs import ASCII

@@ -11,8 +11,8 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.fabric import FabricSignals
-from gputop.model.step_history import StepPace
+from gputop.diagnosis.fabric_window import FabricSignals
+from gputop.model.steps import StepPace
 from gputop.monitor import Frame, Monitor
 from gputop.paint.glyphs import ASCII, COLOUR
 from gputop.paint.main_screen import Painter

@@ -9,26 +9,32 @@ from typing import Any
 
 import pytest
 
+from gputop.features.fleet.fleet_app import FleetApp
 from gputop.paint.glyphs import ASCII, COLOUR, keys_shown
-from gputop.paint.help import key_rows
+from gputop.paint.help_rows import key_rows
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
 from gputop.paint.view import View
 from gputop.paint.view_changes import VIEW_KEYS, after_key
 from gputop.tui import screens
-from gputop.tui.app import GputopApp
-from gputop.tui.fleet.app import FleetApp
-from gputop.tui.keys import details, everywhere, process, themes, time
-from gputop.tui.keys.table import KeyTable, KeyTableError, check
+from gputop.tui.keys import everywhere_keys, process_keys, time_keys
+from gputop.tui.keys.key_handlers import KeyTable, KeyTableError, check
+from gputop.tui.node_app import GputopApp
 from gputop.tui.painted_app import PaintedApp
-from gputop.tui.screens.details import DetailsScreen
-from gputop.tui.screens.list import ListScreen
-from gputop.tui.screens.rows import RowsScreen
+from gputop.tui.screens.detail_screens import DetailsScreen
+from gputop.tui.screens.scrolling import ListScreen, RowsScreen
 from gputop.tui.textual_internals import QuietApp
 from tests.support.fake_app import app_on
 from tests.support.frames import demo_frame
 
 ALL = (*KEYS, *REPLAY_KEYS)
-HANDLED = (*everywhere.HANDLERS, *themes.HANDLERS, *process.HANDLERS, *details.HANDLERS, *time.HANDLERS, *VIEW_KEYS)
+HANDLED = (
+    *everywhere_keys.EVERYWHERE_HANDLERS,
+    *everywhere_keys.THEMES_HANDLERS,
+    *process_keys.HANDLERS,
+    *everywhere_keys.DETAILS_HANDLERS,
+    *time_keys.HANDLERS,
+    *VIEW_KEYS,
+)
 MOST_METHODS, MOST_SHARED = 22, 8
 NEW = Key("teleport", "x", "x", "nothing yet", "everywhere")
 
@@ -65,10 +71,10 @@ def test_a_key_that_the_view_does_not_know_is_an_error_and_not_silence() -> None
         after_key(View(), "teleport", demo_frame(), 10, [])
 
 
-@pytest.mark.parametrize("group", [everywhere, process, details, time])
+@pytest.mark.parametrize("group", [everywhere_keys, process_keys, time_keys])
 def test_the_handlers_are_plain_classes_that_are_handed_the_screen(group: Any) -> None:
     classes = [c for _, c in inspect.getmembers(group, inspect.isclass) if c.__module__ == group.__name__]
-    assert [c.__bases__ for c in classes] == [(object,)]
+    assert {c.__bases__ for c in classes} == {(object,)}
     app, _ = app_on()
     assert isinstance(app._keys, KeyTable)
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from gputop.sources.activity.choose_sources import Rungs
 from gputop.sources.activity.dcgm_exporter import Exporter
-from gputop.sources.activity.ladder import PROBE_AGAIN_S, Activity, Ladder, RungFailed, Standing, Waiting
-from gputop.sources.activity.rungs import Rungs
+from gputop.sources.activity.fallback_chain import PROBE_AGAIN_S, Activity, Ladder, RungFailed, Standing, Waiting
 from tests.support.scenes import gpu
 
 Answer = Activity | Waiting | RungFailed

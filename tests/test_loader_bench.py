@@ -8,12 +8,20 @@ from typing import Any
 
 import pytest
 
-from gputop.api.batch_search import is_out_of_memory
-from gputop.loader_bench import bench, plan
-from gputop.loader_bench.report import LoaderReport, loader_text
-from gputop.loader_bench.restart import Restart, measure_restart
-from gputop.loader_bench.rows import Room, Row, Setting, Shares
-from gputop.loader_bench.stretch import Empty, measure
+from gputop.api.batches import is_out_of_memory
+from gputop.features.loader_bench import bench
+from gputop.features.loader_bench import bench as plan
+from gputop.features.loader_bench.bench_child import Empty, measure
+from gputop.features.loader_bench.bench_report import (
+    LoaderReport,
+    Restart,
+    Room,
+    Row,
+    Setting,
+    Shares,
+    loader_text,
+    measure_restart,
+)
 from tests.bench.loader import Round, judged, late_of
 
 GIB = 2.0**30

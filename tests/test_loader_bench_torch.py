@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from gputop.loader_bench import stretch
+from gputop.features.loader_bench import bench_child
 from tests.bench.loader import Sleeps, judged, rounds_of
 
 ROOT = Path(__file__).parent.parent
@@ -166,13 +166,13 @@ def test_batches_out_of_a_queue_that_had_time_to_fill_are_found_by_the_benchmark
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     needs_torch()
-    timed = stretch._block
+    timed = bench_child._block
 
     def after_a_pause(batches: Any, size: int, clock: Any) -> float:
         time.sleep(0.1)
         return timed(batches, size, clock)
 
-    monkeypatch.setattr(stretch, "_block", after_a_pause)
+    monkeypatch.setattr(bench_child, "_block", after_a_pause)
     found = judged(rounds_of(Sleeps(), 2, 2, 0.5))
     assert found.off_pct < -50.0, found
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gputop.diagnosis.rules.badges_gpu import lost_badge
+from gputop.diagnosis.rules.badges import lost_badge
 from tests.nvml.stand_in import Scenario
 from tests.support.local_run import CALM_S, Run
 from tests.support.pace import beside

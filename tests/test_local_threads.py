@@ -17,7 +17,7 @@ from gputop.sources import schedule as schedules
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.local import LocalSource
 from gputop.sources.machine_reader import HostReading, MachineReader
-from gputop.sources.nvml.reading import Reading
+from gputop.sources.nvml.gpu_device import Reading
 from gputop.sources.reader_thread import ReaderThread, Retired
 from gputop.sources.schedule import AWAITED, PROC_GRACE_S, Schedule
 

@@ -12,28 +12,27 @@ from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.commands import diagnose
-from gputop.diagnosis import timeline as timelines
+from gputop.diagnosis import verdict_log as timelines
 from gputop.diagnosis.engine import Diagnoser
-from gputop.diagnosis.timeline import Timeline
 from gputop.diagnosis.types import Change
+from gputop.diagnosis.verdict_log import Timeline
+from gputop.model.quantity import terminal_safe
 from gputop.model.snapshot import Event, GpuSample, ProcessSample, ProcessStatic, Snapshot
-from gputop.model.text import terminal_safe
 from gputop.monitor import MOST_GPUS, Monitor
+from gputop.paint.line import fit
 from gputop.paint.main_screen import Painter
-from gputop.paint.text import fit
 from gputop.paint.view import View
-from gputop.recording.decode import Decoder
-from gputop.recording.memory import Memory
+from gputop.recording.decode import Decoder, Rounder
 from gputop.recording.reader import read_snapshots
-from gputop.recording.rounding import Rounder
+from gputop.recording.recent_past import Memory
 from gputop.recording.writer import MOST_EARLY, RecordingWriter
 from gputop.report import job_report
 from gputop.report import lanes as report_lanes
 from gputop.report.lanes import pictured
-from gputop.session.events import FrameEvents
+from gputop.session.session import FrameEvents
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
-from gputop.sources.processes.facts import MOST_USERS, FactsReader
+from gputop.sources.processes.process_facts import MOST_USERS, FactsReader
 from gputop.sources.simulation.simulated import snapshot_at
 from tests.proc_trees.fake_proc import FakeProc
 from tests.support.frames import MOMENT
@@ -139,7 +138,8 @@ def test_user_names_are_kept_for_so_many_users_only(monkeypatch: pytest.MonkeyPa
     facts = FactsReader("/nowhere/proc", "/nowhere/sys")
     with monkeypatch.context() as patched:
         patched.setattr(
-            "gputop.sources.processes.facts.os.stat", lambda path: SimpleNamespace(st_uid=3_000_000 + int(path[14:]))
+            "gputop.sources.processes.process_facts.os.stat",
+            lambda path: SimpleNamespace(st_uid=3_000_000 + int(path[14:])),
         )
         users = [facts.read(pid, b"python", b"python").user for pid in range(MOST_USERS + 10)]
     assert users[-1] == str(3_000_000 + MOST_USERS + 9)

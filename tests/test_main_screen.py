@@ -12,12 +12,11 @@ from gputop.model.snapshot import GpuSample, GpuStatic
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
 from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs
-from gputop.paint.line import Row
+from gputop.paint.line import Row, cells
 from gputop.paint.main_screen import Painter, main_screen
 from gputop.paint.numbers import number_labels
 from gputop.paint.process_filter import parse
 from gputop.paint.process_table import key_of, shown_rows
-from gputop.paint.text import cells
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View, selected_gpu
 from tests.support.frames import demo_frame

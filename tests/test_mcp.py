@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from gputop.mcp.folders import Folders, Outside
-from gputop.mcp.labels import labelled
+from gputop.mcp.server import Folders, Outside, labelled
 from gputop.recording.writer import RecordingWriter
 from gputop.sources.simulation.simulated import SimulatedSource
 from tests.nvml.stand_in import Scenario

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gputop.monitor import Monitor
 from gputop.paint.main_screen import Painter
 from gputop.paint.view import View
-from gputop.recording.memory import Memory
+from gputop.recording.recent_past import Memory
 from gputop.sources.simulation.simulated import snapshot_at
 from tests.support.frames import MOMENT
 from tests.support.held import held_bytes

@@ -8,11 +8,10 @@ from typing import Any
 import pynvml
 import pytest
 
-from gputop.sources.nvml.errors import cannot_start
 from gputop.sources.nvml.fields import Fields, Rate
-from gputop.sources.nvml.handle import Answers, Handle, LostGpu
-from gputop.sources.nvml.questions import EVERY_TICK, FIXED, MEMORY_V2, SELDOM, Question
-from gputop.sources.nvml.xid import NONE_SEEN, XidWatch
+from gputop.sources.nvml.gpu_questions import EVERY_TICK, FIXED, MEMORY_V2, SELDOM, Question
+from gputop.sources.nvml.handle import Answers, Handle, LostGpu, cannot_start
+from gputop.sources.nvml.nvml_session import NONE_SEEN, XidWatch
 from tests.support.nvml_script import Script
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from gputop.sources.nvml.device import Device
+from gputop.sources.nvml.gpu_device import Device
 from gputop.sources.nvml.handle import Handle
 
 
@@ -95,7 +95,7 @@ def test_a_byte_counter_is_of_the_moment_at_which_it_was_asked(
     field = pynvml.c_nvmlFieldValue_t()
     field.fieldId, field.valueType = pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
     clock = [0.0]
-    monkeypatch.setattr("gputop.sources.nvml.device.monotonic", lambda: clock[0])
+    monkeypatch.setattr("gputop.sources.nvml.gpu_device.monotonic", lambda: clock[0])
     device = Device(0, 1.0, lambda _: [])
     device.find(0, "570", 1000.0)
     answers["nvmlDeviceGetFieldValues"] = [field]

@@ -9,9 +9,9 @@ from typing import Any
 import pynvml
 import pytest
 
-from gputop.sources.nvml.device import Device
+from gputop.sources.nvml.gpu_device import Device
+from gputop.sources.nvml.gpu_inventory import GONE, MOST_LEFT, Inventory, kernel_gpus
 from gputop.sources.nvml.handle import Handle
-from gputop.sources.nvml.inventory import GONE, MOST_LEFT, Inventory, kernel_gpus
 from tests.support.held import held
 
 

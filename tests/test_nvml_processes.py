@@ -8,8 +8,8 @@ from typing import Any
 import pynvml
 import pytest
 
+from gputop.sources.nvml.driver_processes import NO_SAMPLES, DriverRows, GpuProcesses
 from gputop.sources.nvml.handle import Handle
-from gputop.sources.nvml.processes import NO_SAMPLES, DriverRows, GpuProcesses
 from tests.support.nvml_script import Script
 
 Listing = Callable[..., "list[tuple[str, int | None]]"]

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from gputop.diagnosis.window_row import flag_now
+from gputop.diagnosis.window import flag_now
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, Snapshot
-from gputop.output.data import once_data
-from gputop.sources.nvml.reading import Progress
+from gputop.output.snapshot_data import once_data
+from gputop.sources.nvml.gpu_device import Progress
 from gputop.sources.one_reading import OneReading, incomplete, waiting_for
 from tests.nvml.stand_in import GIB, Process, Scenario
 from tests.support.local_run import Run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.paint.chart import bar, gap_chart, lane, with_marks
+from gputop.paint.charts import bar, gap_chart, lane, with_marks
 from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs
 
 Spans = list[list[tuple[str, str]]]

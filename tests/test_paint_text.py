@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputop.model.text import terminal_safe
-from gputop.paint.text import cells, elapsed, fit, gib, is_narrow, pct, rate, shorten, size
+from gputop.model.quantity import terminal_safe
+from gputop.paint.line import cells, elapsed, fit, gib, is_narrow, pct, rate, shorten, size
 from tests.support.examples import any_text, looks
 
 

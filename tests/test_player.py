@@ -7,12 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from gputop.monitor import Monitor
-from gputop.recording.memory import Memory
-from gputop.session.playback import Playback
-from gputop.session.player import Player
+from gputop.recording.recent_past import Memory
+from gputop.session.player import Playback, Player
 from gputop.sources.recorded import RecordedSource
 from gputop.sources.simulation.simulated import snapshot_at
-from gputop.tui.keys.time import HANDLERS, TimeKeys
+from gputop.tui.keys.time_keys import HANDLERS, TimeKeys
 from tests.support.frames import MOMENT
 from tests.support.recording_frames import rounded
 

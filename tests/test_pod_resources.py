@@ -16,14 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gputop.cli import main
-from gputop.export.page import Choice
-from gputop.export.pod_page import PodFamilies
-from gputop.model.pods import PodContainer
+from gputop.features.export import pod_resources
+from gputop.features.export.metrics_page import Choice
+from gputop.features.export.other_pages import PodFamilies
+from gputop.features.export.pod_resources import METHOD, PodContainer, PodResources, WireError, parse
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, Snapshot
 from gputop.model.source import UsageError
-from gputop.sources import pod_resources
-from gputop.sources.pod_resources import METHOD, PodResources, parse
-from gputop.sources.protobuf_wire import WireError
 from tests.nvml.stand_in import Scenario, uuid_of
 from tests.support.export_program import exporting
 from tests.support.exported import Clock, feed, read, value

@@ -45,8 +45,8 @@ sys.exit(program())
 NO_EXPORTER_RUNS = """
 import sys
 from gputop.__main__ import program
-from gputop.sources import doctor_fleet
-doctor_fleet._running = lambda proc: iter(())
+from gputop.features.fleet import doctor_rows
+doctor_rows._running = lambda proc: iter(())
 sys.exit(program())
 """
 """gputop itself on a machine on which nobody else exports: ``doctor`` asks whichever exporter it finds running."""

@@ -13,12 +13,11 @@ from gputop.sources.cgroup import CgroupFolders
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.absence import HIDDEN, OTHER_NAMESPACE, YOUNGER
 from gputop.sources.processes.collector import ProcessCollector
-from gputop.sources.processes.facts import Facts
 from gputop.sources.processes.feed import Feed
-from gputop.sources.processes.job import JobIdentity
+from gputop.sources.processes.feeder_threads import Threads
 from gputop.sources.processes.member import TICKS_PER_S, Member
-from gputop.sources.processes.threads import Threads
-from gputop.sources.processes.tree import Place
+from gputop.sources.processes.process_facts import Facts, JobIdentity
+from gputop.sources.processes.process_tree import Place
 from gputop.sources.processes.watched import Reading, WatchedProcess
 from gputop.sources.procfs import Descriptors, Stat
 from tests.proc_trees.fake_proc import FakeProc

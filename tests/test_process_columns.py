@@ -8,10 +8,20 @@ import pytest
 
 from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC
 from gputop.model.snapshot import ProcessSample, ProcessStatic
-from gputop.paint.column_choice import column_rows, listed, moved, toggled
 from gputop.paint.glyphs import COLOUR
-from gputop.paint.process_columns import COLUMNS, DEFAULT, SORTABLE, column_at, columns_for, known
-from gputop.paint.text import cells
+from gputop.paint.line import cells
+from gputop.paint.process_columns import (
+    COLUMNS,
+    DEFAULT,
+    SORTABLE,
+    column_at,
+    column_rows,
+    columns_for,
+    known,
+    listed,
+    moved,
+    toggled,
+)
 
 HUGE = ProcessSample(
     4194304,

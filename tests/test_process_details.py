@@ -5,16 +5,15 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from gputop.model.inspection import ThreadList, ThreadSample
 from gputop.model.snapshot import ProcessSample, ProcessStatic
-from gputop.model.threads import ThreadList, ThreadSample
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
-from gputop.paint.details import DetailsView
+from gputop.paint.detail_page import DetailsView
 from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs
-from gputop.paint.process_details import process_details
+from gputop.paint.line import cells
+from gputop.paint.process_page import family, process_details
 from gputop.paint.process_table import key_of
-from gputop.paint.process_tree import family
-from gputop.paint.text import cells
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
 from tests.support.frames import MOMENT, demo_frame

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gputop.model.derived import slowed
-from gputop.model.history import History
-from gputop.model.process_history import KEPT_AFTER_END_S, MOST_PROCESSES, ProcessHistory
+from gputop.model.history import KEPT_AFTER_END_S, MOST_PROCESSES, History, ProcessHistory
 from gputop.model.snapshot import NOT_READ_YET, ProcessSample
 from gputop.monitor import Monitor
 from gputop.sources.gpu_process import GpuProcess, unseen

@@ -15,20 +15,16 @@ from gputop.config import Settings
 from gputop.model.inspection import Identity
 from gputop.model.snapshot import ProcessSample, ProcessStatic
 from gputop.monitor import Frame
-from gputop.paint.glyphs import ASCII, COLOUR, Glyphs
+from gputop.paint.glyphs import ASCII, COLOUR, Glyphs, choose
+from gputop.paint.line import cells
 from gputop.paint.process_columns import DEFAULT
 from gputop.paint.process_filter import parse
-from gputop.paint.terminal import choose
-from gputop.paint.text import cells
 from gputop.paint.view import View
 from gputop.sources.processes.control import ProcessControl
 from gputop.sources.procfs import parse_stat, read_small
-from gputop.tui.screens.columns import ColumnsScreen
-from gputop.tui.screens.environment import EnvironmentScreen
+from gputop.tui.screens.pages import UsersScreen
+from gputop.tui.screens.process_screens import ColumnsScreen, EnvironmentScreen, SignalScreen, StacksScreen
 from gputop.tui.screens.prompt import Prompt
-from gputop.tui.screens.signal import SignalScreen
-from gputop.tui.screens.stacks import StacksScreen
-from gputop.tui.screens.users import UsersScreen
 from tests.support.fake_app import Asked, app_on, screen_text
 from tests.support.frames import demo_frame
 

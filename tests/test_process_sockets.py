@@ -7,13 +7,12 @@ import socket
 
 import pytest
 
-from gputop.model.threads import SocketGroup, SocketList
+from gputop.model.inspection import SocketGroup, SocketList
 from gputop.paint.glyphs import COLOUR
-from gputop.paint.sockets import MOST_GROUPS, socket_blocks
-from gputop.sources.processes import socket_list
-from gputop.sources.processes.descriptors import DENIED_FDS
-from gputop.sources.processes.socket_list import read_sockets
-from gputop.sources.processes.sockets import SocketTables, tcp_tables
+from gputop.paint.process_page import MOST_GROUPS, socket_blocks
+from gputop.sources.processes import thread_list
+from gputop.sources.processes.process_sockets import DENIED_FDS, SocketTables, tcp_tables
+from gputop.sources.processes.thread_list import read_sockets
 
 
 def _shown(sockets: SocketList | None) -> str:
@@ -43,7 +42,7 @@ def test_a_real_connection_is_seen_with_the_rate_at_which_it_receives() -> None:
 
 def test_what_may_not_be_seen_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_sockets(2**22 + 1, None, 1.0).reason == DENIED_FDS
-    monkeypatch.setattr(socket_list, "tcp_tables", lambda now: SocketTables(now, {}, "the table cannot be read: no"))
+    monkeypatch.setattr(thread_list, "tcp_tables", lambda now: SocketTables(now, {}, "the table cannot be read: no"))
     with socket.create_server(("127.0.0.1", 0)):
         refused = read_sockets(os.getpid(), None, 1.0)
     assert refused.reason == "the table cannot be read: no"

@@ -8,19 +8,17 @@ from pathlib import Path
 
 from textual.app import App, ComposeResult
 
-from gputop.model.inspection import Identity
+from gputop.model.inspection import Identity, ThreadList
 from gputop.model.snapshot import ProcessSample
-from gputop.model.threads import ThreadList
 from gputop.monitor import Frame, Monitor
-from gputop.paint.process_details import find
+from gputop.paint.process_page import find
 from gputop.paint.process_table import key_of
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
 from gputop.sources.processes.thread_list import GONE, MOST_THREADS, ThreadWatch, read_threads
-from gputop.tui.app import GputopApp
-from gputop.tui.screens.gpu_details import GpuDetailsScreen
-from gputop.tui.screens.process_details import ProcessDetailsScreen
-from gputop.tui.terminal.lines import Lines
+from gputop.tui.node_app import GputopApp
+from gputop.tui.screens.detail_screens import GpuDetailsScreen, ProcessDetailsScreen
+from gputop.tui.terminal.painted_lines import Lines
 from tests.support.fake_app import playback_on
 from tests.support.frames import demo_frame
 from tests.support.scenes import SOME_THREADS, gpu, snap, train

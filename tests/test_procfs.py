@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.sources.processes.table import ProcessTable
+from gputop.sources.processes.process_tree import ProcessTable
 from gputop.sources.processes.wait_channel import wait_class
 from gputop.sources.procfs import (
     Descriptors,
@@ -146,7 +146,7 @@ def test_a_settled_process_is_read_once_and_a_young_one_again(tmp_path: Path, mo
         started = {"1": 0, "20": 500_000, "30": 500_500}[pid]
         return f"{pid} (name) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {started} 0 0".encode() + b" 0" * 30
 
-    monkeypatch.setattr("gputop.sources.processes.table.read_small", stat_of)
+    monkeypatch.setattr("gputop.sources.processes.process_tree.read_small", stat_of)
     for pid in ("1", "20", "30"):
         (tmp_path / pid).mkdir()
     table = ProcessTable(str(tmp_path))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.proof.ptx import KERNELS
+from gputop.features.prove.prove_child import KERNELS
 from gputop.recording.reader import read_snapshots
 from tests.cuda import stand_in as cuda_stand_in
 from tests.cuda.stand_in import Cuda, Gpu, library_path
@@ -76,8 +76,8 @@ class Proving:
             **os.environ, **scenario.environment(), **cuda.environment(), "LD_LIBRARY_PATH": library_path(*folders),
         }  # fmt: skip
         code = (
-            "import sys; from gputop.proof import kernels, run; from gputop.cli import main;"
-            f"run.Experiment.__init__.__defaults__ = ({stage_s},); kernels.SILENT_S = {silent_s}; every = run.stages;"
+            "import sys; from gputop.features.prove import prove_run as run; from gputop.cli import main;"
+            f"run.Experiment.__init__.__defaults__ = ({stage_s},); run.SILENT_S = {silent_s}; every = run.stages;"
             f"run.stages = lambda n: [stage for stage in every(n) if {only!r} in (None, stage.kind)];"
             "sys.exit(main())"
         )

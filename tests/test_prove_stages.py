@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from gputop.features.prove.experiment import Sample, Stage, result, stages, tolerance_pct, verdict
+from gputop.features.prove.prove_report import picture, text
+from gputop.features.prove.prove_run import Proof
 from gputop.model.sm import SmSource
 from gputop.paint.theme import THEMES
-from gputop.proof.experiment import Sample, Stage, result, stages, tolerance_pct, verdict
-from gputop.proof.report import picture, text
-from gputop.proof.run import Proof
 from tests.support.frames import demo_frame
 
 

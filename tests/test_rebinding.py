@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from textual.keys import _character_to_key
 
-from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
-from gputop.paint.rebinding import key_name, rebound, shown_key
+from gputop.paint.keys import KEYS, REPLAY_KEYS, Key, key_name, rebound, shown_key
 
 SMALL = (
     Key("quit", "q", "q", "quit", "x"),

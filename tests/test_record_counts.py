@@ -18,25 +18,24 @@ from msgspec.structs import replace
 from gputop.commands import record
 from gputop.config import Settings
 from gputop.model.source import UsageError
-from gputop.recording import cells, checks
+from gputop.recording import encode, format
+from gputop.recording.decode import Rounder
 from gputop.recording.encode import Encoder
 from gputop.recording.format import GPU_COLUMNS, HOST_COLUMNS, MEMBER_FRAMES, PROCESS_COLUMNS, Column
-from gputop.recording.rounding import Rounder
-from gputop.sources.local import LocalSource
-from gputop.sources.machine import open_local
+from gputop.sources.local import LocalSource, open_local
 from gputop.sources.simulation.simulated import snapshot_at
 from tests.support.frames import MOMENT
 
 
 def test_columns_that_stay_the_same_are_put_into_words_once(monkeypatch: pytest.MonkeyPatch) -> None:
     still, encoder, written = snapshot_at(MOMENT, started=MOMENT - 600.0), Encoder(), Counter[str]()
-    real = cells._cells
+    real = encode._cells
 
     def counting(values: tuple[Any, ...], column: Any) -> list[str]:
         written[column.key] += 1
         return real(values, column)
 
-    monkeypatch.setattr(cells, "_cells", counting)
+    monkeypatch.setattr(encode, "_cells", counting)
     lines = [encoder.frame_lines(replace(still, t=MOMENT + second))[-1] for second in range(5)]
     assert max(written.values()) <= 6, "twice in each of the three tables that have the column"
     assert len({line.partition(b'"host"')[2] for line in lines}) == 1
@@ -49,7 +48,7 @@ def test_columns_that_stay_the_same_are_put_into_words_once(monkeypatch: pytest.
 
 def test_who_rounds_reads_back_and_checks_only_the_columns_that_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     still, rounder, read, checked = snapshot_at(MOMENT, started=MOMENT - 600.0), Rounder(), list[str](), list[int]()
-    real_read, real_check = cells._read, checks.Table._checked
+    real_read, real_check = encode._read, format.Table._checked
 
     def reading(values: tuple[Any, ...], texts: list[str], column: Any) -> Any:
         read.append(column.key)
@@ -59,8 +58,8 @@ def test_who_rounds_reads_back_and_checks_only_the_columns_that_changed(monkeypa
         checked.append(len(columns) if which is None else len(which))
         return real_check(table, columns, layout, which)
 
-    monkeypatch.setattr(cells, "_read", reading)
-    monkeypatch.setattr(checks.Table, "_checked", checking)
+    monkeypatch.setattr(encode, "_read", reading)
+    monkeypatch.setattr(format.Table, "_checked", checking)
     first, *moved = [replace(still.gpus[0], power_w=watts) for watts in (300.0, 300.0, 300.0, 345.67)]
     for second, gpu in enumerate((first, *moved)):
         read.clear()

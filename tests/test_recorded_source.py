@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gputop.model.snapshot import Event, Snapshot
 from gputop.recording.index import Recording
-from gputop.recording.moments import moment
+from gputop.recording.recorded_times import moment
 from gputop.recording.writer import RecordingWriter
 from gputop.sources.recorded import RecordedSource
 from tests.support.recording_frames import T0, frame, frames, rounded, written

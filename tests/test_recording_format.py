@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from gputop.model.quantity import clean_text
 from gputop.model.snapshot import (
     Event,
     GpuSample,
@@ -22,7 +23,6 @@ from gputop.model.snapshot import (
     ProcessStatic,
     Snapshot,
 )
-from gputop.model.text import clean_text
 from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder
 from gputop.recording.format import GPU_COLUMNS, HOST_COLUMNS, PROCESS_COLUMNS, RecordingError

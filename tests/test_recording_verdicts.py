@@ -16,7 +16,7 @@ from gputop.monitor import Frame, Monitor
 from gputop.recording.index import Recording
 from gputop.recording.reader import read_snapshots
 from gputop.recording.writer import RecordingWriter
-from gputop.session.events import FrameEvents
+from gputop.session.session import FrameEvents
 from gputop.sources.simulation.simulated import snapshot_at
 from tests.support.examples import looks
 from tests.support.recording_frames import T0, rounded

@@ -19,8 +19,7 @@ from gputop.recording import writer as writer_module
 from gputop.recording.format import RecordingError
 from gputop.recording.index import Recording
 from gputop.recording.reader import read_snapshots
-from gputop.recording.recorder import QUEUE_FRAMES, Recorder
-from gputop.recording.writer import RecordingWriter, file_name
+from gputop.recording.writer import QUEUE_FRAMES, Recorder, RecordingWriter, file_name
 from tests.support.recording_frames import T0, frame, frames, times, written
 
 
@@ -124,7 +123,7 @@ def test_a_change_of_gpus_begins_a_new_member_and_both_sides_are_read(tmp_path: 
 
 FULL_DISK = """
 import resource, signal, sys
-from gputop.recording.recorder import Recorder
+from gputop.recording.writer import Recorder
 from tests.support.recording_frames import frame
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))

@@ -16,7 +16,7 @@ from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.redaction import MOST_REMEMBERED, Redactor
 from gputop.model.snapshot import Event, ProcessStatic, Snapshot
-from gputop.output.data import json_text, snapshot_data
+from gputop.output.snapshot_data import json_text, snapshot_data
 from gputop.recording.reader import read_snapshots
 from gputop.sources.simulation.scenarios import SCENARIOS
 from gputop.sources.simulation.simulated import SimulatedSource

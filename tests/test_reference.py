@@ -11,14 +11,13 @@ import pytest
 
 from gputop.cli import main
 from gputop.commands.command_line import command_parser, live_parser
-from gputop.commands.registry import commands
-from gputop.commands.topics import TOPICS, page_of
+from gputop.commands.registry import TOPICS, commands, page_of
 from gputop.config import Settings
 from gputop.diagnosis.catalogue import badge_rows, verdict_rows
 from gputop.model import metrics
 from gputop.model.sm import SM_SOURCES
-from gputop.output.reference.faults import TABLE
 from gputop.output.reference.page import Page, Section, markdown, plain
+from gputop.output.reference.reference_pages import TABLE
 from gputop.paint.keys import KEYS, REPLAY_KEYS
 from gputop.paint.process_columns import COLUMNS
 

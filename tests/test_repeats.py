@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from gputop.diagnosis.engine import Diagnoser
 from gputop.model.snapshot import Event, Snapshot
 from gputop.monitor import Monitor
-from gputop.output.data import snapshot_data
-from gputop.output.dump import dump
+from gputop.output.recording_dump import dump
+from gputop.output.snapshot_data import snapshot_data
 from gputop.recording.encode import Encoder
 from gputop.recording.reader import read_snapshots
 from gputop.recording.writer import RecordingWriter

@@ -14,11 +14,11 @@ from gputop.diagnosis.types import STATES
 from gputop.model.redaction import Redactor
 from gputop.model.snapshot import Event, GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.monitor import Monitor
-from gputop.output.compare import compare, compare_data, compare_json, compare_text
+from gputop.output.comparison import compare, compare_data, compare_json, compare_text
 from gputop.output.report_text import NO_TIME, report_as, report_data, report_json, report_markdown, report_text
 from gputop.recording.writer import RecordingWriter
 from gputop.report.job_report import JobReport, ReportBuilder, report_recording
-from gputop.report.rhythm import Rhythm, rhythm_s
+from gputop.report.step_account import Rhythm, rhythm_s
 from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.recording_frames import T0
 

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.model.snapshot import Event
-from gputop.output.compare_html import compare_html
-from gputop.output.html.markup import prose
-from gputop.output.report_html import report_html
+from gputop.output.html import prose
+from gputop.output.report_html import compare_html, report_html
 from gputop.output.report_text import report_data, report_markdown
 from gputop.recording.writer import RecordingWriter
 from gputop.report.certainty import Change, change, sentence
@@ -112,7 +111,7 @@ def test_a_comparison_says_what_improved_and_how_sure_that_is(flagged: Pictured)
 
 
 def test_util_that_rises_while_sm_falls_is_not_called_better(flagged: Pictured) -> None:
-    from gputop.output.compare import compare
+    from gputop.output.comparison import compare
 
     before, after = (
         flagged.report,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gputop.sources.activity.dcgm_exporter import Exporter
-from gputop.sources.activity.ladder import Waiting
+from gputop.sources.activity.fallback_chain import Waiting
 from tests.dcgm.exporter import TEXTS, SmallExporter, exporting, row
 from tests.nvml.stand_in import Failure, Scenario, split, uuid_of
 from tests.support.running_rungs import A100, SCRAPED, sm_active

@@ -10,16 +10,14 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from gputop.output.ticket import ticket_json, ticket_text
-from gputop.paint.command_words import job_words
+from gputop.output.diagnosis_text import ticket_json, ticket_text
 from gputop.paint.header import summary_target, waste_words
-from gputop.paint.key_presets import PRESETS, wanted_keys
-from gputop.paint.keys import KEYS, REPLAY_KEYS
-from gputop.paint.rebinding import rebound
+from gputop.paint.keys import KEYS, PRESETS, REPLAY_KEYS, rebound, wanted_keys
 from gputop.paint.view import View
 from gputop.paint.view_changes import next_counted
-from gputop.tui.screens.text import TextScreen
-from gputop.tui.terminal.clipboard import MOST_BYTES, copy_sequence
+from gputop.paint.words import job_words
+from gputop.tui.screens.scrolling import TextScreen
+from gputop.tui.terminal.painted_lines import MOST_BYTES, copy_sequence
 from tests.support.fake_app import app_on
 from tests.support.frames import demo_frame
 
@@ -128,7 +126,7 @@ async def test_y_copies_and_shows_what_is_selected_and_t_changes_the_colours() -
 def test_the_help_begins_with_the_selected_verdict_and_has_every_word_of_the_screen() -> None:
     from gputop.output.ansi import plain_text
     from gputop.paint.glyphs import COLOUR
-    from gputop.paint.help import Selected, help_rows
+    from gputop.paint.help_rows import Selected, help_rows
 
     text = plain_text(help_rows(COLOUR, 120, selected=Selected("small_kernels", sort="cpu_pct")))
     assert (
@@ -207,7 +205,7 @@ def test_on_an_ascii_terminal_the_bar_of_the_past_names_its_keys_in_words_and_a_
 
 def test_every_letter_to_sort_by_is_shown_at_every_width() -> None:
     from gputop.paint.process_columns import COLUMNS, DEFAULT
-    from gputop.tui.keys.process import sort_question
+    from gputop.tui.keys.process_keys import sort_question
 
     columns = [COLUMNS[key] for key in DEFAULT]
     for width in (60, 80, 120, 200):
@@ -220,7 +218,7 @@ def test_every_letter_to_sort_by_is_shown_at_every_width() -> None:
 
 def test_the_legend_of_the_charts_is_whole_at_80_columns() -> None:
     from gputop.paint.glyphs import COLOUR
-    from gputop.paint.help import legend_rows
+    from gputop.paint.help_rows import legend_rows
 
     text = "\n".join("".join(part for part, _ in row) for row in legend_rows(COLOUR, 80))
     assert all(words in text for words in ("SM active", "busy, but no SM", "busy, not working", "SM not measured"))

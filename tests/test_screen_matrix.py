@@ -11,11 +11,10 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import GpuSample, OwnCost
-from gputop.paint.chart import gap_chart
+from gputop.paint.charts import gap_chart
 from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs, ascii_only
-from gputop.paint.line import Painted, Span, Target
+from gputop.paint.line import Painted, Span, Target, cells
 from gputop.paint.main_screen import Painter, main_screen
-from gputop.paint.text import cells
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
 from gputop.paint.words import first_rows

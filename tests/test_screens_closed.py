@@ -11,9 +11,9 @@ from textual.pilot import Pilot
 
 from gputop.paint.view import View
 from gputop.sources.processes.control import ProcessControl
-from gputop.tui.app import GputopApp
-from gputop.tui.screens.ask import Ask
-from gputop.tui.screens.help import HelpScreen
+from gputop.tui.node_app import GputopApp
+from gputop.tui.screens.pages import HelpScreen
+from gputop.tui.screens.prompt import Ask
 from tests.support.fake_app import playback_on
 from tests.support.frames import demo_frame
 

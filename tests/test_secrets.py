@@ -10,14 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gputop.model.secret_marks import MASK
-from gputop.model.secret_rules import names_a_secret, text_without_secrets
-from gputop.model.secrets import masked_text, masked_words
+from gputop.model.secrets import MASK, masked_text, masked_words, names_a_secret, text_without_secrets
 from gputop.model.snapshot import Event, ProcessStatic
 from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder
 from gputop.sources.marks import MarkListener, send_mark
-from gputop.sources.processes.facts import FactsReader, command_text, executable_name
+from gputop.sources.processes.process_facts import FactsReader, command_text, executable_name
 from tests.support.examples import looks, text_of
 from tests.support.pace import slowness
 from tests.support.scenes import gpu, snap, train
@@ -149,7 +147,7 @@ def test_a_command_line_of_many_processes_is_looked_through_once(
         asked.append((command, comm))
         return command_text(command, comm)
 
-    monkeypatch.setattr("gputop.sources.processes.facts.command_text", told)
+    monkeypatch.setattr("gputop.sources.processes.process_facts.command_text", told)
     reader, other = FactsReader(str(tmp_path), "/sys"), b"vllm\0serve"
     facts = [reader.read(pid, b"python", command) for pid, command in ((7, COMMAND), (8, COMMAND), (9, other))]
     assert asked == [(COMMAND, b"python"), (other, b"python")]

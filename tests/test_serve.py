@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from gputop.cli import main
-from gputop.commands.served import browser
 from gputop.config import Settings
+from gputop.features.web.served import browser
+from gputop.features.web.served_driver import WITHHELD, ServedApp
 from gputop.model.extras import install
 from gputop.paint.keys import KEYS
 from gputop.paint.view import View
-from gputop.tui.served_app import WITHHELD, ServedApp
 from tests.support.command import is_one_line
 from tests.support.fake_app import playback_on
 from tests.support.frames import demo_frame
@@ -67,7 +67,7 @@ def test_the_theme_that_was_asked_for_counts_in_the_browser_too() -> None:
 
 
 def test_a_viewers_process_may_not_take_the_memory_of_the_machine() -> None:
-    code = "from gputop.commands.served import MOST_MEMORY, limit_memory; limit_memory(); bytearray(MOST_MEMORY)"
+    code = "from gputop.features.web.served import MOST_MEMORY, limit_memory; limit_memory(); bytearray(MOST_MEMORY)"
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "MemoryError"
@@ -100,7 +100,9 @@ def test_without_the_extra_it_says_what_to_install() -> None:
 def test_what_could_not_be_shown_is_refused_before_a_browser_is_opened(
     words: tuple[str, ...], says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("gputop.commands.serve.listening", lambda _port: pytest.fail("it was going to serve"))
+    monkeypatch.setattr(
+        "gputop.features.web.serve_command.listening", lambda _port: pytest.fail("it was going to serve")
+    )
     assert main(["serve", *words]) == 2
     said = capsys.readouterr()
     assert is_one_line(said.err) and says in said.err

@@ -11,7 +11,7 @@ import pytest
 from textual.events import Key
 from textual.message import Message
 
-from gputop.tui.served_driver import MOST_SWALLOWED, MOST_WAITING, ServedDriver
+from gputop.features.web.served_driver import MOST_SWALLOWED, MOST_WAITING, ServedDriver
 
 
 class Screen:

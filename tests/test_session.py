@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from gputop.model.snapshot import Event, Snapshot
 from gputop.monitor import Monitor
-from gputop.recording.blocks import Stretch
 from gputop.recording.index import Recording
 from gputop.recording.reader import read_snapshots
-from gputop.recording.recorder import Recorder
+from gputop.recording.recent_past import Stretch
+from gputop.recording.writer import Recorder
 from gputop.session.session import Session
 from tests.support.recording_frames import T0, frame, rounded
 

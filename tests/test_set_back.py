@@ -16,7 +16,7 @@ from gputop import cli
 from gputop.recording.encode import Encoder
 from gputop.recording.format import RecordingError
 from gputop.recording.index import Recording
-from gputop.recording.timeline import Segment
+from gputop.recording.recorded_times import Segment
 from gputop.recording.writer import RecordingWriter
 from gputop.session.player import Player
 from gputop.sources.recorded import RecordedSource

@@ -8,8 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from gputop.model.metric import Metric
-from gputop.model.metrics import GPU_METRICS, HOST_METRICS, PROCESS_METRICS
+from gputop.model.metrics import GPU_METRICS, HOST_METRICS, PROCESS_METRICS, Metric
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import UsageError
 from gputop.sources.simulation.noise import busy_share, drift

@@ -16,8 +16,8 @@ from gputop.model.history import History
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
-from gputop.output.dump import dump
-from gputop.output.table import once_rows
+from gputop.output.recording_dump import dump
+from gputop.output.snapshot_data import once_rows
 from gputop.paint.glyphs import COLOUR
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
@@ -25,7 +25,7 @@ from gputop.paint.words import sm_provenance
 from gputop.recording.index import Recording
 from gputop.recording.reader import read_snapshots
 from gputop.recording.writer import RecordingWriter
-from gputop.session.events import FrameEvents
+from gputop.session.session import FrameEvents
 from tests.support.recording_frames import rounded
 from tests.support.scenes import T0, gpu, snap
 

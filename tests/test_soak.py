@@ -15,7 +15,7 @@ from textual.pilot import Pilot
 
 from gputop.paint.view import View
 from gputop.sources.processes.control import ProcessControl
-from gputop.tui.app import GputopApp
+from gputop.tui.node_app import GputopApp
 from tests.bench.soak.judge import faults
 from tests.bench.soak.machine import measured, read, started
 from tests.bench.soak.measure import Growth, slope

@@ -13,9 +13,9 @@ from tests.support.pty_program import ROOT, PtyProgram
 
 LIST = ROOT / "tests" / "golden" / "first_picture.txt"
 LATER = frozenset((
-    "argparse", "ast", "asyncio", "ctypes.util", "dataclasses", "difflib", "email", "hashlib", "html", "http", "json",
-    "locale", "logging", "pathlib", "platformdirs", "psutil", "random", "rich", "shutil", "ssl", "subprocess",
-    "textual", "textwrap", "urllib.parse",
+    "ast", "asyncio", "ctypes.util", "dataclasses", "difflib", "email", "hashlib", "html", "http", "json",
+    "locale", "logging", "platformdirs", "psutil", "random", "rich", "ssl", "subprocess",
+    "textual", "textwrap",
 ))  # fmt: skip
 FROM_3_11_ON = frozenset(("inspect", "msgspec.inspect", "platform", "typing_extensions", "uuid"))
 """The same where msgspec is imported without them: Python 3.10 lacks what it takes from typing_extensions."""

@@ -15,23 +15,21 @@ from msgspec.structs import replace
 
 from gputop.model.redaction import Redactor
 from gputop.model.snapshot import Event, GpuSample, GpuStatic, Machine, ProcessSample, Snapshot
-from gputop.model.step_history import StepHistory, StepPace
-from gputop.model.steps import StepRow, step_row
+from gputop.model.steps import StepHistory, StepPace, StepRow, step_row
 from gputop.monitor import STEP_SERIES, Monitor
-from gputop.output.compare import compare, compare_data, verdict_line
+from gputop.output.comparison import compare, compare_data, verdict_line
 from gputop.output.report_text import report_data, report_text
 from gputop.paint.main_screen import main_screen
 from gputop.paint.panes import figure_words, title
-from gputop.paint.step_words import step_words
 from gputop.paint.view import View
-from gputop.paint.words import headline
+from gputop.paint.words import headline, step_words
 from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder
 from gputop.report.job_report import JobReport, ReportBuilder
 from gputop.sources import marks
 from gputop.sources.marks import MarkListener, send_mark
-from gputop.sources.step_intake import LEAST_APART_S, MOST_SENDERS, StepIntake, datagram
-from gputop.sources.steps import StepListener, StepSender
+from gputop.sources.step_datagrams import LEAST_APART_S, MOST_SENDERS, StepIntake, datagram
+from gputop.sources.step_sender import StepListener, StepSender
 from tests.support.examples import any_text, looks
 from tests.support.frames import demo_frame
 from tests.support.recording_frames import rounded
@@ -91,7 +89,7 @@ def test_an_exporters_socket_takes_the_steps_of_any_user_and_is_made_again_after
 
 def test_more_ranks_than_a_sockets_queue_holds_all_arrive(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Every datagram is of this process: as many as come are taken.
-    monkeypatch.setattr("gputop.sources.step_intake.LEAST_APART_S", 0.0)
+    monkeypatch.setattr("gputop.sources.step_datagrams.LEAST_APART_S", 0.0)
     listener, sender = StepListener(place), StepSender(place)
     taken = threading.Event()
     accept = listener._intake.accept

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from gputop.model.snapshot import ProcessSample, ProcessStatic
 from gputop.monitor import Frame
 from gputop.paint.glyphs import COLOUR
-from gputop.paint.summary_table import groups, summary_head, summary_row
-from gputop.paint.text import cells
+from gputop.paint.line import cells
+from gputop.paint.process_table import groups, summary_head, summary_row
 from tests.support.frames import demo_frame
 
 GIB = 2.0**30

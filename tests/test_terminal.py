@@ -18,7 +18,7 @@ from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.output.ansi import plain_text
 from gputop.paint.glyphs import COLOUR
-from gputop.paint.help import Selected, help_rows
+from gputop.paint.help_rows import Selected, help_rows
 from gputop.tui.terminal.guard import ENDING
 from tests.nvml.stand_in import Process, Scenario
 from tests.support.pty_program import PtyProgram

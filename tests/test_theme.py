@@ -8,9 +8,8 @@ import pytest
 
 from gputop.config import declared
 from gputop.output.ansi import sgr
-from gputop.paint.palettes import THEME_NAMES
-from gputop.paint.terminal import choose
-from gputop.paint.theme import THEMES, Look, Theme
+from gputop.paint.glyphs import choose
+from gputop.paint.theme import THEME_NAMES, THEMES, Look, Theme
 from tests.support.colour import contrast, difference, linear, without_green_cones
 
 COLOURED = [theme for theme in THEMES.values() if theme.background]

@@ -13,18 +13,16 @@ import pytest
 
 from gputop.commands.demo import Remedied
 from gputop.model.inspection import Identity
-from gputop.model.text import terminal_safe
+from gputop.model.quantity import terminal_safe
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
-from gputop.paint.environment import environment_rows
 from gputop.paint.glyphs import ASCII, COLOUR
-from gputop.paint.stacks import look_rows
-from gputop.paint.text import cells
-from gputop.paint.tour import STEPS, tour_rows
+from gputop.paint.line import cells
+from gputop.paint.process_actions import environment_rows, look_rows
+from gputop.paint.tour_rows import STEPS, tour_rows
 from gputop.paint.view import View
-from gputop.sources.simulation.access import SIMULATED, SimulatedAccess
 from gputop.sources.simulation.scenarios import SCENARIOS
-from gputop.sources.simulation.simulated import SimulatedSource
+from gputop.sources.simulation.simulated import SIMULATED, SimulatedAccess, SimulatedSource
 from tests.support.fake_app import app_on, screen_text
 from tests.support.frames import MOMENT, demo_frame
 

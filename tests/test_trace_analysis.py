@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from gputop.traces.analyse import Choice, analyse
-from gputop.traces.chrome import read_chrome
-from gputop.traces.columns import TraceError
-from gputop.traces.gaps import CAUSES
-from gputop.traces.intervals import intersect, length_by, subtract, touching, union
-from gputop.traces.kernels import short_name
-from gputop.traces.report import Measures
+from gputop.features.traces.analyse import Choice, analyse
+from gputop.features.traces.chrome import read_chrome
+from gputop.features.traces.columns import TraceError, intersect, length_by, subtract, touching, union
+from gputop.features.traces.kernels import short_name
+from gputop.features.traces.timeline import CAUSES
+from gputop.features.traces.trace_report import Measures
 from tests.support.synthetic_trace import TraceMaker, planted, written
 
 

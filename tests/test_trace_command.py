@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from gputop.cli import main
+from gputop.features.traces.timeline import CAUSES as IDLE_CAUSES
 from gputop.recording.writer import RecordingWriter
-from gputop.traces.gaps import CAUSES as IDLE_CAUSES
 from tests.support.command import trace_said
 from tests.support.recording_frames import frame
 from tests.support.synthetic_trace import BASE_NS, CAUSES, TraceMaker, planted, written

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from gputop.cli import main
-from gputop.traces.analyse import Choice, analyse
-from gputop.traces.columns import TraceError
-from gputop.traces.read import read_trace
-from gputop.traces.report import GpuReport
+from gputop.features.traces.analyse import Choice, analyse
+from gputop.features.traces.columns import TraceError
+from gputop.features.traces.read import read_trace
+from gputop.features.traces.trace_report import GpuReport
 
 STRINGS = {
     1: "void gemm<float>(int)", 2: "gemm", 3: "cudaLaunchKernel_v7000", 4: "cudaStreamSynchronize_v3020", 5: "step",

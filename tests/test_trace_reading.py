@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from gputop.traces import chunks, unpacked
-from gputop.traces.analyse import analyse
-from gputop.traces.columns import Trace, TraceError
-from gputop.traces.read import read_trace
+from gputop.features.traces import chunks
+from gputop.features.traces import chunks as unpacked
+from gputop.features.traces.analyse import analyse
+from gputop.features.traces.columns import Trace, TraceError
+from gputop.features.traces.read import read_trace
 from tests.support.synthetic_trace import planted
 
 

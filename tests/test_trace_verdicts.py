@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from gputop.diagnosis.catalogue import verdict_rows
+from gputop.features.traces.analyse import analyse
+from gputop.features.traces.chrome import read_chrome
+from gputop.features.traces.trace_report import GpuReport
 from gputop.model.snapshot import GpuSample, ProcessSample
 from gputop.recording.reader import read_snapshots
 from gputop.recording.writer import RecordingWriter
-from gputop.traces.analyse import analyse
-from gputop.traces.chrome import read_chrome
-from gputop.traces.report import GpuReport
 from tests.support.scenes import Watch, gpu, snap, train, workers
 from tests.support.synthetic_trace import CAUSES, TraceMaker, planted, written
 

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from gputop.config import Reload, Settings
 from gputop.paint.view import View
-from gputop.tui.app import SnapshotReady
+from gputop.tui.node_app import SnapshotReady
 from gputop.tui.painted_app import LEAST_REPAINT_S, PaintDue
-from gputop.tui.screens.findings import FindingsScreen
-from gputop.tui.screens.help import HelpScreen
-from gputop.tui.terminal.lines import Lines
+from gputop.tui.screens.findings_screen import FindingsScreen
+from gputop.tui.screens.pages import HelpScreen
+from gputop.tui.terminal.painted_lines import Lines
 from tests.support.fake_app import app_on, screen_rows, wheel
 from tests.support.frames import demo_frame
 

@@ -13,12 +13,11 @@ from gputop.monitor import Monitor
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
 from gputop.recording.reader import read_snapshots
-from gputop.session.playback import Playback
-from gputop.session.player import Player
+from gputop.session.player import Playback, Player
 from gputop.session.session import Session
 from gputop.sources.recorded import RecordedSource
 from gputop.sources.simulation.simulated import snapshot_at
-from gputop.tui.app import GputopApp, newly_red
+from gputop.tui.node_app import GputopApp, newly_red
 from tests.support.fake_app import app_on, hand_in, screen_rows
 from tests.support.frames import MOMENT, demo_frame
 

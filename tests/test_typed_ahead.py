@@ -9,7 +9,7 @@ from textual.events import Key
 from textual.widgets import Input
 
 from gputop.paint.process_filter import parse
-from gputop.tui.app import GputopApp
+from gputop.tui.node_app import GputopApp
 from tests.support.fake_app import Asked, app_on, later
 from tests.support.frames import demo_frame
 from tests.support.pty_program import SCREEN_TAKEN, PtyProgram

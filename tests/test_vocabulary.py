@@ -10,11 +10,11 @@ from typing import get_args
 
 import gputop
 from gputop.diagnosis.types import STATE_WORDS
-from gputop.fleet.judge import WORDS as FLEET_WORDS
-from gputop.fleet.verdict import titles
+from gputop.features.fleet.judge import WORDS as FLEET_WORDS
+from gputop.features.fleet.judge import titles
+from gputop.model.derived import NOT_THROTTLING, WORDS, throttle_words
 from gputop.model.sm import MEASURED, SM_SOURCES, SmSource
 from gputop.model.snapshot import EVENT_KINDS, ROLES, EventKind, Role
-from gputop.model.throttle import NOT_THROTTLING, WORDS, throttle_words
 
 PACKAGE = Path(gputop.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -68,7 +68,7 @@ def test_throttle_bits_are_those_of_nvml_and_are_written_in_one_file() -> None:
         for path in FILES
         if len({word for word in path.read_text().replace(",", " ").split() if word in numbers}) > 1
     ]
-    assert homes == ["model/throttle.py"]
+    assert homes == ["model/derived.py"]
 
 
 _NVML_NAMES = {
@@ -88,7 +88,7 @@ def test_a_local_source_is_made_of_settings_in_one_place() -> None:
     """Six commands wrote the same five arguments; ``doctor`` asks the same source with arguments of its own, and so
     does the API, which has no settings."""
     makers = [str(path.relative_to(PACKAGE)) for path in FILES if "LocalSource(" in path.read_text()]
-    assert makers == ["api/opening.py", "api/reading.py", "sources/doctor.py", "sources/machine.py"]
+    assert makers == ["api/measuring.py", "api/reading.py", "sources/doctor_report.py", "sources/local.py"]
 
 
 def test_the_words_of_a_state_are_written_in_one_file_and_node_fleet_and_rule_say_the_same() -> None:

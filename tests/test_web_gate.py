@@ -12,15 +12,29 @@ from typing import Any
 
 import pytest
 
-from gputop.commands.serve import FOR_VIEWERS, NOT_FOR_VIEWERS, for_viewers, package_folder, viewer_command
 from gputop.config import Settings
-from gputop.web.door import ANSWER_S, MOST_ASKED, MOST_STRANGERS, STRANGER_S, Door
-from gputop.web.gate import headers_for, refusal
-from gputop.web.messages import BadMessage, Key, Ping, Resize, Size, Typed, decoded, first_size
+from gputop.features.web.gate import (
+    ANSWER_S,
+    MOST_ASKED,
+    MOST_STRANGERS,
+    STRANGER_S,
+    BadMessage,
+    Door,
+    Key,
+    Ping,
+    Resize,
+    Size,
+    Typed,
+    decoded,
+    first_size,
+    headers_for,
+    refusal,
+)
+from gputop.features.web.serve_command import FOR_VIEWERS, NOT_FOR_VIEWERS, for_viewers, package_folder, viewer_command
 
 HERE = {"Host": "127.0.0.1:8000"}
 OWN = {**HERE, "Origin": "http://127.0.0.1:8000"}
-PAGE = Path(__file__).parent.parent / "gputop" / "web" / "page"
+PAGE = Path(__file__).parent.parent / "gputop" / "features" / "web" / "page"
 FILES = {"/page.js", "/textual.js", "/xterm.css", "/RobotoMono.ttf"}
 
 # -- the gate ----------------------------------------------------------------------------------------------------------
@@ -232,7 +246,7 @@ def test_a_stranger_says_little(door: Door) -> None:
 
 
 def test_each_setting_is_either_for_a_viewer_or_it_is_not() -> None:
-    """A new setting does not reach a browser until somebody has decided that it may: name it in commands/serve.py."""
+    """A new setting does not reach a browser until somebody has decided that it may, in `serve_command.py`."""
     assert set(Settings.__struct_fields__) == FOR_VIEWERS | NOT_FOR_VIEWERS
     assert not FOR_VIEWERS & NOT_FOR_VIEWERS
     private = re.compile("alert|notify|price|prom_|token|secret")
@@ -242,7 +256,7 @@ def test_each_setting_is_either_for_a_viewer_or_it_is_not() -> None:
 def test_no_setting_is_on_the_command_line_of_a_viewer() -> None:
     settings = Settings(gpus="0,1; rm -rf '$HOME'", columns=("pid",), keys={"quit": "x"}, price=2.5)
     command = viewer_command(argparse.Namespace(source="demo", scenario="starved"))
-    assert command == [sys.executable, "-m", "gputop.commands.served", "demo", "starved"]
+    assert command == [sys.executable, "-m", "gputop.features.web.served", "demo", "starved"]
     given = for_viewers(settings)
     assert given["gpus"] == settings.gpus
     assert given["keys"] == settings.keys
@@ -253,4 +267,4 @@ def test_a_recording_is_found_from_the_folder_of_the_viewer(tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     command = viewer_command(argparse.Namespace(source="r.jsonl.gz", scenario=None))
     assert command[-1] == str(tmp_path / "r.jsonl.gz")
-    assert (Path(package_folder()) / "gputop" / "commands" / "served.py").exists()
+    assert (Path(package_folder()) / "gputop" / "features" / "web" / "served.py").exists()

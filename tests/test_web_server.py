@@ -13,13 +13,13 @@ import pytest
 aiohttp = pytest.importorskip("aiohttp", reason="needs the extra `web`")
 pytest.importorskip("textual_serve", reason="needs the extra `web`")
 
-from gputop.commands.serve import listening  # noqa: E402
-from gputop.web import door as door_module  # noqa: E402
-from gputop.web import server as server_module  # noqa: E402
-from gputop.web import viewer as viewer_module  # noqa: E402
-from gputop.web.messages import Size  # noqa: E402
-from gputop.web.server import FILES, MOST_TOLD, MOST_VIEWERS, Screen, Server  # noqa: E402
-from gputop.web.viewer import Viewer  # noqa: E402
+from gputop.features.web import gate as door_module  # noqa: E402
+from gputop.features.web import page_server as server_module  # noqa: E402
+from gputop.features.web import viewer as viewer_module  # noqa: E402
+from gputop.features.web.gate import Size  # noqa: E402
+from gputop.features.web.page_server import FILES, MOST_TOLD, MOST_VIEWERS, Screen, Server  # noqa: E402
+from gputop.features.web.serve_command import listening  # noqa: E402
+from gputop.features.web.viewer import Viewer  # noqa: E402
 
 KEY = "the key"
 

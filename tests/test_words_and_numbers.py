@@ -13,19 +13,18 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.cli import main
-from gputop.model.quantity import count, file_size, gpu_time, gpu_time_of, length, numbers, of_hundred, seconds
+from gputop.features.fleet import fleet_screen
+from gputop.model.quantity import count, file_size, gpu_time, gpu_time_of, length, numbers, of_hundred, seconds, wrapped
 from gputop.model.snapshot import Snapshot
-from gputop.model.text import wrapped
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
-from gputop.output.data import gpu_data, snapshot_data
-from gputop.paint import fleet_header
-from gputop.paint.details import DetailsView
+from gputop.output.snapshot_data import gpu_data, snapshot_data
+from gputop.paint.detail_page import DetailsView
 from gputop.paint.glyphs import ASCII, COLOUR
-from gputop.paint.gpu_details import gpu_details
+from gputop.paint.gpu_page import gpu_details
+from gputop.paint.line import cells
 from gputop.paint.main_screen import main_screen
 from gputop.paint.numbers import board
-from gputop.paint.text import cells
 from gputop.paint.view import View
 from gputop.paint.words import COUNTED, count_words, group_of, model_name, product
 from gputop.recording.writer import RecordingWriter
@@ -218,10 +217,10 @@ def test_prose_is_broken_at_spaces_alone() -> None:
 def test_node_and_fleet_count_the_same_states_under_the_same_words() -> None:
     frame = demo_frame()
     gpu, d = frame.snapshot.gpus[0], replace(frame.diagnoses[0], busy_not_working=None)
-    for state, word, _, _ in fleet_header.COUNTED:
+    for state, word, _, _ in fleet_screen.COUNTED:
         flag = "A" if state == "busy_not_working" else None
         assert group_of(gpu, replace(d, state=state, busy_not_working=flag)) == word
-    assert [word for _, word, _, _ in fleet_header.COUNTED] == list(COUNTED[:-1])
+    assert [word for _, word, _, _ in fleet_screen.COUNTED] == list(COUNTED[:-1])
     (told,) = count_words(
         replace(frame.snapshot, gpus=(gpu,)), [replace(d, state="idle_allocated", level="grey")], ASCII
     )

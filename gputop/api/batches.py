@@ -2,14 +2,181 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, Literal
 
-from gputop.api.batch_search import BatchReport, search
+from msgspec import Struct
+
 from gputop.api.watch import running_step_s
-from gputop.loader_bench.bench import MAX_MEMORY, Progress
-from gputop.loader_bench.bench import dataloader_bench as bench
-from gputop.loader_bench.report import LoaderReport
+from gputop.features.loader_bench.bench import MAX_MEMORY, Progress
+from gputop.features.loader_bench.bench import dataloader_bench as bench
+from gputop.features.loader_bench.bench_report import LoaderReport
+from gputop.model.quantity import clean_text
+
+# The largest batch size that trains, found by trying: one fresh process per size, so that nothing is left behind.
+
+Fate = Literal["fits", "out of memory", "failed"]
+MOST_WORDS = 200
+_MEMORY_WORDS = ("out of memory", "resource_exhausted", "cudnn_status_alloc_failed", "std::bad_alloc")
+"""The words for out of memory of PyTorch, TensorFlow and JAX, cuDNN, C++."""
+
+
+class Tried(Struct, frozen=True):
+    """One batch size: whether it fits, seconds a step without the first, and in words why not."""
+
+    size: int
+    fate: Fate
+    step_s: float | None = None
+    why: str = ""
+
+
+class BatchReport(Struct, frozen=True):
+    """``best`` is the largest size that was tried and trained, ``advised`` the same less the margin; both None where
+    none did."""
+
+    best: int | None
+    advised: int | None
+    tried: tuple[Tried, ...]
+
+    def __str__(self) -> str:
+        lines = [f"  {each.size:>8}  {each.fate}{_time(each)}" for each in sorted(self.tried, key=lambda t: t.size)]
+        said = "no size trains" if self.best is None else f"largest batch that trains: {self.best}; use {self.advised}"
+        return "\n".join([*lines, said]) + "\n"
+
+
+def _time(each: Tried) -> str:
+    return f", {1000.0 * each.step_s:.0f} ms a step" if each.step_s is not None else f": {each.why}" if each.why else ""
+
+
+def search(
+    make_step: Callable[[], Callable[[int], object]],
+    sizes: Iterable[int],
+    *,
+    steps: int,
+    margin: float,
+    timeout_s: float,
+) -> BatchReport:
+    """As ``gputop.max_batch``."""
+    ordered = sorted({int(size) for size in sizes})
+    if not ordered or ordered[0] < 1 or steps < 1 or not 0.0 <= margin < 1.0 or timeout_s <= 0.0:
+        raise ValueError("sizes must be whole numbers from 1, steps at least 1, margin 0 to below 1, timeout_s above 0")
+    _check_importable(make_step)
+    _check_memory_free()
+    tried: dict[int, Tried] = {}
+
+    def fits(size: int) -> bool:
+        tried[size] = _try(make_step, size, steps, timeout_s)
+        return tried[size].fate == "fits"
+
+    # The smallest first: a failure there has another cause than the size.
+    low, high = -1, len(ordered)
+    if fits(ordered[0]):
+        low = 0
+        while high - low > 1:
+            middle = (low + high) // 2
+            if fits(ordered[middle]):
+                low = middle
+            elif tried[ordered[middle]].fate == "failed":
+                break
+            else:
+                high = middle
+    best = ordered[low] if low >= 0 else None
+    return BatchReport(best, None if best is None else max(1, int(best * (1.0 - margin))), tuple(tried.values()))
+
+
+def _check_importable(make_step: object) -> None:
+    """Raises ValueError for what a fresh process cannot import."""
+    try:
+        ForkingPickler.dumps(make_step)
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        raise ValueError(f"make_step must be a function of a module: a fresh process imports it ({said})") from error
+    if getattr(make_step, "__module__", None) == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):
+        raise ValueError("make_step must be in a file: a fresh process cannot import what was typed at a prompt")
+
+
+def _check_memory_free() -> None:
+    """Raises RuntimeError where this process holds GPU memory, which every size would lack."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return
+    held = sum(torch.cuda.memory_reserved(device) for device in range(torch.cuda.device_count()))
+    if held:
+        raise RuntimeError(
+            f"this process holds {held / 2**20:.0f} MiB of GPU memory, which every size would lack: run max_batch in a "
+            "program of its own"
+        )
+
+
+def _try(make_step: Callable[[], Callable[[int], object]], size: int, steps: int, timeout_s: float) -> Tried:
+    import multiprocessing
+
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    child = context.Process(target=_child, args=(theirs, make_step, size, steps), name="gputop-max-batch")
+    child.start()
+    theirs.close()
+    try:
+        if not ours.poll(timeout_s):
+            return Tried(size, "failed", why=f"no answer within {timeout_s:g} s")
+        found: Tried = ours.recv()
+        return found
+    except EOFError:
+        child.join(5.0)
+        if child.exitcode == -signal.SIGKILL:
+            return Tried(size, "out of memory", why="killed, as by the system when memory runs out")
+        return Tried(size, "failed", why=f"the process ended with {child.exitcode}")
+    finally:
+        with suppress(ProcessLookupError):
+            child.kill()
+        child.join(5.0)
+        ours.close()
+
+
+def _child(theirs: Connection, make_step: Callable[[], Callable[[int], object]], size: int, steps: int) -> None:
+    with suppress(OSError):
+        quiet = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(quiet, 1)
+        os.dup2(quiet, 2)
+    try:
+        step = make_step()
+        times = []
+        for _ in range(steps + 1):
+            begun = time.perf_counter()
+            step(size)
+            _wait_for_gpu()
+            times.append(time.perf_counter() - begun)
+        # The first step allocates and chooses kernels.
+        theirs.send(Tried(size, "fits", sum(times[1:]) / steps))
+    except BaseException as error:  # noqa: BLE001 — somebody else's training: whatever it raises is the answer
+        theirs.send(Tried(size, "out of memory" if is_out_of_memory(error) else "failed", why=_words(error)))
+
+
+def _wait_for_gpu() -> None:
+    """Wait for the GPU, because a kernel's errors are only raised then."""
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a framework says that memory ran out: by the error's own name, or in its words."""
+    if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
+        return True
+    text = str(error).lower()
+    return any(words in text for words in _MEMORY_WORDS)
+
+
+def _words(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return clean_text(f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__)[:MOST_WORDS]
 
 
 def dataloader_bench(

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-from gputop.api.options import checked_interval, gpus_text
+from gputop.api.watch_options import checked_interval, gpus_text
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import Source, SourceError
 from gputop.monitor import Frame, Monitor
+from gputop.recording.reader import read_snapshots
 from gputop.session.session import Session
 from gputop.sources.local import LocalSource
 from gputop.sources.marks import send_mark
 from gputop.sources.one_reading import WAIT_S
+
+if TYPE_CHECKING:
+    from gputop.features.traces.trace_ranks import TraceReport
+
 
 _LOOK_S = 1.0
 """How often a wait checks whether it was ended."""
@@ -118,3 +125,29 @@ class Frames:
 def mark(text: str) -> int:
     """Send a mark to every recorder, screen and watch of this user. Returns how many have it."""
     return send_mark(str(text), time.time()).reached
+
+
+# What was written before: recordings as frames, profilers' traces as reports.
+
+
+def load(path: str | os.PathLike[str]) -> Iterator[Frame]:
+    """The frames of a recording, a file or a folder, diagnosed anew. Raises RecordingError at the first frame."""
+    monitor: Monitor | None = None
+    for found in read_snapshots(os.fspath(path)):
+        if monitor is None:
+            monitor = Monitor(found.interval_s)
+        yield monitor.feed(found)
+
+
+def trace(*paths: str | os.PathLike[str]) -> TraceReport:
+    """Where a step's time went, from files of torch.profiler or Nsight Systems, each a rank, or a folder of them.
+
+    Raises TraceError for what is not a trace, and OSError.
+    """
+    from gputop.features.traces.analyse import Choice
+    from gputop.features.traces.trace_ranks import report_traces, trace_files
+
+    given = [os.fspath(path) for path in paths]
+    if not given:
+        raise ValueError("trace needs at least one file")
+    return report_traces(trace_files(given), Choice(None), from_folder=any(map(os.path.isdir, given)))

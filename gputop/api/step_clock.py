@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import sys
+import weakref
 from collections import deque
+from collections.abc import Callable, Sequence
 from math import inf
 from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
+from gputop.model.quantity import step_time
 from gputop.model.steps import StepRow
+
+if TYPE_CHECKING:
+    from gputop.model.snapshot import HostSample
+
 
 MOST_WAITING = 1 << 18
 """Ends of steps waiting to be worked out; a loop with more per second loses the oldest."""
@@ -130,3 +141,195 @@ def row_of(
     return StepRow(
         pid, rank, None, name, len(ordered), total, ordered[0], ordered[-1], middle, late, taken, waited, data
     )
+
+
+# The spread of a process's steps, and what the machine did while the slow ones ran.
+
+SLOW_TAIL = 2.0
+"""From this ratio of the 99th percentile to the median on, slow steps are reported."""
+MOST_KEPT = 20_000
+"""Step lengths kept; beyond that every second one is dropped, so that the whole run stays represented."""
+LEAST_STEPS = 100
+NOTICED = 0.05
+"""From this share of the steps on, waiting for batches has a remedy."""
+WARM_UP = 30
+WARM_UP_FACTOR = 2.0
+_SIGNS = (
+    ("psi_cpu_pct", "tasks waited for a core", "%"),
+    ("psi_io_pct", "tasks waited for the disk", "%"),
+    ("psi_mem_pct", "tasks waited for memory", "%"),
+    ("cpu_pct", "the cores were busy", "%"),
+)
+_LEAST_APART = 15.0
+"""Points between slow and other steps from which on a difference is named."""
+
+
+class StepSummary(Struct, frozen=True):
+    """The steps of this process: how many, and their mean, median and 99th percentile in seconds, the warm-up left out.
+
+    ``slow_words`` says what the machine did in the slow ones, where that differs. ``data_wait_s`` is the mean wait for
+    a batch and ``data_wait_pct`` its share of the steps, both None where the program does not say it.
+    """
+
+    count: int
+    mean_s: float
+    p50_s: float
+    p99_s: float
+    slow_words: str = ""
+    data_wait_s: float | None = None
+    data_wait_pct: float | None = None
+
+    @property
+    def data_words(self) -> str:
+        """The wait for batches; empty where it is not known."""
+        if self.data_wait_s is None or self.data_wait_pct is None:
+            return ""
+        said = f"waits {step_time(self.data_wait_s)} of each step for its batch ({self.data_wait_pct:.0f} %)"
+        remedy = "; gputop loader finds how many workers it takes"
+        return said + (remedy if self.data_wait_pct >= 100.0 * NOTICED else "")
+
+
+class StepTail:
+    """Takes the lengths of steps with what the host showed about then."""
+
+    def __init__(self) -> None:
+        self._steps: list[tuple[float, tuple[float | None, ...]]] = []
+        self._every = 1
+        self._count = 0
+        self._waited = [0.0, 0.0, 0.0]
+        """Over the steps whose waits for batches are known: seconds waited, seconds in all, number of steps."""
+
+    def add(self, lengths: Sequence[float], host: HostSample | None, data_wait_s: float | None = None) -> None:
+        """The steps of about a second, the host's newest sample, and how long they waited for batches in all."""
+        if data_wait_s is not None:
+            for place, more in enumerate((data_wait_s, sum(lengths), len(lengths))):
+                self._waited[place] += more
+        signs = tuple(None if host is None else getattr(host, key) for key, _, _ in _SIGNS)
+        for length in lengths:
+            self._count += 1
+            if self._count % self._every == 0:
+                self._steps.append((length, signs))
+        if len(self._steps) > MOST_KEPT:
+            self._steps = self._steps[::2]
+            self._every *= 2
+
+    def summary(self, count: int) -> StepSummary | None:
+        """Mean, median and 99th percentile without the warm-up; None without steps. ``count`` is how many ended."""
+        steps = self._warm()
+        if not steps:
+            return None
+        from statistics import median
+
+        lengths = sorted(length for length, _ in steps)
+        p50 = median(lengths)
+        p99 = lengths[min(len(lengths) - 1, int(0.99 * len(lengths)))]
+        words = self._slow_words(steps, p50, p99) if len(steps) >= LEAST_STEPS and p99 > SLOW_TAIL * p50 else ""
+        wait_s, of_s, told = self._waited
+        waited = (wait_s / told, 100.0 * wait_s / of_s) if told and of_s > 0.0 else (None, None)
+        return StepSummary(count, sum(lengths) / len(lengths), p50, p99, words, *waited)
+
+    def _warm(self) -> list[tuple[float, tuple[float | None, ...]]]:
+        early = self._steps[:WARM_UP]
+        if not early:
+            return []
+        from statistics import median
+
+        usual = median(length for length, _ in early)
+        first = next((i for i, (length, _) in enumerate(early) if length <= WARM_UP_FACTOR * usual), 0)
+        return self._steps[first:]
+
+    def _slow_words(self, steps: Sequence[tuple[float, tuple[float | None, ...]]], p50: float, p99: float) -> str:
+        said = f"slow steps: the 99th percentile is {step_time(p99)}, {p99 / p50:.1f} × the median"
+        found = []
+        for place, (_, words, unit) in enumerate(_SIGNS):
+            slow = [signs[place] for length, signs in steps if length > SLOW_TAIL * p50]
+            rest = [signs[place] for length, signs in steps if length <= SLOW_TAIL * p50]
+            of_slow, of_rest = _mean(slow), _mean(rest)
+            if of_slow is not None and of_rest is not None and of_slow - of_rest >= _LEAST_APART:
+                found.append(f"{words} {of_slow:.0f} {unit} ({of_rest:.0f} {unit} otherwise)")
+        return f"{said}; in them {', '.join(found)}" if found else f"{said}; the machine looked no different in them"
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+# Steps of a PyTorch loop without a line in it: torch's own hook after any optimizer's step. torch is never imported
+# here, and nothing of it is patched.
+
+_MODULE = "torch.optim.optimizer"
+_REGISTER = "register_optimizer_step_post_hook"
+_HOOKS = "_global_optimizer_post_hooks"
+
+
+class TorchHook:
+    """Calls ``ended`` after each step of the optimizer that steps first; others are accumulation or a second model."""
+
+    def __init__(self, ended: Callable[[], None]) -> None:
+        self._ended = ended
+        self._first: weakref.ref[Any] | None = None
+        self._handle: Any = None
+
+    @property
+    def registered(self) -> bool:
+        return self._handle is not None
+
+    def register(self, *, on_training_thread: bool) -> bool:
+        """Register with torch where it is imported; True where that is done.
+
+        From another thread only while torch has no such hook: it goes through its hooks without a lock, and a new one
+        would end that loop with an error in the training. Going through none is a single step of the interpreter.
+        """
+        module: Any = sys.modules.get(_MODULE)
+        register = getattr(module, _REGISTER, None)
+        if self._handle is not None or not callable(register):
+            return self._handle is not None
+        if not on_training_thread and getattr(module, _HOOKS, True):
+            return False
+        self._handle = register(self._hook)
+        return True
+
+    def remove(self) -> None:
+        """Remove the hook; on the training thread."""
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+    def _hook(self, optimizer: Any, _args: object, _kwargs: object) -> None:
+        first = self._first() if self._first is not None else None
+        if first is None:
+            self._first = weakref.ref(optimizer)
+        elif first is not optimizer:
+            return
+        self._ended()
+
+
+# How long a framework's loop waits for its batches, by the hooks that it calls before and after it fetches one.
+
+
+class BatchWait:
+    """Measures from the last hook before a fetch to the first one after it. What other callbacks and loggers do in
+    between is included; what is known to take long, such as writing a checkpoint, makes the wait unknown."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._waited_s: float | None = None
+
+    def begin(self) -> None:
+        """A hook after which the next batch is fetched; the last one counts."""
+        self._since = perf_counter()
+
+    def forget(self) -> None:
+        """Something else takes time before the next batch: the wait becomes unknown."""
+        self._since = None
+
+    def end(self) -> None:
+        """The batch is there."""
+        self._waited_s = None if self._since is None else perf_counter() - self._since
+        self._since = None
+
+    def take(self) -> float | None:
+        """The wait for the newest batch, in seconds, once; None where it is not known."""
+        waited_s, self._waited_s = self._waited_s, None
+        return waited_s

@@ -15,28 +15,20 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from gputop.api.cost import OwnCost
-from gputop.api.loggers import NOTICES
-from gputop.api.means import Metrics
-from gputop.api.options import (
-    LogThread,
-    Options,
-    checked_interval,
-    checked_words,
-    configured,
-    gpus_text,
-)
-from gputop.api.ranks import Ranks
+from gputop.api.job_ranks import Ranks
+from gputop.api.loggers import NOTICES, Metrics
+from gputop.api.run_summary import OwnCost
+from gputop.api.watch_options import LogThread, Options, checked_interval, checked_words, configured, gpus_text
 from gputop.api.watcher import Watcher
 from gputop.api.work import checked_work
+from gputop.model.quantity import clean_text
 from gputop.model.snapshot import Event
 from gputop.model.source import CLOSE_S
 from gputop.model.steps import MOST_NAME
-from gputop.model.text import clean_text
 from gputop.sources.marks import send_mark
 
 if TYPE_CHECKING:
-    from gputop.api.summary import Summary
+    from gputop.api.run_summary import Summary
     from gputop.diagnosis.types import Finding, GpuDiagnosis
     from gputop.model.source import Source
     from gputop.monitor import Frame

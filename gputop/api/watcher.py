@@ -8,35 +8,149 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gputop.api.cost import CostMeter, OwnCost
-from gputop.api.log_turn import LogTurn
-from gputop.api.loggers import NOTICES
-from gputop.api.means import Means
-from gputop.api.options import Options
-from gputop.api.ranks import Role, is_multiprocessing_child, role_of
-from gputop.api.step_clock import StepClock, row_of
-from gputop.api.step_tail import StepTail
-from gputop.api.torch_hook import TorchHook
-from gputop.api.user_calls import UserCalls
+from gputop.api.job_ranks import Role, is_multiprocessing_child, role_of
+from gputop.api.loggers import NOTICES, Logger, Means, loggers_of
+from gputop.api.run_summary import CostMeter, OwnCost
+from gputop.api.step_clock import StepClock, StepTail, TorchHook, row_of
+from gputop.api.watch_options import Options
 from gputop.api.work import Work, rates_of
+from gputop.diagnosis.types import full_title
 from gputop.model.source import SourceError, UsageError
 from gputop.model.steps import StepRow
 from gputop.report.step_account import StepAccount
-from gputop.sources.nvml.library import check_library
-from gputop.sources.steps import StepSender
+from gputop.sources.nvml.handle import check_library
+from gputop.sources.step_sender import StepSender
 
 if TYPE_CHECKING:
-    from gputop.api.earlier import EarlierRuns
     from gputop.api.measuring import Measuring
-    from gputop.api.step_tail import StepSummary
-    from gputop.api.summary import Summary
+    from gputop.api.run_summary import EarlierRuns, Summary
+    from gputop.api.step_clock import StepSummary
+    from gputop.diagnosis.types import Finding
     from gputop.model.redaction import Redactor
     from gputop.model.snapshot import Event, Snapshot
     from gputop.monitor import Frame
+
+
+# The program's own calls, ``on_frame`` and ``on_finding``, which must not end the watching.
+
+MOST_FINDINGS_KNOWN = 1024
+
+
+class UserCalls:
+    """Calls those given; one that raises is reported once and not called again."""
+
+    def __init__(
+        self, on_frame: Callable[[Frame], object] | None, on_finding: Callable[[Finding], object] | None
+    ) -> None:
+        self._on_frame, self._on_finding = on_frame, on_finding
+        self._known: deque[object] = deque(maxlen=MOST_FINDINGS_KNOWN)
+        self._broken: set[str] = set()
+
+    def tell(self, frame: Frame) -> None:
+        """Pass on one more frame, and its findings that were not reported yet."""
+        self._call("on_frame", self._on_frame, frame)
+        if self._on_finding is None:
+            return
+        for finding in frame.findings:
+            key = (finding.t, finding.gpu, finding.kind, finding.id)
+            if key not in self._known:
+                self._known.append(key)
+                self._call("on_finding", self._on_finding, finding)
+
+    def _call(self, name: str, call: Callable[..., object] | None, given: object) -> None:
+        """The user's own call, which must not end the watching."""
+        if call is None or name in self._broken:
+            return
+        try:
+            call(given)
+        except Exception as error:  # noqa: BLE001 — somebody else's code
+            self._broken.add(name)
+            NOTICES.warning("gputop: %s raised %s: %s; it is not called again", name, type(error).__name__, error)
+
+
+# When the loggers are called and with what: means and changes of verdicts, on the training thread where it steps.
+
+
+class LogTurn:
+    """``due`` is set by the watcher's thread and checked by each step; the step that finds it set calls ``log``."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._lock = threading.Lock()
+        self._loggers: list[Logger] = loggers_of(options.log)
+        self._means = Means(options.metrics)
+        self._texts: dict[str, str] = {}
+        self._verdicts: dict[int, str] = {}
+        self._logged_at = time.monotonic()
+        self.due = False
+        self.number: int | None = None
+        """The loop's own number of its last step."""
+        self.scalars: Mapping[str, float] = {}
+        """The scalars of the loop's last step."""
+
+    def say_work(self, work: Work) -> None:
+        """What each step does from now on."""
+        with self._lock:
+            self._means.work = work
+
+    def batch_size(self, work: Work | None) -> float | None:
+        """Samples a step, as ``work`` or else the last ``step`` has named them."""
+        if work is not None and work.samples is not None:
+            return work.samples
+        size = self.scalars.get("batch_size")
+        return float(size) if isinstance(size, (int, float)) and 0 < size < float("inf") else None
+
+    def add_frame(self, frame: Frame, own_gpus: tuple[str, ...] = ()) -> None:
+        """Add one frame; ``own_gpus`` are the names of those that this process computes on."""
+        if not self._loggers:
+            return
+        with self._lock:
+            self._means.add(frame)
+            self._means.own_gpus = own_gpus
+            for d in frame.diagnoses:
+                words = full_title(d.title, d.busy_not_working)
+                if self._verdicts.get(d.index) != words:
+                    self._verdicts[d.index] = self._texts[f"gputop/gpu{d.index}/verdict"] = words
+
+    def add_steps(self, rows: Iterable[StepRow]) -> None:
+        """Add this process's steps."""
+        with self._lock:
+            self._means.add_steps(rows)
+
+    def look(self, *, steps_are_used: bool, count: int) -> None:
+        """On the watcher's thread: see whether it is time. Without steps, or where that was asked for, log here."""
+        if not self._loggers or time.monotonic() - self._logged_at < self._options.log_every:
+            return
+        if self._options.log_thread == "own" or not steps_are_used:
+            self.log(count)
+        else:
+            self.due = True
+
+    def log(self, count: int) -> None:
+        """Call the loggers, on the calling thread. ``count`` is how many steps there were."""
+        self.due = False
+        self._logged_at = time.monotonic()
+        if not self._loggers:
+            return
+        with self._lock:
+            numbers, texts = self._means.take(), self._texts
+            self._texts = {}
+        numbers.update(self.scalars)
+        for logger in self._loggers:
+            logger.log(numbers, texts, self.number, count)
+
+    def silence(self) -> None:
+        """In a forked child: no logger is called, and a lock that may be held is not waited for."""
+        self._lock = threading.Lock()
+        self._loggers = []
+        self.due = False
+
 
 ROUND_S = 1.0
 """How often steps are worked out and announced."""
@@ -164,7 +278,7 @@ class Watcher:
 
     def summary(self) -> Summary:
         """The summary until now."""
-        from gputop.api.summary import Summary, empty_report
+        from gputop.api.run_summary import Summary, empty_report
 
         duration = time.monotonic() - self._begun
         measuring = self._measuring
@@ -188,7 +302,7 @@ class Watcher:
         if self.options.record is None or self._redactor is not None or steps is None:
             return None
         if self._earlier is None:
-            from gputop.api.earlier import earlier_runs
+            from gputop.api.run_summary import earlier_runs
 
             self._earlier = earlier_runs(self.options.record, self.options.name, before=self._begun_t)
         return self._earlier

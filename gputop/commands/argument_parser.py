@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
@@ -10,6 +11,8 @@ from typing import Any, NoReturn
 
 from msgspec import Struct
 
+from gputop.model.quantity import BINARY, SECONDS
+from gputop.model.source import UsageError
 from gputop.output.messages import USAGE_ERROR, say
 
 COMMON = "options of every command"
@@ -220,3 +223,61 @@ def nearest(word: str, known: Iterable[str]) -> str:
     plain = {name.lstrip("-"): name for name in known}
     near = get_close_matches(word.lstrip("-"), list(plain), 1)
     return f"; did you mean {plain[near[0]]}?" if near else ""
+
+
+# Arguments that several commands share.
+
+
+def filterable(command: argparse.ArgumentParser) -> None:
+    """Which processes are shown."""
+    add, absent = command.add_argument, argparse.SUPPRESS
+    text = 'show these processes only: "gpu:3 user:ml mem>10G verdict:starved name~train !state:D"'
+    add("--filter", metavar="TERMS", default=absent, help=text)
+    me = str(os.getuid())
+    text = "show the processes of these users only, separated by commas; without a name: yours"
+    add("-u", "--user", action=ListAction, nargs="?", const=me, default=absent, metavar="NAMES", help=text)
+    text = "show the processes with these ids only, separated by commas"
+    add("-p", "--pid", action=ListAction, default=absent, metavar="PIDS", help=text)
+
+
+def alertable(command: argparse.ArgumentParser) -> None:
+    """Whether the screen fires alerts; it shows them in any case."""
+    text = "fire the alerts of the configuration file, which the screen otherwise only shows"
+    command.add_argument("--alerts", action="store_true", default=argparse.SUPPRESS, help=text)
+
+
+def selectable(command: argparse.ArgumentParser) -> None:
+    """``-o``, the short name of ``--gpus`` where no output file has that letter."""
+    text, absent = "the same as --gpus", argparse.SUPPRESS
+    command.add_argument("-o", "--only", action=ListAction, dest="gpus", default=absent, metavar="LIST", help=text)
+
+
+def waiting(command: argparse.ArgumentParser) -> None:
+    """How long a command that reads once waits for a driver that answers slowly."""
+    text = "how long to wait for a slow driver (default 10s)"
+    command.add_argument("--wait", default=argparse.SUPPRESS, metavar="TIME", help=text)
+
+
+def printable(command: argparse.ArgumentParser) -> None:
+    """``-1``: the screen's first snapshot as text. Absent, it leaves no trace, so that it may stand before `demo`."""
+    text, absent = "print one snapshot and end, as `gputop once` does", argparse.SUPPRESS
+    command.add_argument("-1", "--once", action="store_true", default=absent, help=text)
+
+
+# Durations and sizes as people write them on a command line: ``30s``, ``8h``, ``2G``.
+
+
+def seconds(text: str, option: str) -> float:
+    """A duration in seconds. Raises UsageError naming the option."""
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]*)", text.strip().lower())
+    if match is None or match[2] not in SECONDS or float(match[1]) == 0:
+        raise UsageError(f"{option} must be a time such as 30s, 10m or 8h, not {text!r}")
+    return float(match[1]) * SECONDS[match[2]]
+
+
+def size_bytes(text: str, option: str) -> int:
+    """A size in bytes, with binary units. Raises UsageError naming the option."""
+    match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,3})?)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
+    if match is None or float(match[1]) == 0:
+        raise UsageError(f"{option} must be a size such as 500M or 2G, not {text!r}")
+    return int(float(match[1]) * BINARY[match[2]])

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import NoReturn, get_args
 
 from gputop import __version__
-from gputop.commands.argument_parser import COMMON, ListAction, Parser
-from gputop.commands.registry import commands, commands_and_parts, is_command, module_of, parts
-from gputop.commands.shared_arguments import alertable, filterable, printable, selectable
+from gputop.commands.argument_parser import COMMON, ListAction, Parser, alertable, filterable, printable, selectable
+from gputop.commands.registry import TOPICS, commands, commands_and_parts, groups, is_command, module_of, parts
+from gputop.model.quantity import wrapped
 from gputop.model.sm import SmChoice
 
 
@@ -22,7 +22,6 @@ class _Overview(argparse.Action):
     """Prints the commands, not the options: together they are more than a screenful."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        from gputop.commands.overview import overview
 
         sys.stdout.write(overview())
         parser.exit()
@@ -40,7 +39,7 @@ class _ManPage(argparse.Action):
 
 def _common() -> Parser:
     """Options that every command takes, before or after its name. Absent ones leave no trace."""
-    from gputop.paint.palettes import theme_words
+    from gputop.paint.theme import theme_words
 
     parser = Parser(add_help=False, argument_default=argparse.SUPPRESS)
     group = parser.add_argument_group(COMMON)
@@ -164,3 +163,23 @@ def _homes(option: str) -> list[str]:
     return [
         f"`gputop {name}`" for name in commands_and_parts() if option in command_parser(name)._option_string_actions
     ]
+
+
+# The commands by purpose, in one screenful: what ``gputop --help`` and ``gputop help`` print.
+
+WIDTH = 80
+
+
+def overview() -> str:
+    """What ``gputop --help`` prints: at most 48 lines of 80 columns."""
+    width = max(map(len, commands())) + 4
+    lines = ["usage: gputop [OPTIONS] [COMMAND] …", ""]
+    lines += wrapped("top for GPUs: utilisation against real SM activity, and why the rest is not work.", WIDTH)
+    lines += ["Without a command: the live screen, where ? explains every key and number.", ""]
+    for purpose, summaries in groups().items():
+        lines.append(purpose)
+        lines += [f"  {name:<{width}}{summary}" for name, summary in summaries.items()]
+        lines.append("")
+    lines.append("`gputop COMMAND --help` lists a command's options, `gputop help TOPIC` explains:")
+    lines += wrapped(", ".join(TOPICS), WIDTH, "  ", "  ")
+    return "\n".join(lines) + "\n"

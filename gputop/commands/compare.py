@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from gputop.commands.delivery import deliver, form_of
 from gputop.commands.needs import Needs
-from gputop.commands.recorded_gpus import lens_of
+from gputop.commands.shared_options import deliver, form_of, lens_of
 from gputop.config import Settings
-from gputop.output.compare import compare, compare_json, compare_text
+from gputop.output.comparison import compare, compare_json, compare_text
 from gputop.report.job_report import report_recording
 
 NEEDS = Needs()
@@ -27,7 +26,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     price, lens = settings.price or None, lens_of(args, settings)
     form = form_of(args)
     if form == "html":
-        from gputop.output.compare_html import compare_html
+        from gputop.output.report_html import compare_html
         from gputop.report.lanes import pictured_recording
 
         was, now = (pictured_recording(path, price=price, lens=lens) for path in (args.before, args.after))

@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gputop.commands.filtering import filter_of
+from gputop.commands.argument_parser import filterable, printable, selectable
 from gputop.commands.needs import Needs
-from gputop.commands.redaction import redacted_snapshot, redacted_source, redactor_of
 from gputop.commands.screen import screen_terminal, show
-from gputop.commands.shared_arguments import filterable, printable, selectable
+from gputop.commands.shared_options import filter_of, redacted_snapshot, redacted_source, redactor_of
 from gputop.commands.simulated_node import PAST_S
 from gputop.config import Settings
 from gputop.model.source import UsageError
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from gputop.model.inspection import ProcessAccess
     from gputop.model.redaction import Redactor
     from gputop.model.snapshot import Snapshot
-    from gputop.recording.blocks import Stretch
+    from gputop.recording.recent_past import Stretch
     from gputop.sources.simulation.simulated import SimulatedSource
 
 NEEDS = Needs("terminal")
@@ -87,7 +86,7 @@ def session_on(source: SimulatedSource, settings: Settings, redactor: Redactor |
     """A session that can go back to before its start."""
 
     def earlier() -> Iterator[Stretch]:
-        from gputop.recording.blocks import Stretch
+        from gputop.recording.recent_past import Stretch
 
         for first_t, last_t, made in source.past_stretches(PAST_S, STRETCH_FRAMES):
             yield Stretch(first_t, last_t, partial(_redacted, made, redactor))
@@ -100,7 +99,7 @@ def _redacted(made: Callable[[], Iterator[Snapshot]], redactor: Redactor | None)
 
 
 def _access(source: SimulatedSource, redactor: Redactor | None) -> ProcessAccess:
-    from gputop.sources.simulation.access import SimulatedAccess
+    from gputop.sources.simulation.simulated import SimulatedAccess
 
     access = SimulatedAccess(source)
     if redactor is None:

@@ -9,22 +9,20 @@ import threading
 import time
 from collections.abc import Iterator
 
-from gputop.commands.amounts import seconds
+from gputop.commands.argument_parser import seconds, selectable
 from gputop.commands.needs import Needs
-from gputop.commands.recorded_gpus import lens_of
-from gputop.commands.redaction import redacted_source, redactor_of
-from gputop.commands.shared_arguments import selectable
+from gputop.commands.shared_options import lens_of, redacted_source, redactor_of
 from gputop.commands.simulated_node import DEMO, scenario_arguments, simulated_past, wants_demo
 from gputop.config import Settings
+from gputop.diagnosis.diagnosis_data import as_json
 from gputop.diagnosis.engine import Diagnoser
-from gputop.diagnosis.report import as_json
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import SourceError, UsageError
 from gputop.monitor import MOST_GPUS
-from gputop.output.data import json_text
 from gputop.output.diagnosis_text import diagnosis_text
-from gputop.paint.terminal import choose
+from gputop.output.snapshot_data import json_text
+from gputop.paint.glyphs import choose
 from gputop.recording.reader import read_snapshots
 
 NEEDS = Needs()
@@ -84,7 +82,7 @@ def _is_wrong(d: GpuDiagnosis) -> bool:
 
 def _live(duration_s: float, settings: Settings) -> Iterator[Snapshot]:
     """Snapshots of this machine for a while, with a progress line on stderr where that is a terminal."""
-    from gputop.sources.machine import open_local
+    from gputop.sources.local import open_local
 
     interval_s = max(0.25, min(settings.interval, duration_s / LEAST_SAMPLES))
     source = redacted_source(open_local(settings, interval_s), redactor_of(settings))

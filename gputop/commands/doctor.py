@@ -8,18 +8,18 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
-from gputop.commands.alerting import alerts_in, alerts_report
+from gputop.commands.argument_parser import selectable, waiting
 from gputop.commands.needs import Needs
 from gputop.commands.once import NOTHING_READ, wait_of
-from gputop.commands.redaction import redactor_of
-from gputop.commands.shared_arguments import selectable, waiting
+from gputop.commands.shared_options import redactor_of
 from gputop.config import Settings
-from gputop.output.data import json_text
+from gputop.features.alerts.alerts_command import alerts_in, alerts_report
+from gputop.features.fleet.doctor_rows import exporters, private_file, step_socket
 from gputop.output.doctor_text import doctor_text
 from gputop.output.messages import say
-from gputop.paint.terminal import colour_depth
-from gputop.sources.doctor import examine
-from gputop.sources.doctor_fleet import exporters, private_file, step_socket
+from gputop.output.snapshot_data import json_text
+from gputop.paint.glyphs import colour_depth
+from gputop.sources.doctor_report import examine
 
 if TYPE_CHECKING:
     from gputop.model.redaction import Redactor
@@ -88,9 +88,9 @@ def _redacted(report: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
 
 def _fleet(settings: Settings) -> dict[str, Any]:
     """What connects this node to a fleet, and the permissions of the files that hold tokens."""
-    from gputop.export.address import DEFAULT
-    from gputop.fleet.address import TOKEN_VARIABLE
-    from gputop.model.cluster import SECRET
+    from gputop.features.export.scrape_server import DEFAULT
+    from gputop.features.fleet.address import TOKEN_VARIABLE
+    from gputop.model.fleet_settings import SECRET
 
     named = [(TOKEN_VARIABLE, path) for path in (os.environ.get(TOKEN_VARIABLE),) if path]
     named += [(f"notify_file of {a.name}", a.notify_file) for a in alerts_in(settings) if a.notify_file is not None]

@@ -6,10 +6,10 @@ import argparse
 import sys
 
 from gputop.commands.needs import Needs
-from gputop.commands.recorded_gpus import lens_of
+from gputop.commands.shared_options import lens_of
 from gputop.config import Settings
 from gputop.model.source import UsageError
-from gputop.output.dump import dump
+from gputop.output.recording_dump import dump
 from gputop.recording.index import Recording
 
 NEEDS = Needs()

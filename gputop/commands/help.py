@@ -5,17 +5,19 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from gputop.commands.argument_parser import nearest
-from gputop.commands.command_line import command_parser
+from gputop.commands.argument_parser import COMMON, nearest
+from gputop.commands.command_line import WIDTH, command_parser, live_parser, overview
+from gputop.commands.config import assignment
 from gputop.commands.needs import Needs
-from gputop.commands.overview import WIDTH, overview
-from gputop.commands.registry import commands, commands_and_parts
-from gputop.commands.topics import TOPICS, page_of
-from gputop.config import Settings
+from gputop.commands.registry import TOPICS, commands, commands_and_parts, page_of
+from gputop.config import FILE_ONLY, Settings, declared
 from gputop.model.source import UsageError
+from gputop.output.man_page import ENVIRONMENT, EXIT, help_text, option_names
+from gputop.output.reference.page import Page, Section
 from gputop.paint.glyphs import ascii_only
 
 WITH_ROWS = ("keys", "settings", "metrics", "verdicts")
@@ -65,3 +67,71 @@ def _names(row: tuple[str, ...], word: str) -> bool:
     """Whether a table's row is about a word: its name, one of its keys, or how it is shown. Case counts."""
     known = {*row[0].replace("`", "").split(), *(cell.strip("`") for cell in row[2:])}
     return word in known or (len(word) > 1 and word.lower() in {name.lower() for name in known})
+
+
+# The page of all options, from the parsers.
+
+HEAD = ("option", "what it does")
+
+
+def options_page() -> Page:
+    live = live_parser()
+    sections = [
+        Section("Options of every command", (), HEAD, _rows(_common(live))),
+        Section("Without a command: the live screen", (), HEAD, _rows(_own(live))),
+    ]
+    for name, summary in commands_and_parts().items():
+        own = _own(command_parser(name))
+        sections.append(Section(f"gputop {name}", (f"{summary[0].upper()}{summary[1:]}.",), HEAD, _rows(own)))
+    sections.append(
+        Section("Exit status", (), ("status", "meaning"), tuple((f"`{code}`", text) for code, text in EXIT))
+    )
+    variables = tuple((f"`{name}`", text) for name, text in ENVIRONMENT)
+    sections.append(Section("Environment", (), ("variable", "meaning"), variables))
+    return Page(
+        "Options",
+        (
+            "Options stand before or after the command's name; those of the live screen stand before no command. Lists "
+            "are written with commas or by repeating the option.",
+        ),
+        tuple(sections),
+    )
+
+
+def _common(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    return [action for group in parser._action_groups if group.title == COMMON for action in group._group_actions]
+
+
+def _own(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    common = _common(parser)
+    return [action for action in parser._actions if action not in common and "-h" not in action.option_strings]
+
+
+def _rows(actions: Iterable[argparse.Action]) -> tuple[tuple[str, str], ...]:
+    return tuple((f"`{option_names(action)}`", help_text(action)) for action in actions)
+
+
+# The page of the settings, from their declarations.
+
+
+def settings_page() -> Page:
+    flags = {
+        action.dest: action.option_strings[-1] for action in reversed(live_parser()._actions) if action.option_strings
+    }
+    rows = []
+    for name, setting in declared().items():
+        value = {"keys": "a table", "alert": "none", "fleet": "none"}.get(
+            name
+        ) or f"`{assignment(name, setting.default).strip()}`"
+        variable = "" if name in FILE_ONLY else f"`GPUTOP_{name.upper()}`"
+        flag = f"`{flags[name]}`" if name in flags else ""
+        rows.append((f"`{name}`", setting.description, value, variable, flag))
+    return Page(
+        "Settings",
+        (
+            "Flags win over environment variables, those over the configuration file, and that over the defaults. "
+            "`gputop config --init` writes a file with every setting commented out, `gputop config --check` says line "
+            "by line what is wrong with it, `gputop config` prints what is in force.",
+        ),
+        (Section("All settings", (), ("setting", "what it is", "default", "environment", "flag"), tuple(rows)),),
+    )

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gputop.commands.filtering import filter_of
 from gputop.commands.left_out import import_pynvml
 from gputop.commands.needs import Needs
-from gputop.commands.redaction import redacted_source, redactor_of
 from gputop.commands.screen import put_off_collection, screen_terminal, show
+from gputop.commands.shared_options import filter_of, redacted_source, redactor_of
 from gputop.config import Settings
 from gputop.model.source import UsageError
 
 if TYPE_CHECKING:
     import argparse
 
+    from gputop.features.alerts.node_alerts import NodeAlerts
     from gputop.model.inspection import ProcessAccess
     from gputop.model.redaction import Redactor
-    from gputop.session.alerts.node_alerts import NodeAlerts
 
 NEEDS = Needs("terminal")
 
@@ -29,7 +28,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     terminal = screen_terminal(settings)
     alerts = _alerts(args, settings)
     import_pynvml()
-    from gputop.sources.machine import open_local
+    from gputop.sources.local import open_local
 
     source = open_local(settings)
     # The driver is asked while the rest is imported.
@@ -54,7 +53,7 @@ def _alerts(args: argparse.Namespace, settings: Settings) -> NodeAlerts | None:
     fire = args.__dict__.get("alerts", False)
     if not settings.alert and not fire:
         return None
-    from gputop.commands.alerting import REDACTED, alerts_here, configuration_file
+    from gputop.features.alerts.alerts_command import REDACTED, alerts_here, configuration_file
 
     if fire and not settings.alert:
         file = configuration_file(args)

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gputop.commands.amounts import seconds
-from gputop.commands.filtering import filter_of
+from gputop.commands.argument_parser import filterable, seconds, selectable, waiting
 from gputop.commands.left_out import import_pynvml
 from gputop.commands.needs import Needs
-from gputop.commands.redaction import redactor_of
-from gputop.commands.shared_arguments import filterable, selectable, waiting
+from gputop.commands.shared_options import filter_of, redactor_of
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.output.messages import say
@@ -44,7 +42,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, settings: Settings) -> int:
     wait_s = wait_of(args)
     import_pynvml()
-    from gputop.sources.machine import open_local
+    from gputop.sources.local import open_local
 
     source = open_local(settings)
     # SM activity takes two samples a quarter of a second apart; the output's imports happen in between.
@@ -100,13 +98,13 @@ def _passing(args: argparse.Namespace, redactor: Redactor | None) -> Filter | No
 
 
 def _data(args: argparse.Namespace, settings: Settings, passing: Filter | None) -> Callable[[OneReading], str]:
-    from gputop.output.data import gpu_csv, json_text, once_data
+    from gputop.output.snapshot_data import gpu_csv, json_text, once_data
 
     if args.csv:
         return lambda reading: gpu_csv(reading.snapshot)
     if passing is None:
         return lambda reading: json_text({**once_data(reading.snapshot), **reading.data()})
-    from gputop.commands.filtering import filtered
+    from gputop.commands.shared_options import filtered
     from gputop.monitor import Monitor
 
     monitor = Monitor(settings.interval)
@@ -121,12 +119,12 @@ def _data(args: argparse.Namespace, settings: Settings, passing: Filter | None) 
 def _table(_args: argparse.Namespace, settings: Settings, passing: Filter | None) -> Callable[[OneReading], str]:
     import shutil
 
-    from gputop.commands.filtering import filtered
     from gputop.commands.screen import first_view
+    from gputop.commands.shared_options import filtered
     from gputop.monitor import Monitor
     from gputop.output.ansi import ansi_text, plain_text
-    from gputop.output.table import once_rows
-    from gputop.paint.terminal import choose
+    from gputop.output.snapshot_data import once_rows
+    from gputop.paint.glyphs import choose
     from gputop.paint.theme import THEMES
 
     terminal = choose(

@@ -7,15 +7,15 @@ import shlex
 import signal
 import threading
 
-from gputop.commands.alerting import alerts_here
-from gputop.commands.amounts import seconds, size_bytes
+from gputop.commands.argument_parser import seconds, size_bytes
 from gputop.commands.needs import Needs
-from gputop.commands.redaction import redacted_source, redactor_of
+from gputop.commands.shared_options import redacted_source, redactor_of
 from gputop.config import Settings
+from gputop.features.alerts.alerts_command import alerts_here
 from gputop.model.quantity import count, file_size
 from gputop.output.messages import say
-from gputop.session.record import record
-from gputop.sources.machine import open_local
+from gputop.session.record_run import record
+from gputop.sources.local import open_local
 from gputop.sources.marked import Marked
 
 NEEDS = Needs("nothing")

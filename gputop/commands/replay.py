@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 
-from gputop.commands.filtering import filter_of
+from gputop.commands.argument_parser import filterable
 from gputop.commands.needs import Needs
-from gputop.commands.recorded_gpus import lens_of
-from gputop.commands.redaction import redactor_of
 from gputop.commands.screen import end, first_view, screen_terminal
-from gputop.commands.shared_arguments import filterable
+from gputop.commands.shared_options import filter_of, lens_of, redactor_of
 from gputop.config import Settings
 from gputop.model.source import UsageError
-from gputop.paint.key_presets import wanted_keys
+from gputop.paint.keys import wanted_keys
 from gputop.recording.index import Recording
 from gputop.sources.recorded import RecordedSource
 from gputop.tui.terminal.guard import TerminalGuard
@@ -44,10 +42,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     source = RecordedSource(recording, at=at, speed=args.speed, loop=args.loop)
     try:
         guard.mute()
-        from gputop.commands.config_file import ConfigWatch
-        from gputop.session.playback import Playback
-        from gputop.session.player import Player
-        from gputop.tui.app import GputopApp
+        from gputop.commands.config import ConfigWatch
+        from gputop.session.player import Playback, Player
+        from gputop.tui.node_app import GputopApp
 
         app = GputopApp(
             first_view(settings, terminal, passing=passing),

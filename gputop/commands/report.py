@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from gputop.commands.delivery import deliver, form_of
 from gputop.commands.needs import Needs
-from gputop.commands.recorded_gpus import lens_of
+from gputop.commands.shared_options import deliver, form_of, lens_of
 from gputop.commands.simulated_node import scenario_arguments, simulated_past, wants_demo
 from gputop.config import Settings
 from gputop.output.report_text import report_json, report_markdown, report_text

@@ -7,16 +7,16 @@ import sys
 import time
 from pathlib import Path
 
-from gputop.commands.alerting import alerts_here
 from gputop.commands.needs import Needs
-from gputop.commands.redaction import redacted_source, redactor_of
+from gputop.commands.shared_options import redacted_source, redactor_of
 from gputop.config import Settings
+from gputop.features.alerts.alerts_command import alerts_here
 from gputop.model.source import UsageError
 from gputop.output.messages import say
 from gputop.output.private_file import write_private
 from gputop.output.report_text import report_as, report_text
 from gputop.session.job import run_job
-from gputop.sources.machine import open_local
+from gputop.sources.local import open_local
 from gputop.sources.marked import Marked
 from gputop.sources.procfs import parent_and_group
 

@@ -14,22 +14,26 @@ from msgspec.structs import replace
 
 from gputop.config import Settings
 from gputop.model.source import PlayedSource, Source, UsageError
-from gputop.paint.terminal import Terminal, choose
+from gputop.monitor import Frame
+from gputop.output.ansi import ansi_text
+from gputop.paint.glyphs import Terminal, choose
+from gputop.paint.main_screen import main_screen
+from gputop.paint.theme import THEMES
+from gputop.paint.view import View
 
 if TYPE_CHECKING:
     import argparse
 
+    from gputop.features.alerts.node_alerts import NodeAlerts
     from gputop.model.inspection import ProcessAccess
-    from gputop.monitor import Frame
-    from gputop.paint.hint import Hint
     from gputop.paint.process_filter import Filter
-    from gputop.paint.view import View
-    from gputop.recording.past import Past
-    from gputop.session.alerts.node_alerts import NodeAlerts
+    from gputop.paint.view import Hint
+    from gputop.recording.recent_past import Past
     from gputop.session.session import Session
-    from gputop.tui.app import GputopApp
+    from gputop.tui.node_app import GputopApp
     from gputop.tui.terminal.guard import TerminalGuard
     from gputop.tui.textual_internals import QuietApp
+
 
 FIRST_WAIT_S = 0.5
 """How long the first frame waits for the first snapshot before the screen loads without it."""
@@ -85,14 +89,13 @@ def first_hint(settings: Settings, *, tour: bool = False) -> Hint:
     """The keys on the last row; with the tour where there is one."""
     if not settings.hint:
         return ()
-    from gputop.paint.hint import hint_of
-    from gputop.paint.key_presets import wanted_keys
-    from gputop.paint.keys import KEYS
+    from gputop.paint.keys import KEYS, wanted_keys
+    from gputop.paint.view import hint_of
 
     keys = wanted_keys(settings.key_preset, settings.keys)
     if not keys:
         return hint_of(KEYS, tour=tour)
-    from gputop.paint.rebinding import rebound
+    from gputop.paint.keys import rebound
 
     return hint_of(rebound(KEYS, keys)[0], tour=tour)
 
@@ -132,7 +135,6 @@ def show(
     guard = TerminalGuard()
     drawn = app = None
     try:
-        from gputop.commands import first_frame
         from gputop.monitor import Monitor
         from gputop.session.session import Session
 
@@ -150,7 +152,7 @@ def show(
         # Before anything is drawn, into which typed keys would be echoed.
         guard.mute()
         if first is not None:
-            first_frame.draw(first, view, terminal)
+            draw(first, view, terminal)
             drawn = True
         gc.enable()
         app = _app(args, settings, terminal, view, source, session, access() if access else None, guard)
@@ -164,7 +166,7 @@ def show(
         if alerts is not None:
             alerts.close()
         if drawn and app is None:
-            first_frame.undo()
+            undo()
         guard.finish()
     end(app, guard)
 
@@ -198,10 +200,10 @@ def _app(
 
     import_asyncio()
     import_textual()
-    from gputop.commands.config_file import ConfigWatch
-    from gputop.paint.key_presets import wanted_keys
-    from gputop.session.playback import Playback
-    from gputop.tui.app import GputopApp
+    from gputop.commands.config import ConfigWatch
+    from gputop.paint.keys import wanted_keys
+    from gputop.session.player import Playback
+    from gputop.tui.node_app import GputopApp
 
     return GputopApp(
         view,
@@ -215,3 +217,30 @@ def _app(
         reload=ConfigWatch(args.__dict__.get("config"), os.environ, vars(args), alerts=settings.alert).poll,
         depth=terminal.depth,
     )
+
+
+# The first frame as plain text, drawn while the screen library still loads.
+#
+# Importing Textual takes longer than measuring and painting; the viewer need not wait for it. Textual then takes the
+# terminal over and paints the same rows again.
+
+ALTERNATE_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[H"
+MAIN_SCREEN = "\x1b[?25h\x1b[?1049l"
+
+
+def draw(frame: Frame, view: View, terminal: Terminal) -> None:
+    """Draw one frame on stderr's terminal, as Textual does, without waiting for it to be taken."""
+    assert sys.__stderr__ is not None
+    descriptor = sys.__stderr__.fileno()
+    size = os.get_terminal_size(descriptor)
+    rows = main_screen(frame, view, max(20, size.columns), max(1, size.lines)).rows
+    text = ansi_text(rows, THEMES[terminal.theme], terminal.depth, newline="\r\n")
+    data = (ALTERNATE_SCREEN + text).encode("utf-8", "replace")
+    # A thread, because a terminal that takes no output would hold the write for ever.
+    threading.Thread(target=os.write, args=(descriptor, data), daemon=True, name="first-frame").start()
+
+
+def undo() -> None:
+    """Back to the main screen, when the screen library never took over."""
+    assert sys.__stderr__ is not None
+    os.write(sys.__stderr__.fileno(), MAIN_SCREEN.encode())

@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gputop.commands.fleet_screen import fleet_rows, prometheus_options
 from gputop.commands.needs import Needs
-from gputop.commands.recorded_gpus import lens_of
-from gputop.commands.redaction import redacted_snapshot, redactor_of
+from gputop.commands.shared_options import lens_of, redacted_snapshot, redactor_of
 from gputop.commands.simulated_node import DEMO, PAST_S
 from gputop.config import Settings
+from gputop.features.fleet.fleet_command import fleet_rows, prometheus_options
 from gputop.model.source import UsageError
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import ansi_text, plain_text
 from gputop.output.messages import say
-from gputop.output.png import PngError, png, png_font
+from gputop.output.picture import PngError, png, png_font, svg
 from gputop.output.private_file import write_private
-from gputop.output.svg import svg
 from gputop.paint.glyphs import ASCII, COLOUR
 from gputop.paint.line import Row
 from gputop.paint.main_screen import main_screen
@@ -30,7 +28,7 @@ from gputop.paint.view import View
 
 if TYPE_CHECKING:
     from gputop.model.redaction import Redactor
-    from gputop.recording.lens import Lens
+    from gputop.recording.decode import Lens
 
 NEEDS = Needs("nothing")
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gputop.commands.redaction import redacted_snapshot, redactor_of
+from gputop.commands.shared_options import redacted_snapshot, redactor_of
 from gputop.config import Settings
 from gputop.model.source import UsageError
 

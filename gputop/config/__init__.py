@@ -17,7 +17,7 @@ from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import replace
 
 from gputop.model.sm import SmChoice
-from gputop.paint.palettes import theme_words
+from gputop.paint.theme import theme_words
 
 LEAST_INTERVAL_S = 0.25
 """NVML serialises inside the driver and GPM pairs need 0.1 s: nothing is asked more often than this."""
@@ -215,7 +215,7 @@ def read(path: str | os.PathLike[str], *, required: bool) -> dict[str, Any]:
         # Bounded, because --config may name an endless device; and without waiting for ever for the writer of a pipe.
         with open(path, "rb", opener=_without_waiting) as file:
             if S_ISFIFO(os.fstat(file.fileno()).st_mode):
-                from gputop.config.pipe import read_pipe
+                from gputop.config.refusals import read_pipe
 
                 data = read_pipe(file.fileno(), LARGEST_FILE + 1)
             else:

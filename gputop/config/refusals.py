@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import os
+import time
 from collections.abc import Iterable, Mapping
+from select import select
 from typing import Any, Literal, get_args, get_origin
 
 from msgspec import Meta
 
-from gputop.paint.palettes import THEME_NAMES
+from gputop.paint.theme import THEME_NAMES
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -66,7 +69,7 @@ def objection(setting: str, value: Any) -> str | None:
     if setting == "alert":
         return _wrong_alert(value)
     if setting == "fleet":
-        from gputop.model.cluster import fault_of
+        from gputop.model.fleet_settings import fault_of
 
         return fault_of(value)
     return None
@@ -85,10 +88,29 @@ def _wrong_column(chosen: tuple[str, ...]) -> str | None:
 
 
 def _wrong_alert(tables: tuple[Mapping[str, Any], ...]) -> str | None:
-    from gputop.diagnosis.alerts.table import AlertError, alerts_of
+    from gputop.features.alerts.alert_table import AlertError, alerts_of
 
     try:
         alerts_of(tables)
     except AlertError as error:
         return str(error)
     return None
+
+
+# A configuration from a pipe, such as ``--config <(make-config)``, whose writer may never write or never end.
+
+PIPE_S = 2.0
+"""How long its writer has, from the first byte to the end."""
+
+
+def read_pipe(pipe: int, most: int) -> bytes:
+    """At most ``most`` bytes from a pipe, given as an open descriptor. Raises TimeoutError."""
+    data, end = bytearray(), time.monotonic() + PIPE_S
+    while len(data) < most:
+        if not select([pipe], (), (), max(0.0, end - time.monotonic()))[0]:
+            raise TimeoutError(0, f"it is a pipe, and its writer has not finished within {PIPE_S:g} s")
+        piece = os.read(pipe, most - len(data))
+        if not piece:
+            break
+        data += piece
+    return bytes(data)

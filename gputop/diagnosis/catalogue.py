@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from gputop.diagnosis.rules import BADGES, BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
-from gputop.diagnosis.rules.badges_gpu import LOST_CONDITION
+from gputop.diagnosis.rules.badges import LOST_CONDITION
 
 
 class VerdictRow(Struct, frozen=True):

@@ -7,14 +7,13 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.fabric import FabricSignals, FabricWindow
-from gputop.diagnosis.findings import Findings
-from gputop.diagnosis.gpu_state import GpuState
-from gputop.diagnosis.host import HostReader, HostTick
-from gputop.diagnosis.neighbours import takers
-from gputop.diagnosis.peers import Peers
+from gputop.diagnosis.fabric_window import FabricSignals, FabricWindow
+from gputop.diagnosis.host_side import HostReader, HostTick
+from gputop.diagnosis.other_jobs import Peers, takers
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
+from gputop.diagnosis.verdict_log import Findings
+from gputop.diagnosis.verdict_state import GpuState
 from gputop.diagnosis.waste import Ledger, measured_span
 from gputop.model.snapshot import GpuSample, Snapshot
 

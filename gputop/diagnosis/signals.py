@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from gputop.diagnosis.fabric import FabricSignals
+from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.types import Flag
 from gputop.model.feeders import Feeders, MainWaits, Outsider
 

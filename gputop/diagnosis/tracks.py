@@ -5,33 +5,191 @@ Everything kept is bounded, and a tick costs the same whatever went before.
 
 from __future__ import annotations
 
+from collections import deque
+from math import ceil
+from typing import Any
+
 from gputop.diagnosis import window as col
-from gputop.diagnosis.changes import BEFORE_S, CHANGE_S, COMPARE_S, Startup, contradicts
-from gputop.diagnosis.correlation import Correlation
-from gputop.diagnosis.fabric import FabricSignals
+from gputop.diagnosis.attribution import Correlation
+from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.feeder_window import FeederWindow
-from gputop.diagnosis.health import Health
-from gputop.diagnosis.host import NOBODY, HostTick
+from gputop.diagnosis.hardware_health import Health, MemoryTrend
+from gputop.diagnosis.host_side import NOBODY, HostTick
 from gputop.diagnosis.idle_runs import Alternations, Births, ZeroRuns
-from gputop.diagnosis.memory_trend import MemoryTrend
-from gputop.diagnosis.signal_parts import Part, gpu_part, host_part, process_part
-from gputop.diagnosis.signals import (
-    LEAST_SAMPLES,
-    WINDOW_S,
-    Signals,
-    busy_not_working,
-)
-from gputop.diagnosis.window import Means, Window
-from gputop.diagnosis.window_row import (
+from gputop.diagnosis.signals import LEAST_SAMPLES, WINDOW_S, Signals, busy_not_working
+from gputop.diagnosis.window import (
+    Means,
+    Window,
     degraded_link,
     is_split,
     pcie_capacity,
     reads_zero_at_work,
     row_of,
+    swapping,
+    why_dark,
 )
 from gputop.model.derived import lacks_sm
+from gputop.model.feeders import MainWaits, outsiders_in, waits_in
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GAP_INTERVALS, Event, GpuSample, HostSample
+
+# When what is remembered says nothing any more: a job that begins to work, and a cause that has changed.
+
+WORKS_UTIL = 5.0
+WORKED_OF_S, WORKED_S = 15.0, 10.0
+"""Kernels in ten of the last fifteen seconds: the job trains."""
+QUIET_BEFORE_S = 3.0
+KNOWN_WITHIN_S = 10.0
+"""A process that is not known so long after the first kernels is not waited for [judged]."""
+YOUNG_S = 60.0
+"""Age of a GPU process below which it may still be starting up [judged]."""
+CHANGE_S, BEFORE_S = 8.0, 8.0
+"""The last eight seconds against at least so many before."""
+COMPARE_S = 3.0
+CLEARLY = 0.5
+"""Two means of a share this far apart do not come from one cause: at eight samples of a yes or no that is 2.8 times
+the standard error."""
+_WATCHED = (col.MAIN, col.MAIN_NETWORK, col.MAIN_SLEEP, col.MAIN_LOCK, col.MAIN_POLL, col.WORKERS)
+
+
+class Startup:
+    """Whether a young process trains already: the times of samples with kernels, of the last fifteen seconds."""
+
+    __slots__ = ("_first_kernels_at", "_loud", "_quiet_since")
+
+    def __init__(self) -> None:
+        self._loud: deque[float] = deque()
+        self._quiet_since: float | None = None
+        self._first_kernels_at: float | None = None
+
+    def begins_to_work(self, t: float, util: float, age_s: float | None) -> bool:
+        """Take a sample in; True where a young process runs its first kernels after a quiet time.
+
+        What came before was importing and warming up: no part of a window that judges training. A process may be seen
+        on the GPU, or known in age, only some samples after its kernels: it is waited for.
+        """
+        while self._loud and self._loud[0] <= t - WORKED_OF_S:
+            self._loud.popleft()
+        if util < WORKS_UTIL:
+            self._quiet_since = t if self._quiet_since is None else self._quiet_since
+        else:
+            quiet, self._quiet_since = self._quiet_since, None
+            self._loud.append(t)
+            if quiet is not None and t - quiet >= QUIET_BEFORE_S:
+                self._first_kernels_at = t
+        first = self._first_kernels_at
+        if first is None or (age_s is None and t - first < KNOWN_WITHIN_S):
+            return False
+        self._first_kernels_at = None
+        return age_s is not None and age_s - (t - first) < YOUNG_S
+
+    def worked(self, t: float, interval_s: float) -> bool:
+        """Whether kernels ran in ten of the last fifteen seconds; a sample stands for one interval."""
+        loud = sum(1 for at in self._loud if at > t - WORKED_OF_S)
+        return loud * interval_s >= WORKED_S - 1e-6
+
+
+def contradicts(window: Window, feeders: FeederWindow) -> bool:
+    """Whether the last seconds contradict what came before: another state fills the main thread's or feeders' time."""
+    for means in window.latest(CHANGE_S, _WATCHED):
+        if means is not None and abs(means[0] - means[1]) >= CLEARLY:
+            return True
+    return any(abs(new - old) >= CLEARLY for new, old in feeders.latest(CHANGE_S))
+
+
+# The parts of ``Signals`` that come from a window and one moment of the host, each a dict by field name. Pure.
+
+Part = dict[str, Any]
+
+
+def gpu_part(window: Window, mean: Means, sm: float | None, gpu: GpuSample) -> Part:
+    """What the GPU did, as means and shares of the window, and its memory now."""
+    n = len(window)
+    return {
+        "sm": sm,
+        "occ": mean[col.OCC],
+        "tensor": mean[col.TENSOR],
+        "fp32": mean[col.FP32],
+        "dram": mean[col.DRAM],
+        "pcie_rx": mean[col.PCIE_RX],
+        "pcie_tx": mean[col.PCIE_TX],
+        "nvlink": mean[col.NVLINK],
+        "power": mean[col.POWER],
+        "clock": mean[col.CLOCK],
+        "thermal": window.count(col.THERMAL) / n,
+        "brake": window.count(col.BRAKE) / n,
+        "capped": window.count(col.CAPPED) / n,
+        "mem_used": gpu.mem_used_bytes,
+        "mem_total": gpu.mem_total_bytes,
+    }
+
+
+def host_part(window: Window, mean: Means, tick: HostTick, host: HostSample) -> Part:
+    """What the host did for this GPU: its main thread, its loaders, the machine around them."""
+    p = tick.primary
+    return {
+        "host": p is not None and p.main_run_pct is not None,
+        "host_reason": why_dark(p),
+        "main": mean[col.MAIN],
+        "main_disk": mean[col.MAIN_DISK],
+        "loaders": tick.loader_count or ceil(window.total(col.LOADERS) / len(window)),
+        "workers": mean[col.WORKERS],
+        "running": mean[col.RUNNING],
+        "queued": mean[col.QUEUED],
+        "disk": mean[col.DISK],
+        "network": mean[col.NETWORK],
+        "waits_known": not tick.loader_count or tick.wait_channels > 0,
+        "tree_cores": mean[col.TREE],
+        "read_bytes_per_s": mean[col.READ],
+        "write_bytes_per_s": mean[col.WRITE],
+        "io_known": not tick.loader_count or tick.read_bytes is not None,
+        "throttled": mean[col.THROTTLED],
+        "pool_cores": mean[col.POOL],
+        "host_cpu": host.cpu_pct,
+        "psi_cpu": host.psi_cpu_pct,
+        "swapping": swapping(host),
+        "listens": mean[col.LISTENS] or 0.0,
+        "main_fetches": p is not None and p.feed_by == "main socket",
+        "main_looks": 1 if p is None else max(1, sum(waits_in(p.main_waits).values())),
+        "main_queued": mean[col.MAIN_QUEUED],
+        "main_rx": None if p is None else p.net_rx_bytes_per_s,
+        "main_waits": main_waits(mean),
+        "knows_feeders": tick.knows_feeders,
+        "cores": host.cpu_count,
+        "outsiders": outsiders_in(host.cpu_outsiders),
+    }
+
+
+def main_waits(mean: Means) -> MainWaits | None:
+    """What the main thread waited for; None where it cannot be seen."""
+    if mean[col.MAIN] is None:
+        return None
+    return MainWaits(
+        mean[col.MAIN_DISK] or 0.0,
+        mean[col.MAIN_NETWORK] or 0.0,
+        mean[col.MAIN_LOCK] or 0.0,
+        mean[col.MAIN_SLEEP] or 0.0,
+        mean[col.MAIN_POLL] or 0.0,
+        mean[col.MAIN_PIPE] or 0.0,
+    )
+
+
+def process_part(tick: HostTick) -> Part:
+    """Who uses this GPU at this moment."""
+    p = tick.primary
+    return {
+        "processes": tick.computing(),
+        "process_bytes": tick.process_bytes,
+        "age_s": None if p is None else p.age_s,
+        "name": "process" if p is None else p.static.name or "process",
+        "pid": None if p is None else p.pid,
+        "server": None if p is None else p.static.server,
+        "nccl": tick.nccl,
+        "graphics": p is not None and (p.type or "C") != "C",
+        "loader_kind": tick.kinds,
+        "pin_memory": tick.pin_memory,
+    }
+
 
 LOUD_SHARE = 0.05
 RESTART_AFTER_ZERO_S = 60.0

@@ -9,8 +9,8 @@ import keras
 from keras.callbacks import Callback
 
 import gputop
-from gputop.api.batch_wait import BatchWait
-from gputop.api.summary import Summary
+from gputop.api.run_summary import Summary
+from gputop.api.step_clock import BatchWait
 
 
 class GputopCallback(Callback):  # type: ignore[misc]

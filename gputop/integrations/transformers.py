@@ -9,8 +9,8 @@ from typing import Any
 from transformers import TrainerCallback, __version__
 
 import gputop
-from gputop.api.batch_wait import BatchWait
-from gputop.api.summary import Summary
+from gputop.api.run_summary import Summary
+from gputop.api.step_clock import BatchWait
 
 _FETCHES_FIRST = tuple(map(int, __version__.split(".")[:2])) >= (4, 46)
 """Whether all batches of a step are fetched before it begins, and not in between (``Trainer.get_batch_samples``)."""

@@ -5,6 +5,8 @@ Nothing is written, signalled or started, and no file outside the given folders 
 
 from __future__ import annotations
 
+import os
+import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
@@ -15,24 +17,130 @@ from mcp.types import ToolAnnotations
 from pydantic import Field
 
 from gputop import __version__
-from gputop.api.offline import load, trace
 from gputop.api.reading import frames as live_frames
+from gputop.api.reading import load, trace
 from gputop.api.reading import snapshot as live_snapshot
 from gputop.diagnosis.catalogue import BadgeRow, VerdictRow, badge_rows, verdict_rows
-from gputop.diagnosis.report import as_json
-from gputop.mcp.folders import Folders, Outside
-from gputop.mcp.labels import labelled
+from gputop.diagnosis.diagnosis_data import as_json
+from gputop.features.traces.columns import TraceError
+from gputop.features.traces.trace_data import trace_data
+from gputop.model.quantity import clean_text
 from gputop.model.redaction import Redactor
 from gputop.model.source import SourceError, UsageError
-from gputop.model.text import clean_text
 from gputop.monitor import Frame
-from gputop.output.data import once_data
 from gputop.output.report_text import report_data
-from gputop.output.trace_data import trace_data
+from gputop.output.snapshot_data import once_data
 from gputop.recording.format import RecordingError
 from gputop.report.job_report import report_recording
-from gputop.sources.doctor import examine
-from gputop.traces.columns import TraceError
+from gputop.sources.doctor_report import examine
+
+# The files that an assistant may name: those below the user's folders, without links that lead out of them.
+
+MOST_FILES = 200
+KINDS = (".gputop.jsonl", ".gputop.jsonl.gz", ".json", ".json.gz", ".sqlite")
+
+
+class Outside(Exception):
+    """A file that may not be read, or is not a file. Names it and quotes nothing of it."""
+
+
+class Folders:
+    """Raises Outside for a path that is not a folder."""
+
+    def __init__(self, given: Sequence[str]) -> None:
+        self._roots = [os.path.realpath(folder) for folder in given]
+        for folder, root in zip(given, self._roots, strict=True):
+            if not os.path.isdir(root):
+                raise Outside(f"{folder} is not a folder")
+
+    def file(self, name: str) -> str:
+        """The path of a file. Raises Outside."""
+        shown = clean_text(name)[:200]
+        if "\0" in name:
+            raise Outside(f"{shown}: no such file")
+        for root in self._roots:
+            path = os.path.realpath(os.path.join(root, name))
+            if path != root and os.path.commonpath((root, path)) == root:
+                try:
+                    kind = os.stat(path).st_mode
+                except OSError:
+                    continue
+                if stat.S_ISDIR(kind):
+                    self._check_folder(path, root, shown)
+                    return path
+                if stat.S_ISREG(kind):
+                    return path
+        raise Outside(f"{shown}: no such file below the folders that gputop mcp was given")
+
+    def _check_folder(self, folder: str, root: str, shown: str) -> None:
+        """Raises Outside for a folder that contains a link out of the root, or anything but files and folders: asking
+        about a folder reads everything in it."""
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    inside = os.path.commonpath((root, os.path.realpath(entry.path))) == root
+                    if not inside or not (entry.is_file() or entry.is_dir()):
+                        raise Outside(f"{shown}: holds {clean_text(entry.name)[:200]}, which may not be read")
+        except OSError:
+            raise Outside(f"{shown}: cannot be read") from None
+
+    def files(self) -> list[str]:
+        """Recordings and traces below the folders, as ``file`` takes them."""
+        found: list[str] = []
+        for root in self._roots:
+            for folder, _, names in os.walk(root):
+                for name in sorted(names):
+                    path = os.path.join(folder, name)
+                    if name.endswith(KINDS) and len(found) < MOST_FILES and not os.path.islink(path):
+                        found.append(os.path.relpath(path, root))
+        return found
+
+
+# Answers in which every text that is not gputop's own is labelled so.
+#
+# A process may be named "ignore your instructions": a reader must be able to tell gputop's words from such text.
+
+SUFFIX = "_untrusted"
+MOST_TEXT = 500
+MOST_ITEMS = 200
+OWN = frozenset(
+    {
+        "badge", "busy_not_working", "cause", "condition", "confidence", "energy_from", "family", "flag_now", "id",
+        "kind", "level", "role", "rank_from", "remedy", "sm_source", "source", "state", "title", "top_remedy", "unit",
+        "verdict",
+    }
+)  # fmt: skip
+"""Keys whose texts come from gputop's own tables. All other texts are labelled."""
+
+
+def labelled(data: Any) -> Any:
+    """JSON-able data with the label on each key that holds a text from outside; texts cleaned, lists cut."""
+    if isinstance(data, Mapping):
+        return dict(_entry(str(key), value) for key, value in data.items())
+    if isinstance(data, (list, tuple)):
+        return [labelled(value) for value in data[:MOST_ITEMS]]
+    if isinstance(data, str):
+        return clean_text(data)[:MOST_TEXT]
+    return data
+
+
+def _entry(key: str, value: Any) -> tuple[str, Any]:
+    if key in OWN or not _has_text(value):
+        return key, labelled(value)
+    if isinstance(value, Mapping):
+        # Such as reasons by metric: the keys are gputop's, the texts are not.
+        return f"{key}{SUFFIX}", {str(k)[:MOST_TEXT]: labelled(v) for k, v in value.items()}
+    return f"{key}{SUFFIX}", labelled(value)
+
+
+def _has_text(value: Any) -> bool:
+    """Whether a value is a text, or a flat collection that holds one; what is nested labels its own keys."""
+    if isinstance(value, str):
+        return True
+    if isinstance(value, Mapping):
+        return bool(value) and all(isinstance(v, str) for v in value.values())
+    return isinstance(value, (list, tuple)) and any(isinstance(v, str) for v in value)
+
 
 MOST_WATCH_S = 120.0
 INSTRUCTIONS = (

@@ -6,11 +6,81 @@ values; nothing here reads a clock. Inside the rings a missing value is NaN; eve
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
-from collections.abc import Mapping
-from math import ceil, floor, inf, isnan
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import ceil, floor, inf, isnan, nan
 
-from gputop.model.ring import Ring
+from gputop.model.snapshot import GAP_INTERVALS, NOT_READ_YET, ProcessSample
+
+# A ring buffer of samples: times and named values, packed into arrays.
+#
+# A missing value is NaN inside, and readers must turn it into None.
+
+
+class Ring:
+    """Times and named values, sample after sample, in arrays that grow to a fixed capacity and are then overwritten in
+    a circle."""
+
+    __slots__ = ("capacity", "count", "places", "spans", "times", "values")
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.count = 0
+        self.times = array("d")
+        self.spans = array("f")
+        """Seconds before its time that each sample stands for."""
+        self.places: dict[str, int] = {}
+        """The index of each name among the values of a sample."""
+        self.values = array("f")
+        """The values of a sample are adjacent, so that a new sample is one write."""
+
+    def push(self, t: float, values: Mapping[str, float | None], interval_s: float) -> None:
+        slot = self.count % self.capacity
+        since = t - self.times[slot - 1] if self.count else 0.0
+        span = since if 0.0 < since <= GAP_INTERVALS * interval_s else interval_s
+        if not values.keys() <= self.places.keys():
+            self._widen(values)
+        found = list(map(values.get, self.places))
+        row = array("f", [nan if v is None else v for v in found])
+        if len(self.times) <= slot:
+            self.times.append(t)
+            self.spans.append(span)
+            self.values += row
+        else:
+            self.times[slot] = t
+            self.spans[slot] = span
+            self.values[slot * len(row) : (slot + 1) * len(row)] = row
+        self.count += 1
+
+    def _widen(self, names: Iterable[str]) -> None:
+        """Make room for names that are new."""
+        before, width = self.values, len(self.places)
+        for name in names:
+            self.places.setdefault(name, len(self.places))
+        unknown = array("f", [nan]) * (len(self.places) - width)
+        self.values = array("f")
+        for slot in range(len(self.times)):
+            self.values += before[slot * width : (slot + 1) * width] + unknown
+
+    def since(self, sequence: int) -> Iterator[int]:
+        """Slots of the kept samples from the given sequence number on, oldest first."""
+        for i in range(max(sequence, self.count - len(self.times)), self.count):
+            yield i % self.capacity
+
+    def newest(self, name: str, count: int) -> Sequence[float]:
+        """The newest ``count`` values of one name in slot order, NaN where there is none."""
+        width, end = len(self.places), self.count % self.capacity or len(self.times)
+        begin, place = end - count, self.places[name]
+        if begin >= 0:
+            return self.values[begin * width + place : end * width : width]
+        return self.values[place : end * width : width] + self.values[begin * width + place :: width]
+
+    def series(self, name: str) -> Sequence[float] | None:
+        """The values of one name by slot, NaN where there is none; None for a name that is not known."""
+        place = self.places.get(name)
+        return None if place is None else self.values[place :: len(self.places)]
+
 
 FULL_RATE_S = 600.0
 MINUTE_S = 60.0
@@ -252,3 +322,105 @@ class History:
                 continue
             chart.cover(t - spans[slot], t, value)
         chart.seen = ring.count
+
+
+# What each GPU process and its loaders did before: bounded series for the screen of one process.
+#
+# Written only by the monitor. At most 64 processes at no more than one value a second: GPU processes come first, then
+# their loaders, then the rest. A process that has ended is kept for a minute, so that its last moments can be read.
+
+MOST_PROCESSES = 64
+LEAST_STEP_S = 0.95
+"""A little under a second: with a full second, jitter in the clock would drop every other value."""
+KEPT_AFTER_END_S = 60.0
+_RANKS = {"gpu": 0, "loader": 1, "orphan": 2, "helper": 3}
+
+ProcessKey = tuple[int, int | None, int | None]
+"""Identity of a process on a GPU: pid, start time, GPU index."""
+
+
+class ProcessHistory:
+    """Series by process and name: catalogue keys, and shares of states and waits in percent of samples.
+
+    ``main_pct`` is the main thread's running and queued time; ``in_disk_pct``, ``on_network_pct`` and ``asleep_pct``
+    are 100 or 0 in a sample, so that a column's mean is the share of its time.
+    """
+
+    def __init__(self, interval_s: float = 1.0) -> None:
+        self._history = History(max(1.0, interval_s))
+        self._seen: dict[ProcessKey, float] = {}
+        self._t = float("-inf")
+
+    @property
+    def latest_t(self) -> float | None:
+        """Unix time of the newest values."""
+        return self._history.latest_t
+
+    def observe(self, t: float, processes: Sequence[ProcessSample], interval_s: float = 1.0) -> None:
+        """Add one snapshot's processes; ``interval_s`` is the snapshot's.
+
+        Times must not run backwards; the monitor starts afresh when they do.
+        """
+        if t - self._t < LEAST_STEP_S or (processes and processes[0].unavailable.get("state") == NOT_READ_YET):
+            # Processes that /proc has not told of yet have no start time: their series would be somebody else's.
+            return
+        self._t = t
+        if len(processes) > MOST_PROCESSES:
+            processes = sorted(processes, key=self._rank)[:MOST_PROCESSES]
+        for process in processes:
+            key = (process.pid, process.starttime, process.gpu)
+            self._seen.pop(key, None)
+            self._seen[key] = t
+            self._history.add(t, _name(key), _values(process), max(1.0, interval_s))
+        self._forget(t)
+
+    def holds(self, key: ProcessKey) -> bool:
+        """Whether there are values of this process."""
+        return key in self._seen
+
+    def columns(self, key: ProcessKey, name: str, width_s: float, count: int) -> list[float | None]:
+        """The newest columns of one series, as ``History.columns`` gives them; all None for an unknown process."""
+        if key not in self._seen:
+            return [None] * count
+        return self._history.columns(_name(key), name, width_s, count)
+
+    def _rank(self, process: ProcessSample) -> tuple[int, bool, float]:
+        known = (process.pid, process.starttime, process.gpu) in self._seen
+        return _RANKS[process.role], not known, -(process.gpu_mem_bytes or 0.0)
+
+    def _forget(self, t: float) -> None:
+        """Those that ended long ago, and the longest unseen of too many. ``_seen`` is in order of last sight."""
+        while self._seen:
+            key = next(iter(self._seen))
+            if len(self._seen) <= MOST_PROCESSES and t - self._seen[key] <= KEPT_AFTER_END_S:
+                return
+            del self._seen[key]
+            self._history.forget(_name(key))
+
+
+def _name(key: ProcessKey) -> str:
+    return f"{key[0]} {key[1]} {key[2]}"
+
+
+def _values(p: ProcessSample) -> dict[str, float | None]:
+    main = None if p.main_run_pct is None else min(100.0, p.main_run_pct + (p.main_wait_pct or 0.0))
+    values: dict[str, float | None] = {
+        "cpu_pct": p.cpu_pct,
+        "gpu_time_pct": p.gpu_time_pct,
+        "gpu_mem_bytes": p.gpu_mem_bytes,
+        "rss_bytes": p.rss_bytes,
+        "read_bytes_per_s": p.read_bytes_per_s,
+        "write_bytes_per_s": p.write_bytes_per_s,
+        "run_pct": p.run_pct,
+        "wait_pct": p.wait_pct,
+        "main_pct": main,
+    }
+    if p.state is not None:
+        in_disk = p.state == "D" or p.waiting_on == "disk"
+        on_network = not in_disk and p.waiting_on == "network"
+        values["in_disk_pct"] = 100.0 if in_disk else 0.0
+        # Asleep without a wait channel may be the network: then neither share is known.
+        if p.state != "S" or p.waiting_on is not None:
+            values["on_network_pct"] = 100.0 if on_network else 0.0
+            values["asleep_pct"] = 100.0 if p.state == "S" and not in_disk and not on_network else 0.0
+    return values

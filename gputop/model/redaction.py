@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from gputop.model.command_facts import NOT_A_LOADER
-from gputop.model.feeders import outsiders_in, outsiders_text
+from gputop.model.feeders import NOT_A_LOADER, outsiders_in, outsiders_text
 from gputop.model.snapshot import Event, GpuSample, GpuStatic, HostSample, ProcessSample, ProcessStatic, Snapshot
 
 MOST_REMEMBERED = 4096

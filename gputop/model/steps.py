@@ -5,13 +5,14 @@ A job says so by ``gputop.watch``; nobody outside can measure it. What a datagra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import isfinite
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from math import isfinite, sqrt
 
 from msgspec import Struct
 
+from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text
-from gputop.model.text import clean_text
 
 MOST_NAME = 64
 """Characters of the name of a run."""
@@ -94,3 +95,115 @@ def _is_amount(value: object) -> bool:
 
 def _is_whole(value: object, least: int, most: int = _MOST_ID) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value < most
+
+
+# How fast the jobs of this machine step: the last minute of what each process announced. Pure; time enters with it.
+
+WINDOW_S = 60.0
+SILENT_S = 30.0
+"""A job that has announced no step for so long, and for ten of its steps, is no longer stepping."""
+SILENT_STEPS = 10.0
+LEAST_ROWS = 4
+"""With fewer announcements their spread says nothing."""
+MOST_RANKS = 256
+_MOST_ROWS = 256
+_Z95 = 1.96
+
+
+class StepPace(Struct, frozen=True):
+    """One process: the mean step over the last minute.
+
+    ``error_pct`` is half of the mean's 95 % interval in percent of it, from how the announcements differ; None for
+    fewer than four. ``p99_s`` is the longest 99th percentile that was announced, ``steps`` how many steps this is of.
+    """
+
+    pid: int
+    rank: int | None
+    gpu: int | None
+    name: str
+    mean_s: float
+    error_pct: float | None
+    p99_s: float
+    steps: int
+    samples_per_s: float | None = None
+    """None where the job does not say how many samples a step has."""
+    wait_s: float | None = None
+    """The part of the mean step spent waiting for other ranks; None where the job does not say."""
+
+    @property
+    def steps_per_s(self) -> float:
+        return 1.0 / self.mean_s
+
+    @property
+    def own_s(self) -> float | None:
+        """The mean step without what it waited; None where that is unknown."""
+        return None if self.wait_s is None else self.mean_s - self.wait_s
+
+
+class StepHistory:
+    """Takes rows in order of time and gives the pace of each process."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[int, str], deque[tuple[float, StepRow]]] = {}
+
+    def observe(self, t: float, rows: Iterable[StepRow]) -> None:
+        """Add the rows of one snapshot; forget processes that have gone silent."""
+        for row in rows:
+            kept = self._rows.get((row.pid, row.name))
+            if kept is None:
+                if len(self._rows) >= MOST_RANKS:
+                    continue
+                kept = self._rows[row.pid, row.name] = deque(maxlen=_MOST_ROWS)
+            kept.append((t, row))
+        for identity in [i for i, kept in self._rows.items() if _is_silent(t, kept)]:
+            del self._rows[identity]
+
+    def paces(self, t: float) -> tuple[StepPace, ...]:
+        """The pace of each process that is stepping, by rank and pid."""
+        if not self._rows:
+            return ()
+        found = [pace for kept in self._rows.values() if (pace := _pace(t, kept)) is not None]
+        return tuple(sorted(found, key=lambda p: (p.name, -1 if p.rank is None else p.rank, p.pid)))
+
+
+def slowest(paces: Sequence[StepPace]) -> StepPace | None:
+    """The process whose steps take longest, without what they waited where each of them says it. Where all wait for
+    each other and do not say so, their steps are equal: it is the first of them."""
+    return max(paces, key=comparable_s(paces), default=None)
+
+
+def comparable_s(paces: Sequence[StepPace]) -> Callable[[StepPace], float]:
+    """What tells the processes of a job apart: a step's own time where all of them know it, else the whole step."""
+    if all(pace.own_s is not None for pace in paces):
+        return lambda pace: pace.mean_s - (pace.wait_s or 0.0)
+    return lambda pace: pace.mean_s
+
+
+def _is_silent(t: float, kept: Sequence[tuple[float, StepRow]]) -> bool:
+    last_t, row = kept[-1]
+    return t - last_t > max(SILENT_S, SILENT_STEPS * row.sum_s / row.count)
+
+
+def _pace(t: float, kept: Sequence[tuple[float, StepRow]]) -> StepPace | None:
+    recent = [row for at, row in kept if at > t - WINDOW_S] or [kept[-1][1]]
+    steps = sum(row.count for row in recent)
+    total = sum(row.sum_s for row in recent)
+    if total <= 0.0:
+        return None
+    mean, last = total / steps, recent[-1]
+    error = None
+    if len(recent) >= LEAST_ROWS:
+        # The mean of groups of unequal size: the variance of a ratio estimator.
+        spread = sqrt(sum((row.sum_s - row.count * mean) ** 2 for row in recent))
+        n = len(recent)
+        error = 100.0 * _Z95 * spread * sqrt(n / (n - 1)) / total
+    told = [row for row in recent if row.samples is not None]
+    spent = sum(row.sum_s for row in told)
+    samples = sum(row.samples or 0.0 for row in told) / spent if spent > 0.0 else None
+    late = max(row.p99_s for row in recent)
+    waiting = [row for row in recent if row.wait_s is not None]
+    wait = sum(row.wait_s or 0.0 for row in waiting) / sum(row.count for row in waiting) if waiting else None
+    return StepPace(
+        last.pid, last.rank, last.gpu, last.name, mean, error, late, steps, samples,
+        None if wait is None else min(wait, mean),
+    )  # fmt: skip

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
+from datetime import datetime, timezone
 
-from gputop.diagnosis.rules.gates import COLLECTING
+from gputop.diagnosis.rules.base import COLLECTING
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, GpuDiagnosis, State, full_title
-from gputop.model.quantity import gpu_time, gpu_time_of, length, of_hundred
-from gputop.model.snapshot import SIMULATED, GpuSample, Snapshot
-from gputop.model.text import terminal_safe, wrapped
+from gputop.model.quantity import gpu_time, gpu_time_of, length, of_hundred, terminal_safe, wrapped
+from gputop.model.snapshot import SIMULATED, GpuSample, ProcessSample, Snapshot
+from gputop.monitor import Frame
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.words import gpu_label, product, sm_provenance
+from gputop.report.verdict_data import facts, processes_on, ticket_data
 
 
 def diagnosis_text(
@@ -103,3 +106,41 @@ def _waste(diagnoses: Sequence[GpuDiagnosis], price: float) -> list[str]:
     if totals["unmeasured"] >= 0.5:
         lines.append(f"Not judged, and in none of these: {gpu_time(totals['unmeasured'], measured)}")
     return lines
+
+
+# What is selected, ready for a ticket: the verdict with its evidence and remedy as text, or as one JSON object.
+
+
+def ticket_json(frame: Frame, position: int, process: ProcessSample | None = None) -> str:
+    """``ticket_data`` as text."""
+    return json.dumps(ticket_data(frame, position, process), ensure_ascii=False, indent=2)
+
+
+def ticket_text(frame: Frame, position: int, process: ProcessSample | None = None) -> str:
+    """What somebody who was not there needs: where, what, since when, the evidence, the remedy."""
+    snapshot, d = frame.snapshot, frame.diagnoses[position]
+    gpu = snapshot.gpus[position]
+    moment = datetime.fromtimestamp(snapshot.t, timezone.utc)
+    title = full_title(d.title, d.busy_not_working)
+    for_s = "" if d.since is None else f", for {length(max(0.0, snapshot.t - d.since))}"
+    simulated = "simulated by gputop demo: " if snapshot.machine.is_simulated else ""
+    lines = [
+        f"{simulated}{snapshot.machine.hostname} GPU {gpu.static.index} ({gpu.static.name}): {title}{for_s}",
+        f"at {moment:%Y-%m-%d %H:%M:%S} UTC; util {_pct(gpu.util_pct)}, SM {_pct(gpu.sm_active_pct)} ({gpu.sm_source})",
+        *(f"evidence: {line}" for line in d.evidence),
+    ]
+    if d.remedy:
+        lines.append(f"what helps: {d.remedy}")
+    lines += [f"also: {b.evidence}" + (f"; {b.remedy}" if b.remedy else "") for b in d.badges]
+    lines += [
+        f"process: pid {p.pid}, {p.static.user or 'user n/a'}: {p.static.command or p.static.name or 'n/a'}"
+        for p in processes_on(frame, gpu.static.index, process)
+    ]
+    if process is not None:
+        told = [f"{name} {value}" for name, value in facts(process, process).items() if value is not None]
+        lines.append(f"  {', '.join(told)}")
+    return "\n".join(map(terminal_safe, lines)) + "\n"
+
+
+def _pct(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.0f} %"

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gputop.model.extras import install
-from gputop.model.quantity import numbers
+from gputop.model.quantity import numbers, terminal_safe, wrapped
 from gputop.model.sm import COUNTERS_DENIED
-from gputop.model.text import terminal_safe, wrapped
 
 
 def _alike(gpus: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:

@@ -4,18 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from itertools import zip_longest
 
 from gputop import __version__
 from gputop.diagnosis.types import NOT_WORK, NOT_WORKING, STATE_WORDS, STATES, State
 from gputop.model.quantity import GIB, HOUR_S, count, gpu_time_of, gpu_time_unit, length, numbers, of_hundred
 from gputop.model.sm import SM_SOURCES
-from gputop.output.html.blocks import facts, notes, table
-from gputop.output.html.document import document
-from gputop.output.html.gap_chart import AMBER, GREEN, GREY, RED, chart, clock, lane
-from gputop.output.html.markup import Markup, element, join, prose
+from gputop.output.comparison import Difference, compare, verdict_line
+from gputop.output.html import (
+    AMBER,
+    GREEN,
+    GREY,
+    RED,
+    Markup,
+    chart,
+    clock,
+    document,
+    element,
+    facts,
+    join,
+    lane,
+    notes,
+    prose,
+    table,
+    verdict,
+)
 from gputop.output.report_text import gap_words, report_notes, step_lines
-from gputop.report.gpu_account import GpuReport
-from gputop.report.job_report import FindingReport, JobReport, alike
+from gputop.report.certainty import change, sentence
+from gputop.report.job_report import FindingReport, GpuReport, JobReport, alike
 from gputop.report.lanes import Pictured
 
 STATE_COLOURS: dict[State, str] = {
@@ -27,7 +43,7 @@ LEVEL_OF: dict[State, str] = {
     "unmeasured": "grey",
 }  # fmt: skip
 PRICED: tuple[State, ...] = ("busy_not_working", "starved", "idle_allocated")
-MOST_FINDINGS = 60
+REPORT_HTML_MOST_FINDINGS = 60
 MOST_JOBS = 8
 
 
@@ -193,14 +209,14 @@ def _findings(report: JobReport) -> list[Markup]:
         return [element("h2", "Findings"), element("p", "none: nothing was wrong while it was judged")]
     rows = []
     groups = alike(report.findings)
-    for group in groups[:MOST_FINDINGS]:
+    for group in groups[:REPORT_HTML_MOST_FINDINGS]:
         f, spells = group[0], sum(one.spells for one in group)
         times = f"{spells} ×, " if spells > 1 else ""
         since = datetime.fromtimestamp(min(one.first_t for one in group), timezone.utc).strftime("%H:%M")
         name = element("span", f.text, class_=f"level {f.level}")
         gpus, seconds = numbers(one.gpu for one in group), sum(one.seconds for one in group)
         rows.append((since, gpus, name, f.evidence, prose(f.remedy), f"{times}{length(seconds)}"))
-    more = len(groups) - MOST_FINDINGS
+    more = len(groups) - REPORT_HTML_MOST_FINDINGS
     tail = [element("p", f"and {more} more: gputop report names them all", class_="dim")] if more > 0 else []
     head = ("since", "GPU", "verdict", "evidence", "what helps", "for")
     return [element("h2", "Findings"), table(head, rows, "nntttn"), *tail]
@@ -233,3 +249,90 @@ def _hours(hours: float) -> str:
 
 def _pct(value: float | None) -> str:
     return "n/a" if value is None else f"{value:.0f}"
+
+
+# A watched run as a page: the GPU time by state, what was wrong, the steps, the memory.
+
+SUMMARY_HTML_MOST_FINDINGS = 12
+
+
+def summary_html(report: JobReport, memory: Sequence[str], remarks: Sequence[str], reason: str | None) -> str:
+    """The whole page. ``reason`` says why nothing was measured, where nothing was."""
+    if not report.gpus:
+        return document("gputop", element("h1", reason or "no GPU was watched"), notes([*step_lines(report), *remarks]))
+    title = report.command or report.host
+    share = report.not_work_share()
+    said = "no GPU time was judged" if share is None else f"{100.0 * share:.0f} % of the GPU time was not work"
+    hours = report.gpu_hours()
+    total = sum(hours.values()) or 1.0
+    cards = [
+        (STATE_WORDS[s], f"{100.0 * hours[s] / total:.0f} %", length(3600.0 * hours[s])) for s in STATES if hours[s]
+    ]
+    rows = [
+        (
+            f"{gpu.index}", gpu.name, *(_number(of_hundred(v)) for v in (gpu.util_pct, gpu.sm_pct, gpu.efficiency_pct)),
+            "n/a" if gpu.power_w is None else f"{gpu.power_w:.0f} W",
+        )
+        for gpu in report.gpus
+    ]  # fmt: skip
+    body = [
+        element("h1", f"{title}: {said}"),
+        facts(cards),
+        *(_finding(f) for f in report.findings[:SUMMARY_HTML_MOST_FINDINGS]),
+        table(("GPU", "", "util", "SM", "efficiency", "power"), rows, "ntnnnn"),
+        *(element("p", line) for line in (*step_lines(report), *memory)),
+        notes([*report_notes(report), *remarks]),
+    ]
+    return document(f"gputop: {title}", *body, footer=f"gputop {__version__}")
+
+
+def _finding(f: FindingReport) -> Markup:
+    evidence = [f.evidence] if f.evidence else []
+    return verdict(f.level, f"GPU {f.gpu}: {f.text}", length(f.seconds), evidence, f.remedy, "")
+
+
+def _number(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.0f}"
+
+
+# Two recordings as a page: one sentence on the result and how certain it is, then both side by side.
+
+LEVELS = {"better": "green", "worse": "red"}
+
+
+def compare_html(before: Pictured, after: Pictured) -> str:
+    """The whole page. GPUs stand beside those of the same place in the other recording."""
+    comparison = compare(before.report, after.report)
+    said = verdict_line(comparison)
+    level = "green" if said.startswith("Better") else "red" if said.startswith("Worse") else "grey"
+    known = [d for d in comparison.differences if not (d.before or 0.0) == (d.after or 0.0) == 0.0]
+    pairs: list[Markup] = []
+    for was, now in zip_longest(before.report.gpus, after.report.gpus):
+        halves = (
+            element("div", gpu_section(found, gpu) if gpu is not None else "", style="flex:1 1 20rem;min-width:0")
+            for found, gpu in ((before, was), (after, now))
+        )
+        pairs.append(element("div", *halves, style="display:flex;flex-wrap:wrap;gap:1rem"))
+    body = [
+        element("h1", said),
+        element("p", f"{sentence(change(before, after))}.", class_=f"level {level}"),
+        element("p", f"before: {headline(before.report)} · {what_it_is(before)}", class_="dim"),
+        element("p", f"after: {headline(after.report)} · {what_it_is(after)}", class_="dim"),
+        key(max(before.column_s, after.column_s)),
+        element("h2", "Before, and after"),
+        *pairs,
+        element("h2", "By measure"),
+        table(("", "before", "after", "change", ""), [_row(d) for d in known], "tnnnt"),
+        *(element("p", f"gone: {text}") for text in comparison.gone),
+        *(element("p", f"new: {text}") for text in comparison.new),
+    ]
+    footer = f"Means over GPUs and time. gputop {__version__}"
+    return document(f"gputop compare: {said}", *body, footer=footer)
+
+
+def _row(d: Difference) -> tuple[object, ...]:
+    was, now = (of_hundred(value) if d.unit == "%" else value for value in (d.before, d.after))
+    moved = "" if was is None or now is None else f"{now - was:+.1f}"
+    word = element("span", d.direction, class_=f"level {LEVELS[d.direction]}") if d.direction in LEVELS else ""
+    label = f"{d.label}, {d.unit}" if d.unit else d.label
+    return (label, *("n/a" if value is None else f"{value:.1f}" for value in (was, now)), moved, word)

@@ -22,11 +22,10 @@ from gputop.model.quantity import (
     per_second,
     seconds,
     step_time,
+    terminal_safe,
 )
-from gputop.model.text import terminal_safe
-from gputop.paint.text import shorten
-from gputop.report.gpu_account import GpuReport
-from gputop.report.job_report import FindingReport, JobReport, alike
+from gputop.paint.line import shorten
+from gputop.report.job_report import FindingReport, GpuReport, JobReport, alike
 from gputop.report.step_account import StepReport
 
 SCHEMA = 1

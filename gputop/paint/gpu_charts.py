@@ -9,19 +9,17 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct, field
 
-from gputop.diagnosis.window_row import pcie_capacity
+from gputop.diagnosis.window import pcie_capacity
 from gputop.model import quantity
 from gputop.model.quantity import NOT_MEASURED
 from gputop.model.snapshot import GpuSample
 from gputop.monitor import STEP_SERIES, Frame
-from gputop.paint.big_pane import LANES
-from gputop.paint.chart import Column, gap_chart, lane, with_marks
-from gputop.paint.details import AXIS_WIDTH, LABEL_WIDTH, Block, chart_row, words_row
+from gputop.paint.charts import Column, area, gap_chart, lane, marks, round_top, with_marks
+from gputop.paint.detail_page import AXIS_WIDTH, LABEL_WIDTH, Block, chart_row, words_row
 from gputop.paint.glyphs import Glyphs
-from gputop.paint.line import Row, Span
-from gputop.paint.line_chart import area, marks, round_top
+from gputop.paint.line import Row, Span, gib, pct, rate, whole
 from gputop.paint.numbers import Field
-from gputop.paint.text import gib, pct, rate, whole
+from gputop.paint.panes import LANES
 from gputop.paint.time_axis import TimeAxis
 
 GROWTH_NEEDS_S = 600.0

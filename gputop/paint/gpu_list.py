@@ -5,21 +5,18 @@ from __future__ import annotations
 from functools import partial
 
 from gputop.diagnosis.types import NOT_WORKING_ALARM, GpuDiagnosis
-from gputop.model.quantity import GIB, duration
+from gputop.model.quantity import GIB, duration, terminal_safe
 from gputop.model.snapshot import GpuSample
-from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
-from gputop.paint import big_pane, host, layout
+from gputop.paint import host_rows, layout, panes
+from gputop.paint.charts import chart_rows, chart_shows
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.kept import Kept
-from gputop.paint.line import Line, Row, Rows, Span, Target, words_target
+from gputop.paint.line import Line, Row, Rows, Span, Target, pct, shorten, whole, words_target
 from gputop.paint.numbers import sm_text
-from gputop.paint.pane_chart import chart_rows, chart_shows
 from gputop.paint.panes import figure_words
-from gputop.paint.step_words import step_words
-from gputop.paint.text import pct, shorten, whole
 from gputop.paint.view import View, selected_gpu
-from gputop.paint.words import believed, first_rows, gpu_label, is_red, spoken, words_for
+from gputop.paint.words import believed, first_rows, gpu_label, is_red, spoken, step_words, words_for
 
 LEAST_FIGURE_WIDTH = 100
 """On a narrower screen the verdict's words need the room of its number."""
@@ -117,7 +114,7 @@ def add_list(out: Rows, frame: Frame, view: View, width: int, kept: Kept) -> Non
     left = out.left - 9
     rows = layout.few_listed_chart(left) if len(gpus) <= 2 else layout.grown(0, left, out.left)
     if width >= LEAST_CHART_WIDTH and rows >= LEAST_CHART_ROWS and view.density == "standard":
-        out.extend(big_pane.chart(frame, view, selected, width, rows), Target("gpu", gpus[selected].static.uuid))
+        out.extend(panes.chart(frame, view, selected, width, rows), Target("gpu", gpus[selected].static.uuid))
     elif out.left >= 8:
         rule = view.glyphs.rule
         line = Line().add(rule, "rule").add(f" {gpu_label(gpus[selected])} ", "title")
@@ -133,5 +130,5 @@ def add_list(out: Rows, frame: Frame, view: View, width: int, kept: Kept) -> Non
     for spans in first_rows(said, words, width - 2, view.glyphs):
         out.add(Line().add(" ").add_all(spans).row(width))
     if out.left >= 6:
-        about = (host.shows(frame, view), width)
-        out.add(kept.part(("load", 1), about, partial(host.load, frame, view, width, indent=1)))
+        about = (host_rows.shows(frame, view), width)
+        out.add(kept.part(("load", 1), about, partial(host_rows.load, frame, view, width, indent=1)))

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 
 from gputop.diagnosis.types import STATE_WORDS
 from gputop.model.derived import lacks_sm
-from gputop.model.quantity import duration, file_size, seconds
+from gputop.model.quantity import duration, file_size, seconds, terminal_safe
 from gputop.model.snapshot import GpuSample, OwnCost
-from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
-from gputop.paint.line import Line, Row, Target, words_target
-from gputop.paint.text import clock_time, elapsed, shorten
+from gputop.paint.line import Line, Row, Target, clock_time, elapsed, shorten, words_target
 from gputop.paint.view import View, selected_count
 from gputop.paint.words import count_words, model_name, product, sm_provenance
 

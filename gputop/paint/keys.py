@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
+
 from msgspec import Struct
+from msgspec.structs import replace
 
 
 class Key(Struct, frozen=True):
@@ -95,3 +101,188 @@ REPLAY_KEYS: tuple[Key, ...] = (
     Key("end", "G", "G", "to the end", "paused or replaying"),
 )  # fmt: skip
 """Keys that count only while the screen shows the past."""
+
+
+# The keys of other programs, for people used to them. A preset only rebinds actions.
+
+PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType({
+    "gputop": MappingProxyType({}),
+    "nvitop": MappingProxyType({
+        "signal": "f9", "terminate": "T", "kill": "K", "interrupt_process": "I", "theme": "", "layout": "a,f,c",
+        "invert": "slash", "sort_next": "full_stop", "sort_previous": "comma", "slower": "<", "faster": ">",
+        "search": "f3", "search_next": "", "filter": "f4,backslash",
+        "command_left": "left,[", "command_right": "right,]", "previous_gpu": "{", "next_gpu": "}",
+    }),
+    "htop": MappingProxyType({
+        "quit": "q,f10", "signal": "k,f9", "up": "up", "sort": "f6,<,>,o", "sort_next": "", "search": "slash,f3",
+        "search_next": "", "filter": "backslash,f4", "columns": "f2,S,C", "sort_cpu": "P", "sort_time": "T",
+        "theme": "", "release_counters": "",
+    }),
+})  # fmt: skip
+"""Preset -> action -> keys, for the actions whose keys differ."""
+
+
+ELSEWHERE: Mapping[str, str] = MappingProxyType({
+    "a": "c changes the layout", "s": "o and a letter sort; --interval sets how often gputop measures",
+    "l": "open files are not shown; e shows the environment, enter the process in full",
+    "m": "o m, or M, sorts by GPU memory", "r": "I reverses the order; priorities are not changed from here",
+    "i": "all processes on the GPUs are shown; f filters them", "v": "space tags one process after the other",
+    "x": "the column that is sorted by is brighter; o and a letter sort", "z": "T changes the colours",
+    "H": "the threads of a process: enter", "F": "the cursor follows its process; esc lets it go",
+    "W": "settings are kept in a file: gputop config --init", "1": "c changes the layout; D shows one GPU in full",
+    "0": "[ and ] choose a GPU; ctrl+p finds one by number", "*": "t opens and closes all branches",
+})  # fmt: skip
+"""What people expect of letters that have no command here, and where to find it."""
+
+
+def unknown_key(key: str) -> str:
+    """What to say of a key without a command, by Textual's name of it."""
+
+    shown = shown_key(key)
+    return f"{shown}: {ELSEWHERE.get(shown, 'no command')} (? lists the keys, ctrl+p finds commands by name)"
+
+
+def wanted_keys(preset: str, own: Mapping[str, str]) -> Mapping[str, str]:
+    """The preset's keys, single ones overridden by the user's own."""
+    return own if preset == "gputop" else {**PRESETS[preset], **own}
+
+
+# The key table after the user's ``[keys]`` setting: by binding id, with a message for everything that cannot be bound.
+#
+# Keys are given as people write them (``?``, ``ctrl+p``, ``PgUp``) or by Textual's names. A key that the user gives to
+# one action is taken from the action that had it by default.
+
+ALWAYS_QUITS, INTERRUPT = "ctrl+c", "interrupt"
+"""A key that keeps its action whatever else is bound, so that the screen can always be left."""
+
+NO_KEYS: Mapping[str, str] = MappingProxyType({})
+"""The setting of a user who wants the table's own keys."""
+_RENAMED: Mapping[str, str] = MappingProxyType({
+    "solidus": "slash", "reverse_solidus": "backslash", "commercial_at": "at", "hyphen_minus": "minus",
+    "plus_sign": "plus", "low_line": "underscore",
+})  # fmt: skip
+"""Names of characters that Textual shortens (``KEY_NAME_REPLACEMENTS`` in ``textual.keys``)."""
+_SPELLED: Mapping[str, str] = MappingProxyType({
+    "esc": "escape", "return": "enter", "pgup": "pageup", "pgdn": "pagedown", "del": "delete", "ins": "insert",
+    "←": "left", "→": "right", "↑": "up", "↓": "down",
+    "ctrl+i": "tab", "ctrl+m": "enter", "ctrl+[": "escape",
+})  # fmt: skip
+"""Other spellings, and keys that a terminal cannot tell from each other."""
+_SHOWN: Mapping[str, str] = MappingProxyType({
+    "escape": "esc", "up": "↑", "down": "↓", "left": "←", "right": "→", "pageup": "PgUp", "pagedown": "PgDn",
+    "home": "Home", "end": "End",
+})  # fmt: skip
+_NAMED = frozenset([
+    "escape", "enter", "tab", "space", "backspace", "up", "down", "left", "right", "home", "end", "pageup", "pagedown",
+    "insert", "delete", *(f"f{n}" for n in range(1, 25)),
+])  # fmt: skip
+_PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
+
+
+def _character_name(char: str) -> str:
+    if char.isalnum():
+        return char
+    name = unicodedata.name(char, "").lower().replace("-", "_").replace(" ", "_")
+    return _RENAMED.get(name, name)
+
+
+def _characters() -> Mapping[str, str]:
+    return {_character_name(char): char for char in _PUNCTUATION}
+
+
+def key_name(text: str) -> str | None:
+    """Textual's name of a key as somebody wrote it; None where no terminal sends such a key."""
+    text = text.strip()
+    if len(text) == 1 and text not in _SPELLED:
+        return _character_name(text) if text.isprintable() else None
+    lowered = text.lower()
+    lowered = _SPELLED.get(lowered, lowered)
+    *modifiers, base = lowered.split("+")
+    base = _SPELLED.get(base, base)
+    if not modifiers:
+        return base if base in _NAMED or base in _characters() else None
+    if not set(modifiers) <= {"ctrl", "shift", "alt"}:
+        return None
+    if len(base) == 1 and base.isascii() and base.isalnum():
+        # Upper-case letters are keys of their own: a terminal does not send shift+a.
+        known = modifiers != ["shift"]
+    else:
+        known = base in _NAMED or (modifiers != ["shift"] and base in _characters())
+    return "+".join([*modifiers, base]) if known else None
+
+
+def shown_key(name: str) -> str:
+    """A key's name as the help shows it: ``question_mark`` is ``?``."""
+    *modifiers, base = name.split("+")
+    if re.fullmatch(r"f\d+", base):
+        base = base.upper()
+    return "+".join([*modifiers, _SHOWN.get(base, _characters().get(base, base))])
+
+
+def _split(text: str) -> list[str]:
+    """The keys of a setting: separated by commas; ``,`` itself is a comma between commas, or alone."""
+    if text.strip() == ",":
+        return [","]
+    return [part.strip() or "," for part in text.replace(",,", ",comma").split(",")] if text.strip() else []
+
+
+def rebound(
+    keys: Sequence[Key], wanted: Mapping[str, str], elsewhere: Collection[str] = ()
+) -> tuple[tuple[Key, ...], list[str]]:
+    """The table with the user's keys in it, and what could not be done, one line each.
+
+    ``wanted`` maps binding ids to keys separated by commas; an empty text removes an action's keys. Ids in
+    ``elsewhere`` belong to another table and are passed over. What is wrong leaves the default in force.
+    """
+    problems: list[str] = []
+    taken: dict[str, str] = {}
+    chosen: dict[str, list[str]] = {}
+    ids = [key.id for key in keys]
+    for key_id, text in wanted.items():
+        if key_id in elsewhere:
+            continue
+        if key_id not in ids:
+            from difflib import get_close_matches
+
+            near = get_close_matches(key_id, [*ids, *elsewhere], 1)
+            problems.append(f"no action {key_id!r} to bind" + (f"; did you mean {near[0]}?" if near else ""))
+            continue
+        names = _names(key_id, text, taken, problems)
+        if names or not text.strip():
+            chosen[key_id] = names
+            taken.update(dict.fromkeys(names, key_id))
+    return tuple(_with(key, chosen.get(key.id), taken, problems) for key in keys), problems
+
+
+def _names(key_id: str, text: str, taken: Mapping[str, str], problems: list[str]) -> list[str]:
+    names: list[str] = []
+    for part in _split(text):
+        name = key_name(part)
+        if name is None:
+            problems.append(f"{key_id}: no terminal sends a key {part!r}")
+        elif name == ALWAYS_QUITS and key_id != INTERRUPT:
+            problems.append(f"{key_id}: {name} always quits; choose another key")
+        elif name in taken:
+            problems.append(f"{shown_key(name)} is bound to {taken[name]} and to {key_id}: {taken[name]} has it")
+        elif name not in names:
+            names.append(name)
+    return names
+
+
+def _with(key: Key, names: list[str] | None, taken: Mapping[str, str], problems: list[str]) -> Key:
+    if names is not None:
+        if key.id == INTERRUPT and ALWAYS_QUITS not in names:
+            names = [*names, ALWAYS_QUITS]
+        return replace(key, keys=",".join(names), shown=_joined(names))
+    own = key.keys.split(",")
+    left = [name for name in own if taken.get(name, key.id) == key.id]
+    if len(left) == len(own):
+        return key
+    if not left:
+        lost = " and ".join(f"{shown_key(name)} is now {taken[name]}" for name in own)
+        problems.append(f"{key.id} has no key left: {lost}; give it another one")
+    return replace(key, keys=",".join(left), shown=_joined(left))
+
+
+def _joined(names: Iterable[str]) -> str:
+    return "  ".join(shown_key(name) for name in names)

@@ -12,15 +12,16 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.model.text import terminal_safe
+from gputop.model.quantity import terminal_safe
 from gputop.monitor import Frame
-from gputop.paint import big_pane, gpu_list, header, hint, host, layout, panes, process_table
+from gputop.paint import gpu_list, header, host_rows, layout, panes, process_table
+from gputop.paint import panes as big_pane
+from gputop.paint import view as hint
+from gputop.paint.charts import LABEL_WIDTH, chart_width
 from gputop.paint.glyphs import ascii_only
 from gputop.paint.kept import Kept
-from gputop.paint.line import Line, Painted, Row, Rows, Target
-from gputop.paint.pane_chart import LABEL_WIDTH, chart_width
+from gputop.paint.line import Line, Painted, Row, Rows, Target, shorten
 from gputop.paint.process_filter import NO_FILTER
-from gputop.paint.text import shorten
 from gputop.paint.view import View, selected_gpu
 
 HOST_ROWS = 4
@@ -200,13 +201,13 @@ def _panes(out: Rows, frame: Frame, view: View, width: int, kept: Kept) -> bool:
             return False
         blocks = [_Block(i, sizes[0] if i == selected else sizes[1]) for i in range(count)]
         _stack(out, frame, view, width, blocks, kept)
-    out.extend(kept.part("host", (host.shows(frame, view), width), partial(_host, frame, view, width)))
+    out.extend(kept.part("host", (host_rows.shows(frame, view), width), partial(_host, frame, view, width)))
     return True
 
 
 def _host(frame: Frame, view: View, width: int) -> list[Row]:
-    attribution = host.attribution_rows(frame, view, width)
-    return [host.title(frame, view, width), host.load(frame, view, width), *attribution]
+    attribution = host_rows.attribution_rows(frame, view, width)
+    return [host_rows.title(frame, view, width), host_rows.load(frame, view, width), *attribution]
 
 
 def _stack(out: Rows, frame: Frame, view: View, width: int, blocks: list[_Block], kept: Kept) -> None:

@@ -7,17 +7,14 @@ from collections.abc import Callable
 from msgspec import Struct, field
 
 from gputop.model import quantity
-from gputop.model.quantity import NOT_MEASURED
+from gputop.model.quantity import NOT_MEASURED, terminal_safe
 from gputop.model.snapshot import ProcessSample
-from gputop.model.text import terminal_safe
 from gputop.monitor import Frame
-from gputop.paint.chart import Column, lane
-from gputop.paint.details import AXIS_WIDTH, LABEL_WIDTH, Block, chart_row, words_row
+from gputop.paint.charts import Column, area, lane, round_top
+from gputop.paint.detail_page import AXIS_WIDTH, LABEL_WIDTH, Block, chart_row, words_row
 from gputop.paint.glyphs import Glyphs
-from gputop.paint.line import Row, Span
-from gputop.paint.line_chart import area, round_top
+from gputop.paint.line import Row, Span, pct, size
 from gputop.paint.numbers import Field
-from gputop.paint.text import pct, size
 from gputop.paint.time_axis import TimeAxis
 from gputop.paint.view import ProcessKey
 

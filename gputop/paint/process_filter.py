@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from gputop.model.metric import Unit
-from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC
+from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC, Unit
 from gputop.model.quantity import typed_number
 from gputop.model.snapshot import ProcessSample
 from gputop.paint.process_columns import COLUMNS

@@ -13,8 +13,7 @@ from gputop.model.snapshot import GpuSample
 from gputop.monitor import Frame
 from gputop.paint.glyphs import Glyphs, keys_shown
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
-from gputop.paint.line import Line, Row, Target, words_target
-from gputop.paint.text import clock_time, elapsed
+from gputop.paint.line import Line, Row, Target, clock_time, elapsed, words_target
 
 ORDER = ("grey", "grey-green", "green", "info", "yellow", "red")
 """Levels from the least to the most urgent: a column shows the most urgent of its time."""

@@ -10,8 +10,7 @@ from math import ceil, floor
 from msgspec import Struct
 
 from gputop.model.quantity import duration
-from gputop.paint.line import Span
-from gputop.paint.text import clock_time
+from gputop.paint.line import Span, clock_time
 
 TICK_STEPS_S = (10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600)
 LEAST_TICK_CELLS = 17

@@ -8,14 +8,26 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.types import HOLDING_MEMORY, NOT_WORKING_ALARM, STATE_WORDS, GpuDiagnosis, Level, State
+from gputop.diagnosis.rules.feeding_rules import WORTH_SAYING, feeder_words, kind_of, taken_by
+from gputop.diagnosis.types import (
+    HOLDING_MEMORY,
+    NOT_WORKING_ALARM,
+    STATE_WORDS,
+    Attribution,
+    GpuDiagnosis,
+    Level,
+    State,
+)
 from gputop.model.derived import lacks_sm, power_word
+from gputop.model.feeders import Feeders, MainWaits
+from gputop.model.quantity import per_second, share, step_time, terminal_safe, wrapped
 from gputop.model.sm import MEASURED, SM_SOURCES, SmSource
-from gputop.model.snapshot import GpuSample, Snapshot
-from gputop.model.text import terminal_safe, wrapped
+from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
+from gputop.model.steps import StepPace, comparable_s, slowest
+from gputop.monitor import Frame, stepping_on
 from gputop.paint.glyphs import Glyphs
-from gputop.paint.line import Span
-from gputop.paint.text import cells, fit
+from gputop.paint.line import Span, cells, fit
+from gputop.paint.numbers import Field
 
 LONGEST_NAME = 24
 """Cells of a product's name: a longer one is not NVIDIA's, and must not push the verdict aside."""
@@ -235,3 +247,173 @@ def _wrapped(glyph: str, text: str, suffix: str, width: int, style: str) -> list
     if suffix and len(lines[-1]) + lead + len(suffix) <= width:
         spans[-1].append((suffix, "dim"))
     return spans
+
+
+# How fast the job on a GPU steps, in the words of its title.
+
+TOLD_SLOWER = 1.02
+"""A rank counts as the slowest where its steps take 2 % longer than the median's: steps of one job end together."""
+
+
+def step_words(frame: Frame, gpu: GpuSample, room: int | None = None) -> str:
+    """``412 ms a step ± 3 %, 2.4 steps/s, 154 samples/s``, or as much of it as there is room for, down to
+    ``412 ms/step``; empty where no process on this GPU announces its steps, or no form fits."""
+    return longest_that_fits(step_forms(frame, gpu), room)
+
+
+def longest_that_fits(forms: Sequence[str], room: int | None) -> str:
+    """The first of these forms with at most ``room`` cells; empty where none has."""
+    return next((form for form in forms if room is None or len(form) <= room), "")
+
+
+def step_forms(frame: Frame, gpu: GpuSample) -> tuple[str, ...]:
+    """The step time of the slowest process on this GPU, the longest form first; none where nobody announces steps."""
+    if not frame.steps:
+        return ()
+    pace = slowest([pace for pace in frame.steps if gpu.static.index in stepping_on(frame.snapshot, pace)])
+    return () if pace is None else _forms(frame, pace)
+
+
+def _forms(frame: Frame, pace: StepPace) -> tuple[str, ...]:
+    error = "" if pace.error_pct is None else f" ± {pace.error_pct:.{0 if pace.error_pct >= 0.95 else 1}f} %"
+    last = ", the slowest rank" if pace is _slowest_rank(frame, pace.name) else ""
+    samples = "" if pace.samples_per_s is None else f", {per_second(pace.samples_per_s)} samples/s"
+    long, rate = f"{step_time(pace.mean_s)} a step", f", {per_second(pace.steps_per_s)} steps/s"
+    short = f"{step_time(pace.mean_s)}/step"
+    return (
+        f"{long}{error}{rate}{samples}{last}", f"{long}{error}{rate}{last}", f"{long}{error}{last}", f"{long}{last}",
+        f"{short}{last}", short,
+    )  # fmt: skip
+
+
+def _slowest_rank(frame: Frame, name: str) -> StepPace | None:
+    # Importing it takes 4 ms, for which a first picture without steps need not wait.
+    from statistics import median
+
+    ranks = [pace for pace in frame.steps if pace.name == name]
+    last = slowest(ranks)
+    takes = comparable_s(ranks)
+    if last is None or takes(last) <= TOLD_SLOWER * median(takes(pace) for pace in ranks):
+        return None
+    return last
+
+
+# Feeders in the words of the screen: the busiest one beside the mean, the main thread's waits, who takes the cores.
+
+STANDS_OUT = 0.1
+"""The busiest feeder is shown beside the mean of all from this difference on."""
+LANE_STATES = {
+    "loader_run_pct": "run",
+    "loader_wait_pct": "queued",
+    "loader_disk_pct": "disk",
+    "loader_network_pct": "network",
+}
+"""Series of a lane → the state of a feeder that it is the mean of."""
+
+
+def busiest_share(d: GpuDiagnosis, series: str) -> float | None:
+    """What the busiest feeder did of a lane's state, 0–1, where it stands out from the mean; else None."""
+    feeders = d.attribution.feeders if d.attribution is not None else None
+    state = LANE_STATES.get(series)
+    if feeders is None or state is None or feeders.n < 2:
+        return None
+    most: float = getattr(feeders.busiest, state)
+    return most if most - getattr(feeders.mean, state) >= STANDS_OUT else None
+
+
+def feeder_fields(a: Attribution) -> list[Field]:
+    """Who feeds the GPU and what the busiest of them did, what main waited for, who else takes the cores."""
+    found: list[Field] = []
+    if a.feeders is not None and a.feeders.n:
+        found.append((terminal_safe(f"{_who(a, a.feeders)}: {feeder_words(a.feeders.busiest)}"), "text"))
+    if a.main_waits is not None:
+        waits = _waits(a.main_waits)
+        if waits:
+            found.append((f"main waits: {waits}", "dim"))
+    taken = taken_by(a.outsiders)
+    if taken is not None:
+        found.append((terminal_safe(f"taken by others: {taken}"), "level.yellow"))
+    return found
+
+
+def _who(a: Attribution, feeders: Feeders) -> str:
+    """``4 torch workers, the busiest``, ``1 of 4 torch workers``, ``6 host threads, the busiest``."""
+    kind = kind_of(feeders)
+    if a.loader_kind and feeders.kind == "workers":
+        kind = f"{a.loader_kind} {kind}"
+    if feeders.uneven:
+        return f"{feeders.active} of {feeders.n} {kind}"
+    return f"{feeders.n} {kind}" + (", the busiest" if feeders.n > 1 else "")
+
+
+def _waits(waits: MainWaits) -> str:
+    """The two things that the main thread waited for most."""
+    parts = [(getattr(waits, name), name) for name in MainWaits.__struct_fields__]
+    said = sorted((part for part in parts if part[0] >= WORTH_SAYING), reverse=True)[:2]
+    return ", ".join(f"{name} {share(value)}" for value, name in said)
+
+
+def thread_words(process: ProcessSample, workers: Sequence[ProcessSample]) -> str | None:
+    """``threads 6 R2``: host threads that feed a GPU process without workers, and how many cores' worth of them run."""
+    if workers or not process.feeder_threads:
+        return None
+    running = round((process.pool_run_pct or 0.0) / 100.0)
+    return f"threads {round(process.feeder_threads)}" + (f" R{running}" if running else "")
+
+
+# A command line shortened to its job: interpreter and script by name, a launcher together with what it starts.
+#
+# Pure. The whole command is shown in the details and by scrolling the column.
+
+INTERPRETERS = ("python", "pypy")
+LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "horovodrun")
+LAUNCHING_MODULES = {"torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun",
+                     "accelerate.commands.launch": "accelerate", "deepspeed.launcher.launch": "deepspeed"}  # fmt: skip
+COUNTS = r"(?:--nproc[_-]per[_-]node|--num[_-]processes|--num[_-]gpus|-np|-n)(?:=(\w+))?$"
+"""Options that say how many processes a launcher starts."""
+WITH_VALUE = frozenset(("-X", "-W", "-c"))
+"""Options of an interpreter that take the next word."""
+
+
+@lru_cache(maxsize=512)
+def job_words(command: str) -> str:
+    """``python train.py --lr 1``, ``python -m vllm.serve``, ``torchrun 4 × train.py``; other programs by their name."""
+    words = command.split()
+    if not words:
+        return command
+    name, rest = _base(words[0]), words[1:]
+    if name.rstrip("0123456789.") not in INTERPRETERS:
+        return _launched(name, rest) if name in LAUNCHERS else " ".join([name, *rest])
+    name = "python" if name.startswith("python") else name
+    while rest and rest[0].startswith("-") and rest[0] != "-m":
+        if rest[0] == "-c":
+            return " ".join([name, *rest])
+        rest = rest[2:] if rest[0] in WITH_VALUE else rest[1:]
+    if rest[:1] == ["-m"] and len(rest) > 1:
+        launcher = LAUNCHING_MODULES.get(rest[1])
+        return _launched(launcher, rest[2:]) if launcher else " ".join([name, *rest])
+    if not rest:
+        return name
+    script = _base(rest[0])
+    return _launched(script, rest[1:]) if script in LAUNCHERS else " ".join([name, script, *rest[1:]])
+
+
+def _base(word: str) -> str:
+    return word.rstrip("/").rsplit("/", 1)[-1]
+
+
+def _launched(launcher: str, rest: list[str]) -> str:
+    """The launcher, how many processes it starts, and what: the first word that is a script, or -m's module."""
+    number = ""
+    for place, word in enumerate(rest):
+        found = re.match(COUNTS, word)
+        if found:
+            number = found[1] or (rest[place + 1] if place + 1 < len(rest) else "")
+        if word in ("-m", "--module") and place + 1 < len(rest):
+            job = [rest[place + 1], *rest[place + 2 :]]
+        elif word.endswith(".py"):
+            job = [_base(word), *rest[place + 1 :]]
+        else:
+            continue
+        return " ".join([launcher, *([number, "×"] if number else []), *job])
+    return " ".join([launcher, *rest])

@@ -6,41 +6,169 @@ column by column at C speed, because a day of frames must be read in well under 
 
 from __future__ import annotations
 
-from itertools import count
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count, repeat
+from typing import Any, Protocol, cast
 
-from gputop.model.command_facts import not_a_loader, server_in
+from msgspec.structs import replace
+
+from gputop.model.feeders import not_a_loader, server_in
+from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text
+from gputop.model.sm import SM_SOURCES
 from gputop.model.snapshot import (
     COLLECTORS,
     EVENT_KINDS,
     GAP_INTERVALS,
+    NOTHING_MISSING,
+    ROLES,
     Event,
+    GpuSample,
     GpuStatic,
+    HostSample,
     Machine,
+    ProcessSample,
     ProcessStatic,
     Snapshot,
 )
 from gputop.model.steps import StepRow
-from gputop.model.text import clean_text
-from gputop.recording.cells import FrameColumns
-from gputop.recording.checks import checked, facts_of, layout_of, number, parse_line
+from gputop.recording.encode import Encoder, FrameColumns, event_line
 from gputop.recording.format import (
     GPU_COLUMNS,
     GPU_FACTS,
     HOST_COLUMNS,
+    MEMBER_FRAMES,
     MOST_GPUS,
+    MOST_PROCESSES,
     PROCESS_COLUMNS,
     PROCESS_FACTS,
     VERSION,
     Damage,
+    Layout,
     RecordingError,
+    Table,
+    checked,
+    facts_of,
+    layout_of,
+    number,
+    parse_line,
+    step_rows,
+    words_of,
 )
-from gputop.recording.rows import Layouts, Rows
-from gputop.recording.step_lines import step_rows
 
-if TYPE_CHECKING:
-    from gputop.recording.lens import Lens
+# The rows of a frame to samples: checked columns, the reasons why values are missing, defaults for unknown columns.
+#
+# Whatever does not follow the format raises Damage, TypeError, ValueError, AttributeError or IndexError.
+
+Facts = Mapping[tuple[int, int | None], ProcessStatic]
+"""The facts of each process, by pid and start time."""
+Columns = Sequence[Sequence[Any]]
+Layouts = tuple[Layout, Layout, Layout]
+"""Of host, GPUs and processes."""
+_UNKNOWN_PROCESS = ProcessStatic()
+_SM_SOURCE = next(i for i, c in enumerate(GPU_COLUMNS) if c.key == "sm_source")
+_ROLE = next(i for i, c in enumerate(PROCESS_COLUMNS) if c.key == "role")
+
+
+class Rows:
+    """Remembers which texts are clean and which reasons the last frame gave: most frames say the same again."""
+
+    def __init__(self) -> None:
+        self._tables = Table(), Table(), Table()
+        self._na: tuple[object, list[Mapping[str, str]], Mapping[str, str]] | None = None
+
+    def columns(self, parsed: Mapping[str, Any], layouts: Layouts, gpus: int) -> list[Columns]:
+        """The checked columns of host, GPUs and processes of a frame with so many GPUs at most; none without rows."""
+        host, cards, processes = parsed.get("host", []), parsed.get("gpus", []), parsed.get("procs", [])
+        # Without pids nothing is known of processes.
+        tables = [] if host == [] else [host], cards, [] if layouts[2].sources[0][0] is None else processes
+        return [
+            [] if rows == [] else table.columns(rows, layout, most)
+            for table, rows, layout, most in zip(self._tables, tables, layouts, (1, gpus, MOST_PROCESSES), strict=True)
+        ]
+
+    def of_columns(self, read: FrameColumns, layouts: Layouts) -> list[Columns]:
+        """The same of columns, of which those are checked that are new objects."""
+        given = read.host, read.gpus, read.processes
+        return [
+            table.of_columns(columns, layout)
+            for table, columns, layout in zip(self._tables, given, layouts, strict=True)
+        ]
+
+    def reasons(self, given: object, count: int) -> tuple[Iterable[Mapping[str, str]], Mapping[str, str]]:
+        """Why values are missing, for each GPU row and for the host. The same text as before is not read again."""
+        if given is None:
+            return repeat(NOTHING_MISSING, count), NOTHING_MISSING
+        if self._na is None or self._na[0] != given or len(self._na[1]) != count:
+            if not isinstance(given, dict) or count > MOST_GPUS:
+                raise Damage("na is not an object")
+            by_row = [words_of(given.get(str(row), {})) for row in range(count)]
+            self._na = (given, by_row, words_of(given.get("host", {})))
+        return self._na[1], self._na[2]
+
+    def gpus(
+        self, columns: Columns, layout: Layout, gpus: Sequence[GpuStatic], missing: Iterable[Mapping[str, str]]
+    ) -> tuple[GpuSample, ...]:
+        """The samples of a frame's GPUs, one for each of ``gpus``, with the reasons ``missing`` gives."""
+        if not columns:
+            return ()
+        fills = _fills(columns, layout)
+        fills[_SM_SOURCE] = [s if s in SM_SOURCES else "none" for s in _first(fills[_SM_SOURCE], columns)]
+        return tuple(map(cast("Callable[..., GpuSample]", GpuSample), gpus, *fills, missing))
+
+    def processes(self, columns: Columns, layout: Layout, facts: Facts, given: object) -> tuple[ProcessSample, ...]:
+        """The samples of a frame's processes; ``given`` lists reasons with the rows that they hold for."""
+        pid, start = layout.sources[0][0], layout.sources[1][0]
+        if not columns or pid is None:
+            return ()
+        if None in columns[pid]:
+            raise Damage("a process without a pid")
+        fills = _fills(columns, layout)
+        fills[_ROLE] = [role if role in ROLES else "helper" for role in _first(fills[_ROLE], columns)]
+        starts = columns[start] if start is not None else repeat(None)
+        statics = [facts.get(identity, _UNKNOWN_PROCESS) for identity in zip(columns[pid], starts, strict=False)]
+        missing: Iterable[Mapping[str, str]] = repeat(NOTHING_MISSING)
+        if given:
+            by_row = [NOTHING_MISSING] * len(statics)
+            for words, places in cast(Any, given):
+                reasons = words_of(words)
+                for place in places:
+                    by_row[place] = reasons
+            missing = by_row
+        return tuple(map(cast("Callable[..., ProcessSample]", ProcessSample), *fills, statics, missing))
+
+    def host(self, columns: Columns, layout: Layout, missing: Mapping[str, str]) -> HostSample:
+        """The sample of a frame's host."""
+        if not columns:
+            return HostSample(unavailable=missing)
+        values = [default if place is None else columns[place][0] for place, default in layout.sources]
+        return cast("Callable[..., HostSample]", HostSample)(*values, missing)
+
+
+def _fills(columns: Sequence[Sequence[Any]], layout: Layout) -> list[Iterable[Any]]:
+    """For each field of the class its column, or its default repeated."""
+    return [repeat(default) if place is None else columns[place] for place, default in layout.sources]
+
+
+def _first(fill: Iterable[Any], columns: Sequence[Sequence[Any]]) -> Iterable[Any]:
+    """A fill cut to the number of rows: a default repeats without end."""
+    return (value for value, _ in zip(fill, columns[0], strict=False))
+
+
+# A filter for everything read from a recording: redaction, a choice of GPUs, or both.
+
+
+class Lens(Protocol):
+    """Changes what was recorded on its way to whoever reads it."""
+
+    def snapshot(self, snapshot: Snapshot) -> Snapshot:
+        """The frame as it is to be seen."""
+        ...
+
+    def text(self, text: str) -> str:
+        """Words of an event as they are to be seen."""
+        ...
+
 
 _MOST_TIME = 1e11
 _MOST_EVENTS = 256
@@ -247,3 +375,44 @@ def _gpu_static(given: object, place: int) -> GpuStatic:
     facts["uuid"] = facts["uuid"] or f"unknown-{place}"
     facts["name"] = facts["name"] or "unknown GPU"
     return GpuStatic(**facts)
+
+
+# Snapshots as a recording will give them back, for a monitor that runs beside the recorder.
+#
+# A verdict at the edge of a threshold must be the same live and in the replay, so what is recorded is rounded before it
+# is diagnosed. The values go through the reader's own checks, but not through JSON: the line that they make is kept for
+# the file and for the memory, so that each value is encoded once.
+
+
+class Rounder:
+    """Rounds the snapshots of one run, one after the other."""
+
+    def __init__(self) -> None:
+        self._encoder = Encoder()
+        self._decoder = Decoder()
+        self._frames = 0
+        """Frames since encoder and decoder were last replaced: both remember every process they have seen."""
+
+    def take(self, snapshot: Snapshot) -> tuple[Snapshot, bytes]:
+        """The snapshot as it would be read back, but of its own machine and with what is only shown live; and its line.
+
+        Raises RecordingError for one that no recording can hold.
+        """
+        encoder, decoder = self._encoder, self._decoder
+        lines: list[bytes] = []
+        if self._frames >= MEMBER_FRAMES or not encoder.fits(snapshot):
+            lines, self._frames = encoder.key_lines(snapshot), 0
+        self._frames += 1
+        for line in (*lines, *encoder.introductions(snapshot), *map(event_line, snapshot.events)):
+            decoder.feed(line)
+        table = encoder.frame_table(snapshot)
+        back = decoder.alone(table.read)
+        if back is None:
+            raise RecordingError("a snapshot outside what can be recorded")
+        return _live(back, snapshot), table.line
+
+
+def _live(back: Snapshot, snapshot: Snapshot) -> Snapshot:
+    """What is shown live and not recorded, beside what was read back."""
+    ports = snapshot.fabric_ports
+    return replace(back, machine=snapshot.machine, own=snapshot.own, steps=snapshot.steps, fabric_ports=ports)

@@ -6,12 +6,28 @@ Nothing here opens a file.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Container, Mapping, Sequence
+from itertools import chain
+from math import hypot
+from types import MappingProxyType
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from gputop.model.metrics import GPU_METRICS, GPU_STATE, HOST_METRICS, PROCESS_METRICS, SM_PROVENANCE
-from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, ProcessSample, ProcessStatic
+from gputop.model.quantity import clean_text
+from gputop.model.snapshot import (
+    NOTHING_MISSING,
+    GpuSample,
+    GpuStatic,
+    HostSample,
+    ProcessSample,
+    ProcessStatic,
+    Snapshot,
+)
+from gputop.model.steps import BESIDE, COLUMNS, StepRow, step_row
 
 VERSION = 1
 MEMBER_FRAMES = 60
@@ -80,3 +96,202 @@ PROCESS_COLUMNS = columns_of(ProcessSample)
 HOST_COLUMNS = columns_of(HostSample)
 GPU_FACTS = columns_of(GpuStatic)
 PROCESS_FACTS = columns_of(ProcessStatic)
+
+
+# Checks of what a recording says: one value, one row of facts, one whole table of cells.
+#
+# Nothing here knows lines or time. Whatever does not follow the format raises Damage.
+
+_MOST = 2.0**64
+_MOST_REASONS = 128
+_MOST_KNOWN_TEXTS = 4096
+_WHOLE = frozenset({int, type(None)})
+_FLAG = frozenset({bool, type(None)})
+
+
+class Layout(Struct, frozen=True):
+    """How rows of one kind map to a class: places of known columns by check, and what fills each field."""
+
+    width: int
+    numbers: tuple[int, ...]
+    wholes: tuple[int, ...]
+    flags: tuple[int, ...]
+    texts: tuple[int, ...]
+    sources: tuple[tuple[int | None, Any], ...]
+
+
+def layout_of(names: object, columns: Sequence[Column]) -> Layout:
+    """Where a recording's columns, by their names, go among the known ones. Raises Damage."""
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise Damage("columns are not a list of names")
+    places = {name: place for place, name in enumerate(names)}
+    known = [(places[c.key], c.check) for c in columns if c.key in places]
+    by_check = {
+        check: tuple(place for place, of in known if of == check) for check in ("number", "whole", "flag", "text")
+    }
+    sources = tuple((places.get(c.key), c.default) for c in columns)
+    return Layout(len(names), by_check["number"], by_check["whole"], by_check["flag"], by_check["text"], sources)
+
+
+def _reject_constant(_name: str) -> None:
+    """NaN and Infinity are not JSON and mean "not measured" here."""
+
+
+_DECODER = json.JSONDecoder(parse_constant=_reject_constant)
+
+
+def parse_line(line: bytes) -> dict[str, Any]:
+    """One line as an object. Raises Damage for anything else."""
+    try:
+        parsed = _DECODER.decode(line.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise Damage("not a line of JSON") from error
+    if not isinstance(parsed, dict):
+        raise Damage("not an object")
+    return parsed
+
+
+def number(value: object) -> float:
+    """A number of believable size. Raises Damage for anything else."""
+    if isinstance(value, (int, float)) and -_MOST < value < _MOST:
+        return value
+    raise Damage("not a number")
+
+
+def checked(value: object, check: str) -> Any:
+    """One value of a slow path: a static fact, or a cell of a column in which something is odd. None stays None."""
+    if value is None:
+        return None
+    if check == "text":
+        if isinstance(value, str):
+            return clean_text(value)
+    elif check == "flag":
+        if isinstance(value, (bool, int)) and value in (0, 1):
+            return bool(value)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        # 1e999 parses to infinity, which no device can have measured: like NaN, it counts as not measured.
+        if not -_MOST < value < _MOST:
+            return None
+        if check == "number":
+            return value
+        if value == int(value):
+            return int(value)
+    raise Damage(f"a value is not a {check}")
+
+
+def facts_of(given: object, columns: Sequence[Column]) -> dict[str, Any]:
+    """Checked facts by key, None where missing. Raises Damage."""
+    if not isinstance(given, dict):
+        raise Damage("facts are not an object")
+    return {c.key: checked(given.get(c.key), c.check) for c in columns}
+
+
+def words_of(given: object) -> Mapping[str, str]:
+    """A map of reasons by key."""
+    if not isinstance(given, dict) or len(given) > _MOST_REASONS:
+        raise Damage("reasons are not an object of texts")
+    words = {}
+    for key, reason in given.items():
+        if not isinstance(reason, str):
+            raise Damage("a reason is not a text")
+        words[clean_text(key)] = clean_text(reason)
+    return MappingProxyType(words) if words else NOTHING_MISSING
+
+
+class Table:
+    """Rows of cells turned into checked columns. Remembers which texts are clean, so that they are not read again."""
+
+    def __init__(self) -> None:
+        self._texts: set[str | None] = {None}
+        self._known: tuple[Sequence[Sequence[Any]], Sequence[Sequence[Any]], Layout | None] = ((), (), None)
+        """What ``of_columns`` was last given, what it gave, and by which layout."""
+
+    def columns(self, rows: object, layout: Layout, most: int) -> list[Sequence[Any]]:
+        """The columns of one to ``most`` rows. Raises Damage or TypeError for cells of wrong kinds."""
+        if not isinstance(rows, list) or len(rows) > most or not rows:
+            raise Damage("rows are not a list")
+        if set(map(type, rows)) != {list} or set(map(len, rows)) != {layout.width}:
+            raise Damage("rows do not fit the columns")
+        return self._checked(list(zip(*rows, strict=True)), layout)
+
+    def of_columns(self, columns: Sequence[Sequence[Any]], layout: Layout) -> list[Sequence[Any]]:
+        """The same for columns. One that is the very object of the call before is not checked again."""
+        given, before, before_layout = self._known
+        if layout is not before_layout or len(given) != len(columns):
+            given = before = [()] * len(columns)
+        new = {place for place, column in enumerate(columns) if column is not given[place]}
+        mixed = [column if place in new else before[place] for place, column in enumerate(columns)]
+        found = self._checked(mixed, layout, new)
+        self._known = columns, found, layout
+        return found
+
+    def _checked(
+        self, columns: list[Sequence[Any]], layout: Layout, which: Container[int] | None = None
+    ) -> list[Sequence[Any]]:
+        """Columns of which all, or those at the places ``which``, are checked: what is no such value is made one."""
+        groups: list[tuple[Check, Sequence[int]]] = [
+            ("number", layout.numbers),
+            ("whole", layout.wholes),
+            ("flag", layout.flags),
+            ("text", layout.texts),
+        ]
+        if which is not None:
+            groups = [(check, [place for place in places if place in which]) for check, places in groups]
+        numbers, wholes, flags, texts = ([columns[place] for place in places] for _, places in groups)
+        if not self._sound(numbers, wholes, flags, texts):
+            for check, places in groups:
+                for place in places:
+                    columns[place] = [checked(value, check) for value in columns[place]]
+        return columns
+
+    def _sound(self, *groups: Sequence[Sequence[Any]]) -> bool:
+        """Whether every cell is of its kind, finite and small: columns of numbers, whole numbers, flags and texts.
+
+        All numbers are checked in one call: no magnitude exceeds the Euclidean norm, which refuses non-numbers.
+        """
+        numbers, wholes, flags, texts = map(chain.from_iterable, groups)
+        words = set(texts)
+        if not words <= self._texts:
+            if len(self._texts) > _MOST_KNOWN_TEXTS:
+                self._texts = {None}
+            self._texts.update(text for text in words if isinstance(text, str) and clean_text(text) == text)
+            if not words <= self._texts:
+                return False
+        counts = list(wholes)
+        if not (_WHOLE.issuperset(map(type, counts)) and _FLAG.issuperset(map(type, flags))):
+            return False
+        return hypot(*[v for v in chain(counts, numbers) if v is not None]) < _MOST
+
+
+# The line of steps in a recording: at most one a frame, before it. Readers that do not know it skip it.
+
+_MOST_ROWS = 8192
+
+
+def steps_value(snapshot: Snapshot) -> dict[str, Any]:
+    """The announced steps: rows, and beside them samples and waits, where a job tells them."""
+    rows = [astuple(row)[: len(COLUMNS)] for row in snapshot.steps]
+    more = {key: [getattr(row, key) for row in snapshot.steps] for key in BESIDE}
+    told = {key: values for key, values in more.items() if any(each is not None for each in values)}
+    return {"k": "steps", "t": round(snapshot.t, 3), "rows": rows, **told}
+
+
+def step_rows(parsed: Mapping[str, Any]) -> tuple[StepRow, ...]:
+    """The rows of such a line. Raises Damage."""
+    given = parsed.get("rows")
+    if not isinstance(given, list) or len(given) > _MOST_ROWS:
+        raise Damage("steps are not a list")
+    beside = [_beside(parsed.get(key), len(given)) for key in BESIDE]
+    rows = [
+        step_row(values, *more) if isinstance(values, list) else None
+        for values, *more in zip(given, *beside, strict=True)
+    ]
+    known = tuple(row for row in rows if row is not None)
+    if len(known) != len(rows):
+        raise Damage("steps that cannot be")
+    return known
+
+
+def _beside(values: object, count: int) -> Sequence[object]:
+    """One value for each row; where their number differs, none."""
+    return values if isinstance(values, list) and len(values) == count else [None] * count

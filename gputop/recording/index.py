@@ -21,10 +21,10 @@ from gputop.recording.decode import Decoder
 from gputop.recording.format import MEMBER_FRAMES, MOST_LINE_BYTES, RecordingError
 from gputop.recording.gzip_members import MAGIC, Allowance, first_lines, is_gzip, open_recording, plain_lines
 from gputop.recording.reader import frames, lines_of, placed_frames, recording_files
-from gputop.recording.timeline import Segment, Timeline
+from gputop.recording.recorded_times import Segment, Timeline
 
 if TYPE_CHECKING:
-    from gputop.recording.lens import Lens
+    from gputop.recording.decode import Lens
 
 _CHUNK = 8 << 20
 AS_LONG = (0.98, 1.03)

@@ -26,7 +26,7 @@ from gputop.recording.gzip_members import (
 )
 
 if TYPE_CHECKING:
-    from gputop.recording.lens import Lens
+    from gputop.recording.decode import Lens
 
 _MOST_BAD_LINES = 1000
 """After so many bad lines without a good frame a file is given up as not a recording."""

@@ -18,7 +18,7 @@ from gputop.recording.index import Recording
 from gputop.report.job_report import MOST_GPUS_TOLD, JobReport, ReportBuilder
 
 if TYPE_CHECKING:
-    from gputop.recording.lens import Lens
+    from gputop.recording.decode import Lens
 
 COLUMNS = 480
 MOST_PROCESSES = 200

@@ -6,10 +6,16 @@ The command comes first: whatever goes wrong with measuring becomes a note in th
 from __future__ import annotations
 
 import os
+import queue
 import shlex
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -20,15 +26,129 @@ from gputop.model.snapshot import Event, ProcessSample, Snapshot
 from gputop.model.source import MarkedSource, SourceError, UsageError
 from gputop.monitor import Monitor
 from gputop.recording.format import RecordingError
-from gputop.recording.recorder import Recorder
+from gputop.recording.writer import Recorder
 from gputop.report.job_report import JobReport, ReportBuilder
-from gputop.session.foreground import NOT_EXECUTABLE, NOT_FOUND, ForegroundJob
-from gputop.session.own_gpus import OwnGpus
-from gputop.session.session import Session
+from gputop.session.session import OwnGpus, Session
 
 if TYPE_CHECKING:
+    from gputop.features.alerts.node_alerts import NodeAlerts
     from gputop.model.redaction import Redactor
-    from gputop.session.alerts.node_alerts import NodeAlerts
+
+
+# A command run in a process group of its own, as a shell runs a job: terminal, signals, stops and exit code.
+#
+# The command keeps our standard input, output and error. At a terminal its group becomes the foreground group, so that
+# Ctrl-C and Ctrl-Z reach it once and not us; without one, signals that we get are passed on.
+
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+NOT_FOUND, NOT_EXECUTABLE = 127, 126
+
+
+class ForegroundJob:
+    """One running command. ``start`` and ``finish`` belong to the main thread; ``changed`` is called from another one.
+
+    Raises OSError when the command cannot be started.
+    """
+
+    def __init__(self, command: Sequence[str], changed: Callable[[], None]) -> None:
+        self._changed = changed
+        self._statuses: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._terminal = _terminal()
+        self._handlers: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
+        self.exit_code: int | None = None
+        terminal, own_group = self._terminal, os.getpgrp()
+
+        def become_job() -> None:
+            """In the child, before the command: so no instant passes in which a key could reach the wrong group."""
+            os.setpgid(0, 0)
+            if terminal is not None:
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
+                with suppress(OSError):
+                    os.tcsetpgrp(terminal, os.getpid())
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTTOU})
+
+        self._own_group = own_group
+        # With SIGCHLD ignored, which a parent may have passed on, the kernel keeps no exit code.
+        self._handlers[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        # No thread of ours runs yet, which is what makes a function before exec safe.
+        self._process = subprocess.Popen(list(command), preexec_fn=become_job, close_fds=False)
+        self.pid = self._process.pid
+        if terminal is not None:
+            # A background process that changes its terminal's settings is stopped by this signal.
+            self._handlers[signal.SIGTTOU] = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        for number in FORWARDED:
+            self._handlers[number] = signal.signal(number, self._forward)
+        threading.Thread(target=self._watch, name="gputop-job", daemon=True).start()
+
+    def take_changes(self) -> bool:
+        """Handle what has happened to the job since the last call; True when it has ended."""
+        while self.exit_code is None:
+            try:
+                status = self._statuses.get_nowait()
+            except queue.Empty:
+                return False
+            if os.WIFSTOPPED(status):
+                self._stop_with_it()
+            else:
+                self.exit_code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+                # Popen must not wait for a process that is gone.
+                self._process.returncode = self.exit_code
+        return True
+
+    def finish(self) -> None:
+        """Give the terminal and the signals back."""
+        self._give_terminal(self.pid, self._own_group)
+        for number, handler in self._handlers.items():
+            if handler is not None:
+                signal.signal(number, handler)
+        self._handlers.clear()
+
+    def _watch(self) -> None:
+        """Wait for the job on a thread, because waiting in the main thread would block everything else."""
+        while True:
+            try:
+                _, status = os.waitpid(self.pid, os.WUNTRACED)
+            except ChildProcessError:
+                # Somebody else has collected the exit code.
+                status = NOT_EXECUTABLE << 8
+            self._statuses.put(status)
+            self._changed()
+            if not os.WIFSTOPPED(status):
+                return
+
+    def _forward(self, number: int, _frame: FrameType | None) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    def _stop_with_it(self) -> None:
+        """The job was stopped by a key: stop too, so that the shell gets its prompt, and go on together."""
+        if self._terminal is None:
+            return
+        self._give_terminal(self.pid, self._own_group)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        # In the background (bg) the terminal is the shell's, and stays it.
+        self._give_terminal(self._own_group, self.pid)
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGCONT)
+
+    def _give_terminal(self, holder: int, group: int) -> None:
+        """Make a group the foreground group, if ``holder`` is it now."""
+        terminal = self._terminal
+        if terminal is not None:
+            # The terminal may have gone with its window.
+            with suppress(OSError):
+                if os.tcgetpgrp(terminal) == holder:
+                    os.tcsetpgrp(terminal, group)
+
+
+def _terminal() -> int | None:
+    """The file descriptor of our terminal, if we are in its foreground."""
+    try:
+        fd = sys.stdin.fileno()
+        return fd if os.isatty(fd) and os.tcgetpgrp(fd) == os.getpgrp() else None
+    except (OSError, ValueError, AttributeError):
+        return None
+
 
 _WAKE_S = 0.25
 _MOST_ANCESTORS = 64

@@ -6,20 +6,98 @@ that the first frame does not wait for it.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from gputop.model.snapshot import Event, Snapshot
-from gputop.monitor import Frame, Monitor
+from msgspec.structs import replace
+
+from gputop.diagnosis.types import GpuDiagnosis
+from gputop.model.derived import POWER_BRAKE, THERMAL, throttle_words
+from gputop.model.inspection import Identity
+from gputop.model.secrets import MASK
+from gputop.model.snapshot import Event, EventKind, GpuSample, ProcessSample, Snapshot
+from gputop.monitor import MOST_GPUS, Frame, Monitor, SmSources
 
 if TYPE_CHECKING:
-    from gputop.recording.blocks import Stretch
-    from gputop.recording.memory import Memory
-    from gputop.recording.past import Past
-    from gputop.recording.recorder import Recorder
-    from gputop.recording.rounding import Rounder
-    from gputop.session.alerts.node_alerts import NodeAlerts
-    from gputop.session.events import FrameEvents
+    from gputop.features.alerts.node_alerts import NodeAlerts
+    from gputop.recording.decode import Rounder
+    from gputop.recording.recent_past import Memory, Past, Stretch
+    from gputop.recording.writer import Recorder
+
+
+# Frames to events worth a line in a recording: what changed, was lost, slowed down or erred.
+#
+# They mark places in a recording to jump to; a replay derives its own again. Pure.
+
+_SLOWED = THERMAL | POWER_BRAKE
+"""Thermal slowdown and power brake; a power cap is how a busy GPU normally runs."""
+
+
+class FrameEvents:
+    """Takes frames in order and gives the events that each adds to those of its snapshot."""
+
+    def __init__(self) -> None:
+        self._verdicts: dict[str, tuple[str, str | None]] = {}
+        self._lost: set[str] = set()
+        self._slowed: set[str] = set()
+        self._errors: dict[str, int] = {}
+        self._sources = SmSources()
+
+    def of(self, frame: Frame) -> list[Event]:
+        """The events between the frame before and this one. Those that the source reported are not repeated."""
+        t = frame.snapshot.t
+        known = {(event.kind, event.gpu) for event in frame.snapshot.events}
+        found: list[tuple[EventKind, int, str]] = []
+        for gpu, diagnosis in zip(frame.snapshot.gpus, frame.diagnoses, strict=False):
+            found += [(kind, gpu.static.index, text) for kind, text in self._health(gpu)]
+            found += [("verdict", gpu.static.index, text) for text in self._verdict(diagnosis)]
+            if (switch := self._sources.switch(gpu)) is not None:
+                found.append(("mark", gpu.static.index, switch))
+        if len(self._verdicts) > max(MOST_GPUS, len(frame.snapshot.gpus)):
+            self._forget_all_but({gpu.static.uuid for gpu in frame.snapshot.gpus})
+        return [Event(t, kind, text, gpu) for kind, gpu, text in found if (kind, gpu) not in known]
+
+    def _forget_all_but(self, uuids: set[str]) -> None:
+        self._lost &= uuids
+        self._slowed &= uuids
+        for uuid in self._verdicts.keys() - uuids:
+            del self._verdicts[uuid]
+            self._errors.pop(uuid, None)
+            self._sources.forget(uuid)
+
+    def _verdict(self, diagnosis: GpuDiagnosis) -> list[str]:
+        now = (diagnosis.verdict, diagnosis.busy_not_working)
+        if self._verdicts.get(diagnosis.uuid) == now:
+            return []
+        self._verdicts[diagnosis.uuid] = now
+        return [diagnosis.verdict if now[1] is None else f"{diagnosis.verdict} {now[1]}"]
+
+    def _health(self, gpu: GpuSample) -> list[tuple[EventKind, str]]:
+        uuid = gpu.static.uuid
+        events: list[tuple[EventKind, str]] = []
+        if _begins(self._lost, uuid, gpu.lost_reason is not None):
+            events.append(("gpu_lost", gpu.lost_reason or ""))
+        mask = gpu.throttle_reasons or 0
+        if _begins(self._slowed, uuid, bool(mask & _SLOWED)):
+            events.append(("throttle", ", ".join(throttle_words(mask & _SLOWED))))
+        if gpu.ecc_uncorrected is not None:
+            before = self._errors.get(uuid)
+            self._errors[uuid] = gpu.ecc_uncorrected
+            if before is not None and gpu.ecc_uncorrected > before:
+                events.append(("ecc", f"{gpu.ecc_uncorrected - before} new uncorrected memory errors"))
+        return events
+
+
+def _begins(standing: set[str], uuid: str, holds: bool) -> bool:
+    """Whether a condition has begun to hold."""
+    if not holds:
+        standing.discard(uuid)
+        return False
+    if uuid in standing:
+        return False
+    standing.add(uuid)
+    return True
 
 
 class Session:
@@ -61,7 +139,7 @@ class Session:
 
     def remember(self) -> None:
         """Keep the last minutes from now on, the newest snapshot included."""
-        from gputop.recording.memory import Memory
+        from gputop.recording.recent_past import Memory
 
         self._memory = Memory()
         if self.monitor.latest is not None:
@@ -77,8 +155,7 @@ class Session:
 
     def record(self, recorder: Recorder) -> None:
         """Record what comes from now on. One recording at a time: the one before is no longer offered anything."""
-        from gputop.recording.rounding import Rounder
-        from gputop.session.events import FrameEvents
+        from gputop.recording.decode import Rounder
 
         self._recorder, self._events, self._rounder = recorder, FrameEvents(), Rounder()
 
@@ -91,3 +168,84 @@ class Session:
     def recorder(self) -> Recorder | None:
         """The recording under way."""
         return self._recorder
+
+
+# Frames for this machine's own screen with the secrets on command lines, for users who set ``show_secrets``.
+#
+# Recordings, pictures and everything sent on use the masked frames; these are painted and forgotten.
+
+CommandOf = Callable[[Identity], str | None]
+"""The command line of a process of this machine: None until it has been read, empty where it cannot be."""
+
+
+class Revealed:
+    """Replaces masked command lines by the real ones; the same frame gives the same object."""
+
+    def __init__(self, command_of: CommandOf) -> None:
+        self._command_of = command_of
+        self._masked: Frame | None = None
+        self._shown: Frame | None = None
+        self._awaited: list[Identity] = []
+
+    def frame(self, masked: Frame) -> Frame:
+        """The frame to paint. Commands that were not read yet come with a later call."""
+        news = any(self._command_of(identity) is not None for identity in self._awaited)
+        if masked is not self._masked or self._shown is None or news:
+            self._masked = masked
+            self._awaited = []
+            processes = tuple(map(self._process, masked.snapshot.processes))
+            self._shown = replace(masked, snapshot=replace(masked.snapshot, processes=processes))
+        return self._shown
+
+    def _process(self, process: ProcessSample) -> ProcessSample:
+        if MASK not in (process.static.command or ""):
+            return process
+        identity = Identity(process.pid, process.starttime)
+        command = self._command_of(identity)
+        if command is None:
+            self._awaited.append(identity)
+        return replace(process, static=replace(process.static, command=command)) if command else process
+
+
+# Snapshots cut down to the GPUs that one job uses, from the job's own start on those GPUs.
+
+HELD_FRAMES = 100
+"""Frames kept until the job first uses a GPU, so that its start-up on that GPU is not lost."""
+
+
+class OwnGpus:
+    """``is_member`` says whether a process on a GPU is of the job, ``is_pid_member`` whether a pid is."""
+
+    def __init__(self, is_member: Callable[[ProcessSample], bool], is_pid_member: Callable[[int], bool]) -> None:
+        self._is_member = is_member
+        self._is_pid_member = is_pid_member
+        self._uuids: set[str] = set()
+        self._held: deque[Snapshot] = deque(maxlen=HELD_FRAMES)
+
+    @property
+    def any(self) -> bool:
+        """Whether the job has used a GPU yet."""
+        return bool(self._uuids)
+
+    def take(self, snapshot: Snapshot) -> list[Snapshot]:
+        """The snapshots to use: none before the job has used a GPU, then those held back and this one, cut down."""
+        used = {p.gpu for p in snapshot.processes if p.role == "gpu" and self._is_member(p)}
+        first = not self._uuids
+        self._uuids.update(gpu.static.uuid for gpu in snapshot.gpus if gpu.static.index in used)
+        if not self._uuids:
+            self._held.append(snapshot)
+            return []
+        earlier = [self._cut(held) for held in self._held] if first else []
+        self._held.clear()
+        return [*earlier, self._cut(snapshot)]
+
+    def _cut(self, snapshot: Snapshot) -> Snapshot:
+        gpus = tuple(gpu for gpu in snapshot.gpus if gpu.static.uuid in self._uuids)
+        indices = {gpu.static.index for gpu in gpus}
+        return replace(
+            snapshot,
+            gpus=gpus,
+            processes=tuple(process for process in snapshot.processes if process.gpu in indices),
+            events=tuple(event for event in snapshot.events if event.gpu is None or event.gpu in indices),
+            steps=tuple(row for row in snapshot.steps if self._is_pid_member(row.pid)),
+        )

@@ -9,17 +9,18 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from gputop.model.sm import SmChoice
 from gputop.model.snapshot import NOT_READ_YET, NOTHING_LATE, Collector, HostSample, Machine, ProcessSample, Snapshot
 from gputop.model.source import CLOSE_S
-from gputop.sources.activity.rungs import Rungs
+from gputop.sources.activity.choose_sources import Rungs
 from gputop.sources.gpu_process import unseen
 from gputop.sources.machine_reader import HostReading, MachineReader
-from gputop.sources.nvml.reading import Reading
-from gputop.sources.nvml.session import LOOK_S
+from gputop.sources.nvml.gpu_device import Reading
+from gputop.sources.nvml.nvml_session import LOOK_S
 from gputop.sources.one_reading import SLOW_S, WAIT_S, OneReading, incomplete, waiting_for
-from gputop.sources.own_cost import OwnCostMeter
+from gputop.sources.own_process import OwnCostMeter
 from gputop.sources.procfs import read_small
 from gputop.sources.schedule import HUNG_S, Schedule
 
@@ -233,3 +234,47 @@ def _boot_id(proc: str) -> str | None:
         return read_small(f"{proc}/sys/kernel/random/boot_id").decode("ascii", "replace").strip() or None
     except OSError:
         return None
+
+
+# This machine as the user's settings want it watched: the one place that makes a local source from settings.
+
+
+class MachineSettings(Protocol):
+    """The settings that a local source depends on, see ``config.Settings``. An empty text is none."""
+
+    @property
+    def interval(self) -> float: ...
+    @property
+    def gpus(self) -> str: ...
+    @property
+    def visible(self) -> bool: ...
+    @property
+    def dcgm_url(self) -> str: ...
+    @property
+    def dcgmi(self) -> bool: ...
+    @property
+    def perf(self) -> bool: ...
+    @property
+    def perf_lib(self) -> str: ...
+    @property
+    def sm_source(self) -> SmChoice: ...
+
+
+def open_local(settings: MachineSettings, interval_s: float | None = None, *, own_process: bool = True) -> LocalSource:
+    """The source of this machine; ``interval_s`` in place of the setting. No thread runs before its ``open`` or
+    ``start``.
+
+    Without ``own_process`` its snapshots do not say what gputop itself costs, for who does not show that.
+    Raises UsageError for an invalid address of an exporter.
+    """
+    return LocalSource(
+        settings.interval if interval_s is None else interval_s,
+        settings.gpus or None,
+        settings.visible,
+        settings.dcgm_url or None,
+        dcgmi=settings.dcgmi,
+        perf=settings.perf,
+        perf_lib=settings.perf_lib or None,
+        sm_source=settings.sm_source,
+        own_process=own_process,
+    )

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.model.fabric import FabricPort
 from gputop.model.metrics import HOST_METRICS
 from gputop.model.sm import SmChoice
-from gputop.model.snapshot import HostSample, ProcessSample
+from gputop.model.snapshot import FabricPort, HostSample, ProcessSample
 from gputop.model.source import SourceError, UsageError
-from gputop.sources.activity.rungs import Rungs
+from gputop.sources.activity.choose_sources import Rungs
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.nvml.inventory import kernel_gpus
-from gputop.sources.nvml.reading import Reading
-from gputop.sources.nvml.session import LOOK_S, NvmlSession
+from gputop.sources.nvml.gpu_device import Reading
+from gputop.sources.nvml.gpu_inventory import kernel_gpus
+from gputop.sources.nvml.nvml_session import LOOK_S, NvmlSession
 
 if TYPE_CHECKING:
     from gputop.sources.host import HostCollector

@@ -16,12 +16,20 @@ from contextlib import suppress
 
 from msgspec import Struct
 
+from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text
 from gputop.model.snapshot import Event
 from gputop.model.steps import StepRow
-from gputop.model.text import clean_text
-from gputop.sources.runtime_directory import is_ours, prepare, runtime_directories
-from gputop.sources.step_intake import Emptier, StepIntake, is_steps, received, with_credentials
+from gputop.sources.step_datagrams import (
+    Emptier,
+    StepIntake,
+    is_ours,
+    is_steps,
+    prepare,
+    received,
+    runtime_directories,
+    with_credentials,
+)
 
 MOST_MARK = 1000
 """Characters of a mark."""

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gputop.model.quantity import numbers
 from gputop.model.snapshot import GpuStatic, Snapshot
-from gputop.sources.nvml.reading import Progress
+from gputop.sources.nvml.gpu_device import Progress
 
 WAIT_S = 10.0
 """How long a command that reads once waits for the first complete reading."""

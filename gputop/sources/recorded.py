@@ -14,7 +14,7 @@ from contextlib import suppress
 from gputop.model.snapshot import GAP_INTERVALS, Event, GpuStatic, Snapshot
 from gputop.recording.format import RecordingError
 from gputop.recording.index import Recording
-from gputop.recording.past import Past
+from gputop.recording.recent_past import Past
 
 PAST_S = 660.0
 """What a monitor needs to reach a live one's state: ten minutes of history and a window of diagnosis."""

@@ -6,11 +6,18 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from gputop.model.inspection import DeepLook, Environment, Identity, ProcessAccess, ProcessSight, SignalOutcome
+from gputop.model.inspection import (
+    DeepLook,
+    Environment,
+    Identity,
+    ProcessAccess,
+    ProcessSight,
+    SignalOutcome,
+    WatchedThreads,
+)
 from gputop.model.redaction import Redactor
 from gputop.model.snapshot import Event, Snapshot
 from gputop.model.source import Source
-from gputop.model.threads import WatchedThreads
 
 NOT_SHOWN = "an environment names users, hosts and paths: it is not shown with --redact"
 

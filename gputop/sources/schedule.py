@@ -11,7 +11,7 @@ from time import monotonic
 
 from gputop.model.source import SourceError, UsageError
 from gputop.sources.machine_reader import HostReading, MachineReader
-from gputop.sources.nvml.reading import Reading
+from gputop.sources.nvml.gpu_device import Reading
 from gputop.sources.reader_thread import ReaderThread
 
 PAIR_S = 0.25

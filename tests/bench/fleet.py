@@ -18,14 +18,14 @@ from pathlib import Path
 
 import psutil
 
-from gputop.commands.fleet_screen import SWITCH_S
-from gputop.fleet.address import address_of
-from gputop.fleet.client import Answer, Client, Query, QueryError
-from gputop.fleet.frame import FleetFrame, fleet_frame
-from gputop.fleet.prometheus import PrometheusFleet
-from gputop.fleet.simulated import STARTED, SimulatedFleet
-from gputop.paint.fleet_screen import fleet_screen
-from gputop.paint.fleet_view import FleetView, moved, rows_of
+from gputop.features.fleet.address import address_of
+from gputop.features.fleet.client import Answer, Client, Query, QueryError
+from gputop.features.fleet.fleet_command import SWITCH_S
+from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
+from gputop.features.fleet.fleet_screen import fleet_screen
+from gputop.features.fleet.fleet_view import FleetView, moved, rows_of
+from gputop.features.fleet.prometheus import PrometheusFleet
+from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from tests.support.engines import backfill, missing, prometheus
 from tests.support.fleet_pages import past
 

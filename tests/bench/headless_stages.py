@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gputop.diagnosis.engine import Diagnoser
-from gputop.export.feed import Feed
-from gputop.export.page import Choice
+from gputop.features.export.export_feed import Feed
+from gputop.features.export.metrics_page import Choice
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Monitor
-from gputop.recording.rounding import Rounder
+from gputop.recording.decode import Rounder
 from gputop.recording.writer import RecordingWriter
 from gputop.session.session import Session
 
@@ -54,9 +54,9 @@ def headless_stages(name: str, snapshots: list[Snapshot], warm: int, folder: Pat
 
 def reading_stages() -> dict[str, Tick]:
     """Reading the stand-in GPUs of the environment, and the host, once a second: lists of processes take turns."""
-    from gputop.sources.activity.rungs import Rungs
+    from gputop.sources.activity.choose_sources import Rungs
     from gputop.sources.host import HostCollector
-    from gputop.sources.nvml.session import NvmlSession
+    from gputop.sources.nvml.nvml_session import NvmlSession
 
     host, session = HostCollector(), NvmlSession(more_rungs=Rungs(1.0, "/proc").of)
 

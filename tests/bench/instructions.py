@@ -25,13 +25,13 @@ from gputop.config import Settings
 from gputop.diagnosis.engine import Diagnoser
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Frame, Monitor
-from gputop.output.ansi_diff import Differ
+from gputop.output.ansi import Differ
+from gputop.paint.glyphs import choose
 from gputop.paint.line import Row
 from gputop.paint.main_screen import Painter
-from gputop.paint.terminal import choose
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
-from gputop.recording.memory import Memory
+from gputop.recording.recent_past import Memory
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
 from gputop.sources.simulation.simulated import snapshot_at

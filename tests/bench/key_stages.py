@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Monitor
-from gputop.output.ansi_diff import Differ
+from gputop.output.ansi import Differ
 from gputop.paint.main_screen import Painter
 from gputop.paint.process_filter import parse
 from gputop.paint.view import View

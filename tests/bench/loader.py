@@ -26,8 +26,8 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from gputop.loader_bench.bench import dataloader_bench
-from gputop.loader_bench.report import LoaderReport
+from gputop.features.loader_bench.bench import dataloader_bench
+from gputop.features.loader_bench.bench_report import LoaderReport
 
 SAMPLE_S, BATCH = 0.001, 16
 MOST_OFF_PCT = 5.0

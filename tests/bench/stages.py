@@ -23,12 +23,12 @@ from gputop.config import Settings
 from gputop.diagnosis.engine import Diagnoser
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Monitor
-from gputop.output.ansi_diff import Differ
+from gputop.output.ansi import Differ
+from gputop.paint.glyphs import choose
 from gputop.paint.line import Row
 from gputop.paint.main_screen import Painter
-from gputop.paint.terminal import choose
 from gputop.paint.theme import THEMES
-from gputop.recording.memory import Memory
+from gputop.recording.recent_past import Memory
 from gputop.sources.host import HostCollector
 from gputop.sources.local import LocalSource
 

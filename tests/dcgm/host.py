@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gputop.sources.activity.dcgmi import Dmon
-from gputop.sources.activity.ladder import Activity, RungFailed, Waiting
+from gputop.sources.activity.fallback_chain import Activity, RungFailed, Waiting
 from gputop.sources.procfs import parse_stat
 from tests.nvml.stand_in import uuid_of
 

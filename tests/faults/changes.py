@@ -7,8 +7,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from gputop.monitor import Monitor
-from gputop.paint.details import DetailsView
-from gputop.paint.gpu_details import gpu_details
+from gputop.paint.detail_page import DetailsView
+from gputop.paint.gpu_page import gpu_details
 from gputop.paint.main_screen import Painter
 from gputop.paint.view import View
 from gputop.sources.simulation.simulated import snapshot_at

@@ -26,7 +26,9 @@ import difflib, encodings.ascii, http.client, statistics, urllib.request
 import gputop, gputop.commands.once
 ctypes.CDLL("libnvidia-ml.so.1")
 for module in pkgutil.walk_packages(gputop.__path__, "gputop."):
-    if not module.name.startswith(("gputop.tui", "gputop.__main__", "gputop.commands.serve", "gputop.integrations.")):
+    if not module.name.startswith(
+        ("gputop.tui", "gputop.__main__", "gputop.features.web.serve_command", "gputop.integrations.")
+    ):
         import_module(module.name)
 if os.geteuid() == 0:
     os.setgroups([])

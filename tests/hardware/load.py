@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from gputop.proof.experiment import Stage
-from gputop.proof.kernels import Kernels, KernelsFailed
+from gputop.features.prove.experiment import Stage
+from gputop.features.prove.prove_run import Kernels, KernelsFailed
 from tests.hardware import checks
 from tests.hardware.checks import Missing
 

@@ -51,7 +51,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from gputop.sources.activity.ladder import Activity
+from gputop.sources.activity.fallback_chain import Activity
 
 
 class Added:
@@ -69,12 +69,12 @@ class Added:
 ''',
         ),
         Patch(
-            "gputop/sources/activity/rungs.py",
+            "gputop/sources/activity/choose_sources.py",
             "        from gputop.sources.activity.added import Added\n\n        rungs.append(Added())\n",
             after="        rungs: list[Rung] = []\n",
         ),
         Patch(
-            "gputop/sources/doctor.py",
+            "gputop/sources/doctor_report.py",
             '            rung("added", True, "always"),\n',
             after="            _dcgmi(gpu, known),\n",
         ),
@@ -111,7 +111,7 @@ GPU_METRIC = Addition(
             after="    fan_pct: float | None = None\n",
         ),
         Patch(
-            "gputop/sources/nvml/questions.py",
+            "gputop/sources/nvml/gpu_questions.py",
             '    Question(("pcie_replays",), ("nvmlDeviceGetPcieReplayCounter",), (), _as_is),\n',
             after='    Question(("fan_pct",), ("nvmlDeviceGetFanSpeed",), (), _as_is),\n',
         ),
@@ -145,7 +145,7 @@ VERDICT = Addition(
     2,
     (
         Patch(
-            "gputop/diagnosis/rules/end.py",
+            "gputop/diagnosis/rules/busy.py",
             """ADDED = Rule(
     id="added",
     title="an added verdict",
@@ -161,7 +161,9 @@ VERDICT = Addition(
 """,
             after='    return line if s.tensor is None else f"{line}, tensor {pct(s.tensor)}"\n\n\n',
         ),
-        Patch("gputop/diagnosis/rules/__init__.py", "ADDED, ", after="from gputop.diagnosis.rules.end import "),
+        Patch(
+            "gputop/diagnosis/rules/__init__.py", "    ADDED,\n", after="from gputop.diagnosis.rules.busy import (\n"
+        ),
         Patch("gputop/diagnosis/rules/__init__.py", "ADDED, ", after="END: tuple[Rule, ...] = ("),
     ),
     """
@@ -204,7 +206,7 @@ KEY = Addition(
             after="\nKEYS: tuple[Key, ...] = (\n",
         ),
         Patch(
-            "gputop/tui/keys/everywhere.py",
+            "gputop/tui/keys/everywhere_keys.py",
             """    def added(self) -> None:
         self._screen.say("a key was added")
 
@@ -215,7 +217,7 @@ KEY = Addition(
 """,
         ),
         Patch(
-            "gputop/tui/keys/everywhere.py",
+            "gputop/tui/keys/everywhere_keys.py",
             '    "added": EverywhereKeys.added,\n',
             after='    "quit": EverywhereKeys.leave,\n',
         ),
@@ -238,7 +240,7 @@ THEME = Addition(
     1,
     (
         Patch(
-            "gputop/paint/palettes.py",
+            "gputop/paint/theme.py",
             '    "added": ThemeRow(DARK, about="of a test"),\n',
             after="""PALETTES: Mapping[str, ThemeRow] = MappingProxyType({
 """,
@@ -308,30 +310,30 @@ import pytest
 
 from gputop.cli import main
 from gputop.commands.completion import SCRIPTS
-from gputop.commands.topics import page_of
+from gputop.commands.registry import page_of
 from gputop.config import load
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Monitor
-from gputop.output.data import gpu_csv, snapshot_data
+from gputop.output.snapshot_data import gpu_csv, snapshot_data
 from gputop.output.reference.page import markdown
 from gputop.paint.glyphs import COLOUR
-from gputop.paint.help import help_rows
+from gputop.paint.help_rows import help_rows
 from gputop.paint.line import Row
 from gputop.paint.process_columns import COLUMNS
 from gputop.paint.process_filter import parse
-from gputop.paint.provenance import provenance_rows
+from gputop.paint.numbers import provenance_rows
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
 from gputop.paint.words import sm_provenance
 from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder
-from gputop.sources.activity.ladder import Ladder
-from gputop.sources.activity.rungs import Rungs
+from gputop.sources.activity.fallback_chain import Ladder
+from gputop.sources.activity.choose_sources import Rungs
 from gputop.sources.nvml.handle import Answers, Handle
-from gputop.sources.nvml.questions import SELDOM
+from gputop.sources.nvml.gpu_questions import SELDOM
 from gputop.sources.simulation.simulated import snapshot_at
-from gputop.tui.app import GputopApp
+from gputop.tui.node_app import GputopApp
 from tests.support.fake_app import Handed, playback_on
 from tests.support.frames import demo_frame
 from tests.support.scenes import T0, Watch, gpu, snap, train

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from gputop.export.feed import Feed
-from gputop.export.page import Choice
+from gputop.features.export.export_feed import Feed
+from gputop.features.export.metrics_page import Choice
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, Snapshot
 from gputop.monitor import Monitor
 from gputop.session.session import Session

@@ -10,15 +10,14 @@ from textual.events import MouseScrollDown
 from textual.pilot import Pilot
 
 from gputop.commands.screen import replay_past
-from gputop.model.inspection import DeepLook, Environment, Identity, ProcessSight, SignalOutcome, Stack
+from gputop.model.inspection import DeepLook, Environment, Identity, ProcessSight, SignalOutcome, Stack, ThreadList
 from gputop.model.snapshot import Snapshot
-from gputop.model.threads import ThreadList
 from gputop.monitor import Frame, Monitor
 from gputop.paint.view import View
-from gputop.session.playback import Playback
+from gputop.session.player import Playback
 from gputop.session.session import Session
-from gputop.tui.app import GputopApp, SnapshotReady
-from gputop.tui.terminal.lines import Lines
+from gputop.tui.node_app import GputopApp, SnapshotReady
+from gputop.tui.terminal.painted_lines import Lines
 from tests.support.frames import demo_frame
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gputop.fleet.judge import lost_hours
-from gputop.fleet.names import DIALECTS
-from gputop.fleet.reading import GpuReading
-from gputop.fleet.simulated import SimulatedFleet
+from gputop.features.fleet.exporter_names import DIALECTS
+from gputop.features.fleet.fleet_reading import GpuReading
+from gputop.features.fleet.judge import lost_hours
+from gputop.features.fleet.simulated_fleet import SimulatedFleet
 
 KEYS = ("util_pct", "sm_active_pct", "tensor_active_pct", "power_w", "mem_used_bytes")
 DOWN_S = 150.0

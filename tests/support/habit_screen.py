@@ -11,7 +11,7 @@ from gputop.monitor import Frame
 from gputop.paint import process_table
 from gputop.paint.process_table import shown_rows
 from gputop.paint.view import View
-from gputop.tui.app import GputopApp
+from gputop.tui.node_app import GputopApp
 from tests.support.fake_app import Asked, app_on
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gputop.fleet.reading import GpuReading
-from gputop.fleet.simulated import SimulatedFleet
+from gputop.features.fleet.fleet_reading import GpuReading
+from gputop.features.fleet.simulated_fleet import SimulatedFleet
+from gputop.model.quantity import clean_text
 from gputop.model.snapshot import Event, GpuSample, ProcessSample, ProcessStatic, Snapshot
-from gputop.model.text import clean_text
 from gputop.recording.writer import RecordingWriter
 from tests.support.scenes import gpu, snap, train
 

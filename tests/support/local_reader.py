@@ -22,7 +22,7 @@ from gputop.model.snapshot import Snapshot
 from gputop.model.source import SourceError, UsageError
 from gputop.monitor import Monitor
 from gputop.sources import local
-from gputop.sources.doctor import examine
+from gputop.sources.doctor_report import examine
 from gputop.sources.local import LocalSource
 
 PATIENT_S = 30.0

@@ -7,8 +7,7 @@ from typing import Any, get_args
 
 from msgspec import Struct
 
-from gputop.model.metric import Metric
-from gputop.model.metrics import GPU_METRICS, HOST_METRICS, PROCESS_METRICS
+from gputop.model.metrics import GPU_METRICS, HOST_METRICS, PROCESS_METRICS, Metric
 from gputop.model.sm import SmSource
 from gputop.model.snapshot import (
     Event,

@@ -6,17 +6,9 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from gputop.model.snapshot import (
-    GpuSample,
-    GpuStatic,
-    HostSample,
-    Machine,
-    ProcessSample,
-    ProcessStatic,
-    Snapshot,
-)
+from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, Machine, ProcessSample, ProcessStatic, Snapshot
+from gputop.recording.decode import Rounder
 from gputop.recording.reader import read_snapshots
-from gputop.recording.rounding import Rounder
 from gputop.recording.writer import RecordingWriter
 
 T0 = 1_780_000_000.0

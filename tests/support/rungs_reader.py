@@ -15,14 +15,14 @@ from gputop.output.ansi import plain_text
 from gputop.paint.glyphs import COLOUR
 from gputop.paint.main_screen import Painter
 from gputop.paint.view import View
-from gputop.sources.activity import dcgm_exporter, dcgmi, ladder
+from gputop.sources.activity import dcgm_exporter, dcgmi, fallback_chain
 from gputop.sources.local import LocalSource
 
 
 def main() -> int:
     options = json.loads(sys.argv[1])
     for name, seconds in options.pop("limits", {}).items():
-        for module in (ladder, dcgm_exporter, dcgmi):
+        for module in (fallback_chain, dcgm_exporter, dcgmi):
             if hasattr(module, name):
                 setattr(module, name, seconds)
     source = LocalSource(0.25, **options)

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.model.command_facts import not_a_loader, server_in
+from gputop.model.feeders import not_a_loader, server_in
+from gputop.model.inspection import ThreadList, ThreadSample
 from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, Machine, ProcessSample, ProcessStatic, Snapshot
-from gputop.model.threads import ThreadList, ThreadSample
 
 T0 = 1_780_000_000.0
 GIB = 2.0**30

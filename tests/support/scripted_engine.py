@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs
 
-from gputop.fleet.simulated import STARTED, SimulatedFleet
+from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 
 JSON = {"Content-Type": "application/json"}
 Answer = tuple[int, dict[str, str], bytes]

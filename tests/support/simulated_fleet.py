@@ -15,8 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from gputop.diagnosis.types import STATES
-from gputop.fleet.rules import gpu_labels, signal_series
-from gputop.fleet.template import ALL_NAMES, SIGNALS, Names, Setting
+from gputop.features.fleet.rules import gpu_labels, signal_series
+from gputop.features.fleet.template import ALL_NAMES, SIGNALS, Names, Setting
 
 JOBS, GPUS = 100, 8
 SLOW, STARVED = ("sim5", "3"), ("sim7", "2")

@@ -10,7 +10,8 @@ def main(file: str) -> None:
     from gputop.commands.left_out import import_msgspec
 
     import_msgspec()
-    from gputop.commands import first_frame, screen
+    from gputop.commands import screen
+    from gputop.commands import screen as first_frame
 
     draw = first_frame.draw
 

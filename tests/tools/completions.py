@@ -9,9 +9,8 @@ import shtab
 
 from gputop.commands.command_line import whole
 from gputop.commands.completion import SHELLS
-from gputop.commands.registry import commands
-from gputop.commands.topics import TOPICS
-from gputop.paint.palettes import THEME_NAMES
+from gputop.commands.registry import TOPICS, commands
+from gputop.paint.theme import THEME_NAMES
 from gputop.sources.simulation.scenarios import SCENARIOS
 
 FILES = ("after", "before", "config", "file", "files", "output", "recording", "report")

@@ -1,7 +1,7 @@
 """Pictures of the screen matrix, to be looked at with Pillow: ``python -m tests.tools.contact_sheet FOLDER [SIZE …]``.
 
 One sheet a terminal size: a row a theme (and one in ASCII), a column a number of GPUs; the number of processes goes
-round. Cells are drawn as in ``gputop.output.svg``: blocks as rectangles, the rest in DejaVu Sans Mono.
+round. Cells are drawn as in ``gputop.output.picture``: blocks as rectangles, the rest in DejaVu Sans Mono.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont
 
 from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs
-from gputop.paint.line import Row
+from gputop.paint.line import Row, cells
 from gputop.paint.main_screen import main_screen
-from gputop.paint.text import cells
 from gputop.paint.theme import THEMES, Theme
 from gputop.paint.view import View
 from tests.support.screen_matrix import GPUS, PROCESSES, SIZES, matrix_frame

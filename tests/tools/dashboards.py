@@ -17,8 +17,8 @@ from grafana_foundation_sdk.models.dashboard import (
     VariableRefresh,
 )
 
-from gputop.fleet.queries import library
-from gputop.fleet.query import MODES, Mode, Query
+from gputop.features.fleet.questions import library
+from gputop.features.fleet.template import MODES, Mode, Query
 
 FOLDER = Path(__file__).parent.parent.parent / "gputop" / "fleet" / "files" / "grafana"
 UNITS = {

@@ -10,9 +10,9 @@ import json
 from pathlib import Path
 
 from gputop.commands.completion import SCRIPTS
-from gputop.commands.topics import TOPICS, page_of
-from gputop.output.reference.faults import TABLE
+from gputop.commands.registry import TOPICS, page_of
 from gputop.output.reference.page import markdown
+from gputop.output.reference.reference_pages import TABLE
 from tests.faults import table
 from tests.tools.completions import scripts
 

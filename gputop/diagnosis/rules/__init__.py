@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from gputop.diagnosis.rules import badges_gpu, badges_host
-from gputop.diagnosis.rules.base import BadgeRule, Rule
+from gputop.diagnosis.rules import badges
+from gputop.diagnosis.rules.base import COLLECTING, STARTUP, BadgeRule, Rule
 from gputop.diagnosis.rules.busy import (
     COMMUNICATION,
+    HEALTHY,
     LOW_OCCUPANCY,
     LOW_SM,
     MEMORY_BANDWIDTH,
+    NO_BOTTLENECK_SEEN,
     NO_TENSOR_CORES,
     SMALL_KERNELS,
+    WORKING,
 )
 from gputop.diagnosis.rules.dataloader import DATALOADER_CPU, DATALOADER_DISK, DATALOADER_NETWORK
-from gputop.diagnosis.rules.end import HEALTHY, NO_BOTTLENECK_SEEN, WORKING
-from gputop.diagnosis.rules.gates import COLLECTING, STARTUP
 from gputop.diagnosis.rules.idle import IDLE, IDLE_HOLDING_MEMORY, STOPPED
-from gputop.diagnosis.rules.main_process import MAIN_PROCESS
 from gputop.diagnosis.rules.starved import (
     CHECKPOINT_PAUSE,
     LOW_DEMAND,
+    MAIN_PROCESS,
     PCIE_TRANSFER,
+    STARVED_UNATTRIBUTED,
     WORKER_RESTART,
 )
-from gputop.diagnosis.rules.unattributed import STARVED_UNATTRIBUTED
 
 GATES: tuple[Rule, ...] = (COLLECTING, STARTUP)
 IDLE_FAMILY: tuple[Rule, ...] = (IDLE_HOLDING_MEMORY, IDLE)
@@ -53,21 +54,21 @@ CAUSES: tuple[Rule, ...] = GATES + IDLE_FAMILY + STARVED
 WORKS: tuple[Rule, ...] = BUSY + END
 
 BADGES: tuple[BadgeRule, ...] = (
-    badges_gpu.ECC,
-    badges_gpu.THERMAL,
-    badges_gpu.POWER_BRAKE,
-    badges_gpu.XID,
-    badges_gpu.COUNTER_FAULT,
-    badges_gpu.MEMORY_LEAK,
-    badges_gpu.MEMORY_FULL,
-    badges_gpu.STRAGGLER,
-    badges_gpu.PCIE_DEGRADED,
-    badges_host.FABRIC_ERRORS,
-    badges_host.CORE_SHORTAGE,
-    badges_host.CPU_LIMIT,
-    badges_host.SWAP,
-    badges_gpu.POWER_CAPPED,
-    badges_gpu.STOP_START,
-    badges_host.SHARED_GPU,
+    badges.ECC,
+    badges.THERMAL,
+    badges.POWER_BRAKE,
+    badges.XID,
+    badges.COUNTER_FAULT,
+    badges.MEMORY_LEAK,
+    badges.MEMORY_FULL,
+    badges.STRAGGLER,
+    badges.PCIE_DEGRADED,
+    badges.FABRIC_ERRORS,
+    badges.CORE_SHORTAGE,
+    badges.CPU_LIMIT,
+    badges.SWAP,
+    badges.POWER_CAPPED,
+    badges.STOP_START,
+    badges.SHARED_GPU,
 )
 """In the order in which they are shown: what stops a GPU comes first."""

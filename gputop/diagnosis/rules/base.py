@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from gputop.diagnosis.signals import Signals
+from gputop.diagnosis.signals import LEAST_SAMPLES, Signals
+from gputop.diagnosis.tracks import WORKED_OF_S, WORKED_S, YOUNG_S
 from gputop.diagnosis.types import Badge, Confidence, Level, State
 from gputop.model.feeders import Cause
+from gputop.model.quantity import duration, pct
 
 
 class Told(Struct, frozen=True):
@@ -54,3 +56,78 @@ class BadgeRule(Struct, frozen=True):
     levels: str
     check: Callable[[Signals, str], Badge | None]
     alarm: bool = False
+
+
+# Gates: nothing is judged until these are passed.
+
+
+def _too_few(s: Signals) -> bool:
+    return s.n < s.least
+
+
+def _collecting(s: Signals) -> Told:
+    if not _too_few(s):
+        line = f"SM {pct(s.sm)}, but util is not measured here: idle time is unknown"
+        return Told("grey", (line,), confidence="low", title="no util: not judged")
+    return Told("grey", (f"{s.n} of {s.least} samples",), confidence="low")
+
+
+COLLECTING = Rule(
+    id="collecting",
+    title="collecting",
+    short="collecting",
+    condition=f"fewer than {LEAST_SAMPLES} samples",
+    levels="grey",
+    state="unmeasured",
+    holds=_too_few,
+    tell=_collecting,
+)
+
+
+def _young(s: Signals) -> bool:
+    return s.age_s is not None and s.age_s < YOUNG_S and not s.worked
+
+
+def is_cpu_phase(s: Signals) -> bool:
+    """An idle GPU whose process holds memory and computes on the CPU: loading, compiling, evaluating."""
+    return (s.process_bytes or 0.0) >= HELD_BYTES and (
+        (s.main is not None and s.main >= BUSY_MAIN) or (s.tree_cores is not None and s.tree_cores >= BUSY_CORES)
+    )
+
+
+HELD_BYTES = 2.0**30
+"""Device memory that makes a process an owner of the GPU: 1 GiB [judged]."""
+BUSY_MAIN = 0.5
+BUSY_CORES = 0.5
+
+
+def _startup(s: Signals) -> bool:
+    return _young(s) or (s.quiet and is_cpu_phase(s))
+
+
+def _starting(s: Signals) -> Told:
+    if s.age_s is not None and _young(s):
+        line = f"{s.name} is {duration(s.age_s)} old: not judged before {YOUNG_S:.0f} s, "
+        line += f"or until kernels have run in {WORKED_S:.0f} of {WORKED_OF_S:.0f} s"
+        return Told("grey", (line,))
+    cores = 0.0 if s.tree_cores is None else s.tree_cores
+    return Told(
+        "grey",
+        (f"GPU idle {s.idle:.0f} % while its process uses {cores:.1f} cores: a CPU phase",),
+        confidence="medium",
+        state="idle_allocated",
+    )
+
+
+STARTUP = Rule(
+    id="startup",
+    title="starting up",
+    short="starting up",
+    condition="the GPU's process is younger than 60 s and its kernels ran in less than 10 of the last 15 s, or the GPU "
+    "is idle while its process (≥ 1 GiB held) computes on "
+    "the CPU (main thread ≥ 50 % or tree ≥ 0.5 core)",
+    levels="grey",
+    state="unmeasured",
+    holds=_startup,
+    tell=_starting,
+)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from gputop.diagnosis.attribution import IDLE_PCT
-from gputop.diagnosis.rules.base import Rule, Told
-from gputop.diagnosis.rules.gates import HELD_BYTES, is_cpu_phase
+from gputop.diagnosis.rules.base import HELD_BYTES, Rule, Told, is_cpu_phase
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import STATE_WORDS
 from gputop.model.quantity import duration, memory

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from gputop.diagnosis.attribution import IDLE_PCT
+from gputop.diagnosis.attribution import IDLE_PCT, MOSTLY, at_least, main_is_unclear
 from gputop.diagnosis.rules.base import Rule, Told
-from gputop.diagnosis.rules.feeding import (
+from gputop.diagnosis.rules.feeding_rules import (
     LEAST_RX,
+    SECOND,
+    both_words,
+    cores_note,
+    kind_of,
+    least,
     main_runs,
+    own_wait,
     works,
 )
 from gputop.diagnosis.signals import Pause, Signals
 from gputop.diagnosis.types import Level
-from gputop.model.quantity import rate, share
+from gputop.model.feeders import Cause
+from gputop.model.quantity import duration, rate, share
 
 ALARM_IDLE = 50.0
 """From this idle time on a starved GPU is an alarm: half of it is lost."""
@@ -198,4 +205,142 @@ PCIE_TRANSFER = Rule(
     holds=_pcie,
     tell=_tell_pcie,
     remedy="pin_memory=True + non_blocking=True, send uint8, keep data on the GPU",
+)
+
+
+# The starved family where no cause can be named. What was measured is reported all the same.
+
+
+def _tell_unattributed(s: Signals) -> Told:
+    line = f"GPU idle {s.idle:.0f} %"
+    if not s.host:
+        line += ", the host's side is not visible"
+    else:
+        line += f", main thread runnable {share(s.main)} of the time"
+        if s.loaders:
+            line += f", {s.loaders} workers {share(s.workers)}"
+        if s.pool_cores is not None and s.pool_cores >= 0.5:
+            line += f", host threads on {s.pool_cores:.1f} cores"
+    notes = ("cannot tell: the main thread spins or computes",) if main_is_unclear(s) else ()
+    if s.stopped_s >= 5.0:
+        notes = (*notes, f"the GPU has stopped for {duration(s.stopped_s)}")
+    evidence: tuple[str, ...] = (line,)
+    cause = _unattributed_cause(s)
+    remedy = UNATTRIBUTED_REMEDIES[cause]
+    if s.host and s.knows_feeders:
+        f = s.feeders
+        if cause == "lock" and f is not None and f.busiest.sleep >= SECOND:
+            remedy = ASLEEP_UNDER_A_LOCK
+        evidence = (line, both_words(s) + (f" ({f.n} {kind_of(f)})" if f is not None else "; no feeders"))
+        if f is not None and f.why_blind is not None:
+            notes = (*notes, f"what feeders wait for is not all seen: {f.why_blind}")
+    return Told("yellow", evidence, *remedy, "medium" if s.host else "low", notes, cause=cause)
+
+
+UNATTRIBUTED_REMEDIES: dict[str, tuple[str, str]] = {
+    "lock": (
+        "workers wait for a lock: look for file locks, a multiprocessing lock or a single index that all share "
+        "(py-spy dump shows where)",
+        "find the shared lock",
+    ),
+    "sleep": (
+        "workers sleep: look for back-off, rate limits and polling loops in the loading code",
+        "find the back-off",
+    ),
+    "unknown": ("dump the stacks (py-spy dump); look for locks, RPC and remote storage", "dump stacks"),
+}
+ASLEEP_UNDER_A_LOCK = (
+    "workers wait for a lock and sleep: look for code that sleeps, retries or is rate-limited while it holds a lock "
+    "that all share (py-spy dump shows where)",
+    "find what sleeps under the lock",
+)
+
+
+def _unattributed_cause(s: Signals) -> Cause:
+    """What feeders wait for where that is not I/O."""
+    f = s.feeders
+    if f is None or works(f, s):
+        return "unknown"
+    lock, sleep = f.busiest.lock, f.busiest.sleep
+    if least(lock, s) >= MOSTLY:
+        return "lock"
+    if least(sleep, s) >= MOSTLY:
+        return "sleep"
+    # Workers that take turns at a lock and sleep while they hold it are in neither state for most of the time.
+    if least(min(1.0, lock + sleep), s) >= MOSTLY:
+        return "lock" if lock >= SECOND else "sleep"
+    return "unknown"
+
+
+STARVED_UNATTRIBUTED = Rule(
+    id="starved_unattributed",
+    title="starved: cause not seen",
+    short="starved: cause not seen",
+    condition="idle ≥ 20 % and none of the above",
+    levels="yellow",
+    state="starved",
+    holds=lambda s: s.idle >= IDLE_PCT,
+    tell=_tell_unattributed,
+    remedy="dump stacks; check locks, RPC",
+)
+
+
+# The starved family: the main thread itself, running or waiting for something of its own.
+
+IN_WORKERS = "DataLoader(num_workers=4–8)"
+"""For a main thread that loads the batches itself."""
+LIGHTER_HOST = "torch.compile or CUDA graphs, no .item(), print or .cpu() in each step, fused optimizer"
+
+
+def _main_process(s: Signals) -> bool:
+    return s.idle >= IDLE_PCT and (main_runs(s) or own_wait(s) is not None)
+
+
+MAIN_REMEDIES: dict[str, tuple[str, str]] = {
+    "network": (
+        "fetch in a loader or asynchronously, ahead of the step: not in the training loop",
+        "fetch in a loader",
+    ),
+    "disk": ("read in a loader, ahead of the step; cache on local NVMe", "read in a loader"),
+    "sleep": ("take the sleep, the polling or the back-off out of the training loop", "no sleep in the loop"),
+}
+
+
+def _tell_main(s: Signals) -> Told:
+    own = None if main_runs(s) else own_wait(s)
+    if own is not None:
+        cause, x = own
+        what = {"network": "waits for the network itself", "disk": "waits for a disk itself", "sleep": "sleeps"}[cause]
+        line = f"GPU idle {s.idle:.0f} %: main thread {what} {share(x)} of the time"
+        if cause == "network" and (s.main_rx or 0.0) >= LEAST_RX:
+            line += f", receiving {rate(s.main_rx)}"
+        return Told(starved_level(s), (line, both_words(s)), *MAIN_REMEDIES[cause], "medium", cause=cause)
+    at_least_share = at_least(s.main or 0.0, s.u)
+    line = f"GPU idle {s.idle:.0f} %: main thread runnable at least {share(at_least_share)} of that"
+    if s.loaders:
+        line += f", {s.loaders} workers {share(s.workers)} busy"
+        remedy = LIGHTER_HOST
+        short = "torch.compile, no .item()"
+    else:
+        line += ", no workers"
+        remedy = f"{IN_WORKERS} if it loads data; else torch.compile, CUDA graphs, no .item() in each step"
+        short = "num_workers=4–8, compile"
+    queued = (s.main_queued or 0.0) / s.main if s.main else 0.0
+    said = (line, both_words(s)) if s.knows_feeders else (line,)
+    cause = "queued" if queued >= 0.5 else "cpu"
+    return Told(starved_level(s), said, remedy, short, notes=cores_note(s, s.main_queued), cause=cause)
+
+
+MAIN_PROCESS = Rule(
+    id="main_process",
+    title="starved: main process",
+    short="starved: main process",
+    condition="idle ≥ 20 % and the main thread runnable in at least half of the idle time (lower bound), or waiting "
+    "for a disk, the network or a timer of its own in ≥ 40 % of it",
+    levels="yellow, red from 50 % idle",
+    state="starved",
+    holds=_main_process,
+    tell=_tell_main,
+    remedy="no loaders: num_workers=4–8; else torch.compile or CUDA graphs, no .item()/print/.cpu() in each step; what "
+    "it waits for itself: do it in a loader, asynchronously, or not at all",
 )

@@ -9,7 +9,7 @@ import re
 
 from msgspec import Struct
 
-from gputop.model.text import wrapped
+from gputop.model.quantity import wrapped
 
 NOTHING = "–"
 LEAST_WIDTH, LARGEST_WIDTH = 40, 100

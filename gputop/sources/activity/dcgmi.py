@@ -18,11 +18,10 @@ from time import monotonic
 from typing import Literal
 
 from gputop.model.metrics import GPU_METRICS
+from gputop.model.quantity import clean_text
 from gputop.model.snapshot import GpuStatic
-from gputop.model.text import clean_text
-from gputop.sources.activity.ladder import Activity, RungFailed, Waiting
-from gputop.sources.activity.remedy import NO_DCGM_FIX
-from gputop.sources.die_with_parent import dying_with_parent
+from gputop.sources.activity.fallback_chain import NO_DCGM_FIX, Activity, RungFailed, Waiting
+from gputop.sources.own_process import dying_with_parent
 
 FIELDS = {
     "1002": "sm_active_pct",

@@ -6,8 +6,8 @@ import io
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from gputop.model.quantity import clean_text
 from gputop.model.source import UsageError
-from gputop.model.text import clean_text
 
 if TYPE_CHECKING:
     import socket

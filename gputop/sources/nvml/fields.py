@@ -6,9 +6,8 @@ from typing import Any
 
 import pynvml
 
-from gputop.sources.nvml.errors import reason
-from gputop.sources.nvml.handle import Answers, Handle
-from gputop.sources.nvml.questions import ENERGY
+from gputop.sources.nvml.gpu_questions import ENERGY
+from gputop.sources.nvml.handle import Answers, Handle, reason
 
 ALL_LINKS = 0xFFFFFFFF
 """Scope of an NVLink field: the sum over all links."""

@@ -11,9 +11,8 @@ from typing import Any, Literal
 
 import pynvml
 
-from gputop.sources.activity.ladder import Activity, RungFailed, Waiting
-from gputop.sources.nvml.errors import LOST_CODES, NEVER_CODES, reason
-from gputop.sources.nvml.handle import BOUNDS, Handle, LostGpu
+from gputop.sources.activity.fallback_chain import Activity, RungFailed, Waiting
+from gputop.sources.nvml.handle import BOUNDS, LOST_CODES, NEVER_CODES, Handle, LostGpu, reason
 
 CLOSEST_PAIR_S = 0.2
 """Pairs closer than about 100 ms give NaN; twice that leaves room for a late thread."""
@@ -110,7 +109,7 @@ class Gpm:
     @property
     def _fix(self) -> str:
         """What else would measure SM activity here."""
-        from gputop.sources.activity.remedy import sm_fix
+        from gputop.sources.activity.fallback_chain import sm_fix
 
         return sm_fix(self._name, self._architecture)
 
@@ -124,7 +123,7 @@ class Gpm:
             supported = False
         if not supported:
             # Where GPM works nothing of this is needed, and it is not loaded before the first picture.
-            from gputop.sources.activity.remedy import no_gpm
+            from gputop.sources.activity.fallback_chain import no_gpm
 
             raise RungFailed(no_gpm(self._architecture), True, self._fix)
         if not self._samples:

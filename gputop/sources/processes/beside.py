@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from gputop.model.command_facts import BESIDE
-from gputop.sources.processes.descriptors import Held
-from gputop.sources.processes.sockets import SocketTables, TcpSocket
-from gputop.sources.processes.table import ProcessTable
-from gputop.sources.processes.tree import CommandOf, Place
+from gputop.model.feeders import BESIDE
+from gputop.sources.processes.process_sockets import Held, SocketTables, TcpSocket
+from gputop.sources.processes.process_tree import CommandOf, Place, ProcessTable
 from gputop.sources.procfs import Stat
 
 MOST_CANDIDATES = 24

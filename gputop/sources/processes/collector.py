@@ -14,15 +14,21 @@ from gputop.model.snapshot import ProcessSample
 from gputop.sources.cgroup import Throttling
 from gputop.sources.gpu_process import GpuProcess, largest_owners, unseen
 from gputop.sources.processes.absence import EXITED, YOUNGER, Absence, notices_of
-from gputop.sources.processes.facts import FactsReader
 from gputop.sources.processes.feed import Feed
+from gputop.sources.processes.feeder_threads import HostThreads
 from gputop.sources.processes.feeding import Feeding
-from gputop.sources.processes.groups import Groups
 from gputop.sources.processes.member import TICKS_PER_S, Member
 from gputop.sources.processes.outsiders import QUEUED_PCT, Outsiders
-from gputop.sources.processes.table import ProcessTable
-from gputop.sources.processes.threads import HostThreads
-from gputop.sources.processes.tree import CommandOf, Place, find_orphans, find_ray_tasks, find_trees
+from gputop.sources.processes.process_facts import FactsReader
+from gputop.sources.processes.process_tree import (
+    CommandOf,
+    Groups,
+    Place,
+    ProcessTable,
+    find_orphans,
+    find_ray_tasks,
+    find_trees,
+)
 from gputop.sources.processes.watched import Reading, WatchedProcess
 from gputop.sources.procfs import Descriptors, ProcessFiles, Stat, parse_uptime
 
@@ -165,7 +171,7 @@ class ProcessCollector:
         if waiting:
             # Only where a GPU waits: most starts do not need it.
             from gputop.sources.processes.beside import Links, find_beside
-            from gputop.sources.processes.sockets import tcp_tables, unix_peers
+            from gputop.sources.processes.process_sockets import tcp_tables, unix_peers
 
             links = Links(self._feeding.held_now, lambda: tcp_tables(now), unix_peers)
             self._groups.begin({pid for pid, _ in self._table.items()})

@@ -19,7 +19,7 @@ from typing import Any
 from gputop.model.extras import install
 from gputop.model.inspection import DeepLook, Identity, ProcessSight, Stack, ThreadSight
 from gputop.model.secrets import masked_text, masked_words
-from gputop.sources.processes.identity import GONE, identity_problem
+from gputop.sources.processes.process_facts import GONE, identity_problem
 from gputop.sources.processes.wait_channel import wait_class
 from gputop.sources.procfs import parse_stat, read_file, read_small
 

@@ -11,15 +11,13 @@ from collections.abc import Mapping, Set
 from msgspec.structs import replace
 
 from gputop.model.feeders import NO_SHARES, RAN, FeederShares, waits_text
-from gputop.sources.processes.between import LooksBetween
-from gputop.sources.processes.descriptors import HELD_AGAIN_S, Held, HeldByMany, held
+from gputop.sources.processes.between import LooksBetween, WaitingGpus
 from gputop.sources.processes.feed import MEAN_S, Feed, inherited, shares_of
 from gputop.sources.processes.feeder_threads import FeederThreads
 from gputop.sources.processes.member import Member
-from gputop.sources.processes.pointers import Pointers, Waiter, without_waits
-from gputop.sources.processes.socket_proof import SocketProof
+from gputop.sources.processes.pointers import Pointers, SocketProof, Waiter, without_waits
+from gputop.sources.processes.process_sockets import HELD_AGAIN_S, Held, HeldByMany, held
 from gputop.sources.processes.wait_channel import wait_class
-from gputop.sources.processes.waiting_gpus import WaitingGpus
 from gputop.sources.processes.watched import Reading
 
 EXPLAINS = 0.6

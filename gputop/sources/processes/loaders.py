@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gputop.model.command_facts import NOT_A_LOADER, not_a_loader
+from gputop.model.feeders import NOT_A_LOADER, not_a_loader
 
 # A descendant that no rule names counts as a loader only while it works or waits for a disk this much.
 BUSY_HELPER_SHARE = 0.3

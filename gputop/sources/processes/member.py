@@ -9,17 +9,16 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from gputop.model.command_facts import BESIDE
-from gputop.model.feeders import FeederShares
+from gputop.model.feeders import BESIDE, FeederShares
 from gputop.model.secrets import masked_text
 from gputop.model.snapshot import ProcessSample, ProcessStatic, Role
 from gputop.sources.cgroup import Throttling
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.processes.facts import Facts
 from gputop.sources.processes.feed import Feed
+from gputop.sources.processes.feeder_threads import HostThreads, Threads
 from gputop.sources.processes.loaders import BUSY_HELPER_SHARE, busy_helper
-from gputop.sources.processes.threads import HostThreads, Threads
-from gputop.sources.processes.tree import Place
+from gputop.sources.processes.process_facts import Facts
+from gputop.sources.processes.process_tree import Place
 from gputop.sources.processes.watched import NEEDS_TWO, NO_SCHEDSTAT, Reading, WatchedProcess
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")

@@ -10,8 +10,8 @@ import os
 from collections.abc import Callable, Collection, Iterable
 
 from gputop.model.feeders import Outsider, outsiders_text
+from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text
-from gputop.model.text import clean_text
 from gputop.sources.procfs import parse_stat, read_small
 
 QUEUED_PCT = 30.0

@@ -12,11 +12,60 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from gputop.model.inspection import SocketGroup, SocketList, ThreadList, ThreadSample
 from gputop.model.secrets import masked_text
-from gputop.model.threads import ThreadList, ThreadSample
-from gputop.sources.processes.socket_list import read_sockets
+from gputop.sources.processes.process_sockets import DENIED_FDS, OTHER_NETWORK, TcpSocket, held, tcp_tables
 from gputop.sources.processes.wait_channel import wait_class
 from gputop.sources.procfs import parse_schedstat, parse_stat, read_small
+
+# The TCP sockets of one process and what they receive, read while a screen shows them.
+
+_LOOPBACK = (b"\x7f", bytes(15) + b"\x01", bytes(10) + b"\xff\xff\x7f")
+"""Prefixes of loopback addresses: 127.0.0.0/8, ::1, and the former within IPv6."""
+
+
+def read_sockets(pid: int, before: SocketList | None, now: float, proc: str = "/proc") -> SocketList:
+    """The sockets of a process now, with rates since the list ``before``. ``now`` is in seconds."""
+    mine = held(proc, pid)
+    if mine is None:
+        return SocketList(now, reason=DENIED_FDS)
+    if not mine.sockets:
+        return SocketList(now)
+    tables = tcp_tables(now)
+    tcp = {inode: tables.tcp[inode] for inode in mine.sockets if inode in tables.tcp}
+    if not tcp:
+        return SocketList(now, reason=tables.reason or (OTHER_NETWORK if _is_elsewhere(proc, pid) else None))
+    received = {inode: socket.received for inode, socket in tcp.items()}
+    groups: dict[tuple[int, bool, bool], list[int]] = {}
+    for inode, socket in tcp.items():
+        groups.setdefault(_group(socket), []).append(inode)
+    found = [
+        SocketGroup(*key, len(inodes), None if key[1] else _rate(inodes, received, before, now))
+        for key, inodes in groups.items()
+    ]
+    found.sort(key=lambda group: (-(group.rx_bytes_per_s or 0.0), -group.count, group.port))
+    return SocketList(now, tuple(found), received=received)
+
+
+def _group(socket: TcpSocket) -> tuple[int, bool, bool]:
+    """(port, whether it listens, whether the other end is on this machine). Addresses are left out for privacy."""
+    (_, own_port), (address, port) = socket.ends
+    return (own_port if socket.listens else port), socket.listens, address.startswith(_LOOPBACK)
+
+
+def _rate(inodes: list[int], received: dict[int, int], before: SocketList | None, now: float) -> float | None:
+    """Bytes a second since the list before; a socket that is new has received everything since."""
+    if before is None or before.reason is not None or now <= before.t:
+        return None
+    return sum(max(0, received[inode] - before.received.get(inode, 0)) for inode in inodes) / (now - before.t)
+
+
+def _is_elsewhere(proc: str, pid: int) -> bool:
+    try:
+        return os.readlink(f"{proc}/{pid}/ns/net") != os.readlink(f"{proc}/self/ns/net")
+    except OSError:
+        return False
+
 
 MOST_THREADS = 512
 """A process has hundreds of threads, each three small files: 512 take about 15 ms."""

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from gputop.model.source import UsageError
-from gputop.sources.simulation import failures, node, remedied, single
+from gputop.sources.simulation import eight_gpu_node, small_machines
 from gputop.sources.simulation.life import NodeLife
 
 
@@ -59,97 +59,127 @@ _REMEDIED = (
 )
 
 _ROWS = (
-    Scenario("node", "eight GPUs of one node, each in a different situation (the default)", node.node, _NODE),
-    Scenario("remedied", "the same node after every remedy was applied", remedied.remedied, _REMEDIED),
-    _one("healthy", "a training job that uses the whole chip", single.healthy, "healthy"),
+    Scenario("node", "eight GPUs of one node, each in a different situation (the default)", eight_gpu_node.node, _NODE),
+    Scenario("remedied", "the same node after every remedy was applied", eight_gpu_node.remedied, _REMEDIED),
+    _one("healthy", "a training job that uses the whole chip", small_machines.healthy, "healthy"),
     Scenario(
         "small_kernels",
         "busy but not working: a stream of tiny kernels, launch-bound",
-        single.small_kernels,
+        small_machines.small_kernels,
         (Expected("small_kernels", "A"),),
     ),
     Scenario(
         "communication",
         "busy but not working: waiting in NCCL for other ranks",
-        single.communication,
+        small_machines.communication,
         (Expected("communication", "A", ("fabric_errors",)),),
     ),
-    _one("dataloader_cpu", "starved: workers decode all the time", single.dataloader_cpu, "dataloader_cpu"),
+    _one("dataloader_cpu", "starved: workers decode all the time", small_machines.dataloader_cpu, "dataloader_cpu"),
     _one(
         "dataloader_cpu_throttled",
         "starved: workers cut short by the cgroup's CPU limit",
-        single.dataloader_cpu_throttled,
+        small_machines.dataloader_cpu_throttled,
         "dataloader_cpu",
         "cpu_limit",
     ),
-    _one("uneven_workers", "starved: one of four workers does all the work", single.uneven_workers, "dataloader_cpu"),
-    _one("dataloader_io", "starved: workers wait for the disk", single.dataloader_io, "dataloader_io"),
-    _one("dataloader_network", "starved: workers wait for the network", single.dataloader_network, "dataloader_io"),
-    _one("main_process", "starved: the main thread is the bottleneck", single.main_process, "main_process"),
-    _one("pcie_transfer", "starved: pageable copies over PCIe", single.pcie_transfer, "pcie_transfer"),
-    _one("worker_restart", "starved: workers are restarted each epoch", single.worker_restart, "worker_restart"),
-    _one("checkpoint_pause", "pauses while a checkpoint is written", single.checkpoint_pause, "checkpoint_pause"),
+    _one(
+        "uneven_workers",
+        "starved: one of four workers does all the work",
+        small_machines.uneven_workers,
+        "dataloader_cpu",
+    ),
+    _one("dataloader_io", "starved: workers wait for the disk", small_machines.dataloader_io, "dataloader_io"),
+    _one(
+        "dataloader_network",
+        "starved: workers wait for the network",
+        small_machines.dataloader_network,
+        "dataloader_io",
+    ),
+    _one("main_process", "starved: the main thread is the bottleneck", small_machines.main_process, "main_process"),
+    _one("pcie_transfer", "starved: pageable copies over PCIe", small_machines.pcie_transfer, "pcie_transfer"),
+    _one(
+        "worker_restart", "starved: workers are restarted each epoch", small_machines.worker_restart, "worker_restart"
+    ),
+    _one(
+        "checkpoint_pause", "pauses while a checkpoint is written", small_machines.checkpoint_pause, "checkpoint_pause"
+    ),
     _one(
         "starved_unattributed",
         "starved, and the host shows no cause",
-        single.starved_unattributed,
+        small_machines.starved_unattributed,
         "starved_unattributed",
     ),
-    _one("low_demand", "a server with bursts of requests", single.low_demand, "low_demand"),
-    _one("memory_bandwidth", "decoding: bound by memory bandwidth", single.memory_bandwidth, "memory_bandwidth"),
-    _one("no_tensor_cores", "all in FP32: the tensor cores sleep", single.no_tensor_cores, "no_tensor_cores"),
-    _one("low_occupancy", "few warps on each multiprocessor", single.low_occupancy, "low_occupancy"),
+    _one("low_demand", "a server with bursts of requests", small_machines.low_demand, "low_demand"),
+    _one(
+        "memory_bandwidth", "decoding: bound by memory bandwidth", small_machines.memory_bandwidth, "memory_bandwidth"
+    ),
+    _one("no_tensor_cores", "all in FP32: the tensor cores sleep", small_machines.no_tensor_cores, "no_tensor_cores"),
+    _one("low_occupancy", "few warps on each multiprocessor", small_machines.low_occupancy, "low_occupancy"),
     Scenario(
         "low_sm",
         "SM activity low, and no DRAM counter to say why",
-        single.low_sm,
+        small_machines.low_sm,
         (Expected("low_sm", "A"),),
     ),
-    _one("no_sm_counter", "a GPU without an SM counter: only a bound", single.no_sm_counter, "no_bottleneck_seen"),
+    _one(
+        "no_sm_counter", "a GPU without an SM counter: only a bound", small_machines.no_sm_counter, "no_bottleneck_seen"
+    ),
     _one(
         "idle_holding_memory",
         "a forgotten notebook holds memory",
-        single.idle_holding_memory,
+        small_machines.idle_holding_memory,
         "idle_holding_memory",
     ),
-    _one("thermal", "hot: clocks cut", failures.thermal, "healthy", "thermal"),
-    _one("memory_leak", "memory grows until it is full", failures.memory_leak, "healthy", "memory_leak"),
+    _one("thermal", "hot: clocks cut", small_machines.thermal, "healthy", "thermal"),
+    _one("memory_leak", "memory grows until it is full", small_machines.memory_leak, "healthy", "memory_leak"),
     Scenario(
         "straggler",
         "four ranks of one job wait for the slowest",
-        failures.straggler,
+        small_machines.straggler,
         (Expected("healthy", badges=("straggler",), gpu=2), Expected("working", badges=("straggler",), gpu=0)),
     ),
     Scenario(
         "fabric_link",
         "two ranks, and one of the fabric's two links goes down",
-        failures.fabric_link,
+        small_machines.fabric_link,
         (Expected("healthy", badges=("fabric_errors",), gpu=0), Expected("healthy", badges=("fabric_errors",), gpu=1)),
     ),
     Scenario(
         "lost_gpu",
         "one of four GPUs falls off the bus after a minute",
-        failures.lost_gpu,
+        small_machines.lost_gpu,
         (Expected("healthy", gpu=0), Expected("collecting", badges=("lost",), gpu=2, after_s=75.0)),
     ),
-    _one("counter_fault", "a broken SM counter reads 0", failures.counter_fault, "no_bottleneck_seen", "counter_fault"),
-    _one("one_gpu", "one big GPU, starved by its dataloader", single.one_gpu, "dataloader_cpu"),
+    _one(
+        "counter_fault",
+        "a broken SM counter reads 0",
+        small_machines.counter_fault,
+        "no_bottleneck_seen",
+        "counter_fault",
+    ),
+    _one("one_gpu", "one big GPU, starved by its dataloader", small_machines.one_gpu, "dataloader_cpu"),
     Scenario(
         "mig",
         "a GPU split into two instances",
-        failures.mig,
+        small_machines.mig,
         (Expected("healthy", gpu=1), Expected("healthy", gpu=2)),
     ),
-    Scenario("sixteen", "sixteen GPUs", lambda: node.node(16), _NODE),
-    _one("power_capped", "a low power limit holds the clocks down", failures.power_capped, "healthy", "power_capped"),
-    _one("ecc", "an uncorrected memory error", failures.ecc, "healthy", "ecc"),
+    Scenario("sixteen", "sixteen GPUs", lambda: eight_gpu_node.node(16), _NODE),
+    _one(
+        "power_capped",
+        "a low power limit holds the clocks down",
+        small_machines.power_capped,
+        "healthy",
+        "power_capped",
+    ),
+    _one("ecc", "an uncorrected memory error", small_machines.ecc, "healthy", "ecc"),
     _one(
         "pid_namespace",
         "processes of another PID namespace: no host signals",
-        failures.pid_namespace,
+        small_machines.pid_namespace,
         "starved_unattributed",
     ),
-    _one("shared_gpu", "two jobs on one GPU", failures.shared_gpu, "healthy", "shared_gpu"),
+    _one("shared_gpu", "two jobs on one GPU", small_machines.shared_gpu, "healthy", "shared_gpu"),
 )
 
 SCENARIOS: Mapping[str, Scenario] = MappingProxyType({row.name: row for row in _ROWS})

@@ -14,7 +14,7 @@ from typing import Any
 
 from gputop.sources.host import HostCollector
 from gputop.sources.local import LocalSource
-from gputop.sources.nvml import device, handle, xid
+from gputop.sources.nvml import gpu_device, handle, nvml_session
 from gputop.sources.processes.collector import ProcessCollector
 from gputop.sources.reader_thread import ReaderThread
 from tests.bench.soak.measure import Growth, descriptors, resident_bytes
@@ -156,7 +156,7 @@ def main() -> int:
     The first one before the source is started, the last one after it is closed.
     """
     # A second is a tick here: what the driver is asked again after some seconds is asked after so many ticks.
-    for module in (device, handle, xid):
+    for module in (gpu_device, handle, nvml_session):
         for name in ("RETRY_S", "RETRY_LOST_S", "PROCESSES_S", "SELDOM_S"):
             if hasattr(module, name):
                 setattr(module, name, getattr(module, name) * INTERVAL_S)

@@ -7,8 +7,7 @@ import tempfile
 import threading
 from typing import Any
 
-from gputop.recording.recorder import Recorder
-from gputop.recording.writer import RecordingWriter
+from gputop.recording.writer import Recorder, RecordingWriter
 from tests.bench.soak.measure import Growth, descriptors
 from tests.bench.soak.snapshots import ticks
 

@@ -6,16 +6,16 @@ import time
 from typing import Any
 
 from gputop.monitor import Frame, Monitor
-from gputop.output.ansi_diff import Differ
-from gputop.paint.details import DetailsView
-from gputop.paint.findings import finding_blocks
-from gputop.paint.gpu_details import gpu_details
+from gputop.output.ansi import Differ
+from gputop.paint.detail_page import DetailsView
+from gputop.paint.gpu_page import gpu_details
 from gputop.paint.line import Row
 from gputop.paint.main_screen import Painter
-from gputop.paint.process_details import process_details
+from gputop.paint.process_page import process_details
 from gputop.paint.theme import THEMES
+from gputop.paint.verdict_history import finding_blocks
 from gputop.paint.view import View
-from gputop.recording.memory import Memory
+from gputop.recording.recent_past import Memory
 from tests.bench.soak.measure import Growth, resident_bytes
 from tests.bench.soak.snapshots import ticks
 

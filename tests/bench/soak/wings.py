@@ -15,19 +15,18 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.alerts.table import alerts_of
-from gputop.export.address import listen, parse
-from gputop.export.feed import Feed
-from gputop.export.page import Choice
-from gputop.export.server import ScrapeServer
+from gputop.features.alerts.alert_table import alerts_of
+from gputop.features.alerts.firing_lock import FiringLock
+from gputop.features.alerts.node_alerts import NodeAlerts
+from gputop.features.export.export_feed import Feed
+from gputop.features.export.metrics_page import Choice
+from gputop.features.export.scrape_server import ScrapeServer, listen, parse
 from gputop.model.snapshot import Event, Snapshot
 from gputop.model.steps import StepRow
 from gputop.monitor import Monitor
 from gputop.paint.main_screen import Painter
 from gputop.paint.view import View
-from gputop.recording.recorder import Recorder
-from gputop.session.alerts.lock import FiringLock
-from gputop.session.alerts.node_alerts import NodeAlerts
+from gputop.recording.writer import Recorder
 from gputop.session.session import Session
 from tests.bench.soak.measure import Growth, descriptors, resident_bytes
 from tests.bench.soak.snapshots import ticks

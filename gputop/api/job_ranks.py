@@ -1,0 +1,106 @@
+"""Which process of a job samples: one a node, so that eight ranks cost what one does. Asks the launcher's environment
+alone: a collective call could hang the job that is watched.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from gputop.model.snapshot import ProcessSample, Snapshot
+from gputop.session.session import OwnGpus
+from gputop.sources.cgroup import cgroup_text
+
+Ranks = Literal["node", "0", "all"]
+RANKS: tuple[Ranks, ...] = ("node", "0", "all")
+_LOCAL = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID")
+_GLOBAL = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PALS_RANKID")
+
+
+class Role(Struct, frozen=True):
+    """What this process does: ``samples`` the GPUs or only counts its steps; ``why`` it does not sample, in words."""
+
+    rank: int | None
+    local_rank: int | None
+    samples: bool
+    why: str | None = None
+
+
+def role_of(ranks: Ranks, environ: Mapping[str, str]) -> Role:
+    """The role of the process with this environment. Raises ValueError for an unknown ``ranks``."""
+    if ranks not in RANKS:
+        raise ValueError(f"ranks must be one of {', '.join(map(repr, RANKS))}, not {ranks!r}")
+    local, rank = _first(_LOCAL, environ), _first(_GLOBAL, environ)
+    if ranks == "node" and local not in (None, 0):
+        return Role(rank, local, False, f"local rank {local} counts its steps; local rank 0 samples this node's GPUs")
+    if ranks == "0" and rank not in (None, 0):
+        return Role(rank, local, False, f"rank {rank} counts its steps; rank 0 samples")
+    return Role(rank, local, True)
+
+
+def is_multiprocessing_child() -> bool:
+    """Whether Python's multiprocessing started this process: a loader's worker, or a script without a main guard."""
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and process.parent_process() is not None
+
+
+def _first(names: tuple[str, ...], environ: Mapping[str, str]) -> int | None:
+    for name in names:
+        value = environ.get(name, "")
+        if value.isascii() and value.isdigit() and len(value) < 10:
+            return int(value)
+    return None
+
+
+# Which GPUs are this job's: those on which a process of this process's control group holds a context.
+
+MOST_KNOWN = 4096
+FOREIGN_FRAMES = 2
+"""Frames in which GPU processes were seen, and none that this PID namespace knows, until all GPUs are taken: a
+container is shown the driver's pids, which are another namespace's, and only the GPUs that were given to it."""
+
+
+class JobGpus:
+    """Cuts snapshots down to the GPUs of this process's job, or with ``alone`` to its own."""
+
+    def __init__(self, *, alone: bool = False, proc: str = "/proc") -> None:
+        self._proc, self._alone = proc, alone
+        self._pid = os.getpid()
+        self._own = self._identity(self._pid)
+        self._known: dict[int, bool] = {}
+        self._gpus = OwnGpus(self._is_member, self.is_member)
+        self._foreign = 0
+
+    def take(self, snapshot: Snapshot) -> list[Snapshot]:
+        """The snapshots to use: none until the job uses a GPU."""
+        if not self._gpus.any and self._foreign < FOREIGN_FRAMES:
+            users = [p for p in snapshot.processes if p.role == "gpu"]
+            self._foreign += bool(users) and all(p.starttime is None for p in users)
+        return [snapshot] if self._foreign >= FOREIGN_FRAMES else self._gpus.take(snapshot)
+
+    def is_member(self, pid: int) -> bool:
+        """Whether a process belongs to this job."""
+        if pid == self._pid:
+            return True
+        if self._alone or self._own is None:
+            return False
+        known = self._known.get(pid)
+        if known is None:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            known = self._known[pid] = self._identity(pid) == self._own
+        return known
+
+    def _is_member(self, process: ProcessSample) -> bool:
+        return process.starttime is not None and self.is_member(process.pid)
+
+    def _identity(self, pid: int) -> tuple[str, int] | None:
+        """Control group and user: without control groups all processes would share one."""
+        try:
+            return cgroup_text(f"{self._proc}/{pid}"), os.stat(f"{self._proc}/{pid}").st_uid
+        except OSError:
+            return None

@@ -1,0 +1,332 @@
+"""The summary of a watched run: as text, as data, and as a page for a notebook."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from html import escape
+from statistics import median
+from typing import Any
+
+from msgspec import Struct
+
+from gputop.api.step_clock import StepSummary
+from gputop.api.work import Rates
+from gputop.diagnosis.hardware_health import MemoryTrend
+from gputop.model.quantity import duration, length, memory, step_time, wrapped
+from gputop.model.steps import StepRow
+from gputop.monitor import Frame
+from gputop.output.report_text import report_data, report_text, step_lines
+from gputop.recording.decode import Decoder
+from gputop.recording.format import SUFFIXES, Damage, RecordingError, parse_line, step_rows
+from gputop.recording.gzip_members import Allowance, open_recording
+from gputop.recording.reader import lines_of
+from gputop.report.job_report import GpuReport, JobReport, ReportBuilder
+from gputop.report.step_account import StepAccount
+from gputop.sources.procfs import read_small
+
+# What watching costs the program that is watched: the CPU time of gputop's own threads, from the kernel's counters.
+
+THREADS = "gputop-"
+"""The prefix of the names of all of gputop's threads."""
+
+
+class OwnCost(Struct, frozen=True):
+    """``cpu_s`` of CPU time in ``seconds`` of watching, ``cpu_pct`` of one core; ``longest_s`` is the most CPU time
+    that one frame took on the watcher's thread: at most so long it held the interpreter's lock at a stretch."""
+
+    cpu_s: float
+    seconds: float
+    longest_s: float
+
+    @property
+    def cpu_pct(self) -> float:
+        return 100.0 * self.cpu_s / self.seconds if self.seconds > 0.0 else 0.0
+
+
+class CostMeter:
+    """Adds up CPU time thread by thread; a thread that has ended keeps what it had at the last look."""
+
+    def __init__(self) -> None:
+        self._begun = time.monotonic()
+        self._used: dict[int, float] = {}
+        self.longest_s = 0.0
+
+    def look(self) -> None:
+        """Read the counters of the living threads."""
+        for thread in threading.enumerate():
+            if thread.name.startswith(THREADS) and thread.native_id is not None:
+                used = _used_s(thread.native_id)
+                if used is not None:
+                    self._used[thread.native_id] = used
+
+    def read(self) -> OwnCost:
+        """The cost until now."""
+        self.look()
+        return OwnCost(sum(self._used.values()), time.monotonic() - self._begun, self.longest_s)
+
+
+def _used_s(thread: int) -> float | None:
+    try:
+        return int(read_small(f"/proc/self/task/{thread}/schedstat").split()[0]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+# Device memory in the words of a job: how full it got, whether it grows, and how much larger the batch could be.
+
+MARGIN = 0.95
+"""The part of the memory that an estimate fills: allocators fragment, and libraries take some when they first run."""
+LEAST_GROWTH = 1.05
+MOST_PEAKS = 1024
+
+
+class MemoryReport(Struct, frozen=True):
+    """Device memory of one GPU over the run. ``batch_factor`` is an estimate, ``assumption`` its basis."""
+
+    gpu: int
+    peak_bytes: float
+    total_bytes: float
+    leak_bytes_per_min: float | None = None
+    full_in_s: float | None = None
+    batch_factor: float | None = None
+    assumption: str = ""
+
+    @property
+    def headroom_bytes(self) -> float:
+        return max(0.0, self.total_bytes - self.peak_bytes)
+
+    @property
+    def text(self) -> str:
+        """One line for people."""
+        words = (
+            f"GPU {self.gpu}: {memory(self.peak_bytes)} of {memory(self.total_bytes)} at most, "
+            f"{memory(self.headroom_bytes)} free"
+        )
+        if self.leak_bytes_per_min is not None:
+            full = "" if self.full_in_s is None else f", full in {duration(self.full_in_s)}"
+            return f"{words}; it grows by {self.leak_bytes_per_min / 1e6:.0f} MB a minute{full}"
+        if self.batch_factor is not None and self.batch_factor >= LEAST_GROWTH:
+            return f"{words}; the batch could grow to about {self.batch_factor:.1f} × ({self.assumption})"
+        return words
+
+
+class MemoryWatch:
+    """Takes frames: growth by the rule for leaks, and peaks by the batch size that the loop names with
+    ``step(batch_size=…)``."""
+
+    def __init__(self) -> None:
+        self._peaks: dict[tuple[int, float], float] = {}
+        self._trends: dict[int, MemoryTrend] = {}
+        self.batch_size: float | None = None
+
+    def add(self, frame: Frame) -> None:
+        """Add one frame."""
+        for gpu in frame.snapshot.gpus:
+            used, total, index = gpu.mem_used_bytes, gpu.mem_total_bytes, gpu.static.index
+            owners = [p for p in frame.snapshot.processes if p.gpu == index and p.role == "gpu"]
+            trend = self._trends.setdefault(index, MemoryTrend())
+            trend.observe(frame.snapshot.t, owners, None if used is None or total is None else total - used)
+            if used is not None and self.batch_size is not None and len(self._peaks) < MOST_PEAKS:
+                key = (index, self.batch_size)
+                self._peaks[key] = max(self._peaks.get(key, 0.0), used)
+
+    def report(self, gpu: GpuReport) -> MemoryReport | None:
+        """The report on one GPU's memory; None where it was not measured."""
+        peak, total = gpu.memory_peak_bytes, gpu.memory_total_bytes
+        if peak is None or total is None or peak <= 0.0 or total <= 0.0:
+            return None
+        trend = self._trends.get(gpu.index)
+        leak = None if trend is None else trend.leak
+        if leak is not None:
+            return MemoryReport(gpu.index, peak, total, leak.bytes_per_min, leak.full_in_s)
+        sizes = sorted((size, high) for (index, size), high in self._peaks.items() if index == gpu.index)
+        factor, assumption = _growth(peak, total, sizes)
+        return MemoryReport(gpu.index, peak, total, None, None, factor, assumption)
+
+
+def _growth(peak: float, total: float, sizes: list[tuple[float, float]]) -> tuple[float | None, str]:
+    """How many times as large the batch could be. Memory is a + b · batch; with one batch size, a is taken as 0,
+    which errs on the low side."""
+    if len(sizes) >= 2:
+        (small, low), (large, high) = sizes[0], sizes[-1]
+        if high > low and large > small:
+            per_item = (high - low) / (large - small)
+            most = large + (MARGIN * total - high) / per_item
+            words = f"linear in the batch, measured at {small:g} and {large:g}"
+            return (most / large if most > 0.0 else None), words
+    factor = MARGIN * total / peak
+    return (factor if factor >= 1.0 else None), "assuming that all of it is proportional to the batch"
+
+
+# Earlier runs of the same name, from the recordings beside the run's own: whether it has become slower.
+#
+# Reads only the lines of steps, of the newest few files and a bounded number of bytes, since training has to wait.
+
+MOST_FILES, MOST_BYTES = 10, 64 << 20
+APART = 1.05
+"""A run is called slower or faster only from this ratio to the earlier ones' median on, and beyond all of them."""
+LEAST_STEPS = 20
+_STEPS = b'{"k":"steps"'
+
+
+class EarlierRuns(Struct, frozen=True):
+    """How many recorded runs of this name there were before, and their mean steps in seconds: median, least, most.
+    With none ``runs`` is 0, and the others are None."""
+
+    runs: int
+    median_s: float | None = None
+    least_s: float | None = None
+    most_s: float | None = None
+
+    def words(self, mean_s: float) -> str:
+        """How this run's mean step compares; empty where nothing can be said."""
+        if self.median_s is None or self.least_s is None or self.most_s is None:
+            return ""
+        of = ("earlier run" if self.runs == 1 else f"{self.runs} earlier runs") + " of this name"
+        change = f"{step_time(self.median_s)} → {step_time(mean_s)} a step"
+        if mean_s > APART * self.median_s and mean_s > self.most_s:
+            return f"slower than the {of}: {change}"
+        if APART * mean_s < self.median_s and mean_s < self.least_s:
+            return f"faster than the {of}: {change}"
+        return f"as fast as the {of}: {change}"
+
+
+def earlier_runs(target: str, name: str, *, before: float) -> EarlierRuns:
+    """The runs called ``name`` in the folder of a recording, or in ``target`` where that is a folder, whose steps were
+    announced ``before`` that Unix time. Never raises for what it finds there."""
+    means = []
+    for path in _files(target):
+        account = StepAccount()
+        for rows in _steps(path, before):
+            account.add(row for row in rows if row.name == name)
+        means += [run.mean_s for run in account.report() if run.steps >= LEAST_STEPS]
+    return EarlierRuns(len(means), median(means), min(means), max(means)) if means else EarlierRuns(0)
+
+
+def _files(target: str) -> list[str]:
+    """The newest recordings, oldest first, as far as the allowance of bytes goes."""
+    folder = target if os.path.isdir(target) else os.path.dirname(target) or "."
+    found = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(SUFFIXES) and entry.is_file(follow_symlinks=False):
+                    info = entry.stat(follow_symlinks=False)
+                    found.append((info.st_mtime, info.st_size, entry.path))
+    except OSError:
+        return []
+    chosen, left = [], MOST_BYTES
+    for _, size, path in sorted(found, reverse=True)[: MOST_FILES + 1]:
+        left -= size
+        if left >= 0:
+            chosen.append(path)
+    return chosen[::-1]
+
+
+def _steps(path: str, before: float) -> Iterator[tuple[StepRow, ...]]:
+    try:
+        with open_recording(path) as file:
+            for line in lines_of(file, Decoder(), Allowance((file,))):
+                if not line.startswith(_STEPS):
+                    continue
+                try:
+                    parsed = parse_line(line)
+                    if float(parsed.get("t") or 0.0) < before:
+                        yield step_rows(parsed)
+                except (Damage, ValueError, TypeError):
+                    continue
+    except (RecordingError, OSError):
+        return
+
+
+_PAGE_HEIGHT = "34rem"
+_WIDTH = 100
+
+
+class Summary(Struct, frozen=True):
+    """``str()`` is the report that ``gputop run`` prints; ``to_dict()`` is its JSON (schema 1) with what only the
+    program itself knows; a notebook shows it as a page."""
+
+    report: JobReport
+    memory: tuple[MemoryReport, ...]
+    steps: StepSummary | None
+    cost: OwnCost
+    available: bool
+    reason: str | None
+    rates: Rates | None = None
+    """Samples, tokens and model FLOPs utilisation, where the program says what a step does."""
+    earlier: EarlierRuns | None = None
+    """Runs of the same name that were recorded in the same folder before, where the watch records."""
+
+    @property
+    def text(self) -> str:
+        """Lines for a terminal."""
+        lines = [report_text(self.report).rstrip("\n")]
+        if not self.report.frames:
+            lines = [f"gputop: {self.reason}", *(f"  {line}" for line in step_lines(self.report))]
+        lines += _folded(self._own_step_lines())
+        if self.memory:
+            lines += ["", "Memory", *_folded(each.text for each in self.memory)]
+        lines += ["", cost_words(self.cost)]
+        return "\n".join(lines) + "\n"
+
+    def _own_step_lines(self) -> list[str]:
+        """What only the program itself knows of its steps."""
+        if self.steps is None:
+            return []
+        # Like with like: the mean over the ranks of the run, as the recordings of the earlier ones have it.
+        mean_s = next((run.mean_s for run in self.report.steps if run.name == self.report.command), None)
+        compared = "" if self.earlier is None or mean_s is None else self.earlier.words(mean_s)
+        said = (self.steps.data_words, self.steps.slow_words, "" if self.rates is None else self.rates.text, compared)
+        return [line for line in said if line]
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object."""
+        own: Mapping[str, Any] = {
+            "available": self.available,
+            "reason": self.reason,
+            "memory": [_fields(each) | {"headroom_bytes": each.headroom_bytes} for each in self.memory],
+            "own_steps": None if self.steps is None else _fields(self.steps),
+            "rates": None if self.rates is None else _fields(self.rates),
+            "earlier_runs": None if self.earlier is None else _fields(self.earlier),
+            "cost": _fields(self.cost) | {"cpu_pct": self.cost.cpu_pct},
+        }
+        return {**report_data(self.report), **own}
+
+    @property
+    def html(self) -> str:
+        """A whole page: one file, without a script."""
+        from gputop.output.report_html import summary_html
+
+        memory = [each.text for each in self.memory]
+        return summary_html(self.report, memory, [*self._own_step_lines(), cost_words(self.cost)], self.reason)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of its own: its style stays out of the notebook, and nothing in it can run."""
+        style = f"width:100%;height:{_PAGE_HEIGHT};border:0"
+        return f'<iframe srcdoc="{escape(self.html, quote=True)}" sandbox style="{style}"></iframe>'
+
+
+def _folded(texts: Iterable[str]) -> list[str]:
+    """Indented lines no longer than those of the report."""
+    return [line for text in texts for line in wrapped(text, _WIDTH, "  ", "    ")]
+
+
+def empty_report(command: str, duration_s: float) -> JobReport:
+    """The report of a watch that measured nothing."""
+    return ReportBuilder().report(command=command, duration_s=duration_s)
+
+
+def cost_words(cost: OwnCost) -> str:
+    """The cost of watching, in words."""
+    return f"gputop itself: {cost.cpu_pct:.2f} % of one core over {length(cost.seconds)}"
+
+
+def _fields(struct: Struct) -> dict[str, Any]:
+    return {key: getattr(struct, key) for key in struct.__struct_fields__}

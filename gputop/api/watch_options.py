@@ -1,0 +1,99 @@
+"""The arguments of a watch, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+
+from gputop.api.job_ranks import RANKS, Ranks
+from gputop.api.loggers import METRICS, NOTICES, Metrics
+
+if TYPE_CHECKING:
+    from gputop.diagnosis.types import Finding
+    from gputop.model.source import Source
+    from gputop.monitor import Frame
+
+INTERVALS_S = (0.05, 3600.0)
+LogThread = Literal["training", "own"]
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """The arguments of ``gputop.watch``."""
+
+    interval: float
+    gpus: str
+    record: str | None
+    log: Any
+    log_every: float
+    metrics: Metrics
+    steps: bool
+    ranks: Ranks
+    strict: bool
+    price: float | None
+    name: str
+    on_frame: Callable[[Frame], object] | None
+    on_finding: Callable[[Finding], object] | None
+    source: Source | None
+    log_thread: LogThread
+    redact: bool
+    dcgm_url: str | None = None
+
+
+def checked_interval(interval: float, *, strict: bool) -> float:
+    """An interval within the bounds: a wrong one must not end a training unless ``strict`` was asked for."""
+    least, most = INTERVALS_S
+    if least <= interval <= most:
+        return float(interval)
+    words = f"interval must be {least:g} to {most:g} seconds, not {interval!r}"
+    if strict:
+        raise ValueError(words)
+    kept = most if interval > most else 1.0 if not interval > 0.0 else least
+    NOTICES.warning("gputop: %s; it is %g s", words, kept)
+    return kept
+
+
+def checked_words(metrics: str, ranks: str, log_thread: str) -> None:
+    """Raises ValueError for words that mean nothing."""
+    for name, value, known in (
+        ("metrics", metrics, METRICS),
+        ("ranks", ranks, RANKS),
+        ("log_thread", log_thread, ("training", "own")),
+    ):
+        if value not in known:
+            raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, not {value!r}")
+
+
+def gpus_text(gpus: str | int | Iterable[int | str] | None) -> str:
+    """``mine``, ``all``, or a list as ``--gpus`` takes it: ``0,2`` or the beginning of a UUID."""
+    if gpus is None:
+        return "all"
+    if isinstance(gpus, (str, int)):
+        return str(gpus)
+    return ",".join(map(str, gpus))
+
+
+class Configured(Struct, frozen=True):
+    """The settings that a watch reads: those that say how to read the machine without starting a program, and how to
+    show it. Alerts and anything that starts helpers stay out of a training process."""
+
+    redact: bool
+    price: float | None
+    dcgm_url: str | None
+
+
+def configured(environment: Mapping[str, str]) -> Configured:
+    """These settings from environment and file, as for ``gputop record``.
+
+    Where they cannot be read it is unknown whether names may be shown, so they are redacted: what was written cannot
+    be taken back.
+    """
+    from gputop.config import ConfigError, load
+
+    try:
+        settings = load(None, environment, {})[0]
+    except ConfigError as error:
+        NOTICES.warning("gputop: names are redacted, unless redact=False is given: no settings can be read: %s", error)
+        return Configured(True, None, None)
+    return Configured(settings.redact, settings.price or None, settings.dcgm_url or None)

@@ -1,1 +1,0 @@
-"""The parts of `gputop fleet`, a file each: `gputop fleet demo` is demo.py."""

@@ -1,0 +1,186 @@
+"""``--gpus`` on a recording: only these GPUs are read, with their processes and events."""
+
+from __future__ import annotations
+
+import argparse
+import pwd
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from gputop.config import Settings
+from gputop.model.source import UsageError
+from gputop.output.messages import say
+from gputop.output.private_file import write_private
+
+if TYPE_CHECKING:
+    from gputop.model.redaction import Redactor
+    from gputop.model.snapshot import Snapshot
+    from gputop.monitor import Frame
+    from gputop.paint.process_filter import Filter
+    from gputop.recording.decode import Lens
+
+
+# ``--redact`` of the command line: one redactor for everything that a command shows or writes.
+
+if TYPE_CHECKING:
+    from gputop.model.redaction import Redactor
+    from gputop.model.snapshot import Snapshot
+    from gputop.model.source import MarkedSource, Source
+
+    S = TypeVar("S", Source, MarkedSource)
+
+
+def redactor_of(settings: Settings) -> Redactor | None:
+    """A new redactor where the user asked for one."""
+    if not settings.redact:
+        return None
+    from gputop.model.redaction import Redactor
+
+    return Redactor()
+
+
+def redacted_source(source: S, redactor: Redactor | None) -> S:
+    """The source, redacted where that was asked for."""
+    if redactor is None:
+        return source
+    from gputop.sources.redacted import Redacted
+
+    return Redacted(source, redactor)  # type: ignore[return-value]
+
+
+def redacted_snapshot(snapshot: Snapshot, redactor: Redactor | None) -> Snapshot:
+    """The snapshot, redacted where that was asked for."""
+    return snapshot if redactor is None else redactor.snapshot(snapshot)
+
+
+def lens_of(args: argparse.Namespace, settings: Settings) -> Lens | None:
+    """The lens on a recording: the GPUs of the command line, and the redaction that was asked for.
+
+    The configuration file's GPUs are those of this machine, not of the recording.
+    """
+    redactor, wanted = redactor_of(settings), getattr(args, "gpus", None)
+    return redactor if not wanted else OnlyGpus(wanted, redactor)
+
+
+class OnlyGpus:
+    """A lens that shows some GPUs. Which ones is found in the first frame; raises UsageError where it has none."""
+
+    def __init__(self, spec: str, then: Lens | None = None) -> None:
+        self._spec = spec
+        self._then = then
+        self._uuids: frozenset[str] | None = None
+
+    def snapshot(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot with the chosen GPUs, then through the next lens. Raises UsageError for an unknown GPU."""
+        from gputop.sources.selection import choose, with_gpus
+
+        if self._uuids is None:
+            statics = [gpu.static for gpu in snapshot.gpus]
+            self._uuids = frozenset(statics[i].uuid for i in choose(statics, self._spec, None, "this recording"))
+        shown = with_gpus(snapshot, self._uuids)
+        return shown if self._then is None else self._then.snapshot(shown)
+
+    def text(self, text: str) -> str:
+        return text if self._then is None else self._then.text(text)
+
+
+# ``--filter``, ``-u`` and ``-p`` of the command line: terms of the same language as the screen's filter.
+
+
+def filter_of(args: argparse.Namespace, redactor: Redactor | None = None) -> Filter | None:
+    """What ``--filter``, ``-u`` and ``-p`` ask for together, None where they ask for nothing. Raises UsageError.
+
+    With a ``redactor`` the users of ``-u`` are looked for under their numbers.
+    """
+    terms = getattr(args, "filter", None) or ""
+    more = _users(getattr(args, "user", None), redactor) + _pids(getattr(args, "pid", None))
+    if not terms and not more:
+        return None
+    from gputop.paint.process_filter import FilterError, parse
+
+    try:
+        # By itself first, so that the position of a mistake is counted in what was typed.
+        asked = parse(terms)
+        return parse(" ".join((terms, *more))) if more else asked
+    except FilterError as error:
+        raise UsageError(f"--filter: {error}") from error
+
+
+def _users(names: str | None, redactor: Redactor | None) -> list[str]:
+    if names is None:
+        return []
+    wanted = [_user(name.strip()) for name in names.split(",")]
+    if redactor is not None:
+        wanted = [redactor.user(name) or name for name in wanted]
+    return [f"user:{','.join(wanted)}"]
+
+
+def _user(name: str) -> str:
+    """A user's name; a number is that user's name where the machine knows it."""
+    if not re.fullmatch(r"[^\s,\"']+", name):
+        raise UsageError(f"-u must name users, separated by commas, or stand alone for yours, not {name!r}")
+    if name.isascii() and name.isdigit():
+        try:
+            return pwd.getpwuid(int(name)).pw_name
+        except (KeyError, OverflowError):
+            return name
+    return name
+
+
+def _pids(numbers: str | None) -> list[str]:
+    if numbers is None:
+        return []
+    wanted = [number.strip() for number in numbers.split(",")]
+    for number in wanted:
+        if not (number.isascii() and number.isdigit()):
+            raise UsageError(f"-p must be process ids, separated by commas, not {number!r}")
+    return [f"pid:{','.join(wanted)}"]
+
+
+def filtered(frame: Frame, wanted: Filter) -> Frame:
+    """The frame with those processes only that pass, or whose GPU process does."""
+    from msgspec.structs import replace
+
+    from gputop.paint.process_table import shown_rows
+    from gputop.paint.view import View
+
+    kept = {id(shown.process) for shown in shown_rows(frame, View(tree="all", filter=wanted))}
+    processes = tuple(p for p in frame.snapshot.processes if id(p) in kept)
+    return replace(frame, snapshot=replace(frame.snapshot, processes=processes))
+
+
+# Where a report goes and in which form: stdout, or a private file whose suffix decides.
+
+
+def form_of(args: argparse.Namespace) -> str:
+    """``json``, ``md``, ``html`` or ``text``: as asked for, else by the suffix of the file.
+
+    Raises UsageError for the suffix of another form.
+    """
+    asked = {"json": args.json, "html": args.html}
+    if hasattr(args, "markdown"):
+        asked["md"] = args.markdown
+    for form, wanted in asked.items():
+        if wanted:
+            return form
+    suffix = Path(args.output or "").suffix.lstrip(".").lower()
+    if suffix in asked:
+        return suffix
+    if suffix not in ("", "txt", "text", "log"):
+        known = ", ".join(f".{form}" for form in (*asked, "txt"))
+        raise UsageError(f"cannot make a .{suffix}: name one of {known}")
+    return "text"
+
+
+def deliver(text: str, path: str | None) -> None:
+    """Write to a file that only the user can read, or to stdout. Raises UsageError where the file cannot be written."""
+    if path is None:
+        sys.stdout.write(text)
+        return
+    try:
+        write_private(path, text)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+    say(f"wrote {path}")

@@ -1,0 +1,163 @@
+"""Hardware errors that are new since gputop started: ECC, row remapping, Xid. Old aggregates never count."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from gputop.diagnosis.signals import Leak
+from gputop.model.snapshot import Event, GpuSample, ProcessSample
+
+HARDWARE_XIDS = frozenset((48, 63, 64, 74, 79, 94, 95))
+"""Xid errors that mean memory, NVLink or bus trouble: double-bit ECC, row remap, NVLink, off the bus, contained and
+uncontained errors (NVIDIA's Xid catalogue)."""
+MOST_KEPT = 8
+
+
+class Health:
+    """Collects what happened since the last acknowledgement."""
+
+    __slots__ = ("_ecc", "_remaps", "_xid", "errors", "xids")
+
+    def __init__(self) -> None:
+        self._ecc: int | None = None
+        self._remaps: dict[str, bool] = {}
+        self._xid: int | None = None
+        self.errors: tuple[str, ...] = ()
+        """Hardware errors in words, oldest first."""
+        self.xids: tuple[str, ...] = ()
+        """Xid errors that point at software, in words."""
+
+    def observe(self, gpu: GpuSample, events: tuple[Event, ...]) -> None:
+        """Compare with what was known before."""
+        ecc = gpu.ecc_uncorrected
+        if ecc is not None:
+            if self._ecc is not None and ecc > self._ecc:
+                new = ecc - self._ecc
+                self._error(f"{new} new uncorrected ECC error{'s' * (new != 1)} ({ecc} in the GPU's life)")
+            self._ecc = ecc
+        if gpu.remap_failed or gpu.remap_pending or self._remaps:
+            self._remap("remap_failed", gpu.remap_failed, "a row remap has failed")
+            self._remap("remap_pending", gpu.remap_pending, "a row remap waits for a GPU reset")
+        if gpu.xid != self._xid:
+            self._xid = gpu.xid
+            if gpu.xid:
+                self._saw_xid(gpu.xid)
+        for event in events:
+            if event.gpu != gpu.static.index:
+                continue
+            if event.kind == "xid":
+                number = re.search(r"\d+", event.text)
+                if number and int(number.group()) != self._xid:
+                    self._xid = int(number.group())
+                    self._saw_xid(self._xid)
+            elif event.kind == "ecc":
+                self._error(event.text)
+
+    def acknowledge(self, badge_id: str) -> None:
+        """Forget what was seen; only something new raises the badge again."""
+        if badge_id == "ecc":
+            self.errors = ()
+        elif badge_id == "xid":
+            self.xids = ()
+
+    def _remap(self, key: str, now: bool | None, words: str) -> None:
+        if now is None:
+            return
+        if now and not self._remaps.get(key, False):
+            self._error(words)
+        self._remaps[key] = now
+
+    def _saw_xid(self, xid: int) -> None:
+        if xid in HARDWARE_XIDS:
+            self._error(f"Xid {xid}")
+        else:
+            self.xids = (*self.xids, f"Xid {xid}")[-MOST_KEPT:]
+
+    def _error(self, words: str) -> None:
+        self.errors = (*self.errors, words)[-MOST_KEPT:]
+
+
+# Device memory per process over ten minutes and more: a leak grows and never stops; a warm-up ends in a plateau.
+
+POINT_S = 20.0
+"""A point stands for the time since the one before it."""
+MOST_POINTS = 60
+LEAST_SPAN_S = 600.0
+LEAST_SLOPE = 20e6
+"""Bytes per minute [judged]."""
+LEAST_R2 = 0.9
+LEAST_RISES = 3
+"""In each third of the points: a leak does not stop, a plateau does."""
+MOST_DROP = 0.05
+FULL_WITHIN_S = 24 * 3600.0
+MOST_PROCESSES = 64
+
+Points = Sequence[tuple[float, float]]
+
+
+class MemoryTrend:
+    """Points every 20 s for each process on one GPU; the slope is judged only when memory has grown at all."""
+
+    __slots__ = ("_points", "_t", "leak")
+
+    def __init__(self) -> None:
+        self._points: dict[int, deque[tuple[float, float]]] = {}
+        self._t = float("-inf")
+        self.leak: Leak | None = None
+
+    def observe(self, t: float, owners: Iterable[ProcessSample], free_bytes: float | None) -> None:
+        """Take a point when one is due and judge the trend."""
+        if t - self._t < POINT_S - 0.5:
+            return
+        self._t = t
+        points: dict[int, deque[tuple[float, float]]] = {}
+        leak: Leak | None = None
+        for p in owners:
+            if p.gpu_mem_bytes is None or len(points) >= MOST_PROCESSES:
+                continue
+            track = points[p.pid] = self._points.get(p.pid) or deque(maxlen=MOST_POINTS)
+            track.append((t, p.gpu_mem_bytes))
+            slope = growth(track)
+            if slope is not None and (leak is None or slope[0] > leak.bytes_per_min):
+                per_min, r2 = slope
+                full = None if free_bytes is None else max(0.0, free_bytes) / per_min * 60.0
+                if full is None or full < FULL_WITHIN_S:
+                    leak = Leak(p.pid, p.static.name or "process", per_min, t - track[0][0], r2, full)
+        self._points = points
+        self.leak = leak
+
+
+def growth(points: Points) -> tuple[float, float] | None:
+    """(bytes per minute, R²) of memory that grows steadily, or None. Theil and Sen's slope: steps do not fool it."""
+    if len(points) < 3 * (LEAST_RISES + 1) or points[-1][0] - points[0][0] + POINT_S < LEAST_SPAN_S:
+        return None
+    span_min = (points[-1][0] - points[0][0]) / 60.0
+    if points[-1][1] - points[0][1] < 0.5 * LEAST_SLOPE * span_min:
+        return None
+    values = [value for _, value in points]
+    if any(after < before * (1.0 - MOST_DROP) for before, after in pairwise(values)):
+        return None
+    rises = [after > before for before, after in pairwise(values)]
+    third = len(rises) / 3.0
+    if any(sum(rises[round(i * third) : round((i + 1) * third)]) < LEAST_RISES for i in range(3)):
+        return None
+    # Imported only where a leak is suspected: the module imports fractions and decimal.
+    from statistics import median
+
+    slope = 60.0 * median((b[1] - a[1]) / (b[0] - a[0]) for i, a in enumerate(points) for b in list(points)[i + 1 :])
+    r2 = _r2(points)
+    return (slope, r2) if slope >= LEAST_SLOPE and r2 >= LEAST_R2 else None
+
+
+def _r2(points: Points) -> float:
+    """Share of the variance that a straight line explains."""
+    n = len(points)
+    mean_t = sum(t for t, _ in points) / n
+    mean_v = sum(v for _, v in points) / n
+    tt = sum((t - mean_t) ** 2 for t, _ in points)
+    vv = sum((v - mean_v) ** 2 for _, v in points)
+    tv = sum((t - mean_t) * (v - mean_v) for t, v in points)
+    return tv * tv / (tt * vv) if tt > 0.0 and vv > 0.0 else 0.0

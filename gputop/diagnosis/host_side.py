@@ -1,0 +1,238 @@
+"""What the host did for each GPU in one snapshot: process trees joined to GPUs, loaders added up.
+
+A loader belongs to the GPU of its row; where its ancestor holds several GPUs it counts for each of them. Orphans are
+never attributed to anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from gputop.diagnosis.feeder_window import FeederRow
+from gputop.model.feeders import BESIDE, NOT_A_LOADER, rank_among_owners
+from gputop.model.snapshot import ProcessSample
+
+HELPER_SHARE = 0.3
+"""A helper counts as a loader from this share of a core, or of disk wait, on [judged]."""
+HELPER_MEMORY_S = 15.0
+
+NOT_COMPUTE = ("nvidia-cuda-mps",)
+
+
+class HostTick:
+    """The host side of one GPU at one moment. CPU figures in percent of one core, disk and network as loader counts."""
+
+    __slots__ = (
+        "births",
+        "disk",
+        "feeders",
+        "kinds",
+        "loader_count",
+        "loader_reason",
+        "nccl",
+        "network",
+        "owners",
+        "pin_memory",
+        "pool_pct",
+        "primary",
+        "process_bytes",
+        "queued",
+        "read_bytes",
+        "running",
+        "scheduled",
+        "states",
+        "throttled",
+        "tree_pct",
+        "wait_channels",
+        "workers",
+        "write_bytes",
+    )
+
+    def __init__(self) -> None:
+        self.owners: list[ProcessSample] = []
+        self.primary: ProcessSample | None = None
+        self.process_bytes: float | None = None
+        self.tree_pct: float | None = None
+        self.read_bytes: float | None = None
+        self.write_bytes: float | None = None
+        self.loader_count = 0
+        self.scheduled = 0
+        self.workers = self.running = self.queued = 0.0
+        self.states = 0
+        self.disk = 0
+        self.network = 0
+        self.wait_channels = 0
+        self.throttled: float | None = None
+        self.kinds: str | None = None
+        self.nccl = False
+        self.pin_memory: bool | None = None
+        self.pool_pct: float | None = None
+        self.births: list[tuple[int, int | None, float | None]] = []
+        self.loader_reason: str | None = None
+        self.feeders: list[FeederRow] = []
+        """One row for each feeder; empty in recordings made before feeders were measured."""
+
+    def own(self, p: ProcessSample) -> None:
+        """Count a process that holds a context on this GPU."""
+        self.owners.append(p)
+        if p.gpu_mem_bytes is not None:
+            self.process_bytes = (self.process_bytes or 0.0) + p.gpu_mem_bytes
+        best = self.primary
+        if best is None or rank_among_owners(p) > rank_among_owners(best):
+            self.primary = p
+        self.nccl = self.nccl or bool(p.nccl)
+        if p.pin_memory is not None:
+            self.pin_memory = bool(self.pin_memory) or p.pin_memory
+        if p.pool_run_pct is not None:
+            self.pool_pct = (self.pool_pct or 0.0) + p.pool_run_pct
+        if p.feed_run_pct is not None and (p.feeder_threads or p.feed_by == "child"):
+            kind = "child processes" if p.feed_by == "child" else p.static.loader or "host threads"
+            self.feeders.append(_row(p, -p.pid, kind, p.feeder_threads or 1))
+        self.belong(p)
+
+    @property
+    def knows_feeders(self) -> bool:
+        """Whether whoever measured this could measure feeders."""
+        return self.primary is not None and self.primary.feeder_threads is not None
+
+    def computing(self) -> int:
+        """How many processes compute on this GPU, rather than drawing or brokering."""
+        return sum(1 for p in self.owners if p.type != "G" and not (p.static.name or "").startswith(NOT_COMPUTE))
+
+    def belong(self, p: ProcessSample) -> None:
+        """Add what any process of the tree uses."""
+        cpu = p.cpu_pct if p.cpu_pct is not None else p.run_pct
+        if cpu is not None:
+            self.tree_pct = (self.tree_pct or 0.0) + cpu
+        if p.read_bytes_per_s is not None:
+            self.read_bytes = (self.read_bytes or 0.0) + p.read_bytes_per_s
+        if p.write_bytes_per_s is not None:
+            self.write_bytes = (self.write_bytes or 0.0) + p.write_bytes_per_s
+        throttled = p.throttled_pct
+        if throttled is not None and (self.throttled is None or throttled > self.throttled):
+            self.throttled = throttled
+
+    def load(self, p: ProcessSample) -> None:
+        """Count a dataloader worker."""
+        self.loader_count += 1
+        run = p.run_pct if p.run_pct is not None else p.cpu_pct
+        if run is not None:
+            queued = p.wait_pct or 0.0
+            runnable = run + queued
+            if runnable > 100.0:
+                # A worker with several threads may exceed 1; as a share of time, runnable is capped there.
+                run, queued, runnable = run * 100.0 / runnable, queued * 100.0 / runnable, 100.0
+            self.scheduled += 1
+            self.workers += runnable
+            self.running += run
+            self.queued += queued
+        state = p.state or p.main_state
+        if state is not None:
+            self.states += 1
+            if state == "D":
+                self.disk += 1
+        waiting = p.waiting_on
+        if waiting is not None:
+            self.wait_channels += 1
+            if waiting in ("network", "pipe"):
+                self.network += 1
+        elif state == "R":
+            self.wait_channels += 1
+        elif p.unavailable and self.loader_reason is None:
+            self.loader_reason = p.unavailable.get("waiting_on")
+        if self.kinds is None:
+            self.kinds = p.static.loader
+        self.births.append((p.pid, p.starttime, p.age_s))
+        if p.feed_run_pct is not None:
+            self.feeders.append(_row(p, p.pid, _kind(p.static.why, p.static.loader), 1))
+
+
+@lru_cache(maxsize=256)
+def _kind(why: str | None, loader: str | None) -> str:
+    """The name of a kind of loader, in the plural."""
+    if why is not None and why.startswith(BESIDE):
+        return "processes beside it"
+    if why is not None and why.startswith("R5"):
+        return "helpers"
+    return "Ray tasks" if loader == "ray" else "workers"
+
+
+def _row(p: ProcessSample, key: int, kind: str, count: int) -> FeederRow:
+    values: tuple[float | None, ...] = (
+        p.feed_run_pct, p.feed_queued_pct, p.feed_disk_pct, p.feed_network_pct,
+        p.feed_lock_pct, p.feed_sleep_pct, p.feed_poll_pct,
+    )  # fmt: skip
+    known = tuple([value or 0.0 for value in values])
+    blind = p.unavailable.get("feed_poll_pct") or p.unavailable.get("net_rx_bytes_per_s")
+    return FeederRow(key, kind, known, p.feed_by, p.net_rx_bytes_per_s, count, blind)
+
+
+NOBODY = HostTick()
+"""The host side of a GPU that no visible process uses; never written to."""
+
+
+class HostReader:
+    """Joins processes to GPUs, snapshot by snapshot. Remembers only how busy helpers have lately been."""
+
+    def __init__(self) -> None:
+        self._helpers: dict[int, tuple[float, float]] = {}
+
+    def read(self, processes: Iterable[ProcessSample], interval_s: float) -> dict[int, HostTick]:
+        """The host side by GPU index, for each GPU that some process uses."""
+        ticks: dict[int, HostTick] = {}
+        holders: dict[int, list[int]] = {}
+        rest: list[ProcessSample] = []
+        several = False
+        for p in processes:
+            if p.role == "gpu":
+                if p.gpu is None:
+                    continue
+                tick = ticks.get(p.gpu)
+                if tick is None:
+                    tick = ticks[p.gpu] = HostTick()
+                tick.own(p)
+                held = holders.setdefault(p.pid, [])
+                held.append(p.gpu)
+                several = several or len(held) > 1
+            elif p.role != "orphan":
+                rest.append(p)
+        parents = {p.pid: p.ppid for p in rest} if several else {}
+        helpers: dict[int, tuple[float, float]] = {}
+        for p in rest:
+            loads = p.role == "loader" or self._helper_loads(p, interval_s, helpers)
+            for index in _gpus_of(p, holders, parents) if several or p.gpu is None else (p.gpu,):
+                tick = ticks.get(index)
+                if tick is not None:
+                    tick.belong(p)
+                    if loads:
+                        tick.load(p)
+        self._helpers = helpers
+        return ticks
+
+    def _helper_loads(self, p: ProcessSample, interval_s: float, seen: dict[int, tuple[float, float]]) -> bool:
+        if (p.static.why or "").startswith(NOT_A_LOADER):
+            return False
+        core, disk = self._helpers.get(p.pid, (0.0, 0.0))
+        weight = min(1.0, interval_s / HELPER_MEMORY_S)
+        run = p.run_pct if p.run_pct is not None else p.cpu_pct or 0.0
+        if p.feed_run_pct is not None:
+            # The source has judged it with its queued time and its network waits: see ``Member.role``.
+            return False
+        core += weight * (run / 100.0 - core)
+        disk += weight * ((1.0 if p.state == "D" else 0.0) - disk)
+        seen[p.pid] = (core, disk)
+        return core >= HELPER_SHARE or disk >= HELPER_SHARE
+
+
+def _gpus_of(p: ProcessSample, holders: dict[int, list[int]], parents: dict[int, int | None]) -> Iterable[int]:
+    """The GPUs of the nearest ancestor that holds any; at most a few generations up."""
+    ancestor = p.ppid
+    for _ in range(8):
+        if ancestor is None:
+            break
+        held = holders.get(ancestor)
+        if held is not None:
+            return held
+        ancestor = parents.get(ancestor)
+    return () if p.gpu is None else (p.gpu,)

@@ -1,0 +1,255 @@
+"""What the rules of starvation share: what the main thread waits for, what feeders do, and both in words."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+from gputop.diagnosis.attribution import IDLE_PCT, MOSTLY, at_least
+from gputop.diagnosis.signals import Signals
+from gputop.model.feeders import Cause, Feeders, FeederShares, Outsider
+from gputop.model.quantity import share
+
+OWN_WAIT = 0.4
+"""Share of the idle time that the main thread waits for something of its own from which on that is the cause."""
+FOR_BATCH = 0.6
+"""Share of the idle time that the main thread may spend waiting for a batch: a lock, a queue or a pipe [judged]."""
+SECOND = 0.3
+"""The second state of a feeder is mentioned from this share on."""
+WORTH_SAYING = 0.05
+IDLE = "idle"
+LEAST_RX = 1000.0
+"""Bytes a second that are data and no heartbeat [judged]."""
+OUTSIDER_PCT = 50.0
+"""Percent of a core from which a process outside the tree is named."""
+_WAIT_WORDS = {
+    "disk": "disk",
+    "network": "network",
+    "lock": "lock",
+    "sleep": "sleep",
+    "poll": "poll",
+    "pipe": "pipe",
+}
+
+
+def least(x: float, s: Signals, looks: int = 1) -> float:
+    """L of a share that was sampled, not counted: one standard error below it, so that few samples accuse nobody.
+
+    ``looks``: how many times each sample looked.
+    """
+    return at_least(max(0.0, x - sqrt(max(0.0, x * (1.0 - x)) / max(1, looks * s.n))), s.u)
+
+
+def main_runs(s: Signals) -> bool:
+    """Whether the main thread must have been runnable in most of the idle time."""
+    return s.main is not None and at_least(s.main, s.u) >= MOSTLY
+
+
+def own_wait(s: Signals) -> tuple[Cause, float] | None:
+    """(cause, share of the window) where the main thread waits for something of its own, not for a batch."""
+    waits = s.main_waits
+    if (s.feeders is None and not s.knows_feeders) or waits is None or s.idle < IDLE_PCT:
+        return None
+    found: list[tuple[Cause, float]] = [("disk", waits.disk), ("network", waits.network), ("sleep", waits.sleep)]
+    fetches = s.main_fetches or (s.main_rx or 0.0) >= LEAST_RX
+    if fetches and not s.loaders and not s.listens and not works(s.feeders, s):
+        found[1] = ("network", waits.network + waits.poll)
+    cause, x = max(found, key=lambda pair: pair[1])
+    # A thread that sleeps while the GPU computes does so in the busy time: only what is beyond it counts.
+    return (cause, x) if least(x, s, s.main_looks) >= OWN_WAIT else None
+
+
+def waits_for_batch(s: Signals) -> bool:
+    """Whether the main thread may have waited for somebody in most of the idle time, and for nothing of its own."""
+    waits = s.main_waits
+    if waits is None or main_runs(s) or own_wait(s) is not None:
+        return False
+    return waits.lock + waits.poll + waits.pipe >= FOR_BATCH * s.idle / 100.0
+
+
+def works(f: Feeders | None, s: Signals) -> bool:
+    """Whether the busiest feeder must have worked in most of the idle time."""
+    return f is not None and least_of(f.busiest, s) >= MOSTLY
+
+
+def least_of(shares: FeederShares, s: Signals, beside: float = 0.0) -> float:
+    """L of a feeder's useful time, and of ``beside``. Runnable time is counted, so only waits can err."""
+    rest = 1.0 - shares.cpu
+    waits = min(rest, shares.disk + shares.network + beside)
+    if rest <= 0.0:
+        return at_least(shares.cpu, s.u)
+    x = waits / rest
+    error = rest * sqrt(max(0.0, x * (1.0 - x)) / max(1, s.n))
+    return at_least(max(shares.cpu, shares.cpu + waits - error), s.u)
+
+
+def main_cause(f: Feeders) -> Cause:
+    """What most of the busiest feeder's useful time goes to."""
+    if f.leading == "disk" or f.leading == "network":
+        return f.leading
+    return "queued" if f.busiest.queued > f.busiest.run else "cpu"
+
+
+def kind_of(f: Feeders) -> str:
+    """Feeders in words, one or more: ``worker``, ``host threads``."""
+    if f.n != 1:
+        return f.kind
+    return f.kind.replace("processes", "process") if "processes" in f.kind else f.kind.removesuffix("s")
+
+
+def who(f: Feeders) -> str:
+    """``1 of 4 workers``, ``4/4 workers``, ``6 host threads``."""
+    if "threads" in f.kind:
+        return f"{f.n} {kind_of(f)}"
+    return f"{f.active} of {f.n} {f.kind}" if f.uneven else f"{f.active}/{f.n} {kind_of(f)}"
+
+
+def feeder_words(shares: FeederShares) -> str:
+    """The two largest states of a feeder: ``network 61 %, run 12 %``."""
+    parts = [(getattr(shares, name), name) for name in FeederShares.__struct_fields__]
+    said = [(x, name) for x, name in sorted(parts, key=lambda p: -p[0]) if x >= WORTH_SAYING][:2]
+    return ", ".join(f"{name} {share(x)}" for x, name in said) or IDLE
+
+
+def main_words(s: Signals) -> str:
+    """The two largest classes of the main thread: ``lock 96 %, run 3 %``."""
+    waits = s.main_waits
+    parts = [(s.main or 0.0, "run")]
+    if waits is not None:
+        parts += [(getattr(waits, name), word) for name, word in _WAIT_WORDS.items()]
+    said = [(x, name) for x, name in sorted(parts, key=lambda p: -p[0]) if x >= WORTH_SAYING][:2]
+    return ", ".join(f"{name} {share(x)}" for x, name in said) or "nothing that can be seen"
+
+
+def both_words(s: Signals) -> str:
+    """What main and feeders did: part of every evidence of starvation."""
+    line = f"main waits: {main_words(s)}"
+    f = s.feeders
+    if f is None:
+        return line
+    words = feeder_words(f.busiest)
+    return f"{line}; {kind_of(f)}: {'waits not seen' if words == IDLE and f.why_blind is not None else words}"
+
+
+def proof(f: Feeders) -> str | None:
+    """How it is known what a feeder waited for, in words; None where that was plain."""
+    if f.kind == "child processes":
+        return "by the time of children that have ended"
+    return {
+        "child": "waits for its own child process, which works",
+        "kinship": "by kinship: its pipes cannot be seen",
+        "socket": "its sockets receive data",
+        "connections": "opens connections again and again",
+        "thread": "by its threads",
+        "pipe": "reads a pipe from outside the job",
+    }.get(f.by or "")
+
+
+def taken_by(outsiders: tuple[Outsider, ...]) -> str | None:
+    """Who else is using the cores, in words."""
+    named = [o for o in outsiders if o.cpu_pct >= OUTSIDER_PCT][:3]
+    if not named:
+        return None
+    return ", ".join(f"{_outsider(o)} {o.cpu_pct / 100.0:.1f} cores" for o in named)
+
+
+def _outsider(o: Outsider) -> str:
+    """``stress (ann)``, and of another GPU's job ``python on GPU 3 (bob, pid 4711)``."""
+    return f"{o.name} ({o.user})" if o.gpu is None else f"{o.name} on GPU {o.gpu} ({o.user}, pid {o.pid})"
+
+
+def cores_note(s: Signals, queued: float | None) -> tuple[str, ...]:
+    """Who takes the cores that the job queues for: others by name, or the job itself."""
+    if queued is None or queued < 0.3:
+        return ()
+    others = taken_by(s.outsiders)
+    if others is not None:
+        return (f"the cores are taken by {others}",)
+    if s.tree_cores is not None and s.cores and s.tree_cores >= 0.6 * s.cores:
+        return (f"the cores are taken by the job's own threads: {s.tree_cores:.1f} of {s.cores:.0f}",)
+    return ()
+
+
+# Remedies for a starving GPU, by cause and by what feeds it: never an option of a library that is not in use.
+#
+# Versions: ``in_order=False`` needs PyTorch 2.6, ``persistent_workers`` and ``prefetch_factor`` PyTorch 1.7,
+# ``torchdata.nodes`` torchdata 0.10 (their documentation and release notes).
+
+QUEUED = 0.3
+"""Share of the runnable time spent queued for a core from which more workers make it worse [measured]."""
+CORES_FREE = 90.0
+"""Host CPU below this leaves cores for more workers [judged]."""
+THROTTLED = 0.1
+"""Share of scheduling periods cut short by the cgroup's CPU limit."""
+
+Remedy = tuple[str, str]
+BALANCE = "balance the shards over the workers"
+OUT_OF_ORDER = "DataLoader(in_order=False) (PyTorch 2.6)"
+ON_GPU = "decode and augment on the GPU (DALI, torchvision v2), cache decoded data"
+FASTER_STORE = "shard small files (webdataset, Parquet), cache on local NVMe"
+
+
+def is_dataloader(s: Signals, f: Feeders) -> bool:
+    """Whether it is PyTorch's DataLoader, which has options of its own."""
+    return f.kind == "workers" and (s.loader_kind == "torch" or bool(s.pin_memory))
+
+
+def more_of(s: Signals, f: Feeders) -> str:
+    """How to have more feeders of this kind."""
+    if is_dataloader(s, f):
+        return f"raise num_workers (now {f.n}; `gputop loader` finds how many)"
+    if "threads" in f.kind:
+        return "load in processes: threads share one interpreter lock (torchdata.nodes 0.10 does either)"
+    return {
+        "child processes": "run several child processes at once, each a few items ahead",
+        "helpers": f"run more of them (now {f.n}), each a few batches ahead",
+        "processes beside it": f"run more of them (now {f.n})",
+        "Ray tasks": f"run more tasks at once (now {f.n})",
+    }.get(f.kind, f"more processes in the pool (now {f.n})")
+
+
+def cpu_remedy(s: Signals, f: Feeders, queued: float) -> Remedy:
+    """For feeders that compute. ``queued``: share of their runnable time that they queue for a core."""
+    if f.uneven:
+        if is_dataloader(s, f):
+            return (
+                f"{BALANCE}; or {OUT_OF_ORDER}: one slow worker holds up the others",
+                "balance the samples, in_order=False",
+            )
+        return f"balance the work over the {f.kind}: one slow one holds up the others", "balance the work"
+    if s.throttled is not None and s.throttled >= THROTTLED:
+        return (
+            f"raise the cgroup's CPU limit ({share(s.throttled)} of its periods cut short), not the number of loaders",
+            "raise the CPU limit",
+        )
+    if queued >= QUEUED:
+        others = taken_by(s.outsiders)
+        free = "free cores" if others is None else f"free the cores that {others.split(' ', 1)[0]} takes"
+        return f"not more workers: {free}, OMP_NUM_THREADS=1, cheaper transforms", "free cores, not workers"
+    if s.host_cpu is None or s.host_cpu < CORES_FREE:
+        short = "num_workers, DALI" if is_dataloader(s, f) else "more feeders, DALI"
+        return f"{more_of(s, f)}, {ON_GPU}", short
+    return f"no core is free: cheaper transforms, {ON_GPU}", "DALI, cheaper transforms"
+
+
+def io_remedy(s: Signals, f: Feeders, cause: Cause) -> Remedy:
+    """For feeders that wait for data."""
+    if f.uneven:
+        if is_dataloader(s, f):
+            return (
+                f"{BALANCE}; or {OUT_OF_ORDER}: one slow worker holds up the others",
+                "balance the samples, in_order=False",
+            )
+        return f"balance the data over the {f.kind}: one slow one holds up the others", "balance the data"
+    if cause == "pipe":
+        return "speed up what writes the pipe, or read the data directly; let it run ahead into a buffer", "faster pipe"
+    ahead = "prefetch_factor=4 or more, more num_workers" if is_dataloader(s, f) else _more_in_flight(f)
+    if cause == "disk":
+        return f"{FASTER_STORE}, {ahead}", "shards, local NVMe"
+    return f"more requests in flight ({ahead}), larger objects (shards), a local cache", "more in flight, cache"
+
+
+def _more_in_flight(f: Feeders) -> str:
+    if "threads" in f.kind:
+        return "more threads, each a few items ahead"
+    what = "worker processes" if f.kind == "workers" else f.kind
+    return f"more {what} (now {f.n}), each a few batches ahead"

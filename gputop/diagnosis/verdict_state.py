@@ -1,0 +1,341 @@
+"""From rules to what is shown: which rule holds now, and the hysteresis that keeps a screen calm.
+
+A candidate becomes the shown one when it has won 8 of the last 10 ticks (of 1 s: the windows are in seconds) and the
+shown one has stood for 10 s. Where nothing wins so often and the shown one has won nothing, the most frequent wins, so
+that a signal on a threshold cannot keep an old verdict alive.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from gputop.diagnosis.attribution import IDLE_PCT, attribute
+from gputop.diagnosis.rules import BADGES, CAUSES, GATES, STARVED, UNATTRIBUTED, WORKS
+from gputop.diagnosis.rules.badges import ecc_badge, lost_badge, xid_badge
+from gputop.diagnosis.rules.base import COLLECTING, Rule, Told
+from gputop.diagnosis.rules.busy import (
+    COMMUNICATION,
+    HEALTHY,
+    MEMORY_BANDWIDTH,
+    NO_BOTTLENECK_SEEN,
+    NVLINK_BUSY,
+    WORKING,
+)
+from gputop.diagnosis.rules.starved import STARVED_UNATTRIBUTED
+from gputop.diagnosis.signals import EFFICIENCY_UTIL, WINDOW_S, Signals
+from gputop.diagnosis.tracks import GpuTrack
+from gputop.diagnosis.types import Badge, Flag, GpuDiagnosis, Level, State
+from gputop.diagnosis.verdict_log import Timeline
+from gputop.model.feeders import Feeders
+from gputop.model.quantity import of_hundred, pct
+from gputop.model.snapshot import GpuSample
+
+VOTE_S = 10.0
+VOTES_NEEDED = 0.8
+STANDS_S = 10.0
+
+PROVEN_BY_SM: tuple[Rule, ...] = (*GATES, MEMORY_BANDWIDTH, HEALTHY, WORKING)
+"""The rules for a MIG instance, whose util is not measured: SM and DRAM activity are lower bounds of it."""
+
+T = TypeVar("T")
+
+
+def candidate(s: Signals) -> Rule:
+    """The rule that holds now.
+
+    Starvation without a cause that can be named yields to A/B: B lies wholly where the GPU is idle ≥ 20 %, and "low SM
+    while kernels run" says more than "idle, cause not seen".
+    """
+    if not s.util_known:
+        return next((rule for rule in PROVEN_BY_SM if rule.holds(s)), COLLECTING)
+    for rule in CAUSES:
+        if rule.holds(s):
+            return rule
+    if s.flag is None:
+        for rule in UNATTRIBUTED:
+            if rule.holds(s):
+                return rule
+    for rule in WORKS:
+        if rule.holds(s):
+            return rule
+    return NO_BOTTLENECK_SEEN
+
+
+class Chooser(Generic[T]):
+    """Votes over time for one shown value."""
+
+    __slots__ = ("_agreed", "_votes", "shown", "since")
+
+    def __init__(self, shown: T, t: float) -> None:
+        self.shown = shown
+        self.since = t
+        self._votes: deque[T] = deque()
+        self._agreed = False
+
+    def vote(self, t: float, value: T, interval_s: float) -> bool:
+        """Count one tick; True when the shown value has changed."""
+        if self._agreed and value == self.shown:
+            return False
+        votes = self._votes
+        votes.append(value)
+        most = max(1, round(VOTE_S / interval_s))
+        while len(votes) > most:
+            votes.popleft()
+        self._agreed = len(votes) == most and votes.count(self.shown) == most
+        if value == self.shown and self.is_settled():
+            return False
+        if t - self.since < STANDS_S - 1e-6:
+            return False
+        # The most frequent; among equals the latest.
+        winner = max(reversed(votes), key=votes.count)
+        if winner == self.shown:
+            return False
+        wins = votes.count(winner)
+        if wins < VOTES_NEEDED * most and not (len(votes) == most and self.shown not in votes):
+            return False
+        self.show(t, winner)
+        return True
+
+    def is_settled(self) -> bool:
+        """Whether every tick that counts agrees with what is shown."""
+        return self._votes.count(self.shown) == len(self._votes)
+
+    def show(self, t: float, value: T) -> None:
+        """Show a value at once, without a vote."""
+        self.shown = value
+        self.since = t
+        self.forget()
+
+    def forget(self) -> None:
+        """Discard all votes so far."""
+        self._votes.clear()
+        self._agreed = False
+
+
+class BadgeBoard:
+    """The badges of one GPU with the same hysteresis; alarms show at once."""
+
+    __slots__ = ("_choosers", "_latest")
+
+    def __init__(self) -> None:
+        self._choosers: dict[str, Chooser[bool]] = {}
+        self._latest: dict[str, Badge] = {}
+
+    def observe(self, s: Signals, verdict: str, interval_s: float) -> tuple[Badge, ...]:
+        """The badges to show, in their order."""
+        choosers = self._choosers
+        shown: list[Badge] = []
+        for rule in BADGES:
+            badge = rule.check(s, verdict)
+            chooser = choosers.get(rule.id)
+            if badge is None and chooser is None:
+                continue
+            if chooser is None:
+                chooser = choosers[rule.id] = Chooser(False, s.t - STANDS_S)
+            if badge is not None:
+                self._latest[rule.id] = badge
+            if badge is not None and rule.alarm and not chooser.shown:
+                chooser.show(s.t, True)
+            chooser.vote(s.t, badge is not None, interval_s)
+            if chooser.shown:
+                shown.append(self._latest[rule.id])
+            elif chooser.is_settled():
+                del choosers[rule.id]
+        return tuple(shown)
+
+    def clear(self, badge_id: str) -> None:
+        """Remove a badge at once."""
+        self._choosers.pop(badge_id, None)
+
+
+# The one number shown beside a verdict: what the verdict is about, never one that contradicts it.
+
+IDLE_STATES: tuple[State, ...] = ("starved", "idle", "idle_allocated")
+STARVED_IDS = frozenset(rule.id for rule in STARVED)
+"""Verdicts of the starved family, whatever state their time goes to."""
+
+Figure = tuple[str, float | None]
+
+
+def efficiency(s: Signals) -> tuple[float | None, str | None]:
+    """SM / util x 100 of the means, or None and why."""
+    if s.sm_off is not None:
+        return None, s.sm_off
+    if s.n < s.least:
+        return None, "collecting"
+    if s.sm is None:
+        return None, "SM activity was not measured"
+    if not s.util_known:
+        return None, "util is not measured on a MIG instance"
+    if s.u < EFFICIENCY_UTIL:
+        return None, f"util below {EFFICIENCY_UTIL:.0f} %"
+    return 100.0 * s.sm / s.u, None
+
+
+def figure(s: Signals, rule: Rule, state: State) -> Figure | None:
+    """(word, percent) of a verdict: how idle, how much DRAM or NVLink, else the efficiency, at most 100."""
+    if s.n < s.least:
+        return None
+    if rule.id == MEMORY_BANDWIDTH.id and s.dram is not None:
+        return "DRAM", s.dram
+    if rule.id == COMMUNICATION.id and s.nvlink is not None and s.nvlink >= NVLINK_BUSY:
+        return "NVLink", 100.0 * s.nvlink
+    if s.util_known and (rule.id in STARVED_IDS or state in IDLE_STATES):
+        return "idle", s.idle
+    score, _ = efficiency(s)
+    return "efficiency", of_hundred(score)
+
+
+# One GPU as it is shown: the verdict that stands, its level, words, notes and badges.
+
+FLAGGED_IDS = frozenset(rule.id for rule in WORKS)
+"""Only these verdicts carry A or B; beside starvation the flag is a note."""
+
+
+CHANGING_S = 30.0
+"""How long after a change of cause what is shown may still be the old one."""
+
+
+class _Offer(Struct, frozen=True):
+    rule: Rule
+    told: Told
+    flag: Flag | None
+    figure: Figure | None = None
+    feeders: Feeders | None = None
+
+
+class GpuState:
+    """What is remembered of one GPU: its track, what is shown, and every change of it."""
+
+    def __init__(self, t: float) -> None:
+        self.track = GpuTrack()
+        self.index = -1
+        self._board = BadgeBoard()
+        self._badges: tuple[Badge, ...] = ()
+        self._verdict: Chooser[str] = Chooser(COLLECTING.id, t)
+        self._paint: Chooser[tuple[Flag | None, Level]] = Chooser((None, "grey"), t)
+        self._shown = _Offer(COLLECTING, Told("grey", ()), None)
+        self._offers: dict[str, _Offer] = {}
+        self._timeline = Timeline([(t, COLLECTING.id, None)])
+        self._timed: tuple[str, Flag | None] = (COLLECTING.id, None)
+        self._noted: tuple[object, ...] | None = None
+        self._doubted = False
+        """Whether the rule that holds now differs from the one shown."""
+
+    def has_changed(self) -> bool:
+        """Whether the shown verdict, flag or badges have changed since this was last asked."""
+        now = (self._shown.rule.id, self._paint.shown[0], tuple(badge.id for badge in self._badges))
+        if now == self._noted:
+            return False
+        self._noted = now
+        return True
+
+    @property
+    def state(self) -> State:
+        """The state to which this GPU's time counts now."""
+        return self._shown.told.state or self._shown.rule.state
+
+    def acknowledge(self, badge_id: str) -> None:
+        """Clear a sticky badge."""
+        self.track.health.acknowledge(badge_id)
+        self._board.clear(badge_id)
+
+    def observe(self, t: float, interval_s: float, gpu: GpuSample, s: Signals | None) -> None:
+        """Decide what is shown from now on."""
+        self.index = gpu.static.index
+        if s is None:
+            self._cannot_judge(t, gpu)
+        else:
+            rule = candidate(s)
+            self._choose(t, interval_s, rule, s)
+            self._badges = self._board.observe(s, rule.id, interval_s)
+        now = (self._verdict.shown, self._paint.shown[0])
+        if now != self._timed:
+            self._timed = now
+            self._timeline = self._timeline.then(t, *now)
+
+    def diagnosis(self, gpu: GpuSample, s: Signals | None, seconds: dict[State, float]) -> GpuDiagnosis:
+        """The diagnosis as it stands."""
+        rule, told = self._shown.rule, self._shown.told
+        flag, level = self._paint.shown
+        score, reason = (None, told.evidence[0] if told.evidence else None) if s is None else efficiency(s)
+        notes = told.notes if s is None else _notes(s, told, rule)
+        if s is not None and s.changed_s is not None and s.changed_s <= CHANGING_S and self._doubted:
+            notes = (f"the cause has changed {s.changed_s:.0f} s ago: what is said here was before", *notes)
+        feeders = self._shown.feeders
+        attribution = None
+        if s is not None and s.host and s.util_known and s.idle >= IDLE_PCT and s.n >= s.least:
+            attribution = attribute(s, self.track.correlation)
+        return GpuDiagnosis(
+            self.index, gpu.static.uuid, rule.id, level, told.title or rule.title, rule.short, flag, score, reason,
+            told.confidence, WINDOW_S, 0 if s is None else s.n, told.evidence, told.remedy, told.remedy_short, notes,
+            self._badges, attribution, self.state, self._verdict.since, seconds, self._timeline,
+            self._shown.figure, told.cause, told.cause is not None and feeders is not None and feeders.uneven, feeders,
+        )  # fmt: skip
+
+    def _choose(self, t: float, interval_s: float, rule: Rule, s: Signals) -> None:
+        told = rule.tell(s)
+        flag = s.flag if rule.id in FLAGGED_IDS else None
+        starved = rule.id in STARVED_IDS or rule.id == STARVED_UNATTRIBUTED.id
+        self._doubted = rule.id != self._verdict.shown
+        offered = _Offer(rule, told, flag, figure(s, rule, told.state or rule.state), s.feeders if starved else None)
+        changed = self._verdict.vote(t, rule.id, interval_s)
+        shown = self._verdict.shown
+        if changed:
+            offer = offered if rule.id == shown else self._offers[shown]
+            self._offers.clear()
+            self._show(t, offer)
+        elif rule.id == shown:
+            self._shown = offered
+            self._paint.vote(t, (flag, told.level), interval_s)
+        elif shown == COLLECTING.id:
+            line = f"{s.n} samples: a verdict shows once it has held for {VOTES_NEEDED * VOTE_S:.0f} of {VOTE_S:.0f} s"
+            self._shown = _Offer(COLLECTING, Told("grey", (line,), confidence="low"), None)
+        if rule.id != shown:
+            self._offers[rule.id] = offered
+
+    def _show(self, t: float, offer: _Offer) -> None:
+        self._shown = offer
+        self._paint = Chooser((offer.flag, offer.told.level), t)
+
+    def _cannot_judge(self, t: float, gpu: GpuSample) -> None:
+        """A lost GPU, or one whose util is not measured: at once, with the reason."""
+        health = self.track.health
+        badges = [badge for badge in (ecc_badge(health.errors), xid_badge(health.xids)) if badge is not None]
+        if gpu.lost_reason is not None:
+            badge = lost_badge(gpu.lost_reason)
+            reason = badge.evidence
+            title = "lost"
+            badges.insert(0, badge)
+        else:
+            reason = gpu.unavailable.get("util_pct") or "util is not measured on this device"
+            title = "no util: not judged"
+        self._badges = tuple(badges)
+        if self._verdict.shown != COLLECTING.id:
+            self._verdict.show(t, COLLECTING.id)
+        self._verdict.forget()
+        self._offers.clear()
+        self._show(t, _Offer(COLLECTING, Told("grey", (reason,), confidence="low", title=title), None))
+
+
+def _notes(s: Signals, told: Told, rule: Rule) -> tuple[str, ...]:
+    """The rule's own notes, the flag beside starvation, and what a missing signal takes away."""
+    notes = told.notes
+    if s.flag is not None and rule.id in STARVED_IDS:
+        notes = (*notes, f"also busy but not working ({s.flag}): util {pct(s.u)}, SM {pct(s.sm)}")
+    if s.sm_off is not None:
+        # A note need not repeat what the evidence and the remedy already say.
+        said = any(s.sm_off in line for line in told.evidence)
+        notes = (*notes, f"cannot say whether it really works: {s.sm_off.partition('; ')[0] if said else s.sm_off}")
+    if not s.util_known:
+        return (*notes, "util is not measured on a MIG instance: starvation and busy-not-working are not judged")
+    if s.idle < IDLE_PCT or s.quiet or s.n < s.least:
+        return notes
+    if not s.host:
+        notes = (*notes, f"no host signals: {s.host_reason}")
+    if not s.waits_known:
+        notes = (*notes, "network evidence needs root: the loaders' wait channels are hidden")
+    return notes

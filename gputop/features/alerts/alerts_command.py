@@ -1,0 +1,292 @@
+"""The alerts of the configuration: listed, tried on a recording, or fired by hand. Exit 0: none fired, 1: some."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shlex
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict
+
+from gputop.commands.argument_parser import selectable, waiting
+from gputop.commands.needs import Needs
+from gputop.commands.once import wait_of
+from gputop.commands.shared_options import lens_of
+from gputop.config import ConfigError, Settings, default_path
+from gputop.features.alerts.alert_judge import DryRun, WouldFire
+from gputop.features.alerts.alert_table import Alert
+from gputop.model.extras import install
+from gputop.model.quantity import count, length, terminal_safe, which_gpus
+from gputop.model.source import SourceError, UsageError
+from gputop.output.messages import say
+from gputop.output.snapshot_data import json_text
+
+if TYPE_CHECKING:
+    from gputop.features.alerts.firing import Firing
+    from gputop.features.alerts.node_alerts import NodeAlerts
+
+
+# The alerts of the configuration for the commands that fire them: read, and refused where that would not be safe.
+
+REDACTED = "alerts are not fired while redact is on: a command needs the names that it hides"
+
+
+def configuration_file(args: Any) -> Path:
+    """The file that the settings come from, whether it is there or not."""
+    named = getattr(args, "config", None) or os.environ.get("GPUTOP_CONFIG")
+    return Path(named or default_path())
+
+
+def alerts_here(
+    args: Any, settings: Settings, *, fire: bool = True, tell: Callable[[str], None] | None = None
+) -> NodeAlerts | None:
+    """The alerts of a run that is being watched, None where none are configured.
+
+    ``tell`` is given one line for each firing, from other threads, and at once the reason if this process fires none.
+    Raises ConfigError where alerts are to be fired and must not be.
+    """
+    if not settings.alert:
+        return None
+    from gputop.features.alerts.node_alerts import NodeAlerts
+
+    alerts = alerts_in(settings)
+    if not fire:
+        return NodeAlerts(alerts)
+    if settings.redact:
+        if tell is not None:
+            tell(REDACTED)
+        return None
+    refuse_unsafe(args, alerts)
+    from gputop.features.alerts.firing_lock import FiringLock
+
+    here = NodeAlerts(alerts, FiringLock(_private_directories()), tell)
+    if why_not := here.why_not():
+        (tell or here.messages.append)(f"alerts: {why_not}")
+    return here
+
+
+def alerts_in(settings: Settings) -> tuple[Alert, ...]:
+    """The alerts of the settings, which were checked when they were read."""
+    from gputop.features.alerts.alert_table import alerts_of
+
+    return alerts_of(settings.alert)
+
+
+def refuse_unsafe(args: Any, alerts: Sequence[Alert]) -> None:
+    """Raises ConfigError where others could have written a command, read an address, or apprise is missing."""
+    from gputop.features.alerts.firing import AddressError, addresses
+
+    if any(alert.run for alert in alerts):
+        _refuse_written_by_others(configuration_file(args))
+    if any(alert.notifies for alert in alerts) and find_spec("apprise") is None:
+        raise ConfigError(f"alerts with notify need apprise: {install('notify')}")
+    for alert in alerts:
+        if alert.notify_file is not None:
+            try:
+                addresses(alert.notify_file)
+            except AddressError as error:
+                raise ConfigError(f"alert {alert.name}: {error}") from None
+
+
+def _refuse_written_by_others(file: Path) -> None:
+    """Raises ConfigError unless only this user or root can write the file, its folder, and the target of a link."""
+    for path in dict.fromkeys((file, file.absolute().parent, file.resolve(), file.resolve().parent)):
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise ConfigError(f"alerts with run: cannot look at {path}: {error.strerror}") from None
+        if status.st_uid not in (os.geteuid(), 0):
+            raise ConfigError(f"alerts with run need a configuration that is yours or root's, and {path} is not")
+        if status.st_mode & 0o022:
+            raise ConfigError(f"alerts with run need a configuration that only you can write: chmod go-w {path}")
+
+
+def alerts_report(args: Any, settings: Settings) -> dict[str, Any]:
+    """The alerts for `gputop doctor`, without secrets: who fires them now, or why nobody can."""
+    from gputop.features.alerts.firing_lock import holder
+    from gputop.sources.step_datagrams import is_ours, login_directories
+
+    alerts, problem = alerts_in(settings), None
+    try:
+        refuse_unsafe(args, alerts)
+    except ConfigError as error:
+        problem = str(error)
+    names = [{"name": a.name, "when": a.when.text, "runs": bool(a.run), "notifies": a.notifies} for a in alerts]
+    return {"configured": names, "fired_by_pid": holder(list(filter(is_ours, login_directories()))), "problem": problem}
+
+
+def _private_directories() -> list[str]:
+    from gputop.sources.step_datagrams import login_directories, prepare
+
+    found = []
+    for directory in login_directories():
+        try:
+            prepare(directory)
+        except OSError:
+            continue
+        found.append(directory)
+    return found
+
+
+# Alerts as text and as data: those that are configured, and what would have fired in a recording.
+
+SCHEMA = 1
+
+
+def list_text(alerts: Sequence[Alert]) -> str:
+    """Each alert with its condition and what it does; neither arguments nor addresses, which may hold secrets."""
+    lines = []
+    for alert in alerts:
+        does = [f"runs {alert.run[0]}"] if alert.run else []
+        if alert.notifies:
+            places = [f"{len(alert.notify)} by address"] if alert.notify else []
+            places += ["those of a file"] if alert.notify_file else []
+            does.append(f"notifies {' and '.join(places)}")
+        lines += [
+            f"{alert.name}",
+            f"  when   {alert.when.text}",
+            f"  for    {_time(alert.for_s)}, then silent for {_time(alert.again_s)}",
+            f"  per    {_per(alert)}",
+            f"  does   {' and '.join(does) or 'nothing: it is shown only'}",
+        ]
+    return _printed(lines)
+
+
+def dry_run_text(tried: DryRun) -> str:
+    """What would have fired: a line each, and below it what would have been run."""
+    what = f"{count(len(tried.fired), 'firing')} of {count(len(tried.names), 'alert')}"
+    lines = [f"{what} in {length(tried.end - tried.begin)} from {_moment(tried.begin)} UTC; nothing was run"]
+    width = max(map(len, tried.names), default=0)
+    for one in tried.fired:
+        until = "to the end" if one.until is None else f"for {length(one.until - one.since)}"
+        held = f"held from {_moment(one.since)[11:]} {until}"
+        lines += ["", f"{_moment(one.t)}  {one.alert:<{width}}  {which_gpus(one.gpus):<7}  {held}"]
+        lines += [f"  {line}" for line in _does(one)]
+    return _printed(lines)
+
+
+def dry_run_data(tried: DryRun) -> dict[str, Any]:
+    """The same for scripts; times are Unix seconds."""
+    # The first of the GPUs under its own name as well, for alerts that act for one.
+    fired = [{**asdict(one), "gpu": one.gpus[0], "uuid": one.uuids[0]} for one in tried.fired]
+    return {"schema": SCHEMA, "begin": tried.begin, "end": tried.end, "alerts": list(tried.names), "fired": fired}
+
+
+def _does(one: WouldFire) -> list[str]:
+    lines = []
+    if one.not_run is not None:
+        lines.append(f"would not be run: {one.not_run}")
+    elif one.command:
+        lines.append(f"would run: {shlex.join(one.command)}")
+    if one.notifies:
+        lines.append("would notify")
+    return lines or ["would be shown only"]
+
+
+def _per(alert: Alert) -> str:
+    """``job, where all its GPUs hold``."""
+    if alert.per == "gpu":
+        return "GPU"
+    return f"{alert.per}, where {alert.gpus} of its GPUs {'hold' if alert.gpus == 'all' else 'holds'}"
+
+
+def _time(seconds: float) -> str:
+    return length(seconds).removesuffix(" 0 s").removesuffix(" 0 min")
+
+
+def _moment(t: float) -> str:
+    return f"{datetime.fromtimestamp(t, timezone.utc):%Y-%m-%d %H:%M:%S}"
+
+
+def _printed(lines: Sequence[str]) -> str:
+    return "".join(terminal_safe(line).rstrip() + "\n" for line in lines)
+
+
+NEEDS = Needs()
+
+FIRED = FAILED = 1
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", nargs="?", help="a recording: say which alerts would have fired; nothing is run")
+    selectable(command)
+    waiting(command)
+    command.add_argument("--test", metavar="NAME", help="fire this alert now, for the first GPU here")
+    command.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    alerts = alerts_in(settings)
+    if not alerts:
+        file = configuration_file(args)
+        raise UsageError(f"no [[alert]] in {file}; `gputop help alerts` shows how to write one")
+    if args.test is not None:
+        if args.file is not None or args.json:
+            raise UsageError("--test fires an alert: it takes no recording and prints no JSON")
+        return _test(args, settings, alerts)
+    if args.file is not None:
+        return _dry_run(args, settings, alerts)
+    if args.json:
+        raise UsageError("--json prints what would have fired in a recording: gputop alerts --json FILE")
+    sys.stdout.write(list_text(alerts))
+    return 0
+
+
+def _dry_run(args: argparse.Namespace, settings: Settings, alerts: Sequence[Alert]) -> int:
+    """Judge a recording as a live run is judged."""
+    from gputop.features.alerts.firing import dry_run
+    from gputop.recording.reader import read_snapshots
+
+    tried = dry_run(read_snapshots(args.file, lens_of(args, settings)), alerts)
+    sys.stdout.write(json_text(dry_run_data(tried)) if args.json else dry_run_text(tried))
+    sys.stdout.flush()
+    return FIRED if tried.fired else 0
+
+
+def _test(args: argparse.Namespace, settings: Settings, alerts: Sequence[Alert]) -> int:
+    alert = next((alert for alert in alerts if alert.name == args.test), None)
+    if alert is None:
+        from gputop.commands.argument_parser import nearest
+
+        names = [alert.name for alert in alerts]
+        raise UsageError(f"there is no alert {args.test!r}{nearest(args.test, names)}")
+    if not alert.run and not alert.notifies:
+        raise UsageError(f"alert {alert.name} has neither run nor notify: there is nothing to fire")
+    refuse_unsafe(args, [alert])
+    from gputop.features.alerts.runner import UnderWay
+
+    outcome = UnderWay(_firing(args, settings, alert)).outcome()
+    say(f"alert {alert.name}: {outcome.words}")
+    if outcome.output:
+        sys.stdout.write(outcome.output.replace(" ⏎ ", "\n") + "\n")
+    return FAILED if outcome.has_failed else 0
+
+
+def _firing(args: argparse.Namespace, settings: Settings, alert: Alert) -> Firing:
+    """What the alert passes on for the first GPU here; where none can be read, what works without one."""
+    from gputop.features.alerts.alert_judge import Change
+    from gputop.features.alerts.firing import bare_firing, gpus_firing
+    from gputop.monitor import Monitor
+    from gputop.sources.local import open_local
+
+    source = open_local(settings)
+    try:
+        frame = Monitor(settings.interval).feed(source.read_once(wait_of(args), say).snapshot)
+    except SourceError as error:
+        return bare_firing(alert, time.time(), platform.node(), str(error))
+    finally:
+        source.close()
+    snapshot = frame.snapshot
+    if not snapshot.gpus:
+        return bare_firing(alert, snapshot.t, snapshot.machine.hostname, "there is no GPU here")
+    static = snapshot.gpus[0].static
+    change = Change("fired", snapshot.t, alert, "", (static.index,), (static.uuid,), snapshot.t)
+    return gpus_firing(change, frame, [0], test=True)

@@ -1,0 +1,299 @@
+"""Runs what alerts ask for on threads of its own: one command of an alert at a time, never in a tick.
+
+No caller waits for a command: ``offer`` returns at once, and ``close`` after a second at most.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from gputop.features.alerts.alert_judge import Place
+from gputop.features.alerts.firing import AddressError, Firing, NotHanded, addresses
+from gputop.features.alerts.firing_lock import FiringLock
+from gputop.model.quantity import clean_text
+from gputop.model.secrets import masked_text
+
+# A command under its supervisor: 30 s, nothing of this process's environment but PATH, HOME and LANG.
+
+LIMIT_S = 30.0
+SPARE_S = 10.0
+"""How much longer than the limit the supervisor may take before it counts as lost."""
+USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
+_HERE = Path(__file__).parent
+
+
+class Ended(Struct, frozen=True):
+    """How a command ended: its exit status, negative for a signal, or None; what went wrong; what it printed."""
+
+    exit_code: int | None
+    problem: str | None
+    output: str = ""
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it ended with a problem or an exit status other than 0."""
+        return self.problem is not None or self.exit_code != 0
+
+    def words(self) -> str:
+        """``ended with 0``, ``was killed after 30 s``."""
+        if self.problem is not None:
+            return self.problem
+        if self.exit_code is not None and self.exit_code < 0:
+            return f"was ended by signal {-self.exit_code}"
+        return f"ended with {self.exit_code}"
+
+
+class Running:
+    """A command under its supervisor: it runs to its end or its limit, even if this process ends."""
+
+    def __init__(self, argv: Sequence[str], text: str, limit_s: float = LIMIT_S) -> None:
+        """Start a command with a text on its stdin. ``ended`` tells what went wrong."""
+        self._limit_s = limit_s + SPARE_S
+        self._process: subprocess.Popen[bytes] | None = None
+        self._problem: str | None = None
+        env = environment(os.environ)
+        given = {"argv": list(argv), "env": env, "input": text, "timeout_s": limit_s}
+        try:
+            self._process = subprocess.Popen(
+                _python("supervisor.py"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=env,
+                cwd="/",
+                start_new_session=True,
+            )
+            assert self._process.stdin is not None
+            with self._process.stdin as pipe:
+                pipe.write(json.dumps(given).encode())
+            self._process.stdin = None
+        except OSError as error:
+            self._problem = f"cannot be run: {error.strerror}"
+
+    def ended(self) -> Ended:
+        """How it ended. Call it off the tick: it blocks for up to ten seconds more than the limit."""
+        process = self._process
+        if process is None:
+            return Ended(None, self._problem)
+        try:
+            answer = json.loads(process.communicate(timeout=self._limit_s)[0])
+            return Ended(answer["exit"], answer["problem"], one_line(answer["output"]))
+        except subprocess.TimeoutExpired:
+            return Ended(None, f"was killed after {self._limit_s:g} s, together with its supervisor")
+        except (OSError, ValueError, KeyError, TypeError):
+            return Ended(None, self._problem or "how it ended is unknown: its supervisor is gone")
+        finally:
+            process.kill()
+            process.wait()
+
+
+def notification(addresses: Sequence[str], title: str, body: str) -> Running:
+    """Start sending a notification by apprise, under the same limits. Neither argv nor environment holds an address."""
+    # A relative path would depend on the current directory, which may belong to anybody.
+    path = [part for part in sys.path if os.path.isabs(part)]
+    given = {"path": path, "urls": list(addresses), "title": title, "body": body}
+    return Running(_python("notifier.py"), json.dumps(given))
+
+
+def environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The part of an environment that a command gets. Relative folders are left out of PATH: they may be anybody's."""
+    given = {name: environ[name] for name in ("HOME", "LANG") if name in environ}
+    path = ":".join(part for part in environ.get("PATH", "").split(":") if part.startswith("/"))
+    return {"PATH": path or USUAL_PATH, **given}
+
+
+def one_line(text: str) -> str:
+    """What a command printed: its lines joined, control characters and secrets masked."""
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    return masked_text(clean_text(" ⏎ ".join(lines)))
+
+
+def _python(script: str) -> list[str]:
+    """This Python on a file of this folder, isolated: it imports from nowhere but the standard library."""
+    return [sys.executable or "python3", "-I", "-S", str(_HERE / script)]
+
+
+MOST_WAITING = 64
+"""Firings of one alert that wait for the command before them: one for each GPU of a large machine."""
+RETRY_S = 5.0
+"""How often a process that does not fire checks whether the one that does has ended."""
+HAND_OVER_S = 1.0
+"""How long the end of gputop waits for what has fired to be handed to its supervisor."""
+
+
+class Outcome(Struct, frozen=True):
+    """The result of one firing, in words such as ``kubectl ended with 0``."""
+
+    firing: Firing
+    words: str
+    has_failed: bool
+    output: str = ""
+
+
+class Runner:
+    """``tell`` is called from other threads with each outcome."""
+
+    def __init__(self, lock: FiringLock, tell: Callable[[Outcome], None]) -> None:
+        self._lock = lock
+        self._tell = tell
+        self._state = threading.Condition()
+        self._waiting: dict[str, deque[Firing]] = {}
+        self._busy: set[str] = set()
+        self._under_way: dict[str, Firing] = {}
+        """What a supervisor is running, by alert."""
+        self._adopted: Mapping[Place, float] | None = None
+        self._closed = threading.Event()
+        self._awaits = not lock.take() and lock.reason is None
+        if lock.is_held:
+            self._adopted = lock.fired()
+
+    def why_not(self) -> str:
+        """Why this process does not fire; empty where it does."""
+        if self._lock.is_held:
+            return ""
+        if self._lock.reason is not None:
+            return f"nothing is fired: {self._lock.reason}"
+        holder = "another gputop" if self._lock.holder is None else f"the gputop with pid {self._lock.holder}"
+        return f"{holder} fires this user's alerts"
+
+    def adopted(self) -> Mapping[Place, float] | None:
+        """Once after this process has become the one that fires: when each alert fired last.
+
+        Called at every tick. The first call starts the thread that waits for another firing process to end.
+        """
+        if self._awaits:
+            self._awaits = False
+            threading.Thread(target=self._await_lock, name="gputop-alerts-lock", daemon=True).start()
+        found, self._adopted = self._adopted, None
+        return found
+
+    def offer(self, firing: Firing) -> None:
+        """Fire, if this process is the one that does. Never waits."""
+        if not self._lock.is_held or self._closed.is_set():
+            return
+        name = firing.alert.name
+        with self._state:
+            waiting = self._waiting.setdefault(name, deque())
+            is_full = len(waiting) >= MOST_WAITING
+            if not is_full:
+                waiting.append(firing)
+            is_busy = name in self._busy
+            self._busy.add(name)
+        if is_full:
+            self._tell(Outcome(firing, f"was not run: {MOST_WAITING} wait before it", True))
+        elif not is_busy:
+            try:
+                threading.Thread(target=self._work, args=(name,), name=f"gputop-alert-{name}", daemon=True).start()
+            except RuntimeError:
+                with self._state:
+                    self._busy.discard(name)
+                    waiting.clear()
+                self._tell(Outcome(firing, "was not run: no thread can be started", True))
+
+    def close(self) -> None:
+        """End. Waits up to a second until what has fired is handed over; it then finishes by itself."""
+        with self._state:
+            self._state.wait_for(lambda: self._busy <= self._under_way.keys(), HAND_OVER_S)
+            self._closed.set()
+            left = [firing for waiting in self._waiting.values() for firing in waiting]
+            self._waiting.clear()
+            under_way = list(self._under_way.values())
+        for firing in under_way:
+            self._tell(Outcome(firing, "goes on: it had not ended when gputop did", False))
+        for firing in left:
+            self._tell(Outcome(firing, "was not run: gputop ended while one before it ran", True))
+        self._lock.close()
+
+    def _await_lock(self) -> None:
+        while not self._closed.wait(RETRY_S):
+            if self._lock.take():
+                self._adopted = self._lock.fired()
+                return
+
+    def _work(self, name: str) -> None:
+        """Run the queue of one alert, one firing after the other."""
+        while True:
+            with self._state:
+                waiting = self._waiting.get(name)
+                if not waiting:
+                    self._busy.discard(name)
+                    self._state.notify_all()
+                    return
+                firing = waiting.popleft()
+            self._lock.note(firing.place, firing.t)
+            under_way = UnderWay(firing)
+            with self._state:
+                self._under_way[name] = firing
+                self._state.notify_all()
+            outcome = under_way.outcome()
+            with self._state:
+                del self._under_way[name]
+            if not self._closed.is_set():
+                self._tell(outcome)
+
+
+class _Part(Struct, frozen=True):
+    """The command or the notification of a firing, under way, or why it is not; ``name`` is how it is called."""
+
+    kind: Literal["command", "notification"]
+    name: str
+    started: Running | str
+
+    def ended(self) -> Ended:
+        """How it ended, when it has."""
+        return Ended(None, self.started) if isinstance(self.started, str) else self.started.ended()
+
+    def words(self, ended: Ended) -> str:
+        """Its result in words; the exit status of a notification means nothing to people."""
+        if self.kind == "notification" and ended.problem is None:
+            return f"{self.name} {'failed' if ended.has_failed else 'was sent'}"
+        return f"{self.name} {ended.words()}"
+
+
+class UnderWay:
+    """One firing whose command and notification have been started."""
+
+    def __init__(self, firing: Firing) -> None:
+        self._firing = firing
+        self._parts: list[_Part] = []
+        alert = firing.alert
+        if alert.run:
+            self._parts.append(_Part("command", alert.run[0].rpartition("/")[2], self._command()))
+        if alert.notifies:
+            self._parts.append(_Part("notification", "notification", self._notification()))
+
+    def outcome(self) -> Outcome:
+        """The result, once it is over: after 40 s at most."""
+        words, printed, has_failed = [], [], False
+        for part in self._parts:
+            ended = part.ended()
+            words.append(part.words(ended))
+            printed += [ended.output] if ended.output else []
+            has_failed = has_failed or ended.has_failed
+        said = "; ".join(words) or f"{self._firing.alert.when.text} holds"
+        return Outcome(self._firing, said, has_failed, "; ".join(printed))
+
+    def _command(self) -> Running | str:
+        """The running command, or why there is none."""
+        try:
+            return Running(self._firing.argv(), self._firing.json())
+        except NotHanded as error:
+            return f"was not run: {error}"
+
+    def _notification(self) -> Running | str:
+        alert = self._firing.alert
+        try:
+            urls = [*alert.notify, *(addresses(alert.notify_file) if alert.notify_file else ())]
+        except AddressError as error:
+            return f"was not sent: {error}"
+        return notification(urls, self._firing.title, self._firing.body)

@@ -1,0 +1,205 @@
+"""This node for Prometheus: a scrape server, a text file for node_exporter, or one page. Never imports Textual."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from gputop.commands.argument_parser import selectable, waiting
+from gputop.commands.needs import Needs
+from gputop.commands.shared_options import redacted_snapshot, redacted_source, redactor_of
+from gputop.commands.simulated_node import DEMO, PAST_S
+from gputop.config import Settings
+from gputop.features.alerts.alerts_command import alerts_here
+from gputop.features.export.export_feed import Feed
+from gputop.features.export.metrics_page import Choice, Families
+from gputop.model.prometheus_names import GENERATIONS
+from gputop.model.source import Source, UsageError
+from gputop.monitor import Monitor
+from gputop.output.messages import FAILED, say
+from gputop.session.session import Session
+
+if TYPE_CHECKING:
+    from gputop.features.export.pod_resources import PodResources
+    from gputop.features.export.scrape_server import ScrapeServer
+
+NEEDS = Needs("nothing")
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add("source", nargs="?", help="demo: a simulated node; without it this machine")
+    add("scenario", nargs="?", help="with demo: one scenario instead of the whole node")
+    add("--listen", metavar="HOST:PORT", help="where to answer scrapes (default 127.0.0.1:9401)")
+    text = "the same values under DCGM's names as well, for dashboards made for dcgm-exporter"
+    add("--dcgm-names", choices=GENERATIONS, help=text)
+    add(
+        "--processes", action="store_true", help="also export the GPUs' processes: pid, user and name of the executable"
+    )
+    text = "name the pods that GPUs were given to, from the kubelet's socket (needs the extra export)"
+    add("--pod-resources", metavar="PATH", help=text)
+    add("-1", "--once", action="store_true", help="print one page, or write it with --textfile, and end")
+    add("--textfile", metavar="FILE.prom", help="write each page there, for node_exporter; no server without --listen")
+    add("--tls-cert", metavar="FILE", help="serve over TLS with this certificate")
+    add("--tls-key", metavar="FILE", help="the certificate's key, where it is in another file")
+    add("--client-ca", metavar="FILE", help="answer only clients with a certificate that this CA signed")
+    add("--seed", type=int, default=0, metavar="N", help="with demo: another run of the same scenario")
+    add("--hostname", metavar="NAME", help="with demo: the simulated node's name")
+    selectable(command)
+    waiting(command)
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    if args.source not in (None, DEMO):
+        raise UsageError(f"no source {args.source!r}: it is `gputop export` or `gputop export demo [SCENARIO]`")
+    if args.hostname is not None and args.source is None:
+        raise UsageError("--hostname names a simulated node: gputop export demo --hostname NAME")
+    pods = _pods(args, settings)
+    if args.once:
+        return _once(args, settings, pods)
+    return _serve(args, settings, pods)
+
+
+def _choice(args: argparse.Namespace, pods: PodResources | None = None) -> Choice:
+    more: list[Families] = []
+    if args.dcgm_names is not None:
+        from gputop.features.export.other_pages import DcgmFamilies
+
+        more.append(DcgmFamilies(args.dcgm_names))
+    if pods is not None:
+        from gputop.features.export.other_pages import PodFamilies
+
+        more.append(PodFamilies(pods.newest))
+    return Choice(args.processes, tuple(more))
+
+
+def _pods(args: argparse.Namespace, settings: Settings) -> PodResources | None:
+    """The kubelet's client, if pods are wanted; nothing is asked yet."""
+    if args.pod_resources is None:
+        return None
+    if args.source is not None:
+        raise UsageError("--pod-resources asks this node's kubelet: it has no pods for a simulated node")
+    if settings.redact:
+        raise UsageError("--pod-resources names pods, and redact hides names: use one of them")
+    from gputop.features.export.pod_resources import PodResources
+
+    return PodResources(args.pod_resources, say)
+
+
+def _once(args: argparse.Namespace, settings: Settings, pods: PodResources | None) -> int:
+    from gputop.commands.once import NOTHING_READ, wait_of
+
+    if args.source == DEMO:
+        _, session = _simulated(args, settings)
+        return _give(Feed(session, _choice(args)), args.textfile)
+    wait_s = wait_of(args)
+    if pods is not None:
+        pods.ask()
+    from gputop.sources.local import open_local
+
+    source = open_local(settings)
+    source.open(looks_once=True)
+    try:
+        reading = source.read_once(wait_s, say)
+    finally:
+        source.close()
+    feed = Feed(Session(Monitor(settings.interval, charts=False)), _choice(args, pods))
+    feed.take(redacted_snapshot(reading.snapshot, redactor_of(settings)))
+    return _give(feed, args.textfile) or (0 if reading.has_measured else NOTHING_READ)
+
+
+def _give(feed: Feed, path: str | None) -> int:
+    """Write one page to the given file or to stdout. Returns the exit status."""
+    if path is not None:
+        from gputop.features.export.export_feed import TextFile
+
+        return 0 if TextFile(path, feed.page, say).write() else FAILED
+    sys.stdout.write(feed.page())
+    sys.stdout.flush()
+    return 0
+
+
+def _serve(args: argparse.Namespace, settings: Settings, pods: PodResources | None) -> int:
+    from gputop.features.export.export_feed import TextFile
+
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: stop.set())
+    opened, session = _source(args, settings)
+    if args.source is None:
+        session.alerts = alerts_here(args, settings, tell=say)
+    feed = Feed(session, _choice(args, pods))
+    file = None if args.textfile is None else TextFile(args.textfile, feed.page, say)
+    server = None
+    if args.listen is not None or file is None:
+        server = _server(args, feed.page)
+        server.start()
+    if pods is not None:
+        pods.start()
+    try:
+        feed.run(opened, stop, say, None if file is None else file.write)
+    finally:
+        if server is not None:
+            server.shutdown()
+            server.server_close()
+        if file is not None:
+            file.remove()
+        if pods is not None:
+            pods.close()
+        if session.alerts is not None:
+            session.alerts.close()
+    return 0
+
+
+def _server(args: argparse.Namespace, page: Callable[[], str]) -> ScrapeServer:
+    """The server on its socket; prints its address."""
+    from gputop.features.export import scrape_server
+    from gputop.features.export.scrape_server import ScrapeServer
+
+    where = scrape_server.parse(args.listen or scrape_server.DEFAULT)
+    tls = None
+    if args.tls_cert or args.tls_key or args.client_ca:
+        from gputop.features.export.scrape_server import context
+
+        tls = context(args.tls_cert, args.tls_key, args.client_ca)
+    listener = scrape_server.listen(where)
+    where = replace(where, port=listener.getsockname()[1])
+    if not where.is_loopback and not (tls and args.client_ca):
+        say(f"anyone who can reach {where} can read these metrics; --tls-cert and --client-ca restrict that")
+    say(f"metrics at {'https' if tls else 'http'}://{where}/metrics")
+    return ScrapeServer(listener, page, tls, local_only=where.is_loopback)
+
+
+def _source(args: argparse.Namespace, settings: Settings) -> tuple[Callable[[], Source], Session]:
+    redactor = redactor_of(settings)
+    if args.source == DEMO:
+        source, session = _simulated(args, settings)
+        return lambda: redacted_source(source, redactor), session
+    from gputop.features.export.export_feed import with_steps
+    from gputop.sources.local import open_local
+
+    session = Session(Monitor(settings.interval, charts=False))
+    return lambda: redacted_source(with_steps(open_local(settings)), redactor), session
+
+
+def _simulated(args: argparse.Namespace, settings: Settings) -> tuple[Source, Session]:
+    """A simulated node and a session that has seen its past, so that its verdicts are there at once."""
+    from gputop.sources.simulation.simulated import SimulatedSource
+
+    source = SimulatedSource(
+        args.scenario,
+        interval_s=settings.interval,
+        seed=args.seed,
+        only=settings.gpus or None,
+        hostname=args.hostname,
+    )
+    session, redactor = Session(Monitor(settings.interval, charts=False)), redactor_of(settings)
+    for snapshot in source.past(PAST_S):
+        session.take(redacted_snapshot(snapshot, redactor))
+    return source, session

@@ -1,0 +1,202 @@
+"""Feeds a session from a source and keeps the newest frame for whoever asks; asking never waits for a driver."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from gputop.features.export.metrics_page import Choice, OwnCost, Reading, metrics_page
+from gputop.features.export.run_counters import Counters
+from gputop.model.snapshot import Snapshot
+from gputop.model.source import Source, SourceError, UsageError
+from gputop.monitor import Frame
+from gputop.session.session import Session
+from gputop.sources.marked import Marked
+from gputop.sources.step_sender import STEPS_SOCKET, StepListener
+
+STALE_INTERVALS = 2.5
+"""A value this many intervals old no longer counts as current."""
+RETRY_S = 60.0
+"""How often a machine that could not be measured is tried again: a driver may be installed while we run."""
+_LOOK_S = 1.0
+"""How often to check for a stop while no snapshot comes."""
+
+
+class Feed:
+    """One watched run. ``run`` belongs to one thread; ``page`` may be called from any other."""
+
+    def __init__(self, session: Session, choice: Choice, clock: Callable[[], float] = time.monotonic) -> None:
+        """``session`` may have taken snapshots of the past already. ``clock`` is monotonic, in seconds."""
+        self._session = session
+        self._choice = choice
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._counters = Counters()
+        self._frame: Frame | None = None
+        self._lanes: dict[str, dict[str, float | None]] = {}
+        self._gpus_at = self._host_at = float("-inf")
+        self._gpus_t = 0.0
+        if session.monitor.latest is not None:
+            self._keep(session.monitor.latest)
+
+    def run(
+        self,
+        open_source: Callable[[], Source],
+        stop: threading.Event,
+        said: Callable[[str], None],
+        each: Callable[[], object] | None = None,
+    ) -> None:
+        """Watch until ``stop`` is set. ``each`` is called once an interval, with or without a new snapshot.
+
+        A source that cannot measure is told to ``said`` once and opened again every minute. Raises UsageError for a
+        chosen GPU that does not exist.
+        """
+        told = ""
+        while not stop.is_set():
+            source, fresh = open_source(), threading.Event()
+            try:
+                source.start(fresh.set)
+                self._watch(source, fresh, stop, each)
+            except SourceError as error:
+                if str(error) != told:
+                    told = str(error)
+                    said(f"{told}; retrying every {RETRY_S:.0f} s")
+                if each is not None:
+                    each()
+            finally:
+                source.close()
+            stop.wait(RETRY_S)
+
+    def _watch(
+        self, source: Source, fresh: threading.Event, stop: threading.Event, each: Callable[[], object] | None
+    ) -> None:
+        due = self._clock()
+        while not stop.is_set():
+            # A short wait, because a signal handler sets only ``stop``.
+            fresh.wait(min(_LOOK_S, source.interval_s))
+            fresh.clear()
+            while (snapshot := source.poll()) is not None:
+                self.take(snapshot)
+            if each is not None and self._clock() >= due:
+                due = max(due + source.interval_s, self._clock())
+                each()
+
+    def take(self, snapshot: Snapshot) -> None:
+        """Add one snapshot."""
+        self._keep(self._session.take(snapshot))
+
+    def _keep(self, frame: Frame) -> None:
+        snapshot, now = frame.snapshot, self._clock()
+        lanes = {gpu.static.uuid: dict(self._session.monitor.lanes(gpu.static.uuid)) for gpu in snapshot.gpus}
+        with self._lock:
+            self._counters.take(frame)
+            self._frame, self._lanes = frame, lanes
+            if "nvml" not in snapshot.repeats:
+                self._gpus_at, self._gpus_t = now, snapshot.t
+            if "proc" not in snapshot.repeats:
+                self._host_at = now
+
+    def page(self) -> str:
+        """The page of this moment."""
+        own = OwnCost(time.process_time(), self._rss())
+        with self._lock:
+            return metrics_page(self._reading(), self._counters, own, self._choice)
+
+    def _rss(self) -> float | None:
+        own = self._frame.snapshot.own if self._frame is not None else None
+        return None if own is None else own.rss_bytes
+
+    def _reading(self) -> Reading | None:
+        frame = self._frame
+        if frame is None:
+            return None
+        limit = self._clock() - STALE_INTERVALS * frame.snapshot.interval_s
+        return Reading(frame, self._gpus_at >= limit, self._host_at >= limit, self._gpus_t, self._lanes)
+
+
+# The page as a file for node_exporter's textfile collector: replaced atomically, removed when gputop ends.
+
+READABLE = 0o644
+"""node_exporter runs as another user; the page holds what any scrape would."""
+
+
+class TextFile:
+    """Writes a page to one place."""
+
+    def __init__(self, path: str, page: Callable[[], str], said: Callable[[str], None]) -> None:
+        """Raises UsageError for a name or a folder that cannot be used."""
+        self._path = Path(path)
+        if self._path.suffix != ".prom":
+            raise UsageError(f"--textfile must end in .prom, or node_exporter does not read it, not {path!r}")
+        folder = self._path.parent
+        if self._path.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+            raise UsageError(f"--textfile: cannot write {path}: name a file in a folder that this user can write")
+        self._page = page
+        self._said = said
+        self._failed = ""
+
+    def write(self) -> bool:
+        """Replace the last page by the present one. A failing disk is reported once and tried again."""
+        temporary = ""
+        try:
+            descriptor, temporary = tempfile.mkstemp(prefix=f".{self._path.name}.", dir=self._path.parent)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                os.fchmod(file.fileno(), READABLE)
+                file.write(self._page())
+            os.replace(temporary, self._path)
+            self._failed = ""
+            return True
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            if self._failed != (error.strerror or ""):
+                self._failed = error.strerror or ""
+                self._said(f"cannot write {self._path}: {self._failed}")
+            return False
+
+    def remove(self) -> None:
+        """Remove the file: values that nobody refreshes would stay for ever."""
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+
+
+# A source whose snapshots carry the steps that every user's jobs announce, for an exporter of a whole node.
+
+
+class Stepped:
+    """Passes on what another source measured, with the steps that came on the machine's own socket."""
+
+    def __init__(self, source: Source, listener: StepListener) -> None:
+        self._source = source
+        self._listener = listener
+        self.interval_s = source.interval_s
+
+    def start(self, notify: Callable[[], None]) -> None:
+        self._source.start(notify)
+
+    def poll(self) -> Snapshot | None:
+        snapshot = self._source.poll()
+        steps = () if snapshot is None else self._listener.drain()
+        return replace(snapshot, steps=(*snapshot.steps, *steps)) if snapshot is not None and steps else snapshot
+
+    def close(self) -> None:
+        self._source.close()
+        self._listener.close()
+
+
+def with_steps(source: Source, path: str = STEPS_SOCKET) -> Source:
+    """The source with announced steps: those of all users where the machine's socket can be bound, else of ours.
+
+    Never from both: a job sends to each of them, and every step would count twice.
+    """
+    try:
+        return Stepped(source, StepListener(path))
+    except OSError:
+        return Marked(source, at_once=True)

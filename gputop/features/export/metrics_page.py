@@ -1,0 +1,314 @@
+"""A frame as a page of metrics. Which series of the catalogue there are is derived, not listed; see docs/fleet.md.
+
+Values that are late or not measured are absent. No label holds a command line, an environment or a path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+
+from msgspec import Struct
+
+from gputop import __version__
+from gputop.diagnosis.rules.base import COLLECTING
+from gputop.diagnosis.types import GpuDiagnosis
+from gputop.features.export.run_counters import Counters
+from gputop.features.export.text_format import Sample, TextPage, labels, number
+from gputop.model.metrics import SM_PROVENANCE
+from gputop.model.prometheus_names import FIXED, Series, gpu_series, host_series, process_series
+from gputop.model.sm import MEASURED, SM_SOURCES
+from gputop.model.snapshot import GpuSample, GpuStatic, ProcessSample, ProcessStatic, Snapshot
+from gputop.monitor import Frame
+
+# Whose job a GPU works for, as labels. From the cgroup path alone: no command line, no environment.
+#
+# Only what runs now is exported, so that a day of changing jobs leaves nothing behind.
+
+MOST_JOBS = 8
+"""The most jobs exported for one GPU, those with the most memory first."""
+
+
+def jobs_by_gpu(processes: Iterable[ProcessSample]) -> dict[int, list[str]]:
+    """GPU index → the labels of each job that holds a context there. Jobs that share a GPU have one entry each."""
+    held: dict[int, dict[str, float]] = {}
+    for process in processes:
+        if process.role != "gpu" or process.gpu is None:
+            continue
+        identity = job_labels(process.static)
+        if identity:
+            of_gpu = held.setdefault(process.gpu, {})
+            of_gpu[identity] = of_gpu.get(identity, 0.0) + (process.gpu_mem_bytes or 0.0)
+    return {gpu: sorted(sorted(jobs), key=jobs.__getitem__, reverse=True)[:MOST_JOBS] for gpu, jobs in held.items()}
+
+
+def job_labels(static: ProcessStatic) -> str:
+    """``scheduler, job_id, user, k8s_pod_uid, container_id`` of a process; empty where none of them is known."""
+    return _labels(static.job or "", static.container or "", static.user)
+
+
+@lru_cache(maxsize=256)
+def _labels(job: str, contained: str, user: str | None) -> str:
+    """Kept: a job has many processes, and each scrape asks for all of them."""
+    scheduler, _, job_id = job.partition(" ")
+    kind, _, container = contained.partition(" ")
+    pod = container if kind == "pod" else ""
+    return labels(
+        ("scheduler", scheduler if job_id else "kubernetes" if pod else ""),
+        ("job_id", job_id),
+        ("user", user),
+        ("k8s_pod_uid", pod),
+        ("container_id", "" if pod else container),
+    )
+
+
+MOST_PROCESSES = 256
+"""The most rows of processes on a page, those with the most device memory first."""
+MOST_PAST_VERDICTS = 4
+"""The most verdicts of the last hour exported for one GPU besides the current one."""
+LOADER_SERIES = (
+    ("loader_run_pct", "running", "Share of time the dataloader workers of a GPU's job ran on a core, mean"),
+    ("loader_wait_pct", "queued", "Share of time they were queued for a core, mean"),
+    ("loader_disk_pct", "disk", "Share of them that waited for the disk"),
+    ("loader_network_pct", "network", "Share of them that waited for the network or a pipe"),
+)
+"""The host's lane of the monitor, the word of the series' name, its help."""
+
+
+class OwnCost(Struct, frozen=True):
+    """gputop's own cost: CPU seconds since its start, resident memory in bytes."""
+
+    cpu_s: float
+    rss_bytes: float | None = None
+
+
+class Reading(Struct, frozen=True):
+    """The newest frame and whether each half of it is still current.
+
+    ``lanes`` are the host's lanes by UUID, percent, see ``Diagnoser.lanes``. ``gpus_t`` is the Unix time of the newest
+    values of the GPUs.
+    """
+
+    frame: Frame
+    gpus_fresh: bool
+    host_fresh: bool
+    gpus_t: float
+    lanes: Mapping[str, Mapping[str, float | None]]
+
+
+Families = Callable[[TextPage, Sequence[GpuSample], str], None]
+"""Adds families of other names: called with the page, the GPUs that are fresh, and the host's name."""
+
+
+class Choice(Struct, frozen=True):
+    """What a page holds besides its fixed content."""
+
+    processes: bool = False
+    more: tuple[Families, ...] = ()
+
+
+def metrics_page(reading: Reading | None, counters: Counters, own: OwnCost, choice: Choice) -> str:
+    """The page. Without a reading, or with a stale one, ``gputop_up`` is 0 and gauges are absent."""
+    page = TextPage()
+    up = reading is not None and reading.gpus_fresh and bool(reading.frame.snapshot.gpus)
+    page.family("gputop_up", "gauge", "1 while the values are current, 0 when they are late", [("", float(up))])
+    page.family("gputop_build_info", "gauge", "Version of gputop", [(labels(("version", __version__)), 1.0)])
+    page.family("gputop_cpu_seconds_total", "counter", "CPU time that gputop itself has used", [("", own.cpu_s)])
+    if own.rss_bytes is not None:
+        page.family("gputop_resident_memory_bytes", "gauge", "Memory that gputop itself uses", [("", own.rss_bytes)])
+    if reading is not None:
+        snapshot = reading.frame.snapshot
+        text = "Unix time of the newest values of the GPUs"
+        page.family("gputop_last_sample_timestamp_seconds", "gauge", text, [("", reading.gpus_t)])
+        machine = snapshot.machine
+        named = labels(("hostname", machine.hostname), ("driver", machine.driver), ("source", machine.source))
+        page.family("gputop_host_info", "gauge", "The machine", [(named, 1.0)])
+        if reading.host_fresh:
+            _families(page, host_series(), [(snapshot.host, "")])
+        gpus = snapshot.gpus if reading.gpus_fresh else ()
+        present = [(gpu, gpu_labels(gpu.static)) for gpu in gpus]
+        _gpus(page, present, snapshot)
+        _diagnoses(page, present, reading, counters)
+        if reading.host_fresh:
+            _host_of_gpus(page, present, reading)
+            if choice.processes:
+                _processes(page, {gpu.static.index: named for gpu, named in present}, snapshot.processes)
+        for add in choice.more:
+            add(page, gpus, machine.hostname)
+    _counters(page, counters)
+    return page.text()
+
+
+def gpu_labels(static: GpuStatic) -> str:
+    """What names a GPU in every series: ``gpu``, ``uuid``, and ``mig`` for an instance."""
+    return labels(("gpu", str(static.index)), ("uuid", static.uuid), ("mig", static.mig_instance))
+
+
+Present = Sequence[tuple[GpuSample, str]]
+"""GPUs with their labels."""
+
+
+def _gpus(page: TextPage, present: Present, snapshot: Snapshot) -> None:
+    driver = snapshot.machine.driver
+    page.family("gputop_gpu_info", "gauge", "What a GPU is", [(_info(gpu, own, driver), 1.0) for gpu, own in present])
+    lost = [(own, 1.0) for gpu, own in present if gpu.lost_reason is not None]
+    page.family("gputop_gpu_lost", "gauge", "GPUs that the driver cannot read at present", lost)
+    measured = [series for series in gpu_series() if series.key not in SM_PROVENANCE]
+    _families(page, measured, present)
+    # The other sources give a mean over one interval, up to date every second.
+    told = [(gpu, own) for gpu, own in present if SM_SOURCES[gpu.sm_source].slow or gpu.sm_source not in MEASURED]
+    _families(page, [series for series in gpu_series() if series.key in SM_PROVENANCE], told)
+    text = "Where SM activity comes from; bound and none are not measured"
+    sources = [(f"{own},{labels(('source', gpu.sm_source))}", 1.0) for gpu, own in present if gpu.lost_reason is None]
+    page.family("gputop_sm_source", "gauge", text, sources)
+
+
+def _info(gpu: GpuSample, own: str, driver: str | None) -> str:
+    static = gpu.static
+    facts = labels(
+        ("model", static.name),
+        ("architecture", static.architecture),
+        ("driver", static.driver or driver),
+        ("pci_bus_id", static.pci_bus_id),
+        *((key, None if (value := getattr(gpu, key)) is None else number(value)) for key in FIXED),
+    )
+    return f"{own},{facts}" if facts else own
+
+
+def _families(page: TextPage, all_series: Sequence[Series], rows: Sequence[tuple[object, str]]) -> None:
+    """Series of the catalogue, those of one name as one family; what is not measured is left out."""
+    position = 0
+    while position < len(all_series):
+        first = all_series[position]
+        samples: list[Sample] = []
+        while position < len(all_series) and all_series[position].name == first.name:
+            series = all_series[position]
+            more = labels(*series.labels)
+            for row, own in rows:
+                value = getattr(row, series.key)
+                if value is not None:
+                    samples.append((f"{own},{more}" if more else own, value / series.divisor))
+            position += 1
+        page.family(first.name, first.kind, first.help, samples)
+
+
+def _diagnoses(page: TextPage, present: Present, reading: Reading, counters: Counters) -> None:
+    judged = list(zip(present, reading.frame.diagnoses, strict=False))
+    text = "The state that the GPU's time counts as now"
+    states = [(f'{own},state="{diagnosis.state}"', 1.0) for (_, own), diagnosis in judged]
+    page.family("gputop_gpu_state", "gauge", text, states)
+    text = "Verdicts of the last hour: 1 for the one that stands, 0 for the others"
+    verdicts = [
+        (f'{own},verdict="{verdict}"', float(verdict == diagnosis.verdict))
+        for (_, own), diagnosis in judged
+        for verdict in _recent(counters, diagnosis)
+    ]
+    page.family("gputop_gpu_verdict", "gauge", text, verdicts)
+    text = "Remarks beside the verdict that stand at present"
+    badges = [(f'{own},badge="{badge.id}"', 1.0) for (_, own), diagnosis in judged for badge in diagnosis.badges]
+    page.family("gputop_gpu_badge", "gauge", text, badges)
+    text = "SM activity as a share of utilisation, over the window of the diagnosis"
+    scores = [
+        (own, diagnosis.efficiency_pct / 100.0)
+        for (_, own), diagnosis in judged
+        if diagnosis.efficiency_pct is not None
+    ]
+    page.family("gputop_gpu_efficiency_ratio", "gauge", text, scores)
+
+
+def _recent(counters: Counters, diagnosis: GpuDiagnosis) -> list[str]:
+    """The current verdict and the last ones before it."""
+    counts = counters.gpus.get(diagnosis.uuid)
+    # "collecting" says nothing about a GPU, and every GPU begins with it.
+    left_out = (diagnosis.verdict, COLLECTING.id)
+    before = {} if counts is None else {name: t for name, t in counts.verdicts.items() if name not in left_out}
+    return [diagnosis.verdict, *sorted(sorted(before), key=before.__getitem__)[-MOST_PAST_VERDICTS:]]
+
+
+def _host_of_gpus(page: TextPage, present: Present, reading: Reading) -> None:
+    """What the host does for each GPU, and whose job it is."""
+    by_index = {gpu.static.index: own for gpu, own in present if gpu.lost_reason is None}
+    lanes = [(own, reading.lanes.get(gpu.static.uuid, {})) for gpu, own in present]
+
+    def lane(key: str) -> list[Sample]:
+        return [(own, value / 100.0) for own, of in lanes if (value := of.get(key)) is not None]
+
+    page.family("gputop_gpu_idle_ratio", "gauge", "Share of time in which no kernel ran", lane("idle_pct"))
+    text = "Dataloader workers of a GPU's job by kind"
+    page.family("gputop_loaders", "gauge", text, _loaders(reading.frame.snapshot.processes, by_index))
+    for key, word, text in LOADER_SERIES:
+        page.family(f"gputop_loader_{word}_ratio", "gauge", text, lane(key))
+    text = "Share of time the main thread of a GPU's job ran or was queued for a core"
+    page.family("gputop_main_thread_running_ratio", "gauge", text, lane("main_pct"))
+    jobs = jobs_by_gpu(reading.frame.snapshot.processes)
+    infos = [(f"{own},{job}", 1.0) for index, own in by_index.items() for job in jobs.get(index, ())]
+    page.family("gputop_job_info", "gauge", "The jobs that hold a context on a GPU", infos)
+
+
+def _loaders(processes: Sequence[ProcessSample], by_index: Mapping[int, str]) -> list[Sample]:
+    counts: dict[str, float] = {}
+    for process in processes:
+        if process.role == "loader" and process.gpu is not None and process.gpu in by_index:
+            own = f"{by_index[process.gpu]},{labels(('kind', process.static.loader or 'other'))}"
+            counts[own] = counts.get(own, 0.0) + 1.0
+    return list(counts.items())
+
+
+def _processes(page: TextPage, by_index: Mapping[int, str], processes: Sequence[ProcessSample]) -> None:
+    """Processes that hold a GPU context, by pid, user and name of the executable."""
+    held = [
+        (process.gpu_mem_bytes or 0.0, process, by_index[process.gpu])
+        for process in processes
+        if process.role == "gpu" and process.gpu is not None and process.gpu in by_index
+    ]
+    held.sort(key=lambda row: row[0], reverse=True)
+    rows = []
+    for _, process, own in held[:MOST_PROCESSES]:
+        static = process.static
+        named = labels(("pid", str(process.pid)), ("user", static.user), ("name", static.name))
+        rows.append((process, f"{own},{named}"))
+    _families(page, process_series(), rows)
+
+
+def _counters(page: TextPage, counters: Counters) -> None:
+    """Families that rise over the run; they stay while a frame is late."""
+    rows = [(gpu_labels(counts.static), counts) for counts in counters.gpus.values()]
+    text = "Time of a GPU by state since gputop began to watch it"
+    page.family(
+        "gputop_gpu_state_seconds_total",
+        "counter",
+        text,
+        [(f'{own},state="{state}"', seconds) for own, of in rows for state, seconds in of.states.items()],
+    )
+    text = "Time in which something held the clocks down"
+    throttled = [
+        (f'{own},reason="{reason}"', seconds) for own, of in rows for reason, seconds in (of.throttled or {}).items()
+    ]
+    page.family("gputop_gpu_throttle_seconds_total", "counter", text, throttled)
+    text = "Xid errors seen while gputop watched"
+    xids = [(f'{own},xid="{xid}"', float(count)) for own, of in rows for xid, count in of.xids.items()]
+    page.family("gputop_gpu_xid_errors_total", "counter", text, xids)
+    ranks = [
+        (labels(("gpu", gpu), ("rank", rank), ("job_id", job)), of) for (gpu, rank, job), of in counters.steps.items()
+    ]
+    page.summary(
+        "gputop_step_seconds",
+        "Training steps that jobs announce, and how long they took",
+        [(named, of.sum_s, of.count) for named, of in ranks],
+    )
+    page.summary(
+        "gputop_step_wait_seconds",
+        "Of the steps that jobs announce, the time in which the rank waited for others, where a job says it",
+        [(named, of.wait_s, of.waiting) for named, of in ranks if of.waiting],
+    )
+    page.summary(
+        "gputop_step_data_wait_seconds",
+        "Of the steps that jobs announce, the time in which the rank waited for its batches, where a job says it",
+        [(named, of.data_wait_s, of.data_waiting) for named, of in ranks if of.data_waiting],
+    )
+    page.family(
+        "gputop_step_samples_total",
+        "counter",
+        "Training samples in the announced steps, where a job says it",
+        [(named, of.samples) for named, of in ranks if of.samples is not None],
+    )

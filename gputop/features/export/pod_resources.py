@@ -1,0 +1,212 @@
+"""Which pods the kubelet gave this node's GPUs to, from its pod-resources socket.
+
+https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/#monitoring-device-plugin-resources
+
+The API is gRPC, so grpcio is needed and loaded here alone. Asked on a thread of its own: neither a scrape nor a tick
+waits for a kubelet. A GPU is known by its UUID, as NVIDIA's device plugin names devices; replicas of a shared GPU are
+``UUID::N``. Devices of resource claims (DRA) have other names and are not told.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from msgspec import Struct
+
+from gputop.model.extras import install
+from gputop.model.quantity import clean_text
+from gputop.model.source import UsageError
+
+# Protocol Buffers' wire format, as far as it takes to read texts and messages.
+#
+# https://protobuf.dev/programming-guides/encoding/. Other fields are skipped, since newer versions of a message may
+# have more.
+
+_VARINT, _I64, _LEN, _I32 = 0, 1, 2, 5
+_LONGEST_VARINT = 10
+
+
+class WireError(Exception):
+    """Why bytes are not a message, in one line."""
+
+
+def fields(data: bytes, left: list[int]) -> Iterator[tuple[int, bytes]]:
+    """The number and content of each length-delimited field. ``left`` holds how many fields may still be read, of all
+    messages that share it. Raises WireError.
+    """
+    at = 0
+    while at < len(data):
+        left[0] -= 1
+        if left[0] < 0:
+            raise WireError("the answer has more parts than a node can have")
+        key, at = _varint(data, at)
+        kind = key & 7
+        if kind == _LEN:
+            size, at = _varint(data, at)
+            if size > len(data) - at:
+                raise WireError("the answer breaks off")
+            yield key >> 3, data[at : at + size]
+            at += size
+        elif kind == _VARINT:
+            _, at = _varint(data, at)
+        elif kind in (_I64, _I32):
+            at += 8 if kind == _I64 else 4
+            if at > len(data):
+                raise WireError("the answer breaks off")
+        else:
+            raise WireError("the answer is not a message of this API")
+
+
+def text(value: bytes) -> str:
+    """A text field. Raises WireError for what is not UTF-8."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise WireError("the answer holds a text that is not UTF-8") from None
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """The number at a place, and the place after it."""
+    value = 0
+    for position, byte in enumerate(data[at : at + _LONGEST_VARINT]):
+        value |= (byte & 0x7F) << (7 * position)
+        if byte < 0x80:
+            return value, at + position + 1
+    raise WireError("the answer breaks off" if len(data) - at < _LONGEST_VARINT else "the answer holds no number")
+
+
+# A container of a pod that a GPU was given to.
+
+
+class PodContainer(Struct, frozen=True, order=True):
+    """Names as Kubernetes has them; from outside, so whoever shows them cleans them."""
+
+    namespace: str
+    pod: str
+    container: str
+
+
+USUAL_PATH = "/var/lib/kubelet/pod-resources/kubelet.sock"
+METHOD = "/v1.PodResourcesLister/List"
+EVERY_S = 10.0
+TIMEOUT_S = 5.0
+STALE_S = 60.0
+"""An answer older than this no longer counts."""
+MOST_BYTES = 4 << 20
+MOST_FIELDS = 100_000
+"""A node has a few hundred pods of some ten fields each."""
+MOST_SHARING = 32
+"""The most containers listed for one GPU."""
+Pods = Mapping[str, Sequence[PodContainer]]
+"""UUID of a GPU or MIG instance → the containers that it was given to."""
+
+
+def parse(answer: bytes) -> Pods:
+    """The containers by device of a ListPodResourcesResponse. Raises WireError for anything else."""
+    found: dict[str, set[PodContainer]] = {}
+    left = [MOST_FIELDS]
+    for number, pod in fields(answer, left):
+        if number != 1:
+            continue
+        names, containers = {1: "", 2: ""}, []
+        for inner, value in fields(pod, left):
+            if inner in names:
+                names[inner] = text(value)
+            elif inner == 3:
+                containers.append(_container(value, left))
+        for name, devices in containers:
+            one = PodContainer(names[2], names[1], name)
+            for device in devices:
+                uuid = device.partition("::")[0]
+                sharing = found.setdefault(uuid, set())
+                if len(sharing) < MOST_SHARING:
+                    sharing.add(one)
+    return {uuid: sorted(sharing) for uuid, sharing in found.items()}
+
+
+def _container(data: bytes, left: list[int]) -> tuple[str, list[str]]:
+    """Its name and the ids of its devices."""
+    name, devices = "", []
+    for number, value in fields(data, left):
+        if number == 1:
+            name = text(value)
+        elif number == 2:
+            devices += [text(device) for inner, device in fields(value, left) if inner == 2]
+    return name, devices
+
+
+class PodResources:
+    """Asks a kubelet regularly. ``newest`` may be called from any thread and never waits."""
+
+    def __init__(self, path: str, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        """Raises UsageError where ``path`` cannot be a kubelet's socket. ``say`` is told of a failure once."""
+        if find_spec("grpc") is None:
+            raise UsageError(f"--pod-resources needs grpcio: {install('export')}")
+        try:
+            is_socket = stat.S_ISSOCK(os.stat(path).st_mode)
+        except OSError as error:
+            raise UsageError(f"--pod-resources {path}: {error.strerror}; the kubelet's is {USUAL_PATH}") from None
+        if not is_socket:
+            raise UsageError(f"--pod-resources {path} is not a socket; the kubelet's is {USUAL_PATH}")
+        self._path, self._say, self._clock = path, say, clock
+        self._pods: Pods = {}
+        self._at = float("-inf")
+        self._told = ""
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pod-resources", daemon=True)
+
+    def start(self) -> None:
+        """Ask from now on."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop asking; a request under way is left to its timeout."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(0.2)
+
+    def newest(self) -> Pods:
+        """What the kubelet last said; nothing where that is too long ago."""
+        return self._pods if self._clock() - self._at < STALE_S else {}
+
+    def ask(self) -> None:
+        """Ask once, and keep the answer or report why there is none."""
+        try:
+            self._pods, self._at, self._told = parse(_listed(self._path)), self._clock(), ""
+        except (OSError, WireError) as error:
+            reason = clean_text(str(error))[:120]
+            if reason != self._told:
+                self._told = reason
+                self._say(f"--pod-resources {self._path}: {reason}; retrying every {EVERY_S:.0f} s")
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            self.ask()
+            self._ended.wait(EVERY_S)
+
+
+def _listed(path: str) -> bytes:
+    """The answer as it came. Raises OSError."""
+    # Otherwise gRPC's core writes to stderr, over whatever the terminal shows.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    import grpc
+
+    options = [
+        ("grpc.max_receive_message_length", MOST_BYTES),
+        # The default is the percent-encoded path, which servers written in Go refuse as an authority.
+        ("grpc.default_authority", "localhost"),
+        ("grpc.enable_http_proxy", 0),
+    ]
+    try:
+        with grpc.insecure_channel(f"unix:{os.path.abspath(path)}", options) as channel:
+            answer: Any = channel.unary_unary(METHOD)(b"", timeout=TIMEOUT_S)
+            return bytes(answer)
+    except grpc.RpcError as error:
+        code = getattr(error, "code", lambda: None)()
+        raise OSError(f"the kubelet does not answer ({'no status' if code is None else code.name})") from None

@@ -1,0 +1,273 @@
+"""The scrape server: the standard library's http.server, with a limit on everything that a client can do.
+
+A connection has 10 s in all, for the TLS handshake, the request and the answer; 16 may be open, and a new one takes the
+place of the oldest; headers are 8 kB. One request a connection, GET and HEAD, three paths.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import re
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from socketserver import TCPServer, ThreadingMixIn
+from typing import Any
+
+from msgspec import Struct
+
+from gputop.features.export.text_format import CONTENT_TYPE
+from gputop.model.fleet_settings import is_loopback
+from gputop.model.source import UsageError
+
+# Where the exporter listens: the address as people type it, its socket, and which requests it answers.
+
+DEFAULT = "127.0.0.1:9401"
+_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([\w.-]*)):(\d{1,5})", re.ASCII)
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(?::\d{1,5})?", re.ASCII)
+
+
+class Address(Struct, frozen=True):
+    """``host`` is empty for every interface."""
+
+    host: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        return is_loopback(self.host)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host or "0.0.0.0"
+        return f"{host}:{self.port}"
+
+
+def parse(text: str) -> Address:
+    """``127.0.0.1:9401``, ``[::1]:9401``, ``:9401`` for every interface. Raises UsageError."""
+    match = _ADDRESS.fullmatch(text.strip())
+    if match is None or int(match[3]) > 65535:
+        raise UsageError(f"--listen must be HOST:PORT such as {DEFAULT} or [::1]:9401, not {text!r}")
+    return Address(match[1] or match[2] or "", int(match[3]))
+
+
+def listen(address: Address) -> socket.socket:
+    """A listening socket. Raises UsageError where the address cannot be used."""
+    try:
+        found = socket.getaddrinfo(address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a name"
+        raise UsageError(f"--listen: no address {address.host!r}: {reason}") from None
+    # Every interface: an IPv6 socket, where there is IPv6, accepts IPv4 as well.
+    family, _, _, _, place = max(found, key=lambda row: row[0] == socket.AF_INET6)
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not address.host else 1)
+        listener.bind(place)
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise UsageError(f"cannot listen on {address}: {error.strerror}; choose another one with --listen") from None
+    return listener
+
+
+def names_loopback(header: str | None) -> bool:
+    """Whether a request's Host names this machine: a page of another site may point its own name here."""
+    match = _HOST.fullmatch((header or "").strip().lower())
+    return match is not None and is_loopback(match[1].strip("[]"))
+
+
+MOST_CONNECTIONS = 16
+MOST_HEADER_BYTES = 8192
+LONGEST_S = 10.0
+"""How long a connection may last."""
+PACKED_FROM_BYTES = 2048
+"""The gzip level where a client accepts it: a tenth of the size for a millisecond."""
+_LOOK_S = 1.0
+_INDEX = """<!doctype html><title>gputop</title><p>gputop: <a href="/metrics">metrics</a>\n"""
+
+
+class _HeadersTooLarge(Exception):
+    """More than ``MOST_HEADER_BYTES`` came before the end of the headers."""
+
+
+class _Limited(io.RawIOBase):
+    """The request's bytes as http.server reads them, up to the limit of a request."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._left = MOST_HEADER_BYTES
+
+    def readline(self, limit: int | None = -1, /) -> bytes:
+        line: bytes = self._stream.readline(self._left + 1)
+        self._left -= len(line)
+        if self._left < 0:
+            raise _HeadersTooLarge
+        return line
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+
+class ScrapeServer(ThreadingMixIn, TCPServer):
+    """Serves pages until it is shut down. ``page`` is called for each scrape, on the scrape's own thread."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(
+        self, listener: socket.socket, page: Callable[[], str], tls: ssl.SSLContext | None, *, local_only: bool
+    ) -> None:
+        """``local_only`` answers only requests whose Host is a loopback name."""
+        super().__init__(listener.getsockname()[:2], _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+        self.page = page
+        self.local_only = local_only
+        self._tls = tls
+        self._open: dict[socket.socket, float] = {}
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Answer from a thread of its own."""
+        threading.Thread(target=self.serve_forever, args=(_LOOK_S,), name="scrapes", daemon=True).start()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Give a connection a thread of its own; if there are too many, the oldest is closed."""
+        with self._lock:
+            while len(self._open) >= MOST_CONNECTIONS:
+                self._cut(next(iter(self._open)))
+            self._open[request] = time.monotonic()
+        request.settimeout(LONGEST_S)
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """Close connections that have had their time, whatever they wait for."""
+        now = time.monotonic()
+        with self._lock:
+            for request in [request for request, since in self._open.items() if now - since >= LONGEST_S]:
+                self._cut(request)
+
+    def _cut(self, request: socket.socket) -> None:
+        self._open.pop(request, None)
+        with contextlib.suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """On the connection's thread: the handshake, then the request."""
+        if self._tls is None:
+            super().finish_request(request, client_address)
+            return
+        # The copy shares the connection: closing reaches it, and the original stays the one that is counted.
+        with self._tls.wrap_socket(request.dup(), server_side=True) as wrapped:
+            super().finish_request(wrapped, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away or sends nonsense is not worth a message."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One request."""
+
+    server: ScrapeServer
+    server_version, sys_version = "gputop", ""
+    protocol_version = "HTTP/1.0"
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile: Any = _Limited(self.rfile)
+
+    def handle(self) -> None:
+        try:
+            self.handle_one_request()
+        except _HeadersTooLarge:
+            self.requestline, self.request_version, self.command = "", self.protocol_version, "GET"
+            self._answer(431, "the headers are too large\n")
+        except (ValueError, UnicodeError):
+            self.close_connection = True
+
+    def do_GET(self) -> None:
+        """Answer a GET or a HEAD."""
+        if self.server.local_only and not names_loopback(self.headers.get("Host")):
+            self._answer(403, "this exporter answers to its loopback address only\n")
+            return
+        path = self.path.partition("?")[0]
+        if path == "/metrics":
+            self._answer(200, self.server.page(), CONTENT_TYPE)
+        elif path == "/healthz":
+            self._answer(200, "ok\n")
+        elif path == "/":
+            self._answer(200, _INDEX, "text/html; charset=utf-8")
+        else:
+            self._answer(404, "there are /metrics and /healthz\n")
+
+    do_HEAD = do_GET
+
+    def _answer(self, status: int, text: str, kind: str = "text/plain; charset=utf-8") -> None:
+        body = text.encode()
+        packed = len(body) > PACKED_FROM_BYTES and "gzip" in self.headers.get("Accept-Encoding", "")
+        if packed:
+            body = gzip.compress(body, compresslevel=1, mtime=0)
+        self.send_response(status)
+        if packed:
+            self.send_header("Content-Encoding", "gzip")
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Scrapes are not logged."""
+
+
+# TLS for the exporter: a server certificate and, where asked for, mandatory client certificates.
+
+
+def context(certificate: str | None, key: str | None, client_ca: str | None) -> ssl.SSLContext | None:
+    """The context, None where nothing was asked for. Raises UsageError for files that do not fit or cannot be read."""
+    if certificate is None:
+        if key is not None or client_ca is not None:
+            raise UsageError("TLS needs a certificate: name it with --tls-cert")
+        return None
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.minimum_version = ssl.TLSVersion.TLSv1_2
+
+    def no_password() -> str:
+        # OpenSSL would ask for it on the terminal, and a service would wait for ever.
+        raise UsageError(f"the key in {key or certificate} has a passphrase: give one without")
+
+    try:
+        made.load_cert_chain(certificate, key, no_password)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--tls-cert {certificate}: {_why(error)}") from None
+    if client_ca is not None:
+        try:
+            made.load_verify_locations(client_ca)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"--client-ca {client_ca}: {_why(error)}") from None
+        made.verify_mode = ssl.CERT_REQUIRED
+    return made
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        # Not every failure of OpenSSL has a reason: a file without any PEM block has none.
+        words = (error.reason or "no PEM block of that kind").lower().replace("_", " ")
+        return f"no certificate and key that fit together ({words})"
+    return getattr(error, "strerror", None) or "not a PEM file"

@@ -1,0 +1,172 @@
+"""Where a fleet's Prometheus is and how to authenticate: a URL without secrets, headers from private files."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+from difflib import get_close_matches
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from gputop.model.fleet_settings import is_loopback
+from gputop.model.quantity import clean_text
+from gputop.model.source import UsageError
+
+URL_VARIABLE, TOKEN_VARIABLE = "GPUTOP_PROM_URL", "GPUTOP_PROM_TOKEN_FILE"
+LONGEST_FILE = 64 * 1024
+_HEADER = re.compile(r"([A-Za-z0-9!#$%&'*+.^_`|~-]+):[ \t]*([\x20-\x7e\x80-\xff]*)")
+_MATCHER = r'\s*[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=~|!~|!=|=)\s*"(?:[^"\\\n]|\\.)*"\s*'
+_SELECT = re.compile(rf"{_MATCHER}(?:,{_MATCHER})*,?\s*")
+_SSH_HOST = re.compile(r"[A-Za-z0-9._:][A-Za-z0-9._:-]*", re.ASCII)
+
+
+class Address(Struct, frozen=True):
+    """``url`` ends before ``/api/v1``. ``headers`` are secret and never shown; ``ca`` is a file or None.
+
+    ``is_local``: whether it is this machine.
+    """
+
+    url: str
+    headers: Mapping[str, str]
+    ca: str | None
+    is_local: bool = False
+
+    def __repr__(self) -> str:
+        return f"Address({self.url!r})"
+
+
+def address_of(
+    url: str | None,
+    environ: Mapping[str, str],
+    *,
+    header_file: str | None = None,
+    ca: str | None = None,
+    cluster: Mapping[str, str] | None = None,
+) -> Address:
+    """The address that options and environment give, or a cluster of the configuration; options go before its fields.
+
+    Raises UsageError with what to do instead.
+    """
+    if cluster is not None:
+        # The environment's token belongs to the environment's address and is sent nowhere else.
+        token_file = _at_home(cluster.get("token_file"))
+        url, environ = cluster["url"], {} if token_file is None else {TOKEN_VARIABLE: token_file}
+        header_file = header_file or _at_home(cluster.get("header_file"))
+        ca = ca or _at_home(cluster.get("ca"))
+    text = (url or environ.get(URL_VARIABLE, "")).strip()
+    if not text:
+        raise UsageError(
+            f"which Prometheus? Give `gputop fleet --prom URL`, set {URL_VARIABLE}, or name it in the configuration as "
+            "[fleet.NAME] and give --cluster NAME; `gputop fleet demo` shows a simulated fleet"
+        )
+    base, is_local = _checked(text)
+    headers: dict[str, str] = {}
+    if token_file := environ.get(TOKEN_VARIABLE):
+        headers["Authorization"] = f"Bearer {_token(token_file)}"
+    if header_file is not None:
+        headers.update(_headers(header_file))
+    if headers and base.startswith("http://") and not is_local:
+        raise UsageError(f"headers and tokens are sent over https only, or to this machine: {base} is neither")
+    if ca is not None and not os.path.isfile(ca):
+        raise UsageError(f"--prom-ca: no file {ca}")
+    return Address(base, headers, ca, is_local)
+
+
+def _at_home(path: str | None) -> str | None:
+    return None if path is None else os.path.expanduser(path)
+
+
+def cluster_of(
+    clusters: Mapping[str, Mapping[str, str]], name: str | None, url: str | None, environ: Mapping[str, str]
+) -> tuple[str, Mapping[str, str]] | None:
+    """The cluster that is meant, with its name: the one that was named, or the only one where no address is given.
+
+    None where an address is given. Raises UsageError for a name that is not in the configuration.
+    """
+    if name is None:
+        if url or environ.get(URL_VARIABLE, "").strip() or not clusters:
+            return None
+        if len(clusters) > 1:
+            raise UsageError(f"which cluster? Give --cluster with one of {', '.join(clusters)}")
+        return next(iter(clusters.items()))
+    if url:
+        raise UsageError("--prom and --cluster both say where Prometheus is: give one of them")
+    if name not in clusters:
+        near = get_close_matches(name, clusters, 1)
+        known = f"did you mean {near[0]}?" if near else f"it knows {', '.join(clusters)}" if clusters else "it has none"
+        raise UsageError(f"--cluster: no [fleet.{clean_text(name)}] in the configuration; {known}")
+    return name, clusters[name]
+
+
+def _checked(text: str) -> tuple[str, bool]:
+    """The URL without the API's path, and whether it is this machine."""
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        raise UsageError("--prom is not a URL; write it like http://prometheus:9090") from None
+    if parts.username is not None or parts.password is not None or "@" in parts.netloc:
+        raise UsageError(f"no user or password in the URL: put them into a file for --header-file or {TOKEN_VARIABLE}")
+    if parts.scheme not in ("http", "https") or not host:
+        raise UsageError(f"--prom must be http://HOST[:PORT][/PATH] or https://…, not {text!r}")
+    if parts.query or parts.fragment or re.search(r"[\s\x00-\x1f\x7f]", text):
+        raise UsageError("--prom ends with the path of Prometheus: no ?, # or spaces in it")
+    path = re.sub(r"/(?:api/v1(?:/query)?|graph)?/?$", "", parts.path)
+    return f"{parts.scheme}://{parts.netloc}{path}", is_loopback(host)
+
+
+def _private(path: str, option: str) -> str:
+    """The text of a file that nobody else can read."""
+    try:
+        with open(path, "rb") as file:
+            mode = os.fstat(file.fileno())
+            if stat.S_ISREG(mode.st_mode) and mode.st_mode & 0o077:
+                raise UsageError(f"{option}: others can read {path}: chmod 600 it")
+            data = file.read(LONGEST_FILE + 1)
+    except OSError as error:
+        raise UsageError(f"{option}: cannot read {path}: {error.strerror}") from None
+    if len(data) > LONGEST_FILE:
+        raise UsageError(f"{option}: {path} is too long")
+    return data.decode("latin-1")
+
+
+def _token(path: str) -> str:
+    token = _private(path, TOKEN_VARIABLE).strip()
+    if not re.fullmatch(r"[\x21-\x7e]+", token):
+        raise UsageError(f"{TOKEN_VARIABLE}: {path} must hold one token and nothing else")
+    return token
+
+
+def _headers(path: str) -> dict[str, str]:
+    found = {}
+    for number, line in enumerate(_private(path, "--header-file").splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        match = _HEADER.fullmatch(line.rstrip())
+        if match is None:
+            raise UsageError(f"--header-file: line {number} of {path} is not `Name: value`")
+        found[match[1]] = match[2]
+    if not found:
+        raise UsageError(f"--header-file: {path} has no header in it, such as `Authorization: Bearer …`")
+    return found
+
+
+def checked_select(text: str | None) -> str:
+    """The matchers added to every selector. Raises UsageError for what is not a PromQL matcher."""
+    if not text or not text.strip():
+        return ""
+    text = text.strip()
+    if text.startswith("{") and text.endswith("}"):
+        text = text[1:-1].strip()
+    # Printed by `fleet queries`, and told by an engine that finds fault with it.
+    if _SELECT.fullmatch(text) is None or not all(char.isprintable() or char in "\t\n" for char in text):
+        raise UsageError(f'--select takes label matchers such as \'cluster="a",job!="test"\', not {text!r}')
+    return text.rstrip(", ")
+
+
+def ssh_command(host: str) -> str | None:
+    """What opens gputop on a host; None for a name that a shell or ssh could take for something else."""
+    return f"ssh -t {host} gputop" if _SSH_HOST.fullmatch(host) and not host.endswith(":") else None

@@ -1,0 +1,117 @@
+"""What a cluster needs, as files: rules with their tests, dashboards, manifests, units. Nothing here writes to a disk.
+
+Files that depend on names and queries are generated from the library; the rest is kept as written.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from gputop.features.fleet.questions import library
+from gputop.features.fleet.rules import rules_yaml, unit_tests_yaml
+from gputop.features.fleet.template import Names, Setting
+
+FILES = Path(__file__).parent / "files"
+RULES, RULE_TESTS = "prometheus/gputop.rules.yml", "prometheus/gputop.rules.test.yml"
+PRICE = "price"
+"""The dashboards' variable that holds the price of a GPU-hour."""
+_QUERY = re.compile(r"@([a-z_]+)")
+
+
+def files(names: Names, price: float | None = None) -> dict[str, str]:
+    """Path below the target → text, of every file. Cost is in none of them without a ``price`` of a GPU-hour."""
+    found = {
+        str(path.relative_to(FILES)): path.read_text(encoding="utf-8")
+        for path in sorted(FILES.rglob("*"))
+        if path.is_file()
+    }
+    for path in [path for path in found if path.endswith(".json")]:
+        found[path] = dashboard(found[path], names, price)
+    found[RULES] = (
+        "# Recording and alerting rules. Name this file under rule_files of prometheus.yml; vmalert takes it as well.\n"
+        f"# Written by gputop fleet deploy --names {names}; each rule's query: gputop fleet queries ID.\n"
+        + (f"# Costs assume {price:g} a GPU-hour, as given by --price.\n" if price else "")
+        + rules_yaml(names, price)
+    )
+    found[RULE_TESTS] = (
+        "# Unit tests of the rules, every alert in a firing and a silent scenario.\n"
+        "# promtool test rules gputop.rules.test.yml\n" + unit_tests_yaml(names, Path(RULES).name)
+    )
+    return found
+
+
+def dashboard(text: str, names: Names, price: float | None = None) -> str:
+    """A dashboard with its queries under these names; panels that nothing could fill are left out.
+
+    The price is a variable of the dashboard: it is shown beside the numbers, and can be changed there.
+    """
+    board: dict[str, Any] = json.loads(text)
+    variables = [row for row in board["templating"]["list"] if row["name"] != PRICE or price]
+    for variable in variables:
+        variable["query"] = _values(variable["query"], names, price)
+        if variable["name"] == PRICE:
+            variable["current"] = {"text": variable["query"], "value": variable["query"]}
+    board["templating"]["list"] = variables
+    host = Setting(names).host
+    select = f'cluster=~"$cluster",{host}=~"$host"'
+    kept = []
+    for panel in board["panels"]:
+        known = True
+        for target in panel.get("targets", ()):
+            expr = _asked(target["expr"], names, select, f"${PRICE}" if price else None)
+            known = known and expr is not None
+            target["expr"] = expr
+            target["legendFormat"] = target["legendFormat"].replace("@legend", f"{{{{{host}}}}} GPU {{{{gpu}}}}")
+        if known:
+            kept.append(panel)
+    board["panels"] = kept
+    _close_gaps(kept)
+    return json.dumps(board, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def _asked(expr: str, names: Names, select: str, price: str | None) -> str | None:
+    """An expression with the queries that it names; None where one of them cannot be asked under these names."""
+    found = _QUERY.search(expr)
+    assert found is not None, expr
+    query = library()[found[1]]
+    # Targets, and exporters' metrics about themselves, have no GPU.
+    whole = query.template_for(names) or ""
+    has_gpu = "{up}" not in whole and not whole.startswith("{gputop_up}")
+    chosen = f'{select},gpu=~"$gpu"' if has_gpu else select.replace(f"{Setting(names).host}=", "instance=")
+    asked = query.promql(Setting(names, chosen, job="$job" if has_gpu else "", price=price))
+    return None if asked is None else expr.replace(found[0], asked)
+
+
+def _values(query: str, names: Names, price: float | None) -> str:
+    """What a variable of the dashboard offers, in Grafana's words."""
+    util, host = _signal(names), Setting(names).host
+    job = 'gputop_job_info{cluster=~"$cluster"}, job_id' if names == "gputop" else f"{util}, hpc_job"
+    return {
+        "@values:cluster": f"label_values({util}, cluster)",
+        "@values:host": f'label_values({util}{{cluster=~"$cluster"}}, {host})',
+        "@values:gpu": f'label_values({util}{{cluster=~"$cluster",{host}=~"$host"}}, gpu)',
+        "@values:job": f"label_values({job})",
+        "@price": f"{price or 0:.10g}",
+    }.get(query, query)
+
+
+def _signal(names: Names) -> str:
+    from gputop.features.fleet.template import signal_name
+
+    named = signal_name(names, "util_pct")
+    assert named is not None
+    return named.name
+
+
+def _close_gaps(panels: list[dict[str, Any]]) -> None:
+    """Lay the panels out again in rows of 24 columns, in their order."""
+    x = y = height = 0
+    for panel in panels:
+        place = panel["gridPos"]
+        if x + place["w"] > 24 or panel["type"] == "row" or place["h"] != height:
+            x, y, height = 0, y + height, place["h"]
+        place["x"], place["y"] = x, y
+        x += place["w"]

@@ -1,0 +1,75 @@
+"""The worst things in a cluster now, in words. Exit 0: nothing wrong, 1: findings, 3: no fleet answers."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+
+from gputop.commands.needs import Needs
+from gputop.config import Settings
+from gputop.features.fleet.fleet_command import (
+    asked_fleet,
+    frame_once,
+    moment_of,
+    moment_option,
+    prometheus_options,
+    redacted,
+)
+from gputop.features.fleet.fleet_data import FIRST, findings
+from gputop.features.fleet.fleet_reading import SIMULATED
+from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
+from gputop.model.quantity import count, terminal_safe, wrapped
+from gputop.model.source import UsageError
+
+NEEDS = Needs()
+FOUND = 1
+WIDTH = 100
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "source", nargs="?", help="demo: a simulated fleet; without it the one that --prom or --cluster names"
+    )
+    prometheus_options(command)
+    moment_option(command)
+    command.add_argument("--top", type=int, default=FIRST, metavar="N", help=f"how many to print (default {FIRST})")
+    command.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    if args.source not in (None, "demo"):
+        raise UsageError(f"no source {args.source!r}: it is `gputop fleet diagnose` or `gputop fleet diagnose demo`")
+    if args.top < 1:
+        raise UsageError(f"--top must be 1 or more, not {args.top}")
+    if args.source == "demo":
+        frame = frame_once(redacted(SimulatedFleet(), settings), STARTED)
+    else:
+        frame = frame_once(asked_fleet(args, settings), moment_of(args.at, time.time()))
+    found = findings(frame)
+    if args.json:
+        rows = [{"level": one.level, "text": one.text, "remedy": one.remedy, "gpus": one.gpus} for one in found]
+        data = {
+            "schema": 1,
+            "t": frame.t,
+            "source": frame.read.source,
+            "findings": rows,
+            "problems": list(frame.problems),
+        }
+        sys.stdout.write(json.dumps(data, ensure_ascii=False) + "\n")
+        return FOUND if found else 0
+    lines = [f"simulated fleet: {count(len(frame.hosts), 'host')}"] if frame.read.source == SIMULATED else []
+    if len(found) > 1:
+        lines.append("what loses the most GPU time now comes first")
+    for number, one in enumerate(found[: args.top], 1):
+        lines += wrapped(f"{number}. {terminal_safe(one.text)}", WIDTH, further="   ")
+        if one.remedy:
+            lines += wrapped(f"what helps: {terminal_safe(one.remedy)}", WIDTH, "   ", "   ")
+    if len(found) > args.top:
+        lines.append(f"and {len(found) - args.top} more; --top {len(found)} shows them")
+    if not found:
+        lines.append("nothing wrong: every GPU that has a job works")
+    lines += [f"note: {terminal_safe(problem)}" for problem in frame.problems]
+    sys.stdout.write("\n".join(lines) + "\n")
+    return FOUND if found else 0

@@ -1,0 +1,176 @@
+"""What connects this node to a fleet, for ``gputop doctor``: exporters that run here, and the step socket."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import pwd
+import re
+import socket
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from gputop.model.quantity import clean_text
+from gputop.sources.activity.http_get import get
+from gputop.sources.step_sender import STEPS_SOCKET
+
+TIMEOUT_S = 0.5
+MOST_EXPORTERS = 16
+_MOST_COMMAND = 4096
+_VALUED = ("--listen", "--textfile", "--tls-cert")
+_UP = re.compile(r"^gputop_up ([01])$", re.MULTILINE)
+_VERSION = re.compile(r'^gputop_build_info\{version="([^"]{1,40})"\}', re.MULTILINE)
+
+
+def exporters(usual: str, proc: str = "/proc") -> list[dict[str, Any]]:
+    """The exporters of this node, as far as /proc shows them, and whoever answers at the usual address.
+
+    ``answers`` is None where it was not asked: it serves TLS, writes a file only, or its command names an address that
+    is not this machine's. ``up`` is what its page says.
+    """
+    found = []
+    for pid, options in islice(_running(proc), MOST_EXPORTERS):
+        listen = options.get("--listen") or (None if "--textfile" in options else usual)
+        by_tls = "--tls-cert" in options
+        url = None if listen is None or by_tls else _url(listen)
+        answer = {} if listen is None or url is None else _asked(listen, url)
+        found.append(
+            {
+                "pid": pid,
+                "user": _owner(Path(proc, str(pid))),
+                "listen": None if listen is None else clean_text(listen)[:80],
+                "tls": by_tls,
+                "textfile": "--textfile" in options,
+                **_NOT_ASKED,
+                **answer,
+            }
+        )
+    if usual not in {row["listen"] for row in found}:
+        answer = _asked(usual, f"http://{usual}/metrics")
+        if answer["answers"]:
+            # In another PID namespace, or a process of a user who is hidden from us.
+            row = {"pid": None, "user": None, "listen": usual, "tls": False, "textfile": False}
+            found.append({**row, **answer})
+    return found
+
+
+_NOT_ASKED: dict[str, Any] = {"answers": None, "up": None, "version": None, "problem": None}
+
+
+def _running(proc: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """The pid of each exporter with the options that say where it is."""
+    for name in sorted(filter(str.isdecimal, os.listdir(proc) if os.path.isdir(proc) else ()), key=int):
+        try:
+            with open(Path(proc, name, "cmdline"), "rb") as file:
+                words = file.read(_MOST_COMMAND).decode("utf-8", "replace").split("\0")
+        except OSError:
+            continue
+        after = _after_gputop(words)
+        if "export" in after and "--once" not in after and "-1" not in after:
+            yield int(name), _options(after)
+
+
+def _after_gputop(words: Sequence[str]) -> Sequence[str]:
+    """The words after ``gputop`` or ``python -m gputop``; none for another program."""
+    for position, word in enumerate(words[:4]):
+        if word.rpartition("/")[2] == "gputop" and (position == 0 or "python" in words[0]):
+            return words[position + 1 :]
+    return ()
+
+
+def _options(words: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for position, word in enumerate(words):
+        name, sign, value = word.partition("=")
+        if name in _VALUED:
+            found[name] = value if sign else "".join(words[position + 1 : position + 2])
+    return found
+
+
+def _url(listen: str) -> str | None:
+    """Where to ask an exporter; None for what cannot be an address of this machine.
+
+    Any user may name any host on a command line, so no other host is contacted and no name is resolved.
+    """
+    host, _, port = listen.rpartition(":")
+    host = "127.0.0.1" if host in ("", "0.0.0.0", "localhost") else "::1" if host == "[::]" else host.strip("[]")
+    try:
+        address = ipaddress.ip_address(host)
+        with socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6) as probe:
+            # Only this machine's own addresses can be bound.
+            probe.bind((host, 0))
+        number = int(port)
+    except (ValueError, OSError):
+        return None
+    return f"http://{host if address.version == 4 else f'[{host}]'}:{number}/metrics" if 0 < number < 65536 else None
+
+
+def _asked(listen: str, url: str) -> dict[str, Any]:
+    """What its page says of itself."""
+    try:
+        text = get(url, TIMEOUT_S)
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or "does not answer"
+        return {**_NOT_ASKED, "answers": False, "problem": f"{clean_text(listen)[:80]}: {clean_text(reason)}"}
+    version, up = _VERSION.search(text), _UP.search(text)
+    if version is None:
+        return {**_NOT_ASKED, "answers": False, "problem": f"{clean_text(listen)[:80]}: something else answers there"}
+    return {**_NOT_ASKED, "answers": True, "version": version[1], "up": None if up is None else up[1] == "1"}
+
+
+def step_socket(path: str = STEPS_SOCKET) -> dict[str, Any]:
+    """The socket on which an exporter hears the steps of every user's jobs: who listens, and its rights."""
+    report: dict[str, Any] = {"path": path, "mode": None, "owner": None, "listens": False, "problem": None}
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return report
+    report["mode"], report["owner"] = f"{stat.S_IMODE(status.st_mode):04o}", _owner(Path(path))
+    if not stat.S_ISSOCK(status.st_mode):
+        report["problem"] = f"{path} is not a socket: remove it, and start gputop export again"
+        return report
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(path)
+            report["listens"] = True
+        except ConnectionRefusedError:
+            report["problem"] = f"nobody listens on {path} any more: start gputop export again"
+        except PermissionError:
+            report["problem"] = f"this user may not write to {path}: its steps are not heard"
+        except OSError as error:
+            report["problem"] = f"{path}: {error.strerror}"
+    if report["listens"] and status.st_mode & 0o222 != 0o222:
+        report["problem"] = f"not every user may write to {path}: chmod 666 it, or start gputop export again"
+    return report
+
+
+def private_file(what: str, path: str) -> dict[str, Any]:
+    """A file that holds tokens or addresses: whether it exists, and only its owner may read it."""
+    problem = mode = None
+    with suppress(OSError):
+        path = os.path.expanduser(path)
+    try:
+        status = os.stat(path)
+        mode = f"{stat.S_IMODE(status.st_mode):04o}"
+        if status.st_mode & 0o077:
+            problem = f"{what}: others can read or write it: chmod 600 {path}"
+        elif status.st_uid not in (os.geteuid(), 0):
+            problem = f"{what}: {path} belongs to another user"
+    except OSError as error:
+        problem = f"{what}: cannot look at {path}: {error.strerror}"
+    return {"what": what, "path": path, "mode": mode, "problem": problem}
+
+
+def _owner(path: Path) -> str | None:
+    try:
+        uid = path.stat().st_uid
+    except OSError:
+        return None
+    try:
+        return clean_text(pwd.getpwuid(uid).pw_name)
+    except KeyError:
+        return str(uid)

@@ -1,0 +1,199 @@
+"""Each exporter's names and units for a GPU's signals, and its labels for host, GPU and job.
+
+A fleet often has several exporters at once, and dcgm-exporter renamed its metrics in 4.9: every query uses
+all the names that exist. Our own exporter comes first, because it also exports verdicts. The names of
+others: dcgm-exporter's and DCGM's field documentation; Princeton's nvidia_gpu_prometheus_exporter (jobstats);
+utkuozdemir/nvidia_gpu_exporter; nvitop-exporter; all-smi.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from msgspec import Struct
+
+from gputop.features.fleet.promql import selector
+from gputop.model.prometheus_names import NAMES, Generation, gpu_series
+
+STATE_KEYS = ("util_pct", "sm_active_pct", "power_w", "mem_used_bytes")
+"""The metrics of the catalogue that every GPU of a fleet is asked for: a state follows from them."""
+DETAIL_KEYS = ("tensor_active_pct", "dram_active_pct", "graphics_active_pct", "temp_c")
+"""Those that are queried only for the hosts on screen."""
+BLANK = 2.0**47
+"""DCGM's values from here on mean that there is none."""
+RATIO_LIMIT = 1.5
+"""A ratio above this is percent under a ratio's name, as DCGM up to 4.6 exports utilisation."""
+MIB = 2.0**20
+
+
+class Signal(Struct, frozen=True):
+    """A metric under one name. ``factor`` makes the catalogue's unit of an exported value.
+
+    ``labels`` select within the name. A ``doubtful`` ratio may be percent in older exporters: its greatest value tells.
+    """
+
+    name: str
+    factor: float = 1.0
+    labels: tuple[tuple[str, str], ...] = ()
+    doubtful: bool = False
+
+    @property
+    def matchers(self) -> tuple[str, ...]:
+        """What selects within the name, as PromQL."""
+        return tuple(f'{name}="{value}"' for name, value in self.labels)
+
+    def selector(self, *matchers: str) -> str:
+        """The PromQL selector, with further matchers such as ``cluster="a"``."""
+        return selector(self.name, *self.matchers, *matchers)
+
+
+class Dialect(Struct, frozen=True):
+    """The names of one exporter. The labels are those under which it gives number, instance, UUID and product name."""
+
+    id: str
+    words: str
+    signals: Mapping[str, Signal]
+    number: tuple[str, ...]
+    uuid: tuple[str, ...]
+    model: tuple[str, ...]
+    instance: tuple[str, ...] = ()
+    job: tuple[str, ...] = ()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Every label that identifies a GPU, its host or its job."""
+        return (*HOST_LABELS, *self.number, *self.instance, *self.uuid, *self.model, *self.job)
+
+
+HOST_LABELS = ("hostname", "Hostname", "node", "exported_hostname", "instance")
+"""In order of preference."""
+_POD = ("exported_pod", "pod")
+_NAMESPACE = ("exported_namespace", "namespace")
+_JOB_LABELS = (*_POD, *_NAMESPACE, "hpc_job")
+
+
+def _own() -> Mapping[str, Signal]:
+    # A series of several labels, such as clocks by domain, is one signal each.
+    return MappingProxyType({
+        series.key: Signal(series.name, series.divisor, series.labels) for series in gpu_series()
+    })  # fmt: skip
+
+
+def _dcgm(generation: Generation) -> Mapping[str, Signal]:
+    return MappingProxyType({
+        row.key: Signal(row.name, row.divisor, doubtful=row.name == "DCGM_FI_DEV_GPU_UTIL_RATIO")
+        for row in NAMES[generation].values()
+    })  # fmt: skip
+
+
+def _signals(**rows: tuple[str, float]) -> Mapping[str, Signal]:
+    return MappingProxyType({key: Signal(name, factor) for key, (name, factor) in rows.items()})
+
+
+_DCGM_LABELS = {"number": ("gpu",), "uuid": ("UUID",), "model": ("modelName",), "instance": ("GPU_I_ID",)}
+DIALECTS: Mapping[str, Dialect] = MappingProxyType({row.id: row for row in (
+    Dialect("gputop", "gputop export", _own(), ("gpu",), ("uuid",), (), ("mig",)),
+    Dialect("4.9", "dcgm-exporter 4.9 and newer", _dcgm("4.9"), job=_JOB_LABELS, **_DCGM_LABELS),
+    Dialect("legacy", "dcgm-exporter up to 4.8", _dcgm("legacy"), job=_JOB_LABELS, **_DCGM_LABELS),
+    Dialect(
+        "jobstats", "jobstats' nvidia_gpu_prometheus_exporter",
+        _signals(
+            util_pct=("nvidia_gpu_duty_cycle", 1.0),
+            sm_active_pct=("nvidia_gpu_sm_util_percent", 1.0),
+            sm_occupancy_pct=("nvidia_gpu_sm_occupancy_percent", 1.0),
+            tensor_active_pct=("nvidia_gpu_any_tensor_util_percent", 1.0),
+            dram_active_pct=("nvidia_gpu_dram_bw_util_percent", 1.0),
+            graphics_active_pct=("nvidia_gpu_graphics_util_percent", 1.0),
+            power_w=("nvidia_gpu_power_usage_milliwatts", 1e-3),
+            temp_c=("nvidia_gpu_temperature_celsius", 1.0),
+            mem_used_bytes=("nvidia_gpu_memory_used_bytes", 1.0),
+            mem_total_bytes=("nvidia_gpu_memory_total_bytes", 1.0),
+        ),
+        ("minor_number", "ordinal"), ("uuid",), ("name",), ("GPU_I_ID",), ("jobid", "userid"),
+    ),
+    Dialect(
+        "utkuozdemir", "utkuozdemir's nvidia_gpu_exporter",
+        _signals(
+            util_pct=("nvidia_smi_utilization_gpu_ratio", 100.0),
+            power_w=("nvidia_smi_power_draw_watts", 1.0),
+            temp_c=("nvidia_smi_temperature_gpu", 1.0),
+            mem_used_bytes=("nvidia_smi_memory_used_bytes", 1.0),
+            mem_total_bytes=("nvidia_smi_memory_total_bytes", 1.0),
+            sm_clock_mhz=("nvidia_smi_clocks_current_sm_clock_hz", 1e-6),
+        ),
+        ("index",), ("uuid",), ("name",),
+    ),
+    Dialect(
+        "nvitop", "nvitop-exporter",
+        _signals(
+            util_pct=("gpu_utilization_Percentage", 1.0),
+            power_w=("gpu_power_usage_W", 1.0),
+            temp_c=("gpu_temperature_C", 1.0),
+            mem_used_bytes=("gpu_memory_used_MiB", MIB),
+            mem_total_bytes=("gpu_memory_total_MiB", MIB),
+            sm_clock_mhz=("gpu_clock_sm_MHz", 1.0),
+        ),
+        ("index",), ("uuid",), ("devicename",),
+    ),
+    Dialect(
+        "all-smi", "all-smi",
+        _signals(
+            util_pct=("all_smi_gpu_utilization", 1.0),
+            power_w=("all_smi_gpu_power_consumption_watts", 1.0),
+            temp_c=("all_smi_gpu_temperature_celsius", 1.0),
+            mem_used_bytes=("all_smi_gpu_memory_used_bytes", 1.0),
+            mem_total_bytes=("all_smi_gpu_memory_total_bytes", 1.0),
+        ),
+        # Its label "gpu" is the product's name.
+        ("index", "gpu_index"), ("uuid",), ("gpu", "gpu_name"),
+    ),
+)})  # fmt: skip
+"""Every exporter that is understood, in order of preference."""
+
+
+def host_of(labels: Mapping[str, str]) -> str:
+    """The host of a series; empty where no label names one.
+
+    Exporters in a container often say ``localhost``: the scraped address then says more.
+    """
+    for name in HOST_LABELS:
+        value = labels.get(name, "")
+        if value and value.partition(":")[0] not in ("localhost", "127.0.0.1"):
+            # A name without its port, unless only the port tells two exporters on one machine apart.
+            return split_host(value)[0]
+    return labels.get("instance", "")
+
+
+def split_host(address: str) -> tuple[str, str]:
+    """A name and what follows it: a port with its colon, or nothing."""
+    port = _PORT.search(address)
+    return (address, "") if port is None else (address[: port.start()], port[0])
+
+
+_PORT = re.compile(r":\d{1,5}$")
+
+
+def first_of(labels: Mapping[str, str], names: tuple[str, ...]) -> str:
+    """The first of these labels that has a value, or nothing."""
+    return next((labels[name] for name in names if labels.get(name)), "")
+
+
+def job_of(labels: Mapping[str, str]) -> tuple[str, str]:
+    """(job, user) of a series of dcgm-exporter or jobstats; empty where unknown. A pod's user is its namespace."""
+    if hpc := labels.get("hpc_job"):
+        return f"job {hpc}", ""
+    if (job := labels.get("jobid")) and job != "0":
+        user = labels.get("userid", "")
+        return f"job {job}", f"uid {user}" if user else ""
+    pod, namespace = first_of(labels, _POD), first_of(labels, _NAMESPACE)
+    return (f"pod {pod}" if pod else "", namespace if pod else "")
+
+
+_RANK = re.compile(r"-(?:worker|master|launcher|rank|node|chief|ps)-\d+$")
+
+
+def group_of(job: str) -> str:
+    """The key that joins GPUs of several pods to one job: a training operator's pods differ only in role and number."""
+    return _RANK.sub("", job) if job.startswith("pod ") else job

@@ -1,0 +1,206 @@
+"""Every GPU of a cluster at a glance, from the Prometheus that is already there."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, NoReturn
+
+from gputop.commands.needs import Needs
+from gputop.config import Settings
+from gputop.model.source import SourceError, UsageError
+
+if TYPE_CHECKING:
+    from gputop.features.fleet.fleet_frame import FleetFrame
+    from gputop.features.fleet.fleet_view import FleetView
+    from gputop.features.fleet.watch_thread import AskedFleet
+    from gputop.paint.glyphs import Terminal
+    from gputop.paint.line import Row
+
+
+# The fleet's screen on a terminal, and a fleet's answers as data: what `gputop fleet` and its parts share.
+
+SWITCH_S = 0.0005
+"""Python's own is 5 ms, ten of which a key may have to wait while a refresh is read."""
+
+
+def prometheus_options(command: argparse.ArgumentParser) -> None:
+    """Where the fleet's Prometheus is."""
+    add = command.add_argument
+    add("--prom", metavar="URL", help="Prometheus, VictoriaMetrics, Thanos or Mimir; also GPUTOP_PROM_URL")
+    add("--cluster", metavar="NAME", help="a cluster of the configuration file, from its table [fleet.NAME]")
+    add("--select", metavar="MATCHERS", help="only series that match, such as 'cluster=\"a\"'")
+    text = "file of HTTP headers, one a line, such as Authorization: Bearer …; only you may be able to read it"
+    add("--header-file", metavar="FILE", help=text)
+    add("--prom-ca", metavar="FILE", help="CA certificates to check the server's certificate with")
+
+
+def moment_option(command: argparse.ArgumentParser) -> None:
+    """A moment of the past instead of the present."""
+    command.add_argument("--at", metavar="TIME", help="the fleet at that time: 12:03, -10m, an ISO date")
+
+
+def form_options(command: argparse.ArgumentParser) -> None:
+    """Data in place of the screen."""
+    form = command.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON object in place of the screen")
+    form.add_argument("--csv", action="store_true", help="one row a GPU in place of the screen")
+
+
+def asked_fleet(args: argparse.Namespace, settings: Settings) -> AskedFleet:
+    """The engine that options, environment and configuration name. Raises UsageError."""
+    from gputop.features.fleet.address import address_of, checked_select, cluster_of
+
+    named = cluster_of(settings.fleet, args.cluster, args.prom, os.environ)
+    name, cluster = (None, None) if named is None else named
+    address = address_of(args.prom, os.environ, header_file=args.header_file, ca=args.prom_ca, cluster=cluster)
+    parts = (checked_select(args.select), checked_select(cluster.get("select") if cluster else None))
+    from gputop.features.fleet.client import Client
+    from gputop.features.fleet.prometheus import PrometheusFleet
+
+    select = ",".join(part for part in parts if part)
+    return redacted(PrometheusFleet(Client(address), name or address.url, select, time.time), settings)
+
+
+def redacted(fleet: AskedFleet, settings: Settings) -> AskedFleet:
+    """The fleet, redacted where the user asked for it."""
+    if not settings.redact:
+        return fleet
+    from gputop.commands.shared_options import redactor_of
+    from gputop.features.fleet.fleet_data import RedactedFleet
+
+    redactor = redactor_of(settings)
+    assert redactor is not None, "redaction was asked for"
+    return RedactedFleet(fleet, redactor)
+
+
+def moment_of(text: str | None, now: float) -> float | None:
+    """The Unix time that ``--at`` means. Raises UsageError."""
+    if text is None:
+        return None
+    from gputop.recording.recorded_times import moment
+
+    try:
+        return min(now, moment(text, now - 86400.0, now, now, keep=False))
+    except ValueError as error:
+        raise UsageError(f"--at: {error}") from None
+
+
+def frame_once(fleet: AskedFleet, at: float | None) -> FleetFrame:
+    """One frame with its last hour. Raises SourceError where there is none."""
+    from msgspec.structs import replace
+
+    from gputop.features.fleet.fleet_frame import fleet_frame
+    from gputop.features.fleet.fleet_reading import FleetError
+
+    try:
+        read = fleet.ask(at)
+        while fleet.more(read.t):
+            pass
+    except FleetError as error:
+        raise SourceError(str(error)) from None
+    return fleet_frame(replace(read, lost=fleet.hour(read.t)))
+
+
+def write_data(frame: FleetFrame, *, as_csv: bool) -> int:
+    """A frame to stdout; the exit status."""
+    from gputop.features.fleet.fleet_data import fleet_csv, fleet_json
+
+    sys.stdout.write(fleet_csv(frame) if as_csv else fleet_json(frame))
+    return 0
+
+
+def first_view(settings: Settings, terminal: Terminal, *, at: float | None = None) -> FleetView:
+    """The screen's state before any key."""
+    from gputop.features.fleet.fleet_view import FleetView
+
+    return FleetView(
+        glyphs=terminal.glyphs,
+        at=at,
+        paused=at is not None,
+        price=settings.price or None,
+        utc_offset_s=float(time.localtime().tm_gmtoff),
+    )
+
+
+def fleet_rows(args: argparse.Namespace, settings: Settings, width: int, height: int) -> list[Row]:
+    """The fleet's screen as rows, with the last hour of its first host. Raises UsageError, SourceError."""
+    from msgspec.structs import replace
+
+    from gputop.features.fleet.fleet_reading import FleetError
+    from gputop.features.fleet.fleet_screen import fleet_screen
+    from gputop.features.fleet.fleet_view import FleetView, selected_host
+    from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
+    from gputop.features.fleet.watch_thread import HISTORY_COLUMNS, HISTORY_S
+    from gputop.paint.glyphs import ASCII, COLOUR
+
+    if args.scenario not in (None, "demo"):
+        raise UsageError(f"it is `gputop screenshot fleet` or `gputop screenshot fleet demo`, not {args.scenario!r}")
+    fleet = redacted(SimulatedFleet(), settings) if args.scenario == "demo" else asked_fleet(args, settings)
+    now = STARTED if args.scenario == "demo" else time.time()
+    try:
+        frame = frame_once(fleet, moment_of(args.at, now))
+        view = FleetView(glyphs=ASCII if settings.ascii else COLOUR, price=settings.price or None)
+        host = selected_host(frame, view)
+        if host is not None:
+            history = fleet.history(host, frame.t, HISTORY_S, HISTORY_COLUMNS)
+            view = replace(view, host=host, history=history)
+    except FleetError as error:
+        raise SourceError(str(error)) from None
+    finally:
+        fleet.close()
+    return fleet_screen(frame, view, width, height).rows
+
+
+def show(fleet: AskedFleet, settings: Settings, terminal: Terminal, *, at: float | None = None) -> NoReturn:
+    """Run the screen until the user leaves it, and end the process."""
+    from gputop.commands.screen import end
+    from gputop.features.fleet.watch_thread import FleetWatch
+    from gputop.tui.terminal.guard import TerminalGuard
+
+    # Answers of a large fleet are read in a thread: a key waits for that no longer than this.
+    sys.setswitchinterval(SWITCH_S)
+    guard = TerminalGuard()
+    watch = FleetWatch(fleet)
+    watch.go_to(at)
+    try:
+        guard.watch()
+        guard.mute()
+        from gputop.features.fleet.fleet_app import FleetApp
+        from gputop.paint.keys import wanted_keys
+
+        app = FleetApp(
+            first_view(settings, terminal, at=at),
+            terminal.theme,
+            watch,
+            guard=guard,
+            keys=wanted_keys(settings.key_preset, settings.keys),
+            depth=terminal.depth,
+        )
+        app.run(mouse=settings.mouse)
+    finally:
+        guard.hurry(1)
+        watch.close()
+        guard.finish()
+    end(app, guard)
+
+
+NEEDS = Needs("nothing")
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    prometheus_options(command)
+    moment_option(command)
+    form_options(command)
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    at = moment_of(args.at, time.time())
+    if args.json or args.csv:
+        return write_data(frame_once(asked_fleet(args, settings), at), as_csv=args.csv)
+    fleet = asked_fleet(args, settings)
+    from gputop.commands.screen import screen_terminal
+
+    return show(fleet, settings, screen_terminal(settings, "gputop fleet --json"), at=at)

@@ -1,0 +1,329 @@
+"""A fleet's frame as data for scripts: one JSON object, or one CSV row a GPU. Unavailable is null, never 0."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gputop.diagnosis.types import Level
+from gputop.features.fleet.exporter_names import HOST_LABELS, group_of, split_host
+from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, Group, worst_first
+from gputop.features.fleet.fleet_reading import Alert, FleetError, FleetReading, GpuReading, Lost
+from gputop.features.fleet.hours import History
+from gputop.features.fleet.judge import STEPS, WITHOUT_WAITS, Straggler, lost_hours, remedy_of, step_times
+from gputop.model.quantity import count
+from gputop.model.redaction import Redactor
+from gputop.model.sm import SmSource
+
+if TYPE_CHECKING:
+    from gputop.features.fleet.watch_thread import AskedFleet
+
+
+SCHEMA = 1
+VALUES = (
+    "util_pct", "sm_active_pct", "tensor_active_pct", "dram_active_pct", "graphics_active_pct", "power_w", "temp_c",
+    "mem_used_bytes",
+)  # fmt: skip
+"""Keys of the metric catalogue, in its units."""
+
+
+def gpu_data(gpu: Gpu) -> dict[str, Any]:
+    """One GPU with its state and what decided it."""
+    read = gpu.read
+    return {
+        "gpu": read.gpu,
+        "uuid": read.uuid or None,
+        "name": read.model or None,
+        "names": read.names or None,
+        **{key: _clean(getattr(read, key)) for key in VALUES},
+        "gap_pct": _clean(gpu.gap_pct),
+        "sm_source": sm_source(gpu),
+        "state": gpu.state,
+        "state_by": gpu.by,
+        "verdict": read.own_verdict,
+        "job": read.job or None,
+        "user": read.user or None,
+        "step_s": _clean(read.step_s),
+        "step_wait_s": _clean(read.step_wait_s),
+    }
+
+
+def sm_source(gpu: Gpu) -> SmSource | str:
+    """Where SM activity comes from: the exporter's name, or ``none``."""
+    return "none" if gpu.read.sm_active_pct is None else gpu.read.names
+
+
+def fleet_data(frame: FleetFrame) -> dict[str, Any]:
+    """The JSON object of a frame (schema 1); hosts are in the order in which they need attention."""
+    read = frame.read
+    return {
+        "schema": SCHEMA,
+        "t": _clean(read.t),
+        "source": read.source,
+        "names": list(read.names),
+        "age_s": _clean(read.age_s),
+        "counts": dict(frame.counts),
+        "hosts_down": len(read.down),
+        "not_work_gpu_h": _clean(frame.not_work_gpu_h),
+        "not_work_span_s": None if read.lost is None else _clean(read.lost_s),
+        "hosts": [_host(group) for group in sorted(frame.hosts, key=worst_first)],
+        "stragglers": [
+            {
+                "host": one.host, "gpu": one.gpu, "job": one.job, "user": one.user or None, "kind": one.kind,
+                "by": one.by, "value": _clean(one.value), "median": _clean(one.median), "gpus": one.gpus,
+            }
+            for one in frame.stragglers
+        ],
+        "waste": [
+            {"job": row.job or None, "user": row.user or None, "cause": row.cause, "gpu_h": _clean(row.gpu_h)}
+            for row in frame.waste
+        ],
+        "alerts": [
+            {"name": one.name, "severity": one.severity or None, "host": one.host or None, "labels": dict(one.labels)}
+            for one in frame.alerts
+        ],
+        "problems": list(frame.problems),
+    }  # fmt: skip
+
+
+def _host(group: Group) -> dict[str, Any]:
+    return {
+        "host": group.name,
+        "state": "up" if group.down is None else "down",
+        "age_s": None if group.down is None else _clean(group.down.since_s),
+        "verdict": group.verdict.state,
+        "says": group.verdict.text,
+        "job": ", ".join(group.jobs) or None,
+        "user": ", ".join(group.users) or None,
+        "waste_gpu_h": _clean(group.waste_gpu_h),
+        "gpus": [gpu_data(gpu) for gpu in group.gpus],
+    }
+
+
+def fleet_json(frame: FleetFrame) -> str:
+    """``fleet_data`` as one line."""
+    return json.dumps(fleet_data(frame), ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def fleet_csv(frame: FleetFrame) -> str:
+    """One row a GPU, hosts in the order in which they need attention; an empty cell is unavailable."""
+    out = io.StringIO()
+    writer: csv.DictWriter[str] | None = None
+    for group in sorted(frame.hosts, key=worst_first):
+        for gpu in group.gpus:
+            row = {"t": _clean(frame.t), "host": group.name, **gpu_data(gpu)}
+            if writer is None:
+                writer = csv.DictWriter(out, list(row), lineterminator="\n")
+                writer.writeheader()
+            writer.writerow({key: _cell(value) for key, value in row.items()})
+    return out.getvalue()
+
+
+def _cell(value: object) -> object:
+    """A cell that a spreadsheet reads as data: a text from outside is never a formula."""
+    if value is None:
+        return ""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+
+
+def _clean(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else round(value, 4)
+
+
+# A fleet as ``--redact`` shows it: users, hosts, jobs and UUIDs as numbers, before anything is made of a reading.
+#
+# What a job's number is made of stays together: pods of one training job differ in role and number alone, and stay one
+# job, so that stragglers and waste are the same with and without.
+
+SAID = frozenset(("gpu", "mig", "GPU_I_ID", "state", "verdict", "kind", "reason", "xid", "badge", "source", "severity"))
+"""Labels of alerts that identify nobody; all others become numbers."""
+LEAST_HOSTS = 1024
+"""How many hosts are remembered at least, however few there are now."""
+T = TypeVar("T")
+
+
+class RedactedFleet:
+    """Passes on what another fleet answers, redacted."""
+
+    def __init__(self, fleet: AskedFleet, redactor: Redactor) -> None:
+        self._fleet, self._redactor = fleet, redactor
+        self._hosts: dict[str, str] = {}
+        self._shown: dict[str, str] = {}
+
+    @property
+    def source(self) -> str:
+        """The engine, without its host."""
+        return self._redactor.text(self._fleet.source)
+
+    @property
+    def interval_s(self) -> float:
+        return self._fleet.interval_s
+
+    def ask(self, at: float | None = None) -> FleetReading:
+        """As ``AskedFleet.ask``, with numbers in place of names."""
+        read = self._told(lambda: self._fleet.ask(at))
+        if len(self._shown) > 2 * len({gpu.host for gpu in read.gpus}) + LEAST_HOSTS:
+            # The redactor gives returning names the same numbers.
+            self._hosts.clear()
+            self._shown.clear()
+        gpus = [self._gpu(gpu) for gpu in read.gpus]
+        return replace(
+            read,
+            source=self.source,
+            gpus=gpus,
+            down={self._host(host): down for host, down in read.down.items()},
+            lost=self._lost(read.lost),
+            alerts=tuple(map(self._alert, read.alerts)),
+            problems=tuple(map(self._redactor.text, read.problems)),
+            is_redacted=True,
+        )
+
+    def more(self, t: float) -> bool:
+        return self._fleet.more(t)
+
+    def hour(self, t: float) -> Sequence[Lost] | None:
+        return self._lost(self._fleet.hour(t))
+
+    def history(self, host: str, t: float, span_s: float, columns: int) -> History:
+        return self._told(lambda: self._fleet.history(self._hosts.get(host, ""), t, span_s, columns))
+
+    def details(self, hosts: Sequence[str], at: float | None) -> Mapping[tuple[str, str], Mapping[str, float]]:
+        asked = [self._hosts[host] for host in hosts if host in self._hosts]
+        found = self._told(lambda: self._fleet.details(asked, at))
+        return {(self._host(host), gpu): values for (host, gpu), values in found.items()}
+
+    def close(self) -> None:
+        self._fleet.close()
+
+    def _told(self, ask: Callable[[], T]) -> T:
+        try:
+            return ask()
+        except FleetError as error:
+            raise FleetError(self._redactor.text(str(error))) from None
+
+    def _host(self, host: str) -> str:
+        shown = self._shown.get(host)
+        if shown is None:
+            shown = self._shown[host] = self._redactor.host(host)
+            self._hosts[shown] = host
+        return shown
+
+    def _gpu(self, gpu: GpuReading) -> GpuReading:
+        return replace(
+            gpu,
+            host=self._host(gpu.host),
+            uuid=self._redactor.device(gpu.uuid) if gpu.uuid else "",
+            job=self._job(gpu.job),
+            user=self._redactor.user(gpu.user) or "",
+        )
+
+    def _lost(self, lost: Sequence[Lost] | None) -> Sequence[Lost] | None:
+        if lost is None:
+            return None
+        user = self._redactor.user
+        return [
+            replace(one, host=self._host(one.host), job=self._job(one.job), user=user(one.user) or "") for one in lost
+        ]
+
+    def _job(self, job: str) -> str:
+        """``pod anna-llm-worker-3`` is ``pod job1-worker-3``."""
+        whole = group_of(job)
+        return f"{self._redactor.job(whole)}{job[len(whole) :]}" if whole else job
+
+    def _alert(self, alert: Alert) -> Alert:
+        labels = {name: self._label(name, value) for name, value in alert.labels.items()}
+        return replace(alert, host=self._host(alert.host) if alert.host else "", labels=labels)
+
+    def _label(self, name: str, value: str) -> str:
+        if name in SAID:
+            return value
+        if name in HOST_LABELS:
+            host, port = split_host(value)
+            return self._host(host) + port
+        return self._redactor.device(value) if name.lower() == "uuid" else self._redactor.number(name, value)
+
+
+# The worst things in a fleet now, in words, each with what it costs and what helps. Pure.
+
+FIRST = 5
+
+
+class Finding(Struct, frozen=True):
+    """``gpus`` is how many it holds back, ``lost`` how many GPUs' time is being wasted now.
+
+    The more is lost, the earlier it is listed.
+    """
+
+    level: Level
+    text: str
+    remedy: str
+    gpus: float
+    lost: float
+    lost_gpu_h: float = 0.0
+    """Of the last hour; it breaks ties between two that lose as much now."""
+
+
+def findings(frame: FleetFrame) -> list[Finding]:
+    """Everything that is wrong, what loses the most GPU time now first, whatever its level: a red job of one GPU must
+    not hide a hundred that idle."""
+    found = [one for group in frame.jobs if (one := _of_job(group)) is not None]
+    for late in frame.stragglers:
+        others = count(late.gpus - 1, "other GPU")
+        ends = f" of its job's {others}" if late.by == "step" else f", {others} wait for it"
+        text = f"{late.job}: {late.host} GPU {late.gpu} {_what(late)}{ends}"
+        remedy = f"look at its clocks and data there: {late.host}"
+        found.append(Finding("yellow", text, remedy, late.gpus / 2, _waited(late)))
+    if frame.read.down:
+        hosts = sorted(frame.read.down)
+        named = ", ".join(hosts[:5]) + (f" and {len(hosts) - 5} more" if len(hosts) > 5 else "")
+        text = f"{count(len(hosts), 'host')} down: {named}"
+        gpus = frame.counts["down"]
+        found.append(Finding("yellow", text, "see whether the host or only its exporter is gone", gpus, gpus))
+    return sorted(found, key=lambda one: (-one.lost, one.level != "red", -one.lost_gpu_h, one.text))
+
+
+def _waited(late: Straggler) -> float:
+    """Roughly how many GPUs' time a straggler costs: each waiting GPU loses the share by which it differs."""
+    small, large = sorted((late.value, late.median))
+    share = 1.0 - small / large if large > 0.0 else 0.0
+    # Ranks whose steps differ in length do not wait for each other: only the straggler's own time is lost.
+    return share * (1 if late.by == "step" else late.gpus - 1)
+
+
+def _what(late: Straggler) -> str:
+    if late.kind == "starved":
+        return f"starves at util {late.value:.0f}"
+    if late.by in STEPS:
+        its, others = step_times(late)
+        return f"takes {its} a step{WITHOUT_WAITS if late.by == 'own_step' else ''} beside {others}"
+    name, unit = ("", " W") if late.by == "power" else ("SM ", "")
+    return f"does {name}{late.value:.0f}{unit} beside {late.median:.0f}{unit}"
+
+
+def _of_job(group: Group) -> Finding | None:
+    state = group.verdict.state
+    if state not in ("busy_not_working", "starved", "idle_allocated"):
+        return None
+    held = [gpu.read for gpu in group.gpus if gpu.state == state]
+    who = f"{group.name or 'no job known'}" + (f" ({', '.join(group.users[:3])})" if group.users else "")
+    cost = (
+        ""
+        if group.waste_gpu_h is None or group.waste_gpu_h < 0.05
+        else f"; {group.waste_gpu_h:.1f} GPU-hours lost in the last hour"
+    )
+    where = count(len(group.hosts), "host")
+    return Finding(
+        group.verdict.level,
+        f"{who}: {group.verdict.text} on {where}{cost}",
+        remedy_of([(gpu.read, gpu.state) for gpu in group.gpus], state),
+        len(held),
+        sum(lost_hours(state, read.util_pct, 1.0) for read in held),
+        group.waste_gpu_h or 0.0,
+    )

@@ -1,0 +1,291 @@
+"""A reading with what follows from it: hosts with their GPUs' states, counts, stragglers, waste. Pure, frozen data."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gputop.diagnosis.types import NOT_WORK
+from gputop.features.fleet.address import ssh_command
+from gputop.features.fleet.fleet_reading import Alert, Down, FleetReading, GpuReading
+from gputop.features.fleet.judge import (
+    FLEET_STATES,
+    FleetState,
+    Straggler,
+    Verdict,
+    host_verdict,
+    severity,
+    state_of,
+    stragglers,
+)
+from gputop.model.quantity import count
+
+
+class Gpu(Struct, frozen=True):
+    """One GPU with its state; ``by`` says what decided it, see ``judge.state_of``."""
+
+    read: GpuReading
+    state: FleetState
+    by: str
+
+    @property
+    def gap_pct(self) -> float | None:
+        """Utilisation minus SM activity; None where one of the two is not measured."""
+        read = self.read
+        if read.util_pct is None or read.sm_active_pct is None:
+            return None
+        return max(0.0, read.util_pct - read.sm_active_pct)
+
+
+class Group(Struct, frozen=True):
+    """GPUs that belong together: a host, a job or a user. Means and sums are over those where a value is measured.
+
+    ``waste_gpu_h`` and ``idle_gpu_h`` are of the last hour, None until it was read: waste is what somebody's job did
+    not use, idle is what nobody used.
+    """
+
+    name: str
+    gpus: tuple[Gpu, ...]
+    hosts: tuple[str, ...]
+    jobs: tuple[str, ...]
+    users: tuple[str, ...]
+    verdict: Verdict
+    util_pct: float | None
+    sm_active_pct: float | None
+    gap_pct: float | None
+    power_w: float | None
+    waste_gpu_h: float | None
+    idle_gpu_h: float | None
+    stragglers: int = 0
+    down: Down | None = None
+
+
+class Waste(Struct, frozen=True):
+    """GPU-hours of the last hour that a job of a user did not use, by cause: a verdict of the node, or a state."""
+
+    job: str
+    user: str
+    cause: str
+    state: FleetState
+    gpu_h: float
+    gpus: int
+
+
+class FleetFrame(Struct, frozen=True, dict=True):
+    """Everything that is shown of a fleet at one moment. ``counts`` are GPUs by state.
+
+    What only some screens need is computed on first use, once per frame.
+    """
+
+    read: FleetReading
+    hosts: tuple[Group, ...]
+    counts: Mapping[FleetState, int]
+    stragglers: tuple[Straggler, ...]
+    waste: tuple[Waste, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def t(self) -> float:
+        """Unix time in seconds."""
+        return self.read.t
+
+    @property
+    def alerts(self) -> Sequence[Alert]:
+        """The alerts firing in Prometheus."""
+        return self.read.alerts
+
+    def ssh(self, host: str) -> str | None:
+        """The command that opens gputop on a host; None for a redacted name, and for one that ssh could misread."""
+        return None if self.read.is_redacted else ssh_command(host)
+
+    @cached_property
+    def total(self) -> int:
+        """All GPUs, those of hosts that are down among them."""
+        return sum(len(host.gpus) for host in self.hosts)
+
+    @cached_property
+    def models(self) -> Mapping[str, int]:
+        """GPUs by product name, the most frequent first; empty where no exporter names it."""
+        return dict(Counter(gpu.read.model for host in self.hosts for gpu in host.gpus).most_common())
+
+    @cached_property
+    def power_w(self) -> float:
+        """The sum over the GPUs that answer."""
+        return sum(gpu.read.power_w or 0.0 for host in self.hosts for gpu in host.gpus if gpu.state != "down")
+
+    @cached_property
+    def measured(self) -> int:
+        """GPUs that answer and whose SM activity is measured."""
+        return sum(
+            gpu.read.sm_active_pct is not None for host in self.hosts for gpu in host.gpus if gpu.state != "down"
+        )
+
+    @cached_property
+    def not_work_gpu_h(self) -> float | None:
+        """GPU-hours of the last hour that were not work, including idle ones; None until they were read."""
+        if self.read.lost is None:
+            return None
+        return sum(lost.gpu_h for lost in self.read.lost if lost.state in NOT_WORK)
+
+    @cached_property
+    def jobs(self) -> tuple[Group, ...]:
+        """The GPUs by job; those without one are a group of their own, the last one."""
+        return _groups_of(self, "job")
+
+    @cached_property
+    def users(self) -> tuple[Group, ...]:
+        """The GPUs by user; those without one are a group of their own, the last one."""
+        return _groups_of(self, "user")
+
+    @cached_property
+    def orders(self) -> dict[tuple[str, ...], tuple[Group, ...]]:
+        """Groups in the orders used so far: sorting a thousand hosts is too much for every key."""
+        return {}
+
+
+def fleet_frame(read: FleetReading) -> FleetFrame:
+    """The frame of a reading."""
+    gpus = [Gpu(gpu, *state_of(gpu, is_down=gpu.host in read.down)) for gpu in read.gpus]
+    found = stragglers(gpu.read for gpu in gpus if gpu.state != "down")
+    by_host: dict[str, list[Gpu]] = defaultdict(list)
+    for gpu in gpus:
+        by_host[gpu.read.host].append(gpu)
+    for host in read.down:
+        by_host.setdefault(host, [])
+    context = Context(read, found)
+    hosts = tuple(context.group(name, members, read.down.get(name)) for name, members in by_host.items())
+    counts = Counter(gpu.state for gpu in gpus)
+    return FleetFrame(
+        read,
+        hosts,
+        {state: counts[state] for state in FLEET_STATES},
+        tuple(found),
+        _waste(gpus, read),
+        (*read.problems, *_missing(gpus)),
+    )
+
+
+class Context:
+    """Stragglers and lost hours of a reading, looked up by GPU and job."""
+
+    def __init__(self, read: FleetReading, found: Sequence[Straggler]) -> None:
+        self._read = read
+        self._straggles = {(one.host, one.gpu): one for one in found}
+        self._of_job = {one.job: one for one in found}
+        self._lost: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
+        for lost in read.lost or ():
+            self._lost[lost.host, lost.gpu][lost.state == "idle"] += lost.gpu_h
+
+    def lost_by(self, by: str) -> dict[str, float]:
+        """GPU-hours that each ``job`` or ``user`` did not use, nobody's idle ones left out."""
+        sums: dict[str, float] = defaultdict(float)
+        for lost in self._read.lost or ():
+            if lost.state != "idle":
+                sums[getattr(lost, by)] += lost.gpu_h
+        return sums
+
+    def group(self, name: str, gpus: Iterable[Gpu], down: Down | None = None) -> Group:
+        """These GPUs as one group."""
+        members = tuple(sorted(gpus, key=_by_number))
+        reads = [gpu.read for gpu in members]
+        known = self._read.lost is not None
+        lost = [self._lost[gpu.host, gpu.gpu] for gpu in reads if (gpu.host, gpu.gpu) in self._lost]
+        straggling = [self._straggles[gpu.host, gpu.gpu] for gpu in reads if (gpu.host, gpu.gpu) in self._straggles]
+        gaps = [gpu.gap_pct for gpu in members]
+        return Group(
+            name,
+            members,
+            tuple(dict.fromkeys(gpu.host for gpu in reads)),
+            tuple(dict.fromkeys(gpu.job for gpu in reads if gpu.job)),
+            tuple(dict.fromkeys(gpu.user for gpu in reads if gpu.user)),
+            host_verdict([(gpu.read, gpu.state) for gpu in members], down, straggling, self._of_job),
+            _mean(gpu.util_pct for gpu in reads),
+            _mean(gpu.sm_active_pct for gpu in reads),
+            _mean(gaps),
+            _sum(gpu.power_w for gpu in reads),
+            sum((pair[0] for pair in lost), 0.0) if known else None,
+            sum((pair[1] for pair in lost), 0.0) if known else None,
+            len(straggling),
+            down,
+        )
+
+
+def _groups_of(frame: FleetFrame, by: Literal["job", "user"]) -> tuple[Group, ...]:
+    found: dict[str, list[Gpu]] = defaultdict(list)
+    for host in frame.hosts:
+        for gpu in host.gpus:
+            found[getattr(gpu.read, by)].append(gpu)
+    without = found.pop("", None)
+    context = Context(frame.read, frame.stragglers)
+    known = frame.read.lost is not None
+    sums = context.lost_by(by)
+    # What its GPUs lost before the job began is not counted.
+    named = [
+        replace(context.group(name, members), waste_gpu_h=sums.get(name, 0.0), idle_gpu_h=0.0)
+        if known
+        else context.group(name, members)
+        for name, members in found.items()
+    ]
+    return (*named, context.group("", without)) if without else tuple(named)
+
+
+def worst_first(group: Group) -> tuple[float, float, str]:
+    """The order in which groups need attention: by how bad, then by what they waste."""
+    waste = group.waste_gpu_h
+    if waste is None:
+        waste = sum(gpu.state in ("busy_not_working", "starved", "idle_allocated") for gpu in group.gpus)
+    return severity(group.verdict), -waste, group.name
+
+
+def _by_number(gpu: Gpu) -> tuple[str, tuple[int, ...], str]:
+    return gpu.read.host, _numbers(gpu.read.gpu), gpu.read.gpu
+
+
+@lru_cache(maxsize=1024)
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d{1,9}", text))
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _waste(gpus: Sequence[Gpu], read: FleetReading) -> tuple[Waste, ...]:
+    """The last hour's lost GPU-hours by job, user and cause, the most first; nobody's idle hours are the last."""
+    # A job's hosts may have different exporters: the cause that one node names holds for the job.
+    causes: dict[tuple[str, str | None], str] = {}
+    for gpu in gpus:
+        if gpu.read.own_verdict is not None:
+            causes.setdefault((gpu.read.job, gpu.read.own_state), gpu.read.own_verdict)
+    hours: dict[tuple[str, str, str, FleetState], float] = defaultdict(float)
+    members: dict[tuple[str, str, str, FleetState], set[tuple[str, str]]] = defaultdict(set)
+    for lost in read.lost or ():
+        cause = causes.get((lost.job, lost.state), lost.state) if lost.job else lost.state
+        key = (lost.job, lost.user, cause, lost.state)
+        hours[key] += lost.gpu_h
+        members[key].add((lost.host, lost.gpu))
+    rows = [Waste(*key, gpu_h, len(members[key])) for key, gpu_h in hours.items() if gpu_h > 0.0]
+    return tuple(sorted(rows, key=lambda row: (row.state == "idle", -row.gpu_h, row.job, row.cause)))
+
+
+def _missing(gpus: Sequence[Gpu]) -> list[str]:
+    """What is not exported and could be, reported once for the fleet."""
+    bare = [gpu for gpu in gpus if gpu.read.sm_active_pct is None and gpu.state != "down"]
+    dcgm = {gpu.read.names for gpu in bare} & {"legacy", "4.9"}
+    if not dcgm:
+        return []
+    hosts = len({gpu.read.host for gpu in bare if gpu.read.names in dcgm})
+    row = "DCGM_FI_PROF_SM_ACTIVE, gauge, SM activity"
+    return [f"no SM activity from {count(hosts, 'host')}: dcgm-exporter's CSV needs {row}"]

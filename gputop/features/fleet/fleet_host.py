@@ -1,0 +1,207 @@
+"""One host of a fleet: the gap charts of its GPUs over the last hour, what is wrong in words, and how to reach it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, Group
+from gputop.features.fleet.fleet_rows import state_style
+from gputop.features.fleet.fleet_view import FleetView
+from gputop.features.fleet.judge import WORDS, remedy_of, titles
+from gputop.model.quantity import memory, step_time, terminal_safe
+from gputop.paint.charts import gap_chart
+from gputop.paint.glyphs import Glyphs
+from gputop.paint.line import Line, Row, Span, folded, pct, shorten, whole
+
+LABEL, NUMBERS = 6, 6
+LEAST_CHART = 16
+MOST_CHART_ROWS = 12
+KEPT = ("rule", "title", "heading")
+"""Styles that never show a value."""
+
+
+def greyed(row: Row) -> Row:
+    """A row of old values: the text stays, the colours go. Rules and headings are not values."""
+    return tuple((text, _grey(style)) for text, style in row)
+
+
+def _grey(style: str) -> str:
+    colour, bar, ground = style.partition("|")
+    return style if colour in KEPT else f"dim{bar}{ground}"
+
+
+def rule(title: str, right: str, width: int, glyphs: Glyphs) -> Row:
+    """A rule with a name at its left and words at its right."""
+    line = Line().add(f"{glyphs.rule} ", "rule").add(shorten(title, width - 6, glyphs.more), "title").add(" ")
+    if right and line.width + len(right) + 6 <= width:
+        line.rule(width - len(right) - 3, glyphs.rule).add(f" {right} ", "dim")
+    return line.rule(width, glyphs.rule).row(width)
+
+
+def title_of(group: Group) -> str:
+    """The host with its job and user."""
+    job = group.jobs[0] if len(group.jobs) == 1 else f"{len(group.jobs)} jobs" if group.jobs else "no job"
+    user = f" ({group.users[0]})" if len(group.users) == 1 else ""
+    return terminal_safe(f"{group.name}   {job}{user}")
+
+
+def evidence(group: Group, glyphs: Glyphs, width: int) -> list[Row]:
+    """What its GPUs do, and what helps."""
+    reads = [gpu.read for gpu in group.gpus]
+    parts = [
+        f"{word} {pct(value, 1)} %"
+        for word, value in (
+            ("util", group.util_pct),
+            ("SM", group.sm_active_pct),
+            ("DRAM", _mean([read.dram_active_pct for read in reads])),
+            ("tensor", _mean([read.tensor_active_pct for read in reads])),
+        )
+        if value is not None
+    ]
+    if group.power_w is not None:
+        parts.append(f"{group.power_w:.0f} W")
+    held = [read.mem_used_bytes for read in reads if read.mem_used_bytes is not None]
+    if held:
+        parts.append(f"{memory(sum(held))} held")
+    text = terminal_safe(group.verdict.text)
+    if parts and group.down:
+        text += f"; its last values: {', '.join(parts)}"
+    elif parts:
+        by = "gputop on the node" if any(gpu.by == "gputop" for gpu in group.gpus) else "means over 5 min"
+        text += f": {', '.join(parts)} ({by})"
+    rows = []
+    for glyph, said, style in (
+        (glyphs.because, text, "evidence"),
+        (glyphs.remedy, remedy_of([(gpu.read, gpu.state) for gpu in group.gpus], group.verdict.state), "remedy"),
+    ):
+        for i, line in enumerate(folded(said, width - 5)[:2] if said else ()):
+            lead = glyph if i == 0 else " " * len(glyph)
+            rows.append(Line().add(f" {lead} {line}", style).row(width))
+    return rows
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _beside(gpus: int, width: int) -> int:
+    """How many charts stand side by side."""
+    most = max(1, width // (LABEL + NUMBERS + LEAST_CHART + 1))
+    return next((n for n in (4, 2, 1) if n <= most and n <= max(1, gpus)), 1)
+
+
+def charts(group: Group, view: FleetView, width: int, room: int) -> list[Row]:
+    """The gap charts of the last hour of as many GPUs as have room, each of the same height."""
+    gpus = list(group.gpus)
+    if not gpus or room < 2:
+        return []
+    beside = _beside(len(gpus), width)
+    lines = -(-len(gpus) // beside)
+    tall = max(2, min(MOST_CHART_ROWS, room // lines - (1 if room // lines > 3 else 0)))
+    between = 1 if (tall + 1) * lines <= room else 0
+    rows: list[Row] = []
+    size = width // beside
+    for at in range(0, len(gpus), beside):
+        if len(rows) + tall > room:
+            left = len(gpus) - at
+            rows.append(Line().add(f"  {view.glyphs.more} {left} more GPUs", "dim").row(width))
+            break
+        blocks = [_chart(gpu, group, view, size, tall) for gpu in gpus[at : at + beside]]
+        for y in range(tall):
+            line = Line()
+            for x, block in enumerate(blocks):
+                line.to(x * size).add_all(block[y])
+            rows.append(line.row(width))
+        rows += [Line().row(width)] * between
+    return rows[:room]
+
+
+def _chart(gpu: Gpu, group: Group, view: FleetView, size: int, tall: int) -> list[list[Span]]:
+    """One GPU: its number, its chart, util, SM and gap."""
+    read, glyphs = gpu.read, view.glyphs
+    room = size - LABEL - NUMBERS - 1
+    util, sm = _columns(gpu, group, view, room)
+    measured = read.sm_active_pct is not None or any(value is not None for value in sm)
+    alarm = gpu.state == "busy_not_working"
+    drawn = gap_chart(util, sm, tall, glyphs, alarm=alarm, measured=measured)
+    gap = gpu.gap_pct
+    numbers: list[Span] = [
+        (pct(read.util_pct, 4), "strong"),
+        (pct(read.sm_active_pct, 4), "strong" if alarm else "value.sm" if measured else "dim"),
+        (pct(gap, 4), "value.alarm" if alarm else "value.gap" if (gap or 0) >= 10 else "dim"),
+    ]
+    down = gpu.state == "down"
+    if down:
+        numbers = [(text, "dim") for text, _ in numbers]
+    rows: list[list[Span]] = []
+    for y in range(tall):
+        label = terminal_safe(read.gpu)[: LABEL - 2] if y == tall // 2 else ""
+        line = (
+            Line().add(label.rjust(LABEL - 2), "dim" if down else "value").add("  ").add_all(drawn[y]).to(LABEL + room)
+        )
+        if y < len(numbers):
+            line.add_all([numbers[y]])
+        rows.append(list(line.spans))
+    return rows
+
+
+def _columns(gpu: Gpu, group: Group, view: FleetView, room: int) -> tuple[list[float | None], list[float | None]]:
+    """The last hour stretched to so many columns; blank until it was read."""
+    known = view.history.get(gpu.read.gpu) if view.history is not None and view.host == group.name else None
+    if known is None:
+        return [None] * room, [None] * room
+    util, sm = known
+    at = [min(len(util) - 1, i * len(util) // room) for i in range(room)]
+    return [util[i] for i in at], [sm[i] for i in at]
+
+
+def host_page(frame: FleetFrame, group: Group, view: FleetView, width: int, height: int) -> list[Row]:
+    """The whole screen below the header for one host."""
+    glyphs = view.glyphs
+    command = frame.ssh(group.name)
+    refused = "redacted" if frame.read.is_redacted else "no ssh command: a shell could misread this name"
+    right = f"c copies: {command}" if command else refused
+    rows = [rule(title_of(group), right, width, glyphs), *evidence(group, glyphs, width)]
+    steps = any(gpu.read.step_s is not None for gpu in group.gpus)
+    told = [_gpu_row(gpu, width, glyphs, steps=steps) for gpu in group.gpus]
+    table = [_gpu_head(width, steps=steps), *(map(greyed, told) if group.down else told)]
+    room = height - len(rows) - 1
+    shown = table if len(table) <= room else table[: max(2, room)]
+    charted = charts(group, view, width, room - len(shown))
+    if charted:
+        state = "" if view.history is not None and view.host == group.name else "   being read"
+        rows += [
+            rule(f"last hour{state}", "gap chart: SM active below, busy without SM above", width, glyphs),
+            *charted,
+        ]
+    return [*rows, *shown[: max(0, height - len(rows))]]
+
+
+def _gpu_head(width: int, *, steps: bool) -> Row:
+    text = f"  {'GPU':<7}{'UTIL':>5}{'SM':>5}{'GAP':>5}{'TENSOR':>8}{'DRAM':>6}{'W':>6}{'°C':>5}{'MEM GiB':>9}"
+    return Line().add(f"{text}{'STEP' * steps:>{9 * steps}}   STATE", "heading").row(width)
+
+
+def _gpu_row(gpu: Gpu, width: int, glyphs: Glyphs, *, steps: bool) -> Row:
+    read = gpu.read
+    held = None if read.mem_used_bytes is None else read.mem_used_bytes / 2**30
+    line = Line().add(f"  {terminal_safe(read.gpu):<7}", "value").add(pct(read.util_pct, 5), "strong")
+    sm = "dim" if read.sm_active_pct is None else "strong" if gpu.state == "busy_not_working" else "value.sm"
+    line.add(pct(read.sm_active_pct, 5), sm)
+    line.add(pct(gpu.gap_pct, 5), "value.alarm" if gpu.state == "busy_not_working" else "dim")
+    line.add(f"{pct(read.tensor_active_pct, 8)}{pct(read.dram_active_pct, 6)}{whole(read.power_w, 6)}", "text")
+    line.add(f"{whole(read.temp_c, 5)}{whole(held, 9)}", "text")
+    if steps:
+        line.add(f"{'n/a' if read.step_s is None else step_time(read.step_s):>9}", "text")
+    line.add("   ")
+    words = WORDS[gpu.state]
+    if read.own_verdict and (title := titles().get(read.own_verdict)) and title != words:
+        words = title if gpu.state != "busy_not_working" else f"{words}: {title}"
+    glyph = glyphs.times if gpu.state == "down" else glyphs.level(state_style(gpu).removeprefix("level."))
+    words = f"{glyph} {words}"
+    line.add(shorten(words, max(1, width - line.width - 1), glyphs.more), state_style(gpu))
+    if width >= 100:
+        who = " ".join(part for part in (read.job, read.user) if part)
+        line.add(f"   {terminal_safe(who)}", "dim").add(f"   {terminal_safe(read.uuid)}" if width >= 130 else "", "dim")
+    return line.row(width)

@@ -1,0 +1,147 @@
+"""The help's page on fleets: what is exported under which names, what is asked, how to set it up."""
+
+from __future__ import annotations
+
+from gputop.features.fleet.questions import library
+from gputop.features.fleet.rules import alerts
+from gputop.features.fleet.template import MODES
+from gputop.model.prometheus_names import NAMES, gpu_series, host_series, process_series
+from gputop.output.reference.page import Page, Section
+
+OPEN_TELEMETRY = {
+    "util_pct": "hw.gpu.utilization", "encoder_pct": "hw.gpu.utilization{hw.gpu.task=encoder}",
+    "decoder_pct": "hw.gpu.utilization{hw.gpu.task=decoder}", "mem_used_bytes": "hw.gpu.memory.usage",
+    "mem_total_bytes": "hw.gpu.memory.limit", "power_w": "hw.power", "energy_j": "hw.energy",
+    "temp_c": "hw.temperature", "mem_temp_c": "hw.temperature", "ecc_corrected": "hw.errors",
+    "ecc_uncorrected": "hw.errors", "ecc_corrected_volatile": "hw.errors", "ecc_uncorrected_volatile": "hw.errors",
+    "pcie_rx_bytes_per_s": "hw.gpu.io{network.io.direction=receive}, a rate here",
+    "pcie_tx_bytes_per_s": "hw.gpu.io{network.io.direction=transmit}, a rate here",
+}  # fmt: skip
+"""Names of OpenTelemetry's semantic conventions for hardware; metrics without one are left out."""
+OWN = (
+    ("gputop_up", "1 while the values are current; 0 when the driver is late or hangs, or there is no GPU", ""),
+    ("gputop_gpu_state_seconds_total", "time by state; increase(…[1h]) / 3600 are GPU-hours", "state"),
+    ("gputop_gpu_state", "the state that the GPU's time counts as now", "state"),
+    ("gputop_gpu_verdict", "1 for the verdict that stands, 0 for those of the last hour", "verdict"),
+    ("gputop_gpu_badge", "remarks beside the verdict", "badge"),
+    ("gputop_gpu_efficiency_ratio", "SM activity as a share of utilisation", ""),
+    ("gputop_gpu_idle_ratio", "share of time in which no kernel ran", ""),
+    ("gputop_gpu_throttle_seconds_total", "time in which something held the clocks down", "reason"),
+    ("gputop_gpu_xid_errors_total", "Xid errors; a number appears with its first error", "xid"),
+    ("gputop_gpu_lost", "GPUs that the driver cannot read", ""),
+    ("gputop_gpu_info", "model, architecture, driver, PCI address, what the link can do", ""),
+    ("gputop_sm_source", "where SM activity comes from; bound and none are not measured", "source"),
+    ("gputop_loaders", "dataloader workers of the GPU's job", "kind"),
+    ("gputop_loader_running_ratio", "and _queued_, _disk_, _network_: what they did", ""),
+    ("gputop_main_thread_running_ratio", "the job's main thread", ""),
+    ("gputop_job_info", "jobs with a context on the GPU", "scheduler, job_id, user, k8s_pod_uid, container_id"),
+    ("gputop_pod_info", "pods that the kubelet gave the GPU to, whether they use it or not; with --pod-resources",
+     "k8s_namespace_name, k8s_pod_name, k8s_container_name"),
+    ("gputop_step_seconds", "summary of the steps that jobs announce (sum, count)", "gpu, rank, job_id"),
+    ("gputop_step_wait_seconds", "what the rank waited for others in them (sum, count), where the job says it",
+     "gpu, rank, job_id"),
+    ("gputop_step_data_wait_seconds", "what it waited for batches (sum, count), where the job or a callback says it",
+     "gpu, rank, job_id"),
+    ("gputop_step_samples_total", "training samples in these steps, where the job says it",
+     "gpu, rank, job_id"),
+    ("gputop_host_info", "the host's name and driver", "hostname, driver, source"),
+    ("gputop_last_sample_timestamp_seconds", "Unix time of the newest values", ""),
+    ("gputop_cpu_seconds_total", "what gputop itself has used; gputop_resident_memory_bytes is its memory", ""),
+)  # fmt: skip
+"""Series that follow from no key of the catalogue: name, what it is, labels besides those of a GPU."""
+
+
+def fleet_page() -> Page:
+    text = (
+        "`gputop export` gives this node's metrics, states and verdicts to Prometheus: a server on 127.0.0.1:9401 "
+        "(`--listen`, TLS with `--tls-cert`, client certificates with `--client-ca`), or `--textfile FILE.prom` for "
+        "node_exporter, or one page with `--once`. A scrape reads the newest frame and never waits for the driver.",
+        "Every GPU's series has the labels gpu and uuid, and mig for an instance. What is late or not measured is "
+        "absent and never 0; counters keep their value meanwhile, begin at 0 with the exporter, and are not stored. No "
+        "label holds a command line or an environment; `--processes` adds pid, user and name. Of several jobs on one "
+        "GPU each has its gputop_job_info. `--redact` holds here, too.",
+        "In Kubernetes a job is known by its pod's UID, from its cgroup. `--pod-resources PATH` names the pods, too, "
+        "as the kubelet assigns them by UUID; it takes the extra export (gRPC, some 20 MB of memory) and a right to "
+        "the kubelet's socket, /var/lib/kubelet/pod-resources/kubelet.sock, which is root's. Devices of resource "
+        "claims (DRA) are not reported.",
+        "`gputop fleet queries` prints every query below in PromQL, for `--names gputop`, `4.9` or `legacy`. "
+        "`gputop fleet deploy DIR` writes rules with their unit tests, two Grafana dashboards, Kubernetes manifests, "
+        "a systemd unit, Slurm scripts and a compose file; with your `--price` of a GPU-hour also rules and panels of "
+        "what time without work cost, with the price as a variable of the dashboards. The exporter receives the steps "
+        "of all users' jobs on /run/gputop/steps.sock where it may bind that socket, otherwise those of its own user.",
+        "`--dcgm-names` adds the same values under the names of dcgm-exporter, for dashboards that were made for it. "
+        "Beside a dcgm-exporter that runs, sums over these names count every GPU twice. The DCGM names from 4.9 on are "
+        "those of DCGM's field documentation; what it does not name keeps the older name.",
+        "`gputop fleet --prom URL` shows a whole cluster from the Prometheus, VictoriaMetrics, Thanos or Mimir that "
+        "is already there; nothing is installed on the nodes where dcgm-exporter runs. Its questions are read-only, "
+        "at most ten a refresh and three at once: utilisation, SM activity and what the nodes conclude each time; "
+        "memory, power and idleness at every second one; which GPUs and jobs there are at every fourth; the last "
+        "hour once, in parts. `--json`, `--csv`, `gputop fleet diagnose` and `gputop screenshot fleet` give the same "
+        "without a screen, and `gputop fleet demo` needs no server. What `diagnose` names first loses the most GPU "
+        "time now, whatever its colour; a job that began ten minutes ago may stand above one that has lost more hours.",
+        "A table `[fleet.prod]` in the configuration names a cluster for `--cluster prod`: `url`, and where needed "
+        "`select` (label matchers), `header_file` (a line such as `X-Scope-OrgID: team` for a tenant of Mimir), "
+        "`token_file` and `ca`. The only table is taken without `--cluster`. Files with secrets must be readable by "
+        "their owner alone, and are sent over https or to this machine only; GPUTOP_PROM_TOKEN_FILE belongs to "
+        "GPUTOP_PROM_URL and `--prom`, and goes to no named cluster. With `--redact` hosts, users, jobs and UUIDs "
+        "are numbers on the fleet's screen and in its data, too.",
+        "A straggler is one within its job: the rank whose steps take more than 1.1 times the others' median, where "
+        "at least three ranks announce them; else, while all are busy, the GPU whose SM activity (power where that "
+        "is not exported) lies above the others' by 15 points and three deviations, since those who wait for it spin "
+        "at low SM activity; or the one GPU that starves while all others are busy. Ranks that wait for each other in "
+        "every step have equal steps: where all of them say what they waited (`gputop_step_wait_seconds`), their steps "
+        "without the wait are compared, elsewhere the other two rules find theirs.",
+    )
+    return Page("Fleet", text, (_names(), _own(), _others(), *_queries(), _alerts()))
+
+
+def _names() -> Section:
+    rows = []
+    for series in gpu_series():
+        matchers = ",".join(f'{name}="{value}"' for name, value in series.labels)
+        labels = f"{{{matchers}}}" if matchers else ""
+        legacy, newer = NAMES["legacy"].get(series.key), NAMES["4.9"].get(series.key)
+        rows.append((
+            f"`{series.name}{labels}`",
+            f"`{series.key}`",
+            f"`{legacy.name}`" if legacy else "",
+            f"`{newer.name}`" if newer else "",
+            OPEN_TELEMETRY.get(series.key, ""),
+        ))  # fmt: skip
+    head = ("series", "key", "dcgm-exporter up to 4.8", "dcgm-exporter 4.9", "OpenTelemetry")
+    text = (
+        "Named by one rule from the catalogue's key and unit, in base units: `gputop help metrics` explains the keys."
+    )
+    return Section("What is measured of a GPU", (text,), head, tuple(rows))
+
+
+def _own() -> Section:
+    rows = tuple((f"`{name}`", words, labels) for name, words, labels in OWN)
+    return Section("What only gputop knows", (), ("series", "what it is", "labels"), rows)
+
+
+def _others() -> Section:
+    rows = [(f"`{series.name}`", series.help, "host") for series in host_series()]
+    rows += [(f"`{series.name}`", series.help, "process, with --processes") for series in process_series()]
+    return Section("Host and processes", (), ("series", "what it is", "of"), tuple(rows))
+
+
+def _queries() -> list[Section]:
+    sections = []
+    for mode, words in MODES.items():
+        rows = []
+        for query in library().values():
+            if query.mode == mode:
+                asked = "any" if query.template_for("legacy") is not None else "gputop"
+                rows.append((f"`{query.id}`", f"{query.title}. {query.meaning}", query.unit, query.advice, asked))
+        head = ("query", "what it means", "unit", "what to do", "names")
+        sections.append(Section(words, (), head, tuple(rows)))
+    return sections
+
+
+def _alerts() -> Section:
+    rows = tuple(
+        (f"`{alert.name}`", query.title, f"`{query.id}{alert.when}`", alert.lasts, alert.severity)
+        for query, alert in alerts("gputop")
+    )
+    return Section("Alerts of the rules", (), ("alert", "what it is", "when", "for", "severity"), rows)

@@ -1,0 +1,339 @@
+"""Rows of hosts, jobs or users: their GPUs as cells, means, whose they are, what is wrong, what it wastes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from math import floor
+
+from msgspec import Struct
+
+from gputop.diagnosis.types import NOT_WORKING
+from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, Group, Waste
+from gputop.features.fleet.fleet_view import FleetView, position, rows_of
+from gputop.features.fleet.judge import LEVELS, Straggler, cause_words, step_times
+from gputop.model.quantity import count, terminal_safe
+from gputop.paint.charts import bar, gap_chart
+from gputop.paint.glyphs import Glyphs
+from gputop.paint.line import Line, Row, Span, Target, fit, pct
+
+# A fleet's GPUs as cells of two or three columns: red above green is visible even at that size.
+
+BESIDE = 8
+"""GPUs of a usual host, for which the width of the cells is chosen."""
+
+
+def cells_width(width: int) -> int:
+    """The room for the cells of a row, on a screen of this width."""
+    return BESIDE * (4 if width >= 130 else 3 if width >= 100 else 2)
+
+
+def cell_spans(gpus: Sequence[Gpu], room: int, glyphs: Glyphs) -> list[Span]:
+    """The GPUs side by side in exactly ``room`` cells: with a gap between them while they are few, the worst of them
+    where they are too many."""
+    line = Line()
+    if gpus:
+        each = room // max(BESIDE, len(gpus)) if len(gpus) <= room else 1
+        shown = list(gpus) if len(gpus) <= room else sorted(gpus, key=_need)[: room - 1]
+        for gpu in shown:
+            wide = max(1, each - 1)
+            line.add_all(cell(gpu, wide, glyphs)).add(" " * (each - wide))
+        if len(shown) < len(gpus):
+            line.add(glyphs.more, "dim")
+    return list(line.row(room))
+
+
+def cell(gpu: Gpu, wide: int, glyphs: Glyphs) -> list[Span]:
+    """One GPU in so many columns and one row."""
+    read = gpu.read
+    if gpu.state == "down":
+        return [(glyphs.dot * wide, "dim")]
+    if read.util_pct is None:
+        return [("?" * wide, "dim")]
+    # Halves of a percent are finer than eighths of a row, and a thousand GPUs then share few drawings.
+    sm = None if read.sm_active_pct is None else floor(2.0 * read.sm_active_pct)
+    return _drawn(floor(2.0 * read.util_pct), sm, wide, glyphs, gpu.state == "busy_not_working")
+
+
+@lru_cache(maxsize=4096)
+def _drawn(util: int, sm: int | None, wide: int, glyphs: Glyphs, alarm: bool) -> list[Span]:
+    """A cell by its halves of a percent."""
+    sms = [None if sm is None else sm / 2.0] * wide
+    (row,) = gap_chart([util / 2.0] * wide, sms, 1, glyphs, alarm=alarm, measured=sm is not None)
+    return row
+
+
+_NEED = ("busy_not_working", "starved", "idle_allocated", "unmeasured", "idle", "down", "working")
+
+
+def _need(gpu: Gpu) -> int:
+    return _NEED.index(gpu.state)
+
+
+def state_style(gpu: Gpu) -> str:
+    """The style of a GPU's level."""
+    return f"level.{LEVELS[gpu.state]}"
+
+
+NOT_KNOWN = "–"
+WIDEST_VERDICT = 80
+
+
+class Column(Struct, frozen=True):
+    """``least`` is the width of the screen from which the column is shown; ``sort`` what a click on its head sorts."""
+
+    key: str
+    head: str
+    width: int
+    least: int
+    sort: str
+    right: bool = False
+
+
+COLUMNS = (
+    Column("util", "UTIL", 5, 50, "util", True),
+    Column("sm", "SM", 4, 0, "sm", True),
+    Column("gap", "GAP", 4, 70, "gap", True),
+    Column("power", "kW", 5, 110, "power", True),
+    Column("job", "JOB", 15, 100, "name"),
+    Column("user", "USER", 9, 120, "name"),
+    Column("verdict", "VERDICT", 0, 0, "worst"),
+    Column("waste", "WASTE 1 h", 9, 76, "waste", True),
+)
+"""From left to right, after the name and the cells. The verdict takes what the others leave."""
+HOSTS = "HOSTS"
+_OF_PANEL = {"jobs": "job", "users": "user"}
+"""Panel -> the column that would repeat the name of its rows, and shows their hosts instead."""
+
+
+def columns(width: int) -> list[Column]:
+    """The columns that a screen of this width has room for."""
+    return [column for column in COLUMNS if width >= column.least]
+
+
+def name_width(width: int) -> int:
+    """The room of a row's name."""
+    return 10 if width < 100 else 12 if width < 160 else 18
+
+
+def _verdict_width(width: int) -> int:
+    used = 1 + name_width(width) + 1 + cells_width(width) + sum(c.width + 1 for c in columns(width) if c.width)
+    # One cell before it, and one at the right edge as on every screen. The eye cannot follow a wider row.
+    return min(WIDEST_VERDICT, max(8, width - used - 2))
+
+
+def head(view: FleetView, width: int, word: str) -> Row:
+    """The heads of the columns; the one that is sorted by has its arrow."""
+    arrow = view.glyphs.sorted_up if view.inverted else view.glyphs.sorted
+    mark = arrow if view.sort == "name" else ""
+    line = Line().add(" ").add(f"{word}{mark}"[: name_width(width)].ljust(name_width(width)), "heading").add(" ")
+    room = cells_width(width)
+    each = room // 8
+    numbers = "".join(str(i).ljust(each) for i in range(8)) if view.panel == "hosts" else "GPUs".ljust(room)
+    line.add(numbers[:room], "heading")
+    for column in columns(width):
+        text = (HOSTS if column.key == _OF_PANEL.get(view.panel) else column.head) + (
+            arrow if column.sort == view.sort and column.sort != "name" else ""
+        )
+        size = column.width or _verdict_width(width)
+        line.add(" ").add(text.rjust(size) if column.right else text.ljust(size), "heading")
+    return line.row(width)
+
+
+def head_target(width: int) -> Target:
+    """What a click on a head sorts by."""
+    at = 1 + name_width(width) + 1
+    ends: list[tuple[int, object]] = [(at, "name"), (at + cells_width(width), "worst")]
+    at += cells_width(width)
+    for column in columns(width):
+        at += 1 + (column.width or _verdict_width(width))
+        ends.append((at, column.sort))
+    return Target("head", None, (*ends, (width, None)))
+
+
+def row(group: Group, view: FleetView, width: int, *, selected: bool) -> Row:
+    """One host, job or user."""
+    glyphs, red = view.glyphs, group.verdict.level == "red"
+    dim = group.verdict.state in ("idle", "down", "unmeasured")
+    name = group.name or ("no job" if view.panel == "jobs" else "nobody known")
+    line = (
+        Line().add(" ").add(fit(name, name_width(width), glyphs.more), "strong" if red else "dim" if dim else "value")
+    )
+    line.add(" ").add_all(cell_spans(group.gpus, cells_width(width), glyphs))
+    for column in columns(width):
+        size = column.width or _verdict_width(width)
+        line.add(" ").add_all(_FIELDS[column.key](group, view, size))
+    return line.row(width, "select" if selected else None)
+
+
+def _number(value: float | None, size: int, style: str) -> list[Span]:
+    return [(pct(value, size) if value is not None else NOT_KNOWN.rjust(size), style if value is not None else "dim")]
+
+
+def _util(group: Group, view: FleetView, size: int) -> list[Span]:
+    return _number(None if group.down else group.util_pct, size, "strong")
+
+
+def _sm(group: Group, view: FleetView, size: int) -> list[Span]:
+    if group.sm_active_pct is None and group.down is None and group.gpus:
+        return [("n/a".rjust(size), "dim")]
+    # As on the node's screen, no figure of a GPU under a red verdict is green.
+    red = group.verdict.level == "red"
+    return _number(None if group.down else group.sm_active_pct, size, "strong" if red else "value.sm")
+
+
+def _gap(group: Group, view: FleetView, size: int) -> list[Span]:
+    gap = None if group.down else group.gap_pct
+    alarm = group.verdict.state == "busy_not_working"
+    return _number(gap, size, "value.alarm" if alarm else "value.gap" if gap is not None and gap >= 10 else "dim")
+
+
+def _power(group: Group, view: FleetView, size: int) -> list[Span]:
+    if group.power_w is None or group.down:
+        return [(NOT_KNOWN.rjust(size), "dim")]
+    return [(f"{group.power_w / 1000:{size}.1f}", "text")]
+
+
+def _several(names: tuple[str, ...], noun: str, size: int, glyphs: Glyphs) -> list[Span]:
+    text = NOT_KNOWN if not names else names[0] if len(names) == 1 else f"{len(names)} {noun}"
+    return [(fit(text, size, glyphs.more), "text" if names else "dim")]
+
+
+def _job(group: Group, view: FleetView, size: int) -> list[Span]:
+    if view.panel == "jobs":
+        return _several(group.hosts, "hosts", size, view.glyphs)
+    return _several(group.jobs, "jobs", size, view.glyphs)
+
+
+def _user(group: Group, view: FleetView, size: int) -> list[Span]:
+    if view.panel == "users":
+        return _several(group.hosts, "hosts", size, view.glyphs)
+    return _several(group.users, "users", size, view.glyphs)
+
+
+def _verdict(group: Group, view: FleetView, size: int) -> list[Span]:
+    verdict, glyphs = group.verdict, view.glyphs
+    glyph = glyphs.times if group.down else "?" if verdict.state == "unmeasured" else glyphs.level(verdict.level)
+    style, text = f"level.{verdict.level}", verdict.text
+    if len(text) > size - 2:
+        # The colour does not tell the cause.
+        text = text.replace(f" {NOT_WORKING}: ", ": ", 1)
+    return [(f"{glyph} ", style), (fit(text, max(1, size - 2), glyphs.more), style)]
+
+
+def _waste(group: Group, view: FleetView, size: int) -> list[Span]:
+    waste, idle = group.waste_gpu_h, group.idle_gpu_h
+    if waste is None or idle is None:
+        return [(view.glyphs.more.rjust(size), "dim")]
+    if waste < 0.05 and idle >= 0.05:
+        return [(f"{idle:.1f} idle".rjust(size), "dim")]
+    if waste < 0.05:
+        return [(NOT_KNOWN.rjust(size), "dim")]
+    return [(f"{waste:,.1f}".rjust(size), "value" if waste >= 1.0 else "text")]
+
+
+_FIELDS: dict[str, Callable[[Group, FleetView, int], list[Span]]] = {
+    "util": _util, "sm": _sm, "gap": _gap, "power": _power, "job": _job, "user": _user, "verdict": _verdict,
+    "waste": _waste,
+}  # fmt: skip
+
+
+# Stragglers, waste and alerts as rows: whole panels, or the first of them below the hosts.
+
+
+def _hours(row: Waste, view: FleetView) -> str:
+    """GPU-hours, and at the user's price what they cost."""
+    money = "" if view.price is None else f"  {row.gpu_h * view.price:>9,.0f}"
+    return f"{row.gpu_h:,.1f} GPU-h".rjust(13) + money
+
+
+def cost(frame: FleetFrame, view: FleetView) -> str:
+    """All hours, and with the user's price what they cost and at which price that is."""
+    lost = frame.not_work_gpu_h
+    if lost is None:
+        return ""
+    money = "" if view.price is None else f" = {lost * view.price:,.0f} at {view.price:g} a GPU-hour"
+    return f"{lost:,.0f} GPU-h{money}"
+
+
+def waste_row(row: Waste, most: float, view: FleetView, width: int, *, selected: bool = False) -> Row:
+    """A job's hours: whose, why, how many."""
+    glyphs = view.glyphs
+    job = row.job or ("nobody's" if row.state == "idle" else "no job known")
+    wide, red = width >= 90, LEVELS[row.state] == "red"
+    style = "value.alarm" if red else "level.yellow" if row.state == "idle_allocated" else "dim"
+    line = Line().add(" ").add(fit(job, 18 if wide else 13, glyphs.more), "value").add(" ")
+    line.add(fit(row.user or "–", 10 if wide else 7, glyphs.more), "text").add(" ")
+    hours = _hours(row, view)
+    drawn = 24 if width >= 110 else 10 if width >= 60 else 0
+    room = max(12, width - line.width - len(hours) - 2 - (drawn + 1 if drawn else 0))
+    line.add(fit(f"{cause_words(row.cause)}, {count(row.gpus, 'GPU')}", room, glyphs.more), style).add(" ")
+    if drawn:
+        # Hours outside of any job are not a job's waste, so they get no bar for comparison.
+        most = 0.0 if row.state == "idle" else most
+        line.add_all(bar(row.gpu_h, most, drawn, glyphs, "bar.alarm" if red else "bar.run"))
+    return line.add(hours, "value").row(width, "select" if selected else None)
+
+
+def straggler_row(one: Straggler, view: FleetView, width: int, *, selected: bool = False) -> Row:
+    """Which GPU, what it does, what the others do, whose job."""
+    its, others = step_times(one)
+    what = {
+        "step": f"steps of {its}, the others' take {others}",
+        "own_step": f"own step {its}, the others' {others}",
+        "sm": f"SM {one.value:.0f}, the others wait at {one.median:.0f}",
+        "power": f"{one.value:.0f} W, the others wait at {one.median:.0f} W",
+        "util": f"starves: util {one.value:.0f}, the others are at {one.median:.0f}",
+    }[one.by]
+    glyphs = view.glyphs
+    line = Line().add(" ").add(fit(f"{one.host} GPU {one.gpu}", 20, glyphs.more), "level.yellow").add(" ")
+    line.add(fit(what, 40 if width >= 76 else max(10, width - 23), glyphs.more), "text")
+    if width >= 76:
+        whose, size = f" {terminal_safe(one.job)} {terminal_safe(one.user)}", f"  {count(one.gpus, 'GPU')}"
+        room = width - line.width - 1
+        line.add(fit(whose + size if len(whose + size) <= room else whose, room, glyphs.more), "dim")
+    return line.row(width, "select" if selected else None)
+
+
+def alert_row(frame: FleetFrame, at: int, view: FleetView, width: int, *, selected: bool = False) -> Row:
+    """An alert's name and what it is about."""
+    one = frame.alerts[at]
+    labels = " ".join(f"{name}={value}" for name, value in one.labels.items())
+    level = "red" if one.severity in ("critical", "page", "error") else "yellow"
+    line = Line().add(f" {view.glyphs.level(level)} ", f"level.{level}")
+    line.add(fit(one.name, 28, view.glyphs.more), f"level.{level}").add(" ")
+    line.add(fit(one.severity or "–", 9, view.glyphs.more), "dim").add(" ")
+    line.add(fit(one.host or "–", 16, view.glyphs.more), "value").add(" ")
+    return line.add(fit(labels, max(1, width - line.width), view.glyphs.more), "text").row(
+        width, "select" if selected else None
+    )
+
+
+def panel_rows(frame: FleetFrame, view: FleetView, width: int) -> list[Row]:
+    """All rows of the panel of stragglers, waste or alerts; its cursor is drawn."""
+    selected = _cursor(frame, view)
+    if view.panel == "stragglers":
+        return [straggler_row(one, view, width, selected=i == selected) for i, one in enumerate(frame.stragglers)]
+    if view.panel == "waste":
+        most = max((row.gpu_h for row in frame.waste if row.state != "idle"), default=1.0)
+        return [waste_row(row, most, view, width, selected=i == selected) for i, row in enumerate(frame.waste)]
+    return [alert_row(frame, i, view, width, selected=i == selected) for i in range(len(frame.alerts))]
+
+
+def _cursor(frame: FleetFrame, view: FleetView) -> int:
+    return position(rows_of(frame, view), view)
+
+
+NOTHING = {
+    "stragglers": "no GPU holds its job up: in every job that is known, all do about the same",
+    "waste": "nothing was lost in the last hour",
+    "alerts": "no alert fires; `gputop fleet deploy` writes rules for Prometheus",
+}
+NOT_READ = "the last hour is being read"
+
+
+def nothing(frame: FleetFrame, view: FleetView, glyphs: Glyphs) -> str:
+    """What an empty panel says."""
+    if view.panel == "waste" and frame.read.lost is None:
+        return f"{NOT_READ}{glyphs.more}"
+    return NOTHING.get(view.panel, "no row passes the filter; esc takes it away")

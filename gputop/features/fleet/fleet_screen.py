@@ -1,0 +1,386 @@
+"""The fleet's screen as rows of text: a pure function of a frame, a view and a size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from gputop.diagnosis.types import HOLDING_MEMORY, NOT_WORKING, NOT_WORKING_ALARM, STATE_WORDS
+from gputop.features.fleet import fleet_host, fleet_rows
+from gputop.features.fleet import fleet_rows as fleet_lists
+from gputop.features.fleet.exporter_names import DIALECTS
+from gputop.features.fleet.fleet_frame import FleetFrame, Group
+from gputop.features.fleet.fleet_reading import SIMULATED
+from gputop.features.fleet.fleet_view import FLEET_KEYS, GROUPED, FleetView, groups, position, rows_of
+from gputop.features.fleet.judge import WORDS as JudgeWORDS
+from gputop.model.quantity import count, duration, terminal_safe
+from gputop.paint.glyphs import Glyphs, ascii_only
+from gputop.paint.help_rows import entry_rows, key_rows, legend_rows, section_rows
+from gputop.paint.keys import Key
+from gputop.paint.line import Line, Row, Target, clock_time, folded, shorten
+from gputop.paint.words import product
+
+# The first two rows of the fleet's screen: what it is, how old it is, and the counts that matter.
+
+COUNTED = (
+    ("working", "working", "green", 0),
+    ("busy_not_working", NOT_WORKING_ALARM, "red", 0),
+    ("starved", "starved", "red", 0),
+    ("idle_allocated", HOLDING_MEMORY, "yellow", 2),
+    ("idle", "idle", "grey", 5),
+    ("unmeasured", JudgeWORDS["unmeasured"], "grey", 4),
+)
+"""State, how it is counted, its level, its rank (see ``Part``); in the order in which they stand."""
+
+
+def number(value: int) -> str:
+    """A count with a comma between thousands."""
+    return f"{value:,}"
+
+
+def _gpus(frame: FleetFrame, glyphs: Glyphs) -> str:
+    total = frame.total
+    named = [(name, n) for name, n in frame.models.items() if name]
+    if len(named) == 1 and named[0][1] == total:
+        return f"{number(total)} {glyphs.times} {product(named[0][0], None)}"
+    kinds = len({product(name, None) for name, _ in named})
+    return f"{number(total)} GPUs" if kinds != 1 else f"{number(total)} GPUs, {product(named[0][0], None)}"
+
+
+def bar(frame: FleetFrame, view: FleetView, width: int) -> Row:
+    """The title: the engine, how large, what is measured, how old. That a fleet is simulated is never left out."""
+    line = Line().add(" gputop fleet", "brand|bar")
+    right = _right(frame, view, width)
+    room = width - sum(len(text) for text, _ in right)
+    measured, total = frame.measured, frame.total
+    bare = total - frame.counts.get("down", 0) - measured
+    parts = [
+        (0, f"{number(len(frame.hosts))} host{'s' * (len(frame.hosts) != 1)}", "value|bar"),
+        (1, _gpus(frame, view.glyphs), "value|bar"),
+        (-1, "SIMULATED", "level.info|bar")
+        if frame.read.source == SIMULATED
+        else (4, shorten(terminal_safe(frame.read.source), 40), "dim|bar"),
+        (2, f"SM measured on {number(measured)}", "level.green|bar"),
+    ]
+    if bare:
+        parts.append((3, f"not exported on {number(bare)}", "dim|bar"))
+    if frame.read.names:
+        parts.append((5, " + ".join(DIALECTS[name].id for name in frame.read.names if name in DIALECTS), "dim|bar"))
+    while parts and line.width + sum(2 + len(text) for _, text, _ in parts) + 2 > room:
+        parts.remove(max(parts))
+    for _, text, style in parts:
+        line.add("  ", "bar").add(text, style)
+    return line.to(width - sum(len(text) for text, _ in right), "bar").add_all(right).row(width)
+
+
+def _right(frame: FleetFrame, view: FleetView, width: int) -> list[tuple[str, str]]:
+    parts: list[tuple[str, str]] = []
+    if view.stale_s is not None:
+        parts.append((f"STALE {duration(view.stale_s)}  ", "level.red|bar"))
+    if view.at is not None:
+        parts.append(("PAST  ", "level.yellow|bar"))
+    elif view.paused:
+        parts.append(("PAUSED  ", "level.yellow|bar"))
+    parts.append((clock_time(frame.t, view.utc_offset_s) + "  ", "dim|bar"))
+    if frame.read.age_s is not None and width >= 70:
+        parts.append((f"data {frame.read.age_s:.0f} s old  ", "dim|bar"))
+    if width >= 120:
+        parts.append((f"every {view.interval_s:.0f} s  ", "dim|bar"))
+    if width >= 100:
+        parts.append(("? help ", "dim|bar"))
+    return parts
+
+
+def summary(frame: FleetFrame, view: FleetView, width: int) -> Row:
+    """Counts of GPUs by state, hosts that are down, power, and the last hour; or a message."""
+    line = Line().add(" ")
+    if view.message:
+        return line.add(shorten(terminal_safe(view.message), width - 2), "level.yellow").row(width)
+    parts = _counts(frame, view.glyphs)
+    if power := frame.power_w:
+        text = f"{power / 1000:,.0f} kW" if power >= 10_000 else f"{power / 1000:.1f} kW"
+        parts.append(Part(text, "text", 6))
+    long, short, style = _hour(frame, view)
+    parts.append(Part(short, style, 3))
+    room: list[Part] = []
+    for part in sorted(parts, key=lambda part: part.rank):
+        if not part.rank or _wide([*room, part]) <= width:
+            room.append(part)
+    parts = [part for part in parts if part in room]
+    if parts[-1].text == short and _wide(parts) + len(long) - len(short) <= width:
+        parts[-1] = Part(long, style, 3)
+    for part in parts:
+        line.add("   " if line.width > 1 else "").add(part.text, part.style)
+    return line.row(width)
+
+
+class Part(NamedTuple):
+    """A count in the summary; rank 0 is always shown, the others by rank as far as there is room."""
+
+    text: str
+    style: str
+    rank: int
+
+
+def _wide(parts: list[Part]) -> int:
+    return 1 + sum(len(part.text) + 3 for part in parts) - 3
+
+
+def _counts(frame: FleetFrame, glyphs: Glyphs) -> list[Part]:
+    parts = []
+    for state, word, level, rank in COUNTED:
+        if state == "idle" and (down := len(frame.read.down)):
+            parts.append(Part(f"{glyphs.times} {count(down, 'host')} down", "level.yellow", 1))
+        if n := frame.counts.get(state, 0):  # type: ignore[call-overload]
+            parts.append(Part(f"{glyphs.level(level)} {number(n)} {word}", f"level.{level}", rank))
+    return parts
+
+
+def _hour(frame: FleetFrame, view: FleetView) -> tuple[str, str, str]:
+    """How much of the last hour was not work, in a long and a short form, and the style."""
+    lost = frame.not_work_gpu_h
+    if lost is None:
+        return "last hour: being read", "last hour: …", "dim"
+    total = frame.total
+    money = "" if view.price is None else f", {lost * view.price:,.0f} at {view.price:g} a GPU-hour"
+    long = f"last hour: {lost:,.0f} of {number(total)} GPUs' time was not work{money}"
+    cost = "" if view.price is None else f" = {lost * view.price:,.0f} at {view.price:g}/h"
+    return long, f"{lost:,.0f} GPU-h lost in 1 h{cost}", "text"
+
+
+TITLES = {
+    "hosts": "hosts", "jobs": "jobs", "users": "users", "stragglers": "stragglers",
+    "waste": "waste by job and cause, last hour", "alerts": "alerts that fire",
+}  # fmt: skip
+HINTS = (
+    ("help", "help"), ("open", "host"), ("jobs", "jobs"), ("stragglers", "stragglers"), ("waste", "waste"),
+    ("alerts", "alerts"), ("filter", "filter"), ("pause", "pause"), ("jump", "time"), ("copy", "copy"),
+    ("quit", "quit"),
+)  # fmt: skip
+LEAST_ROWS, TALL_CHARTS, LEAST_FOR_CHARTS, LEAST_FOR_LISTS = 8, 8, 40, 30
+"""Rows that the list keeps; rows of the charts below it; heights of the screen from which charts and lists show."""
+
+
+class FleetPainted(Struct, frozen=True):
+    """A painted screen. ``page`` is how many rows of the list are shown."""
+
+    rows: list[Row]
+    targets: list[Target | None]
+    page: int
+
+
+def fleet_screen(frame: FleetFrame, view: FleetView, width: int, height: int) -> FleetPainted:
+    """Exactly ``height`` rows of ``width`` cells."""
+    width, height = max(20, width), max(4, height)
+    rows: list[Row] = [bar(frame, view, width), summary(frame, view, width)]
+    targets: list[Target | None] = [None, None]
+    problems = _problems(frame, view, width) if height >= 12 else []
+    foot = [*problems, hint_row(width)]
+    room = height - len(rows) - len(foot)
+    if view.panel == "host":
+        group = next((host for host in frame.hosts if host.name == view.host), None)
+        body = _gone(view, width) if group is None else fleet_host.host_page(frame, group, view, width, room)
+        rows, targets, page = rows + body, targets + [None] * len(body), room
+    else:
+        page = _listed(frame, view, width, room, rows, targets)
+    if view.stale_s is not None:
+        rows[2:] = map(fleet_host.greyed, rows[2:])
+    rows = rows[: height - len(foot)]
+    rows += [Line().row(width)] * (height - len(foot) - len(rows)) + foot
+    targets = [*(targets + [None] * height)[: height - 1], hint_target(width)]
+    if view.glyphs.name == "ascii":
+        rows = [Line().add_all([(ascii_only(text), style) for text, style in row]).row(width) for row in rows]
+    return FleetPainted(rows, targets, page)
+
+
+def _listed(
+    frame: FleetFrame, view: FleetView, width: int, room: int, rows: list[Row], targets: list[Target | None]
+) -> int:
+    """The list of the panel and, where there is room, what belongs to the selected row; how many rows are a page."""
+    names = rows_of(frame, view)
+    below = _below(frame, view, width, room, len(names))
+    title = TITLES[view.panel] if view.panel == "waste" else f"{TITLES[view.panel]} {number(len(names))}"
+    if view.filter and view.panel in ("hosts", *GROUPED):
+        title += f", filter {shorten(terminal_safe(view.filter.text), 40)}"
+    right = fleet_lists.cost(frame, view) if view.panel == "waste" else ""
+    rows.append(
+        fleet_host.rule(title, f"by {view.sort}" if view.panel in ("hosts", *GROUPED) else right, width, view.glyphs)
+    )
+    targets.append(None)
+    free = room - 1 - len(below)
+    if view.panel in ("hosts", *GROUPED):
+        rows.append(fleet_rows.head(view, width, TITLES[view.panel][:-1].upper()))
+        targets.append(fleet_rows.head_target(width))
+        free -= 1
+    page = max(1, free)
+    first = max(0, min(view.first, len(names) - page))
+    shown = _shown(frame, view, width, first, page)
+    rows += shown
+    targets += [Target("row", name) for name in names[first : first + len(shown)]]
+    if not names:
+        rows.append(Line().add(f"  {fleet_lists.nothing(frame, view, view.glyphs)}", "dim").row(width))
+        targets.append(None)
+    fill = page - max(1, len(shown))
+    rows += [Line().row(width)] * fill
+    targets += [None] * fill
+    rows += below
+    targets += [None] * len(below)
+    return page
+
+
+def _shown(frame: FleetFrame, view: FleetView, width: int, first: int, page: int) -> list[Row]:
+    if view.panel not in ("hosts", *GROUPED):
+        return fleet_lists.panel_rows(frame, view, width)[first : first + page]
+    found = groups(frame, view)
+    at = position([group.name for group in found], view)
+    return [
+        fleet_rows.row(group, view, width, selected=first + i == at)
+        for i, group in enumerate(found[first : first + page])
+    ]
+
+
+def _below(frame: FleetFrame, view: FleetView, width: int, room: int, listed: int) -> list[Row]:
+    """The selected host's hour, waste and stragglers, as far as the list can spare the rows."""
+    if view.panel != "hosts" or width < 80:
+        return []
+    rows: list[Row] = []
+    group = _selected(frame, view)
+    if room >= LEAST_FOR_CHARTS - 4 and group is not None and group.gpus:
+        title = f"{fleet_host.title_of(group)}   last hour"
+        rows.append(fleet_host.rule(title, "enter: all of it   c: copy the ssh command", width, view.glyphs))
+        rows += fleet_host.charts(group, view, width, TALL_CHARTS)
+        rows += fleet_host.evidence(group, view.glyphs, width)
+    if room >= LEAST_FOR_LISTS - 4:
+        rows += _lists(frame, view, width, 6 if room >= LEAST_FOR_CHARTS - 4 else 4)
+    return rows if room - 2 - len(rows) >= min(LEAST_ROWS, listed) else []
+
+
+def _selected(frame: FleetFrame, view: FleetView) -> Group | None:
+    found = groups(frame, view)
+    return found[position([group.name for group in found], view)] if found else None
+
+
+def _lists(frame: FleetFrame, view: FleetView, width: int, count: int) -> list[Row]:
+    """Waste and stragglers, side by side where the screen is wide."""
+    wasted = [row for row in frame.waste if row.state != "idle"][:count]
+    most = max((row.gpu_h for row in wasted), default=1.0)
+    if width < 130:
+        if not wasted:
+            return []
+        head = fleet_host.rule("waste by job, last hour", "w: all   s: stragglers", width, view.glyphs)
+        return [head, *(fleet_lists.waste_row(row, most, view, width) for row in wasted)]
+    half = width // 2
+    left = [fleet_host.rule("waste by job, last hour", "w: all", half - 1, view.glyphs)]
+    left += [fleet_lists.waste_row(row, most, view, half - 1) for row in wasted]
+    if frame.read.lost is None:
+        left.append(Line().add(f"  {fleet_lists.NOT_READ}{view.glyphs.more}", "dim").row(half - 1))
+    alerts = f"A: alerts {len(frame.alerts)}" if frame.alerts else "no alerts"
+    size = width - half
+    title = f"stragglers {len(frame.stragglers)}" if frame.stragglers else "stragglers"
+    right = [fleet_host.rule(title, f"s: all   {alerts}", size, view.glyphs)]
+    right += [fleet_lists.straggler_row(one, view, size) for one in frame.stragglers[:count]]
+    if not frame.stragglers:
+        right.append(Line().add("  no GPU holds its job up", "dim").row(size))
+    blank = [Line().row(half - 1)] * (count + 1)
+    lefts, rights = (left + blank)[: count + 1], (right + [Line().row(size)] * count)[: count + 1]
+    return [Line().add_all(a).to(half).add_all(b).row(width) for a, b in zip(lefts, rights, strict=True)]
+
+
+def _problems(frame: FleetFrame, view: FleetView, width: int) -> list[Row]:
+    """What is wrong with the engine or the exporters, each in one row."""
+    found = [view.error] if view.error else []
+    found += [problem for problem in frame.problems if problem not in found]
+    return [Line().add(f" {shorten(terminal_safe(text), width - 2)}", "level.yellow").row(width) for text in found[:2]]
+
+
+def _gone(view: FleetView, width: int) -> list[Row]:
+    return [
+        Line().add(f"  {terminal_safe(view.host or '')} is not in the fleet any more; esc goes back", "dim").row(width)
+    ]
+
+
+def _hints(width: int) -> list[tuple[str, str, str]]:
+    shown = {key.id: key.shown.split("  ")[0] for key in FLEET_KEYS}
+    kept, used = [], 0
+    for key_id, words in HINTS:
+        need = (3 if used else 1) + len(shown[key_id]) + 1 + len(words)
+        if used + need < width:
+            kept.append((shown[key_id], words, key_id))
+            used += need
+    return kept
+
+
+def hint_row(width: int) -> Row:
+    """The last row: the keys that lead to the rest."""
+    line = Line()
+    for shown, words, _ in _hints(width):
+        line.add("   " if line.width else " ", "text").add(shown, "key").add(f" {words}", "text")
+    return line.row(width, "bar")
+
+
+def hint_target(width: int) -> Target:
+    """What a click on the last row means."""
+    ends: list[tuple[int, object]] = []
+    end = 0
+    for shown, words, key_id in _hints(width):
+        end += (3 if end else 1) + len(shown) + 1 + len(words)
+        ends.append((end, key_id))
+    return Target("key", None, (*ends, (width, None)))
+
+
+def waiting_screen(text: str, width: int, height: int) -> list[Row]:
+    """What is shown before the first answer."""
+    rows = [Line().add(" gputop fleet", "brand|bar").row(width, "bar"), Line().row(width)]
+    rows += [Line().add(f"  {line}", "text").row(width) for line in folded(text, width - 4)]
+    rows.append(Line().add("  trying again and again; q quits", "dim").row(width))
+    return (rows + [Line().row(width)] * height)[:height]
+
+
+# The help of the fleet's screen: how to read it, its keys, its states. Nothing typed twice.
+
+WORDS = (
+    ("UTIL, SM, GAP", "means over 5 minutes and over the GPUs of the row; GAP is UTIL - SM: busy without SM activity"),
+    ("WASTE 1 h", "GPU-hours of the last hour that somebody's job did not use; 'idle' beside it is what nobody used"),
+    ("n/a", "no exporter gives it: dcgm-exporter leaves SM activity out unless its CSV names it"),
+    ("last hour", "in bins of 5 minutes, each judged as the present is; nodes with gputop count their own seconds"),
+)
+STATES = (
+    ("down", "the engine's `up` was 0 in two scrapes in a row, or nothing new came; the last values stay, grey"),
+    ("gputop", "where `gputop export` runs, its own state holds, and its verdict names the cause"),
+    ("idle", "95 % of the time UTIL was below 5; 'idle, holding memory' from 1 GiB on"),
+    (NOT_WORKING, "UTIL of 80 or more with SM below 30, or UTIL of 50 or more with SM below 0.3 of it"),
+    ("starved", "UTIL of at most 80 on a GPU with a job or 1 GiB of memory held"),
+    (STATE_WORDS["unmeasured"], "busy, but no SM activity is exported: neither work nor waste"),
+    ("working", "all others"),
+)
+"""The rules in the order in which they are checked; the first that holds over 5 minutes is the state."""
+STRAGGLERS = (
+    ("slow, by step", "the job's ranks announce their steps, and one's take more than 1.1 times the others' median; "
+                      "without what each waited for others, where all of them say so"),
+    ("slow", "all GPUs of a job at UTIL of 80 or more, and one does more than the median of the others, by 15 points "
+             "and by three deviations: the others wait for it"),
+    ("starved", "one GPU's UTIL is more than 15 points below its job's median, all others at 80 or more"),
+)  # fmt: skip
+
+
+def help_rows(glyphs: Glyphs, width: int, keys: Sequence[Key]) -> list[Row]:
+    """All rows of the help at a width."""
+    rows = [Line().add(" gputop fleet: how to read it, and its keys", "title").row(width), Line().row(width)]
+    rows += [*legend_rows(glyphs, width), Line().row(width), *key_rows(keys, width, glyphs)]
+    names = [(dialect.id, dialect.words) for dialect in DIALECTS.values()]
+    tables = (
+        ("numbers", WORDS),
+        ("states, in the order in which they are checked", STATES),
+        ("stragglers, within one job", STRAGGLERS),
+        ("exporters that gputop understands", names),
+    )
+    for title, table in tables:
+        rows += section_rows(title, width, glyphs)
+        for word, text in table:
+            rows += entry_rows(word, text, width, indent=20)
+        rows.append(Line().row(width))
+    if glyphs.name == "ascii":
+        return [Line().add_all([(ascii_only(text), style) for text, style in row]).row(width) for row in rows]
+    return rows

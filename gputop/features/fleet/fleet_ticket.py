@@ -1,0 +1,84 @@
+"""A row of the fleet's screen as text for a ticket, and the screen as a picture."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+
+from gputop.features.fleet.fleet_frame import FleetFrame, Group
+from gputop.features.fleet.fleet_screen import fleet_screen
+from gputop.features.fleet.fleet_view import FleetView, groups, position, rows_of
+from gputop.features.fleet.judge import STEPS, WITHOUT_WAITS, WORDS, cause_words, remedy_of, step_times
+from gputop.model.quantity import count, terminal_safe
+from gputop.output.picture import svg
+from gputop.paint.line import pct
+from gputop.paint.theme import Theme
+
+
+def ticket_text(frame: FleetFrame, view: FleetView) -> str:
+    """What somebody who was not there needs: where, when, what, whose, the evidence, the remedy."""
+    lines = _lines(frame, view)
+    moment = datetime.fromtimestamp(frame.t, timezone.utc)
+    lines.insert(1, f"at {moment:%Y-%m-%d %H:%M:%S} UTC, from {frame.read.source}; means over 5 minutes")
+    return "\n".join(map(terminal_safe, lines)) + "\n"
+
+
+def _lines(frame: FleetFrame, view: FleetView) -> list[str]:
+    rows = rows_of(frame, view) if view.panel != "host" else []
+    at = position(rows, view) if rows else 0
+    if view.panel == "stragglers" and frame.stragglers:
+        one = frame.stragglers[at]
+        unit = " W" if one.by == "power" else ""
+        plain = (f"{one.value:.0f}{unit}", f"{one.median:.0f}{unit}")
+        value, middle = step_times(one) if one.by in STEPS else plain
+        measure = f"step{WITHOUT_WAITS}" if one.by == "own_step" else one.by
+        return [f"{one.host} GPU {one.gpu} holds up {one.job} ({one.kind}): {measure} {value}, "
+                f"median of the others {middle}, {count(one.gpus, 'GPU')}"]  # fmt: skip
+    if view.panel == "waste" and frame.waste:
+        row = frame.waste[at]
+        who = " ".join(part for part in (row.job, row.user) if part) or "nobody's job"
+        return [f"{who}: {row.gpu_h:.1f} GPU-hours of the last hour were no work: {cause_words(row.cause)}, "
+                f"{count(row.gpus, 'GPU')}"]  # fmt: skip
+    if view.panel == "alerts" and frame.alerts:
+        alert = frame.alerts[at]
+        return [f"alert {alert.name} fires: " + " ".join(f"{name}={value}" for name, value in alert.labels.items())]
+    if view.panel == "host":
+        group = next((host for host in frame.hosts if host.name == view.host), None)
+    else:
+        found = groups(frame, view)
+        group = found[position([group.name for group in found], view)] if found else None
+    return ["nothing is selected"] if group is None else _group_lines(frame, group)
+
+
+def _group_lines(frame: FleetFrame, group: Group) -> list[str]:
+    who = ", ".join((*group.jobs, *group.users)) or "no job known"
+    lines = [f"{group.name or 'no job'}: {group.verdict.text}", f"whose: {who}"]
+    for gpu in group.gpus[:16]:
+        read = gpu.read
+        lines.append(
+            f"{read.host} GPU {read.gpu}: {WORDS[gpu.state]} (by {gpu.by}); util {pct(read.util_pct, 1)}, "
+            f"SM {pct(read.sm_active_pct, 1)} ({read.names or 'n/a'}); {read.uuid}"
+        )
+    if len(group.gpus) > 16:
+        lines.append(f"and {len(group.gpus) - 16} more GPUs")
+    if remedy := remedy_of([(gpu.read, gpu.state) for gpu in group.gpus], group.verdict.state):
+        lines.append(f"what helps: {remedy}")
+    if (command := frame.ssh(group.name)) is not None and len(group.hosts) == 1 and group.hosts[0] == group.name:
+        lines.append(f"look: {command}")
+    return lines
+
+
+def fleet_picture(frame: FleetFrame, view: FleetView, theme: Theme, width: int, height: int) -> str:
+    """Write the screen as an SVG. Returns where it is, or why there is none."""
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(frame.t))
+    path = Path(os.getcwd(), f"gputop-fleet-{stamp}Z.svg")
+    rows = fleet_screen(frame, view, width, height).rows
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(svg(rows, theme, "gputop fleet"))
+    except OSError as error:
+        return f"no screenshot: {path}: {error.strerror}"
+    return f"screenshot in {path.name}"

@@ -1,0 +1,212 @@
+"""What the viewer of a fleet has chosen, and the rows that follow from it. Frozen; every key makes a new one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gputop.features.fleet.fleet_frame import FleetFrame, Group, worst_first
+from gputop.features.fleet.hours import History
+from gputop.paint.glyphs import COLOUR, Glyphs
+from gputop.paint.keys import Key
+from gputop.paint.process_filter import NO_FILTER, Fields, Filter, parse_for
+
+# The filter of a fleet's rows, in the language of the process table: ``user:ml util<50 state:starved job~8830``.
+
+FLEET_FIELDS = Fields(
+    {
+        "host": "text", "job": "text", "user": "text", "verdict": "text", "state": "text", "model": "text",
+        "names": "text", "util_pct": "pct", "sm_active_pct": "pct", "gap_pct": "pct", "power_w": "W",
+        "waste_gpu_h": "count", "gpus": "count", "stragglers": "count",
+    },
+    {
+        "util": "util_pct", "sm": "sm_active_pct", "gap": "gap_pct", "power": "power_w", "waste": "waste_gpu_h",
+        "gpu": "gpus", "name": "host",
+    },
+    "host, job, user, state, verdict, util, sm, gap, power or waste",
+)  # fmt: skip
+"""Of a host, a job or a user; numbers are means and sums as they are shown."""
+
+
+@lru_cache(maxsize=64)
+def parse(text: str) -> Filter:
+    """The filter that a text means. Raises FilterError with the position of the first mistake."""
+    return parse_for(text, FLEET_FIELDS)
+
+
+def passes(wanted: Filter, group: Group) -> bool:
+    """Whether a row passes."""
+    return all(term.holds_for(_known(term.field, group)) for term in wanted.terms)
+
+
+def _known(field: str, group: Group) -> float | Sequence[str] | None:
+    if field == "gpus":
+        return float(len(group.gpus))
+    if FLEET_FIELDS.units.get(field, "text") != "text":
+        number: float | None = getattr(group, field)
+        return number
+    texts: dict[str, Sequence[str]] = {
+        "host": group.hosts or (group.name,),
+        "job": group.jobs,
+        "user": group.users,
+        "verdict": (group.verdict.text,),
+    }
+    if field in texts:
+        return texts[field]
+    if field == "state":
+        return tuple({gpu.state for gpu in group.gpus})
+    if field in ("model", "names"):
+        return tuple({getattr(gpu.read, field) for gpu in group.gpus})
+    return (*texts["host"], *group.jobs, *group.users, group.verdict.text)
+
+
+Panel = Literal["hosts", "jobs", "users", "stragglers", "waste", "alerts", "host"]
+MOST_ORDERS = 16
+"""Row lists kept for one frame; every letter typed into a filter makes another one."""
+GROUPED: dict[Panel, str] = {"jobs": "job", "users": "user"}
+
+
+class FleetView(Struct, frozen=True):
+    """The state of the fleet's screen. ``cursor`` names a row; None is the first one.
+
+    ``at`` is the moment that shows, None for the present. ``stale_s`` is how old the screen is, where that matters.
+    """
+
+    glyphs: Glyphs = COLOUR
+    panel: Panel = "hosts"
+    cursor: str | None = None
+    first: int = 0
+    sort: str = "worst"
+    inverted: bool = False
+    filter: Filter = NO_FILTER
+    host: str | None = None
+    history: History | None = None
+    at: float | None = None
+    paused: bool = False
+    stale_s: float | None = None
+    error: str | None = None
+    message: str | None = None
+    interval_s: float = 15.0
+    price: float | None = None
+    utc_offset_s: float = 0.0
+
+
+def _descending(value: Callable[[Group], float | None]) -> Callable[[Group], tuple[bool, float, str]]:
+    """The greatest first, what is not measured last."""
+    return lambda group: ((number := value(group)) is None, -(number or 0.0), group.name)
+
+
+SORTS: dict[str, Callable[[Group], tuple[object, ...]]] = {
+    "worst": worst_first,
+    "waste": _descending(lambda group: group.waste_gpu_h),
+    "gap": _descending(lambda group: group.gap_pct),
+    "sm": lambda group: (group.sm_active_pct is None, group.sm_active_pct or 0.0, group.name),
+    "util": lambda group: (group.util_pct is None, group.util_pct or 0.0, group.name),
+    "power": _descending(lambda group: group.power_w),
+    "stragglers": lambda group: (-group.stragglers, *worst_first(group)),
+    "name": lambda group: (group.name,),
+}
+"""Orders of the rows by name, the usual one first."""
+
+
+def sorted_by(view: FleetView, name: str) -> FleetView:
+    """The rows in that order; a second time in the reverse."""
+    return replace(view, sort=name, inverted=view.sort == name and not view.inverted, first=0)
+
+
+def groups(frame: FleetFrame, view: FleetView) -> Sequence[Group]:
+    """The rows of the panel that shows hosts, jobs or users: filtered, in order."""
+    by = GROUPED.get(view.panel, "host")
+    wanted = (by, view.sort, str(view.inverted), view.filter.text)
+    known = frame.orders.get(wanted)
+    if known is None:
+        found = frame.jobs if by == "job" else frame.users if by == "user" else frame.hosts
+        passing = [group for group in found if passes(view.filter, group)] if view.filter else list(found)
+        known = tuple(sorted(passing, key=SORTS[view.sort], reverse=view.inverted))
+        if len(frame.orders) >= MOST_ORDERS:
+            frame.orders.clear()
+        frame.orders[wanted] = known
+    return known
+
+
+def rows_of(frame: FleetFrame, view: FleetView) -> list[str]:
+    """The names of the panel's rows, as the cursor goes through them."""
+    if view.panel == "stragglers":
+        return [f"{one.host}\t{one.gpu}" for one in frame.stragglers]
+    if view.panel == "waste":
+        return [f"{row.job}\t{row.user}\t{row.cause}" for row in frame.waste]
+    if view.panel == "alerts":
+        return [str(number) for number in range(len(frame.alerts))]
+    return [group.name for group in groups(frame, view)]
+
+
+def position(rows: Sequence[str], view: FleetView) -> int:
+    """The cursor's position among the rows; 0 where its row is gone."""
+    return rows.index(view.cursor) if view.cursor in rows else 0
+
+
+def moved(rows: Sequence[str], view: FleetView, step: int, page: int) -> FleetView:
+    """The cursor moved by ``step`` rows, and the visible rows with it."""
+    if not rows:
+        return view
+    at = max(0, min(len(rows) - 1, position(rows, view) + step))
+    return seen(replace(view, cursor=rows[at]), at, page, len(rows))
+
+
+def seen(view: FleetView, at: int, page: int, count: int) -> FleetView:
+    """The view with the row at a position in sight."""
+    first = min(view.first, at) if at < view.first else max(view.first, at - page + 1)
+    return replace(view, first=max(0, min(first, max(0, count - page))))
+
+
+def selected_host(frame: FleetFrame, view: FleetView) -> str | None:
+    """The host that the cursor's row belongs to; None where it belongs to none."""
+    if view.panel == "host":
+        return view.host
+    rows = rows_of(frame, view)
+    if not rows:
+        return None
+    at = position(rows, view)
+    if view.panel == "stragglers":
+        return frame.stragglers[at].host
+    if view.panel == "alerts":
+        return frame.alerts[at].host or None
+    return rows[at] if view.panel == "hosts" else None
+
+
+# The keys of the fleet's screen, once: its bindings and its help are both made of this table.
+
+FLEET_KEYS: tuple[Key, ...] = (
+    Key("quit", "q,Q,f10", "q  Q  F10", "quit", "everywhere"),
+    Key("interrupt", "ctrl+c", "ctrl+c", "quit, from any screen", "everywhere"),
+    Key("help", "question_mark,h,f1", "?  h  F1", "this help", "everywhere"),
+    Key("palette", "ctrl+p", "ctrl+p", "every command by name", "everywhere"),
+    Key("release", "escape", "esc", "back to the hosts; clear the filter", "everywhere"),
+    Key("copy", "y", "y", "copy the row as text for a ticket", "everywhere"),
+    Key("copy_ssh", "c", "c", "copy the command that opens gputop on the host", "everywhere"),
+    Key("screenshot", "f8", "F8", "save a picture of the screen to this directory", "everywhere"),
+    Key("theme", "T", "T", "next theme", "everywhere"),
+    Key("suspend", "ctrl+z", "ctrl+z", "suspend to the shell", "everywhere"),
+    Key("open", "enter", "enter", "details of the host; the hosts of a job or user", "what is shown"),
+    Key("jobs", "u", "u", "by job; again by user; again by host", "what is shown"),
+    Key("stragglers", "s", "s", "the GPUs that slow their jobs down", "what is shown"),
+    Key("waste", "w", "w", "GPU-hours of the last hour that were not work, by job, user and cause", "what is shown"),
+    Key("alerts", "A", "A", "the alerts firing in Prometheus", "what is shown"),
+    Key("up", "up,k", "↑  k", "up", "rows"),
+    Key("down", "down,j", "↓  j", "down", "rows"),
+    Key("page_up", "pageup", "PgUp", "a page up", "rows"),
+    Key("page_down", "pagedown", "PgDn", "a page down", "rows"),
+    Key("first", "home,g", "Home  g", "first row", "rows"),
+    Key("last", "end,G", "End  G", "last row", "rows"),
+    Key("sort", "o,f6", "o  F6", "sort by the next column; a click on a column's head sorts by it", "rows"),
+    Key("invert", "I", "I", "reverse the order", "rows"),
+    Key("filter", "f,f4,slash", "f  F4  /", "filter: user:ml util<50 state:starved job~8830 !host~node-0", "rows"),
+    Key("pause", "p", "p", "pause; return to the present", "time"),
+    Key("back", "left", "←", "a minute back", "time"),
+    Key("on", "right", "→", "a minute on", "time"),
+    Key("jump", "J", "J", "jump to a time: 12:03, -10m, an ISO date", "time"),
+)  # fmt: skip

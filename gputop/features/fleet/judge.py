@@ -1,0 +1,303 @@
+"""The state of each GPU of a fleet, from five minutes of data: the first rule that holds. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from statistics import median
+from types import MappingProxyType
+from typing import Literal
+
+from msgspec import Struct
+
+from gputop.diagnosis.catalogue import verdict_rows
+from gputop.diagnosis.other_jobs import ALL_UTIL, LEAST_GPUS, LEAST_POINTS, MAD_FACTOR
+from gputop.diagnosis.rules.base import HELD_BYTES
+from gputop.diagnosis.signals import busy_not_working
+from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS, STATES, Level, State
+from gputop.features.fleet.exporter_names import group_of
+from gputop.features.fleet.fleet_reading import Down, GpuReading
+from gputop.model.quantity import duration, memory
+
+FleetState = Literal["working", "busy_not_working", "starved", "idle_allocated", "idle", "unmeasured", "down"]
+FLEET_STATES: tuple[FleetState, ...] = (*STATES, "down")
+WORDS: Mapping[str, str] = MappingProxyType({
+    state: "down" if state == "down" else STATE_WORDS[state] for state in FLEET_STATES
+})  # fmt: skip
+LEVELS: Mapping[FleetState, Level] = MappingProxyType({
+    "working": "green", "busy_not_working": "red", "starved": "red", "idle_allocated": "yellow", "idle": "grey",
+    "unmeasured": "grey", "down": "yellow",
+})  # fmt: skip
+"""The level in which a state is drawn."""
+BUSY_UTIL = 80.0
+"""Above this utilisation a GPU without SM activity is not called starved: its work is unknown."""
+
+
+def state_of(gpu: GpuReading, *, is_down: bool = False) -> tuple[FleetState, str]:
+    """A GPU's state, and what it was decided by: ``up``, ``gputop``, ``util``, ``sm`` or ``nothing``."""
+    if is_down or gpu.is_gone:
+        return "down", "up"
+    if gpu.own_state is not None:
+        return gpu.own_state, "gputop"
+    if gpu.util_pct is None:
+        return "unmeasured", "nothing"
+    held = gpu.mem_used_bytes is not None and gpu.mem_used_bytes >= HELD_BYTES
+    if gpu.is_quiet:
+        return ("idle_allocated" if held else "idle"), "util"
+    if busy_not_working(gpu.util_pct, gpu.sm_active_pct) is not None:
+        return "busy_not_working", "sm"
+    if gpu.util_pct <= BUSY_UTIL and (held or gpu.job):
+        return "starved", "util"
+    if gpu.sm_active_pct is None:
+        return "unmeasured", "nothing"
+    return "working", "sm"
+
+
+def lost_hours(state: State, util_pct: float | None, hours: float) -> float:
+    """The part of ``hours`` in a state that was not work, GPU-hours; split by utilisation as in a node's ledger."""
+    if state == "busy_not_working":
+        return hours
+    if state in ("starved", "idle_allocated", "idle"):
+        return hours * (1.0 - min(100.0, max(0.0, util_pct or 0.0)) / 100.0)
+    return 0.0
+
+
+# Which GPU of a job holds the others up. Pure; the definition is the node's own, see ``diagnosis.peers``.
+#
+# In a synchronous job those who wait spin in NCCL at low SM activity: the straggler is the one that does more. Or it is
+# the one that starves, while all others are busy. Where ranks announce their steps, the one whose steps take longer
+# comes
+# first. Ranks that wait for each other in every step take equal time: where they say how long they waited, their
+# own time counts, else only those are found that do not wait.
+
+Kind = Literal["slow", "starved"]
+By = Literal["step", "own_step", "sm", "power", "util"]
+STEP_FACTOR = 1.1
+"""A rank whose steps take this many times the others' holds its job up."""
+
+
+class Straggler(Struct, frozen=True):
+    """``value`` is what it does, ``median`` what the others do: percent of SM activity or utilisation, watts, or a
+    step's seconds, with ``own_step`` without what it waited."""
+
+    host: str
+    gpu: str
+    job: str
+    user: str
+    kind: Kind
+    by: By
+    value: float
+    median: float
+    gpus: int
+    """GPUs of the job, this one among them."""
+
+
+def stragglers(gpus: Iterable[GpuReading]) -> list[Straggler]:
+    """The stragglers of every job that a GPU names; the widest gap first. A GPU without a job is in none."""
+    jobs: dict[str, list[GpuReading]] = {}
+    for gpu in gpus:
+        if gpu.job and gpu.util_pct is not None:
+            jobs.setdefault(group_of(gpu.job), []).append(gpu)
+    found = [one for members in jobs.values() if (one := _of_job(members)) is not None]
+    return sorted(found, key=_width, reverse=True)
+
+
+def _width(one: Straggler) -> float:
+    """How far it is off, as a ratio in any unit."""
+    return abs(one.value - one.median) / max(one.value, one.median, 1e-9)
+
+
+def _of_job(members: Sequence[GpuReading]) -> Straggler | None:
+    if len(members) < LEAST_GPUS:
+        return None
+    slow = _by_steps(members)
+    if slow is not None:
+        return slow
+    utils = [gpu.util_pct or 0.0 for gpu in members]
+    least = min(range(len(members)), key=utils.__getitem__)
+    others = [util for i, util in enumerate(utils) if i != least]
+    if min(others) < ALL_UTIL:
+        return None
+    if utils[least] < ALL_UTIL:
+        middle = median(others)
+        late = middle - utils[least] > LEAST_POINTS
+        return _told(members, least, "starved", "util", utils[least], middle) if late else None
+    return _slow(members)
+
+
+def _by_steps(members: Sequence[GpuReading]) -> Straggler | None:
+    """The one whose steps take longer, among those that announce them: their own time where all of these know it."""
+    steps = [(gpu.step_s, i) for i, gpu in enumerate(members) if gpu.step_s is not None]
+    own = [(gpu.own_step_s, i) for i, gpu in enumerate(members) if gpu.own_step_s is not None]
+    if len(steps) < LEAST_GPUS:
+        return None
+    by: By = "own_step" if len(own) == len(steps) else "step"
+    if by == "own_step":
+        steps = own
+    longest, at = max(steps)
+    middle = median(step for step, i in steps if i != at)
+    if longest <= STEP_FACTOR * middle:
+        return None
+    return _told(members, at, "slow", by, longest, middle)
+
+
+def _slow(members: Sequence[GpuReading]) -> Straggler | None:
+    """The one that does more than the others, while all are busy."""
+    by: By = "sm"
+    values = [gpu.sm_active_pct for gpu in members if gpu.sm_active_pct is not None]
+    scale = 1.0
+    if len(values) < len(members):
+        by = "power"
+        values = [gpu.power_w for gpu in members if gpu.power_w is not None]
+        # Percent of the highest power draw: exporters of a fleet seldom give the limit.
+        scale = 100.0 / max(values, default=1.0) if max(values, default=0.0) > 0 else 0.0
+    if len(values) < len(members):
+        return None
+    top = max(range(len(members)), key=values.__getitem__)
+    others = [value for i, value in enumerate(values) if i != top]
+    middle = median(others)
+    spread = median(abs(value - middle) for value in others)
+    if (values[top] - middle) * scale <= max(LEAST_POINTS, MAD_FACTOR * spread * scale):
+        return None
+    return _told(members, top, "slow", by, values[top], middle)
+
+
+def _told(
+    members: Sequence[GpuReading],
+    at: int,
+    kind: Kind,
+    by: By,
+    value: float,
+    middle: float,
+) -> Straggler:
+    gpu = members[at]
+    return Straggler(gpu.host, gpu.gpu, group_of(gpu.job), gpu.user, kind, by, value, middle, len(members))
+
+
+# A host, a job or a user in a few words: the worst verdict on its GPUs, from their states. Pure.
+
+
+class Verdict(Struct, frozen=True):
+    """``state`` is the worst among the GPUs; ``text`` begins with how many of them it holds for."""
+
+    state: FleetState
+    level: Level
+    text: str
+    straggles: bool = False
+
+
+_ORDER: tuple[FleetState, ...] = (
+    "busy_not_working", "starved", "idle_allocated", "working", "unmeasured", "idle", "down",
+)  # fmt: skip
+
+
+def severity(verdict: Verdict) -> float:
+    """The smaller, the more it needs attention. A straggler comes before GPUs that only wait or idle."""
+    if verdict.straggles and verdict.state in ("working", "idle_allocated", "unmeasured"):
+        return 1.5
+    return float(_ORDER.index(verdict.state))
+
+
+@lru_cache(maxsize=1)
+def titles() -> Mapping[str, str]:
+    """Verdicts of the node by id, as people read them."""
+    return {row.id: row.title for row in verdict_rows()}
+
+
+def cause_words(cause: str) -> str:
+    """A cause of waste in words: a verdict's title, or a state's word, with one wording where both mean the same."""
+    cause = "idle_holding_memory" if cause == "idle_allocated" else cause
+    return titles().get(cause) or WORDS.get(cause, cause)
+
+
+STEPS = ("step", "own_step")
+"""The measures by which a straggler is one by its steps."""
+WITHOUT_WAITS = " without waits"
+
+
+def step_times(one: Straggler) -> tuple[str, str]:
+    """A straggler's step and its job's, in the same unit."""
+    scale, unit, digits = (1.0, "s", 2) if one.value >= 0.9995 else (1000.0, "ms", 0 if one.value >= 0.1 else 1)
+    return f"{one.value * scale:.{digits}f} {unit}", f"{one.median * scale:.{digits}f} {unit}"
+
+
+def host_verdict(
+    gpus: Sequence[tuple[GpuReading, FleetState]],
+    down: Down | None,
+    straggling: Sequence[Straggler],
+    of_job: Mapping[str, Straggler],
+) -> Verdict:
+    """The verdict on these GPUs. ``straggling`` are those among them, ``of_job`` the stragglers of all jobs."""
+    if down is not None:
+        since = "" if down.since_s is None else f" {duration(down.since_s)}"
+        return Verdict("down", "yellow", f"down{since}: {down.reason}")
+    if not gpus:
+        return Verdict("idle", "grey", "no GPU")
+    counts = Counter(state for _, state in gpus)
+    worst = next(state for state in _ORDER if counts[state])
+    several = len({gpu.host for gpu, _ in gpus}) > 1
+    if straggling and worst not in ("busy_not_working", "starved"):
+        return Verdict(worst, "yellow", _straggles(straggling[0], with_host=several), straggles=True)
+    text = f"{counts[worst]} {_words(worst, [gpu for gpu, state in gpus if state == worst])}"
+    rest = [f"{n} {WORDS[state]}" for state, n in counts.most_common() if state != worst]
+    waits = _waits_for(gpus, straggling, of_job)
+    if straggling:
+        text = f"{_straggles(straggling[0], with_host=several)}; {text}"
+    if waits:
+        text += f" (wait for {waits})"
+    elif rest:
+        text = f"{text} · {rest[0]}"
+    return Verdict(worst, LEVELS[worst], text, straggles=bool(straggling))
+
+
+def _words(state: FleetState, gpus: Sequence[GpuReading]) -> str:
+    """The state, and why where the nodes agree on it."""
+    causes = Counter(gpu.own_verdict for gpu in gpus if gpu.own_verdict)
+    if causes and state in ("busy_not_working", "starved", "working"):
+        title = titles().get(causes.most_common(1)[0][0] or "")
+        if title and state == "busy_not_working":
+            return f"{NOT_WORKING}: {title}"
+        if title:
+            return title
+    if state == "idle_allocated":
+        held = sum(gpu.mem_used_bytes or 0.0 for gpu in gpus)
+        return f"idle, holding {memory(held)}" if held else WORDS[state]
+    if state == "unmeasured":
+        return f"{WORDS[state]}: SM activity is not exported"
+    return WORDS[state]
+
+
+def _straggles(one: Straggler, *, with_host: bool) -> str:
+    who = f"{one.host} GPU {one.gpu}" if with_host else f"GPU {one.gpu}"
+    if one.kind == "starved":
+        return f"{who} starves: util {one.value:.0f}, its job is at {one.median:.0f}"
+    if one.by in STEPS:
+        its, others = step_times(one)
+        without = WITHOUT_WAITS if one.by == "own_step" else ""
+        return f"{who} straggles: steps of {its}{without}, its job's take {others}"
+    if one.by == "power":
+        return f"{who} straggles: {one.value:.0f} W, its job waits at {one.median:.0f} W"
+    return f"{who} straggles: SM {one.value:.0f}, its job waits at {one.median:.0f}"
+
+
+def _waits_for(
+    gpus: Sequence[tuple[GpuReading, FleetState]], straggling: Sequence[Straggler], of_job: Mapping[str, Straggler]
+) -> str:
+    """The straggler elsewhere that these GPUs' job waits for."""
+    if straggling:
+        return ""
+    one = next((of_job[job] for gpu, _ in gpus if gpu.job and (job := group_of(gpu.job)) in of_job), None)
+    # Ranks whose steps differ do not wait for each other in every step.
+    return "" if one is None or one.by == "step" else f"{one.host} GPU {one.gpu}"
+
+
+def remedy_of(gpus: Sequence[tuple[GpuReading, FleetState]], state: FleetState) -> str:
+    """The remedy for GPUs in that state, in the words of the node's rules."""
+    remedies = {row.id: row.remedy for row in verdict_rows()}
+    own = [gpu.own_verdict for gpu, its in gpus if its == state and gpu.own_verdict is not None]
+    if own and remedies.get(own[0]):
+        return remedies[own[0]]
+    if state in ("busy_not_working", "starved"):
+        return "run gputop on the node: it names the cause; `gputop export` there brings it here"
+    return remedies.get("idle_holding_memory", "") if state == "idle_allocated" else ""

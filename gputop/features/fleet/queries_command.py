@@ -1,0 +1,58 @@
+"""What a fleet can be asked, in PromQL of one exporter's names: to read, to paste, to learn from."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from gputop.commands.argument_parser import nearest
+from gputop.commands.needs import Needs
+from gputop.config import Settings
+from gputop.features.fleet.address import checked_select
+from gputop.features.fleet.questions import library
+from gputop.features.fleet.template import ALL_NAMES, MODES, Query, Setting
+from gputop.model.quantity import wrapped
+from gputop.model.source import UsageError
+
+NEEDS = Needs()
+WIDTH = 100
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add("id", nargs="?", metavar="ID", help="this one only; without it all of them")
+    named(command)
+    add("--select", default="", metavar="MATCHERS", help="""only series that match, such as 'cluster="a"'""")
+
+
+def named(command: argparse.ArgumentParser) -> None:
+    """Whose names the queries use."""
+    text = "names of gputop export (default), of dcgm-exporter 4.9 and newer, or of older ones (legacy)"
+    command.add_argument("--names", choices=ALL_NAMES, default="gputop", help=text)
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    queries = library()
+    if args.id is not None and args.id not in queries:
+        raise UsageError(f"no query {args.id!r}{nearest(args.id, queries)}; `gputop fleet queries` lists them")
+    setting = Setting(args.names, checked_select(args.select), price=settings.price or None)
+    if args.id is not None:
+        sys.stdout.write(_told(queries[args.id], setting))
+        return 0
+    for mode, words in MODES.items():
+        sys.stdout.write(f"# {words}\n\n")
+        sys.stdout.writelines(_told(query, setting) + "\n" for query in queries.values() if query.mode == mode)
+    return 0
+
+
+def _told(query: Query, setting: Setting) -> str:
+    """The query with its meaning, as comments that PromQL allows."""
+    lines = [f"# {query.id}: {query.title} ({query.unit})"]
+    for text in (query.meaning, f"→ {query.advice}"):
+        lines += wrapped(text, WIDTH, "#   ", "#   ")
+    asked = query.promql(setting)
+    if asked is None and query.needs_price and setting.price is None:
+        lines.append("#   only with your price of a GPU-hour: --price 2.50")
+    else:
+        lines.append(asked or "#   only gputop export can answer this: --names gputop")
+    return "\n".join(lines) + "\n"

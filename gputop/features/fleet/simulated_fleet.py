@@ -1,0 +1,238 @@
+"""A simulated fleet of any size: jobs that work, waste or wait, stragglers of both kinds, hosts that are down.
+
+Every value follows from seed, GPU and time alone, so that any moment can be generated, and what was planted is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from gputop.diagnosis.types import State
+from gputop.features.fleet.fleet_reading import HOUR_S, SIMULATED, Alert, Down, FleetReading, GpuReading, Lost
+from gputop.features.fleet.hours import History
+from gputop.features.fleet.judge import lost_hours, state_of
+from gputop.sources.simulation.noise import chance, drift
+
+GIB = 2.0**30
+LIMIT_W = 700.0
+STARTED = 1_763_000_100.0
+"""The fleet's start, Unix seconds, from which the demo runs on."""
+
+
+class Fate(Struct, frozen=True):
+    """What a job's GPUs do: means in percent, memory in GiB, power as a share of the limit."""
+
+    name: str
+    util: float
+    sm: float
+    tensor: float
+    dram: float
+    power: float
+    mem_gib: float
+    state: State
+    verdict: str
+
+
+WORKING = Fate("train", 98.0, 91.0, 55.0, 46.0, 0.80, 66.0, "working", "healthy")
+SERVING = Fate("serve", 99.0, 88.0, 12.0, 84.0, 0.66, 72.0, "working", "memory_bandwidth")
+KERNELS = Fate("rl", 97.0, 9.0, 1.0, 11.0, 0.30, 24.0, "busy_not_working", "small_kernels")
+WAITING = Fate("comm", 99.0, 17.0, 4.0, 14.0, 0.44, 60.0, "busy_not_working", "low_sm")
+LOADER_CPU = Fate("vision", 38.0, 32.0, 16.0, 15.0, 0.40, 38.0, "starved", "dataloader_cpu")
+LOADER_IO = Fate("video", 47.0, 39.0, 20.0, 17.0, 0.44, 52.0, "starved", "dataloader_io")
+HOLDING = Fate("notebook", 0.0, 0.0, 0.0, 0.0, 0.12, 76.0, "idle_allocated", "idle_holding_memory")
+NOBODY = Fate("", 0.0, 0.0, 0.0, 0.0, 0.10, 0.4, "idle", "idle")
+SLOWED = Fate("llm", 98.0, 62.0, 30.0, 30.0, 0.62, 68.0, "working", "working")
+"""A job that waits for its straggler."""
+LATE = Fate("moe", 93.0, 62.0, 30.0, 30.0, 0.62, 68.0, "working", "working")
+_FATES: tuple[tuple[float, Fate], ...] = (
+    (0.56, WORKING), (0.64, SERVING), (0.70, KERNELS), (0.76, WAITING), (0.81, LOADER_CPU), (0.85, LOADER_IO),
+    (0.88, HOLDING), (0.92, SLOWED), (0.94, LATE), (1.0, NOBODY),
+)  # fmt: skip
+"""Cumulative shares of the jobs."""
+_SIZES = (1, 1, 1, 2, 2, 4, 4, 8)
+_USERS = ("ml", "vision", "rl", "team-a", "anna", "bio", "speech", "ops")
+STRAGGLER_SM, STRAGGLER_UTIL = 93.0, 58.0
+STEP_S, STRAGGLER_STEP_S = 0.84, 1.02
+"""Training steps of jobs that announce them, and of the one rank that is slower while nobody waits for it."""
+
+
+class Job(Struct, frozen=True):
+    """A job on whole hosts. It began ``begun_s`` before the fleet was first looked at. ``straggler`` is a GPU of it,
+    counted over all its hosts, or None."""
+
+    number: int
+    name: str
+    user: str
+    fate: Fate
+    first: int
+    hosts: int
+    begun_s: float
+    straggler: int | None = None
+    steps: bool = False
+    """Whether it announces its steps; its straggler is then one by step alone."""
+
+    @property
+    def kind(self) -> Literal["slow", "starved"]:
+        """What its straggler does."""
+        return "starved" if self.fate is LATE else "slow"
+
+
+class SimulatedFleet:
+    """A fleet of ``hosts`` with ``gpus`` each. ``ask`` reads it at any time."""
+
+    source = SIMULATED
+    interval_s = 5.0
+
+    def __init__(
+        self, hosts: int = 125, gpus: int = 8, seed: int = 0, clock: Callable[[], float] = lambda: STARTED
+    ) -> None:
+        self._clock = clock
+        self.hosts, self.gpus, self.seed = hosts, gpus, seed
+        self.jobs = self._placed()
+        self._job_of = [job for job in self.jobs for _ in range(job.hosts)]
+
+    def _placed(self) -> list[Job]:
+        """Jobs one after another until every host has one. Small fleets first get one of each kind."""
+        jobs: list[Job] = []
+        at, number = 0, 0
+        while at < self.hosts:
+            roll = (number * 0.137 + 0.66 + 0.2 * chance(self.seed, 1, number)) % 1.0
+            fate = next(fate for most, fate in _FATES if roll < most)
+            wanted = _SIZES[int(chance(self.seed, 2, number) * len(_SIZES))]
+            size = min(self.hosts - at, 1 if fate in (HOLDING, NOBODY) else wanted)
+            late = fate in (SLOWED, LATE)
+            if late and size * self.gpus < 4:
+                fate, late = WORKING, False
+            ranks = size * self.gpus
+            # The nodes of a job that announces steps run gputop, its first one at least.
+            steps = fate is WORKING and self.names_of(at) == "gputop" and self.gpus >= 3
+            uneven = steps and chance(self.seed, 9, number) < 0.25
+            jobs.append(Job(
+                8800 + number, f"slurm {8800 + number}" if fate is not NOBODY else "",
+                _USERS[number % len(_USERS)] if fate is not NOBODY else "", fate, at, size,
+                300.0 * round(2.0 + 22.0 * chance(self.seed, 3, number)),
+                int(chance(self.seed, 4, number) * (ranks if late else self.gpus)) if late or uneven else None, steps,
+            ))  # fmt: skip
+            at, number = at + size, number + 1
+        return jobs
+
+    def host_name(self, host: int) -> str:
+        """The name of a host by its position."""
+        return f"node-{host + 1:03d}"
+
+    def job_of(self, host: int) -> Job:
+        """The job that runs on a host."""
+        return self._job_of[host]
+
+    def names_of(self, host: int) -> str:
+        """The dialect that a host's exporter speaks: clusters are seldom all of one."""
+        return ("gputop", "4.9", "legacy")[int(chance(self.seed, 5, host // 8) * 3)]
+
+    def lacks_sm(self, host: int) -> bool:
+        """Whether a host's exporter leaves SM activity out, as dcgm-exporter does by default."""
+        return self.names_of(host) == "legacy" and chance(self.seed, 6, host) < 0.15
+
+    def is_down(self, host: int) -> bool:
+        """Whether a host does not answer."""
+        return chance(self.seed, 7, host) < 0.006 or (self.hosts >= 20 and host == self.hosts * 3 // 5)
+
+    def planted(self) -> set[tuple[str, str, str]]:
+        """(host, gpu, kind) of every straggler that the exported values can show."""
+        found: set[tuple[str, str, str]] = set()
+        for job in self.jobs:
+            if job.straggler is not None:
+                host = job.first + job.straggler // self.gpus
+                if not self.is_down(host):
+                    found.add((self.host_name(host), str(job.straggler % self.gpus), job.kind))
+        return found
+
+    def gpu(self, host: int, number: int, t: float) -> GpuReading:
+        """One GPU at Unix time ``t``."""
+        job, names, series = self._job_of[host], self.names_of(host), host * self.gpus + number
+        runs = t >= STARTED - job.begun_s
+        fate = job.fate if runs else NOBODY
+        util, sm, power = fate.util, fate.sm, fate.power
+        step = STEP_S if runs and job.steps and names == "gputop" else None
+        if runs and job.straggler == (host - job.first) * self.gpus + number:
+            if job.steps:
+                step = STRAGGLER_STEP_S
+            elif fate is LATE:
+                util, sm = STRAGGLER_UTIL, STRAGGLER_UTIL - 10.0
+            else:
+                sm, power = STRAGGLER_SM, 0.86
+        quiet = fate.util == 0.0
+        noise = 0.0 if quiet else 2.0 * drift(self.seed, series, t / 15.0)
+        util = min(100.0, max(0.0, util + 0.4 * noise))
+        sm = min(util, max(0.0, sm + noise))
+        own = names == "gputop"
+        return GpuReading(
+            self.host_name(host), str(number), f"GPU-{self.seed:04x}{host:08x}-{number:04x}", "NVIDIA H100 80GB HBM3",
+            names, util, None if self.lacks_sm(host) else sm, max(0.0, fate.tensor + 0.5 * noise * (not quiet)),
+            max(0.0, fate.dram + 0.5 * noise * (not quiet)), util, LIMIT_W * power + noise, GIB * fate.mem_gib,
+            32.0 + 45.0 * power, quiet, job.name * runs, job.user * runs,
+            fate.state if own else None, fate.verdict if own else None, step_s=step,
+        )  # fmt: skip
+
+    def down(self, t: float) -> dict[str, Down]:
+        """The hosts that do not answer."""
+        return {
+            self.host_name(host): Down(100.0 + 400.0 * chance(self.seed, 8, host), "the exporter does not answer")
+            for host in range(self.hosts)
+            if self.is_down(host)
+        }
+
+    def lost(self, gpus: Sequence[GpuReading], t: float) -> list[Lost]:
+        """What the last hour lost: what these GPUs do at ``t``, since their jobs began; before, they were idle."""
+        found = []
+        for position, gpu in enumerate(gpus):
+            job = self._job_of[position // self.gpus]
+            state, _ = state_of(gpu)
+            if state == "down":
+                continue
+            hours = max(0.0, min(1.0, (job.begun_s + t - STARTED) / HOUR_S))
+            gpu_h = lost_hours(state, gpu.util_pct, hours)
+            if gpu_h > 0.0:
+                found.append(Lost(gpu.host, gpu.gpu, gpu.job, gpu.user, state, gpu_h))
+            if hours < 1.0:
+                found.append(Lost(gpu.host, gpu.gpu, "", "", "idle", 1.0 - hours))
+        return found
+
+    def ask(self, at: float | None = None) -> FleetReading:
+        """The whole fleet at a Unix time, or now."""
+        t = self._clock() if at is None else at
+        gpus = [self.gpu(host, number, t) for host in range(self.hosts) for number in range(self.gpus)]
+        down = self.down(t)
+        names = tuple(dict.fromkeys(self.names_of(host) for host in range(self.hosts)))
+        alerts = tuple(Alert("GputopHostDown", "warning", host, {"instance": f"{host}:9400"}) for host in down)
+        return FleetReading(t, self.source, gpus, down, names, 3.0, self.lost(gpus, t), HOUR_S, alerts)
+
+    def more(self, t: float) -> bool:
+        """Nothing more to read: ``ask`` gives all of the last hour."""
+        return False
+
+    def hour(self, t: float) -> Sequence[Lost] | None:
+        """What the last hour lost."""
+        return self.ask(t).lost
+
+    def details(self, hosts: Sequence[str], at: float | None) -> dict[tuple[str, str], dict[str, float]]:
+        """Nothing more: ``ask`` gives every value of every host."""
+        return {}
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+    def history(self, host: str, t: float, span_s: float, columns: int) -> History:
+        """Utilisation and SM activity of a host's GPUs in the time before ``t``; None where its job had not begun."""
+        at = next((i for i in range(self.hosts) if self.host_name(i) == host), None)
+        if at is None:
+            return {}
+        step = span_s / columns
+        times = [t - span_s + (i + 1) * step for i in range(columns)]
+        found = {}
+        for number in range(self.gpus):
+            reads = [self.gpu(at, number, moment) for moment in times]
+            found[str(number)] = [read.util_pct for read in reads], [read.sm_active_pct for read in reads]
+        return found

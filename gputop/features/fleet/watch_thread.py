@@ -1,0 +1,164 @@
+"""Keeps a fleet's newest frame, from a thread of its own: whoever shows it never waits for an engine."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
+from gputop.features.fleet.fleet_reading import FleetError, FleetReading, GpuReading, Lost
+from gputop.features.fleet.hours import History
+
+HISTORY_S = 3600.0
+HISTORY_COLUMNS = 60
+
+
+class AskedFleet(Protocol):
+    """What answers for a fleet: an engine or a simulation. Called from one thread; may block; raises FleetError."""
+
+    @property
+    def source(self) -> str: ...
+    @property
+    def interval_s(self) -> float: ...
+    def ask(self, at: float | None = None) -> FleetReading: ...
+    def more(self, t: float) -> bool: ...
+    def hour(self, t: float) -> Sequence[Lost] | None: ...
+    def history(self, host: str, t: float, span_s: float, columns: int) -> History: ...
+    def details(self, hosts: Sequence[str], at: float | None) -> Mapping[tuple[str, str], Mapping[str, float]]: ...
+    def close(self) -> None: ...
+
+
+class Shown(Struct, frozen=True):
+    """What a screen shows: the newest frame, why there is no newer one, and the host whose hour was read."""
+
+    frame: FleetFrame | None = None
+    error: str | None = None
+    host: str | None = None
+    history: History | None = None
+
+
+class FleetWatch:
+    """Queries repeatedly until it is closed. ``shown`` may be read from any thread."""
+
+    def __init__(self, fleet: AskedFleet, clock: Callable[[], float] = time.monotonic) -> None:
+        self.fleet = fleet
+        self.shown = Shown()
+        self._clock = clock
+        self._notify: Callable[[], None] = lambda: None
+        self._wake = threading.Event()
+        self._ends = False
+        self._at: float | None = None
+        self._host: str | None = None
+        self._heard = clock()
+        self._details: Mapping[tuple[str, str], Mapping[str, float]] = {}
+        self._present: tuple[float, float] | None = None
+        self._thread = threading.Thread(target=self._run, name="fleet", daemon=True)
+
+    def start(self, notify: Callable[[], None]) -> None:
+        """Begin; ``notify`` is called from the thread whenever ``shown`` has changed."""
+        self._notify = notify
+        self._thread.start()
+
+    def close(self) -> None:
+        """End soon. A query that hangs is left to its deadline."""
+        self._ends = True
+        self._wake.set()
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since an answer came."""
+        return self._clock() - self._heard
+
+    @property
+    def present(self) -> float | None:
+        """The fleet's present in Unix time, estimated from its last answer about the present."""
+        return None if self._present is None else self._present[0] + self._clock() - self._present[1]
+
+    @property
+    def at(self) -> float | None:
+        """The moment that is shown, None for the present."""
+        return self._at
+
+    def go_to(self, at: float | None) -> None:
+        """Show the fleet at a Unix time, or the present again."""
+        self._at = at
+        self._wake.set()
+
+    def look_at(self, host: str | None) -> None:
+        """Read the last hour of a host as well."""
+        if host != self._host:
+            self._host = host
+            self._wake.set()
+
+    # -- the thread -------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        due, asked_at, seen = self._clock(), object(), None
+        while not self._ends:
+            at = self._at
+            if self._clock() >= due or at is not asked_at:
+                self._refresh(at)
+                due, asked_at = self._clock() + self.fleet.interval_s, at
+            host = self._host
+            frame = self.shown.frame
+            if host is not None and frame is not None and (host, frame.t) != seen:
+                seen = (host, frame.t)
+                self._read_history(host, frame.t)
+            if not self._ends and not self._read_more():
+                self._wake.wait(max(0.05, due - self._clock()))
+            self._wake.clear()
+        self.fleet.close()
+
+    def _refresh(self, at: float | None) -> None:
+        try:
+            frame = fleet_frame(self._detailed(self.fleet.ask(at)))
+        except FleetError as error:
+            self._show(replace(self.shown, error=str(error)))
+            return
+        self._heard = self._clock()
+        if at is None:
+            self._present = (frame.t, self._heard)
+        if at is self._at or at == self._at:
+            self._show(replace(self.shown, frame=frame, error=None))
+
+    def _read_more(self) -> bool:
+        """Read the next part of the last hour; whether there was one."""
+        frame = self.shown.frame
+        if frame is None or not self.fleet.more(frame.t):
+            return False
+        lost = self.fleet.hour(frame.t)
+        if lost is not None:
+            self._show(replace(self.shown, frame=fleet_frame(replace(frame.read, lost=lost))))
+        return True
+
+    def _read_history(self, host: str, t: float) -> None:
+        try:
+            history = self.fleet.history(host, t, HISTORY_S, HISTORY_COLUMNS)
+            self._details = self.fleet.details([host], self._at)
+        except FleetError as error:
+            self._show(replace(self.shown, error=str(error)))
+            return
+        frame = self.shown.frame
+        if frame is not None and self._details:
+            frame = fleet_frame(self._detailed(frame.read))
+        self._show(replace(self.shown, frame=frame, host=host, history=history))
+
+    def _detailed(self, read: FleetReading) -> FleetReading:
+        """The reading with what was queried only for the host on screen."""
+        if not self._details:
+            return read
+        return replace(read, gpus=[self._filled(gpu) for gpu in read.gpus])
+
+    def _filled(self, gpu: GpuReading) -> GpuReading:
+        more = self._details.get((gpu.host, gpu.gpu))
+        return gpu if more is None else replace(gpu, **more)
+
+    def _show(self, shown: Shown) -> None:
+        self.shown = shown
+        if not self._ends:
+            self._notify()

@@ -1,0 +1,417 @@
+"""The benchmark: from few workers to many until it is enough, then the neighbours and more prefetching."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+from msgspec.structs import replace
+
+from gputop.features.loader_bench.bench_child import Loadable, measured_restart, measured_row, row_here
+from gputop.features.loader_bench.bench_report import LoaderReport, Restart, Room, Row, Setting, Shares
+from gputop.model.quantity import GIB
+
+# Which settings are measured, when it is enough, and which is the answer. Pure.
+
+MOST_WORKERS = 32
+PREFETCH = 2
+"""PyTorch's own default."""
+MORE_PREFETCH = (4, 8)
+LEAST_GAIN = 0.05
+"""Two doublings that gain less than this together are the end of the climb."""
+ENOUGH = 0.8
+"""A batch must be ready within this part of a step: loaders and steps vary."""
+UNNOTICED = 0.05
+"""The same without workers, where nothing is loaded while the step runs: the loop waits for each batch."""
+WITHIN = 1.05
+"""Relative to the best: without a step time the smallest setting this close to it is the answer."""
+MOSTLY = 0.5
+_TAKE_LESS = "larger batches, and in each a few large tensors rather than many small ones or Python objects"
+
+
+def doublings(cores: int) -> list[int]:
+    """0, 1, 2, 4 … up to twice the cores."""
+    most = min(2 * max(1, cores), MOST_WORKERS)
+    found, workers = [0], 1
+    while workers <= most:
+        found.append(workers)
+        workers *= 2
+    return found
+
+
+def worker_counts(workers: str | int | Iterable[int], cores: int) -> list[int]:
+    """The counts that were asked for; ``auto`` are the doublings. Raises ValueError."""
+    if workers == "auto":
+        return doublings(cores)
+    given = [workers] if isinstance(workers, int) else workers
+    try:
+        counts = sorted({int(count) for count in given})
+    except (TypeError, ValueError):
+        raise ValueError(f"workers must be 'auto', a number or several, not {workers!r}") from None
+    if not counts or counts[0] < 0 or counts[-1] > 4 * MOST_WORKERS:
+        raise ValueError(f"workers must be 0 to {4 * MOST_WORKERS}, not {workers!r}")
+    return counts
+
+
+def setting_of(workers: int, prefetch: int = PREFETCH) -> Setting:
+    """The setting with so many workers, each ``prefetch`` batches ahead."""
+    return Setting(workers, prefetch if workers else None)
+
+
+def keeps_up(row: Row, need_ms: float | None) -> bool:
+    """Whether a job whose batches are needed in ``need_ms`` would not notice this loader."""
+    if row.batch_ms is None or need_ms is None:
+        return False
+    return row.batch_ms <= (need_ms if row.setting.workers else UNNOTICED / ENOUGH * need_ms)
+
+
+def is_enough(rows: Sequence[Row], need_ms: float | None) -> bool:
+    """Whether more workers need not be tried: the need is met, or two doublings have gained too little."""
+    known = [row.batch_ms for row in rows if row.batch_ms is not None]
+    if not known:
+        return False
+    if keeps_up(rows[-1], need_ms):
+        return True
+    return len(known) >= 4 and known[-1] > (1.0 - LEAST_GAIN) * known[-3]
+
+
+def knee(rows: Sequence[Row], need_ms: float | None) -> list[int]:
+    """The counts next to the best of the doublings that are worth a try: one less and one more."""
+    best = answer(rows, need_ms)
+    if best is None or best.setting.workers < 2:
+        return []
+    tried = {row.setting.workers for row in rows}
+    beside = (
+        (best.setting.workers - 1,) if keeps_up(best, need_ms) else (best.setting.workers - 1, best.setting.workers + 1)
+    )
+    return [count for count in beside if count not in tried]
+
+
+def answer(rows: Iterable[Row], need_ms: float | None) -> Row | None:
+    """The smallest setting that is fast enough; where none is, or no need is known, the smallest near the best.
+
+    Of those near the best one with workers, if there is any: it loads while the step runs.
+    """
+    known = [row for row in rows if row.batch_ms is not None]
+    if not known:
+        return None
+    enough = [row for row in known if keeps_up(row, need_ms)]
+    if enough:
+        return min(enough, key=_size)
+    least = min(row.batch_ms or 0.0 for row in known)
+    near = [row for row in known if (row.batch_ms or 0.0) <= least * WITHIN]
+    return min(near, key=lambda row: (row.setting.workers == 0, *_size(row)))
+
+
+def _size(row: Row) -> tuple[float, ...]:
+    setting = row.setting
+    return setting.workers, setting.prefetch or 0, setting.pin_memory, row.batch_ms or 0.0
+
+
+def memory_of(rows: Iterable[Row], workers: int) -> float | None:
+    """The memory of so many workers in bytes: a base and an amount per worker, from the measurements."""
+    known = [(row.setting.workers, row.memory_bytes) for row in rows if row.memory_bytes is not None]
+    if len(known) < 2:
+        return None
+    (few, low), (many, high) = min(known), max(known)
+    if many == few:
+        return None
+    each = max(0.0, (high - low) / (many - few))
+    return low + each * (workers - few)
+
+
+def too_much(need: float, free: float, most: float) -> str:
+    """Why a setting is not tried."""
+    return f"not run: would need {need / GIB:.1f} of {free / GIB:.1f} GiB free ({100 * most:.0f} % at most)"
+
+
+def conclusion_of(best: Row | None, rows: Sequence[Row], step_ms: float | None, need_ms: float | None) -> str:
+    """The answer in a sentence."""
+    if best is None or best.batch_ms is None:
+        reasons = [row.failed for row in rows if row.failed]
+        return f"nothing could be measured: {reasons[0]}" if reasons else "nothing could be measured"
+    name = f"{best.setting.workers} worker{'' if best.setting.workers == 1 else 's'}"
+    if best.setting.prefetch not in (None, PREFETCH):
+        name += f" with prefetch_factor={best.setting.prefetch}"
+    if need_ms is None or step_ms is None:
+        tried = max(row.setting.workers for row in rows if row.batch_ms is not None)
+        more = "more gain less than 5 %" if best.setting.workers < tried else "the most that was tried"
+        return f"{name}: {best.batch_ms:.1f} ms a batch; {more}"
+    if keeps_up(best, need_ms):
+        took = f"{best.batch_ms:.1f} ms a batch, and your step takes {step_ms:.0f} ms"
+        return f"{name} {'is' if best.setting.workers == 1 else 'are'} enough: {took}; more gain nothing"
+    return (
+        f"no setting is fast enough: the best, {name}, takes {best.batch_ms:.1f} ms a batch, and your step "
+        f"{step_ms:.0f} ms"
+    )
+
+
+def why_of(best: Row | None, room: Room, need_ms: float | None = None) -> str:
+    """What limits the loader, from what its workers did, and, where it is not fast enough, what would help."""
+    shares = None if best is None else best.shares
+    if shares is None or best is None:
+        return ""
+    if keeps_up(best, need_ms):
+        return _did(shares)
+    if best.take_ms is not None and best.batch_ms is not None and best.take_ms >= MOSTLY * best.batch_ms:
+        return f"{_did(shares)}: limited by the loop's own thread, which takes the batches: more workers do not help"
+    if shares.queued > 0.3 * (shares.run + shares.queued) and shares.run + shares.queued >= MOSTLY:
+        return f"{_did(shares)}: not enough cores ({room.cores} here): cheaper transforms, OMP_NUM_THREADS=1"
+    if shares.run + shares.queued >= MOSTLY:
+        return f"{_did(shares)}: CPU-bound: more workers help up to {room.cores} cores, then cheaper transforms"
+    if shares.disk >= max(shares.network, 0.2):
+        return f"{_did(shares)}: disk-bound: shard small files, cache on local NVMe, prefetch more"
+    if shares.network >= 0.2:
+        return f"{_did(shares)}: network-bound: cache locally, more workers, larger reads"
+    return f"{_did(shares)}: workers mostly wait for something else, such as a sleep or a lock; more of them help"
+
+
+def taking_of(best: Row | None, step_ms: float | None) -> str:
+    """What it costs the loop to take a ready batch, where that is a large part of its step, or of a batch's time where
+    no step is known. Empty elsewhere."""
+    if best is None or best.take_ms is None or best.batch_ms is None:
+        return ""
+    if best.take_ms <= (MOSTLY * best.batch_ms if step_ms is None else UNNOTICED * step_ms):
+        return ""
+    of = "" if step_ms is None else f" of each step of {step_ms:.0f} ms"
+    pinned = "" if best.setting.pin_memory else "; with a GPU also pin_memory=True, whose thread takes them in advance"
+    return (
+        f"taking a batch costs the loop {best.take_ms:.1f} ms{of} even when it is ready, and no number of "
+        f"workers can avoid that: {_TAKE_LESS}{pinned}"
+    )
+
+
+def _did(shares: Shares) -> str:
+    parts = (("on a core", shares.run), ("queued", shares.queued), ("disk", shares.disk), ("network", shares.network))
+    return "workers " + ", ".join(f"{words} {100 * share:.0f} %" for words, share in parts)
+
+
+MOST_ROW_S = 30.0
+LEAST_ROW_S = 5.0
+MAX_MEMORY = 0.7
+_UNSURE = "host busy: unsure"
+
+Progress = Callable[[float, str], None]
+"""Called with the part of the budget that is spent, and what is being measured."""
+
+
+def dataloader_bench(
+    data: Any,
+    *,
+    batch_size: int | None = None,
+    workers: str | int | Iterable[int] = "auto",
+    step_ms: float | None = None,
+    budget_s: float = 60.0,
+    max_memory: float = MAX_MEMORY,
+    progress: Progress | None = None,
+    epochs: int | None = None,
+) -> LoaderReport:
+    """Find the smallest DataLoader setting that keeps up.
+
+    ``data`` is a PyTorch Dataset or DataLoader. ``step_ms`` is how long the job's step takes: a batch must be there in
+    80 % of it, without workers in 5 %, since nothing is then loaded while the step runs. ``budget_s`` bounds the whole,
+    ``max_memory`` the share of the free memory that a setting may take.
+    ``epochs`` is how many passes the job makes, for the total cost of their beginnings.
+    Raises TypeError for what cannot be loaded from, ValueError for arguments that make no sense.
+    """
+    if budget_s <= 0.0 or not 0.0 < max_memory <= 1.0 or (step_ms is not None and step_ms <= 0.0):
+        raise ValueError("budget_s and step_ms must be above 0, max_memory above 0 and at most 1")
+    if epochs is not None and epochs < 1:
+        raise ValueError(f"epochs must be 1 or more, not {epochs}")
+    loadable = Loadable(data, batch_size)
+    room = room_here()
+    bench = _Bench(loadable, room, ENOUGH * step_ms if step_ms else None, budget_s, max_memory, progress)
+    bench.climb(worker_counts(workers, room.cores))
+    if workers == "auto":
+        bench.refine()
+    bench.finish()
+    return bench.report(step_ms, epochs)
+
+
+class _Bench:
+    def __init__(
+        self,
+        loadable: Loadable,
+        room: Room,
+        need_ms: float | None,
+        budget_s: float,
+        max_memory: float,
+        progress: Progress | None,
+    ) -> None:
+        self.loadable, self.room, self.need_ms = loadable, room, need_ms
+        self.max_memory, self.progress = max_memory, progress
+        self.rows: list[Row] = []
+        self.notes: list[str] = []
+        self.budget_s = budget_s
+        self.begun = time.monotonic()
+        self.best: Row | None = None
+        self.restart: Restart | None = None
+        self.method = "forkserver" if loadable.uses_cuda else "fork"
+        self.in_child = True
+        if self.method != "fork":
+            try:
+                ForkingPickler.dumps(loadable)
+            except Exception as error:  # noqa: BLE001 — whatever a dataset's pickling raises
+                self.in_child = False
+                self.notes.append(
+                    f"measured in this process: CUDA is in use here and the dataset cannot be handed to another one "
+                    f"({type(error).__name__})"
+                )
+
+    @property
+    def left_s(self) -> float:
+        return self.budget_s - (time.monotonic() - self.begun)
+
+    def climb(self, counts: list[int]) -> None:
+        """Measure these counts in order, until it is enough."""
+        for count in counts:
+            if not self.measure(setting_of(count)):
+                return
+            if len(counts) > 1 and is_enough(self.rows, self.need_ms):
+                return
+            if len(self.rows) >= 2 and all(row.failed for row in self.rows[-2:]):
+                # The dataset itself fails, and would with more workers as well.
+                return
+
+    def refine(self) -> None:
+        """Measure the neighbours of the best, more prefetching, and the two best again, as far as the budget goes."""
+        for count in knee(self.rows, self.need_ms):
+            self.measure(setting_of(count))
+        best = answer(self.rows, self.need_ms)
+        if best is None or keeps_up(best, self.need_ms):
+            return
+        if best.setting.workers:
+            for prefetch in MORE_PREFETCH:
+                before = best.batch_ms or 0.0
+                self.measure(setting_of(best.setting.workers, prefetch))
+                now = self.rows[-1].batch_ms
+                if now is None or now > (1.0 - LEAST_GAIN) * before:
+                    break
+        self._again()
+
+    def finish(self) -> None:
+        """Find the answer, and measure only for it: pinned memory where there is CUDA, and an epoch's beginning."""
+        best = self.best = answer(self.rows, self.need_ms)
+        if best is None or best.batch_ms is None:
+            return
+        if self.loadable.may_pin and self.measure(replace(best.setting, pin_memory=True)):
+            self._choose_pinned(best, self.rows[-1])
+        if best.setting.workers and self.in_child and self.left_s >= LEAST_ROW_S:
+            self.restart = measured_restart(
+                self.loadable,
+                best.setting,
+                limit_s=min(MOST_ROW_S, self.left_s),
+                free_bytes=self.room.free_bytes,
+                method=self.method,
+            )
+            if self.restart is not None and not self.restart.is_worth_it:
+                kept = self.best or best
+                self.best = replace(kept, setting=replace(kept.setting, persistent=False))
+
+    def _choose_pinned(self, plain: Row, pinned: Row) -> None:
+        if pinned.batch_ms is None or plain.batch_ms is None:
+            self.notes.append(f"pin_memory=True could not be measured: {pinned.failed}")
+        elif keeps_up(pinned, self.need_ms) or pinned.batch_ms <= WITHIN * plain.batch_ms:
+            self.best = pinned
+            self.notes.append("pin_memory=True costs no time here; with non_blocking=True copies then overlap the step")
+        else:
+            self.notes.append(
+                f"pin_memory=True makes a batch slower here, {plain.batch_ms:.1f} → {pinned.batch_ms:.1f} ms: left out"
+            )
+
+    def _again(self) -> None:
+        """Measure the two best again, alternating: the first measurements had the colder pages."""
+        known = sorted((row for row in self.rows if row.batch_ms is not None), key=lambda r: r.batch_ms or 0.0)[:2]
+        if len(known) < 2:
+            return
+        for row in known:
+            if self.left_s < LEAST_ROW_S:
+                return
+            more = self._row(row.setting, 1000 + len(self.rows))
+            if more.batch_ms is not None and row.batch_ms is not None:
+                both = row.batches + more.batches
+                mean = (row.batch_ms * row.batches + more.batch_ms * more.batches) / both
+                error = max(
+                    row.error_pct or 0.0, more.error_pct or 0.0, 50.0 * abs(row.batch_ms - more.batch_ms) / mean
+                )
+                at = self.rows.index(row)
+                self.rows[at] = replace(row, batch_ms=mean, batches=both, error_pct=error)
+
+    def measure(self, setting: Setting) -> bool:
+        """Measure one setting; False where the budget is spent."""
+        if self.rows and self.left_s < LEAST_ROW_S:
+            self.notes.append(f"the budget of {self.budget_s:.0f} s was spent before {setting.name} workers")
+            return False
+        free, need = self.room.free_bytes, memory_of(self.rows, setting.workers)
+        if free is not None and need is not None and need > self.max_memory * free:
+            self.rows.append(Row(setting, failed=too_much(need, free, self.max_memory)))
+            return False
+        self.rows.append(self._row(setting, len(self.rows)))
+        return True
+
+    def _row(self, setting: Setting, seed: int) -> Row:
+        if self.progress is not None:
+            self.progress(min(1.0, 1.0 - self.left_s / self.budget_s), f"{setting.name} workers")
+        if not self.in_child:
+            return row_here(self.loadable, setting, seed)
+        limit = max(LEAST_ROW_S, min(MOST_ROW_S, self.left_s))
+        return measured_row(
+            self.loadable, setting, seed, limit_s=limit, free_bytes=self.room.free_bytes, method=self.method
+        )
+
+    def report(self, step_ms: float | None, epochs: int | None) -> LoaderReport:
+        rows, best = self.rows, self.best
+        crowded = self.room.is_crowded
+        said = conclusion_of(best, rows, step_ms, self.need_ms)
+        if crowded:
+            said = f"{said} ({_UNSURE})"
+            self.notes.append(
+                f"tasks waited for a core {self.room.psi_cpu_pct:.0f} % of the time before this began: more processes "
+                "take a larger share from the neighbours, which is not what they gain on a free machine"
+            )
+        shm = self.room.shm_bytes
+        if shm is not None and shm < 1 << 28:
+            self.notes.append(f"/dev/shm has {shm / 2**20:.0f} MiB free, through which batches pass")
+        error = None if best is None else best.error_pct
+        confidence = "low" if crowded or error is None or error > 15.0 else "high" if error <= 5.0 else "medium"
+        why = why_of(best, self.room, self.need_ms)
+        return LoaderReport(
+            tuple(rows), best, said, why, self.loadable.batch_size, step_ms, self.need_ms,
+            self.room, confidence, tuple(self.notes), time.monotonic() - self.begun, self.restart, epochs,
+            taking_of(best, step_ms),
+        )  # fmt: skip
+
+
+def room_here() -> Room:
+    """What this machine, or this container, has to offer a loader."""
+    from gputop.sources.host import HostCollector
+
+    host = HostCollector("/proc").read(time.monotonic())
+    cores = len(os.sched_getaffinity(0))
+    if host.cpu_count is not None:
+        cores = min(cores, max(1, round(host.cpu_count)))
+    free = None
+    if host.mem_total_bytes is not None and host.mem_used_bytes is not None:
+        free = host.mem_total_bytes - host.mem_used_bytes
+    return Room(cores, free, _shm(), _pressure())
+
+
+def _shm() -> float | None:
+    try:
+        found = os.statvfs("/dev/shm")
+    except OSError:
+        return None
+    return float(found.f_bavail * found.f_frsize)
+
+
+def _pressure() -> float | None:
+    """The kernel's own mean CPU pressure over ten seconds, percent (Documentation/accounting/psi.rst)."""
+    try:
+        with open("/proc/pressure/cpu", encoding="ascii") as file:
+            some = file.readline().split()
+        return float(some[1].partition("=")[2])
+    except (OSError, IndexError, ValueError):
+        return None

@@ -1,0 +1,457 @@
+"""One setting measured in its own process, so that a crash costs one row and not the session.
+
+The parent reads the child's tree meanwhile: memory, and what the workers do.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from math import sqrt
+from multiprocessing.connection import Connection
+from statistics import median
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gputop.features.loader_bench.bench_report import Restart, Row, Setting, measure_restart
+from gputop.features.loader_bench.process_sight import Sight
+from gputop.model.quantity import clean_text
+
+# How long a batch takes, measured so that it means something.
+#
+# While nobody takes batches, workers fill their queues: the first batches then cost nothing (measured: 13 times too
+# fast
+# over the first ten). So the queues are emptied first, and then whole rounds of the workers are timed.
+
+LEAST_BLOCKS = 8
+LEAST_S = 0.5
+MOST_S = 4.0
+ERROR_PCT = 3.0
+"""A measurement ends when half of the 95 % interval of the mean, in percent of it, is below this. With fewer blocks, or
+in less time, a few that agree by chance would end it."""
+_T95 = {3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23, 12: 2.18, 15: 2.13, 20: 2.09, 30: 2.04}
+"""Student's t for 95 % by degrees of freedom."""
+TAKES = 16
+LEAST_TAKES = 4
+TAKING_S = 0.5
+MOST_TAKING_S = 2.0
+"""If a loader is too slow for the fewest takes within this time, the cost of taking is not measured."""
+SLACK = 1.5
+"""A pause this many times as long as a loader needs for what was taken refills its queue."""
+
+
+class Stretch(Struct, frozen=True):
+    """Seconds to the first batch, the mean seconds a batch, half its 95 % interval in percent, and of how many.
+
+    ``take_s`` is what the loop waits for a batch that is ready, in seconds; None where that was not measured.
+    """
+
+    first_s: float
+    batch_s: float
+    error_pct: float
+    batches: int
+    take_s: float | None = None
+
+
+class Empty(Exception):
+    """The loader gives no batch at all."""
+
+
+def measure(
+    begin: Callable[[], Iterator[Any]],
+    workers: int,
+    prefetch: int,
+    clock: Callable[[], float],
+    drained: Callable[[], None] = lambda: None,
+    most_s: float = MOST_S,
+    timed: Callable[[], None] = lambda: None,
+    pause: Callable[[float], None] | None = None,
+) -> Stretch:
+    """Time a loader; ``begin`` makes a new pass over it. Raises Empty, and what the loader raises.
+
+    ``drained`` is called when the queues are empty and the timing begins, ``timed`` when it is over. Passes that end
+    are restarted: their first batches are not part of any block. With ``pause``, which waits so many seconds, the cost
+    of taking a batch while the queue is full is then measured as well.
+    """
+    started = clock()
+    batches = _Passes(begin)
+    batches.take()
+    first_s = clock() - started
+    waiting = workers * prefetch + 2
+    limit = clock() + max(most_s, 2.0 * first_s)
+    taken = 0
+    while taken < waiting and clock() < limit:
+        batches.take()
+        taken += 1
+    drained()
+    size = max(1, workers)
+    times: list[float] = []
+    begun = clock()
+    while not _is_enough(times, clock() - begun, most_s):
+        times.append(_block(batches, size, clock))
+    batch_s = sum(times) / len(times)
+    timed()
+    take_s = None if pause is None else _taking_s(batches, batch_s, waiting, clock, pause)
+    return Stretch(first_s, batch_s, _interval(times), len(times) * size, take_s)
+
+
+def _taking_s(
+    batches: _Passes, batch_s: float, waiting: int, clock: Callable[[], float], pause: Callable[[float], None]
+) -> float | None:
+    """What a loop waits for a batch that is ready: the median over takes after pauses, as after the step of a job,
+    that leave the workers more time than they need for one."""
+    between = SLACK * batch_s
+    if LEAST_TAKES * between > MOST_TAKING_S:
+        return None
+    pause(min(TAKING_S, between * waiting))
+    took = []
+    for _ in range(max(LEAST_TAKES, min(TAKES, int(TAKING_S / between) if between > 0.0 else TAKES))):
+        pause(between)
+        before, begun = batches.passes, clock()
+        batches.take()
+        if batches.passes == before:
+            took.append(clock() - begun)
+    return median(took) if len(took) >= LEAST_TAKES else None
+
+
+def _is_enough(times: list[float], spent_s: float, most_s: float) -> bool:
+    """Whether timing ends: precise enough, or out of time. It also ends for batches so slow that a few rounds take four
+    times as long as other loaders do in all."""
+    if not times or spent_s < LEAST_S:
+        return False
+    if len(times) < LEAST_BLOCKS:
+        return spent_s > 4.0 * most_s
+    return spent_s >= most_s or _interval(times) <= ERROR_PCT
+
+
+def _block(batches: _Passes, size: int, clock: Callable[[], float]) -> float:
+    """Seconds a batch over one round of the workers. One in which a pass ended is timed again."""
+    for _ in range(8):
+        before, begun = batches.passes, clock()
+        for _ in range(size):
+            batches.take()
+        spent = (clock() - begun) / size
+        if batches.passes == before:
+            return spent
+    # Passes are shorter than a round: their beginning is this loader's normal speed.
+    return spent
+
+
+class _Passes:
+    """Endless batches."""
+
+    def __init__(self, begin: Callable[[], Iterator[Any]]) -> None:
+        self._begin = begin
+        self._iterator = begin()
+        self._in_pass = 0
+        self.passes = 0
+
+    def take(self) -> None:
+        while True:
+            try:
+                next(self._iterator)
+            except StopIteration:
+                if not self._in_pass:
+                    raise Empty from None
+                self._iterator, self._in_pass = self._begin(), 0
+                self.passes += 1
+                continue
+            self._in_pass += 1
+            return
+
+
+def _error(times: list[float]) -> float:
+    """The standard error of the mean, in percent of it."""
+    n = len(times)
+    if n < 2:
+        return float("inf")
+    mean = sum(times) / n
+    variance = sum((t - mean) ** 2 for t in times) / (n - 1)
+    return 100.0 * sqrt(variance / n) / mean if mean > 0.0 else 0.0
+
+
+def _interval(times: list[float]) -> float:
+    """Half of the 95 % interval of the mean, in percent of it."""
+    return _t(len(times) - 1) * _error(times)
+
+
+def _t(freedom: int) -> float:
+    return next((t for most, t in sorted(_T95.items(), reverse=True) if freedom >= most), 4.3)
+
+
+# PyTorch loaders made for a setting, from a dataset or from a loader that the job already has.
+
+_KEPT = ("collate_fn", "worker_init_fn", "drop_last", "multiprocessing_context", "timeout")
+
+
+class Loadable:
+    """The given object, and how to make a loader of it. Raises TypeError for what is neither dataset nor loader."""
+
+    def __init__(self, data: Any, batch_size: int | None) -> None:
+        is_loader = hasattr(data, "dataset") and hasattr(data, "num_workers")
+        self.dataset = data.dataset if is_loader else data
+        if not (hasattr(self.dataset, "__getitem__") or hasattr(self.dataset, "__iter__")):
+            raise TypeError(f"{type(data).__name__} is neither a dataset nor a DataLoader")
+        self._loader = data if is_loader else None
+        given = data.batch_size if is_loader else 1
+        self.batch_size: int | None = given if batch_size is None else batch_size
+
+    @property
+    def uses_cuda(self) -> bool:
+        """Whether this process has initialised CUDA, which does not survive a fork."""
+        torch: Any = sys.modules.get("torch")
+        return torch is not None and bool(torch.cuda.is_initialized())
+
+    @property
+    def may_pin(self) -> bool:
+        """Whether there is an NVIDIA device and a PyTorch that can use it. Found out without touching CUDA: the child
+        does that, and has the last word."""
+        torch: Any = sys.modules.get("torch")
+        return torch is not None and torch.version.cuda is not None and os.path.exists("/dev/nvidiactl")
+
+    def passes(self, setting: Setting, seed: int) -> Any:
+        """A loader with this setting. Each seed reads the samples in another order, and so other pages first."""
+        from torch.utils.data import DataLoader, IterableDataset
+
+        given = self._arguments(setting)
+        if isinstance(self.dataset, IterableDataset) or not hasattr(self.dataset, "__len__"):
+            return DataLoader(self.dataset, batch_size=self.batch_size, **given)
+        if len(self.dataset) == 0:
+            raise ValueError("the dataset is empty")
+        custom = self._batches()
+        if custom is not None:
+            given.pop("drop_last", None)
+            return DataLoader(self.dataset, batch_sampler=custom, **given)
+        return DataLoader(self.dataset, batch_size=self.batch_size, sampler=_Endless(len(self.dataset), seed), **given)
+
+    @property
+    def can_be_short(self) -> bool:
+        """Whether a pass can be cut to a few batches: an iterable or a batch sampler decides itself where it ends."""
+        from torch.utils.data import IterableDataset
+
+        if isinstance(self.dataset, IterableDataset) or not hasattr(self.dataset, "__len__"):
+            return False
+        return self.batch_size is not None and self._batches() is None and len(self.dataset) > 0
+
+    def short_pass(self, setting: Setting, batches: int) -> Any:
+        """A loader that ends after so many batches."""
+        from torch.utils.data import DataLoader
+
+        size = self.batch_size or 1
+        indices = [i % len(self.dataset) for i in range(batches * size)]
+        return DataLoader(self.dataset, batch_size=size, sampler=indices, **self._arguments(setting))
+
+    def _arguments(self, setting: Setting) -> dict[str, Any]:
+        given: dict[str, Any] = dict(setting.kwargs)
+        if self._loader is not None:
+            given |= {key: getattr(self._loader, key) for key in _KEPT if getattr(self._loader, key, None) is not None}
+        return given
+
+    def _batches(self) -> Any:
+        """The loader's own way to make batches, where it is not PyTorch's."""
+        sampler = getattr(self._loader, "batch_sampler", None)
+        return None if sampler is None or type(sampler).__name__ == "BatchSampler" else sampler
+
+
+class _Endless:
+    """Every index once in random order, and again without end, so that a short dataset does not end the timing."""
+
+    def __init__(self, count: int, seed: int) -> None:
+        self._count, self._seed = count, seed
+
+    def __iter__(self) -> Iterator[int]:
+        from random import Random
+
+        random = Random(self._seed)
+        while True:
+            order = list(range(self._count))
+            random.shuffle(order)
+            yield from order
+
+
+LOOK_S = 0.25
+KILL_PART = 0.85
+"""Share of the free memory: a child that holds more is killed before the kernel's OOM killer acts."""
+MOST_WORDS = 200
+TAKING_LIMIT_S = 5.0 * MOST_TAKING_S
+"""How long a child may take after its loader was timed, as on a crowded machine."""
+WEIGHED_S = 5.0
+"""How long a child whose loader is paused waits for its memory to be measured."""
+Tell = Callable[[str], None]
+"""How a job reports that it has reached ``drained`` or ``timed``."""
+Job = Callable[[Loadable, Setting, int, Tell], Any]
+
+
+def measured_row(
+    loadable: Loadable, setting: Setting, seed: int, *, limit_s: float, free_bytes: float | None, method: str
+) -> Row:
+    """Measure one setting. ``limit_s`` ends it; ``method`` is multiprocessing's way to start the child."""
+    found, sight = _in_child(_measured, loadable, setting, seed, limit_s, free_bytes, method)
+    return _row(setting, found, sight) if isinstance(found, Stretch) else Row(setting, failed=found)
+
+
+def measured_restart(
+    loadable: Loadable, setting: Setting, *, limit_s: float, free_bytes: float | None, method: str
+) -> Restart | None:
+    """How long an epoch's beginning takes with this setting; None where that cannot be measured."""
+    if not loadable.can_be_short:
+        return None
+    found, _ = _in_child(_restarted, loadable, setting, 0, limit_s, free_bytes, method)
+    return found if isinstance(found, Restart) else None
+
+
+def row_here(loadable: Loadable, setting: Setting, seed: int) -> Row:
+    """Measure one setting in this process, where it cannot be passed to a child."""
+    try:
+        return _row(setting, _measured(loadable, setting, seed, lambda _: None), None)
+    except Exception as error:  # noqa: BLE001 — somebody else's dataset: whatever it raises is the row
+        return Row(setting, failed=_words(error))
+
+
+def _in_child(
+    job: Job, loadable: Loadable, setting: Setting, seed: int, limit_s: float, free_bytes: float | None, method: str
+) -> tuple[Any, Sight]:
+    """A job's result from its own process, or why there is none, in words; and what was seen of its tree."""
+    import multiprocessing
+
+    context: Any = multiprocessing.get_context(method)
+    ours, theirs = context.Pipe()
+    child = context.Process(target=_child, args=(theirs, job, loadable, setting, seed), name="gputop-loader-bench")
+    child.start()
+    theirs.close()
+    sight = Sight(child.pid)
+    try:
+        return _followed(ours, child, sight, limit_s, free_bytes), sight
+    finally:
+        _kill(child)
+        sight.close()
+        ours.close()
+
+
+def _followed(ours: Connection, child: Any, sight: Sight, limit_s: float, free: float | None) -> Any:
+    until = time.monotonic() + limit_s
+    most = None if free is None else KILL_PART * free
+    timed = False
+    while True:
+        if ours.poll(LOOK_S):
+            try:
+                kind, said = ours.recv()
+            except EOFError:
+                child.join(1.0)
+                return _ended(child.exitcode)
+            if kind == "drained":
+                sight.begin()
+                continue
+            if kind == "timed":
+                # Not before: reading processes' memory slows them down.
+                sight.look(None)
+                sight.weigh()
+                with suppress(OSError):
+                    ours.send(None)
+                timed, until = True, max(until, time.monotonic() + TAKING_LIMIT_S)
+                continue
+            return said
+        if not timed:
+            # After the timing the workers only do what the pauses need.
+            sight.look(most)
+        if most is not None and sight.memory_bytes is not None and sight.memory_bytes > most:
+            return f"stopped: it took more than {100 * KILL_PART:.0f} % of the free memory"
+        if time.monotonic() > until:
+            return f"stopped: no answer within {limit_s:.0f} s"
+
+
+def _row(setting: Setting, found: Stretch, sight: Sight | None) -> Row:
+    return Row(
+        setting,
+        1000.0 * found.batch_s,
+        found.error_pct,
+        found.first_s,
+        found.batches,
+        None if sight is None else sight.memory_bytes,
+        None if sight is None else sight.read_bytes_per_s,
+        None if sight is None else sight.shares(),
+        take_ms=None if found.take_s is None else 1000.0 * found.take_s,
+    )
+
+
+def _child(theirs: Connection, job: Job, loadable: Loadable, setting: Setting, seed: int) -> None:
+    """In the child. Its group is its own, so that its workers can be ended with it."""
+    os.setsid()
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        # If memory runs out after all, this is the process to kill.
+        file.write("1000")
+    # A dataset may print; the terminal is the parent's.
+    with suppress(OSError):
+        quiet = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(quiet, 1)
+        os.dup2(quiet, 2)
+
+    def tell(kind: str) -> None:
+        theirs.send((kind, None))
+        if kind == "timed":
+            theirs.poll(WEIGHED_S)
+
+    try:
+        theirs.send(("done", job(loadable, setting, seed, tell)))
+    except BaseException as error:  # noqa: BLE001 — likewise, an exit included
+        theirs.send(("failed", _words(error)))
+    theirs.close()
+    os.killpg(0, signal.SIGKILL)
+
+
+def _measured(loadable: Loadable, setting: Setting, seed: int, tell: Tell) -> Stretch:
+    loader = loadable.passes(setting, seed)
+    return measure(
+        lambda: iter(loader),
+        setting.workers,
+        setting.prefetch or 0,
+        time.perf_counter,
+        lambda: tell("drained"),
+        # The loader still has its workers.
+        timed=lambda: tell("timed"),
+        pause=time.sleep if setting.workers else None,
+    )
+
+
+def _restarted(loadable: Loadable, setting: Setting, _seed: int, _tell: Tell) -> Restart:
+    def short_pass(kept: bool) -> Any:
+        return loadable.short_pass(replace(setting, persistent=kept), max(1, setting.workers))
+
+    return measure_restart(short_pass, time.perf_counter)
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, Empty):
+        return "the dataset is empty"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = str(error)
+    if "bus error" in text.lower() or "shared memory" in text.lower():
+        return "shared memory ran out: enlarge /dev/shm (docker run --shm-size=8g), or fewer workers"
+    # A worker's error is a traceback as text, whose last line names the error.
+    said = lines[-1] if lines and lines[0].startswith("Caught") else lines[0] if lines else ""
+    return clean_text(f"{type(error).__name__}: {said}" if said else type(error).__name__)[:MOST_WORDS]
+
+
+def _ended(exit_code: int | None) -> str:
+    if exit_code is None or exit_code >= 0:
+        return f"the child ended with exit code {exit_code}"
+    if -exit_code == signal.SIGKILL:
+        return "killed, as by the system when memory runs out"
+    with suppress(ValueError):
+        return f"ended by {signal.Signals(-exit_code).name}"
+    return f"ended by signal {-exit_code}"
+
+
+def _kill(child: Any) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        if os.getpgid(child.pid) == child.pid:
+            os.killpg(child.pid, signal.SIGKILL)
+    with suppress(ProcessLookupError, ValueError):
+        child.kill()
+    child.join(5.0)

@@ -1,0 +1,245 @@
+"""A loader benchmark's result: as data, and as a table for a terminal with a bar a setting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from gputop.model.quantity import NOT_MEASURED, duration, memory, seconds, terminal_safe, wrapped
+
+# The data of a loader benchmark: settings, their measurements, and the machine.
+
+
+class Setting(Struct, frozen=True):
+    """Arguments of a DataLoader. ``prefetch`` is None without workers, which have nothing to prefetch."""
+
+    workers: int
+    prefetch: int | None = None
+    pin_memory: bool = False
+    persistent: bool = True
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """As ``DataLoader(dataset, batch_size=…, **kwargs)`` takes them."""
+        given: dict[str, Any] = {"num_workers": self.workers}
+        if self.workers:
+            given |= {"prefetch_factor": self.prefetch, "persistent_workers": self.persistent}
+        return given | ({"pin_memory": True} if self.pin_memory else {})
+
+    @property
+    def name(self) -> str:
+        """As a table has it: ``4``, ``4 prefetch 4``."""
+        more = f" prefetch {self.prefetch}" if self.prefetch not in (None, 2) else ""
+        return f"{self.workers}{more}{' pinned' if self.pin_memory else ''}"
+
+
+class Shares(Struct, frozen=True):
+    """What the workers did while they were measured, each 0–1 of the time, as gputop's collector saw it."""
+
+    run: float
+    queued: float
+    disk: float
+    network: float
+
+
+class Row(Struct, frozen=True):
+    """One setting. ``error_pct`` is half of the 95 % interval of ``batch_ms``; ``memory_bytes`` is the PSS of the
+    loader's whole tree, None where it cannot be read. ``take_ms`` is what the loop waits for a batch that is ready,
+    None without workers and for batches too slow to measure it. ``failed`` says why there is no figure, in words."""
+
+    setting: Setting
+    batch_ms: float | None = None
+    error_pct: float | None = None
+    first_batch_s: float | None = None
+    batches: int = 0
+    memory_bytes: float | None = None
+    read_bytes_per_s: float | None = None
+    shares: Shares | None = None
+    failed: str | None = None
+    take_ms: float | None = None
+
+    @property
+    def batches_per_s(self) -> float | None:
+        return 1000.0 / self.batch_ms if self.batch_ms else None
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """Arguments for DataLoader."""
+        return self.setting.kwargs
+
+
+class Room(Struct, frozen=True):
+    """What the machine offers: cores, free memory and shared memory in bytes, and the share of the last ten seconds in
+    which tasks waited for a core, in percent. None is unknown."""
+
+    cores: int
+    free_bytes: float | None
+    shm_bytes: float | None
+    psi_cpu_pct: float | None
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether other load is so high that no figure here is certain."""
+        return self.psi_cpu_pct is not None and self.psi_cpu_pct > CROWDED_PCT
+
+
+CROWDED_PCT = 20.0
+
+
+# What each epoch costs beyond its batches: the wait for its first one, with workers that stay and with new ones.
+
+MOST_S = 8.0
+WORTH_S = 0.05
+"""A wait that is shorter than this is not worth the memory that workers hold between epochs."""
+
+
+class Restart(Struct, frozen=True):
+    """Seconds until the first batch of a later epoch: ``kept_s`` with ``persistent_workers=True``, ``anew_s``
+    without."""
+
+    kept_s: float
+    anew_s: float
+
+    @property
+    def saved_s(self) -> float:
+        """Seconds that each epoch's beginning is shorter with workers that stay; never below 0."""
+        return max(0.0, self.anew_s - self.kept_s)
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether workers should stay."""
+        return self.saved_s >= WORTH_S
+
+    def words(self, epochs: int | None) -> str:
+        """The result in words; ``epochs`` is how many the job makes, where that is known."""
+        said = (
+            f"a later epoch's first batch takes {seconds(self.kept_s)} with persistent_workers, {seconds(self.anew_s)} "
+            "without"
+        )
+        if not self.is_worth_it:
+            return f"{said}: not worth keeping the workers"
+        of = "" if epochs is None else f", {duration(self.saved_s * (epochs - 1))} over {epochs} epochs"
+        return f"{said}: {seconds(self.saved_s)} saved an epoch{of}"
+
+
+def measure_restart(short_pass: Callable[[bool], Iterable[Any]], clock: Callable[[], float]) -> Restart:
+    """Time both. ``short_pass`` makes a loader over a few batches, with workers that stay or not."""
+    return Restart(_second_first(short_pass(True), clock), _second_first(short_pass(False), clock))
+
+
+def _second_first(loader: Iterable[Any], clock: Callable[[], float]) -> float:
+    """Seconds to the first batch of the second pass: in the first one a dataset opens its files."""
+    for _ in loader:
+        pass
+    begun = clock()
+    batches = iter(loader)
+    next(batches)
+    return clock() - begun
+
+
+SCHEMA = 1
+_BAR = 24
+_WIDTH = 100
+"""The width of sentences; text to be pasted stays on one line."""
+_NESTED = ("rows", "best", "room", "restart")
+
+
+class LoaderReport(Struct, frozen=True):
+    """All settings in the order in which they were measured, the one to use, and why.
+
+    ``best`` is the smallest setting that is fast enough, None where none could be measured. ``need_ms`` is what a batch
+    may take, from ``step_ms``. ``confidence`` is ``high``, ``medium`` or ``low``.
+    """
+
+    rows: tuple[Row, ...]
+    best: Row | None
+    conclusion: str
+    why: str
+    batch_size: int | None
+    step_ms: float | None
+    need_ms: float | None
+    room: Room
+    confidence: str
+    notes: tuple[str, ...]
+    seconds: float
+    restart: Restart | None = None
+    """How long an epoch's beginning takes with the best setting; None without workers, or where a pass cannot be cut
+    short."""
+    epochs: int | None = None
+    taking: str = ""
+    """What taking a batch costs the loop, where that is a large part of its step."""
+
+    def to_dict(self) -> Mapping[str, Any]:
+        """A JSON object, schema 1."""
+        plain = {key: getattr(self, key) for key in self.__struct_fields__ if key not in _NESTED}
+        return {
+            "schema": SCHEMA,
+            **plain,
+            "notes": list(self.notes),
+            "room": _fields(self.room),
+            "restart": None if self.restart is None else _fields(self.restart) | {"saved_s": self.restart.saved_s},
+            "rows": [_row(row) for row in self.rows],
+            "best": None if self.best is None else _row(self.best),
+        }
+
+    def __str__(self) -> str:
+        return loader_text(self)
+
+
+def _row(row: Row) -> dict[str, Any]:
+    found = {key: getattr(row, key) for key in Row.__struct_fields__ if key not in ("setting", "shares")}
+    shares = row.shares
+    return {
+        "workers": row.setting.workers,
+        "prefetch": row.setting.prefetch,
+        "pin_memory": row.setting.pin_memory,
+        **found,
+        "batches_per_s": row.batches_per_s,
+        "shares": None if shares is None else _fields(shares),
+        "kwargs": row.kwargs,
+    }
+
+
+def _fields(struct: Struct) -> dict[str, Any]:
+    return {key: getattr(struct, key) for key in struct.__struct_fields__}
+
+
+def loader_text(report: LoaderReport, *, ascii_only: bool = False) -> str:
+    """The report: one row a setting, the answer, why, and the arguments to paste."""
+    fastest = max((row.batches_per_s or 0.0 for row in report.rows), default=0.0)
+    lines = [f"  {'WORKERS':<14}{'MS A BATCH':>12}  {'±':<6}{'BATCHES/S':>10}{'FIRST':>9}{'MEMORY':>10}"]
+    for row in sorted(report.rows, key=lambda r: (r.setting.workers, r.setting.prefetch or 0)):
+        mark = "→" if report.best is not None and row.setting.name == report.best.setting.name else " "
+        lines.append(f"{mark} {row.setting.name:<14}{_figures(row, fastest)}".rstrip())
+    lines += ["", *_folded(report.conclusion)]
+    lines += _folded(f"↳ {report.why}") if report.why else []
+    lines += _folded(f"↳ {report.taking}") if report.taking else []
+    lines += _folded(f"↳ {report.restart.words(report.epochs)}") if report.restart is not None else []
+    if report.best is not None:
+        given = ", ".join(f"{key}={value!r}" for key, value in report.best.kwargs.items())
+        lines.append(f"→ DataLoader(dataset, batch_size={report.batch_size}, {given})")
+    lines += [line for note in report.notes for line in _folded(f"note: {note}")]
+    lines.append(f"confidence {report.confidence}; {report.room.cores} cores; took {seconds(report.seconds)}")
+    text = "\n".join(terminal_safe(line) for line in lines) + "\n"
+    return _plain(text) if ascii_only else text
+
+
+def _folded(text: str) -> list[str]:
+    return wrapped(text, _WIDTH, further="  ", whole_words=True)
+
+
+def _figures(row: Row, fastest: float) -> str:
+    if row.batch_ms is None or row.batches_per_s is None:
+        return f"  {row.failed}"
+    error = "" if row.error_pct is None else f"{row.error_pct:.0f} %" if row.error_pct >= 0.95 else "<1 %"
+    first = NOT_MEASURED if row.first_batch_s is None else seconds(row.first_batch_s)
+    bar = "█" * max(1, round(_BAR * row.batches_per_s / fastest)) if fastest else ""
+    return f"{row.batch_ms:>12.1f}  {error:<6}{row.batches_per_s:>10.1f}{first:>9}{memory(row.memory_bytes):>10}  {bar}"
+
+
+def _plain(text: str) -> str:
+    for char, plain in (("→", ">"), ("↳", ">"), ("█", "#"), ("±", "+-"), ("–", "-"), ("·", ".")):
+        text = text.replace(char, plain)
+    return text.encode("ascii", "replace").decode("ascii")

@@ -1,0 +1,123 @@
+"""How many loader workers a job needs, measured on its own dataset. Exit 0: found, 1: nothing could be measured."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from gputop.commands.argument_parser import ListAction, seconds
+from gputop.commands.needs import Needs
+from gputop.config import Settings
+from gputop.model.source import UsageError
+from gputop.output.snapshot_data import json_text
+from gputop.paint.glyphs import choose
+
+NEEDS = Needs()
+NOTHING_MEASURED = 1
+_BAR = 24
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    text = "a function without arguments that returns a PyTorch Dataset or DataLoader: train:make_dataset"
+    add("function", metavar="MODULE:FUNCTION", help=text)
+    add("--batch-size", type=int, metavar="N", help="samples a batch (default: the DataLoader's, else 1)")
+    add("--workers", action=ListAction, metavar="LIST", help="measure only these numbers of workers, such as 0,4,8")
+    add("--step", metavar="TIME", help="how long your step takes, such as 41ms; a batch must come within 80 %% of it")
+    add(
+        "--epochs", type=int, metavar="N", help="passes that your job makes, to add up what starting each of them costs"
+    )
+    add("--budget", default="60s", metavar="TIME", help="stop after this time (default 60s)")
+    add("--json", action="store_true", help="one JSON object")
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    budget_s = seconds(args.budget, "--budget")
+    step_ms = None if args.step is None else 1000.0 * _step_s(args.step)
+    if args.batch_size is not None and args.batch_size < 1:
+        raise UsageError(f"--batch-size must be 1 or more, not {args.batch_size}")
+    if args.epochs is not None and args.epochs < 1:
+        raise UsageError(f"--epochs must be 1 or more, not {args.epochs}")
+    counts = _counts(args.workers)
+    make = _function(args.function)
+    from gputop.features.loader_bench.bench import dataloader_bench
+    from gputop.features.loader_bench.bench_report import loader_text
+
+    try:
+        report = dataloader_bench(
+            _made(make, args.function),
+            batch_size=args.batch_size,
+            workers=counts,
+            step_ms=step_ms,
+            budget_s=budget_s,
+            progress=_progress,
+            epochs=args.epochs,
+        )
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{args.function}: {error}") from error
+    finally:
+        _say("")
+    terminal = choose(os.environ, sys.stdout.encoding, theme="auto", ascii_only=settings.ascii, no_color=True)
+    if args.json:
+        sys.stdout.write(json_text(report.to_dict()))
+    else:
+        sys.stdout.write(loader_text(report, ascii_only=terminal.glyphs.name == "ascii"))
+    sys.stdout.flush()
+    return 0 if report.best is not None else NOTHING_MEASURED
+
+
+def _function(text: str) -> Callable[[], Any]:
+    """The function that MODULE:FUNCTION names, imported from here or from the path. Raises UsageError."""
+    module, _, name = text.partition(":")
+    if not module or not name.isidentifier():
+        raise UsageError(f"{text!r} must be MODULE:FUNCTION, as in train:make_dataset")
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise UsageError(f"{module} cannot be imported: {said}") from error
+    if not callable(found):
+        raise UsageError(f"{module} has no function {name}")
+    made: Callable[[], Any] = found
+    return made
+
+
+def _made(make: Callable[[], Any], name: str) -> Any:
+    try:
+        return make()
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise UsageError(f"{name}() raised {said}") from error
+
+
+def _counts(given: list[str] | str | None) -> str | list[int]:
+    if given is None:
+        return "auto"
+    words = given if isinstance(given, list) else given.split(",")
+    try:
+        return [int(word) for word in words]
+    except ValueError:
+        raise UsageError(f"--workers must be numbers, as in 0,4,8, not {','.join(words)!r}") from None
+
+
+def _step_s(text: str) -> float:
+    """A step's length in seconds, also as milliseconds, in which people often give it."""
+    if text.strip().lower().endswith("ms"):
+        return seconds(text.strip()[:-2] + "s", "--step") / 1000.0
+    return seconds(text, "--step")
+
+
+def _progress(part: float, what: str) -> None:
+    filled = round(_BAR * part)
+    _say(f"[{'#' * filled}{'.' * (_BAR - filled)}] {what}")
+
+
+def _say(text: str) -> None:
+    if sys.stderr is not None and sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()

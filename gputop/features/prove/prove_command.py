@@ -1,0 +1,140 @@
+"""Kernels of known width on the user's own GPU, with utilisation and SM activity side by side."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gputop.commands.needs import Needs
+from gputop.commands.shared_options import redacted_source, redactor_of
+from gputop.config import Settings
+from gputop.features.prove.experiment import Verdict, verdict
+from gputop.features.prove.prove_report import HEAD, conclusion, data, headline, picture, row, text
+from gputop.features.prove.prove_run import Experiment, KernelsFailed, Proof, Watched
+from gputop.model.snapshot import Event, Snapshot
+from gputop.model.source import SourceError, UsageError
+from gputop.output.messages import say
+from gputop.output.private_file import write_private
+from gputop.output.snapshot_data import json_text
+from gputop.sources.local import open_local
+from gputop.sources.marks import send_mark
+
+if TYPE_CHECKING:
+    from gputop.recording.writer import Recorder
+
+NEEDS = Needs("stdout")
+
+INTERVAL_S = 0.5
+SUFFIXES = (".svg", ".json", ".txt")
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="one JSON object with every sample, to paste")
+    command.add_argument("-o", "--output", metavar="FILE", help="the table as FILE.svg, .json or .txt")
+    command.add_argument("--record", metavar="FILE", help="keep a recording of it")
+    command.add_argument("--force", action="store_true", help="even while other processes use the GPU")
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    path = None if args.output is None else Path(args.output)
+    if path is not None and path.suffix not in SUFFIXES:
+        raise UsageError(f"cannot make a {path.suffix or 'file without suffix'}: name one of {', '.join(SUFFIXES)}")
+    if path is not None and not path.parent.is_dir():
+        raise UsageError(f"cannot write {path}: no directory {path.parent}")
+    # A script that ends gputop by a signal must leave nothing on the GPU either.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    keeper = _Keeper()
+    source = redacted_source(open_local(settings, INTERVAL_S), redactor_of(settings))
+    watched = Watched(keeper.take, keeper.mark, lambda found: None if args.json else _print(row(found)))
+    experiment = Experiment(source, watched)
+    try:
+        before = experiment.look(force=args.force)
+        if args.record is not None:
+            keeper.record(args.record)
+        say("runs kernels for about half a minute and takes 256 MiB of the GPU's memory; Ctrl+C stops at once")
+        if not args.json:
+            first = headline(experiment.chosen(before), before.machine.driver, None, experiment.others(before))
+            for line in (*first, HEAD):
+                _print(line)
+        proof = experiment.run(before)
+    except KernelsFailed as failed:
+        raise SourceError(f"the kernels cannot run: {failed}") from failed
+    finally:
+        experiment.close()
+        keeper.close()
+    found = verdict(proof.results, _why_not(proof))
+    return _finish(args, settings, path, proof, found)
+
+
+def _finish(args: argparse.Namespace, settings: Settings, path: Path | None, proof: Proof, found: Verdict) -> int:
+    if args.json:
+        _print(json_text(data(proof, found)).rstrip("\n"))
+    else:
+        for line in conclusion(found):
+            _print(line)
+    if path is not None:
+        if path.suffix == ".json":
+            write_private(path, json_text(data(proof, found)))
+        elif path.suffix == ".txt":
+            write_private(path, text(proof, found))
+        else:
+            write_private(path, _picture(settings, proof, found))
+    return found.exit_status
+
+
+def _picture(settings: Settings, proof: Proof, found: Verdict) -> str:
+    from gputop.output.picture import svg
+    from gputop.paint.theme import THEMES
+
+    theme = THEMES["dark" if settings.theme == "auto" else settings.theme]
+    return svg(picture(proof, found), theme, "gputop prove")
+
+
+def _why_not(proof: Proof) -> str:
+    """Why SM activity is not measured, with what would help; empty where it is."""
+    return proof.before.sm_reason or ""
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+class _Keeper:
+    """A recording of the experiment, where one was asked for, and the marks in it and in other screens."""
+
+    def __init__(self) -> None:
+        from gputop.monitor import Monitor
+        from gputop.session.session import Session
+
+        self._session = Session(Monitor(INTERVAL_S))
+        self._recorder: Recorder | None = None
+
+    def record(self, target: str) -> None:
+        """Begin to record, once it is known that the experiment can run. Raises RecordingError."""
+        from gputop.recording.writer import Recorder
+
+        self._recorder = Recorder(target)
+        self._session.record(self._recorder)
+
+    def take(self, snapshot: Snapshot) -> None:
+        if self._recorder is not None:
+            self._session.take(snapshot)
+
+    def mark(self, words: str) -> None:
+        now = time.time()
+        send_mark(words, now)
+        if self._recorder is not None:
+            self._session.note(Event(now, "mark", words))
+
+    def close(self) -> None:
+        if self._recorder is not None:
+            self._recorder.close()
+            if self._recorder.error is not None:
+                say(self._recorder.error)
+            elif self._recorder.path is not None:
+                say(f"recorded in {self._recorder.path}")

@@ -1,0 +1,142 @@
+"""What `gputop prove` found: as lines for people, as one JSON object to paste, as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import to_builtins
+
+from gputop import __version__
+from gputop.features.prove.experiment import Result, Verdict
+from gputop.features.prove.prove_run import Proof
+from gputop.model.quantity import terminal_safe, wrapped
+from gputop.model.sm import MEASURED, SM_SOURCES
+from gputop.model.snapshot import GpuSample
+
+SCHEMA = 1
+WIDTH = 80
+"""Columns of the table: fits the narrowest terminal in use, and text that is pasted somewhere."""
+_TITLE = 33
+_BAR = 25
+_LEGEND = (("▇", "gap.sm"), (" SM  ", "dim"), ("▇", "gap.gap"), (" rest of UTIL", "dim"))
+_LEGEND_OF_UTIL = (("▇", "gap.unknown"), (" UTIL, SM not measured", "dim"))
+HEAD = f"{'':{_TITLE}}{'UTIL':>5}{'SM':>6}{'expected':>9}{'power':>9}"
+
+
+def headline(gpu: GpuSample, driver: str | None, multiprocessors: int | None, beside: Sequence[str]) -> list[str]:
+    """The GPU and the source of its numbers, on as many lines as needed."""
+    static = gpu.static
+    source = f"SM measured · {SM_SOURCES[gpu.sm_source].label}" if gpu.sm_source in MEASURED else "SM not measured"
+    parts = [f"GPU {static.index}  {static.name}"]
+    if multiprocessors is not None:
+        parts.append(f"{multiprocessors} multiprocessors")
+    parts += [
+        f"driver {driver or 'unknown'}",
+        source,
+        f"used by {', '.join(beside)}" if beside else "nobody else on it",
+    ]
+    lines: list[str] = []
+    for part in map(terminal_safe, parts):
+        if lines and len(lines[-1]) + 3 + len(part) <= WIDTH:
+            lines[-1] += f"   {part}"
+        else:
+            lines.append(part)
+    return lines
+
+
+def row(found: Result) -> str:
+    """One stage."""
+    stage = found.stage
+    expected = "–" if stage.expected_pct is None else f"{stage.expected_pct:.1f}"
+    mark = {True: " ✓", False: " ✗", None: "  "}[found.ok]
+    sm = (
+        f"{found.sm_pct:.1f}"
+        if found.sm_pct is not None
+        else f"≤{found.util_pct:.0f}"
+        if found.util_pct is not None
+        else "n/a"
+    )
+    power = "n/a" if found.power_w is None else f"{found.power_w:.0f} W"
+    note = ""
+    if stage.kind == "spin" and stage.blocks == 1 and (found.util_pct or 0.0) >= 95.0:
+        note = f" ← nvidia-smi: {found.util_pct:.0f}"
+    elif found.dram_pct is not None and stage.kind == "copy":
+        note = f"   DRAM {found.dram_pct:.0f}"
+    util = "n/a" if found.util_pct is None else f"{found.util_pct:.0f}"
+    return f"{stage.title:{_TITLE}}{util:>5}{sm:>6}{expected:>9}{mark}{power:>7}{note}"
+
+
+def conclusion(verdict: Verdict) -> list[str]:
+    """The verdict, then its likely cause, in lines of at most ``WIDTH`` columns."""
+    lines = wrapped(verdict.words, WIDTH)
+    if verdict.reason:
+        reason = f"Likely reason: {verdict.reason}." if verdict.exit_status == 1 else verdict.reason
+        lines += wrapped(reason, WIDTH)
+    return lines
+
+
+def text(proof: Proof, verdict: Verdict) -> str:
+    """The whole table."""
+    lines = [*headline(proof.before, proof.driver, proof.multiprocessors, proof.beside), HEAD]
+    lines += [*map(row, proof.results), *conclusion(verdict)]
+    return "".join(terminal_safe(line).rstrip() + "\n" for line in lines)
+
+
+def picture(proof: Proof, verdict: Verdict) -> list[tuple[tuple[str, str], ...]]:
+    """The whole table as rows of text and style, each stage with a bar: SM activity, and the gap up to utilisation."""
+    first = headline(proof.before, proof.driver, proof.multiprocessors, proof.beside)
+    rows: list[tuple[tuple[str, str], ...]] = [((line, "value"),) for line in first]
+    legend = _LEGEND if any(found.sm_pct is not None for found in proof.results) else _LEGEND_OF_UTIL
+    room = _BAR + 2 - sum(len(part) for part, _ in legend)
+    rows.append(((" " * (_TITLE + 1), "text"), *legend, (f"{'':{room}}{HEAD[_TITLE:]}", "dim")))
+    for found in proof.results:
+        line = terminal_safe(row(found))
+        rows.append(((line[:_TITLE], "text"), (" ", "text"), *_bar(found), ("  ", "text"), *_with_mark(line[_TITLE:])))
+    level = {0: "level.green", 1: "level.red"}.get(verdict.exit_status, "level.yellow")
+    said = len(wrapped(verdict.words, WIDTH))
+    words = [terminal_safe(line) for line in conclusion(verdict)]
+    return [*rows, *(((line, level if i < said else "text"),) for i, line in enumerate(words))]
+
+
+def _bar(found: Result) -> list[tuple[str, str]]:
+    """Utilisation as a bar, with SM activity in its own colour; all grey while that is not measured."""
+    util = round(_BAR * min(100.0, found.util_pct or 0.0) / 100.0)
+    if found.sm_pct is None:
+        return [("▇" * util, "gap.unknown"), ("·" * (_BAR - util), "dim")]
+    # Anything above 0 must be visible: one multiprocessor of a hundred is less than a cell.
+    sm = min(_BAR, max(round(_BAR * found.sm_pct / 100.0), 1 if found.sm_pct >= 0.5 else 0))
+    gap = max(0, util - sm)
+    return [("▇" * sm, "gap.sm"), ("▇" * gap, "gap.gap"), ("·" * (_BAR - sm - gap), "dim")]
+
+
+def _with_mark(line: str) -> list[tuple[str, str]]:
+    for mark, style in (("✓", "level.green"), ("✗", "level.red")):
+        before, found, after = line.partition(mark)
+        if found:
+            return [(before, "text"), (found, style), (after, "text")]
+    return [(line, "text")]
+
+
+def data(proof: Proof, verdict: Verdict) -> dict[str, Any]:
+    """A report to paste: versions, stages, every sample."""
+    gpu = proof.before.static
+    return {
+        "schema": SCHEMA,
+        "gputop": __version__,
+        "driver": proof.driver,
+        "cuda": proof.cuda,
+        "gpu": {
+            "index": gpu.index,
+            "name": gpu.name,
+            "architecture": gpu.architecture,
+            "multiprocessors": proof.multiprocessors,
+            "mig": gpu.mig_parent is not None,
+        },
+        "sm_source": proof.before.sm_source,
+        "beside": len(proof.beside),
+        "exit_status": verdict.exit_status,
+        "verdict": verdict.words,
+        "reason": verdict.reason,
+        "stages": to_builtins(proof.results),
+    }

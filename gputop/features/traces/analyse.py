@@ -1,0 +1,338 @@
+"""Analyses a trace: each of its GPUs with its numbers and its verdict."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from itertools import compress
+from statistics import mean, median, quantiles
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gputop.features.traces.columns import (
+    ABSENT,
+    ANNOTATION,
+    COPY,
+    OPERATOR,
+    PYTHON,
+    Device,
+    Interval,
+    Intervals,
+    Trace,
+    TraceError,
+    clip,
+    intersect,
+    length,
+    length_by,
+    subtract,
+    union,
+)
+from gputop.features.traces.kernels import (
+    fp32_gemm_pct,
+    kernel_rows,
+    median_kernel_us,
+    occupancy_pct,
+    queue,
+    sm_high_pct,
+)
+from gputop.features.traces.timeline import (
+    DATA_LOADER,
+    Busy,
+    DeviceEvents,
+    HostThreads,
+    IdleTime,
+    busy,
+    device_events,
+    devices_of,
+    idle_time,
+    launches,
+    sync_rows,
+    underneath,
+)
+from gputop.features.traces.trace_report import GpuReport, LongGap, Measures, StepShare, Under
+from gputop.features.traces.trace_verdict import judged
+
+# Steps that tile the GPU's time: every nanosecond of the window belongs to exactly one.
+#
+# A step owns the GPU events that were launched between its begin on the host and the next one's. On the GPU it ends
+# where the last of these ends; the next begins there. So the rows sum to the window, and asynchronous work counts for
+# the step that asked for it.
+
+_PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)$")
+
+
+class HostStep(Struct, frozen=True):
+    """A step as the host announced it: its name and when it began and ended, in nanoseconds."""
+
+    name: str
+    begin: int
+    end: int
+    thread: int
+
+
+class StepRow(Struct, frozen=True):
+    """A step on the GPU: [begin, end) in nanoseconds. ``name`` is empty for a trace without steps."""
+
+    name: str
+    begin: int
+    end: int
+    events: int
+
+
+def host_steps(trace: Trace, name: str | None = None) -> list[HostStep]:
+    """Steps in order: the ranges called ``name``, or profiler.step()'s own; of the thread that has most of them."""
+    spans = trace.spans
+    labels: dict[int, str] = {}
+    for number, text in enumerate(trace.names.texts):
+        if name is None:
+            found = _PROFILER_STEP.match(text)
+            if found:
+                labels[number] = f"#{found[1]}"
+        elif text == name:
+            labels[number] = ""
+    if not labels:
+        return []
+    by_thread: dict[int, list[HostStep]] = {}
+    for at, (number, kind) in enumerate(zip(spans.name, spans.kind, strict=True)):
+        if number in labels and kind in (ANNOTATION, OPERATOR):
+            step = HostStep(labels[number], spans.start[at], spans.end[at], spans.thread[at])
+            by_thread.setdefault(step.thread, []).append(step)
+    if not by_thread:
+        return []
+    thread = max(by_thread, key=lambda of: len(by_thread[of]))
+    steps = sorted(by_thread[thread], key=lambda step: step.begin)
+    if name is not None:
+        steps = [HostStep(f"#{at}", s.begin, s.end, s.thread) for at, s in enumerate(steps)]
+    return steps
+
+
+def step_rows(trace: Trace, events: DeviceEvents, steps: list[HostStep]) -> list[StepRow]:
+    """The steps as the GPU ran them; one row over everything for a trace without steps."""
+    if not len(events):
+        return []
+    if not steps:
+        return [StepRow("", events.start[0], max(events.end), len(events))]
+    begins = [step.begin for step in steps]
+    ends = list(begins)
+    counts = [0] * len(steps)
+    calls = trace.calls.start
+    final = steps[-1].end
+    for start, end, launch in zip(events.start, events.end, events.launch, strict=True):
+        at = calls[launch] if launch != ABSENT else start
+        owner = bisect_right(begins, at) - 1
+        if owner < 0 or at >= final:
+            continue
+        counts[owner] += 1
+        if end > ends[owner]:
+            ends[owner] = end
+    rows, boundary = [], begins[0]
+    for step, last, count in zip(steps, ends, counts, strict=True):
+        until = max(boundary, last) if count else boundary
+        rows.append(StepRow(step.name, boundary, until, count))
+        boundary = until
+    return rows
+
+
+MOST_UNDER = 5
+_LONGEST_SHOWN = 12
+_SLOW = 2.0
+_BUS = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost")
+_LOADER_PREFIX = "enumerate(DataLoader)#"
+
+
+class Choice(Struct, frozen=True):
+    """Which steps are analysed: ranges called ``name`` instead of the profiler's, and only the given numbers."""
+
+    name: str | None = None
+    first: int | None = None
+    last: int | None = None
+
+
+class _Host(Struct, frozen=True):
+    """The host's side of a trace, which its devices share."""
+
+    steps: list[HostStep]
+    launched: dict[int, int]
+    threads: HostThreads
+    iterator: str | None
+    pageable: set[int]
+    """Numbers of the names of copies from or to pageable memory."""
+    stacks: bool
+
+
+def analyse(trace: Trace, choice: Choice | None = None) -> tuple[GpuReport, ...]:
+    """Every GPU of the trace. Raises TraceError where it holds no GPU work, or not the wanted steps."""
+    choice = choice or Choice()
+    if not len(trace.gpu):
+        raise TraceError(f"{trace.path}: {_without_work(trace)}")
+    host = _host_side(trace, choice)
+    return tuple(_gpu(trace, device, host, choice) for device in devices_of(trace))
+
+
+def _without_work(trace: Trace) -> str:
+    if trace.foreign:
+        most = max(trace.foreign, key=lambda category: trace.foreign[category])
+        return f"not a CUDA or ROCm trace: {trace.foreign[most]} events of category {most!r}"
+    if len(trace.calls):
+        return (
+            f"{len(trace.calls)} CUDA calls but no kernels: the profiler was not given any (another profiler was "
+            "running, or the rights to profile are missing)"
+        )
+    if len(trace.spans):
+        return "no GPU work: profile with ProfilerActivity.CUDA while a GPU computes"
+    return "no events that a GPU profiler writes: a trace is what torch.profiler's export_chrome_trace makes"
+
+
+def _host_side(trace: Trace, choice: Choice) -> _Host:
+    steps = host_steps(trace, choice.name)
+    if choice.name is not None and not steps:
+        raise TraceError(f"{trace.path}: no range called {choice.name!r}; {_ranges(trace)}")
+    if choice.first is not None and not steps:
+        raise TraceError(f"{trace.path}: no steps to choose from: call profiler.step() after each one")
+    launched = launches(trace)
+    pageable = {number for number, text in enumerate(trace.names.texts) if "Pageable" in text}
+    blocking: set[int] = set()
+    if pageable:
+        copies = map(pageable.__contains__, trace.gpu.name)
+        blocking = {launched.get(correlation, ABSENT) for correlation in compress(trace.gpu.correlation, copies)}
+    iterators = {found[1] for text in trace.names.texts if (found := DATA_LOADER.match(text))}
+    threads = HostThreads(trace, steps[0].thread if steps else ABSENT, blocking - {ABSENT})
+    return _Host(steps, launched, threads, min(iterators, default=None), pageable, PYTHON in trace.spans.kind)
+
+
+def _ranges(trace: Trace) -> str:
+    named = sorted(
+        {trace.names.texts[name] for name, kind in zip(trace.spans.name, trace.spans.kind, strict=True) if kind == 1}
+    )
+    return f"it has {', '.join(map(repr, named[:5]))}" if named else "it has no named ranges"
+
+
+def _gpu(trace: Trace, device: int, host: _Host, choice: Choice) -> GpuReport:
+    events = device_events(trace, device, host.launched)
+    rows = [row for row in step_rows(trace, events, host.steps) if row.end > row.begin]
+    named = bool(rows and host.steps)
+    if not rows:
+        rows = step_rows(trace, events, [])
+    if choice.first is not None and choice.last is not None:
+        rows = _chosen(trace, rows, choice.first, choice.last)
+    boundaries = [rows[0].begin, *(row.end for row in rows)]
+    begin, end = boundaries[0], boundaries[-1]
+    if end <= begin:
+        raise TraceError(f"{trace.path}: its GPU events have no duration: nothing can be judged")
+    when = busy(events, begin, end)
+    idle = idle_time(trace, events, when.any, boundaries, host.threads)
+    measures = _measures(trace, events, host, rows, named, when, idle)
+    return GpuReport(measures, judged(trace, measures, stacks=host.stacks))
+
+
+def _chosen(trace: Trace, rows: list[StepRow], first: int, last: int) -> list[StepRow]:
+    """The rows of the steps with these numbers, which must be consecutive."""
+    numbers = [int(row.name.lstrip("#") or -1) for row in rows]
+    wanted = [row for row, number in zip(rows, numbers, strict=True) if first <= number <= last]
+    if not wanted:
+        raise TraceError(f"{trace.path}: no step {first}–{last}: it has {min(numbers)}–{max(numbers)}")
+    return wanted
+
+
+def _measures(
+    trace: Trace, events: DeviceEvents, host: _Host, rows: list[StepRow], named: bool, when: Busy, idle: IdleTime
+) -> Measures:
+    boundaries = [rows[0].begin, *(row.end for row in rows)]
+    begin, end = boundaries[0], boundaries[-1]
+    window = end - begin
+    exposed_comm = subtract(when.comm, when.compute)
+    exposed_copy = subtract(when.copy, when.kernels)
+    parts = (when.compute, exposed_comm, exposed_copy)
+    by_step = [length_by(part, boundaries) for part in parts]
+    sums = [sum(part) for part in by_step]
+    comm = length(when.comm)
+    steps = [(row.end - row.begin) / 1e6 for row in rows]
+    described = trace.devices.get(events.index, Device(events.index))
+    measured = [s.sm_active_pct for s in trace.counters if s.device == events.index and begin <= s.t <= end]
+    bound = None if measured else sm_high_pct(events, begin, end)
+    kernels = kernel_rows(trace, events, begin, end)
+    under, gaps = _underneath(trace, idle, window, begin)
+    unix = trace.begin_unix_s
+    return Measures(
+        index=events.index,
+        name=described.name,
+        sm_count=described.sm_count,
+        compute_major=described.compute_major,
+        window_ms=window / 1e6,
+        steps=len(rows),
+        named_steps=named,
+        step_median_ms=median(steps),
+        step_p95_ms=quantiles(steps, n=20, method="inclusive")[-1] if len(steps) > 1 else steps[0],
+        step_range_ms=(min(steps), max(steps)),
+        share_pct={
+            "compute": 100.0 * sums[0] / window,
+            "comm_exposed": 100.0 * sums[1] / window,
+            "copy_exposed": 100.0 * sums[2] / window,
+            "idle": 100.0 * (window - sum(sums)) / window,
+        },
+        comm_pct=100.0 * comm / window,
+        overlap_pct=100.0 * length(intersect(when.compute, when.comm)) / comm if comm else None,
+        bus_exposed_pct=100.0 * length(intersect(exposed_copy, _bus_copies(trace, events, begin, end))) / window,
+        idle_cause_pct={cause: 100.0 * spent / window for cause, spent in idle.by_cause().items()},
+        util_pct=100.0 * length(when.kernels) / window,
+        sm_active_pct=mean(measured) if measured else None,
+        sm_high_pct=bound,
+        sm_source=(trace.counter_source or "none") if measured else "bound" if bound is not None else "none",
+        occupancy_pct=occupancy_pct(events),
+        queue=queue(trace, events, begin, end),
+        median_kernel_us=median_kernel_us(events),
+        iterator=host.iterator,
+        pageable_copies=sum(map(host.pageable.__contains__, events.name)) if host.pageable else 0,
+        under=under,
+        steps_table=_steps_table(rows, by_step, idle, named),
+        kernels=tuple(kernels),
+        fp32_gemm_pct=fp32_gemm_pct(trace, events),
+        syncs=tuple(sync_rows(trace, idle, host.threads, begin, end)),
+        gaps=gaps,
+        begin_unix_s=None if unix is None else unix + begin / 1e9,
+        end_unix_s=None if unix is None else unix + end / 1e9,
+    )  # fmt: skip
+
+
+def _bus_copies(trace: Trace, events: DeviceEvents, begin: int, end: int) -> Intervals:
+    """When data moved between the host and the device."""
+    names = {number for number, text in enumerate(trace.names.texts) if _BUS.search(text)}
+    moved = (
+        (first, last)
+        for first, last, kind, name in zip(events.start, events.end, events.kind, events.name, strict=True)
+        if kind == COPY and name in names
+    )
+    return clip(union(moved), begin, end)
+
+
+def _steps_table(rows: list[StepRow], by_step: list[list[int]], idle: IdleTime, named: bool) -> tuple[StepShare, ...]:
+    if not named:
+        return ()
+    typical = median(row.end - row.begin for row in rows)
+    table = []
+    for at, (row, causes) in enumerate(zip(rows, idle.by_step, strict=True)):
+        spent = row.end - row.begin
+        compute, comm, copy = (100.0 * part[at] / spent for part in by_step)
+        flag = "slow" if spent > _SLOW * typical else "first" if at == 0 else ""
+        share = StepShare(row.name, spent / 1e6, compute, comm, copy, 0.0, 100.0 * causes[0] / spent, flag)
+        table.append(replace(share, idle=100.0 - compute - comm - copy))
+    return tuple(table)
+
+
+def _underneath(trace: Trace, idle: IdleTime, window: int, begin: int) -> tuple[tuple[Under, ...], tuple[LongGap, ...]]:
+    longest = sorted(idle.longest, key=lambda gap: -gap.length)[:_LONGEST_SHOWN]
+    apart: dict[tuple[int, Interval], dict[str, int]] = {
+        (gap.thread, gap.host): {} for gap in longest if gap.host[1] > gap.host[0]
+    }
+    found = underneath(trace, idle.host, apart)
+    gaps = tuple(
+        LongGap((gap.begin - begin) / 1e6, gap.length / 1e6, _top(apart.get((gap.thread, gap.host), {}), gap.length, 3))
+        for gap in longest
+    )
+    return _top(found, window, MOST_UNDER), gaps
+
+
+def _top(times: dict[str, int], whole: int, most: int) -> tuple[Under, ...]:
+    rows = sorted(times.items(), key=lambda row: (-row[1], row[0]))[:most]
+    return tuple(Under(name.removeprefix(_LOADER_PREFIX), 100.0 * spent / whole) for name, spent in rows)

@@ -1,0 +1,341 @@
+"""A Chrome trace's text as lists of events, some megabytes at a time: bounded memory for files of any size.
+
+A piece is cut where one event ends and the next begins. The cut is found by its text, and a left part that decodes
+proves it: inside a string or a nested list it could not. What does not decode is salvaged in blocks that shrink around
+the damage, in time linear in the length, and what is lost is counted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import islice
+from queue import Empty, Queue
+from typing import Any, TypeVar
+
+import msgspec
+
+from gputop.features.traces.columns import TraceError
+
+# A trace file's bytes, unpacked where it is gzip and read ahead by one thread while the pieces before are decoded.
+
+PIECE_BYTES = 8 << 20
+MOST_BYTES = 16 << 30
+"""Bytes that a compressed file may unpack to; far above any trace that a profiler wrote."""
+MOST_RATIO = 1000
+_RATIO_FROM = 256 << 20
+_GZIP = b"\x1f\x8b"
+
+
+class Text:
+    """The bytes of a file, unpacked where it is gzip, read ahead by one thread. Close it after use.
+
+    ``truncated`` is known at the end: the last member of a gzip file is not complete.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Raises OSError."""
+        self._file = open(path, "rb")  # noqa: SIM115 - closed by close()
+        self.size_bytes = os.fstat(self._file.fileno()).st_size
+        self.compressed = self._file.peek(2)[:2] == _GZIP
+        self.truncated = False
+        self.read_bytes = 0
+        self._ready: Queue[bytes | BaseException | None] = Queue(maxsize=2)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="trace reader", daemon=True)
+        self._thread.start()
+
+    def pieces(self) -> Iterator[bytes]:
+        """Pieces of the text in order. Raises TraceError for a file that unpacks without end, and OSError."""
+        while True:
+            piece = self._ready.get()
+            if piece is None:
+                return
+            if isinstance(piece, BaseException):
+                raise piece
+            yield piece
+
+    def close(self) -> None:
+        """Stop reading ahead and close the file."""
+        self._closed.set()
+        while self._thread.is_alive():
+            try:
+                self._ready.get_nowait()
+            except Empty:
+                self._thread.join(0.05)
+        self._file.close()
+
+    def _work(self) -> None:
+        try:
+            for piece in self._unpacked() if self.compressed else self._plain():
+                self._ready.put(piece)
+                if self._closed.is_set():
+                    return
+        except BaseException as error:  # noqa: BLE001 - handed to who reads
+            self._ready.put(error)
+        else:
+            self._ready.put(None)
+
+    def _plain(self) -> Iterator[bytes]:
+        while piece := self._file.read(PIECE_BYTES):
+            self.read_bytes += len(piece)
+            yield piece
+
+    def _unpacked(self) -> Iterator[bytes]:
+        """All members one after the other. With a torn or damaged end, what came before it."""
+        unpacker = zlib.decompressobj(31)
+        out, pending = 0, b""
+        while True:
+            if not pending:
+                pending = self._file.read(1 << 20)
+                self.read_bytes += len(pending)
+                if not pending:
+                    self.truncated = self.truncated or not unpacker.eof
+                    return
+            if unpacker.eof:
+                if not pending.startswith(_GZIP):
+                    return
+                unpacker = zlib.decompressobj(31)
+            try:
+                piece = unpacker.decompress(pending, PIECE_BYTES)
+            except zlib.error:
+                self.truncated = True
+                return
+            pending = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
+            out += len(piece)
+            if out > MOST_BYTES or (out > _RATIO_FROM and out > MOST_RATIO * max(1, self.read_bytes)):
+                raise TraceError("unpacks to more than any trace holds: is this a gzip bomb?")
+            if piece:
+                yield piece
+
+
+LARGEST_EVENT = 64 << 20
+_HEAD_LIMIT = 64 << 20
+_JOINED = 4
+"""Parts that are joined before giving up: an event with a list of objects is cut between these."""
+_BLOCK = 1024
+_CLOSE_TRIES, _END_TRIES = 8, 16
+
+_KEYS = rb'"(?:ph|cat|name|pid|tid|ts|id|args|dur|s|bp)"'
+_CUT = re.compile(rb"\}(\s*),(?=\s*\{\s*" + _KEYS + rb"\s*:)")
+_LIST = re.compile(rb'"traceEvents"\s*:\s*\[')
+_CLOSE = re.compile(rb'\}(\s*)\](?=\s*(?:,\s*"\w+"\s*:|\}\s*\Z|\Z))')
+_NO_NUMBER = re.compile(rb"(?:-nan|-NaN|-inf|-Infinity|nan|NaN|inf|Infinity)(?:\.0)?(?=\s*[,}\]])")
+_BEFORE_A_NUMBER = b":[, "
+
+T = TypeVar("T")
+Decode = Callable[[bytes], list[T]]
+
+
+class EventText:
+    """Events of a trace's text, and the rest of its object: ``head`` and ``tail`` are the text around the list.
+
+    ``dropped`` counts events that could not be read, ``truncated`` says that the list has no end.
+    """
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self.head = b""
+        self.tail = b""
+        self.dropped = 0
+        self.truncated = False
+
+    def lists(self, decode: Decode[T]) -> Iterator[list[T]]:
+        """Lists of decoded events. Raises TraceError where the text holds no list of events."""
+        left = self._open()
+        for piece in self._pieces:
+            left += piece
+            while len(left) >= PIECE_BYTES:
+                cut = _last_cut(left)
+                if cut is None:
+                    if len(left) < LARGEST_EVENT:
+                        break
+                    left = self._skip(left)
+                    continue
+                part = left[: cut.start() + 1]
+                events = _decoded(part, decode)
+                if events is None and (earlier := _last_cut(part)) is not None:
+                    # The last cut may lie inside a string; then the one before it does not.
+                    events = _decoded(left[: earlier.start() + 1], decode)
+                    cut = cut if events is None else earlier
+                if events is None:
+                    events = self._closed(left, decode)
+                    if events is not None:
+                        yield events
+                        self._read_tail()
+                        return
+                    events = self._salvaged(part, decode)
+                yield events
+                left = left[cut.end() :]
+        yield self._last(left, decode)
+
+    def _open(self) -> bytes:
+        """The text after the opening bracket of the list of events."""
+        text = b""
+        for piece in self._pieces:
+            text += piece
+            start = text[:256].lstrip(b"\xef\xbb\xbf \t\r\n")
+            if start[:1] == b"[":
+                return text[text.index(b"[") + 1 :]
+            if start and start[:1] != b"{":
+                raise TraceError("is not JSON: a trace is the .json or .json.gz file of a profiler")
+            found = _LIST.search(text)
+            if found:
+                self.head = text[: found.start()]
+                return text[found.end() :]
+            if len(text) > _HEAD_LIMIT:
+                break
+        if not text.strip():
+            raise TraceError("is empty")
+        raise TraceError("holds no traceEvents: a trace is what torch.profiler's export_chrome_trace writes")
+
+    def _read_tail(self) -> None:
+        for piece in self._pieces:
+            if len(self.tail) < _HEAD_LIMIT:
+                self.tail += piece
+
+    def _closed(self, text: bytes, decode: Decode[T]) -> list[T] | None:
+        """The events up to the end of the list, where it ends in this text; what follows becomes the tail."""
+        end = _end(text)
+        # Where the metadata goes on beyond this text, an end cannot be recognised by what follows it.
+        for found in [end] if end is not None else islice(_CLOSE.finditer(text), _CLOSE_TRIES):
+            events = _decoded(text[: found.start() + 1], decode)
+            if events is not None:
+                self.tail = text[found.end() :]
+                return events
+        return None
+
+    def _last(self, text: bytes, decode: Decode[T]) -> list[T]:
+        """The events of the rest of a file: up to the list's end, or as far as it goes."""
+        stripped = text.strip()
+        if stripped.startswith(b"]"):
+            self.tail = stripped[1:]
+            return []
+        end = _end(text)
+        if end is None:
+            self.truncated = True
+            whole = _decoded(stripped.rstrip(b","), decode)
+            return self._salvaged(text, decode, torn=True) if whole is None else whole
+        self.tail = text[end.end() :]
+        part = text[: end.start() + 1]
+        events = _decoded(part, decode)
+        return self._salvaged(part, decode) if events is None else events
+
+    def _skip(self, text: bytes) -> bytes:
+        """Leave out an event that exceeds every bound."""
+        self.dropped += 1
+        found = _CUT.search(text)
+        return text[found.end() :] if found else b""
+
+    def _salvaged(self, text: bytes, decode: Decode[T], torn: bool = False) -> list[T]:
+        """The events that decode in a text that as a whole does not. A ``torn`` text's last event is not counted."""
+        repaired = _repaired(text)
+        if repaired != text and (events := _decoded(repaired, decode)) is not None:
+            return events
+        parts = _split(repaired)
+        kept: list[T] = []
+        at, size = 0, _BLOCK
+        while at < len(parts):
+            events = _decoded(b",".join(parts[at : at + size]), decode)
+            if events is None and size > 1:
+                size = size // 8 or 1
+                continue
+            used = size
+            if events is None:
+                used, events = _joined(parts, at, decode)
+            if events is None:
+                self.dropped += not (torn and at == len(parts) - 1)
+            else:
+                kept += events
+            at += used
+            size *= 2
+        return kept
+
+
+def _repaired(text: bytes) -> bytes:
+    """The text without what JSON does not allow: NaN and infinities, and bytes that are not UTF-8."""
+
+    def number(found: re.Match[bytes]) -> bytes:
+        return b"null" if text[found.start() - 1] in _BEFORE_A_NUMBER else found[0]
+
+    text = _NO_NUMBER.sub(number, text)
+    return text.decode("utf-8", "replace").encode()
+
+
+def _joined(parts: list[bytes], at: int, decode: Decode[T]) -> tuple[int, list[T] | None]:
+    """The fewest parts from one on that decode together, and how many; (1, None) where none do."""
+    for many in range(2, min(_JOINED, len(parts) - at) + 1):
+        joined = b",".join(parts[at : at + many])
+        if len(joined) > LARGEST_EVENT:
+            break
+        events = _decoded(joined, decode)
+        if events is not None:
+            return many, events
+    return 1, None
+
+
+def _split(text: bytes) -> list[bytes]:
+    """Pieces of a text, each of which ends where an event may end."""
+    parts, begin = [], 0
+    for found in _CUT.finditer(text):
+        parts.append(text[begin : found.start() + 1])
+        begin = found.end()
+    parts.append(text[begin:])
+    return parts
+
+
+def _end(text: bytes) -> re.Match[bytes] | None:
+    """Where the list of events ends: of the last candidates the first one whose rest is the rest of an object.
+
+    Lists inside of events look alike, but the rest of an event is followed by more events; lists in the metadata do
+    too, but come later.
+    """
+    places = deque(_CLOSE.finditer(text), maxlen=_END_TRIES)
+    return next((found for found in places if _is_rest(text[found.end() :])), None)
+
+
+def _is_rest(text: bytes) -> bool:
+    """Whether a text is what may follow the list of events: nothing, or the end of the object that it is in."""
+    text = text.strip()
+    if not text:
+        return True
+    try:
+        msgspec.json.decode(b"{" + _repaired(text.removeprefix(b",")))
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
+def _last_cut(text: bytes) -> re.Match[bytes] | None:
+    """The last place between two events, looked for from the end in windows that grow."""
+    width = 1 << 16
+    while True:
+        begin = max(0, len(text) - width)
+        found = list(_CUT.finditer(text, begin))
+        if found or begin == 0:
+            return found[-1] if found else None
+        width *= 8
+
+
+def _decoded(text: bytes, decode: Decode[T]) -> list[T] | None:
+    try:
+        return decode(b"[" + text + b"]")
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+def framing(head: bytes, tail: bytes) -> dict[str, Any]:
+    """What the object holds besides its events, before and after them. Unreadable parts are left out."""
+    found: dict[str, Any] = {}
+    for text in (head.rstrip().rstrip(b",") + b"}", b"{" + tail.lstrip().lstrip(b",")):
+        try:
+            part = msgspec.json.decode(_repaired(text))
+        except (msgspec.DecodeError, RecursionError):
+            continue
+        if isinstance(part, dict):
+            found.update(part)
+    return found

@@ -1,0 +1,261 @@
+"""A trace in memory: one array per column, so that millions of events fit without an object each.
+
+Times are nanoseconds (int64) since the trace's first event. Names, threads and streams are numbers into tables. What
+a file does not give is -1. Knows no file format and draws no conclusion.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import Struct, field
+
+ABSENT = -1
+COMPUTE, COMM, COPY = 0, 1, 2
+"""Kinds of GPU work. ``COPY`` is a memory copy or a memset."""
+OPERATOR, ANNOTATION, PYTHON = 0, 1, 2
+"""Kinds of host spans: a framework's operator, a range that somebody named, a Python function."""
+
+_COMM_START = re.compile(r"(void\s+)?(nccl|rccl|msccl)", re.IGNORECASE)
+_COMM_PARTS = (
+    "all_reduce", "allreduce", "all_gather", "reduce_scatter", "cross_device", "multimem_", "nvshmem", "deep_ep",
+)  # fmt: skip
+"""Kernels that move data between GPUs, by their names before template arguments and parameters."""
+
+
+def is_communication(kernel: str) -> bool:
+    """Whether a kernel's name is one of a collective: NCCL's and its kin, and fused ones such as vLLM's multimem."""
+    head = re.split(r"[<(]", kernel, maxsplit=1)[0]
+    return _COMM_START.match(kernel) is not None or any(part in head.lower() for part in _COMM_PARTS)
+
+
+class Names(dict[Any, int]):
+    """Texts (or other keys) as numbers, in the order in which they were met: ``names[text]`` numbers a new one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def __missing__(self, key: Any) -> int:
+        number = self[key] = len(self.texts)
+        self.texts.append(key if isinstance(key, str) else str(key))
+        return number
+
+
+def _longs() -> array[int]:
+    return array("q")
+
+
+def _numbers() -> array[int]:
+    return array("i")
+
+
+def _flags() -> array[int]:
+    return array("b")
+
+
+def _floats() -> array[float]:
+    return array("f")
+
+
+class GpuEvents(Struct):
+    """Kernels, copies and memsets. ``blocks_per_sm`` is the grid over the multiprocessors, ``occupancy`` in percent.
+
+    Both are -1 where the file does not say; an occupancy of 0 means "not estimated" and is stored as -1, too.
+    ``correlation`` joins an event to the call that launched it.
+    """
+
+    start: array[int] = field(default_factory=_longs)
+    end: array[int] = field(default_factory=_longs)
+    name: array[int] = field(default_factory=_numbers)
+    kind: array[int] = field(default_factory=_flags)
+    device: array[int] = field(default_factory=_numbers)
+    stream: array[int] = field(default_factory=_longs)
+    correlation: array[int] = field(default_factory=_longs)
+    blocks_per_sm: array[float] = field(default_factory=_floats)
+    occupancy: array[float] = field(default_factory=_floats)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+class Calls(Struct):
+    """Calls of the CUDA or HIP runtime and driver on the host."""
+
+    start: array[int] = field(default_factory=_longs)
+    end: array[int] = field(default_factory=_longs)
+    name: array[int] = field(default_factory=_numbers)
+    thread: array[int] = field(default_factory=_numbers)
+    correlation: array[int] = field(default_factory=_longs)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+class Spans(Struct):
+    """What the host was executing: operators, named ranges and Python functions."""
+
+    start: array[int] = field(default_factory=_longs)
+    end: array[int] = field(default_factory=_longs)
+    name: array[int] = field(default_factory=_numbers)
+    thread: array[int] = field(default_factory=_numbers)
+    kind: array[int] = field(default_factory=_flags)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+class Collective(Struct, frozen=True):
+    """The arguments of a collective's kernel; ``seq`` is -1 where it was not recorded."""
+
+    group: str
+    operation: str
+    seq: int
+
+
+class CounterSample(Struct, frozen=True):
+    """SM activity in percent that the profiler measured on a device at a moment, in nanoseconds."""
+
+    t: int
+    device: int
+    sm_active_pct: float
+
+
+class Device(Struct, frozen=True):
+    """A GPU as the trace describes it; None where it does not say."""
+
+    index: int
+    name: str | None = None
+    sm_count: int | None = None
+    compute_major: int | None = None
+    memory_bytes: int | None = None
+    uuid: str | None = None
+
+
+class Trace(Struct):
+    """Everything that was read from one file.
+
+    ``begin_unix_s`` is the Unix time of nanosecond 0, None where the file does not tell; ``rank`` likewise.
+    ``truncated`` says that the end is missing, ``dropped_events`` counts what could not be read, ``foreign`` counts
+    device events of categories that are neither CUDA's nor ROCm's. ``threads`` are names of the thread numbers.
+    """
+
+    path: str
+    size_bytes: int = 0
+    names: Names = field(default_factory=Names)
+    threads: Names = field(default_factory=Names)
+    gpu: GpuEvents = field(default_factory=GpuEvents)
+    calls: Calls = field(default_factory=Calls)
+    spans: Spans = field(default_factory=Spans)
+    collectives: dict[int, Collective] = field(default_factory=dict)
+    counters: list[CounterSample] = field(default_factory=list)
+    counter_source: str | None = None
+    devices: dict[int, Device] = field(default_factory=dict)
+    rank: int | None = None
+    world_size: int | None = None
+    begin_unix_s: float | None = None
+    truncated: bool = False
+    dropped_events: int = 0
+    foreign: dict[str, int] = field(default_factory=dict)
+
+
+class TraceError(Exception):
+    """A file that is not a trace, or holds nothing to analyse. One line: what is wrong, how to fix it."""
+
+
+# Sets of moments as sorted, disjoint intervals: lists of (begin, end) in nanoseconds, begin < end.
+
+Interval = tuple[int, int]
+Intervals = list[Interval]
+
+
+def union(intervals: Iterable[Interval]) -> Intervals:
+    """The union of intervals that are sorted by their begin. Empty ones are left out."""
+    merged: Intervals = []
+    begin, end = 0, -(2**63)
+    for first, last in intervals:
+        if first > end:
+            if begin < end:
+                merged.append((begin, end))
+            begin, end = first, last
+        elif last > end:
+            end = last
+    if begin < end:
+        merged.append((begin, end))
+    return merged
+
+
+def length(intervals: Iterable[Interval]) -> int:
+    """Total length in nanoseconds."""
+    return sum(end - begin for begin, end in intervals)
+
+
+def subtract(these: Intervals, those: Intervals) -> Intervals:
+    """The moments of the first set that are not in the second."""
+    left: Intervals = []
+    at, many = 0, len(those)
+    for begin, end in these:
+        while at < many and those[at][1] <= begin:
+            at += 1
+        look = at
+        while look < many and those[look][0] < end:
+            first, last = those[look]
+            if first > begin:
+                left.append((begin, first))
+            begin = max(begin, last)
+            if begin >= end:
+                break
+            look += 1
+        if begin < end:
+            left.append((begin, end))
+    return left
+
+
+def intersect(these: Intervals, those: Intervals) -> Intervals:
+    """The moments of both sets."""
+    both: Intervals = []
+    at, many = 0, len(those)
+    for begin, end in these:
+        while at < many and those[at][1] <= begin:
+            at += 1
+        look = at
+        while look < many and those[look][0] < end:
+            first, last = max(begin, those[look][0]), min(end, those[look][1])
+            if first < last:
+                both.append((first, last))
+            look += 1
+    return both
+
+
+def clip(intervals: Iterable[Interval], begin: int, end: int) -> Intervals:
+    """The part of each interval inside of [begin, end)."""
+    return [(max(first, begin), min(last, end)) for first, last in intervals if first < end and last > begin]
+
+
+def touching(intervals: Intervals, begin: int, end: int) -> Intervals:
+    """Those of sorted, disjoint intervals that share a moment with [begin, end)."""
+    at = bisect_right(intervals, (begin, begin)) - 1
+    if at < 0 or intervals[at][1] <= begin:
+        at += 1
+    until = at
+    while until < len(intervals) and intervals[until][0] < end:
+        until += 1
+    return intervals[at:until]
+
+
+def length_by(intervals: Intervals, boundaries: list[int]) -> list[int]:
+    """Nanoseconds of sorted, disjoint intervals between each two consecutive boundaries."""
+    sums = [0] * (len(boundaries) - 1)
+    at = 0
+    for begin, end in intervals:
+        while at < len(sums) and boundaries[at + 1] <= begin:
+            at += 1
+        row = at
+        while row < len(sums) and boundaries[row] < end:
+            sums[row] += max(0, min(end, boundaries[row + 1]) - max(begin, boundaries[row]))
+            row += 1
+    return sums

@@ -1,0 +1,430 @@
+"""One GPU's part of a trace in the order of time, joined to the calls that launched it."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_left, bisect_right
+from heapq import nlargest
+from itertools import compress, islice
+from operator import le
+
+from msgspec import Struct
+
+from gputop.features.traces.columns import (
+    ABSENT,
+    COMM,
+    COMPUTE,
+    COPY,
+    OPERATOR,
+    Calls,
+    Interval,
+    Intervals,
+    Spans,
+    Trace,
+    clip,
+    intersect,
+    length,
+    subtract,
+    touching,
+    union,
+)
+
+
+class DeviceEvents(Struct):
+    """Events of one device, sorted by their begin: a column each, times in nanoseconds.
+
+    ``launch`` is the number of the call that launched an event, -1 where the trace does not hold it; ``number`` is the
+    event's own in the trace's columns.
+    """
+
+    index: int
+    number: array[int]
+    start: array[int]
+    end: array[int]
+    kind: array[int]
+    name: array[int]
+    launch: array[int]
+    blocks: array[float]
+    occupancy: array[float]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+def devices_of(trace: Trace) -> list[int]:
+    """The GPUs on which something ran, in their order."""
+    return sorted(set(trace.gpu.device))
+
+
+def launches(trace: Trace) -> dict[int, int]:
+    """The call behind each correlation that an event of a GPU has. The first of several, which is the outermost."""
+    wanted = set(trace.gpu.correlation)
+    wanted.discard(ABSENT)
+    found: dict[int, int] = {}
+    for number, correlation in enumerate(trace.calls.correlation):
+        if correlation in wanted:
+            found.setdefault(correlation, number)
+    return found
+
+
+def device_events(trace: Trace, device: int, launched: dict[int, int]) -> DeviceEvents:
+    """The events of a device in order, each with its launch; ``launched`` is what ``launches`` gives."""
+    gpu = trace.gpu
+    order = array("q", compress(range(len(gpu)), map(device.__eq__, gpu.device)))
+    begins = array("q", map(gpu.start.__getitem__, order))
+    if not all(map(le, begins, islice(begins, 1, None))):
+        order = array("q", sorted(order, key=gpu.start.__getitem__))
+        begins = array("q", map(gpu.start.__getitem__, order))
+    correlations = map(gpu.correlation.__getitem__, order)
+    return DeviceEvents(
+        device,
+        order,
+        begins,
+        array("q", map(gpu.end.__getitem__, order)),
+        array("b", map(gpu.kind.__getitem__, order)),
+        array("i", map(gpu.name.__getitem__, order)),
+        array("q", [launched.get(correlation, ABSENT) for correlation in correlations]),
+        array("f", map(gpu.blocks_per_sm.__getitem__, order)),
+        array("f", map(gpu.occupancy.__getitem__, order)),
+    )
+
+
+class Busy(Struct, frozen=True):
+    """When the GPU ran what, clipped to a window; times in nanoseconds."""
+
+    compute: Intervals
+    comm: Intervals
+    copy: Intervals
+    kernels: Intervals
+    any: Intervals
+
+
+def busy(events: DeviceEvents, begin: int, end: int) -> Busy:
+    """The unions of a device's events by kind, inside of [begin, end)."""
+
+    def of(kind: int) -> Intervals:
+        wanted = map(kind.__eq__, events.kind)
+        return clip(union(compress(zip(events.start, events.end, strict=True), wanted)), begin, end)
+
+    compute, comm, copy = of(COMPUTE), of(COMM), of(COPY)
+    kernels = union(sorted(compute + comm)) if comm else compute
+    return Busy(compute, comm, copy, kernels, union(sorted(kernels + copy)) if copy else kernels)
+
+
+# When each host thread waited for data, allocated, or waited for the GPU.
+
+SYNC_SLACK_NS = 2_000
+"""How much later than the GPU's work a call that waits for it may return."""
+DATA_LOADER = re.compile(r"enumerate\(DataLoader\)#(_\w+?)\.__next__$")
+SINGLE_PROCESS = "_SingleProcessDataLoaderIter"
+"""The iterator of a DataLoader without workers."""
+SYNC_CALLS = re.compile(
+    r"(cuda|hip)(Stream|Device|Event)Synchronize|cu(Stream|Ctx|Event)Synchronize|(cuda|hip)Memcpy(_|$|2D|3D)"
+)
+ALLOCATOR_CALLS = re.compile(r"(cuda|hip)(Malloc|Free|HostAlloc|HostMalloc|HostFree|MallocHost)|cuMem(Alloc|Free)")
+_NONE: Intervals = []
+
+
+class Waits(Struct, frozen=True):
+    """The calls of one thread that wait for the GPU, sorted by their begin; ``number`` is theirs in the calls."""
+
+    start: list[int]
+    end: list[int]
+    number: list[int]
+
+    def running_at(self, moment: int) -> int:
+        """The call in which the thread waited when the GPU ran empty at ``moment``; -1 for none."""
+        at = bisect_left(self.start, moment) - 1
+        # Waiting calls do not nest deeper than a synchronisation within a copy.
+        for place in range(at, max(-1, at - 3), -1):
+            if self.end[place] + SYNC_SLACK_NS >= moment:
+                return self.number[place]
+        return ABSENT
+
+
+class HostThreads:
+    """The causes of idle time that lie on the host, by thread."""
+
+    def __init__(self, trace: Trace, step_thread: int, pageable: set[int]) -> None:
+        """``step_thread`` announces the steps and loads data for all threads; -1 for none.
+
+        ``pageable`` are the numbers of the calls whose copy is from or to pageable memory: these return only after it.
+        """
+        texts = trace.names.texts
+        loaders = {number for number, text in enumerate(texts) if DATA_LOADER.match(text) is not None}
+        allocators = {number for number, text in enumerate(texts) if ALLOCATOR_CALLS.match(text)}
+        syncs = {number for number, text in enumerate(texts) if SYNC_CALLS.match(text)}
+        data = _by_thread(trace.spans, loaders, set())
+        self._step_thread = step_thread
+        self._data = {
+            thread: union(sorted((begin, end) for begin, end, _ in rows + data.get(step_thread, [])))
+            for thread, rows in data.items()
+        }
+        self._allocator = {
+            thread: union((begin, end) for begin, end, _ in rows)
+            for thread, rows in _by_thread(trace.calls, allocators, set()).items()
+        }
+        rows_of = _by_thread(trace.calls, syncs, pageable)
+        self.waits = {thread: Waits(*map(list, zip(*rows, strict=True))) for thread, rows in rows_of.items()}
+        self._waiting = {thread: union((begin, end) for begin, end, _ in rows) for thread, rows in rows_of.items()}
+
+    def data(self, thread: int) -> Intervals:
+        """When this thread, or the one of the steps, waited for a batch."""
+        return self._data.get(thread) or self._data.get(self._step_thread, _NONE)
+
+    def allocator(self, thread: int) -> Intervals:
+        """When this thread allocated or freed memory."""
+        return self._allocator.get(thread, _NONE)
+
+    def waiting(self, thread: int) -> Intervals:
+        """When this thread waited for the GPU."""
+        return self._waiting.get(thread, _NONE)
+
+
+def _by_thread(table: Spans | Calls, names: set[int], numbers: set[int]) -> dict[int, list[tuple[int, int, int]]]:
+    """(begin, end, number) of the rows with one of these names or numbers, sorted, by thread."""
+    found: dict[int, list[tuple[int, int, int]]] = {}
+    if names or numbers:
+        for number, name in enumerate(table.name):
+            if name in names or number in numbers:
+                found.setdefault(table.thread[number], []).append((table.start[number], table.end[number], number))
+    for rows in found.values():
+        rows.sort()
+    return found
+
+
+# What a host thread was doing at given times, by the deepest open call, operator or function.
+
+_STEP = "ProfilerStep#"
+NOTHING = "between operators"
+"""No call, operator, function or range was open: Python that the trace does not hold."""
+
+_CALLS, _SPANS = 0, 1
+Times = dict[str, int]
+_Open = tuple[int, int, int, int]
+"""(begin, -end, order, name): sorted, the outer ones come before the inner ones."""
+
+
+def underneath(trace: Trace, when: dict[int, Intervals], apart: dict[tuple[int, Interval], Times]) -> Times:
+    """Nanoseconds by the name of the deepest open entry, for the given times of each thread.
+
+    For the keys of ``apart``, threads and intervals of ``when``, times are also given separately.
+    """
+    found: Times = {}
+    steps = {number for number, text in enumerate(trace.names.texts) if text.startswith(_STEP)}
+    for thread, moments in when.items():
+        intervals = union(sorted(moments))
+        if intervals:
+            _deepest(_touching(trace, thread, intervals, steps), thread, intervals, trace.names.texts, found, apart)
+    return found
+
+
+def _touching(trace: Trace, thread: int, intervals: Intervals, steps: set[int]) -> list[_Open]:
+    """All entries open at these times, sorted, without whole steps, which explain nothing."""
+    rows: list[_Open] = []
+    begins = [begin for begin, _ in intervals]
+    first, last = begins[0], intervals[-1][1]
+    for order, table in ((_SPANS, trace.spans), (_CALLS, trace.calls)):
+        of_thread = map(thread.__eq__, table.thread)
+        for begin, end, name in compress(zip(table.start, table.end, table.name, strict=True), of_thread):
+            if begin < last and end > first and intervals[bisect_right(begins, end - 1) - 1][1] > begin:
+                rows.append((begin, -end, -order, name))
+    rows = [row for row in rows if row[3] not in steps] if steps else rows
+    rows.sort()
+    return rows
+
+
+def _deepest(
+    rows: list[_Open],
+    thread: int,
+    intervals: Intervals,
+    texts: list[str],
+    found: Times,
+    apart: dict[tuple[int, Interval], Times],
+) -> None:
+    """Walk through both in order of time with a stack of the open entries."""
+    stack: list[tuple[int, int]] = []  # (end, name)
+    at, many = 0, len(rows)
+    for begin, end in intervals:
+        own = apart.get((thread, (begin, end)))
+        now = begin
+        while now < end:
+            while at < many and rows[at][0] <= now:
+                stack.append((-rows[at][1], rows[at][3]))
+                at += 1
+            while stack and stack[-1][0] <= now:
+                stack.pop()
+            until = end if at >= many else min(end, rows[at][0])
+            if stack:
+                until = min(until, stack[-1][0])
+            name = texts[stack[-1][1]] if stack else NOTHING
+            found[name] = found.get(name, 0) + until - now
+            if own is not None:
+                own[name] = own.get(name, 0) + until - now
+            now = until
+
+
+# Why the GPU was idle: each gap between its events is split by what the launching thread did meanwhile.
+#
+# A gap ends with the event K, launched by the call L on thread T. Launched before the gap began, K waited for something
+# on the GPU; launched inside of it, the host was late, and what the host did until then is the cause.
+
+CAUSES = (
+    "data", "after_sync", "allocator", "launching", "launch_latency", "dependency", "kernel_gap", "unknown",
+)  # fmt: skip
+"""In the order in which they are printed."""
+_DATA, _AFTER_SYNC, _ALLOCATOR, _LAUNCHING, _LATENCY, _DEPENDENCY, _KERNEL_GAP, _UNKNOWN = range(len(CAUSES))
+KERNEL_GAP_NS = 30_000
+"""Shorter waits between launched kernels are the GPU's own switching time, as in Holistic Trace Analysis."""
+LONGEST_GAPS = 40
+
+
+class Gap(Struct, frozen=True):
+    """Idle time before one event. ``host`` is the part in which ``thread`` had not launched it yet."""
+
+    begin: int
+    end: int
+    thread: int
+    host: Interval
+
+    @property
+    def length(self) -> int:
+        """Nanoseconds."""
+        return self.end - self.begin
+
+
+class IdleTime(Struct):
+    """All gaps of a window in nanoseconds: by cause, by step and cause, and what the host was doing meanwhile.
+
+    ``by_step`` has a row per step with a sum for each of ``CAUSES``. ``host`` holds the late host's moments by thread,
+    ``after_call`` the idle time behind each waiting call, ``longest`` the longest gaps in the order of time.
+    """
+
+    by_step: list[list[int]]
+    host: dict[int, Intervals]
+    after_call: dict[int, int]
+    longest: list[Gap]
+
+    def by_cause(self) -> dict[str, int]:
+        """The sums over all steps."""
+        return {cause: sum(row[at] for row in self.by_step) for at, cause in enumerate(CAUSES)}
+
+
+def idle_time(
+    trace: Trace, events: DeviceEvents, busy: Intervals, boundaries: list[int], host: HostThreads
+) -> IdleTime:
+    """Every gap between ``boundaries`` with its cause. ``busy`` is the union of the device's events."""
+    begin, end = boundaries[0], boundaries[-1]
+    idle = subtract([(begin, end)], busy) if end > begin else []
+    result = IdleTime([[0] * len(CAUSES) for _ in boundaries[1:]], {}, {}, [])
+    start, launch = events.start, events.launch
+    call_start, call_thread = trace.calls.start, trace.calls.thread
+    gaps: list[Gap] = []
+    row = at = 0
+    for first, last in idle:
+        while boundaries[row + 1] <= first:
+            row += 1
+        at = bisect_right(start, last - 1, at)
+        sums = result.by_step[row]
+        number = launch[at] if at < len(start) and start[at] == last else ABSENT
+        if number == ABSENT:
+            sums[_UNKNOWN] += last - first
+            gaps.append(Gap(first, last, ABSENT, (first, first)))
+            continue
+        launched, thread = call_start[number], call_thread[number]
+        if launched <= first:
+            sums[_KERNEL_GAP if last - first < KERNEL_GAP_NS else _DEPENDENCY] += last - first
+            gaps.append(Gap(first, last, thread, (first, first)))
+            continue
+        until = launched if launched < last else last
+        sums[_LATENCY] += last - until
+        _host_time(result, host, thread, first, until, sums, leading=first == begin)
+        result.host.setdefault(thread, []).append((first, until))
+        gaps.append(Gap(first, last, thread, (first, until)))
+    result.longest = sorted(nlargest(LONGEST_GAPS, gaps, key=lambda gap: gap.length), key=lambda gap: gap.begin)
+    return result
+
+
+def _host_time(
+    result: IdleTime, host: HostThreads, thread: int, begin: int, until: int, sums: list[int], *, leading: bool
+) -> None:
+    """Add the time before a launch to its causes, the first that holds: data, allocator, after a wait, launching."""
+    rest = until - begin
+    left: Intervals = [(begin, until)]
+    for cause, when in ((_DATA, host.data(thread)), (_ALLOCATOR, host.allocator(thread))):
+        if when and (near := touching(when, begin, until)):
+            left = subtract(left, near)
+            now = length(left)
+            sums[cause] += rest - now
+            rest = now
+    waits = host.waits.get(thread)
+    if rest == 0 or waits is None:
+        sums[_LAUNCHING] += rest
+    elif leading:
+        # The queue may hold work from before the trace: while a call waits for it, the GPU may not be idle.
+        waited = length(intersect(left, touching(host.waiting(thread), begin, until)))
+        sums[_UNKNOWN] += waited
+        sums[_LAUNCHING] += rest - waited
+    elif (call := waits.running_at(begin)) != ABSENT:
+        sums[_AFTER_SYNC] += rest
+        result.after_call[call] = result.after_call.get(call, 0) + rest
+    else:
+        sums[_LAUNCHING] += rest
+
+
+# Where the host waits for the GPU, and what that costs: the idle time that follows, not the waiting itself.
+
+_ASKING = re.compile(r"aten::(item|_local_scalar_dense|nonzero|is_nonzero|to|copy_|equal|masked_select|unique\w*)$")
+
+
+class SyncRow(Struct, frozen=True):
+    """Waiting calls of one kind. ``op`` is the operator that asked for it, or the call itself.
+
+    ``host_ms`` is how long the host waited, ``idle_after_ms`` how long the GPU then stood without work.
+    """
+
+    op: str
+    calls: int
+    host_ms: float
+    idle_after_ms: float
+
+
+def sync_rows(trace: Trace, idle: IdleTime, host: HostThreads, begin: int, end: int) -> list[SyncRow]:
+    """Waiting calls inside of [begin, end), by the idle time that follows them, the costliest first."""
+    sums: dict[str, list[float]] = {}
+    for thread, waits in host.waits.items():
+        wanted = [row for row in zip(waits.start, waits.end, waits.number, strict=True) if begin <= row[0] < end]
+        names = _asking(trace, thread, wanted)
+        for first, last, number in wanted:
+            row = sums.setdefault(names.get(number) or trace.names.texts[trace.calls.name[number]], [0, 0.0, 0.0])
+            row[0] += 1
+            row[1] += last - first
+            row[2] += idle.after_call.get(number, 0)
+    rows = [SyncRow(op, int(row[0]), row[1] / 1e6, row[2] / 1e6) for op, row in sums.items()]
+    return sorted(rows, key=lambda row: (-row.idle_after_ms, -row.host_ms, row.op))
+
+
+def _asking(trace: Trace, thread: int, calls: list[tuple[int, int, int]]) -> dict[int, str]:
+    """For each call the nearest operator around it that is known to wait."""
+    spans, texts = trace.spans, trace.names.texts
+    asking = {number for number, text in enumerate(texts) if _ASKING.match(text)}
+    if not calls or not asking:
+        return {}
+    operators = sorted(
+        (spans.start[at], -spans.end[at], name)
+        for at, (name, of, kind) in enumerate(zip(spans.name, spans.thread, spans.kind, strict=True))
+        if name in asking and of == thread and kind == OPERATOR
+    )
+    found: dict[int, str] = {}
+    stack: list[tuple[int, int]] = []
+    at = 0
+    for first, last, number in calls:
+        while at < len(operators) and operators[at][0] <= first:
+            stack.append((-operators[at][1], operators[at][2]))
+            at += 1
+        while stack and stack[-1][0] < last:
+            stack.pop()
+        if stack:
+            found[number] = texts[stack[-1][1]]
+    return found

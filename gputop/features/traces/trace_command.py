@@ -1,0 +1,199 @@
+"""Where a step's time went, from a profiler's trace. Exit 0: nothing wrong, 1: findings, 2: unreadable."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+from gputop.commands.argument_parser import ListAction
+from gputop.commands.needs import Needs
+from gputop.commands.shared_options import deliver, form_of, redactor_of
+from gputop.config import Settings
+from gputop.features.traces.analyse import Choice
+from gputop.features.traces.columns import TraceError
+from gputop.features.traces.read import NSYS_REPORT
+from gputop.features.traces.recorded_meanwhile import Meanwhile, meanwhile
+from gputop.features.traces.trace_ranks import TraceReport, report_traces, trace_files
+from gputop.features.traces.trace_report import severity
+from gputop.features.traces.trace_text import trace_text
+from gputop.model.source import UsageError
+from gputop.output.snapshot_data import json_text
+from gputop.paint.glyphs import choose
+
+NEEDS = Needs()
+FOUND = 1
+TOP = 10
+_PROGRESS_AFTER_S = 1.0
+_EXPORT_S = 3600.0
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    text = "torch.profiler's .json or .json.gz, Nsight Systems' .sqlite, or a folder with one of each rank"
+    add("files", nargs="+", metavar="file", help=text)
+    form = command.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON object")
+    form.add_argument("--html", action="store_true", help="a page for a browser")
+    add("-o", "--output", metavar="FILE", help="write there; .json and .html choose the form")
+    add("--steps", metavar="N-M", help="only these steps, by the profiler's numbers")
+    add("--step", metavar="NAME", help="take each range of this name as a step, not the profiler's own")
+    add("--top", type=int, default=TOP, metavar="N", help=f"how many kernels to list (default {TOP})")
+    add("--ranks", action=ListAction, metavar="LIST", help="show these ranks in full, such as 0,3")
+    add("--compare", action="store_true", help="two traces: what the second does better or worse")
+    add("--with", dest="recording", metavar="REC", help="show a recording of the same time beside it")
+    add("--export", action="store_true", help="run `nsys export` on .nsys-rep files first")
+    text = "exit with 1 from this level up: red, yellow (default) or none"
+    add("--fail-on", choices=("red", "yellow", "none"), default="yellow", help=text)
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    choice = _choice(args.steps, args.step)
+    ranks = _ranks(args.ranks)
+    if args.compare and len(args.files) != 2:
+        raise UsageError(f"--compare takes two traces, not {len(args.files)}")
+    if args.compare and args.recording is not None:
+        raise UsageError("--with belongs to one trace, not to --compare")
+    if args.top < 0:
+        raise UsageError(f"--top must be 0 or more, not {args.top}")
+    form = form_of(args)
+    paths = [_exported(path) if args.export else path for path in args.files]
+    try:
+        reports = [_report([path], choice) for path in paths] if args.compare else [_report(paths, choice)]
+    except TraceError as error:
+        raise UsageError(str(error)) from error
+    finally:
+        _say_progress("")
+    reports = [_redacted(report, settings) for report in reports]
+    if ranks is not None and not set(ranks) & {rank.rank for rank in reports[-1].ranks}:
+        known = ", ".join(str(rank.rank) for rank in reports[-1].ranks)
+        raise UsageError(f"no rank {args.ranks} in these traces: they have {known}")
+    if args.compare:
+        text = _comparison(reports, form)
+    else:
+        text = _page(reports[0], form, args, ranks, _recorded(reports[0], args.recording, settings), settings)
+    deliver(text, args.output)
+    return _exit_status(reports[-1], args.fail_on)
+
+
+def _redacted(report: TraceReport, settings: Settings) -> TraceReport:
+    """The report without paths, users and hosts in its texts, where the user asked for that."""
+    redactor = redactor_of(settings)
+    if redactor is None:
+        return report
+    from msgspec import convert, to_builtins
+
+    return convert(redactor.data(to_builtins(report)), TraceReport)
+
+
+def _exit_status(report: TraceReport, fail_on: str) -> int:
+    """1 if a verdict is at least as bad as the user's threshold, else 0; a straggler counts as a finding, too."""
+    if fail_on == "none":
+        return 0
+    worst = max(severity(gpu.said.level) for rank in report.ranks for gpu in rank.gpus)
+    return FOUND if worst >= severity(fail_on) or report.straggler is not None else 0
+
+
+def _choice(steps: str | None, name: str | None) -> Choice:
+    if steps is None:
+        return Choice(name)
+    found = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", steps)
+    if not found or int(found[2] or found[1]) < int(found[1]):
+        raise UsageError(f"--steps must be a number or two, as in --steps 5-8, not {steps!r}")
+    return Choice(name, int(found[1]), int(found[2] or found[1]))
+
+
+def _ranks(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    if not re.fullmatch(r"\d+(,\d+)*", text):
+        raise UsageError(f"--ranks must be numbers with commas, as in --ranks 0,3, not {text!r}")
+    return [int(part) for part in text.split(",")]
+
+
+def _report(paths: list[str], choice: Choice) -> TraceReport:
+    from_folder = any(os.path.isdir(path) for path in paths)
+    return report_traces(trace_files(paths), choice, _Progress(), from_folder=from_folder)
+
+
+class _Progress:
+    """A line on stderr from the first second on, where that is a terminal."""
+
+    def __init__(self) -> None:
+        self._begun = time.monotonic()
+
+    def __call__(self, done: int, whole: int) -> None:
+        if time.monotonic() - self._begun >= _PROGRESS_AFTER_S and whole:
+            _say_progress(f"reading {min(100.0, 100.0 * done / whole):3.0f} %")
+
+
+def _say_progress(text: str) -> None:
+    if sys.stderr is not None and sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()
+
+
+def _comparison(reports: list[TraceReport], form: str) -> str:
+    from gputop.features.traces.trace_data import compare_traces, comparison_data, comparison_html, comparison_text
+
+    comparison = compare_traces(*reports)
+    if form == "json":
+        return json_text(comparison_data(comparison))
+    return comparison_html(comparison) if form == "html" else comparison_text(comparison)
+
+
+def _page(
+    report: TraceReport,
+    form: str,
+    args: argparse.Namespace,
+    ranks: list[int] | None,
+    recorded: list[Meanwhile],
+    settings: Settings,
+) -> str:
+    if form == "json":
+        from gputop.features.traces.trace_data import trace_data
+
+        return json_text(trace_data(report, recorded))
+    if form == "html":
+        from gputop.features.traces.trace_html import trace_html
+
+        return trace_html(report, top=args.top, meanwhile=recorded)
+    # A file is not drawn for the terminal that it is written from.
+    env, encoding = (os.environ, sys.stdout.encoding) if args.output is None else ({}, "utf-8")
+    terminal = choose(env, encoding, theme="auto", ascii_only=settings.ascii, no_color=False)
+    return trace_text(report, terminal.glyphs, top=args.top, ranks=ranks, meanwhile=recorded)
+
+
+def _recorded(report: TraceReport, path: str | None, settings: Settings) -> list[Meanwhile]:
+    """What a recording holds of the traces' time."""
+    if path is None:
+        return []
+    from gputop.recording.reader import read_snapshots
+
+    measures = [gpu.measures for rank in report.ranks for gpu in rank.gpus]
+    begins = [m.begin_unix_s for m in measures if m.begin_unix_s is not None]
+    ends = [m.end_unix_s for m in measures if m.end_unix_s is not None]
+    snapshots = read_snapshots(path, redactor_of(settings))
+    return [meanwhile(snapshots, min(begins, default=None), max(ends, default=None))]
+
+
+def _exported(path: str) -> str:
+    """The SQLite file of an Nsight Systems report, made by nsys beside it."""
+    if not path.endswith(NSYS_REPORT):
+        return path
+    nsys = shutil.which("nsys")
+    if nsys is None:
+        raise UsageError("--export needs Nsight Systems' nsys on PATH; or run `nsys export --type sqlite` elsewhere")
+    target = path.removesuffix(NSYS_REPORT) + ".sqlite"
+    command = [nsys, "export", "--type", "sqlite", "--force-overwrite=true", "--output", target, os.path.abspath(path)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_EXPORT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise UsageError(f"nsys export did not end within {_EXPORT_S / 60:.0f} minutes") from None
+    if done.returncode:
+        raise UsageError(f"nsys export failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
+    return target

@@ -1,0 +1,279 @@
+"""A trace's report as data: the dictionary behind ``gputop trace --json``, schema 1. Absent is null."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from gputop.features.traces.recorded_meanwhile import Meanwhile
+from gputop.features.traces.timeline import CAUSES
+from gputop.features.traces.trace_ranks import TraceReport
+from gputop.features.traces.trace_report import SHARES, GpuReport, Measures, RankReport
+from gputop.features.traces.trace_text import CAUSE_WORDS, LEAST_SHOWN, SHARE_WORDS, worst
+from gputop.model.quantity import terminal_safe
+from gputop.output.html import document, element, facts, table
+from gputop.paint.line import shorten
+
+TRACE_DATA_SCHEMA = 1
+
+
+def trace_data(report: TraceReport, meanwhile: Sequence[Meanwhile] = ()) -> dict[str, Any]:
+    """The JSON object of one report."""
+    straggler = report.straggler
+    data: dict[str, Any] = {
+        "schema": TRACE_DATA_SCHEMA,
+        "kind": "trace",
+        "files": [rank.path for rank in report.ranks],
+        "truncated": any(rank.truncated for rank in report.ranks),
+        "dropped_events": sum(rank.dropped_events for rank in report.ranks),
+        "ranks": [_rank(rank) for rank in report.ranks],
+        "straggler": None
+        if straggler is None
+        else {
+            "rank": straggler.rank,
+            "kind": straggler.kind,
+            "late_pct": _round(straggler.late_pct),
+            "last_in_pct": _round(straggler.last_in_pct),
+            "more": straggler.more,
+            "more_ms": _round(straggler.more_ms),
+        },
+        "notes": list(report.notes),
+    }
+    if meanwhile:
+        data["recordings"] = [_meanwhile(found) for found in meanwhile]
+    return data
+
+
+def _round(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
+
+
+def _rounded(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, 3) for name, value in values.items()}
+
+
+def _rank(rank: RankReport) -> dict[str, Any]:
+    return {
+        "rank": rank.rank,
+        "rank_from": rank.rank_from,
+        "world_size": rank.world_size,
+        "file": rank.path,
+        "truncated": rank.truncated,
+        "dropped_events": rank.dropped_events,
+        "notes": list(rank.notes),
+        "gpus": [gpu_data(gpu) for gpu in rank.gpus],
+    }
+
+
+def gpu_data(gpu: GpuReport) -> dict[str, Any]:
+    """One GPU: its numbers and its verdict."""
+    m, said = gpu.measures, gpu.said
+    return {
+        "index": m.index,
+        "name": m.name,
+        "sm_count": m.sm_count,
+        "begin": m.begin_unix_s,
+        "end": m.end_unix_s,
+        "window_ms": _round(m.window_ms),
+        "steps": m.steps if m.named_steps else 0,
+        "step_ms": {"median": _round(m.step_median_ms), "p95": _round(m.step_p95_ms)} if m.named_steps else None,
+        "share_pct": _rounded(m.share_pct),
+        "comm_pct": _round(m.comm_pct),
+        "overlap_pct": _round(m.overlap_pct),
+        "idle_cause_pct": _rounded(m.idle_cause_pct),
+        "under": [{"name": row.name, "pct": _round(row.pct)} for row in m.under],
+        "util_pct": _round(m.util_pct),
+        "sm_active_pct": _round(m.sm_active_pct),
+        "sm_high_pct": _round(m.sm_high_pct),
+        "sm_source": m.sm_source,
+        "occupancy_pct": _round(m.occupancy_pct),
+        "queue_empty_pct": None if m.queue is None else _round(m.queue.empty_pct),
+        "launch_delay_us": None if m.queue is None else _round(m.queue.delay_us),
+        "median_kernel_us": _round(m.median_kernel_us),
+        "verdict": said.verdict,
+        "level": said.level,
+        "cause": said.cause,
+        "busy_not_working": said.flag,
+        "headline": said.headline,
+        "confidence": said.confidence,
+        "evidence": list(said.evidence),
+        "remedy": said.remedy,
+        "notes": list(said.notes),
+        "best_case_step_ms": _round(gpu.best_case_step_ms),
+        **_tables(m),
+    }
+
+
+def _meanwhile(found: Meanwhile) -> dict[str, Any]:
+    return {
+        "reason": found.reason,
+        "samples": found.samples,
+        "seconds": _round(found.seconds),
+        "gpus": [
+            {
+                "index": gpu.index, "util_pct": _round(gpu.util_pct), "sm_active_pct": _round(gpu.sm_active_pct),
+                "verdict": gpu.verdict,
+            }
+            for gpu in found.gpus
+        ],
+    }  # fmt: skip
+
+
+def _tables(m: Measures) -> dict[str, Any]:
+    """Steps, kernels and waits for the GPU, row by row."""
+    return {
+        "steps_table": [
+            {
+                "step": row.name, "ms": _round(row.ms), "compute": _round(row.compute), "comm": _round(row.comm),
+                "copy": _round(row.copy), "idle": _round(row.idle), "data": _round(row.data), "flag": row.flag or None,
+            }
+            for row in m.steps_table
+        ],
+        "kernels": [
+            {
+                "name": row.name,
+                "share_pct": _round(row.share_pct),
+                "calls": row.calls,
+                "mean_us": _round(row.mean_us),
+                "occupancy_pct": _round(row.occupancy_pct),
+                "sm_high_pct": _round(row.sm_high_pct),
+                "comm": row.comm,
+            }
+            for row in m.kernels
+        ],
+        "syncs": [
+            {
+                "op": row.op, "calls": row.calls, "host_ms": _round(row.host_ms),
+                "idle_after_ms": _round(row.idle_after_ms),
+            }
+            for row in m.syncs
+        ],
+    }  # fmt: skip
+
+
+# Two traces side by side: what a change did to a step, over the GPU to look at first in each.
+
+TRACE_COMPARE_SCHEMA = 1
+_KERNELS = 8
+
+
+class Row(Struct, frozen=True):
+    """One measure of both traces; None where it is unknown."""
+
+    key: str
+    label: str
+    unit: str
+    before: float | None
+    after: float | None
+
+    @property
+    def change(self) -> float | None:
+        """After minus before."""
+        return None if self.before is None or self.after is None else self.after - self.before
+
+
+class TraceComparison(Struct, frozen=True):
+    """The GPUs that are compared, and every measure that differs or matters."""
+
+    before: GpuReport
+    after: GpuReport
+    names: tuple[str, str]
+    rows: tuple[Row, ...]
+
+
+def compare_traces(before: TraceReport, after: TraceReport) -> TraceComparison:
+    """Compare the worst GPU of each. A step's time where both have steps, else shares only."""
+    ranks = worst(before), worst(after)
+    first, second = (max(rank.gpus, key=lambda gpu: gpu.measures.share_pct["idle"]) for rank in ranks)
+    a, b = first.measures, second.measures
+    rows = [
+        Row("step_ms.median", "step, median", "ms", _step(a), _step(b)),
+        Row("util", "UTIL", "%", a.util_pct, b.util_pct),
+    ]
+    if a.sm_active_pct is not None and b.sm_active_pct is not None:
+        rows.append(Row("sm_active_pct", "SM", "%", a.sm_active_pct, b.sm_active_pct))
+    else:
+        rows.append(Row("sm_high_pct", "SM ≤", "%", a.sm_high_pct, b.sm_high_pct))
+    rows += [Row(f"share.{s}", SHARE_WORDS[s], "%", a.share_pct[s], b.share_pct[s]) for s in SHARES]
+    rows += [
+        Row(f"idle.{cause}", f"idle: {CAUSE_WORDS[cause]}", "%", a.idle_cause_pct[cause], b.idle_cause_pct[cause])
+        for cause in CAUSES
+        if max(a.idle_cause_pct[cause], b.idle_cause_pct[cause]) >= LEAST_SHOWN
+    ]
+    rows += _kernel_rows(a, b)
+    return TraceComparison(first, second, (ranks[0].path, ranks[1].path), tuple(rows))
+
+
+def _step(m: Measures) -> float | None:
+    return m.step_median_ms if m.named_steps else None
+
+
+def _kernel_rows(a: Measures, b: Measures) -> list[Row]:
+    """Kernels by how much their time in a step changed; nothing without steps in both."""
+    if not (a.named_steps and b.named_steps):
+        return []
+    times = [{row.name: row.share_pct / 100.0 * m.window_ms / m.steps for row in m.kernels} for m in (a, b)]
+    names = sorted({*times[0], *times[1]}, key=lambda name: -abs(times[1].get(name, 0.0) - times[0].get(name, 0.0)))
+    return [
+        Row(f"kernel.{name}", name, "ms", times[0].get(name, 0.0), times[1].get(name, 0.0)) for name in names[:_KERNELS]
+    ]
+
+
+def comparison_text(comparison: TraceComparison) -> str:
+    """For a terminal."""
+    head = [f"before  {comparison.names[0]}", f"        {comparison.before.said.headline}"]
+    head += [f"after   {comparison.names[1]}", f"        {comparison.after.said.headline}", ""]
+    lines = [f"{'':<36}{'before':>10}{'after':>10}{'change':>10}"]
+    lines += [
+        f"{shorten(row.label, 34):<36}{_number(row.before)}{_number(row.after)}{_change(row)} {row.unit}"
+        for row in comparison.rows
+    ]
+    return "".join(terminal_safe(line).rstrip() + "\n" for line in [*head, *lines])
+
+
+def _number(value: float | None) -> str:
+    return f"{'n/a' if value is None else f'{value:.1f}':>10}"
+
+
+def _change(row: Row) -> str:
+    return f"{'n/a' if row.change is None else f'{row.change:+.1f}'.replace('-', '−'):>10}"
+
+
+def comparison_data(comparison: TraceComparison) -> dict[str, Any]:
+    """As a JSON object."""
+    return {
+        "schema": TRACE_COMPARE_SCHEMA,
+        "kind": "trace_comparison",
+        "files": list(comparison.names),
+        "before": gpu_data(comparison.before),
+        "after": gpu_data(comparison.after),
+        "differences": [
+            {"key": row.key, "unit": row.unit, "before": row.before, "after": row.after, "change": row.change}
+            for row in comparison.rows
+        ],
+    }
+
+
+def comparison_html(comparison: TraceComparison) -> str:
+    """As a page."""
+    rows = [
+        (row.label, _number(row.before), _number(row.after), f"{_change(row)} {row.unit}") for row in comparison.rows
+    ]
+    said = [
+        element("p", element("b", f"{when}: "), gpu.said.headline, class_=gpu.said.level)
+        for when, gpu in (("before", comparison.before), ("after", comparison.after))
+    ]
+    step = comparison.rows[0]
+    figures = facts(
+        [("step before", f"{_number(step.before)} ms", ""), ("step after", f"{_number(step.after)} ms", "")]
+    )
+    return document(
+        "gputop trace: before and after",
+        element("h1", "Before and after"),
+        *(element("p", element("code", name)) for name in comparison.names),
+        *said,
+        figures,
+        table(("", "before", "after", "change"), rows, "tnnn"),
+    )

@@ -1,0 +1,220 @@
+"""The ranks of a job: each file a rank, and who makes the others wait.
+
+In a collective the last rank to arrive waits least. So the durations of the same collective on all ranks tell which
+was late, and the hosts' clocks need not agree.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from statistics import mean, median
+from time import perf_counter
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gputop.features.traces.analyse import Choice, analyse
+from gputop.features.traces.columns import COMM, Trace, TraceError
+from gputop.features.traces.read import NSYS_REPORT, read_trace
+from gputop.features.traces.trace_report import Measures, RankReport, severity
+
+SUFFIXES = (".json", ".json.gz", ".sqlite")
+MOST_PROCESSES = 4
+LATE_PCT, OFTEN = 5.0, 0.5
+"""A straggler costs the others this share of the window, and is last in this share of the collectives [judged]."""
+_RANK = re.compile(r"(?:rank|worker|device|gpu)[-_.]?(\d+)", re.IGNORECASE)
+_POINT_TO_POINT = re.compile(r"send|recv", re.IGNORECASE)
+Key = tuple[str, str, int, int]
+Progress = Callable[[int, int], None]
+
+
+class Rank(Struct, frozen=True):
+    """A file that was read: its report, and how long each of its collectives took, in nanoseconds."""
+
+    report: RankReport
+    collectives: dict[Key, int]
+
+
+class Straggler(Struct, frozen=True):
+    """The rank for which the others wait: ``late_pct`` of their window. ``more`` is what it does ``more_ms`` longer."""
+
+    rank: int
+    kind: Literal["slow", "starved"]
+    late_pct: float
+    last_in_pct: float
+    more: str
+    more_ms: float
+
+
+class TraceReport(Struct, frozen=True):
+    """All ranks in order, the straggler among them, and the files left out, with the reason."""
+
+    ranks: tuple[RankReport, ...]
+    straggler: Straggler | None
+    notes: tuple[str, ...]
+
+    @property
+    def verdict(self) -> str:
+        """The id of the worst verdict over all ranks and GPUs."""
+        return max((gpu.said for rank in self.ranks for gpu in rank.gpus), key=lambda s: severity(s.level)).verdict
+
+
+def trace_files(paths: Iterable[str]) -> list[str]:
+    """Files as they are; of a folder the traces in it, by name. Raises TraceError for a folder without any, OSError."""
+    found: list[str] = []
+    for path in paths:
+        if not os.path.isdir(path):
+            found.append(path)
+            continue
+        inside = sorted(name for name in os.listdir(path) if name.endswith(SUFFIXES) and not name.startswith("."))
+        if not inside:
+            reports = any(name.endswith(NSYS_REPORT) for name in os.listdir(path))
+            hint = ": export its .nsys-rep files with `nsys export --type sqlite`" if reports else ""
+            raise TraceError(f"{path} holds no trace ({', '.join(SUFFIXES)}){hint}")
+        found += [os.path.join(path, name) for name in inside]
+    return found
+
+
+def report_traces(
+    files: Sequence[str], choice: Choice, progress: Progress | None = None, *, from_folder: bool = False
+) -> TraceReport:
+    """Read and analyse files, each a rank. In a folder, a file that is not a trace is left out and reported.
+
+    Raises TraceError, and OSError.
+    """
+    ranks: list[Rank] = []
+    notes: list[str] = []
+    for path, rank in _read_all(files, choice, progress):
+        if isinstance(rank, Rank):
+            ranks.append(rank)
+        elif from_folder and len(files) > 1:
+            notes.append(f"left out: {rank}")
+        else:
+            raise rank if isinstance(rank, TraceError) else TraceError(f"{path}: {rank}")
+    if not ranks:
+        raise TraceError(notes[0].removeprefix("left out: "))
+    ranks = _numbered(ranks)
+    straggler, said = find_straggler(ranks)
+    return TraceReport(tuple(rank.report for rank in ranks), straggler, (*notes, *said))
+
+
+def _read_all(
+    files: Sequence[str], choice: Choice, progress: Progress | None
+) -> Iterable[tuple[str, Rank | TraceError]]:
+    if len(files) == 1:
+        yield files[0], _read(files[0], choice, progress)
+        return
+    with ProcessPoolExecutor(min(os.cpu_count() or 1, MOST_PROCESSES, len(files))) as pool:
+        results = pool.map(_read, files, [choice] * len(files))
+        for done, (path, rank) in enumerate(zip(files, results, strict=True), 1):
+            if progress is not None:
+                progress(done, len(files))
+            yield path, rank
+
+
+def _read(path: str, choice: Choice, progress: Progress | None = None) -> Rank | TraceError:
+    """One rank; an error is returned, not raised, so that it survives the way from another process."""
+    begun = perf_counter()
+    try:
+        trace = read_trace(path, progress)
+        gpus = analyse(trace, choice)
+    except TraceError as error:
+        return error
+    except OSError as error:
+        return TraceError(f"{path}: {error.strerror or error}")
+    number, origin = _rank_of(trace)
+    notes = []
+    if trace.dropped_events:
+        notes.append(f"{trace.dropped_events} damaged events were left out")
+    report = RankReport(
+        path, number, origin, trace.world_size, trace.size_bytes, perf_counter() - begun, trace.truncated,
+        trace.dropped_events, gpus, tuple(notes),
+    )  # fmt: skip
+    return Rank(report, _collectives(trace))
+
+
+def _rank_of(trace: Trace) -> tuple[int | None, str]:
+    if trace.rank is not None:
+        return trace.rank, "the trace"
+    found = _RANK.search(os.path.basename(trace.path))
+    return (int(found[1]), "the file's name") if found else (None, "")
+
+
+def _numbered(ranks: list[Rank]) -> list[Rank]:
+    """In the order of their numbers; where one has none or two have the same, by the order of the files."""
+    numbers = [rank.report.rank for rank in ranks]
+    if None in numbers or len(set(numbers)) < len(numbers):
+        return [
+            replace(rank, report=replace(rank.report, rank=at, rank_from="the order of the files"))
+            for at, rank in enumerate(ranks)
+        ]
+    return sorted(ranks, key=lambda rank: rank.report.rank or 0)
+
+
+def _collectives(trace: Trace) -> dict[Key, int]:
+    """Each collective's duration by its identity on every rank: group, operation, number; else the n-th of its kind."""
+    gpu = trace.gpu
+    found: dict[Key, int] = {}
+    seen: Counter[tuple[str, str, int]] = Counter()
+    order = sorted((n for n, kind in enumerate(gpu.kind) if kind == COMM), key=gpu.start.__getitem__)
+    for number in order:
+        name = trace.names.texts[gpu.name[number]]
+        said = trace.collectives.get(number)
+        if _POINT_TO_POINT.search(said.operation if said is not None else name):
+            continue
+        if said is not None and said.seq >= 0:
+            kind = (said.group, said.operation, said.seq)
+        else:
+            kind = (name, f"stream {gpu.stream[number]}", -1)
+        seen[kind] += 1
+        group, operation, sequence = kind
+        found[group, operation, sequence, seen[kind]] = gpu.end[number] - gpu.start[number]
+    return found
+
+
+def find_straggler(ranks: Sequence[Rank]) -> tuple[Straggler | None, tuple[str, ...]]:
+    """The rank for which the others wait, if there is one, and why it could not be looked for."""
+    if len(ranks) < 2 or not all(rank.collectives for rank in ranks):
+        return None, ()
+    common = set(ranks[0].collectives)
+    if any(set(rank.collectives) != common for rank in ranks[1:]):
+        return None, ("the ranks do not hold the same steps: no straggler can be named",)
+    waits = [0] * len(ranks)
+    last = [0] * len(ranks)
+    for key in common:
+        took = [rank.collectives[key] for rank in ranks]
+        shortest = min(took)
+        last[took.index(shortest)] += 1
+        for at, duration in enumerate(took):
+            waits[at] += duration - shortest
+    at = min(range(len(ranks)), key=waits.__getitem__)
+    measures = [rank.report.gpus[0].measures for rank in ranks]
+    window_ns = median(m.window_ms for m in measures) * 1e6
+    late = mean(wait - waits[at] for other, wait in enumerate(waits) if other != at)
+    often = last[at] / len(common)
+    if window_ns <= 0 or late < LATE_PCT / 100.0 * window_ns or often < OFTEN:
+        return None, ()
+    more, by_ms = _does_more(measures, at)
+    kind: Literal["slow", "starved"] = "slow" if more == "compute" else "starved"
+    number = ranks[at].report.rank
+    return Straggler(at if number is None else number, kind, 100.0 * late / window_ns, 100.0 * often, more, by_ms), ()
+
+
+def _does_more(measures: list[Measures], at: int) -> tuple[str, float]:
+    """What this rank spends more time on than the median of the others, in ms a step: compute, data or idle."""
+
+    def spent(m: Measures) -> dict[str, float]:
+        data = m.idle_cause_pct["data"]
+        shares = {"compute": m.share_pct["compute"], "data": data, "idle": m.share_pct["idle"] - data}
+        return {name: share / 100.0 * m.window_ms / m.steps for name, share in shares.items()}
+
+    own = spent(measures[at])
+    others = [spent(m) for other, m in enumerate(measures) if other != at]
+    more = {name: value - median(other[name] for other in others) for name, value in own.items()}
+    most = max(more, key=more.__getitem__)
+    return most, more[most]

@@ -1,0 +1,261 @@
+"""A trace's report for a terminal: the verdict, where a step goes, why the GPU was idle, what to do, the tables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from itertools import zip_longest
+
+from gputop.features.traces.kernels import KernelRow
+from gputop.features.traces.recorded_meanwhile import Meanwhile
+from gputop.features.traces.timeline import CAUSES
+from gputop.features.traces.trace_ranks import Straggler, TraceReport
+from gputop.features.traces.trace_report import SHARES, GpuReport, Measures, RankReport, StepShare, severity
+from gputop.features.traces.trace_verdict import is_launch_bound
+from gputop.model.quantity import count, file_size, terminal_safe, wrapped
+from gputop.paint.glyphs import Glyphs, ascii_only
+from gputop.paint.line import shorten
+
+WIDTH = 120
+BAR = 52
+SHARE_WORDS = dict(zip(SHARES, ("compute", "comm", "copy", "idle"), strict=True))
+CAUSE_WORDS = {
+    "data": "data loading", "after_sync": "after a sync", "allocator": "allocator", "launching": "launching",
+    "launch_latency": "launch latency", "dependency": "dependencies", "kernel_gap": "kernel gaps",
+    "unknown": "unknown",
+}  # fmt: skip
+SM_WORDS = {
+    "bound": "bound from launch grids, not measured",
+    "nsys": "measured by Nsight Systems",
+    "kineto": "measured by the profiler",
+}
+LEAST_SHOWN = 0.05
+_LABEL = 20
+
+
+def trace_text(
+    report: TraceReport, glyphs: Glyphs, *, top: int, ranks: Sequence[int] | None, meanwhile: Sequence[Meanwhile] = ()
+) -> str:
+    """The whole report. Of several ranks one line each, then the worst in full, or those of ``ranks``."""
+    lines: list[str] = []
+    shown = list(report.ranks)
+    if len(shown) > 1:
+        lines += _rank_table(report, glyphs)
+        shown = [rank for rank in shown if rank.rank in ranks] if ranks is not None else [worst(report)]
+    for rank in shown:
+        lines += [""] if lines else []
+        lines += _rank(rank, glyphs, top)
+    for found in meanwhile:
+        lines += ["", *_meanwhile(found)]
+    lines += [f"note: {note}" for note in report.notes]
+    text = "".join(terminal_safe(line).rstrip() + "\n" for line in lines)
+    return ascii_only(text) if glyphs.name == "ascii" else text
+
+
+def worst(report: TraceReport) -> RankReport:
+    """The rank to look at first: the straggler, else the worst verdict, else the most idle."""
+    if report.straggler is not None:
+        for rank in report.ranks:
+            if rank.rank == report.straggler.rank:
+                return rank
+    return max(report.ranks, key=lambda rank: max(_badness(gpu) for gpu in rank.gpus))
+
+
+def _badness(gpu: GpuReport) -> tuple[int, float]:
+    return severity(gpu.said.level), gpu.measures.share_pct["idle"]
+
+
+def _rank_table(report: TraceReport, glyphs: Glyphs) -> list[str]:
+    head = f"{'rank':>6}  {'ms/step':>9}  {'compute':>7} {'comm':>5} {'copy':>5} {'idle':>5} {'data':>5}   verdict"
+    lines = [f"{len(report.ranks)} ranks, by {report.ranks[0].rank_from}", "", head]
+    for rank in report.ranks:
+        for gpu in rank.gpus:
+            m = gpu.measures
+            which = f"{rank.rank}" if len(rank.gpus) == 1 else f"{rank.rank}:{m.index}"
+            shares = [m.share_pct[share] for share in SHARES]
+            line = f"{which:>6}  {m.step_median_ms:>9.1f}  {shares[0]:>7.1f} {shares[1]:>5.1f} {shares[2]:>5.1f} "
+            line += f"{shares[3]:>5.1f} {m.idle_cause_pct['data']:>5.1f}   {glyphs.level(gpu.said.level)} "
+            lines.append(shorten(line + gpu.said.headline, WIDTH))
+    if report.straggler is not None:
+        lines += ["", *_wrapped(f"{glyphs.red} ", straggler_words(report.straggler))]
+    return lines
+
+
+def straggler_words(found: Straggler) -> str:
+    """Which rank makes the others wait, and on what it spends more time."""
+    kind = "is slower" if found.kind == "slow" else "is late, starved"
+    more = f"it spends {found.more_ms:.1f} ms more a step on {found.more}" if found.more_ms > 0 else "cause not seen"
+    return (
+        f"rank {found.rank} {kind}: the others wait {found.late_pct:.0f} % of the time for it "
+        f"(last in {found.last_in_pct:.0f} % of the collectives); {more}"
+    )
+
+
+def _rank(rank: RankReport, glyphs: Glyphs, top: int) -> list[str]:
+    lines: list[str] = []
+    for gpu in rank.gpus:
+        lines += [""] if lines else []
+        lines.append(_title(rank, gpu.measures))
+        lines += _gpu(gpu, glyphs, top)
+    return [*lines, *(f"note: {note}" for note in rank.notes)]
+
+
+def _title(rank: RankReport, m: Measures) -> str:
+    what = [m.name or "GPU"] if m.index == 0 and len(rank.gpus) == 1 else [f"GPU {m.index} {m.name or ''}".strip()]
+    if m.named_steps:
+        low, high = m.step_range_ms
+        steps = count(m.steps, "step")
+        what += [steps, f"{ms(m.step_median_ms)} ms a step" + (f" ({ms(low)}–{ms(high)})" if m.steps > 1 else "")]
+    else:
+        what.append(f"{ms(m.window_ms)} ms")
+    what.append(f"read {file_size(rank.size_bytes)} in {rank.read_s:.1f} s")
+    return f"{os.path.basename(rank.path)}   {' · '.join(what)}"
+
+
+def ms(value: float) -> str:
+    """Milliseconds with three significant digits."""
+    return f"{value:.0f}" if value >= 999.5 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+
+
+def _gpu(gpu: GpuReport, glyphs: Glyphs, top: int) -> list[str]:
+    m, said = gpu.measures, gpu.said
+    right = f"{said.verdict} · confidence {said.confidence}"
+    head = f"{glyphs.red if said.flag else glyphs.level(said.level)} {said.headline}"
+    room = WIDTH - len(right) - 2
+    lines = [f"{head:<{room}}  {right}"] if len(head) <= room else [head, f"  {right}"]
+    lines += [_labelled("where a step goes", _shares(m, glyphs)), _labelled("why it is idle", _causes(m))]
+    if m.under:
+        names = " · ".join(f"{shorten(row.name, 40)} {row.pct:.1f}" for row in m.under if row.pct >= LEAST_SHOWN)
+        lines += [_labelled("underneath", shorten(names, WIDTH - _LABEL - 2))] if names else []
+    lines += [f"  {line}" for line in _activity(gpu)]
+    for at, text in enumerate(said.evidence):
+        lines += _wrapped(f"  {'because' if at == 0 else '':<{_LABEL}}", text)
+    if said.remedy:
+        best = gpu.best_case_step_ms
+        gain = ""
+        if best is not None and said.saves_pct:
+            gain = f"at best {ms(best)} ms {'a step ' if m.named_steps else ''}(−{said.saves_pct:.0f} %)"
+        room = WIDTH - len(gain) - 4
+        remedy = f"{glyphs.remedy} {said.remedy}"
+        lines += [f"{remedy:<{room}}    {gain}"] if len(remedy) <= room else [*_wrapped("", remedy), f"  {gain}"]
+    for note in said.notes:
+        lines += _wrapped("  also: ", note)
+    return [line for line in lines if line.strip()] + _tables(m, glyphs, top)
+
+
+def _labelled(label: str, text: str) -> str:
+    return f"  {label:<{_LABEL}}{text}"
+
+
+def _wrapped(label: str, text: str) -> list[str]:
+    return wrapped(text, WIDTH, label, " " * max(2, len(label)))
+
+
+def _shares(m: Measures, glyphs: Glyphs) -> str:
+    parts = []
+    for share in SHARES:
+        value = m.share_pct[share]
+        if value >= LEAST_SHOWN:
+            parts.append(f"{SHARE_WORDS[share]} {bar(value, glyphs)} {value:.1f}")
+    return "   ".join(parts) + " %"
+
+
+def bar(value: float, glyphs: Glyphs) -> str:
+    """A share in percent as a bar; 100 are 52 cells."""
+    eighths = round(value / 100.0 * BAR * (len(glyphs.left) - 1))
+    whole, part = divmod(eighths, len(glyphs.left) - 1)
+    return glyphs.left[-1] * whole + (glyphs.left[part] if part else "")
+
+
+def _causes(m: Measures) -> str:
+    rows = sorted(((m.idle_cause_pct[cause], cause) for cause in CAUSES), reverse=True)
+    shown = [f"{CAUSE_WORDS[cause]} {value:.1f}" for value, cause in rows if value >= LEAST_SHOWN]
+    return "   ".join(shown) or "it never is"
+
+
+def _activity(gpu: GpuReport) -> list[str]:
+    m = gpu.measures
+    parts = [f"UTIL {m.util_pct:.1f}"]
+    if m.sm_active_pct is not None:
+        parts.append(f"SM {m.sm_active_pct:.1f} ({SM_WORDS[m.sm_source]})")
+    elif m.sm_high_pct is not None:
+        parts.append(f"SM ≤ {m.sm_high_pct:.1f} ({SM_WORDS['bound']})")
+    else:
+        parts.append("SM n/a (the file holds neither grids nor counters)")
+    if m.queue is not None:
+        bound = "launch-bound" if is_launch_bound(m) else "not launch-bound"
+        parts.append(f"queue empty at {m.queue.empty_pct:.0f} % of kernels ({bound})")
+    if m.occupancy_pct is not None:
+        parts.append(f"occupancy {m.occupancy_pct:.0f}")
+    if m.overlap_pct is not None:
+        parts.append(f"communication {m.comm_pct:.1f}, {m.overlap_pct:.0f} % of it hidden")
+    lines = [parts[0]]
+    for part in parts[1:]:
+        if len(lines[-1]) + len(part) + 5 <= WIDTH:
+            lines[-1] += f"   {part}"
+        else:
+            lines.append(part)
+    return lines
+
+
+# --- tables ---------------------------------------------------------------------------------------------------------
+
+_STEP_HEAD = f"{'step':<7}{'ms':>9}{'compute':>9}{'comm':>6}{'copy':>6}{'idle':>6}{'data':>6}"
+_STEP_WIDTH = 58
+_KERNEL_HEAD = f"{'top kernels':<25}{'share':>6}{'calls':>8}{'mean µs':>9}{'occ':>5}{'SM ≤':>6}"
+
+
+def _tables(m: Measures, glyphs: Glyphs, top: int) -> list[str]:
+    kernels = [_KERNEL_HEAD, *(_kernel(row) for row in m.kernels[:top])]
+    lines = [""]
+    if m.steps_table:
+        steps = [_STEP_HEAD, *(_step(row) for row in _few(m.steps_table, max(6, min(top, len(m.kernels)))))]
+        pairs = zip_longest(steps, kernels, fillvalue="")
+        lines += [f"  {left:<{_STEP_WIDTH}} {right}" for left, right in pairs]
+    else:
+        lines += [f"  {line}" for line in kernels]
+    costly = [row for row in m.syncs if row.idle_after_ms >= 0.001 * m.window_ms][:5]
+    if costly:
+        head = f"{'waits for the GPU':<40}{'calls':>8}{'host ms':>10}{'idle after, ms':>16}"
+        lines += ["", f"  {head}"]
+        lines += [
+            f"  {shorten(row.op, 39):<40}{row.calls:>8}{row.host_ms:>10.1f}{row.idle_after_ms:>16.1f}" for row in costly
+        ]
+    return lines
+
+
+def _few(rows: Sequence[StepShare], most: int) -> list[StepShare | None]:
+    """All steps, or the first ones and then those that stand out; None is what was left out."""
+    if len(rows) <= most:
+        return list(rows)
+    odd = [row for row in rows[2:] if row.flag == "slow"][: most - 3]
+    shown: list[StepShare | None] = list(rows[: most - 1 - len(odd)])
+    return [*shown, None, *(row for row in odd if row not in shown)]
+
+
+def _step(row: StepShare | None) -> str:
+    if row is None:
+        return "…"
+    flag = f"  {row.flag}" if row.flag else ""
+    return (
+        f"{shorten(row.name, 6):<7}{row.ms:>9.1f}{row.compute:>9.1f}{row.comm:>6.1f}{row.copy:>6.1f}{row.idle:>6.1f}"
+        f"{row.data:>6.1f}{flag}"
+    )
+
+
+def _kernel(row: KernelRow) -> str:
+    occupancy = "" if row.occupancy_pct is None else f"{row.occupancy_pct:.0f}"
+    high = "" if row.sm_high_pct is None else f"{row.sm_high_pct:.0f}"
+    name = shorten(row.name, 24)
+    return f"{name:<25}{row.share_pct:>6.1f}{row.calls:>8}{row.mean_us:>9.1f}{occupancy:>5}{high:>6}"
+
+
+def _meanwhile(found: Meanwhile) -> list[str]:
+    if found.reason is not None:
+        return [f"recording: {found.reason}"]
+    lines = [f"recorded meanwhile ({found.seconds:.0f} s, {found.samples} samples; GPUs numbered as in the recording)"]
+    for gpu in found.gpus:
+        util = "n/a" if gpu.util_pct is None else f"{gpu.util_pct:.0f}"
+        sm = "n/a" if gpu.sm_active_pct is None else f"{gpu.sm_active_pct:.0f}"
+        lines.append(f"  GPU {gpu.index}  UTIL {util}  SM {sm}  {gpu.verdict}: {gpu.title}")
+    return lines

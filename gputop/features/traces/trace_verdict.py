@@ -1,0 +1,239 @@
+"""The verdict on one GPU of a trace: the one that the screen would give for the same job, in the same words.
+
+Ids, titles and remedies are the diagnosis' own; its thresholds are used where it has them. Pure: numbers in, words out.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from gputop.diagnosis.attribution import IDLE_PCT
+from gputop.diagnosis.catalogue import DATALOADER_WAIT, VerdictRow, verdict_rows
+from gputop.diagnosis.rules.busy import (
+    HEALTHY_SM,
+    HEALTHY_UTIL,
+    HIDE_COMMUNICATION,
+    LARGER_WORK,
+    USE_TENSOR_CORES,
+    WORKING_UTIL,
+)
+from gputop.diagnosis.rules.starved import ALARM_IDLE, IN_WORKERS, LIGHTER_HOST, PINNED
+from gputop.diagnosis.signals import busy_not_working
+from gputop.diagnosis.types import STATE_WORDS, Confidence, Flag, Level, full_title
+from gputop.features.traces.columns import Trace
+from gputop.features.traces.timeline import SINGLE_PROCESS
+from gputop.features.traces.trace_report import Measures, Said
+from gputop.model.quantity import count, pct
+
+EXPOSED_COMM, SOME_COMM = 20.0, 10.0
+"""Exposed communication from which on it is the verdict, and from which on a note, in percent [judged]."""
+EMPTY_QUEUE = 50.0
+"""Percent of kernels that find an empty queue on a GPU that waits for launches [judged; 85 and 0.3 were measured]."""
+SMALL_KERNEL_US = 20.0
+FP32_SHARE, TENSOR_CORES_SINCE = 20.0, 7
+LEAST_STEPS = 3
+_ROWS = {row.id: row for row in verdict_rows()}
+_SAME_SHAPES = (
+    "keep tensor shapes constant, no empty_cache() in the loop, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+)
+
+
+class _Found(Struct, frozen=True):
+    """A verdict before it is put into words. ``because`` is one sentence that fits behind the verdict's name."""
+
+    id: str
+    level: Level
+    because: str
+    evidence: tuple[str, ...]
+    remedy: str = ""
+    cause: str | None = None
+    saves: float | None = None
+    flag: Flag | None = None
+
+
+def judged(trace: Trace, m: Measures, *, stacks: bool) -> Said:
+    """The verdict on one GPU's numbers. ``stacks``: the trace holds Python's functions, which slow the host."""
+    found = _starved(m) or _working(m)
+    row = _ROWS[found.id]
+    name = found.flag is not None and full_title(row.title, found.flag, alarm=True)
+    title = row.title if found.id != "collecting" else STATE_WORDS["unmeasured"]
+    return Said(
+        verdict=found.id,
+        level=found.level,
+        title=title,
+        headline=f"{name or title.removeprefix('starved: ').upper()}: {found.because}",
+        flag=found.flag,
+        cause=found.cause,
+        confidence=_confidence(trace, m, stacks),
+        evidence=found.evidence,
+        remedy=found.remedy or _remedy_of(row),
+        notes=_notes(trace, m, found, stacks),
+        saves_pct=found.saves,
+    )
+
+
+def _remedy_of(row: VerdictRow) -> str:
+    return "" if row.level in ("green", "grey", "grey-green") else row.remedy
+
+
+def is_launch_bound(m: Measures) -> bool:
+    """Whether the GPU waits for a host that cannot launch fast enough."""
+    causes, idle = m.idle_cause_pct, m.share_pct["idle"]
+    launching = causes["launching"] + causes["launch_latency"]
+    empty = m.queue is not None and m.queue.empty_pct >= EMPTY_QUEUE
+    return idle >= IDLE_PCT and launching >= idle / 2.0 and empty
+
+
+def _flag(m: Measures) -> Flag | None:
+    """A or B, from measured SM activity or from its upper bound, which proves either as well."""
+    return busy_not_working(m.util_pct, m.sm_active_pct if m.sm_active_pct is not None else m.sm_high_pct)
+
+
+def _starved(m: Measures) -> _Found | None:
+    """The first cause of a GPU that stands still. Copies count so too, as on the screen: util is of kernels."""
+    idle = m.share_pct["idle"]
+    standing = idle + m.share_pct["copy_exposed"]
+    level: Level = "red" if standing >= ALARM_IDLE else "yellow"
+    if idle >= IDLE_PCT and m.idle_cause_pct["data"] >= idle / 2.0:
+        return _data(m, idle, level)
+    if standing >= IDLE_PCT and m.bus_exposed_pct >= idle / 2.0 and m.bus_exposed_pct > 0.0:
+        pageable = f", {m.pageable_copies} of them pageable" if m.pageable_copies else ""
+        line = (
+            f"GPU idle {idle:.0f} %, copies between host and GPU with no kernel beside them {m.bus_exposed_pct:.0f} %"
+        )
+        because = f"{m.bus_exposed_pct:.0f} % of the time the GPU only copies to or from the host"
+        return _Found("pcie_transfer", "yellow", because, (line + pageable,), PINNED, "transfer", m.bus_exposed_pct)
+    if idle < IDLE_PCT:
+        return None
+    if m.late_host_pct >= idle / 2.0:
+        return _late_host(m, idle, level)
+    flag = _flag(m)
+    if flag is not None:
+        return _low_activity(m, flag)
+    causes = m.idle_cause_pct
+    rest = ", ".join(f"{name.replace('_', ' ')} {causes[name]:.1f}" for name in ("dependency", "kernel_gap", "unknown"))
+    line = f"GPU idle {idle:.0f} %: the host was late in {m.late_host_pct:.1f} points of it; {rest}"
+    because = f"the GPU is idle {idle:.0f} % of the time, and the trace does not say why"
+    return _Found("starved_unattributed", level, because, (line,), _ROWS["starved_unattributed"].remedy)
+
+
+def _unit(m: Measures) -> str:
+    return "of each step" if m.named_steps else "of the time"
+
+
+def _data(m: Measures, idle: float, level: Level) -> _Found:
+    data = m.idle_cause_pct["data"]
+    line = f"GPU idle {idle:.0f} %, {data:.1f} points of it inside {m.iterator}.__next__"
+    if (m.iterator or "").startswith(SINGLE_PROCESS):
+        because = f"it loads the batches itself, the GPU waits {data:.0f} % {_unit(m)}"
+        line += " (num_workers 0)"
+        return _Found("main_process", level, because, (line,), IN_WORKERS, "data", data)
+    because = f"the workers are late, the GPU waits {data:.0f} % {_unit(m)}"
+    return _Found(DATALOADER_WAIT.id, level, because, (line,), DATALOADER_WAIT.remedy, "data", data)
+
+
+def _late_host(m: Measures, idle: float, level: Level) -> _Found:
+    """The main process, by the largest of what it did."""
+    causes = m.idle_cause_pct
+    launching = causes["launching"] + causes["launch_latency"]
+    kinds: dict[str, tuple[float, str, str]] = {
+        "launch_bound": (launching, "it launches too slowly", LARGER_WORK),
+        "sync_points": (causes["after_sync"], "it stops to wait for the GPU", LIGHTER_HOST),
+        "allocator": (causes["allocator"], "it allocates device memory in the loop", _SAME_SHAPES),
+        "data": (causes["data"], "it waits for data", IN_WORKERS),
+    }
+    cause = max(kinds, key=lambda kind: kinds[kind][0])
+    share, because, remedy = kinds[cause]
+    line = f"GPU idle {idle:.0f} %: the host was late in {m.late_host_pct:.1f} points of it, " + _host_parts(m)
+    if cause == "launch_bound" and not is_launch_bound(m):
+        because, remedy = "it is late with its launches", LIGHTER_HOST
+    evidence = [line]
+    if m.queue is not None:
+        delay = f"{m.queue.delay_us:,.0f}".replace(",", " ")
+        evidence.append(f"queue empty at {m.queue.empty_pct:.0f} % of kernels, {delay} µs from launch to begin")
+    if cause == "sync_points" and m.syncs:
+        top = m.syncs[0]
+        evidence.append(f"{top.calls} × {top.op}: {top.idle_after_ms:.1f} ms idle after them")
+    sentence = f"{because}, the GPU waits {share:.0f} % {_unit(m)}"
+    return _Found("main_process", level, sentence, tuple(evidence), remedy, cause, share)
+
+
+def _host_parts(m: Measures) -> str:
+    causes = m.idle_cause_pct
+    words = {
+        "data": "data loading", "after_sync": "after a sync", "allocator": "allocator", "launching": "launching",
+        "launch_latency": "launch latency",
+    }  # fmt: skip
+    return ", ".join(f"{words[name]} {causes[name]:.1f}" for name in words if causes[name] >= 0.05)
+
+
+def _working(m: Measures) -> _Found:
+    """The verdict on a GPU that hardly stands still."""
+    comm = m.share_pct["comm_exposed"]
+    if comm >= EXPOSED_COMM:
+        overlap = "" if m.overlap_pct is None else f"; {m.overlap_pct:.0f} % of it is hidden behind compute"
+        line = f"communication {m.comm_pct:.0f} % of the time, {comm:.0f} % with nothing beside it{overlap}"
+        because = f"{comm:.0f} % of the time the GPU only communicates"
+        return _Found("communication", "red", because, (line,), HIDE_COMMUNICATION, "communication", comm, _flag(m))
+    flag = _flag(m)
+    if flag is not None:
+        return _low_activity(m, flag)
+    line = f"util {pct(m.util_pct)}"
+    if m.sm_active_pct is not None:
+        line += f", SM {pct(m.sm_active_pct)}"
+        if m.util_pct >= HEALTHY_UTIL and m.sm_active_pct >= HEALTHY_SM:
+            return _Found("healthy", "green", "nothing to object to", (f"healthy: {line}",))
+        if m.util_pct >= WORKING_UTIL:
+            return _Found("working", "green", f"{line}", (line,))
+    line += "" if m.sm_high_pct is None else f", SM ≤ {pct(m.sm_high_pct)} from launch grids"
+    if m.util_pct >= HEALTHY_UTIL and m.sm_active_pct is None:
+        return _Found("no_bottleneck_seen", "grey-green", "busy; SM activity was not measured", (line,))
+    return _Found("collecting", "grey", "neither idle nor busy enough to say", (line,))
+
+
+def _low_activity(m: Measures, flag: Flag) -> _Found:
+    """A or B: kernels run, and most of the chip has nothing to do."""
+    measured = m.sm_active_pct is not None
+    sm = f"SM {pct(m.sm_active_pct)}" if measured else f"SM ≤ {pct(m.sm_high_pct)} (bound from launch grids)"
+    line = f"util {pct(m.util_pct)} but {sm}"
+    small = (m.median_kernel_us is not None and m.median_kernel_us < SMALL_KERNEL_US) or is_launch_bound(m)
+    if small and m.median_kernel_us is not None:
+        line += f"; half of the kernels' time is in kernels under {m.median_kernel_us:.0f} µs"
+    because = f"util {m.util_pct:.0f} %, but {'' if measured else 'at most '}"
+    because += f"{(m.sm_active_pct if measured else m.sm_high_pct) or 0.0:.0f} % of the chip works"
+    level: Level = "red" if flag == "A" else "yellow"
+    return _Found("small_kernels" if small else "low_sm", level, because, (line,), LARGER_WORK, None, None, flag)
+
+
+def _confidence(trace: Trace, m: Measures, stacks: bool) -> Confidence:
+    idle = m.share_pct["idle"]
+    if trace.truncated or (idle >= IDLE_PCT and m.idle_cause_pct["unknown"] >= idle / 2.0):
+        return "low"
+    return "medium" if m.steps < LEAST_STEPS or stacks or trace.dropped_events else "high"
+
+
+def _notes(trace: Trace, m: Measures, found: _Found, stacks: bool) -> tuple[str, ...]:
+    """What else the trace shows, and what it cannot say."""
+    notes = []
+    comm = m.share_pct["comm_exposed"]
+    if found.id != "communication" and comm >= SOME_COMM:
+        notes.append(f"communication with nothing beside it: {comm:.0f} % → {HIDE_COMMUNICATION}")
+    if found.cause != "transfer" and m.pageable_copies:
+        notes.append(f"{m.pageable_copies} pageable copies → {PINNED}")
+    fp32 = m.fp32_gemm_pct
+    if fp32 is not None and fp32 >= FP32_SHARE and (m.compute_major or 0) >= TENSOR_CORES_SINCE:
+        notes.append(
+            f"no tensor cores: {fp32:.0f} % of the compute time is in FP32 matrix products → {USE_TENSOR_CORES}"
+        )
+    flag = _flag(m)
+    if flag is not None and found.flag is None:
+        notes.append(f"also busy but not working ({flag})")
+    if not m.named_steps:
+        notes.append("no steps: call profiler.step() after each one to see them")
+    elif m.steps < LEAST_STEPS:
+        notes.append(f"only {count(m.steps, 'step')}: too few to tell the typical one")
+    if stacks:
+        notes.append("recorded with Python stacks, which slow the host: its shares are upper bounds")
+    if trace.truncated:
+        notes.append("the end of the file is missing: the numbers are of what is there")
+    return tuple(notes)

@@ -1,0 +1,149 @@
+"""One viewer's process of ``gputop serve``: the screen on pipes.
+
+``python -m gputop.features.web.served [demo [SCENARIO] | RECORDING]``; not for people. The settings come first
+on stdin, as a packet like those of Textual's web driver: S, four bytes of length, JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from gputop.commands.demo import Remedied, session_on
+from gputop.commands.screen import first_hint, first_view
+from gputop.commands.shared_options import redacted_snapshot, redacted_source, redactor_of
+from gputop.commands.simulated_node import PAST_S
+from gputop.config import ConfigError, Settings, apply
+from gputop.model.source import Source, SourceError, UsageError
+from gputop.monitor import Monitor
+from gputop.output.messages import say
+from gputop.paint.glyphs import ASCII, COLOUR, MONO, Terminal
+from gputop.paint.keys import wanted_keys
+from gputop.recording.format import RecordingError
+from gputop.session.session import Session
+from gputop.sources.recorded import RecordedSource
+
+if TYPE_CHECKING:
+    from gputop.features.web.served_driver import ServedApp
+
+
+MOST_MEMORY = 1 << 30
+"""Bytes of data that one viewer's process may take, ten times the usual. A hostile viewer must not take the machine's
+memory from the jobs on it."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Show the screen until the browser leaves; the exit status."""
+    limit_memory()
+    try:
+        settings = replace(
+            apply(Settings(), json.loads(_packet(sys.stdin.fileno())), "", []), read_only=True, show_secrets=False
+        )
+        return _show(settings, *arguments)
+    except (ConfigError, UsageError, SourceError, RecordingError) as error:
+        say(error)
+        return 2
+    except MemoryError:
+        say(f"this screen took more than {MOST_MEMORY >> 20} MiB of memory")
+        return 1
+
+
+def limit_memory() -> None:
+    """Limit this process's memory: the one limit that needs neither rights nor a cgroup."""
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    most = MOST_MEMORY if hard == resource.RLIM_INFINITY else min(hard, MOST_MEMORY)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+def _packet(descriptor: int) -> bytes:
+    """The content of the first packet; nothing after it is read, for that is the screen's input."""
+    length = int.from_bytes(_exactly(descriptor, 5)[1:], "big")
+    return _exactly(descriptor, length)
+
+
+def _exactly(descriptor: int, length: int) -> bytes:
+    """Read exactly ``length`` bytes. Raises UsageError when the input ends before."""
+    content = b""
+    while len(content) < length:
+        more = os.read(descriptor, length - len(content))
+        if not more:
+            raise UsageError("this is a part of `gputop serve`: start that")
+        content += more
+    return content
+
+
+def _show(settings: Settings, source_name: str | None = None, scenario: str | None = None) -> int:
+    from gputop.features.web.served_driver import ServedApp
+    from gputop.session.player import Playback, Player
+
+    terminal = browser(settings)
+    has_tour = source_name == "demo" and scenario is None
+    view = first_view(settings, terminal, demo=source_name == "demo")
+    view = replace(view, hint=first_hint(settings, tour=has_tour))
+    if source_name not in (None, "demo"):
+        from gputop.recording.index import Recording
+
+        played = RecordedSource(Recording(source_name, redactor_of(settings)))
+        app = ServedApp(
+            view, terminal.theme, Playback(player=Player(played)), keys=wanted_keys(settings.key_preset, settings.keys)
+        )
+        played.start(app.ready)
+        app.run(mouse=settings.mouse)
+        return _status(app)
+    source, session = _source(settings, source_name, scenario)
+    app = ServedApp(
+        view,
+        terminal.theme,
+        Playback(source=source, session=session, replay_past=RecordedSource),
+        keys=wanted_keys(settings.key_preset, settings.keys),
+    )
+    if has_tour:
+        app.remedied = Remedied(settings.interval, seed=0).frame
+    source.start(app.ready)
+    try:
+        app.run(mouse=settings.mouse)
+    finally:
+        source.close()
+    return _status(app)
+
+
+def _status(app: ServedApp) -> int:
+    if isinstance(app.crash, MemoryError):
+        raise app.crash
+    if app.crash is not None:
+        say(f"the screen failed: {type(app.crash).__name__}: {app.crash}")
+        return 1
+    return app.return_code or 0
+
+
+def _source(settings: Settings, name: str | None, scenario: str | None) -> tuple[Source, Session]:
+    redactor = redactor_of(settings)
+    if name == "demo":
+        from gputop.sources.simulation.simulated import SimulatedSource
+
+        simulated = SimulatedSource(scenario, interval_s=settings.interval)
+        session = session_on(simulated, settings, redactor)
+        for snapshot in simulated.past(PAST_S):
+            session.take(redacted_snapshot(snapshot, redactor))
+        return redacted_source(simulated, redactor), session
+    from gputop.sources.local import open_local
+
+    local = open_local(settings)
+    local.open()
+    return redacted_source(local, redactor), Session(Monitor(settings.interval))
+
+
+def browser(settings: Settings) -> Terminal:
+    """A browser has all colours and all characters; the user's settings still count."""
+    theme = "mono" if settings.no_color else "dark" if settings.theme == "auto" else settings.theme
+    return Terminal("truecolor", theme, ASCII if settings.ascii else MONO if theme == "mono" else COLOUR)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

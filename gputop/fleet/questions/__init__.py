@@ -1,1 +1,0 @@
-"""The queries by failure mode, a file each; ``gputop.fleet.queries`` joins them."""

@@ -1,0 +1,54 @@
+"""What a table ``[fleet.NAME]`` of the configuration says of a cluster: where its Prometheus is and what opens it."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from types import MappingProxyType
+
+FIELDS: Mapping[str, str] = MappingProxyType({
+    "url": "address of Prometheus, VictoriaMetrics, Thanos or Mimir",
+    "select": 'label matchers that every series gets, such as cluster="a"',
+    "header_file": "file of HTTP headers, one a line, that only you can read",
+    "token_file": "a bearer token, in a file that only you can read",
+    "ca": "CA certificates to check the server's certificate with",
+})  # fmt: skip
+SECRET = ("header_file", "token_file")
+"""Fields that say where a secret is."""
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,40}")
+
+
+def fault_of(clusters: Mapping[str, Mapping[str, str]]) -> str | None:
+    """What is wrong with the first of these tables that is wrong. Addresses are not quoted: they may hold passwords."""
+    for name, table in clusters.items():
+        if not _NAME.fullmatch(name):
+            return f"[fleet.{name!r}]: a cluster's name is made of up to 40 letters, digits, dots and hyphens"
+        for field in table:
+            if field not in FIELDS:
+                near = get_close_matches(field, FIELDS, 1)
+                return f"[fleet.{name}]: no field {field!r}: " + (
+                    f"did you mean {near[0]}?" if near else f"it takes {', '.join(FIELDS)}"
+                )
+        url = table.get("url", "")
+        if not url:
+            return f"[fleet.{name}] needs url, the address of its Prometheus"
+        if not re.match(r"https?://[^/]", url):
+            return f"[fleet.{name}]: url must begin with http:// or https://"
+        if "@" in url.partition("://")[2].partition("/")[0]:
+            return f"[fleet.{name}]: no user or password in the url: put them into a file, header_file or token_file"
+    return None
+
+
+# Which names and numbers are this machine's own: what one wing may listen on, and another may trust.
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or an address without brackets is the loopback; other names are not resolved."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,166 @@
+"""The metric catalogue in Prometheus' words: one rule from a key and its unit to a series in base units.
+
+``power_w`` is ``gputop_gpu_power_watts``, ``util_pct`` is ``gputop_gpu_utilization_ratio`` (0–1). The exporter and the
+queries both take their names from here, so that they cannot disagree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Literal
+
+from msgspec import Struct
+
+from gputop.model.metrics import GPU_METRICS, HOST_METRICS, PROCESS_METRICS, SM_PROVENANCE, Metric, Unit
+
+Subject = Literal["gpu", "host", "process"]
+
+_UNITS: Mapping[Unit, tuple[str, str, float]] = {
+    "pct": ("_pct", "_ratio", 100.0),
+    "bytes": ("_bytes", "_bytes", 1.0),
+    "bytes/s": ("_bytes_per_s", "_bytes_per_second", 1.0),
+    "W": ("_w", "_watts", 1.0),
+    "J": ("_j", "_joules", 1.0),
+    "C": ("_c", "_celsius", 1.0),
+    "MHz": ("_mhz", "_hertz", 1e-6),
+    "s": ("_s", "_seconds", 1.0),
+    "count": ("", "", 1.0),
+    "id": ("", "", 1.0),
+    "bool": ("", "", 1.0),
+}
+"""Unit → suffix of the key, suffix of the series, and the divisor of the value."""
+_WORDS = {"util": "utilization", "mem": "memory", "temp": "temperature", "gpu": "device"}
+_ECC = re.compile(r"ecc_(corrected|uncorrected)(_volatile)?")
+_CLOCK = re.compile(r"(sm|memory)_(clock.*)")
+FIXED = ("pcie_gen_max", "pcie_width_max", "sm_clock_max_mhz", "temp_slowdown_c")
+"""What a GPU and its slot are capable of: constant, so these are labels of ``gputop_gpu_info``."""
+_ELSEWHERE = frozenset(("xid", "throttle_reasons", "pid", "starttime", "ppid", "gpu", *FIXED))
+"""Numbers that are not quantities: exported as counters by reason or as labels, or not at all."""
+_PROCESS_KEYS = ("gpu_mem_bytes", "gpu_time_pct", "cpu_pct", "rss_bytes", "read_bytes_per_s")
+
+
+class Series(Struct, frozen=True):
+    """What a key is exported as. The exported value is the catalogue's divided by ``divisor``.
+
+    ``labels`` are added to those that name the subject. ``kind`` is Prometheus' type.
+    """
+
+    key: str
+    name: str
+    kind: Literal["gauge", "counter"]
+    labels: tuple[tuple[str, str], ...]
+    divisor: float
+    help: str
+
+
+def series_of(metric: Metric, subject: Subject = "gpu") -> Series | None:
+    """A metric as a series; None for texts and for numbers that are not quantities."""
+    if metric.unit not in _UNITS or metric.key in _ELSEWHERE:
+        return None
+    key_end, name_end, divisor = _UNITS[metric.unit]
+    words = re.sub("_count$", "s", metric.key.removesuffix(key_end))
+    name = "_".join(_WORDS.get(word, word) for word in words.split("_")) + name_end
+    labels: tuple[tuple[str, str], ...] = ()
+    text = metric.definition.replace("percent of one core", "as a share of one core")
+    kind: Literal["gauge", "counter"] = "counter" if metric.kind == "counter" else "gauge"
+    if (clock := _CLOCK.fullmatch(name)) is not None:
+        labels, name, text = (("domain", clock[1]),), clock[2], f"clock{' limit' * ('max' in name)} by domain"
+    elif (ecc := _ECC.fullmatch(metric.key)) is not None:
+        labels = (("kind", ecc[1]), ("counter", "volatile" if ecc[2] else "aggregate"))
+        name, text = "ecc_errors", "memory errors: volatile since the driver was loaded, aggregate over the GPU's life"
+    if kind == "counter":
+        name += "_total"
+    return Series(metric.key, f"gputop_{subject}_{name}", kind, labels, divisor, text[0].upper() + text[1:])
+
+
+@lru_cache(maxsize=1)
+def gpu_series() -> tuple[Series, ...]:
+    """The series of a GPU in the catalogue's order, series of the same name together."""
+    found: dict[str, list[Series]] = {}
+    for metric in (*GPU_METRICS.values(), *SM_PROVENANCE.values()):
+        if (series := series_of(metric)) is not None:
+            found.setdefault(series.name, []).append(series)
+    return tuple(series for group in found.values() for series in group)
+
+
+@lru_cache(maxsize=1)
+def host_series() -> tuple[Series, ...]:
+    """The series of the host."""
+    return tuple(s for m in HOST_METRICS.values() if (s := series_of(m, "host")) is not None)
+
+
+@lru_cache(maxsize=1)
+def process_series() -> tuple[Series, ...]:
+    """The series of a process on a GPU: what it costs, not everything that is known of it."""
+    found = (series_of(PROCESS_METRICS[key], "process") for key in _PROCESS_KEYS)
+    return tuple(series for series in found if series is not None)
+
+
+# The names and units that each generation of dcgm-exporter uses for the catalogue's metrics.
+#
+# Up to 4.8 an exporter uses the names of DCGM's fields, which the catalogue knows, in the fields' units. From 4.9 on
+# the
+# names end in base units. https://docs.nvidia.com/datacenter/dcgm/latest/dcgm-api/dcgm-api-field-ids.html
+
+Generation = Literal["legacy", "4.9"]
+GENERATIONS: tuple[Generation, ...] = ("legacy", "4.9")
+MIB = 2.0**20
+
+
+class DcgmName(Struct, frozen=True):
+    """One signal of one generation: ``name`` holds the catalogue's value divided by ``divisor``."""
+
+    key: str
+    name: str
+    divisor: float = 1.0
+
+
+_LEGACY_DIVISORS = {"bytes": MIB, "J": 1e-3}
+"""By the catalogue's unit: framebuffer in MiB, energy in mJ."""
+_NOT_EXPORTED = frozenset(("throttle_reasons", "xid"))
+"""Exported by reason and by Xid where they are counters of our own; a gauge of the last Xid says nothing of when."""
+
+
+def _legacy_divisor(key: str, unit: str) -> float:
+    # Fields of the profiling module are ratios; utilisation, fan and codec fields are percent.
+    if unit == "pct" and (GPU_METRICS[key].dcgm or "").startswith("DCGM_FI_PROF_"):
+        return 100.0
+    return _LEGACY_DIVISORS.get(unit, 1.0)
+
+
+LEGACY: Mapping[str, DcgmName] = MappingProxyType({
+    key: DcgmName(key, metric.dcgm, _legacy_divisor(key, metric.unit))
+    for key, metric in GPU_METRICS.items()
+    if metric.dcgm is not None and key not in _NOT_EXPORTED
+})  # fmt: skip
+_BASE_UNITS = (
+    DcgmName("util_pct", "DCGM_FI_DEV_GPU_UTIL_RATIO", 100.0),
+    DcgmName("sm_active_pct", "DCGM_FI_PROF_SM_UTIL_RATIO", 100.0),
+    DcgmName("sm_occupancy_pct", "DCGM_FI_PROF_SM_OCCUPANCY_RATIO", 100.0),
+    DcgmName("tensor_active_pct", "DCGM_FI_PROF_TENSOR_UTIL_RATIO", 100.0),
+    DcgmName("dram_active_pct", "DCGM_FI_PROF_DRAM_UTIL_RATIO", 100.0),
+    DcgmName("graphics_active_pct", "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO", 100.0),
+    DcgmName("power_w", "DCGM_FI_DEV_BOARD_POWER_WATTS"),
+    DcgmName("energy_j", "DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL"),
+    DcgmName("temp_c", "DCGM_FI_DEV_GPU_TEMP_CELSIUS"),
+    DcgmName("mem_temp_c", "DCGM_FI_DEV_MEMORY_TEMP_CELSIUS"),
+    DcgmName("mem_used_bytes", "DCGM_FI_DEV_FB_USED_BYTES"),
+    DcgmName("sm_clock_mhz", "DCGM_FI_DEV_SM_CLOCK_HERTZ", 1e-6),
+    DcgmName("mem_clock_mhz", "DCGM_FI_DEV_MEMORY_CLOCK_HERTZ", 1e-6),
+)
+"""The signals whose 4.9 names are known; the other fields keep their names."""
+NAMES: Mapping[Generation, Mapping[str, DcgmName]] = MappingProxyType({
+    "legacy": LEGACY,
+    "4.9": MappingProxyType({**LEGACY, **{row.key: row for row in _BASE_UNITS}}),
+})  # fmt: skip
+FB_FREE: Mapping[Generation, DcgmName] = MappingProxyType({
+    "legacy": DcgmName("", "DCGM_FI_DEV_FB_FREE", MIB),
+    "4.9": DcgmName("", "DCGM_FI_DEV_FB_FREE_BYTES"),
+})  # fmt: skip
+"""Device memory that is free: DCGM has it as a field, the catalogue as the difference of two."""
+HOST_LABEL: Mapping[Generation, str] = MappingProxyType({"legacy": "Hostname", "4.9": "hostname"})
+"""That generation's label for the host. Spelt ``hostname`` from 4.8.3 on."""
+COUNTERS = frozenset(("energy_j",)) | {key for key in LEGACY if key.startswith("ecc_")}

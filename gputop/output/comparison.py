@@ -1,0 +1,217 @@
+"""Two reports side by side: what a change has made better or worse, and by how much."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, State
+from gputop.model.quantity import length, of_hundred, per_second
+from gputop.output.report_text import sanitised_lines
+from gputop.report.job_report import GpuReport, JobReport
+
+SCHEMA = 1
+Direction = Literal["better", "worse", "same", "changed", "unknown"]
+_SAME_POINTS = 1.0
+_SAME_RATIO = 0.02
+"""Differences below one point, or below 2 % of a quantity without a scale, are called the same."""
+
+
+class Difference(Struct, frozen=True):
+    """One measure before and after. ``unit`` is ``%`` (compared in points) or a unit (compared in ratio)."""
+
+    key: str
+    label: str
+    unit: str
+    before: float | None
+    after: float | None
+    direction: Direction
+
+    @property
+    def change(self) -> float | None:
+        """After minus before, in the unit."""
+        return None if self.before is None or self.after is None else self.after - self.before
+
+
+class Comparison(Struct, frozen=True):
+    """Every measure of two reports, and the findings that went and came."""
+
+    before: JobReport
+    after: JobReport
+    differences: tuple[Difference, ...]
+    gone: tuple[str, ...]
+    new: tuple[str, ...]
+
+
+def compare(before: JobReport, after: JobReport) -> Comparison:
+    """Compare two reports, over all GPUs of each. Shares, not seconds: the two may differ in length."""
+    differences = [
+        _difference(
+            f"share.{state}",
+            STATE_WORDS[state],
+            "%",
+            _share(before, state),
+            _share(after, state),
+            1 if state == "working" else -1 if state in NOT_WORK else 0,
+        )
+        for state in STATES
+    ]
+    has_sm = all(_mean(report, lambda gpu: gpu.sm_pct) is not None for report in (before, after))
+    for key, label, unit, usual, read in _MEASURES:
+        # Where SM is known, util is not a goal: it also rises where a GPU only looks busier.
+        sign = 0 if key == "util_pct" and has_sm else usual
+        differences.append(_difference(key, label, unit, _mean(before, read), _mean(after, read), sign))
+    differences.append(
+        _difference("steps_per_s", "steps", "1/s", _steps_per_s(before), _steps_per_s(after), 1),
+    )
+    was, now = _finding_names(before), _finding_names(after)
+    return Comparison(
+        before,
+        after,
+        tuple(differences),
+        tuple(text for name, text in was.items() if name not in now),
+        tuple(text for name, text in now.items() if name not in was),
+    )
+
+
+_MEASURES: tuple[tuple[str, str, str, int, Callable[[GpuReport], float | None]], ...] = (
+    ("util_pct", "util", "%", 1, lambda gpu: gpu.util_pct),
+    ("sm_pct", "SM", "%", 1, lambda gpu: gpu.sm_pct),
+    ("work_pct", "work", "%", 1, lambda gpu: gpu.work_pct),
+    ("efficiency_pct", "efficiency", "%", 1, lambda gpu: gpu.efficiency_pct),
+    ("rhythm_s", "step rhythm", "s", -1, lambda gpu: gpu.rhythm_s),
+    ("memory_peak_bytes", "memory peak", "GiB", 0, lambda gpu: _scaled(gpu.memory_peak_bytes, 2**30)),
+    ("power_w", "power", "W", 0, lambda gpu: gpu.power_w),
+)
+"""Key, label, unit, whether more is better (1), worse (-1) or neither (0), and the value of one GPU."""
+
+
+def compare_text(comparison: Comparison) -> str:
+    """The comparison as a table for a terminal."""
+    before, after = comparison.before, comparison.after
+    lines = [
+        f"gputop: {length(before.duration_s)} before, {length(after.duration_s)} after; means over GPUs and time",
+        "",
+        f"  {'':<20}{'BEFORE':>10}{'AFTER':>10}{'CHANGE':>12}",
+    ]
+    for d in comparison.differences:
+        if (d.before or 0.0) == (d.after or 0.0) == 0.0:
+            continue
+        was, now = (of_hundred(value) if d.unit == "%" else value for value in (d.before, d.after))
+        sign = "" if was is None or now is None else f"{now - was:+.{_decimals(d)}f}"
+        word = "" if d.direction in ("same", "unknown", "changed") else d.direction
+        unit = f" {d.unit}" if d.unit else ""
+        lines.append(f"  {d.label + unit:<20}{_cell(d, was):>10}{_cell(d, now):>10}{sign:>12}  {word}".rstrip())
+    lines += ["", *(f"  gone: {text}" for text in comparison.gone), *(f"  new:  {text}" for text in comparison.new)]
+    lines.append(verdict_line(comparison))
+    return sanitised_lines(lines)
+
+
+def verdict_line(comparison: Comparison) -> str:
+    """The result in one line: the GPU time, and the steps where both jobs announced them."""
+    return _work_line(comparison) + steps_words(comparison)
+
+
+def steps_words(comparison: Comparison) -> str:
+    """`` 3.1 steps/s, 2.4 before (+29 %).``; empty where one of the jobs did not announce its steps."""
+    was, now = _steps_per_s(comparison.before), _steps_per_s(comparison.after)
+    if was is None or now is None:
+        return ""
+    return f" {per_second(now)} steps/s, {per_second(was)} before ({100.0 * (now / was - 1.0):+.0f} %)."
+
+
+def _work_line(comparison: Comparison) -> str:
+    was, now = comparison.before.not_work_share(), comparison.after.not_work_share()
+    if was is None or now is None:
+        return "Not comparable: there is no judged GPU time in one of them."
+    change = 100.0 * (now - was)
+    if abs(change) < _SAME_POINTS:
+        return f"Same: {100 * now:.0f} % of the GPU time was not work, as before."
+    word = "Better" if change < 0 else "Worse"
+    return f"{word}: {100 * now:.0f} % of the GPU time was not work, {100 * was:.0f} % before ({change:+.0f} points)."
+
+
+def compare_data(comparison: Comparison) -> dict[str, Any]:
+    """The comparison as a JSON object, schema 1."""
+    return {
+        "schema": SCHEMA,
+        "differences": [
+            {
+                "key": d.key,
+                "unit": d.unit,
+                "before": d.before,
+                "after": d.after,
+                "change": d.change,
+                "direction": d.direction,
+            }
+            for d in comparison.differences
+        ],
+        "not_work_share": {
+            "before": comparison.before.not_work_share(),
+            "after": comparison.after.not_work_share(),
+        },
+        "gone": list(comparison.gone),
+        "new": list(comparison.new),
+        "verdict": verdict_line(comparison),
+    }
+
+
+def compare_json(comparison: Comparison) -> str:
+    return json.dumps(compare_data(comparison), allow_nan=False, indent=1) + "\n"
+
+
+def _difference(key: str, label: str, unit: str, before: float | None, after: float | None, sign: int) -> Difference:
+    direction: Direction
+    if before is None or after is None:
+        direction = "unknown"
+    elif abs(after - before) < (_SAME_POINTS if unit == "%" else _SAME_RATIO * max(abs(before), abs(after), 1e-9)):
+        direction = "same"
+    elif sign == 0:
+        direction = "changed"
+    else:
+        direction = "better" if (after - before) * sign > 0 else "worse"
+    return Difference(key, label, unit, before, after, direction)
+
+
+def _share(report: JobReport, state: State) -> float | None:
+    """A state's share of all GPU time, in percent."""
+    total = sum(sum(gpu.seconds.values()) for gpu in report.gpus)
+    return 100.0 * sum(gpu.seconds.get(state, 0.0) for gpu in report.gpus) / total if total > 0.0 else None
+
+
+def _mean(report: JobReport, read: Callable[[GpuReport], float | None]) -> float | None:
+    """The mean over the GPUs that have a value, weighted by their measured time."""
+    pairs: Sequence[tuple[float, float]] = [
+        (value, gpu.measured_s) for gpu in report.gpus if (value := read(gpu)) is not None and gpu.measured_s > 0.0
+    ]
+    seconds = sum(weight for _, weight in pairs)
+    return sum(value * weight for value, weight in pairs) / seconds if seconds > 0.0 else None
+
+
+def _finding_names(report: JobReport) -> dict[str, str]:
+    """Alarms and warnings by id, with the words of the longest."""
+    names: dict[str, str] = {}
+    for finding in report.findings:
+        if finding.level in ("red", "yellow"):
+            names.setdefault(finding.id, f"{finding.text} ({length(finding.seconds)} on GPU {finding.gpu})")
+    return names
+
+
+def _steps_per_s(report: JobReport) -> float | None:
+    """Steps a second of the run that made the most of them."""
+    return report.steps[0].steps_per_s if report.steps else None
+
+
+def _scaled(value: float | None, by: float) -> float | None:
+    return None if value is None else value / by
+
+
+def _decimals(d: Difference) -> int:
+    return 2 if d.unit == "1/s" else 1 if d.unit in ("s", "GiB") else 0
+
+
+def _cell(d: Difference, value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.{_decimals(d)}f}"

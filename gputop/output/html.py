@@ -1,0 +1,275 @@
+"""The parts that pages are made of: verdicts, stacked bars with their legend, figures, tables. All text is escaped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timezone
+from html import escape
+from itertools import groupby
+
+from gputop.model.quantity import clean_text
+from gputop.report.lanes import LaneColumn
+
+# HTML that cannot be broken by what is in it: every text is escaped unless it is markup already.
+
+
+class Markup(str):
+    """Text that is HTML. Made only by ``element`` and ``join``, so that no text from outside becomes HTML."""
+
+    __slots__ = ()
+
+
+def text(value: object) -> Markup:
+    """A value as HTML: markup as it is, all else escaped, control and direction characters replaced."""
+    return value if isinstance(value, Markup) else Markup(escape(clean_text(str(value)), quote=True))
+
+
+def join(parts: Iterable[object], between: str = "") -> Markup:
+    """Values one after the other."""
+    return Markup(str(text(between)).join(map(text, parts)))
+
+
+def prose(words: str) -> Markup:
+    """gputop's own words as HTML; `backticks` mark code."""
+    parts = words.split("`")
+    if len(parts) % 2 == 0:
+        return text(words)
+    return join(element("code", part) if place % 2 else part for place, part in enumerate(parts))
+
+
+def element(name: str, *inside: object, **attributes: object) -> Markup:
+    """``<name …>inside</name>``. ``class_`` is ``class``, ``_`` becomes ``-``, None is left out."""
+    given = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{text(value)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return Markup(f"<{name}{given}>{join(inside)}</{name}>")
+
+
+_TOO_NARROW = 0.05
+_NO_CLASS = re.compile(r"[^a-z_-]")
+Part = tuple[str, str, float]
+"""(colour, words, share in percent): the colour is a share's or a cause's name."""
+
+
+def _colour(name: str) -> str:
+    return f"background:var(--c-{_NO_CLASS.sub('', name)})"
+
+
+def stacked_bar(parts: Iterable[Part], *, thin: bool = False) -> Markup:
+    """Shares side by side; 100 fill the width. Each has its words as a tooltip and for screen readers."""
+    spans = [
+        element("span", style=f"width:{share:.3f}%;{_colour(colour)}", title=f"{words} {share:.1f} %")
+        for colour, words, share in parts
+        if share >= _TOO_NARROW
+    ]
+    said = ", ".join(f"{words} {share:.1f} %" for _, words, share in parts if share >= _TOO_NARROW)
+    return element("div", *spans, class_="bar thin" if thin else "bar", role="img", aria_label=said)
+
+
+def legend(parts: Iterable[Part]) -> Markup:
+    """What each colour means, with its share."""
+    rows = [
+        element("li", element("i", style=_colour(colour)), f"{words} {share:.1f} %")
+        for colour, words, share in parts
+        if share >= _TOO_NARROW
+    ]
+    return element("ul", *rows, class_="legend")
+
+
+def strip(spans: Iterable[tuple[float, float, str]]) -> Markup:
+    """Moments on a line of time: (begin and length in percent of it, words)."""
+    marks = [
+        element("span", style=f"left:{begin:.3f}%;width:{width:.3f}%", title=words) for begin, width, words in spans
+    ]
+    return element("div", *marks, class_="strip", role="img", aria_label=f"{len(marks)} moments on a line of time")
+
+
+def verdict(level: str, headline: str, said: str, evidence: Sequence[str], remedy: str, best: str) -> Markup:
+    """A verdict with its evidence and its remedy; ``said`` is small print in the corner."""
+    return element(
+        "section",
+        element("span", said, class_="id"),
+        element("div", headline, class_="head"),
+        *(element("p", line) for line in evidence),
+        element("p", "→ ", prose(remedy), class_="do") if remedy else "",
+        element("p", best, class_="best") if best else "",
+        class_=f"verdict {_NO_CLASS.sub('', level)}",
+    )
+
+
+def facts(rows: Iterable[tuple[str, str, str]]) -> Markup:
+    """Figures with their names and, in small print, their sources."""
+    return element(
+        "div",
+        *(
+            element("div", element("small", label), element("b", value), element("small", note))
+            for label, value, note in rows
+        ),
+        class_="facts",
+    )
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], kinds: str) -> Markup:
+    """A table. ``kinds`` has a letter a column: ``t`` text, ``n`` number, ``w`` wide, for a bar."""
+    classes = {"t": "name", "n": "n", "w": "wide"}
+    first = element("tr", *(element("th", name, class_=classes[kind]) for name, kind in zip(head, kinds, strict=True)))
+    body = [
+        element("tr", *(element("td", cell, class_=classes[kind]) for cell, kind in zip(row, kinds, strict=True)))
+        for row in rows
+    ]
+    return element("div", element("table", element("thead", first), element("tbody", *body)), class_="scroll")
+
+
+def notes(lines: Sequence[str]) -> Markup:
+    """Remarks as a list; nothing for none."""
+    return element("ul", *(element("li", line) for line in lines), class_="notes") if lines else join(())
+
+
+# The frame of every page: its colours, light and dark, its fonts, and how it prints. No script, no request.
+
+# Levels, shares and causes each have one colour, here only; text keeps 4.5:1 on its ground in both (WCAG 2.2, 1.4.3).
+_STYLE = """
+:root { color-scheme: light dark;
+  --ground: #ffffff; --card: #f6f8fa; --text: #1f2328; --dim: #59636e; --rule: #d1d9e0; --track: #e6eaef;
+  --green: #116243; --yellow: #744200; --red: #b3151f; --info: #0550ae; --grey: #59636e;
+  --c-compute: #1f883d; --c-comm: #0969da; --c-copy: #8250df; --c-idle: #d29922;
+  --c-data: #cf222e; --c-after_sync: #bc4c00; --c-allocator: #9a6700; --c-launching: #8250df;
+  --c-launch_latency: #bf3989; --c-dependency: #0969da; --c-kernel_gap: #57606a; --c-unknown: #afb8c1; }
+@media (prefers-color-scheme: dark) { :root {
+  --ground: #0d1117; --card: #161b22; --text: #d8dee4; --dim: #9198a1; --rule: #30363d; --track: #262c34;
+  --green: #3fb970; --yellow: #e3b341; --red: #ff7b72; --info: #58a6ff; --grey: #9198a1;
+  --c-compute: #3fb950; --c-comm: #58a6ff; --c-copy: #bc8cff; --c-idle: #d29922;
+  --c-data: #ff7b72; --c-after_sync: #f0883e; --c-allocator: #d4a72c; --c-launching: #bc8cff;
+  --c-launch_latency: #f778ba; --c-dependency: #58a6ff; --c-kernel_gap: #8b949e; --c-unknown: #6e7681; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 2rem 1.5rem 3rem; max-width: 68rem; background: var(--ground); color: var(--text);
+  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
+h1 { font-size: 1.35rem; margin: 0 0 .2rem; overflow-wrap: anywhere; }
+h2 { font-size: 1.05rem; margin: 2rem 0 .6rem; }
+h3 { font-size: .95rem; margin: 1.4rem 0 .4rem; }
+p { margin: .3rem 0; } .dim, footer { color: var(--dim); } footer { margin-top: 2.5rem; font-size: .85rem; }
+code, .mono { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace;
+  font-size: .92em; }
+.verdict { border: 1px solid var(--rule); border-left: .4rem solid var(--level); border-radius: .4rem;
+  padding: .8rem 1rem; background: var(--card); margin: 1rem 0; }
+.verdict .head { font-weight: 650; color: var(--level); font-size: 1.08rem; }
+.verdict .id { float: right; margin-left: 1rem; color: var(--dim); font-size: .85rem; }
+.verdict .do { margin-top: .5rem; font-weight: 600; } .verdict .best { color: var(--green); font-weight: 600; }
+.red { --level: var(--red); } .yellow { --level: var(--yellow); } .green, .grey-green { --level: var(--green); }
+.info { --level: var(--info); } .grey { --level: var(--grey); }
+.level { color: var(--level); font-weight: 600; }
+.bar { display: flex; height: 1.5rem; border-radius: .25rem; overflow: hidden; background: var(--track); }
+.bar.thin { height: .8rem; min-width: 6rem; }
+.bar span { display: block; height: 100%; min-width: 0; }
+.strip { position: relative; height: 1.6rem; background: var(--track); border-radius: .25rem; overflow: hidden; }
+.strip span { position: absolute; top: 0; bottom: 0; min-width: 2px; background: var(--c-idle); }
+.legend { display: flex; flex-wrap: wrap; gap: .25rem 1.2rem; margin: .5rem 0 0; padding: 0; list-style: none; }
+.legend i { display: inline-block; width: .8em; height: .8em; border-radius: .15em; margin-right: .4em; }
+.facts { display: flex; flex-wrap: wrap; gap: .6rem 2rem; margin: 1rem 0; }
+.facts div { min-width: 6rem; } .facts b { display: block; font-size: 1.25rem; font-weight: 600; }
+.facts small { color: var(--dim); }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th { color: var(--dim); font-weight: 500; font-size: .85rem; text-align: left; vertical-align: bottom; }
+th, td { padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--rule); }
+td.n, th.n { text-align: right; white-space: nowrap; padding-right: 1.1rem; }
+td.wide { width: 38%; } td.name { overflow-wrap: anywhere; }
+ul.notes { padding-left: 1.2rem; margin: .4rem 0; }
+@media print { html { font-size: 11.7px; } body { max-width: none; padding: 0; font-size: 11px; }
+  h2 { break-after: avoid; }
+  .verdict, tr, .bar, .strip { break-inside: avoid; } .scroll { overflow: visible; }
+  * { -webkit-print-color-adjust: exact; print-color-adjust: exact; } }
+"""
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+"""Nothing is loaded and nothing runs, whatever the texts in the page contain."""
+
+
+def document(title: str, *body: object, footer: str = "") -> str:
+    """A whole page as text."""
+    head = (
+        '<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        f"<title>{text(title)}</title>\n<style>{_STYLE}</style>\n"
+    )
+    inside = join((*body, element("footer", footer) if footer else ""))
+    return f'<!DOCTYPE html>\n<html lang="en">\n<head>\n{head}</head>\n<body>\n{inside}\n</body>\n</html>\n'
+
+
+# The gap chart and the lane of verdicts under it, as SVG on one axis of time. No script; values on pointing.
+
+HEIGHT, LANE = 100, 12
+GREEN, AMBER, RED, GREY = "var(--c-compute)", "#bf8f4a", "#a8201f", "var(--c-unknown)"
+LEVELS = {"green": GREEN, "grey-green": GREEN, "info": "var(--info)", "yellow": "#e0883a", "red": RED, "grey": GREY}
+"""The lane's colour of each level."""
+
+MARKS = 4
+"""Stretches of equal length between the labels of the axis."""
+WITH_SECONDS_S, DAY_S = 60.0, 86400.0
+
+Columns = Sequence[LaneColumn | None]
+
+
+def chart(columns: Columns, label: str) -> Markup:
+    """Utilisation in the gap's colour, SM activity over it; what was not recorded stays empty."""
+    areas = [
+        _area(columns, lambda c: c.util_pct if c.sm_pct is None else None, GREY),
+        _area(columns, lambda c: c.util_pct if c.sm_pct is not None and not c.is_flagged else None, AMBER),
+        _area(columns, lambda c: c.util_pct if c.sm_pct is not None and c.is_flagged else None, RED),
+        _area(columns, lambda c: c.sm_pct, GREEN),
+    ]
+    return element(
+        "svg",
+        *areas,
+        viewBox=f"0 0 {len(columns)} {HEIGHT}",
+        preserveAspectRatio="none",
+        style="display:block;width:100%;height:3.6rem;background:var(--track)",
+        role="img",
+        aria_label=label,
+    )
+
+
+def lane(columns: Columns) -> Markup:
+    """The verdict over the same time; a tooltip names each stretch."""
+    at, parts = 0, []
+    for told, run in groupby(columns, lambda c: None if c is None else (c.level, c.title)):
+        width = len(list(run))
+        if told is not None:
+            level, title = told
+            colour = LEVELS.get(level, GREY)
+            parts.append(element("rect", element("title", title), x=at, y=0, width=width, height=LANE, fill=colour))
+        at += width
+    return element(
+        "svg",
+        *parts,
+        viewBox=f"0 0 {len(columns)} {LANE}",
+        preserveAspectRatio="none",
+        style="display:block;width:100%;height:.5rem;margin-top:.2rem;border-radius:.2rem;background:var(--track)",
+        role="img",
+        aria_label="verdicts over the same time",
+    )
+
+
+def clock(begin: float, end: float) -> Markup:
+    """Times of day (UTC) under the charts, on their axis: both ends, and evenly spaced ones between."""
+    span = end - begin
+    form = "%H:%M:%S" if span < 4 * WITH_SECONDS_S else "%H:%M" if span < DAY_S else "%m-%d %H:%M"
+    times = [datetime.fromtimestamp(begin + span * i / MARKS, timezone.utc) for i in range(MARKS + 1)]
+    labels = [element("span", f"{t:{form}}") for t in times]
+    style = "display:flex;justify-content:space-between;color:var(--dim);font-size:.75rem"
+    return element("div", *labels, style=style, aria_label="UTC")
+
+
+def _area(columns: Columns, read: Callable[[LaneColumn], float | None], colour: str) -> Markup:
+    """Columns from the floor up to their value; one without a value is no column."""
+    heights = [0 if c is None else round(min(100.0, max(0.0, read(c) or 0.0))) for c in columns]
+    x, path = 0, ""
+    for height, run in groupby(heights):
+        width = len(list(run))
+        if height:
+            path += f"M{x} {HEIGHT}v-{height}h{width}v{height}z"
+        x += width
+    # gputop's own text, which may be longer than text from outside may be.
+    return element("path", d=Markup(path), fill=colour)

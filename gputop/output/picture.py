@@ -1,0 +1,213 @@
+"""Painted rows as an SVG that looks the same everywhere.
+
+Block elements, rules, branches and level glyphs are drawn as shapes, so no font decides how a chart looks. Text runs
+carry ``textLength``, so columns stay aligned in whatever monospaced font the viewer has.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib.util import find_spec
+from pathlib import Path
+
+from gputop.model.extras import install
+from gputop.paint.line import Row, cells
+from gputop.paint.theme import Theme
+
+CELL_WIDTH, CELL_HEIGHT, FONT_SIZE, BASELINE = 8.4, 18.0, 14.0, 13.4
+FONTS = "'DejaVu Sans Mono','JetBrains Mono',Menlo,Consolas,'Liberation Mono',monospace"
+MARGIN = 8.0
+
+_LOWER = "▁▂▃▄▅▆▇█"
+_LEFT = "▏▎▍▌▋▊▉"
+_SHADES = {"░": 0.25, "▒": 0.5, "▓": 0.75}
+_SHAPES = "─├└●■▲▾▴"
+
+
+def svg(rows: Sequence[Row], theme: Theme, title: str) -> str:
+    """One SVG document. ``title`` is its accessible name."""
+    columns = max((sum(cells(text) for text, _ in row) for row in rows), default=1)
+    width, height = columns * CELL_WIDTH + 2 * MARGIN, len(rows) * CELL_HEIGHT + 2 * MARGIN
+    background, foreground = theme.background or "#0d1117", theme.foreground or "#c9d1d9"
+    fills: dict[tuple[str, float], list[str]] = {}
+    texts: list[str] = []
+    grounds: dict[str, list[str]] = {}
+    for y, row in enumerate(rows):
+        x = 0
+        top = MARGIN + y * CELL_HEIGHT
+        for text, style in row:
+            look = theme.look(style)
+            fg, bg = look.fg or foreground, look.bg
+            if look.reverse:
+                fg, bg = bg or background, fg
+            size = cells(text)
+            if bg:
+                grounds.setdefault(bg, []).append(_rect(x, top, size))
+            _draw(text, x, top, fg, look.bold, fills, texts)
+            x += size
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(width)} {_n(height)}" '
+        f'width="{_n(width)}" height="{_n(height)}" role="img" aria-label="{escape(title, quote=True)}">',
+        f"<title>{escape(title)}</title>",
+        f'<rect width="100%" height="100%" rx="6" fill="{background}"/>',
+        '<g shape-rendering="crispEdges">',
+        *(f'<path fill="{fill}" d="{"".join(paths)}"/>' for fill, paths in grounds.items()),
+        *(
+            f'<path fill="{fill}"{"" if opacity == 1 else f""" fill-opacity="{opacity}" """} d="{"".join(paths)}"/>'
+            for (fill, opacity), paths in fills.items()
+        ),
+        "</g>",
+        f'<g font-family="{FONTS}" font-size="{_n(FONT_SIZE)}" xml:space="preserve">',
+        *texts,
+        "</g>",
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _n(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def _rect(x: float, top: float, size: float, height: float = CELL_HEIGHT, width_cells: bool = True) -> str:
+    width = size * CELL_WIDTH if width_cells else size
+    left = MARGIN + x * CELL_WIDTH
+    return f"M{_n(left)} {_n(top)}h{_n(width)}v{_n(height)}h{_n(-width)}z"
+
+
+def _draw(
+    text: str,
+    x: int,
+    top: float,
+    fill: str,
+    bold: bool,
+    fills: dict[tuple[str, float], list[str]],
+    texts: list[str],
+) -> None:
+    """Shapes go to ``fills`` by colour and opacity, runs of other characters to ``texts``."""
+    solid = fills.setdefault((fill, 1.0), [])
+    run, start = "", x
+    at = x
+    i = 0
+    while i < len(text):
+        char = text[i]
+        size = cells(char)
+        if char in _LOWER or char in _LEFT or char in _SHADES or char in _SHAPES:
+            _text(run, start, top, fill, bold, texts)
+            run = ""
+            count = 1
+            if char not in _LEFT[:-1] and char not in "├└●■▲▾▴":
+                while i + count < len(text) and text[i + count] == char:
+                    count += 1
+            paths = fills.setdefault((fill, _SHADES[char]), []) if char in _SHADES else solid
+            paths.append(_shape(char, at, top, count))
+            i += count
+            at += count * size
+            start = at
+            continue
+        if char == " " and (not run or text[i : i + 2] == "  "):
+            _text(run, start, top, fill, bold, texts)
+            run = ""
+            at += 1
+            i += 1
+            start = at
+            continue
+        run += char
+        at += size
+        i += 1
+    _text(run, start, top, fill, bold, texts)
+    if not solid:
+        del fills[(fill, 1.0)]
+
+
+def _shape(char: str, x: int, top: float, count: int) -> str:
+    left, middle = MARGIN + x * CELL_WIDTH, top + CELL_HEIGHT / 2
+    centre = left + CELL_WIDTH / 2
+    if char in _LOWER:
+        height = CELL_HEIGHT * (_LOWER.index(char) + 1) / 8
+        return _rect(x, top + CELL_HEIGHT - height, count, height)
+    if char in _LEFT:
+        return _rect(x, top, CELL_WIDTH * (_LEFT.index(char) + 1) / 8, width_cells=False)
+    if char in _SHADES:
+        return _rect(x, top, count)
+    if char == "─":
+        return _rect(x, middle - 0.5, count, 1)
+    if char in "├└":
+        end = CELL_HEIGHT if char == "├" else CELL_HEIGHT / 2
+        arm = _n(CELL_WIDTH / 2)
+        return f"M{_n(centre)} {_n(top)}h1v{_n(end)}h-1zM{_n(centre)} {_n(middle)}h{arm}v1h-{arm}z"
+    if char == "●":
+        r = 3.4
+        return f"M{_n(centre - r)} {_n(middle)}a{r} {r} 0 1 0 {2 * r} 0a{r} {r} 0 1 0 {-2 * r} 0z"
+    if char == "■":
+        return f"M{_n(centre - 3.5)} {_n(middle - 3.5)}h7v7h-7z"
+    if char == "▲":
+        return f"M{_n(centre)} {_n(middle - 4)}l4 8h-8z"
+    if char == "▾":
+        return f"M{_n(centre - 3)} {_n(middle - 1.5)}h6l-3 4z"
+    return f"M{_n(centre - 3)} {_n(middle + 2)}h6l-3 -4z"
+
+
+def _text(run: str, x: int, top: float, fill: str, bold: bool, texts: list[str]) -> None:
+    run = run.rstrip(" ")
+    if run:
+        weight = ' font-weight="bold"' if bold else ""
+        texts.append(
+            f'<text x="{_n(MARGIN + x * CELL_WIDTH)}" y="{_n(top + BASELINE)}" fill="{fill}"{weight} '
+            f'textLength="{_n(cells(run) * CELL_WIDTH)}" lengthAdjust="spacingAndGlyphs">{escape(run)}</text>'
+        )
+
+
+# gputop's SVG as a PNG, by resvg, with a monospaced font of this machine.
+#
+# Charts and glyphs are shapes in the SVG; only letters need a font, and resvg draws none unless it is given one.
+
+FAMILIES = (
+    ("DejaVu Sans Mono", "DejaVuSansMono.ttf", "DejaVuSansMono-Bold.ttf"),
+    ("Liberation Mono", "LiberationMono-Regular.ttf", "LiberationMono-Bold.ttf"),
+    ("JetBrains Mono", "JetBrainsMono-Regular.ttf", "JetBrainsMono-Bold.ttf"),
+    ("Noto Sans Mono", "NotoSansMono-Regular.ttf", "NotoSansMono-Bold.ttf"),
+    ("Ubuntu Mono", "UbuntuMono-R.ttf", "UbuntuMono-B.ttf"),
+    ("Hack", "Hack-Regular.ttf", "Hack-Bold.ttf"),
+)
+FOLDERS = ("/usr/share/fonts", "/usr/local/share/fonts", "~/.local/share/fonts", "~/.fonts")
+
+
+class PngError(Exception):
+    """No PNG can be made here. One line: why, and how to fix it."""
+
+
+def png(svg: str, scale: float = 2.0) -> bytes:
+    """The picture, ``scale`` pixels a unit of the SVG. Raises PngError when the library or a font is missing."""
+    family, files = png_font()
+    import resvg_py
+
+    data = resvg_py.svg_to_bytes(
+        svg_string=svg.replace("'DejaVu Sans Mono',", f"'{family}','DejaVu Sans Mono',"),
+        font_files=files,
+        skip_system_fonts=True,
+        monospace_family=family,
+        zoom=max(1, round(scale)),
+    )
+    return bytes(data)
+
+
+def png_font() -> tuple[str, list[str]]:
+    """(family, files) of the font to draw with. Raises PngError when the font or the library is missing."""
+    if find_spec("resvg_py") is None:
+        raise PngError(f"a PNG needs resvg-py: {install('png')}, or name a .svg file")
+    return find_font(FOLDERS)
+
+
+def find_font(folders: Iterable[str]) -> tuple[str, list[str]]:
+    """(family, files) of the first known monospaced font under the folders. Raises PngError when there is none."""
+    found: dict[str, str] = {}
+    for folder in folders:
+        for root, _, names in os.walk(Path(folder).expanduser()):
+            found.update({name: os.path.join(root, name) for name in names if name.endswith((".ttf", ".otf"))})
+    for family, regular, bold in FAMILIES:
+        if regular in found:
+            return family, [found[name] for name in (regular, bold) if name in found]
+    raise PngError("a PNG needs a monospaced font: install fonts-dejavu-core, or name a .svg file")

@@ -1,0 +1,110 @@
+"""A recording as data: JSON lines or CSV, written while it is read, in constant memory."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TextIO
+
+from gputop.model.metrics import GPU_METRICS, GPU_STATE, GPU_STATIC, HOST_METRICS, SM_PROVENANCE
+from gputop.model.snapshot import Event, GpuSample, Snapshot
+from gputop.monitor import SmSources
+from gputop.output.snapshot_data import SCHEMA, snapshot_data
+from gputop.recording.index import Recording
+
+if TYPE_CHECKING:
+    from gputop.recording.decode import Lens
+
+_HOST = "host."
+GPU_KEYS = ("t", *GPU_STATIC, *GPU_METRICS, *SM_PROVENANCE, *GPU_STATE)
+HOST_KEYS = tuple(_HOST + key for key in HOST_METRICS)
+
+
+def dump(
+    path: str,
+    out: TextIO,
+    form: Literal["json", "csv"],
+    *,
+    begin: float | None = None,
+    end: float | None = None,
+    columns: Sequence[str] | None = None,
+    lens: Lens | None = None,
+) -> int:
+    """Write the frames of a recording from ``begin`` to ``end`` (Unix seconds, included); the number of frames.
+
+    CSV has one row a GPU and frame. JSON has one object a line: without ``columns`` the whole snapshot as ``once``
+    gives it, with changes of the SM source among its events; else one object a GPU and frame. ``columns`` are catalogue
+    keys of a GPU, and of the host after ``host.``. Raises RecordingError, and ValueError for a
+    column that does not exist.
+    """
+    chosen = None if columns is None else _known_columns(columns)
+    recording = Recording(path, lens)
+    try:
+        frames = recording.snapshots(begin, end)
+        if form == "csv":
+            return _csv(frames, out, chosen or GPU_KEYS)
+        return _json(frames, out, chosen)
+    finally:
+        recording.close()
+
+
+def _known_columns(columns: Sequence[str]) -> tuple[str, ...]:
+    valid = (*GPU_KEYS, *HOST_KEYS)
+    for column in columns:
+        if column not in valid:
+            near = difflib.get_close_matches(column, valid, 1)
+            raise ValueError(f"no column {column!r}" + (f"; did you mean {near[0]}?" if near else ""))
+    # Rows without time and GPU could not be told apart.
+    return (*(key for key in ("t", "index") if key not in columns), *columns)
+
+
+def _reader(column: str) -> Callable[[Snapshot, GpuSample], object]:
+    """Gives a column's cell; empty where a frame merely repeats a value, which was not measured then."""
+    if column == "t":
+        return lambda snapshot, gpu: round(snapshot.t, 3)
+    if column.startswith(_HOST):
+        key = column.removeprefix(_HOST)
+        return lambda snapshot, gpu: None if "proc" in snapshot.repeats else getattr(snapshot.host, key)
+    if column in GPU_STATIC:
+        return lambda snapshot, gpu: getattr(gpu.static, column)
+    return lambda snapshot, gpu: None if "nvml" in snapshot.repeats else getattr(gpu, column)
+
+
+def _csv(frames: Iterator[Snapshot], out: TextIO, columns: Sequence[str]) -> int:
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    readers = [_reader(column) for column in columns]
+    count = 0
+    for snapshot in frames:
+        count += 1
+        for gpu in snapshot.gpus:
+            cells = [read(snapshot, gpu) for read in readers]
+            writer.writerow(["" if cell is None else cell for cell in cells])
+    return count
+
+
+def _json(frames: Iterator[Snapshot], out: TextIO, columns: Sequence[str] | None) -> int:
+    readers = {column: _reader(column) for column in columns or ()}
+    sources = SmSources()
+    count = 0
+    for snapshot in frames:
+        count += 1
+        if columns is not None:
+            for gpu in snapshot.gpus:
+                out.write(_text({column: read(snapshot, gpu) for column, read in readers.items()}))
+            continue
+        data = snapshot_data(snapshot)
+        found = [(gpu.static.index, sources.switch(gpu)) for gpu in snapshot.gpus]
+        switches = [Event(snapshot.t, "mark", text, index) for index, text in found if text is not None]
+        data["events"] = [
+            {"t": round(event.t, 3), "kind": event.kind, "gpu": event.gpu, "text": event.text}
+            for event in (*snapshot.events, *switches)
+        ]
+        out.write(_text({**data, "schema": SCHEMA}))
+    return count
+
+
+def _text(data: dict[str, Any]) -> str:
+    return json.dumps(data, allow_nan=False, separators=(",", ":")) + "\n"

@@ -1,0 +1,183 @@
+"""What happens when something breaks: a table that the tests verify, shipped beside this file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from gputop.diagnosis.catalogue import badge_rows, verdict_rows
+from gputop.diagnosis.signals import FLAG_A_SM, FLAG_A_UTIL, FLAG_B_RATIO, FLAG_B_UTIL, LEAST_SAMPLES, WINDOW_S
+from gputop.features.fleet.fleet_view import FLEET_KEYS
+from gputop.model import derived, metrics
+from gputop.model.metrics import Metric
+from gputop.model.sm import SM_SOURCES
+from gputop.output.reference.page import Page, Section
+from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
+from gputop.paint.process_columns import COLUMNS
+from gputop.paint.process_filter import ALIASES
+
+TABLE = Path(__file__).with_name("faults.json")
+"""A list of rows, one text for each column of HEAD; written from the tests' fault matrix."""
+FAULTS_HEAD = ("fault", "what happens", "what you see", "what goes on", "exit status", "terminal")
+
+
+def faults_page() -> Page:
+    rows = tuple(tuple(map(str, row)) for row in json.loads(TABLE.read_text(encoding="utf-8")))
+    return Page(
+        "Fault tolerance",
+        (
+            "Each row is a test (`tests/test_fault_matrix.py`) that makes the fault happen and holds gputop to the "
+            "rest of the row: the words that are shown, what goes on working, and how the program ends.",
+        ),
+        (Section("Faults", (), FAULTS_HEAD, rows),),
+    )
+
+
+# The filter language, from its own tables.
+
+OPERATORS = (
+    ("`:` or `=`", "is this text, or has it as one of its words; of a number: is about this"),
+    ("`~`", "has this text anywhere"),
+    ("`!=`", "is another"),
+    ("`<` `>` `<=` `>=`", "compares a number"),
+    ("`!` before a term", "the opposite"),
+    ("`,` in a value", "or: `gpu:0,3`"),
+)
+OTHERS = (
+    ("verdict", "what the diagnosis says of the process's GPU, in any of its words"),
+    ("name", "the executable's name, or the command line"),
+    ("job", "the batch job, the container or the pod"),
+)
+
+
+def filters_page() -> Page:
+    short = {key: alias for alias, key in ALIASES.items()}
+    fields = [(f"`{field}`", text) for field, text in OTHERS]
+    named = dict(OTHERS)
+    for key, column in COLUMNS.items():
+        if key not in named:
+            also = f" (also `{short[key]}`)" if key in short else ""
+            fields.append((f"`{key}`", f"{column.definition}{also}"))
+    return Page(
+        "Filters",
+        (
+            "For `--filter` and the key `f`: terms with spaces between them, all of which must hold, such as "
+            "`gpu:3 user:ml mem>10G verdict:starved name~train !state:D`. A word without a field is searched for in "
+            "command, name, user, pid, job and container. Quotes keep spaces. `-u ml` is `user:ml`, `-p 12` is "
+            "`pid:12`.",
+            "Numbers take the units of their column: `mem>10G`, `age>2h`, `cpu>50`. A number that was not measured "
+            "satisfies neither a comparison nor its opposite.",
+        ),
+        (
+            Section("Operators", (), ("operator", "meaning"), OPERATORS),
+            Section("Fields", (), ("field", "meaning"), tuple(fields)),
+        ),
+    )
+
+
+# Every key, from the tables that bind them.
+
+
+def _sections(keys: tuple[Key, ...], before: str = "") -> list[Section]:
+    return [
+        Section(
+            before + (title if before else title[0].upper() + title[1:]),
+            (),
+            ("key", "what it does", "action"),
+            tuple(
+                (f"`{key.shown}`" if key.shown else "with a preset", key.does, f"`{key.id}`")
+                for key in keys
+                if key.section == title
+            ),
+        )
+        for title in dict.fromkeys(key.section for key in keys)
+    ]
+
+
+def keys_page() -> Page:
+    sections = [*_sections((*KEYS, *REPLAY_KEYS)), *_sections(FLEET_KEYS, "In `gputop fleet`: ")]
+    return Page(
+        "Keys",
+        (
+            "The action is the name under which a key can be changed in the configuration file: below `[keys]`, "
+            '`quit = "q,x"` gives an action its keys, an empty text removes them. `gputop config --init` writes '
+            "such a file, `gputop config --check` says what is wrong with it.",
+        ),
+        tuple(sections),
+    )
+
+
+# Every number, from the metric catalogue.
+
+METRICS_HEAD = ("key", "what it is", "unit", "shown as", "from", "DCGM field")
+TABLES: tuple[tuple[str, Mapping[str, Metric]], ...] = (
+    ("What a GPU is", metrics.GPU_STATIC),
+    ("What a GPU does", metrics.GPU_METRICS),
+    ("Where SM activity comes from", metrics.SM_PROVENANCE),
+    ("A GPU that cannot be read", metrics.GPU_STATE),
+    ("The host", metrics.HOST_METRICS),
+    ("A process", metrics.PROCESS_METRICS),
+    ("What a process is", metrics.PROCESS_STATIC),
+)
+
+
+def metrics_page() -> Page:
+    sections = [Section(title, (), METRICS_HEAD, tuple(map(_row, table.values()))) for title, table in TABLES]
+    bits = tuple((f"0x{bit:X}", word) for bit, word in derived.WORDS.items())
+    return Page(
+        "Metrics",
+        (
+            "The keys are those of JSON, CSV, recordings and the process table's columns. A value that was not "
+            "measured is null in JSON, empty in CSV and n/a on the screen, with the reason; it is never 0 and never "
+            "another value under its name.",
+        ),
+        (*sections, Section("Bits of `throttle_reasons`", (), ("bit", "reason"), bits)),
+    )
+
+
+def _row(metric: Metric) -> tuple[str, ...]:
+    dcgm = f"`{metric.dcgm}`" if metric.dcgm else ""
+    return f"`{metric.key}`", metric.definition, metric.unit, metric.label, metric.origin or "", dcgm
+
+
+# Where the numbers come from, from the table of SM sources and the catalogue's origins.
+
+
+def sources_page() -> Page:
+    rows = tuple((f"`{name}`", row.works_on, row.asks, row.shown) for name, row in SM_SOURCES.items())
+    return Page(
+        "Sources",
+        (
+            "gputop asks NVML and reads /proc, /sys and cgroup files, as the user who runs it. It needs no root, sends "
+            "nothing anywhere and writes no file unless asked. `gputop help metrics` names the call or file of each "
+            "number.",
+            "SM activity has several sources. For each GPU the first that works is used; where it fails the next one "
+            "takes over, the chart's line breaks there, and the place is marked. Two sources are never mixed into one "
+            "number. `gputop doctor` says for each GPU which of them work, why the others do not, and what to do.",
+        ),
+        (Section("SM activity", (), ("source", "works on", "what it asks", "shown as"), rows),),
+    )
+
+
+# The verdicts and badges, from the rules.
+
+
+def verdicts_page() -> Page:
+    verdicts = tuple((f"`{row.id}`", row.condition, row.remedy, row.level, row.title) for row in verdict_rows())
+    badges = tuple((f"`{row.id}`", row.condition, row.level) for row in badge_rows())
+    return Page(
+        "Verdicts and badges",
+        (
+            "A GPU has one verdict: the first row whose condition holds, except that `starved_unattributed` gives way "
+            "to the rows that need A or B. It is judged on the means over the last "
+            f"{WINDOW_S:.0f} s, from {LEAST_SAMPLES} samples on, unless its row says otherwise, and shown "
+            "with its evidence and its remedy. Any number of badges may accompany it.",
+            f"A and B are the flags of a GPU that is busy, not working. A: util ≥ {FLAG_A_UTIL:.0f} % and SM < "
+            f"{FLAG_A_SM:.0f} %. B, where A is not: util ≥ {FLAG_B_UTIL:.0f} % and SM / util < {FLAG_B_RATIO:g}.",
+        ),
+        (
+            Section("Verdicts", (), ("verdict", "when", "what helps", "level", "shown as"), verdicts),
+            Section("Badges", (), ("badge", "when", "level"), badges),
+        ),
+    )

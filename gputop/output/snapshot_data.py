@@ -1,0 +1,179 @@
+"""Snapshots as data for scripts: JSON and CSV with the catalogue's keys. Unavailable is null, never NaN and never 0."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec.structs import asdict
+
+from gputop.diagnosis.types import NOT_WORKING
+from gputop.diagnosis.window import flag_now
+from gputop.model.derived import gap_pct
+from gputop.model.metrics import (
+    GPU_METRICS,
+    GPU_STATE,
+    GPU_STATIC,
+    HOST_METRICS,
+    PROCESS_METRICS,
+    PROCESS_STATIC,
+    SM_PROVENANCE,
+)
+from gputop.model.quantity import terminal_safe, wrapped
+from gputop.model.snapshot import SIMULATED, FabricPort, GpuSample, ProcessSample, Snapshot
+from gputop.monitor import Frame
+from gputop.paint import host_rows, process_table
+from gputop.paint.glyphs import ascii_only
+from gputop.paint.line import Line, Row, pct
+from gputop.paint.numbers import board, buses, counters, fields, memory
+from gputop.paint.view import View
+from gputop.paint.words import gpu_label, product, sm_provenance
+
+SCHEMA = 1
+_GPU_MEASURED = (*GPU_METRICS, *SM_PROVENANCE, *GPU_STATE)
+
+
+def _clean(value: object) -> object:
+    """A value as JSON may carry it: no NaN and no infinity, floats without noise digits."""
+    if isinstance(value, float):
+        return round(value, 6) if math.isfinite(value) else None
+    return value
+
+
+def _fields(source: object, keys: Iterable[str]) -> dict[str, object]:
+    return {key: _clean(getattr(source, key)) for key in keys}
+
+
+def gpu_data(gpu: GpuSample) -> dict[str, object]:
+    """Static facts, metrics and provenance of one GPU, with the reason for each that is missing."""
+    return {
+        **_fields(gpu.static, GPU_STATIC),
+        **_fields(gpu, _GPU_MEASURED),
+        "unavailable": dict(gpu.unavailable),
+    }
+
+
+def process_data(process: ProcessSample) -> dict[str, object]:
+    """Facts and metrics of one process by the catalogue's keys, with the reason for each that is missing."""
+    return {
+        **_fields(process, PROCESS_METRICS),
+        **_fields(process.static, PROCESS_STATIC),
+        "unavailable": dict(process.unavailable),
+    }
+
+
+def _port_data(port: FabricPort) -> dict[str, object]:
+    return {key: _clean(value) for key, value in asdict(port).items()}
+
+
+def snapshot_data(snapshot: Snapshot) -> dict[str, Any]:
+    """The JSON object of one snapshot, in the published form (schema 1)."""
+    return {
+        "schema": SCHEMA,
+        "t": snapshot.t,
+        "host": {
+            "hostname": snapshot.machine.hostname,
+            "driver": snapshot.machine.driver,
+            "source": snapshot.machine.source,
+            **_fields(snapshot.host, HOST_METRICS),
+            "unavailable": dict(snapshot.host.unavailable),
+            "fabric_ports": [_port_data(port) for port in snapshot.fabric_ports],
+        },
+        "gpus": [gpu_data(gpu) for gpu in snapshot.gpus],
+        "processes": [process_data(process) for process in snapshot.processes],
+        "notices": list(snapshot.notices),
+        "repeats": list(snapshot.repeats),
+    }
+
+
+def once_data(snapshot: Snapshot) -> dict[str, Any]:
+    """A snapshot with what one sample shows of each GPU: ``gap_pct``, and A or B where this one sample lies in it.
+
+    ``flag_now`` is not a verdict; ``busy_not_working`` is, and takes half a minute.
+    """
+    data = snapshot_data(snapshot)
+    for given, gpu in zip(data["gpus"], snapshot.gpus, strict=True):
+        given["gap_pct"] = _clean(gap_pct(gpu))
+        given["flag_now"] = flag_now(gpu)
+    return data
+
+
+def json_text(data: Mapping[str, Any]) -> str:
+    """One JSON document; a NaN that got this far is an error, not output."""
+    return json.dumps(data, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def gpu_csv(snapshot: Snapshot) -> str:
+    """One row a GPU under a header of catalogue keys; an empty cell is unavailable."""
+    out = io.StringIO()
+    keys = ("t", *GPU_STATIC, *_GPU_MEASURED)
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(keys)
+    for gpu in snapshot.gpus:
+        row = {"t": snapshot.t, **gpu_data(gpu)}
+        writer.writerow(["" if row[key] is None else row[key] for key in keys])
+    return out.getvalue()
+
+
+# One snapshot as a table for people, plain text: what ``gputop once`` prints.
+
+LONGEST_PROCESS_LIST = 40
+NOT_WORKING_NOW = f"{NOT_WORKING} in this sample"
+"""The note on a single sample; a verdict takes half a minute of samples."""
+
+
+def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
+    """A title, two lines a GPU, the host and the processes, in rows of ``width`` cells."""
+    snapshot = frame.snapshot
+    words, style = sm_provenance(snapshot.gpus)
+    top = Line().add(terminal_safe(snapshot.machine.hostname)[:40], "strong")
+    if snapshot.machine.is_simulated:
+        top.add(SIMULATED, "level.info")
+    if snapshot.machine.driver:
+        top.add(f"   driver {terminal_safe(snapshot.machine.driver)}", "dim")
+    rows = [top.add(f"   {words}", style).row(width)]
+    for gpu in snapshot.gpus:
+        line = (
+            Line()
+            .add(f"{gpu_label(gpu):>2}  {product(gpu.static.name, gpu.mem_total_bytes)}", "strong")
+            .add(" ")
+            .to(18)
+        )
+        if gpu.lost_reason is not None:
+            rows.append(line.add(f"LOST: {terminal_safe(gpu.lost_reason)}", "level.red").row(width))
+            continue
+        if gpu.sm_active_pct is not None:
+            sm = pct(gpu.sm_active_pct)
+        elif gpu.sm_high_pct is not None:
+            sm = f"{view.glyphs.at_most} {gpu.sm_high_pct:.0f} (not measured)"
+        else:
+            sm = "n/a"
+        gap = gap_pct(gpu)
+        behind = "" if gap is None else f"  GAP {pct(gap)}"
+        line.add(f"UTIL {pct(gpu.util_pct)}  SM {sm}{behind}   ", "value")
+        line.add_all(fields([*counters(gpu), (memory(gpu), "text")], width - line.width))
+        rows.append(line.row(width))
+        second = Line().to(18).add_all(fields(board(gpu, view.glyphs) + buses(gpu, view.glyphs), width - 18))
+        rows.append(second.row(width))
+        if flag_now(gpu) is not None:
+            rows.append(Line().to(18).add(NOT_WORKING_NOW, "level.red").row(width))
+        if gpu.sm_active_pct is None and gpu.sm_reason:
+            why = wrapped(f"SM not measured: {terminal_safe(gpu.sm_reason)}", max(20, width - 18))
+            rows.extend(Line().to(18).add(text, "dim").row(width) for text in why)
+    rows.append(host_rows.load(frame, view, width, indent=0))
+    shown = process_table.shown_rows(frame, view)
+    if shown:
+        rows.append(Line().row(width))
+        rows.append(process_table.head(view, width))
+        rows.extend(process_table.row(row, view, width, selected=False) for row in shown[:LONGEST_PROCESS_LIST])
+        if len(shown) > LONGEST_PROCESS_LIST:
+            more = f"… {len(shown) - LONGEST_PROCESS_LIST} more rows; --json has them all"
+            rows.append(Line().add(more, "dim").row(width))
+    rows.extend(Line().add(terminal_safe(notice)[:width], "level.yellow").row(width) for notice in snapshot.notices)
+    if view.glyphs.name == "ascii":
+        return [tuple((ascii_only(text), name) for text, name in row) for row in rows]
+    return rows

@@ -1,0 +1,321 @@
+"""Charts from numbers to spans: the gap chart, lanes and bars.
+
+The gap chart is a stacked area on one axis of 0–100: SM activity from the floor up, from there to utilisation the gap.
+Heights are counted in eighths of a cell. A column without a value stays blank; nothing is drawn as 0 that is not 0.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from math import log10
+from typing import Generic, TypeVar
+
+from gputop.diagnosis.types import GpuDiagnosis
+from gputop.model.quantity import duration
+from gputop.model.snapshot import GpuSample
+from gputop.monitor import Frame
+from gputop.paint.glyphs import Glyphs
+from gputop.paint.kept import shown_of
+from gputop.paint.line import Line, Row, Span
+from gputop.paint.view import View
+from gputop.paint.words import counts_truly, is_measured
+
+Column = float | None
+
+
+def _eighths(value: float, top: int) -> int:
+    """Height of a value of 0–100 in eighths; anything above half a percent is at least one eighth."""
+    height = round(value * top / 100)
+    return min(top, max(height, 1 if value >= 0.5 else 0))
+
+
+def _cell(sm: int, util: int, glyphs: Glyphs, gap_style: str, sm_on_gap: str, *, alone: bool) -> Span:
+    """One cell of the gap chart: ``sm`` and ``util`` are the heights inside this cell, 0–8, sm ≤ util.
+
+    ``alone`` is the only row of its chart.
+    """
+    if not glyphs.solid:
+        # One cell shows one of the two. A thin floor of SM tells little work from none, so it is preferred to the gap.
+        # In a chart of one row the larger of the two says what the GPU does, and an eighth stays free above it.
+        if sm > 0 and not (alone and util - sm > sm):
+            is_full = sm >= 4 and not (alone and not glyphs.sm.isascii())
+            return glyphs.sm if is_full else glyphs.lower[sm], "gap.sm"
+        return (glyphs.gap, gap_style) if util >= 4 else (" ", "text")
+    lower = glyphs.lower
+    if sm >= 8:
+        return glyphs.sm, "gap.sm"
+    if sm == 0:
+        return (lower[util], gap_style) if util else (" ", "text")
+    if util == sm:
+        return lower[sm], "gap.sm"
+    # Three colours do not fit a cell: the gap fills it to the top when it is nearer to full than to its floor.
+    if util - sm >= 8 - util:
+        return lower[sm], sm_on_gap
+    return lower[sm], "gap.sm"
+
+
+def gap_chart(
+    util: Sequence[Column], sm: Sequence[Column], rows: int, glyphs: Glyphs, *, alarm: bool, measured: bool
+) -> list[list[Span]]:
+    """The signature chart: ``rows`` rows of spans, top row first.
+
+    ``util`` and ``sm`` are columns of equal number. Where ``measured`` is False the SM columns are not used and the
+    utilisation alone is drawn in the neutral hatch.
+    """
+    # A chart of one row leaves an eighth free, so that it does not run into the one above.
+    top = rows * 8 if rows > 1 else 7
+    highs = _heights(util, top)
+    lows = _heights(sm, top) if measured else (UNKNOWN,) * len(highs)
+    return [list(row) for row in _drawn(lows, highs, rows, glyphs, alarm=alarm)]
+
+
+UNKNOWN = -1
+"""The height of a value that is not known."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class _Known(dict[K, V], Generic[K, V]):
+    """Results of a pure function by argument. A look-up costs no call; all are dropped once there are many."""
+
+    MOST = 2048
+
+    def __init__(self, answer: Callable[[K], V]) -> None:
+        super().__init__()
+        self._answer = answer
+
+    def __missing__(self, asked: K) -> V:
+        if len(self) >= self.MOST:
+            self.clear()
+        found = self[asked] = self._answer(asked)
+        return found
+
+
+@lru_cache(maxsize=4)
+def _height_of(top: int) -> _Known[Column, int]:
+    """``_eighths`` by value for charts of that height; most columns stay on screen for a minute and longer."""
+    return _Known(lambda v: UNKNOWN if v is None else top if v >= 100.0 else round(v * top / 100) or int(v >= 0.5))
+
+
+def _heights(values: Sequence[Column], top: int) -> tuple[int, ...]:
+    return tuple(map(_height_of(top).__getitem__, values))
+
+
+@lru_cache(maxsize=64)
+def _drawn(
+    lows: tuple[int, ...], highs: tuple[int, ...], rows: int, glyphs: Glyphs, *, alarm: bool
+) -> tuple[tuple[Span, ...], ...]:
+    """The chart from heights of SM activity and of utilisation.
+
+    Remembered: most values change by less than an eighth of a cell from one second to the next.
+    """
+    if not lows:
+        return ((("", ""),),) * rows
+    columns = list(map(_column_of(rows, glyphs, alarm=alarm).__getitem__, zip(lows, highs, strict=True)))
+    texts = map("".join, zip(*[text for text, _ in columns], strict=True))
+    styles = map("".join, zip(*[style for _, style in columns], strict=True))
+    return tuple(
+        tuple((text[run.start() : run.end()], _STYLES[run[1]]) for run in _RUNS(style))
+        for text, style in zip(texts, styles, strict=True)
+    )
+
+
+_STYLES = {
+    " ": "text", "s": "gap.sm", "g": "gap.gap", "a": "gap.alarm", "G": "gap.sm_on_gap", "A": "gap.sm_on_alarm",
+    "u": "gap.unknown",
+}  # fmt: skip
+"""The styles of the gap chart, a letter each, so that a row of cells is a string in which runs of a style are found."""
+_LETTERS = {style: letter for letter, style in _STYLES.items()}
+_RUNS = re.compile(r"(.)\1*").finditer
+
+
+@lru_cache(maxsize=16)
+def _column_of(rows: int, glyphs: Glyphs, *, alarm: bool) -> _Known[tuple[int, int], tuple[str, str]]:
+    """Columns of the gap chart by their two heights: characters and letters of styles, top cell first."""
+
+    def column(heights: tuple[int, int]) -> tuple[str, str]:
+        cells = _column(*heights, rows, glyphs, alarm=alarm)
+        return "".join([text for text, _ in cells]), "".join([_LETTERS[style] for _, style in cells])
+
+    return _Known(column)
+
+
+def _column(low: int, high: int, rows: int, glyphs: Glyphs, *, alarm: bool) -> list[Span]:
+    """One column of the gap chart, top cell first."""
+    if low == UNKNOWN == high:
+        return [(" ", "text")] * rows
+    gap_style, sm_on_gap = ("gap.alarm", "gap.sm_on_alarm") if alarm else ("gap.gap", "gap.sm_on_gap")
+    cells: list[Span] = []
+    for floor in range((rows - 1) * 8, -1, -8):
+        sm, util = min(8, max(0, low - floor)), min(8, max(0, max(low, high) - floor))
+        if low == UNKNOWN:
+            cells.append((glyphs.unknown if util >= 4 else " ", "gap.unknown"))
+        else:
+            cells.append(_cell(sm, util, glyphs, gap_style, sm_on_gap, alone=rows == 1))
+    return cells
+
+
+def with_marks(rows: list[list[Span]], columns: Sequence[int], glyphs: Glyphs) -> list[list[Span]]:
+    """The chart with a line down the columns at which something was marked."""
+    wanted = set(columns)
+    if not wanted:
+        return rows
+    marked: list[list[Span]] = []
+    for spans in rows:
+        line = Line()
+        for text, style in spans:
+            for char in text:
+                line.add(*((glyphs.mark, "key") if line.width in wanted else (char, style)))
+        marked.append(list(line.spans))
+    return marked
+
+
+def lane(values: Sequence[Column], glyphs: Glyphs, style: str) -> Span:
+    """One row of heights, for values of 0–100; an eighth stays free, so that full lanes do not run together."""
+    return "".join(" " if v is None else glyphs.lower[_eighths(min(v, 100.0), 7)] for v in values), style
+
+
+def bar(value: float | None, most: float | None, width: int, glyphs: Glyphs, style: str) -> list[Span]:
+    """A horizontal bar of ``value`` out of ``most``; blank where either is unknown."""
+    if value is None or not most:
+        return [(" " * width, "text")]
+    eighths = max(0, min(width * 8, round(value / most * width * 8)))
+    if value > 0 and eighths == 0:
+        eighths = 1
+    full, rest = divmod(eighths, 8)
+    text = glyphs.left[8] * full + (glyphs.left[rest] if rest else "")
+    return (
+        [(text, style), (glyphs.track * (width - len(text)), f"{style}.track")]
+        if text
+        else [(glyphs.track * width, f"{style}.track")]
+    )
+
+
+# Area charts of one series on a fixed scale, lanes of marks, and the cursor laid over them.
+#
+# Heights are counted in eighths of a cell. A column without a value stays blank; nothing is drawn as 0 that is not 0.
+
+CURSOR_STYLE = "strong"
+
+
+def area(values: Sequence[Column], rows: int, glyphs: Glyphs, style: str, top: float | None) -> list[list[Span]]:
+    """``rows`` rows of spans, top row first, of values from 0 to ``top``.
+
+    An eighth stays free above the highest value, so that charts do not run together. Where ``top`` is unknown nothing
+    can be drawn to scale: blank.
+    """
+    most = rows * 8 - 1
+    heights = [None if v is None or not top else _height(v / top, most) for v in values]
+    drawn: list[list[Span]] = []
+    for row in range(rows):
+        floor_eighths = (rows - 1 - row) * 8
+        text = "".join(" " if h is None else glyphs.lower[max(0, min(8, h - floor_eighths))] for h in heights)
+        drawn.append([(text, style)])
+    return drawn
+
+
+def _height(share: float, most: int) -> int:
+    """A share of the scale in eighths; anything above half a percent is at least one."""
+    return min(most, max(round(share * most), 1 if share >= 0.005 else 0))
+
+
+def round_top(most: float) -> float:
+    """The smallest 1, 2 or 5 times a power of ten that is not below ``most``: a scale that seldom changes."""
+    if most <= 0.0:
+        return 1.0
+    power = 10.0 ** math.floor(log10(most))
+    return next((step * power for step in (1.0, 2.0, 5.0) if step * power >= most), 10.0 * power)
+
+
+def marks(series: Sequence[tuple[str, str, Sequence[Column]]], count: int) -> list[Span]:
+    """One row of letters: for each column the first of (letter, style, shares in percent) that is above zero."""
+    spans: list[Span] = []
+    for column in range(count):
+        letter, style = next(
+            ((letter, style) for letter, style, values in series if (values[column] or 0.0) > 0.0), (" ", "text")
+        )
+        if spans and spans[-1][1] == style:
+            spans[-1] = (spans[-1][0] + letter, style)
+        else:
+            spans.append((letter, style))
+    return spans
+
+
+def with_cursor(spans: Sequence[Span], column: int | None, glyphs: Glyphs, *, over_text: bool = True) -> list[Span]:
+    """The row with a hair line through the cursor's column. Every character of the row is one cell wide.
+
+    A character and not a background: a full block hides its background, and a plain terminal has none. Without
+    ``over_text`` it is drawn on a blank cell only, so that words stay whole.
+    """
+    if column is None:
+        return list(spans)
+    marked: list[Span] = []
+    begin = 0
+    for text, style in spans:
+        at = column - begin
+        if 0 <= at < len(text) and (over_text or text[at] == " "):
+            marked += [(text[:at], style), (glyphs.mark, CURSOR_STYLE), (text[at + 1 :], style)]
+        else:
+            marked.append((text, style))
+        begin += len(text)
+    return [span for span in marked if span[0]]
+
+
+# The gap chart of one GPU over the view's span, with its marks and its axis: what panes of every size share.
+
+LABEL_WIDTH = 12
+"""Cells left of the chart."""
+
+
+def chart_shows(frame: Frame, view: View, position: int, columns: int) -> tuple[object, ...]:
+    """All of a GPU's sample and diagnosis, and what a chart of so many columns reads, see ``Kept``."""
+    gpu = frame.snapshot.gpus[position]
+    about = (gpu, shown_of(frame.diagnoses[position]), view.glyphs, view.span_s)
+    if not columns:
+        return about
+    history, uuid, column_s = frame.history, gpu.static.uuid, view.span_s / columns
+    return (
+        *about,
+        history.columns(uuid, "util_pct", column_s, columns), history.columns(uuid, "sm_active_pct", column_s, columns),
+        mark_columns(frame, uuid, column_s, columns),
+    )  # fmt: skip
+
+
+def chart_width(width: int) -> int:
+    """Columns of the chart in a pane of some width."""
+    return max(12, round((width - LABEL_WIDTH) * (0.415 if width >= 120 else 0.37)))
+
+
+def axis(view: View, columns: int) -> Row:
+    """The time axis under a chart that ends now."""
+    line = Line().add(f"-{duration(view.span_s)}", "dim")
+    half = f"-{duration(view.span_s / 2)}"
+    middle = columns // 2 - len(half) // 2
+    if middle > line.width and middle + len(half) + 4 < columns:
+        line.to(middle).add(half, "dim")
+    return line.to(columns - 3).add("now", "dim").row(columns)
+
+
+def chart_rows(
+    frame: Frame, view: View, gpu: GpuSample, d: GpuDiagnosis, chart_width: int, rows: int
+) -> list[list[Span]]:
+    """The gap chart of one GPU over the view's time span."""
+    column_s = view.span_s / chart_width
+    history, uuid = frame.history, gpu.static.uuid
+    util = history.columns(uuid, "util_pct", column_s, chart_width)
+    sm = history.columns(uuid, "sm_active_pct", column_s, chart_width)
+    measured = counts_truly(d) and (is_measured(gpu) or any(value is not None for value in sm))
+    drawn = gap_chart(util, sm, rows, view.glyphs, alarm=d.busy_not_working is not None, measured=measured)
+    return with_marks(drawn, mark_columns(frame, uuid, column_s, chart_width), view.glyphs)
+
+
+def mark_columns(frame: Frame, uuid: str, column_s: float, chart_width: int) -> list[int]:
+    """The columns of a chart that ends now at which something was marked."""
+    last = math.ceil(frame.snapshot.t / column_s) - 1
+    begin = (last - chart_width + 1) * column_s
+    seen = frame.history.marks_within(uuid, begin, frame.snapshot.t)
+    return [math.floor(t / column_s) - (last - chart_width + 1) for t, _ in seen]

@@ -1,0 +1,161 @@
+"""The help: keys from the bindings, the glossary from the catalogue, verdicts from the rules. Nothing typed twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from gputop.diagnosis.catalogue import badge_rows, verdict_rows
+from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS
+from gputop.model.metrics import GPU_METRICS
+from gputop.model.quantity import terminal_safe, wrapped
+from gputop.model.snapshot import ProcessSample
+from gputop.paint.glyphs import Glyphs, ascii_only, keys_shown
+from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
+from gputop.paint.line import Line, Row
+from gputop.paint.process_columns import COLUMNS, DEFAULT, known
+
+THREE_NUMBERS = (
+    ("UTIL - SM is idle silicon; SM - WORK is stalled silicon.", "value"),
+    (
+        "GAP is UTIL - SM. WORK is the larger of the busiest arithmetic pipe (C) and DRAM over its practical peak (M).",
+        "text",
+    ),
+    ("Efficiency is SM / UTIL x 100. What is not measured is n/a, with the reason; never 0.", "text"),
+)
+
+
+SCREEN_WORDS = (
+    ("A, B", "two degrees of busy, not working: A is UTIL of 80 or more with SM below 30; B, else, UTIL of 50 or more "
+             "with SM below 0.3 of it"),
+    ("efficiency", "SM / UTIL; beside a verdict stands the number that it is about: idle, DRAM, NVLink or efficiency"),
+    ("idle", "share of the last 30 s in which no kernel ran"),
+    ("R S D", "beside loaders, how many run or want to run (R), sleep (S) or wait for a disk (D)"),
+    ("GPU% time", "share of the time in which a kernel of this process ran, as the driver samples it"),
+    ("TREE-CPU", "CPU time of a process and all below it, percent of one core"),
+    ("waiting for a core", "share of the time in which some task could run and had no core (PSI cpu, some)"),
+    ("for I/O", "share of the time in which some task waited for storage (PSI io, some)"),
+    ("moves opposite", "the loaders' work and UTIL: at r near -1 the GPU idles while they work; n samples"),
+    ("GPUs' time", "'3.2 of 8 GPUs' time was not work': of 8 GPUs over the last minutes, as much as 3.2 of them whole"),
+    (STATE_WORDS["unmeasured"], "too few samples yet, or no SM activity: counted neither as work nor as waste"),
+)  # fmt: skip
+"""Words on the screen that are neither metrics nor verdicts."""
+
+
+ROLES = {
+    "gpu": "it holds a GPU context", "loader": "a worker that prepares batches for the process above it",
+    "helper": "a child of a GPU process that is not a worker", "orphan": "a worker whose GPU process has ended",
+}  # fmt: skip
+
+
+class Selected(Struct, frozen=True):
+    """What the help begins with: the selected GPU's verdict, the chosen process, the columns and their order."""
+
+    verdict_id: str | None = None
+    process: ProcessSample | None = None
+    columns: tuple[str, ...] = DEFAULT
+    sort: str | None = None
+
+
+def help_rows(
+    glyphs: Glyphs, width: int, keys: Sequence[Key] = (*KEYS, *REPLAY_KEYS), selected: Selected | None = None
+) -> list[Row]:
+    """All rows of the help at a width; the screen scrolls through them. It begins with what is selected."""
+    rows = [Line().add(" gputop: how to read it, and its keys", "title").row(width), Line().row(width)]
+    selected = selected or Selected()
+    verdict_id, columns = selected.verdict_id, _column_rows(selected, glyphs, width)
+    if selected.process is not None:
+        rows += _process_rows(selected.process, glyphs, width) + columns
+    for verdict in verdict_rows():
+        if verdict.id == verdict_id:
+            rows += section_rows("the verdict of the selected GPU", width, glyphs)
+            rows += entry_rows(verdict.title, verdict.condition, width, indent=32)
+            rows += entry_rows("what helps", verdict.remedy or "nothing has to be done", width, indent=32)
+            rows.append(Line().row(width))
+    rows += section_rows("the three numbers", width, glyphs)
+    for text, style in THREE_NUMBERS:
+        rows += [Line().to(2).add(line, style).row(width) for line in wrapped(text, max(10, width - 4))]
+    rows += [*legend_rows(glyphs, width), Line().row(width), *key_rows(keys, width, glyphs)]
+    rows += section_rows("glossary", width, glyphs)
+    for metric in (metric for metric in GPU_METRICS.values() if metric.glossary):
+        source = "" if metric.origin is None else f" [{metric.origin}]"
+        rows += entry_rows(metric.label, metric.definition + source, width)
+    for word, meaning in SCREEN_WORDS:
+        rows += entry_rows(word, meaning, width, indent=20)
+    rows.append(Line().row(width))
+    if selected.process is None:
+        rows += columns
+    rows += section_rows("verdicts, in the order in which they are checked", width, glyphs)
+    for verdict in verdict_rows():
+        helps = f" {glyphs.remedy} {verdict.remedy}" if verdict.remedy else ""
+        rows += entry_rows(verdict.title, f"{verdict.condition}{helps}", width, indent=32)
+    rows.append(Line().row(width))
+    rows += section_rows("badges", width, glyphs)
+    for badge in badge_rows():
+        rows += entry_rows(badge.id, badge.condition, width)
+    if glyphs.name == "ascii":
+        return [Line().add_all([(ascii_only(text), style) for text, style in row]).row(width) for row in rows]
+    return rows
+
+
+def _process_rows(process: ProcessSample, glyphs: Glyphs, width: int) -> list[Row]:
+    """The role of the chosen process, and the rule that gave it."""
+    rows = section_rows(f"process {process.pid}, which is selected", width, glyphs)
+    rows += entry_rows("role", f"{process.role}: {ROLES.get(process.role, 'a process near the GPU')}", width)
+    if process.static.why:
+        rows += entry_rows("why", terminal_safe(process.static.why), width)
+    return [*rows, Line().row(width)]
+
+
+def _column_rows(selected: Selected, glyphs: Glyphs, width: int) -> list[Row]:
+    """The columns of the process table with what they say; the one that it is sorted by comes first."""
+    rows = section_rows("columns of the process table", width, glyphs)
+    for key in sorted(known(selected.columns), key=lambda key: key != selected.sort):
+        order = " (it is sorted by this)" if key == selected.sort else ""
+        rows += entry_rows(COLUMNS[key].head, COLUMNS[key].definition + order, width)
+    return [*rows, Line().row(width)]
+
+
+def legend_rows(glyphs: Glyphs, width: int) -> list[Row]:
+    """What the colours of the gap charts mean, in as many rows as the width needs."""
+    rows, line = [], Line().to(2)
+    for glyph, style, words in (
+        (glyphs.sm, "gap.sm", "SM active"),
+        (glyphs.gap, "gap.gap", "busy, but no SM at work"),
+        (glyphs.gap, "gap.alarm", NOT_WORKING),
+        (glyphs.unknown, "gap.unknown", "SM not measured"),
+    ):
+        if line.width > 2 and line.width + len(words) + 8 > width:
+            rows.append(line.row(width))
+            line = Line().to(2)
+        line.add("   " if line.width > 2 else "").add(glyph * 4, style).add(f" {words}", "dim")
+    return [*rows, line.row(width)]
+
+
+def key_rows(keys: Sequence[Key], width: int, glyphs: Glyphs) -> list[Row]:
+    """All keys under the titles of their sections, in the order of the table."""
+    rows: list[Row] = []
+    for section in dict.fromkeys(key.section for key in keys):
+        rows += section_rows(section, width, glyphs)
+        rows += [
+            row
+            for key in keys
+            if key.section == section
+            for row in entry_rows(keys_shown(key.shown, glyphs) or glyphs.dash, key.does, width)
+        ]
+        rows.append(Line().row(width))
+    return rows
+
+
+def section_rows(name: str, width: int, glyphs: Glyphs) -> list[Row]:
+    """A heading."""
+    return [Line().add(f"{glyphs.rule} ", "rule").add(name, "heading").add(" ").rule(width, glyphs.rule).row(width)]
+
+
+def entry_rows(head: str, text: str, width: int, indent: int = 16) -> list[Row]:
+    """A word and what it means, folded to the width."""
+    indent = min(indent, width // 3)
+    lines = wrapped(text, max(10, width - indent - 4)) or [""]
+    rows = [Line().to(2).add(head, "key").to(indent + 2).add(lines[0], "text").row(width)]
+    return rows + [Line().to(indent + 2).add(line, "text").row(width) for line in lines[1:]]

@@ -1,0 +1,227 @@
+"""The host's rows: what the machine does, and what it did while a GPU was idle."""
+
+from __future__ import annotations
+
+from gputop.diagnosis.fabric_window import FabricSignals
+from gputop.diagnosis.types import Attribution
+from gputop.model.quantity import terminal_safe
+from gputop.model.snapshot import FabricPort
+from gputop.monitor import Frame
+from gputop.paint import words
+from gputop.paint.charts import bar
+from gputop.paint.detail_page import Block, heading
+from gputop.paint.glyphs import Glyphs
+from gputop.paint.kept import shown_of
+from gputop.paint.line import Line, Row, gib, pct, rate, shorten
+from gputop.paint.numbers import Field, fields
+from gputop.paint.view import View, selected_gpu
+from gputop.paint.words import gpu_label
+
+# The fabric between machines, as fields of the host's row.
+
+
+def trouble_fields(fabric: FabricSignals | None) -> list[Field]:
+    """Links in trouble and packets lost; empty where nothing is wrong."""
+    if fabric is None:
+        return []
+    fields: list[Field] = []
+    if fabric.links:
+        fields.append((f"fabric {fabric.links}", "level.red"))
+    if fabric.has_losses:
+        fields.append((f"fabric {fabric.losses}", "level.yellow"))
+    return fields
+
+
+def traffic_fields(fabric: FabricSignals | None, glyphs: Glyphs) -> list[Field]:
+    """What goes over the fabric each way; empty without one."""
+    if fabric is None or not fabric.there:
+        return []
+    both = ((glyphs.down, fabric.rx_bytes_per_s), (glyphs.up, fabric.tx_bytes_per_s))
+    return [("fabric " + " ".join(f"{arrow}{rate(value)}" for arrow, value in both), "text")]
+
+
+NUMBER_WIDTH = 10
+"""Of each part of the attribution: the space before its name, and its number."""
+
+
+def shows(frame: Frame, view: View) -> tuple[object, ...]:
+    """Everything that the host's rows read of a frame and a view, see ``Kept``."""
+    gpus = tuple(gpu.static for gpu in frame.snapshot.gpus)
+    diagnoses = tuple(map(shown_of, frame.diagnoses))
+    return frame.snapshot.host, frame.fabric, diagnoses, gpus, selected_gpu(frame, view), view.glyphs
+
+
+def title(frame: Frame, view: View, width: int) -> Row:
+    """The heading of the host's rows, with its size."""
+    host, rule = frame.snapshot.host, view.glyphs.rule
+    line = Line().add(f"{rule} ", "rule").add("host", "title").add(" ", "rule")
+    size = []
+    if host.cpu_count is not None:
+        size.append(f"{host.cpu_count:g} cores")
+    if host.mem_total_bytes is not None:
+        size.append(f"{host.mem_total_bytes / 2**30:.0f} GiB")
+    text = "   ".join(size)
+    if width >= 60 and text:
+        line.rule(width - len(text) - 3, rule).add(f" {text} ", "dim")
+    return line.rule(width, rule).row(width)
+
+
+def load_fields(frame: Frame, glyphs: Glyphs) -> list[Field]:
+    """Pressure, memory and traffic of the host as fields of fixed width, the most telling first."""
+    host = frame.snapshot.host
+    return [
+        *trouble_fields(frame.fabric),
+        (f"waiting for a core {pct(host.psi_cpu_pct)} %", "text"),
+        (f"for I/O {pct(host.psi_io_pct)} %", "text"),
+        (f"mem {gib(host.mem_used_bytes, 6)} GiB", "text"),
+        *traffic_fields(frame.fabric, glyphs),
+        (f"net {glyphs.down}{rate(host.net_rx_bytes_per_s)}", "text"),
+        (f"disk {glyphs.down}{rate(host.disk_read_bytes_per_s)}", "text"),
+        (f"net {glyphs.up}{rate(host.net_tx_bytes_per_s)}", "dim"),
+        (f"disk {glyphs.up}{rate(host.disk_write_bytes_per_s)}", "dim"),
+    ]
+
+
+def load(frame: Frame, view: View, width: int, indent: int = 2) -> Row:
+    """CPU as a bar and the host's fields."""
+    host, glyphs = frame.snapshot.host, view.glyphs
+    line = Line().to(indent).add("cpu ", "dim")
+    if width >= 100:
+        line.add_all(bar(host.cpu_pct, 100.0, 20, glyphs, "bar.cpu")).add(" ")
+    line.add(f"{pct(host.cpu_pct)} %", "text").add("   ")
+    return line.add_all(fields(load_fields(frame, glyphs), width - line.width - 1)).row(width)
+
+
+def attribution_rows(frame: Frame, view: View, width: int) -> list[Row]:
+    """Two rows: what the host did while the selected GPU (else the most idle one that is explained) was idle."""
+    found = _explained(frame, view)
+    if found is None:
+        text = _why_not(frame, view)
+        return [Line().to(2).add(shorten(text, width - 3, view.glyphs.more), "dim").row(width), Line().row(width)]
+    label, a = found
+    glyphs = view.glyphs
+    lead, running = f"while GPU {label} was idle ({a.idle_pct:.0f} % of {a.window_s:.0f} s)", "workers running"
+    if a.loaders and width <= _least_width(lead, running):
+        lead, running = f"GPU {label} idle {a.idle_pct:.0f} %:", "loaders"
+    line = Line().to(2).add(lead, "evidence")
+    parts = (
+        (running, a.running_pct, a.loaders > 0),
+        ("queued", a.queued_pct, a.loaders > 0),
+        ("disk", a.disk_pct, a.loaders > 0),
+        ("network", a.network_pct, a.loaders > 0),
+        ("main", a.main_pct, True),
+    )
+    # Bars are dropped before words: a part left out may be the cause.
+    room = width - 1 - _least_width(lead, running)
+    first = next((size for size in range(14, 3, -1) if size + 4 * (size // 4) <= room), 0) if width >= 100 else 0
+    for i, (name, value, there) in enumerate(parts):
+        if not there:
+            continue
+        size = first if i == 0 else first // 4
+        if line.width + len(name) + NUMBER_WIDTH + size > width:
+            break
+        line.add("   ").add(name + " ", "dim")
+        if size:
+            line.add_all(bar(value, 100.0, size, glyphs, "bar.run"))
+        line.add(f" {pct(value)} %", "text")
+    return [line.row(width), _second(a, width)]
+
+
+def _least_width(lead: str, running: str) -> int:
+    """Cells of the attribution without bars."""
+    names = (running, "queued", "disk", "network", "main")
+    return 2 + len(lead) + sum(len(name) + NUMBER_WIDTH for name in names)
+
+
+def _why_not(frame: Frame, view: View) -> str:
+    """Why nothing is attributed: nothing to explain, or nothing to explain it with."""
+    starved = [d for d in frame.diagnoses if d.state == "starved"]
+    if not starved:
+        return "no GPU is idle enough (20 % of its window) to ask what the host did meanwhile"
+    chosen = frame.diagnoses[selected_gpu(frame, view)]
+    d = chosen if chosen in starved else starved[0]
+    reason = next((note for note in d.notes if "host" in note), "no host signals")
+    return f"what the host did while GPU {d.index} was idle is unknown: {reason}"
+
+
+def _second(a: Attribution, width: int) -> Row:
+    pin = "" if a.pin_memory is None else f"pin_memory {'on' if a.pin_memory else 'off'}"
+    parts: list[Field] = words.feeder_fields(a)
+    if not a.loaders:
+        parts.append(("no dataloader workers", "dim"))
+    elif a.feeders is None:
+        kind = f"{terminal_safe(a.loader_kind)} " if a.loader_kind else ""
+        parts.append((f"{a.loaders} {kind}worker{'s' if a.loaders > 1 else ''}", "dim"))
+    if pin and a.loaders:
+        parts.append((pin, "dim"))
+    if a.correlation:
+        parts.append((a.correlation, "dim"))
+    return Line().to(2).add_all(fields(parts, width - 3, "     ")).row(width)
+
+
+def _explained(frame: Frame, view: View) -> tuple[str, Attribution] | None:
+    if not frame.diagnoses:
+        return None
+    chosen = frame.diagnoses[selected_gpu(frame, view)]
+    if chosen.attribution is None:
+        starved = [d for d in frame.diagnoses if d.attribution is not None]
+        if not starved:
+            return None
+        chosen = max(starved, key=lambda d: (d.state == "starved", d.attribution.idle_pct if d.attribution else 0.0))
+    gpu = next(g for g in frame.snapshot.gpus if g.static.uuid == chosen.uuid)
+    return (gpu_label(gpu), chosen.attribution) if chosen.attribution is not None else None
+
+
+# The ports of the fabric between machines, a row each, where there is room for them.
+
+NAME_WIDTH, KIND_WIDTH, LINK_WIDTH, COUNT_WIDTH = 12, 12, 17, 13
+COUNTS = ("DROPS", "RETRANS", "ERRORS")
+SUMS_ONLY = "a recording keeps the sums over all ports"
+
+
+def port_blocks(frame: Frame, width: int, glyphs: Glyphs) -> list[Block]:
+    """A heading and a row a port; nothing on a machine without a fabric."""
+    fabric, ports = frame.fabric, frame.snapshot.fabric_ports
+    if fabric is None or not (fabric.there or ports):
+        return []
+    said = f"fabric: {fabric.peak} each way" if fabric.peak_bytes_per_s else "fabric: no port has a link"
+    rows = [
+        Line().row(width),
+        heading(said, width, glyphs),
+        *(_rows(ports, width, glyphs) if ports else _sums(fabric, width, glyphs)),
+    ]
+    return [Block(len(rows), lambda: rows)]
+
+
+def _rows(ports: tuple[FabricPort, ...], width: int, glyphs: Glyphs) -> list[Row]:
+    head = Line().to(2).add(f"{'PORT':<{NAME_WIDTH}}{'KIND':<{KIND_WIDTH}}{'LINK':<{LINK_WIDTH}}", "heading")
+    head.add(f"{glyphs.down:>9}{glyphs.up:>11}", "heading")
+    shown = min(len(COUNTS), max(0, (width - head.width - 1) // COUNT_WIDTH))
+    head.add("".join(f"{name:>{COUNT_WIDTH}}" for name in COUNTS[:shown]), "heading")
+    return [head.row(width), *(_row(port, shown, width, glyphs) for port in ports)]
+
+
+def _row(port: FabricPort, shown: int, width: int, glyphs: Glyphs) -> Row:
+    line = Line().to(2).add(f"{shorten(terminal_safe(port.name), NAME_WIDTH - 1, glyphs.more):<{NAME_WIDTH}}", "text")
+    link = shorten(_link(port), LINK_WIDTH - 1, glyphs.more)
+    line.add(f"{port.kind:<{KIND_WIDTH}}{link:<{LINK_WIDTH}}", "level.red" if port.trouble else "dim")
+    if port.spare:
+        return line.add("never connected, or switched off", "dim").row(width)
+    line.add(f"{rate(port.rx_bytes_per_s)}  {rate(port.tx_bytes_per_s)}", "value")
+    for number in (port.drops, port.retransmits, port.link_errors)[:shown]:
+        line.add(f"{'n/a' if number is None else f'{number:,}':>{COUNT_WIDTH}}", "text" if number else "dim")
+    return line.add(f"  {terminal_safe(port.trouble)}", "level.red").row(width)
+
+
+def _link(port: FabricPort) -> str:
+    if not port.up or port.peak_bytes_per_s is None:
+        return terminal_safe(port.state)
+    return f"{port.peak_bytes_per_s * 8 / 1e9:g} Gb/s {terminal_safe(port.width)}".rstrip()
+
+
+def _sums(fabric: FabricSignals, width: int, glyphs: Glyphs) -> list[Row]:
+    """What a replay knows: the sums."""
+    line = Line().to(2)
+    for text, style in (*traffic_fields(fabric, glyphs), *trouble_fields(fabric)):
+        line.add(text, style).add("   ")
+    return [line.row(width), Line().to(2).add(SUMS_ONLY, "dim").row(width)]

@@ -1,0 +1,321 @@
+"""The environment of a process as rows. Values that look like secrets are masked until the user asks for them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from gputop.model.inspection import DeepLook, Environment, Identity, ProcessSight, SignalOutcome, Stack, ThreadSight
+from gputop.model.quantity import count, terminal_safe
+from gputop.model.secrets import MASK, masked_text
+from gputop.paint.glyphs import Glyphs
+from gputop.paint.line import Line, Row, fit, folded
+
+_SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH|COOKIE|PRIVATE|DSN", re.IGNORECASE)
+NAME_WIDTH = 32
+
+
+def is_secret(name: str) -> bool:
+    """Whether a variable's name says that its value is a secret."""
+    return _SECRET.search(name) is not None
+
+
+def shown_value(name: str, value: str, *, revealed: bool) -> str:
+    """A value as it may be shown: secrets masked whole by their names, others where they look like one."""
+    if revealed:
+        return value
+    return MASK if is_secret(name) and value else masked_text(value)
+
+
+def environment_rows(
+    environment: Environment, title: str, glyphs: Glyphs, width: int, *, revealed: bool, wanted: str = ""
+) -> list[Row]:
+    """A title and one row a variable; only those whose name or shown value holds ``wanted``."""
+    head = Line().add(f" environment of {environment.identity.pid}  ", "title")
+    rows = [head.add(fit(title, max(1, width - head.width - 1), glyphs.more), "dim").row(width)]
+    if environment.reason:
+        return [*rows, Line().add(f"  {terminal_safe(environment.reason)}", "level.yellow").row(width)]
+    if environment.note:
+        rows.append(Line().add(f"  {environment.note}", "level.info").row(width))
+    above = len(rows)
+    masked = 0
+    names = min(NAME_WIDTH, width // 3)
+    for name, value in environment.variables:
+        text = shown_value(name, value, revealed=revealed)
+        if wanted.lower() not in f"{name}={text}".lower():
+            continue
+        masked += text != value
+        line = Line().add("  ").add(fit(name, names, glyphs.more), "key").add("  ")
+        rows.append(line.add(fit(text, max(1, width - line.width - 1), glyphs.more), "text").row(width))
+    if len(rows) == above:
+        rows.append(Line().add("  no variable holds these letters", "dim").row(width))
+    if masked:
+        rows.insert(1, Line().add(f"  masked because they look like secrets: {masked}; v shows them", "dim").row(width))
+    return rows
+
+
+# Commands that look deeper into one process than gputop can, ready to copy. Pure: a start in, text out.
+#
+# Only options that the tools have had for years: py-spy 0.4 ``record --help``; Nsight Systems' user guide, "CLI Profile
+# Command Switch Options"; torch.profiler's documentation.
+
+
+class Recipe(Struct, frozen=True):
+    """What a command is for, and its lines."""
+
+    purpose: str
+    lines: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """What is copied."""
+        return "\n".join(self.lines) + "\n"
+
+
+def recipes(pid: int, argv: Sequence[str], folder: str | None) -> tuple[Recipe, ...]:
+    """py-spy on the running process, Nsight Systems on a new run of it, torch.profiler for its training loop.
+
+    Non-printing characters are dropped: an escape sequence in a command line could end a paste and start to run.
+    """
+    again = shlex.join(argv) if argv and all(word.isprintable() for word in argv) else "COMMAND"
+    where = (f"cd {shlex.quote(folder)}",) if folder and folder.isprintable() else ()
+    return (
+        Recipe(
+            "where the Python code spends its time, as a flame graph; the job goes on",
+            (f"py-spy record --output profile-{pid}.svg --duration 30 --subprocesses --pid {pid}",),
+        ),
+        Recipe(
+            "kernels, copies and the CPU on one time axis; restarts the job (--gpu-metrics-devices=all adds SM)",
+            (
+                *where,
+                f"nsys profile --output profile-{pid} --trace cuda,nvtx,osrt,cudnn,cublas --delay 60 "
+                f"--duration 30 --kill none {again}",
+                f"nsys export --type sqlite --force-overwrite=true --output profile-{pid}.sqlite "
+                f"profile-{pid}.nsys-rep",
+                f"gputop trace profile-{pid}.sqlite",
+            ),
+        ),
+        Recipe(
+            "operators and kernels by name; around the training loop",
+            (
+                "from torch.profiler import profile, schedule",
+                "with profile(schedule=schedule(wait=10, warmup=2, active=6, repeat=1),",
+                "             on_trace_ready=lambda p: p.export_chrome_trace('trace.json.gz')) as profiler:",
+                "    for batch in loader:",
+                "        step(batch)",
+                "        profiler.step()",
+                "# then, in a shell: gputop trace trace.json.gz",
+            ),
+        ),
+    )
+
+
+# A deep look as rows: where the main thread stood, time after time, what each thread waits for, what to run next.
+
+FRAMES_SHOWN = 12
+THREADS_SHOWN = 24
+STATES = {"R": "running", "S": "asleep", "D": "disk wait", "Z": "ended", "T": "stopped", "t": "traced", "I": "idle"}
+"""Kernel states in words, as in the catalogue's ``state``."""
+
+
+def look_rows(look: DeepLook, command: str, glyphs: Glyphs, width: int) -> list[Row]:
+    """Everything that was seen, and the commands that see more; numbered, so that a key can copy each."""
+    rows = [Line().add(f"  {look.note}", "level.info").row(width)] if look.note else []
+    rows += _sight(look.process, "process", command, glyphs, width)
+    if look.loader is not None:
+        told = look.loader.reason == look.process.reason
+        rows += _sight(look.loader, "one of its loaders", "", glyphs, width, told=told)
+    rows.append(_heading("to see more", glyphs, width))
+    process = look.process.identity
+    for number, recipe in enumerate(recipes(process.pid, look.argv, look.folder), 1):
+        rows.append(Line().add(f"  {number} ", "key").add(recipe.purpose, "dim").row(width))
+        for text in recipe.lines:
+            rows += [Line().add("      ").add(part, "remedy").row(width) for part in folded(text, width - 8)]
+    return rows
+
+
+def waiting_rows(pid: int, glyphs: Glyphs, width: int) -> list[Row]:
+    """What is shown while the look is under way."""
+    text = f"  looking at {pid} three times in 1.5 s{glyphs.more}"
+    return [_heading("deep look", glyphs, width), Line().add(text, "dim").row(width)]
+
+
+def _heading(text: str, glyphs: Glyphs, width: int) -> Row:
+    return Line().add(f"{glyphs.rule} ", "rule").add(text, "title").add(" ", "rule").rule(width, glyphs.rule).row(width)
+
+
+def _sight(
+    sight: ProcessSight, what: str, command: str, glyphs: Glyphs, width: int, *, told: bool = False
+) -> list[Row]:
+    """One process. ``told`` leaves out the reason, which the process above already gave."""
+    title = f"{what} {sight.identity.pid}"
+    if command:
+        title += f"  {fit(command, max(1, min(len(command), width - len(title) - 8)), glyphs.more).rstrip()}"
+    rows = [_heading(title, glyphs, width)]
+    if sight.stacks:
+        rows += _stacks(sight.stacks, glyphs, width)
+    elif not told:
+        line = Line().add("  no Python stack: ", "level.yellow").add(terminal_safe(sight.reason), "text")
+        rows.append(line.row(width))
+        if sight.help:
+            rows += [
+                Line().add("  ").add(glyphs.remedy if i == 0 else " " * len(glyphs.remedy), "remedy")
+                .add(f" {part}", "remedy").row(width)
+                for i, part in enumerate(folded(sight.help, width - 6))
+            ]  # fmt: skip
+    return [*rows, *_threads(sight.threads, glyphs, width), Line().row(width)]
+
+
+def _stacks(stacks: tuple[Stack, ...], glyphs: Glyphs, width: int) -> list[Row]:
+    """Stacks that are equal are shown once, with how often they were seen; the most frequent first."""
+    seen: dict[tuple[tuple[str, str, int], ...], list[Stack]] = {}
+    for stack in stacks:
+        seen.setdefault(stack.frames, []).append(stack)
+    rows = []
+    for frames, same in sorted(seen.items(), key=lambda item: -len(item[1])):
+        state = "running" if any(stack.active for stack in same) else "waiting"
+        text = f"  main thread, {state}, {len(same)} of {len(stacks)} looks stood here (innermost first)"
+        rows.append(Line().add(text, "heading").row(width))
+        if not frames:
+            rows.append(Line().add("    no Python frame: it is starting or ending", "dim").row(width))
+        for depth, (function, file, number) in enumerate(frames[:FRAMES_SHOWN]):
+            line = (
+                Line()
+                .add("    ")
+                .add(fit(function, min(40, width // 3), glyphs.more), "value" if depth == 0 else "text")
+            )
+            where = f"{file}:{number}" if number else file
+            rows.append(line.add(fit(f"  {where}", max(1, width - line.width), glyphs.more), "dim").row(width))
+        if len(frames) > FRAMES_SHOWN:
+            rows.append(Line().add(f"    {count(len(frames) - FRAMES_SHOWN, 'more frame')}", "dim").row(width))
+    return rows
+
+
+def _threads(threads: tuple[ThreadSight, ...], glyphs: Glyphs, width: int) -> list[Row]:
+    if not threads:
+        return []
+    rows = [
+        Line()
+        .add(f"  {'THREAD':>8}  {'NAME':<16}  {'STATE':<10}  {'WAITS ON':<9}  KERNEL FUNCTION", "heading")
+        .row(width)
+    ]
+    for thread in threads[:THREADS_SHOWN]:
+        line = Line().add(f"  {thread.tid:>8}  ", "dim").add(fit(thread.name, 16, glyphs.more), "value")
+        line.add(f"  {STATES.get(thread.state, thread.state):<10}", "level.red" if thread.state == "D" else "text")
+        line.add(f"  {thread.waiting_on or glyphs.dash:<9}  ", "text")
+        rows.append(line.add(fit(thread.channel or glyphs.dash, 40, glyphs.more), "dim").row(width))
+    if len(threads) > THREADS_SHOWN:
+        rows.append(Line().add(f"  {'':>8}  {len(threads) - THREADS_SHOWN} more threads", "dim").row(width))
+    return rows
+
+
+# The signals that can be sent, the confirmation, and the outcome. Pure rows.
+
+_MEANINGS = {
+    "SIGTERM": "end, after cleaning up: what most programs expect",
+    "SIGINT": "interrupt, as ctrl+c does: Python raises KeyboardInterrupt",
+    "SIGHUP": "the terminal is gone: end, or read the configuration again",
+    "SIGKILL": "end at once; nothing is saved, children may be left behind",
+    "SIGSTOP": "stop until SIGCONT; GPU memory stays held",
+    "SIGCONT": "go on after SIGSTOP",
+    "SIGQUIT": "end and dump core",
+    "SIGUSR1": "whatever the program makes of it (Slurm: often save a checkpoint)",
+    "SIGUSR2": "whatever the program makes of it",
+    "SIGABRT": "abort and dump core",
+}
+"""The common ones, in this order, with their default action (signal(7))."""
+MOST_NAMED = 8
+"""Processes named one by one."""
+
+
+class Addressee(Struct, frozen=True):
+    """A process that a signal is meant for, and how people know it."""
+
+    identity: Identity
+    user: str | None
+    command: str | None
+
+
+class SignalChoice(Struct, frozen=True):
+    """One signal of the list."""
+
+    number: int
+    name: str
+    meaning: str
+
+
+def signal_choices() -> tuple[SignalChoice, ...]:
+    """The signals of this system: the usual ones first, SIGTERM at the top, then the others by number."""
+    named = {s.name: int(s) for s in signal.Signals if "RT" not in s.name}
+    usual = [SignalChoice(named[name], name, meaning) for name, meaning in _MEANINGS.items() if name in named]
+    others = sorted((number, name) for name, number in named.items() if name not in _MEANINGS)
+    return (*usual, *(SignalChoice(number, name, "") for number, name in others))
+
+
+def addressee_rows(who: Sequence[Addressee], glyphs: Glyphs, width: int) -> list[Row]:
+    """Each process by pid, user and command; one row more counts the rest."""
+    rows = []
+    for one in who[:MOST_NAMED]:
+        line = (
+            Line().add(f"  {one.identity.pid:>7}  ", "value").add(fit(one.user or glyphs.dash, 10, glyphs.more), "text")
+        )
+        line.add("  ").add(fit(one.command or "(not visible)", max(1, width - line.width - 3), glyphs.more), "text")
+        rows.append(line.row(width))
+    if len(who) > MOST_NAMED:
+        rows.append(Line().add(f"           and {len(who) - MOST_NAMED} more", "dim").row(width))
+    return rows
+
+
+def question(choice: SignalChoice, who: Sequence[Addressee]) -> str:
+    """The confirmation asked before a signal is sent; names the process, or how many there are."""
+    whom = f"process {who[0].identity.pid}" if len(who) == 1 else f"these {len(who)} processes"
+    return f"Send {choice.name} to {whom}?"
+
+
+def signal_rows(
+    who: Sequence[Addressee], choices: Sequence[SignalChoice], cursor: int, glyphs: Glyphs, width: int, *, asked: bool
+) -> list[Row]:
+    """The processes, then the list with its cursor; once chosen, the question stands below the processes."""
+    title = "signal to one process" if len(who) == 1 else f"signal to {len(who)} processes"
+    rows = [Line().add(f" {title}", "title").row(width), *addressee_rows(who, glyphs, width), Line().row(width)]
+    if asked:
+        rows.append(Line().add(f"  {question(choices[cursor], who)}", "level.yellow").row(width))
+        rows.append(Line().add(f"  {choices[cursor].meaning}", "text").row(width))
+        rows.append(Line().row(width))
+        keys = Line().add("  y", "key").add(" send it").add("     n", "key").add(" or ").add("esc", "key")
+        rows.append(keys.add(" leave it").row(width))
+        return rows
+    for position, choice in enumerate(choices):
+        line = Line().add(f"  {choice.number:>2}  ", "dim").add(f"{choice.name:<10}", "value")
+        line.add(fit(choice.meaning, max(1, width - line.width - 1), glyphs.more), "text")
+        rows.append(line.row(width, "select" if position == cursor else None))
+    return rows
+
+
+def outcome_rows(outcomes: Sequence[SignalOutcome], name: str, glyphs: Glyphs, width: int) -> list[Row]:
+    """The outcome of the signal, process by process."""
+    rows = [Line().add(f" {name}", "title").row(width)]
+    for outcome in outcomes:
+        line = Line().add(f"  {outcome.identity.pid:>7}  ", "value")
+        if outcome.sent:
+            line.add("sent", "level.green")
+        else:
+            line.add("not sent: ", "level.yellow")
+            line.add(fit(outcome.reason, max(1, width - line.width - 1), glyphs.more), "text")
+        rows.append(line.row(width))
+    return rows
+
+
+def outcome_words(outcomes: Sequence[SignalOutcome], name: str) -> str:
+    """The same in one line, for the message on the main screen."""
+    sent = [outcome for outcome in outcomes if outcome.sent]
+    failed = [outcome for outcome in outcomes if not outcome.sent]
+    if not failed:
+        whom = f"process {sent[0].identity.pid}" if len(sent) == 1 else f"{len(sent)} processes"
+        return f"{name} sent to {whom}" + (f": {sent[0].note}" if sent[0].note else "")
+    first = f"{name} not sent to {failed[0].identity.pid}: {failed[0].reason}"
+    return first if len(outcomes) == 1 else f"{first} ({len(sent)} of {len(outcomes)} sent)"

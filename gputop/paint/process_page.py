@@ -1,0 +1,366 @@
+"""One process in full: what it is, what it did on one time axis, its family with roles and reasons, its threads."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from gputop.model.inspection import SocketGroup, SocketList, ThreadList, ThreadSample
+from gputop.model.quantity import count, duration, rate, terminal_safe
+from gputop.model.snapshot import ProcessSample
+from gputop.monitor import Frame
+from gputop.paint import header
+from gputop.paint.detail_page import (
+    Block,
+    DetailsPainted,
+    DetailsView,
+    axis_row,
+    bar_row,
+    chart_width,
+    heading,
+    joined,
+    key_parts,
+)
+from gputop.paint.glyphs import Glyphs
+from gputop.paint.line import Line, Row, clock_time, elapsed, fit, pct, shorten, size
+from gputop.paint.numbers import Field, fields
+from gputop.paint.process_charts import ProcessSeries, chart_blocks, lane_blocks, moment_fields
+from gputop.paint.time_axis import axis_for
+from gputop.paint.view import ProcessKey
+from gputop.paint.words import gpu_label
+
+# The family of one process as a tree: the GPU process above it, its loaders and helpers, and what a dead job left.
+
+DEEPEST = 64
+"""Ancestors followed before a chain counts as a loop."""
+ROLE_WORDS = {"gpu": "GPU process", "loader": "loader", "helper": "helper", "orphan": "orphan"}
+STATE_WORDS = {"R": "runs", "S": "asleep", "D": "disk wait", "Z": "ended", "T": "stopped", "t": "traced", "I": "idle"}
+
+
+class Branch(Struct, frozen=True):
+    """One process of the tree and how deep it stands."""
+
+    process: ProcessSample
+    depth: int
+
+
+def family(processes: Sequence[ProcessSample], chosen: ProcessSample) -> list[Branch]:
+    """The tree that the process belongs to, from the topmost process that is known; each process once.
+
+    A loader whose parent is not in the snapshot (a forkserver) belongs to the one GPU process of its GPU, if it is
+    the only one there.
+    """
+    by_pid: dict[int, ProcessSample] = {}
+    for p in processes:
+        by_pid.setdefault(p.pid, p)
+    owners: dict[int | None, set[int]] = {}
+    for p in by_pid.values():
+        if p.role == "gpu":
+            owners.setdefault(p.gpu, set()).add(p.pid)
+    parents = {p.pid: _parent(p, by_pid, owners) for p in by_pid.values()}
+    root, steps = chosen.pid, 0
+    while (above := parents.get(root)) is not None and steps < DEEPEST:
+        root, steps = above, steps + 1
+    children: dict[int, list[int]] = {}
+    for pid, parent in parents.items():
+        if parent is not None:
+            children.setdefault(parent, []).append(pid)
+    branches: list[Branch] = []
+    waiting = [(root, 0)]
+    seen: set[int] = set()
+    while waiting:
+        pid, depth = waiting.pop()
+        if pid in seen or pid not in by_pid:
+            continue
+        seen.add(pid)
+        branches.append(Branch(by_pid[pid], depth))
+        waiting += [(child, depth + 1) for child in sorted(children.get(pid, ()), reverse=True)]
+    return branches
+
+
+def _parent(p: ProcessSample, by_pid: dict[int, ProcessSample], owners: dict[int | None, set[int]]) -> int | None:
+    if p.ppid in by_pid and p.ppid != p.pid:
+        return p.ppid
+    on_gpu = owners.get(p.gpu, ())
+    return next(iter(on_gpu)) if p.role in ("loader", "helper") and len(on_gpu) == 1 else None
+
+
+def orphans_near(processes: Sequence[ProcessSample], chosen: ProcessSample) -> list[ProcessSample]:
+    """Workers that a dead job left behind, on the same GPU or of the same user."""
+    user = chosen.static.user
+    return [
+        p
+        for p in processes
+        if p.role == "orphan" and p.pid != chosen.pid and (p.gpu == chosen.gpu or (user and p.static.user == user))
+    ]
+
+
+def tree_rows(branches: Sequence[Branch], chosen: ProcessSample, width: int, glyphs: Glyphs) -> list[Row]:
+    """Heads and one row a process: its place, role, state, what it waits on, and the rule that gave it its role."""
+    head = Line().add(f"  {'PID':<14}{'ROLE':<13}{'STATE':<11}{'WAITS ON':<10}{'CPU%':>5} {'HOST-MEM':>9}  ", "heading")
+    rows = [head.add("WHY IT IS HERE", "heading").row(width)]
+    for i, branch in enumerate(branches):
+        p = branch.process
+        last = i + 1 == len(branches) or branches[i + 1].depth < branch.depth
+        stem = (
+            ""
+            if not branch.depth
+            else "  " * (branch.depth - 1) + (glyphs.last_branch if last else glyphs.branch) + " "
+        )
+        style = "text" if p.role == "gpu" else "level.yellow" if p.role == "orphan" else "dim"
+        line = Line().add("  ").add(fit(f"{stem}{p.pid}", 14, glyphs.more), style)
+        line.add(f"{ROLE_WORDS[p.role]:<13}", style)
+        line.add(f"{STATE_WORDS.get(p.state or '', p.state or 'n/a'):<11}", "level.red" if p.state == "D" else style)
+        line.add(f"{p.waiting_on or '–':<10}", style)
+        line.add(f"{pct(p.cpu_pct, 5)} {size(p.rss_bytes, 9)}  ", style)
+        why = p.static.why or p.unavailable.get("why") or p.static.command or p.static.name or ""
+        line.add(fit(why, max(1, width - line.width - 1), glyphs.more), style)
+        rows.append(line.row(width, "select" if p.pid == chosen.pid else None))
+    return rows
+
+
+def orphan_rows(orphans: Sequence[ProcessSample], width: int, glyphs: Glyphs) -> list[Row]:
+    """What a dead job left behind, and what to do about it."""
+    rows = []
+    for p in orphans:
+        line = Line().add(f"  {p.pid:<8}", "level.yellow")
+        line.add(f"{pct(p.cpu_pct, 5)} % cpu {size(p.rss_bytes, 9)}  ", "text")
+        line.add(fit(p.static.command or p.static.name or "", max(1, width - line.width - 1), glyphs.more), "text")
+        rows.append(line.row(width))
+    hint = f"  {glyphs.remedy} their job is gone: end them to get their memory and cores back"
+    return [*rows, Line().add(shorten(hint, width - 1, glyphs.more), "remedy").row(width)]
+
+
+# The TCP sockets of one process by the port that they lead to, with what they receive.
+
+MOST_GROUPS = 12
+
+
+def socket_blocks(sockets: SocketList | None, width: int, glyphs: Glyphs) -> list[Block]:
+    """A heading and a row a port; nothing where the process has no TCP socket, or they were not read."""
+    if sockets is None or not (sockets.groups or sockets.reason):
+        return []
+    rows = [Line().row(width), heading(_words(sockets), width, glyphs)]
+    if sockets.reason is not None:
+        rows.append(Line().to(2).add(shorten(terminal_safe(sockets.reason), width - 3), "dim").row(width))
+    else:
+        rows.append(Line().add(f"  {'PORT':<10}{'OTHER END':<15}{'SOCKETS':>8}{'RECEIVING':>13}", "heading").row(width))
+        rows += [_row(group, width) for group in sockets.groups[:MOST_GROUPS]]
+        left = len(sockets.groups) - MOST_GROUPS
+        if left > 0:
+            rows.append(Line().to(2).add(f"and {count(left, 'port')} more that receive less", "dim").row(width))
+    return [Block(len(rows), lambda: rows)]
+
+
+def _words(sockets: SocketList) -> str:
+    known = [group.rx_bytes_per_s for group in sockets.groups if group.rx_bytes_per_s is not None]
+    total = f", receiving {rate(sum(known))} in all" if known else ""
+    number = sum(group.count for group in sockets.groups)
+    return f"{count(number, 'TCP socket')}{total}" if number else "TCP sockets"
+
+
+def _row(group: SocketGroup, width: int) -> Row:
+    place = "listens" if group.listens else "this machine" if group.is_local else "elsewhere"
+    receiving = "–" if group.listens else rate(group.rx_bytes_per_s)
+    style = "text" if group.rx_bytes_per_s else "dim"
+    return Line().add(f"  {group.port:<10}{place:<15}{group.count:>8}{receiving:>13}", style).row(width)
+
+
+MOST_COMMAND_ROWS = 6
+MOST_COMMAND = 4096
+MOST_THREADS = 40
+NOT_RECORDED = "not recorded: threads are read live only"
+
+
+def find(frame: Frame, key: ProcessKey) -> ProcessSample | None:
+    """The process in the snapshot, by its identity."""
+    return next((p for p in frame.snapshot.processes if (p.pid, p.starttime, p.gpu) == key), None)
+
+
+def process_details(
+    frame: Frame,
+    state: DetailsView,
+    key: ProcessKey,
+    last: ProcessSample | None,
+    threads: ThreadList | None,
+    width: int,
+    height: int,
+) -> DetailsPainted:
+    """The screen in exactly ``height`` rows of ``width`` cells.
+
+    ``last`` is the newest sample that the screen has seen, shown on when the process has ended. ``threads`` is None
+    where they cannot be read, as in a replay.
+    """
+    view = state.view
+    latest = frame.process_history.latest_t or frame.snapshot.t
+    axis = axis_for(latest, view.span_s, chart_width(width))
+    now = find(frame, key)
+    shown = now or last
+    head = [header.header(frame, view, width), _title(frame, key, now, shown, view.glyphs, width)]
+    if shown is None:
+        text = "this process is not in the snapshot"
+        head.append(Line().to(2).add(shorten(text, width - 3), "level.yellow").row(width))
+        rows, most, room = joined(head, [], [bar_row(["esc back"], width)], state, width, height)
+        return DetailsPainted(rows, most, room, axis)
+    cursor = None if state.cursor_t is None else axis.column_of(state.cursor_t)
+    series = ProcessSeries(frame, key, now, axis, cursor)
+    foot = [axis_row(axis, view, width, cursor)]
+    if cursor is not None:
+        t = axis.middle(cursor)
+        line = Line().to(2).add(f"at {clock_time(t, view.utc_offset_s)}", "key").add("  ")
+        parts = moment_fields(series) or [("nothing was measured at this time", "dim")]
+        foot.append(line.add_all(fields(parts, width - line.width - 1, "  ")).row(width))
+    room = max(0, height - len(head) - len(foot) - 1)
+    blocks = _blocks(frame, series, shown, threads, view.glyphs, width, room)
+    total = sum(block.rows for block in blocks)
+    keys = key_parts(state, duration(view.span_s), max(0, total - room), room, total)
+    rows, most, room = joined(head, blocks, [*foot, bar_row(keys, width)], state, width, height)
+    return DetailsPainted(rows, most, room, axis)
+
+
+def _title(
+    frame: Frame, key: ProcessKey, now: ProcessSample | None, shown: ProcessSample | None, glyphs: Glyphs, width: int
+) -> Row:
+    name = "" if shown is None else terminal_safe(shown.static.name or "")[:24]
+    line = Line().add(f"{glyphs.rule} ", "rule").add(f"{key[0]}  {name}".rstrip(), "title")
+    gpu = next((g for g in frame.snapshot.gpus if g.static.index == key[2]), None)
+    if gpu is not None:
+        line.add(f"   on GPU {gpu_label(gpu)}", "text")
+    if now is None:
+        line.add("   has ended" if shown is not None else "", "level.yellow")
+    elif now.state is not None:
+        waits = f", waits on {now.waiting_on}" if now.waiting_on and now.state == "S" else ""
+        line.add(f"   {STATE_WORDS.get(now.state, now.state)}{waits}", "level.red" if now.state == "D" else "text")
+    age = "" if shown is None or shown.age_s is None else f"up {elapsed(shown.age_s).strip()}"
+    line.add(" ", "rule")
+    if age and line.width + len(age) + 6 <= width:
+        line.rule(width - len(age) - 3, glyphs.rule).add(f" {age} ", "dim")
+    return line.rule(width, glyphs.rule).row(width)
+
+
+def _blocks(
+    frame: Frame,
+    series: ProcessSeries,
+    shown: ProcessSample,
+    threads: ThreadList | None,
+    glyphs: Glyphs,
+    width: int,
+    room: int,
+) -> list[Block]:
+    said = _facts(shown, glyphs, width)
+    lanes = lane_blocks(series, width, glyphs)
+    tall = 3 if len(said) + len(lanes) + 3 * 6 + 8 <= room else 2
+    charts = chart_blocks(series, tall, width, glyphs) + lanes
+    if not charts:
+        text = "  no history yet: the 64 processes that matter most are followed, GPU processes and loaders first"
+        charts = [_one(Line().add(shorten(text, width - 1, glyphs.more), "dim").row(width))]
+    blocks = [Block(len(said), lambda: said), *charts, _one(Line().row(width))]
+    processes = frame.snapshot.processes
+    if series.now is not None:
+        branches = family(processes, shown)
+        words = "its tree: it is alone" if len(branches) == 1 else f"its tree: {len(branches)} processes"
+        blocks.append(_one(heading(words, width, glyphs)))
+        blocks.append(Block(1 + len(branches), lambda: tree_rows(branches, shown, width, glyphs)))
+    left = orphan_rows(orphans, width, glyphs) if (orphans := orphans_near(processes, shown)) else []
+    if left:
+        blocks += [_one(heading("left behind by a dead job", width, glyphs)), Block(len(left), lambda: left)]
+    listed = _thread_rows(threads, glyphs, width)
+    blocks += [_one(Line().row(width)), _one(heading(_thread_words(threads), width, glyphs))]
+    blocks.append(Block(len(listed), lambda: listed))
+    return blocks + socket_blocks(None if threads is None else threads.sockets, width, glyphs)
+
+
+def _one(row: Row) -> Block:
+    return Block(1, lambda: [row])
+
+
+def _facts(p: ProcessSample, glyphs: Glyphs, width: int) -> list[Row]:
+    """The command in full, who and where it belongs to, and what could not be learned."""
+    said = (p.static.command or p.static.name or "")[:MOST_COMMAND]
+    command = terminal_safe(said) or "(its command line is not visible)"
+    wrapped = textwrap.wrap(command, max(8, width - 6), break_long_words=True) or [""]
+    if len(wrapped) > MOST_COMMAND_ROWS:
+        wrapped = [*wrapped[: MOST_COMMAND_ROWS - 1], shorten(wrapped[MOST_COMMAND_ROWS - 1], width - 8) + glyphs.more]
+    rows = [
+        Line().add("  $ " if i == 0 else "    ", "dim").add(fit(line, width - 5, glyphs.more), "value").row(width)
+        for i, line in enumerate(wrapped)
+    ]
+    for parts in (_identity(p), _standing(p)):
+        left: list[Field] = [part for part in parts if part[0]]
+        while left:
+            spans = fields(left, width - 3)
+            taken = max(1, (len(spans) + 1) // 2)
+            rows.append(
+                Line().to(2).add_all(spans or [(fit(left[0][0], width - 3, glyphs.more), left[0][1])]).row(width)
+            )
+            left = left[taken:]
+    reasons = dict.fromkeys(terminal_safe(reason) for reason in p.unavailable.values())
+    for reason in list(reasons)[:3]:
+        keys = ", ".join(key for key, why in p.unavailable.items() if terminal_safe(why) == reason)
+        text = f"{glyphs.dot} n/a {keys}: {reason}"
+        rows.append(Line().to(2).add(shorten(text, width - 3, glyphs.more), "dim").row(width))
+    return rows
+
+
+def _identity(p: ProcessSample) -> list[Field]:
+    s = p.static
+    parts = (("user", s.user), ("job", s.job), ("container", s.container), ("parent", p.ppid), ("role", p.role))
+    found: list[Field] = [(f"{name} {terminal_safe(str(value))}", "text") for name, value in parts if value is not None]
+    if s.why:
+        found.append((f"why: {terminal_safe(s.why)}", "dim"))
+    return found
+
+
+def _standing(p: ProcessSample) -> list[Field]:
+    found: list[Field] = []
+    if p.threads is not None:
+        found.append((f"threads {p.threads}", "text"))
+    if p.pool_threads:
+        run = "" if p.pool_run_pct is None else f" running {pct(p.pool_run_pct).strip()} %"
+        found.append((f"of them {p.pool_threads} host threads{run}", "text"))
+    if p.throttled_pct is not None:
+        found.append(
+            (f"throttled {pct(p.throttled_pct).strip()} %", "level.yellow" if p.throttled_pct >= 10 else "text")
+        )
+    if p.nccl is not None:
+        found.append((f"NCCL {'yes' if p.nccl else 'no'}", "text"))
+    if p.pin_memory is not None:
+        found.append((f"pin_memory {'on' if p.pin_memory else 'off'}", "text"))
+    if p.static.loader:
+        found.append((f"loader {terminal_safe(p.static.loader)}", "text"))
+    return found
+
+
+def _thread_words(threads: ThreadList | None) -> str:
+    if threads is None or threads.reason is not None:
+        return "threads"
+    states = Counter(thread.state for thread in threads.threads)
+    words = ", ".join(f"{n} {STATE_WORDS.get(state, state)}" for state, n in states.most_common())
+    return f"threads {threads.total}: {words}, the busiest first"
+
+
+def _thread_rows(threads: ThreadList | None, glyphs: Glyphs, width: int) -> list[Row]:
+    """Heads and one row a thread; one row of words where there is no list."""
+    if threads is None or threads.reason is not None:
+        text = NOT_RECORDED if threads is None else threads.reason or ""
+        return [Line().to(2).add(shorten(text, width - 3, glyphs.more), "dim").row(width)]
+    head = f"  {'TID':<9}{'NAME':<17}{'STATE':<11}{'WAITS ON':<10}{'RUN%':>5} {'QUEUED%':>8}"
+    rows = [Line().add(head, "heading").row(width)]
+    for thread in _busiest(threads.threads)[:MOST_THREADS]:
+        style = "level.red" if thread.state == "D" else "text" if thread.run_pct else "dim"
+        line = Line().add(f"  {thread.tid:<9}", style).add(fit(thread.name, 16, glyphs.more), style)
+        line.add(f" {STATE_WORDS.get(thread.state, thread.state):<11}{thread.waiting_on or '–':<10}", style)
+        line.add(f"{pct(thread.run_pct, 5)} {pct(thread.wait_pct, 8)}", style)
+        rows.append(line.row(width))
+    if len(threads.threads) > MOST_THREADS:
+        text = f"  and {threads.total - MOST_THREADS} that did less"
+        rows.append(Line().add(text, "dim").row(width))
+    return rows
+
+
+def _busiest(threads: Sequence[ThreadSample]) -> list[ThreadSample]:
+    """By time on a core and queued for one; the main thread and low ids first among equals."""
+    return sorted(threads, key=lambda thread: -((thread.run_pct or 0.0) + (thread.wait_pct or 0.0)))

@@ -1,0 +1,179 @@
+"""The tour of the demo: what happens on each GPU of the simulated node, and what its remedy changes.
+
+Each step is one page: what one sees, the chart as it is, the chart of the same job after the remedy, and what changed.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from gputop.model.quantity import GIB
+from gputop.monitor import Frame
+from gputop.paint import panes
+from gputop.paint.line import Line, Row, folded
+from gputop.paint.view import View
+
+WINDOW_S = 30.0
+"""The span over which both sides are compared: the window of the verdicts."""
+TEXT_WIDTH = 108
+"""Longer lines are hard to read."""
+LEAST_BESIDE = 150
+"""On a narrower screen the second chart stands below the first."""
+LEAST_CHART, MOST_CHART, CHART_FRAME = 3, 24, 2
+"""Rows of a chart, and of the title and the time axis around it."""
+SAID_ROWS = 3
+LEAST_AIRY = 34
+"""A lower screen has no empty rows."""
+FREED_SHARE = 0.5
+"""Memory is mentioned when less than this share of it is left."""
+
+
+class Step(Struct, frozen=True):
+    """One GPU of the node: what one sees on it, in plain words, and what was done about it.
+
+    Without a ``remedy`` nothing has to be done.
+    """
+
+    verdict: str
+    title: str
+    explained: str
+    remedy: str = ""
+
+
+STEPS = (
+    Step(
+        "small_kernels",
+        "busy, and not working",
+        "By its utilisation this GPU is busy. But UTIL only says that at almost every moment some kernel "
+        "ran. SM says how much of the chip had work: hardly any. The red sky over the thin floor is that gap. "
+        "The main thread launches thousands of tiny kernels, one by one; the chip waits for the next launch.",
+        "batch 1 made 512, and CUDA graphs",
+    ),
+    Step(
+        "healthy",
+        "what work looks like",
+        "A solid block: UTIL and SM are both high, and nearly no gap is left between them. The main thread at 100 % "
+        "CPU is no sign of trouble: it spins while it waits for the GPU. Nothing has to be done here.",
+    ),
+    Step(
+        "healthy",
+        "its partner in the same job",
+        "Two ranks of one job do the same work and wait for each other at every step. When one of them lags behind, "
+        "the other pays as well: gputop then names the straggler. These two keep pace.",
+    ),
+    Step(
+        "dataloader_cpu",
+        "the GPU waits for batches: the CPU is too slow",
+        "Short blocks with empty sky between them: the GPU computes a batch and then waits for the next. All eight "
+        "loaders run the whole time (R8 beside them in the process table): they decode images as fast as they can.",
+        "decoding and augmentation moved from the CPU to the GPU",
+    ),
+    Step(
+        "communication",
+        "busy waiting for other GPUs",
+        "UTIL is high because NCCL's kernels spin while they wait for other ranks. SM is low, tensor cores rest, and "
+        "NVLink carries data both ways: the step waits for its gradients to be exchanged.",
+        "gradients accumulated over 8 batches, and exchanged while the next ones are computed",
+    ),
+    Step(
+        "memory_bandwidth",
+        "working, at the limit of its memory",
+        "Blue is a fact and no alarm: SM is high and DRAM near what it can do in practice. A server that writes one "
+        "token after the other reads all weights for each. More requests at once bring more arithmetic for each byte.",
+        "larger batches, and a KV cache in fp8",
+    ),
+    Step(
+        "dataloader_io",
+        "the GPU waits for batches: the disk is too slow",
+        "The same empty sky as on GPU 3, but another cause: these loaders do not run, they wait for the disk (D6). "
+        "More loaders would not help; many small files are read one by one over the network.",
+        "images packed into large files on the local NVMe disk",
+    ),
+    Step(
+        "idle_holding_memory",
+        "nobody uses it, and nobody else can",
+        "No kernel has run for a long time, and a forgotten notebook still holds memory; gputop says whose it is. On "
+        "the main screen you can try it: select the process, press F9, choose SIGTERM. That is simulated, too.",
+        "the notebook was ended: the GPU is free for the next job",
+    ),
+)
+"""GPU by GPU of the default node, in the order of their numbers."""
+
+
+def tour_rows(now: Frame, after: Frame, at: int, view: View, width: int, height: int) -> list[Row]:
+    """The page of one step. ``now`` and ``after`` are frames of the node before and after its remedies.
+
+    ``at`` counts the steps. The charts get what height is left; what does not fit is scrolled to.
+    """
+    step = STEPS[at]
+    air = [Line().row(width)] if height >= LEAST_AIRY else []
+    head = Line().add(f" {at + 1} of {len(STEPS)}  GPU {at}: {step.title}", "title")
+    rows = [head.to(width - len("simulated ")).add("simulated ", "level.info").row(width), *air]
+    words = [(text, "text") for text in folded(step.explained, min(TEXT_WIDTH, width - 4))]
+    position = position_of(now, at)
+    if position is not None and now.diagnoses[position].verdict != step.verdict:
+        words.append(("this GPU of the demo shows something else by now", "dim"))
+    if step.remedy:
+        told = f"{view.glyphs.remedy} {changed(now, after, at)}"
+        words += [(text, "remedy") for text in folded(told, width - 4)]
+    rows += [Line().to(2).add(text, style).row(width) for text, style in words]
+    rows += air
+    sides = [(now, "as it is"), (after, f"after: {step.remedy}")][: 2 if step.remedy else 1]
+    beside = len(sides) == 2 and width >= LEAST_BESIDE
+    room = (height - len(rows)) // (1 if beside or len(sides) == 1 else 2) - len(air)
+    if beside:
+        half = width // 2 - 1
+        left, right = (_side(frame, at, words, view, half, room) for frame, words in sides)
+        return rows + [
+            Line().add_all(a).to(width - half).add_all(b).row(width) for a, b in zip(left, right, strict=True)
+        ]
+    for frame, heading in sides:
+        rows += _side(frame, at, heading, view, width, room) + air
+    return rows
+
+
+def _side(frame: Frame, at: int, words: str, view: View, width: int, room: int) -> list[Row]:
+    """One chart with its verdict, what is said of it and, where there is room, the host's lanes, under a heading."""
+    rule = view.glyphs.rule
+    position = position_of(frame, at)
+    rows = [Line().add(f"{rule} ", "rule").add(words, "heading").add(" ", "rule").rule(width, rule).row(width)]
+    said = SAID_ROWS if room >= LEAST_AIRY // 2 else SAID_ROWS - 1
+    least = len(rows) + CHART_FRAME + LEAST_CHART + said
+    if position is None:
+        rows.append(Line().to(2).add(f"GPU {at} is not among those that are watched (--gpus)", "dim").row(width))
+    else:
+        lanes = panes.lanes(frame, view, position, width)
+        if room < least + len(lanes) + LEAST_CHART:
+            lanes = []
+        charts = max(LEAST_CHART, min(MOST_CHART, room - least + LEAST_CHART - len(lanes)))
+        rows += panes.chart(frame, view, position, width, charts) + lanes
+        spoken = panes.said(frame, view, position, width, said)
+        rows += spoken + [Line().row(width)] * (said - len(spoken))
+    return rows + [Line().row(width)] * (least - len(rows))
+
+
+def position_of(frame: Frame, at: int) -> int | None:
+    """Where the GPU of a step stands in a frame; None where it is not watched."""
+    return next((i for i, gpu in enumerate(frame.snapshot.gpus) if gpu.static.index == at), None)
+
+
+def changed(now: Frame, after: Frame, at: int) -> str:
+    """What the remedy changed, in the means of both sides over the window of the verdicts."""
+    position, other = position_of(now, at), after.snapshot.gpus[at].static.uuid
+    if position is None:
+        return ""
+    uuid = now.snapshot.gpus[position].static.uuid
+    parts = []
+    for name, key, unit in (("UTIL", "util_pct", "%"), ("SM", "sm_active_pct", "%"), ("power", "power_w", "W")):
+        before, then = _mean(now, uuid, key), _mean(after, other, key)
+        if before is not None and then is not None and round(before) + round(then) > 0:
+            parts.append(f"{name} {before:.0f} → {then:.0f} {unit}")
+    before, then = _mean(now, uuid, "mem_used_bytes"), _mean(after, other, "mem_used_bytes")
+    if before is not None and then is not None and then < FREED_SHARE * before:
+        parts.append(f"memory held {before / GIB:.1f} → {then / GIB:.1f} GiB")
+    return f"what changes: {', '.join(parts)} ({WINDOW_S:.0f} s means)"
+
+
+def _mean(frame: Frame, uuid: str, key: str) -> float | None:
+    known = [value for _, value in frame.history.recent(uuid, key, WINDOW_S) if value is not None]
+    return sum(known) / len(known) if known else None

@@ -1,0 +1,156 @@
+"""The last minutes of a live run, kept packed in memory, so that a paused screen can go back in time.
+
+Nothing is written anywhere. What unpacks the blocks again is imported when somebody looks back.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+
+from msgspec import Struct
+
+from gputop.model.snapshot import GAP_INTERVALS, Event, Snapshot
+from gputop.recording.decode import Decoder
+from gputop.recording.encode import Encoder
+from gputop.recording.reader import placed_frames
+from gputop.recording.recorded_times import Segment, Timeline
+
+# Parts of a run's past in memory: frames that are packed, and frames that are made when somebody looks at them.
+
+
+class Block(Struct, frozen=True):
+    """Packed frames; ``first_t`` and ``last_t`` are the times of the first and the last, Unix seconds."""
+
+    first_t: float
+    last_t: float
+    data: bytes
+
+    def lines(self) -> Iterable[bytes]:
+        return zlib.decompress(self.data).splitlines(keepends=True)
+
+
+class Stretch(Struct, frozen=True):
+    """Frames from before the first one kept, generated when they are first needed. ``first_t`` and ``last_t`` bound
+    them, Unix seconds."""
+
+    first_t: float
+    last_t: float
+    frames: Callable[[], Iterable[Snapshot]]
+
+
+# The last minutes of a live run, unpacked again: what is played while the screen is paused.
+#
+# Has the interface of ``index.Recording``; a part is a block of frames.
+
+
+class Past(Timeline):
+    """A frozen stretch of the run: what ``RecordedSource`` plays while the screen is paused."""
+
+    path = "this run"
+
+    def __init__(self, blocks: tuple[Block | Stretch, ...], last: Snapshot) -> None:
+        self._blocks = blocks
+        self.interval_s = last.interval_s
+        self.hostname = last.machine.hostname
+        self.gpus = tuple(gpu.static for gpu in last.gpus)
+        # A clock that was set back has begun the memory afresh.
+        whole = Segment(blocks[0].first_t, last.t, 0, len(blocks) - 1)
+        self._lay_out([block.first_t for block in blocks], [whole])
+
+    def walk(self, numbers: Iterable[int]) -> Iterator[tuple[int, Snapshot]]:
+        wanted = list(numbers)
+        packed = []
+        for number in wanted:
+            block = self._blocks[number]
+            # Stretches stand before all blocks.
+            if isinstance(block, Stretch):
+                yield from ((number, snapshot) for snapshot in block.frames())
+            else:
+                packed.append(number)
+        yield from self._unpacked(packed)
+
+    def _unpacked(self, numbers: Iterable[int]) -> Iterator[tuple[int, Snapshot]]:
+        decoder = Decoder()
+        here = [0]
+
+        def lines() -> Iterator[bytes]:
+            for number in numbers:
+                here[0] = number
+                block = self._blocks[number]
+                if isinstance(block, Block):
+                    yield from block.lines()
+
+        return placed_frames(lines(), decoder, self.path, lambda: here[0])
+
+    def events(self) -> Iterator[Event]:
+        for snapshot in self.snapshots():
+            yield from snapshot.events
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+KEPT_S = 660.0
+"""Ten minutes of history and a window of diagnosis."""
+BLOCK_FRAMES = 20
+_FASTEST = 1
+
+
+class Memory:
+    """Takes every snapshot of a run and keeps the last eleven minutes."""
+
+    def __init__(self) -> None:
+        self._blocks: deque[Block | Stretch] = deque()
+        self._encoder = Encoder()
+        self._lines: list[bytes] = []
+        self._count = 0
+        self._first_t = 0.0
+        self._last: Snapshot | None = None
+
+    def add(self, snapshot: Snapshot, frame: bytes | None = None) -> None:
+        """Append one frame; ``frame`` is its line, where it was made already.
+
+        A clock that stepped backwards begins the memory afresh.
+        """
+        if self._last is not None and snapshot.t <= self._last.t:
+            self._blocks.clear()
+            self._begin_block()
+        if self._count >= BLOCK_FRAMES or (self._count and not self._encoder.fits(snapshot)):
+            self._blocks.append(self._packed())
+            self._begin_block()
+        if not self._count:
+            self._first_t = snapshot.t
+            self._lines += self._encoder.key_lines(snapshot)
+        self._lines += self._encoder.frame_lines(snapshot, frame=frame)
+        self._count += 1
+        self._last = snapshot
+        while self._blocks and self._blocks[0].last_t < snapshot.t - KEPT_S:
+            self._blocks.popleft()
+
+    def begin_with(self, earlier: Iterable[Stretch]) -> None:
+        """Put stretches before the first frame that is kept, unless something is missing between them and it."""
+        if self._last is None:
+            return
+        begin = self._blocks[0].first_t if self._blocks else self._first_t
+        before = [stretch for stretch in earlier if stretch.last_t < begin]
+        if before and begin - before[-1].last_t <= GAP_INTERVALS * self._last.interval_s:
+            self._blocks.extendleft(reversed(before))
+
+    def past(self) -> Past | None:
+        """What is kept now, frozen; None before the first frame."""
+        if self._last is None:
+            return None
+
+        return Past((*self._blocks, self._packed()), self._last)
+
+    def _begin_block(self) -> None:
+        self._lines, self._count = [], 0
+
+    def _packed(self) -> Block:
+        assert self._last is not None
+        # Line by line: all of them in one text would be as much memory again.
+        packer = zlib.compressobj(_FASTEST)
+        packed = [packer.compress(line) for line in self._lines]
+        return Block(self._first_t, self._last.t, b"".join((*packed, packer.flush())))

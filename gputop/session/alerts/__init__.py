@@ -1,1 +1,0 @@
-"""Alerts of a run being watched: what the pure judge fires is run here, beside the ticks and never in one."""

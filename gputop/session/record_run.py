@@ -1,0 +1,145 @@
+"""``gputop record``: a source recorded without a screen. Prints nothing; the caller tells where the file is."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from gputop.model.quantity import count, terminal_safe
+from gputop.model.source import MarkedSource
+from gputop.monitor import Frame, Monitor
+from gputop.paint.main_screen import main_screen
+from gputop.paint.theme import Theme
+from gputop.paint.view import View
+from gputop.recording.format import RecordingError
+from gputop.recording.writer import Recorder
+from gputop.session.session import Session
+
+if TYPE_CHECKING:
+    from gputop.features.alerts.node_alerts import NodeAlerts
+
+
+_LOOK_S = 1.5
+"""How often to check for a stop and for the end of the time while no frame comes."""
+_PATIENCE = 1.5
+"""The same in intervals: a wait of just one ends at about the time of the next frame, and every other one for nothing.
+"""
+
+
+class Recorded(Struct, frozen=True):
+    """What was recorded: the last file, frames and bytes over all files, frames lost to a slow disk, and the error
+    that ended it, if one did."""
+
+    path: str | None
+    frames: int
+    bytes_written: int
+    seconds: float
+    dropped: int
+    error: str | None
+
+
+def record(
+    source: MarkedSource,
+    target: str,
+    *,
+    stop: threading.Event,
+    seconds: float | None = None,
+    most_bytes: int | None = None,
+    started: Callable[[str], None] | None = None,
+    alerts: NodeAlerts | None = None,
+) -> Recorded:
+    """Record until ``stop`` is set, ``seconds`` of recorded time are over, or writing fails.
+
+    ``target`` is as in RecordingWriter. ``started`` is called once with the path of the first file. Set ``stop`` from
+    a signal handler to end cleanly. ``alerts`` are judged meanwhile, and closed.
+    Raises RecordingError when the target cannot be written at all, and what ``source.start`` raises.
+    """
+    recorder = Recorder(target, most_bytes=most_bytes)
+    session = Session(Monitor(source.interval_s, charts=False))
+    session.record(recorder)
+    session.alerts = alerts
+    fresh = threading.Event()
+    try:
+        source.start(fresh.set)
+        told = False
+        while not stop.is_set() and recorder.error is None:
+            # A short wait, because a signal handler sets only ``stop``.
+            fresh.wait(min(_LOOK_S, _PATIENCE * source.interval_s))
+            fresh.clear()
+            while (snapshot := source.poll()) is not None:
+                session.take(snapshot)
+            if not told and recorder.path is not None and recorder.frames:
+                told = True
+                if started is not None:
+                    started(recorder.path)
+            if seconds is not None and recorder.seconds >= seconds:
+                break
+    finally:
+        source.close()
+        for mark in source.late:
+            session.note(mark)
+        recorder.close()
+        if alerts is not None:
+            alerts.close()
+    return Recorded(
+        recorder.path, recorder.frames, recorder.bytes_written, recorder.seconds, recorder.dropped, recorder.error
+    )
+
+
+# What the viewer saves from the screen: a recording and pictures, in the directory that gputop was started in.
+#
+# Every answer is one line for the user.
+
+CLOSE_S = 1.0
+"""How long the screen waits for the disk when a recording ends."""
+
+
+def toggle_recording(session: Session) -> str:
+    """Begin or end the recording. Returns what to tell the user."""
+    recorder = session.stop_recording()
+    if recorder is not None:
+        recorder.close(timeout_s=CLOSE_S)
+        # Names without their directory: the screen may be shared, and is redacted for that.
+        return (
+            recorder.error or f"recorded {count(recorder.frames, 'frame')} to {os.path.basename(recorder.path or '')}"
+        )
+    from gputop.recording.writer import Recorder
+
+    try:
+        session.record(Recorder(os.getcwd() + os.sep))
+    except (RecordingError, OSError) as error:
+        return f"cannot record: {error}"
+    return "recording to the directory that gputop was started in; R ends it"
+
+
+def end_if_failed(session: Session) -> str | None:
+    """Release a recording that has failed. Returns why it did, None where none has."""
+    if session.recorder is None or session.recorder.error is None:
+        return None
+    reason = session.recorder.error
+    session.stop_recording()
+    return reason
+
+
+def screenshot(frame: Frame, view: View, theme: Theme, width: int, height: int) -> str:
+    """Write the screen as an SVG. Returns where it is, or why there is none."""
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(frame.snapshot.t))
+    host = "".join(char if char.isalnum() or char in "-." else "-" for char in frame.snapshot.machine.hostname)
+    # It imports the table of all HTML entities.
+    from gputop.output.picture import svg
+
+    path = Path(os.getcwd(), f"gputop-{host}-{stamp}Z.svg")
+    rows = main_screen(frame, view, width, height).rows
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(svg(rows, theme, f"gputop on {terminal_safe(frame.snapshot.machine.hostname)}"))
+    except OSError as error:
+        return f"no screenshot: {path}: {error.strerror}"
+    return f"screenshot in {path.name}"

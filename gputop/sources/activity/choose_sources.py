@@ -1,0 +1,111 @@
+"""The rungs below GPM, as the user's settings want them: what they share, and one of each for every GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from gputop.model.sm import SM_SOURCES, SmChoice
+from gputop.model.snapshot import GpuSample, GpuStatic
+from gputop.sources.activity.fallback_chain import Rung
+
+if TYPE_CHECKING:
+    from gputop.sources.activity.counters.counters_client import Counters
+    from gputop.sources.activity.dcgm_exporter import Exporter
+    from gputop.sources.activity.dcgmi import Dmon
+
+
+class Rungs:
+    """Exporter, dcgmi and counters of one machine. The last two exist only where they were asked for."""
+
+    def __init__(
+        self,
+        interval_s: float,
+        proc: str,
+        *,
+        dcgm_url: str | None = None,
+        dcgmi: bool = False,
+        perf: bool = False,
+        perf_lib: str | None = None,
+        sm_source: SmChoice = "auto",
+    ) -> None:
+        """Naming a source as ``sm_source`` also opts in to it. Raises UsageError for an invalid address."""
+        self._sm_source = sm_source
+        self._exporter: Exporter | None = None
+        self._is_stopped = False
+        if dcgm_url is not None:
+            self._made_exporter(dcgm_url)
+        self._dmon: Dmon | None = None
+        self._counters: Counters | None = None
+        if dcgmi or sm_source == "dcgmi":
+            from gputop.sources.activity.dcgmi import Dmon
+
+            self._dmon = Dmon(interval_s)
+        if perf or sm_source == "counters":
+            from gputop.sources.activity.counters.counters_client import Counters
+
+            self._counters = Counters(interval_s, perf_lib, proc)
+
+    def of(self, gpu: Callable[[], GpuStatic]) -> list[Rung]:
+        """The rungs that may measure a GPU without GPM, best first; ``gpu`` gives its facts as known when called.
+
+        Called on the thread that reads the GPUs, for each GPU that needs one.
+        """
+        static = gpu()
+        rungs: list[Rung] = []
+        if self._wants("dcgm-exporter"):
+            from gputop.sources.activity.dcgm_exporter import DcgmExporter, entity_of
+
+            entity = entity_of(static)
+            if entity is not None:
+                rungs.append(DcgmExporter(self._made_exporter(), entity))
+        if self._dmon is not None and self._wants("dcgmi"):
+            from gputop.sources.activity.dcgmi import Dcgmi
+
+            rungs.append(Dcgmi(self._dmon, static))
+        if self._counters is not None and self._wants("counters"):
+            from gputop.sources.activity.counters.counters_client import CounterRung
+
+            rungs.append(CounterRung(self._counters, gpu))
+        return rungs
+
+    def _made_exporter(self, url: str | None = None) -> Exporter:
+        """The exporter that all GPUs share. Raises UsageError for an invalid address."""
+        exporter = self._exporter
+        if exporter is None:
+            from gputop.sources.activity.dcgm_exporter import Exporter
+
+            exporter = self._exporter = Exporter(url)
+            if self._is_stopped:
+                exporter.stop()
+        return exporter
+
+    def _wants(self, name: SmChoice) -> bool:
+        return self._sm_source in ("auto", name)
+
+    def awaits_activity(self, gpus: Sequence[GpuSample]) -> bool:
+        """Whether a GPU waits for the first answer of an exporter, or for the first value of a program."""
+        if self._exporter is not None and self._exporter.kept_waiting:
+            return True
+        return any(SM_SOURCES[gpu.sm_source].program and gpu.sm_active_pct is None for gpu in gpus)
+
+    def toggle_counters(self) -> str:
+        """Give the hardware counters back, or take them again; what was done, in words."""
+        if self._counters is None:
+            return "the GPU counters are not in use: start gputop with --perf"
+        return self._counters.toggle()
+
+    def helper_cost(self) -> tuple[float, float] | None:
+        """What the helper for the hardware counters takes: CPU in percent of one core, resident memory in bytes."""
+        said = self._counters.cost if self._counters is not None else None
+        return None if said is None else (said.cpu_pct, said.rss)
+
+    def stop(self) -> None:
+        """End whatever else measures. Takes at most half a second."""
+        self._is_stopped = True
+        if self._exporter is not None:
+            self._exporter.stop()
+        if self._dmon is not None:
+            self._dmon.stop()
+        if self._counters is not None:
+            self._counters.stop()

@@ -1,0 +1,271 @@
+"""Who may read a GPU's counters here, and the exact commands to allow it. Nothing is tried: a session's answer decides.
+
+The rule is the kernel module's own (``_isDevProfilingPermitted`` in NVIDIA's open-gpu-kernel-modules): administrators
+always; everybody where the module was told so; and from driver 565 on who holds CAP_PERFMON.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from importlib.util import find_spec
+from pathlib import Path
+from time import CLOCK_BOOTTIME, CLOCK_MONOTONIC, clock_gettime
+from typing import Any
+
+from msgspec import Struct
+
+from gputop.model.extras import install
+from gputop.sources.activity.counters.abi import HOST_LIBRARY, TARGET_LIBRARY
+from gputop.sources.own_process import PERFMON, SYS_ADMIN, Capabilities, capabilities
+
+# Where NVIDIA's performance libraries are on this machine, and whether they may be loaded.
+#
+# They come with the CUPTI wheel: an extra of gputop, or the one that PyTorch installs. Never taken from
+# LD_LIBRARY_PATH,
+# and never from where others may write: they are loaded by a process that may hold a capability.
+
+WHEELS = {13: "cu13/lib", 12: "cuda_cupti/lib"}
+"""CUDA's major version → where its wheel puts the libraries, under ``nvidia``."""
+EXTRAS = {13: "perf", 12: "perf-cu12"}
+LEAST_DRIVER = {13: 580, 12: 525}
+"""The first driver of each CUDA major (its release notes)."""
+
+
+class NoLibraries(Exception):
+    """No libraries that may be used. ``fix`` is what would help."""
+
+    def __init__(self, reason: str, fix: str) -> None:
+        super().__init__(reason)
+        self.reason, self.fix = reason, fix
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickle and copy would call the constructor with the finished words alone.
+        return type(self), (self.reason, self.fix)
+
+
+def find(driver: str | None, directory: str | None = None, roots: Iterable[str] | None = None) -> str:
+    """The folder with both libraries for this driver; ``directory`` where the user names one. Raises NoLibraries."""
+    if directory:
+        if not _holds_both(Path(directory)):
+            raise NoLibraries(f"no {HOST_LIBRARY} and {TARGET_LIBRARY} in {directory}", "name their folder: --perf-lib")
+        return _checked(Path(directory))
+    major = driver_major(driver)
+    roots = _wheel_roots() if roots is None else roots
+    found = {cuda: path for root in roots for cuda, rest in WHEELS.items() if _holds_both(path := Path(root, rest))}
+    fitting = next((cuda for cuda in WHEELS if cuda in found and (major is None or major >= LEAST_DRIVER[cuda])), None)
+    if fitting is not None:
+        return _checked(found[fitting])
+    extra = install(EXTRAS[wanted_cuda(major)])
+    if found:
+        have = max(found)
+        needs = f"which needs driver {LEAST_DRIVER[have]} (this is {driver})"
+        raise NoLibraries(f"NVIDIA's counter libraries here are of CUDA {have}, {needs}", extra)
+    raise NoLibraries("NVIDIA's counter libraries are not installed", extra)
+
+
+def wanted_cuda(major: int | None) -> int:
+    """The CUDA major whose wheel fits a driver."""
+    return 13 if major is None or major >= LEAST_DRIVER[13] else 12
+
+
+def driver_major(driver: str | None) -> int | None:
+    """``580`` of ``580.65.06``; None for a version of another form."""
+    first = (driver or "").partition(".")[0]
+    return int(first) if first.isascii() and first.isdigit() else None
+
+
+def _wheel_roots() -> list[str]:
+    spec = find_spec("nvidia")
+    return list(spec.submodule_search_locations or ()) if spec is not None else []
+
+
+def _holds_both(path: Path) -> bool:
+    return (path / HOST_LIBRARY).is_file() and (path / TARGET_LIBRARY).is_file()
+
+
+def _checked(path: Path) -> str:
+    for each in (path, path / HOST_LIBRARY, path / TARGET_LIBRARY):
+        real = each.resolve()
+        facts = real.stat()
+        if facts.st_mode & stat.S_IWOTH or facts.st_uid not in (0, os.getuid()):
+            raise NoLibraries(
+                f"{each} could be changed by other users, and is not loaded", f"chmod o-w {real}, or own it yourself"
+            )
+    return str(path.resolve())
+
+
+PERFMON_DRIVER = 565
+PARAMETERS = "driver/nvidia/params"
+WITH_PERFMON = (
+    'sudo env HOME="$HOME" LANG="$LANG" COLORTERM="$COLORTERM" XDG_RUNTIME_DIR="$XDG_RUNTIME_DIR" '
+    "setpriv --reuid=$(id -u) --regid=$(id -g) --init-groups --inh-caps=+perfmon --ambient-caps=+perfmon "
+    '"$(command -v gputop)" --perf'
+)
+"""Runs gputop as the user who types it, with the right to read counters and no other."""
+FOR_EVERYBODY = (
+    "echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' | sudo tee /etc/modprobe.d/nvidia-profiling.conf"
+    "   # then rebuild the initramfs (update-initramfs -u or dracut -f) and reboot"
+)
+
+
+class Rights(Struct, frozen=True):
+    """What is known before anything is tried. ``allowed`` is None where this machine does not tell."""
+
+    admin_only: bool | None
+    allowed: bool | None
+    perfmon_counts: bool
+    in_container: bool
+
+
+def rights(driver: str | None, proc: str = "/proc", held: Capabilities | None = None) -> Rights:
+    """Read from the driver's parameters and this process's own capabilities."""
+    held = capabilities(proc) if held is None else held
+    admin_only = _admin_only(proc)
+    counts = (driver_major(driver) or 0) >= PERFMON_DRIVER
+    by_right = held.has(SYS_ADMIN) or (counts and held.has(PERFMON))
+    allowed = True if admin_only is False or by_right else None if admin_only is None else False
+    return Rights(admin_only, allowed, counts, _in_container(proc))
+
+
+def advice(known: Rights) -> tuple[str, ...]:
+    """What to do where counters are denied: lines of text and commands, best first."""
+    if known.in_container:
+        word = "PERFMON" if known.perfmon_counts else "SYS_ADMIN"
+        return (f"Start the container with: docker run --cap-add={word} …",)
+    lines = []
+    if known.perfmon_counts:
+        lines += ["Start with the counter right only (not root):", f"  {WITH_PERFMON}"]
+    return (
+        *lines,
+        "For all users, for good (NVIDIA's security bulletin 4738 says why it is off):",
+        f"  {FOR_EVERYBODY}",
+    )
+
+
+def shortest_fix(known: Rights) -> str:
+    """The advice in one line, for a reason."""
+    if known.in_container:
+        return advice(known)[0]
+    return WITH_PERFMON if known.perfmon_counts else FOR_EVERYBODY
+
+
+def _admin_only(proc: str) -> bool | None:
+    try:
+        text = Path(proc, PARAMETERS).read_text(errors="replace")
+    except OSError:
+        return None
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "RmProfilingAdminOnly":
+            return value.strip() != "0"
+    return None
+
+
+def _in_container(proc: str) -> bool:
+    """Whether this is a container of the usual kinds, where rights are given by who starts it."""
+    return Path("/.dockerenv").exists() or Path("/run/.containerenv").exists() or _user_namespace(proc)
+
+
+def _user_namespace(proc: str) -> bool:
+    """Whether root here is not root of the machine: the kernel asks for the capability there."""
+    try:
+        words = Path(proc, "self/uid_map").read_text().split()
+    except OSError:
+        return False
+    return words[:3] != ["0", "0", "4294967295"]
+
+
+# When the counters are left to others: profilers and DCGM, which need the same unit, and a laptop on battery.
+
+NAMES = frozenset((
+    "ncu", "ncu-ui", "nv-nsight-cu-cli", "nsys", "nsys-ui", "nsys-launcher", "nv-hostengine", "dcgm-exporter",
+    "dcgmproftester",
+))  # fmt: skip
+"""Programs that use the profiling unit, by the name that the kernel keeps, of at most 15 characters."""
+ALL_AGAIN_S = 30.0
+"""How often every process is checked, since one may have become another program; in between only new ones are."""
+BATTERY_S = 30.0
+SUSPENDED_S = 1.0
+_YOUNG_LOOKS = 3
+
+
+class Others:
+    """Who else may want the counters. Each look costs one directory listing."""
+
+    def __init__(self, proc: str = "/proc", power: str = "/sys/class/power_supply") -> None:
+        self._proc, self._power = proc, power
+        self._looked: dict[str, int] = {}
+        self._named: dict[str, str] = {}
+        self._all_at = self._battery_at = float("-inf")
+        self._on_battery = False
+        self._asleep_s = _asleep_s()
+
+    def who(self, now: float) -> str | None:
+        """The reason to leave the counters alone now, or None."""
+        names = sorted(set(self._programs(now)))
+        if names:
+            return f"left to {', '.join(names)}, which needs the same counters"
+        if now - self._battery_at >= BATTERY_S:
+            self._battery_at, self._on_battery = now, _discharges(self._power)
+        return "not on battery" if self._on_battery else None
+
+    def slept(self) -> bool:
+        """Whether the machine was suspended since the last question."""
+        before, self._asleep_s = self._asleep_s, _asleep_s()
+        return self._asleep_s - before > SUSPENDED_S
+
+    def _programs(self, now: float) -> list[str]:
+        if now - self._all_at >= ALL_AGAIN_S:
+            self._all_at = now
+            self._looked.clear()
+        try:
+            pids = [name for name in os.listdir(self._proc) if name.isdigit()]
+        except OSError:
+            return []
+        looked = self._looked
+        self._looked = {}
+        found: dict[str, str] = {}
+        for pid in pids:
+            looks = looked.get(pid, 0)
+            known = self._named.get(pid)
+            # A known one is checked each time: its pid may belong to another process by now.
+            if looks < _YOUNG_LOOKS or known is not None:
+                looks += 1
+                known = name if (name := _name(self._proc, pid)) in NAMES else None
+            self._looked[pid] = looks
+            if known is not None:
+                found[pid] = known
+        self._named = found
+        return list(found.values())
+
+
+def _name(proc: str, pid: str) -> str:
+    try:
+        with open(f"{proc}/{pid}/comm", "rb") as file:
+            return file.read(32).decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _discharges(power: str) -> bool:
+    try:
+        supplies = [*Path(power).iterdir()]
+    except OSError:
+        return False
+    for supply in supplies:
+        try:
+            # A mouse has a battery, too: the machine's own supply has no device scope.
+            if (supply / "scope").exists() or (supply / "type").read_text().strip() != "Battery":
+                continue
+            if (supply / "status").read_text().strip() == "Discharging":
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def _asleep_s() -> float:
+    """For how long the machine has been suspended since it was started."""
+    return clock_gettime(CLOCK_BOOTTIME) - clock_gettime(CLOCK_MONOTONIC)

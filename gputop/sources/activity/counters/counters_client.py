@@ -1,0 +1,410 @@
+"""Rung 4: the hardware counters, through a helper process. Only where the user asked for it.
+
+The counters belong to one program at a time, so the helper takes a GPU only while its rung is asked, gives it up to
+profilers, and dies with this process. Its failure costs the number and nothing else: a silent helper is killed, and a
+GPU on which a call hung is never asked again in this run.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Literal
+
+import gputop
+from gputop.model.quantity import clean_text
+from gputop.model.sm import COUNTERS_RELEASED
+from gputop.model.snapshot import GpuStatic
+from gputop.sources.activity.counters.access import NoLibraries, find, rights, shortest_fix
+from gputop.sources.activity.counters.helper_protocol import (
+    LONGEST_LINE,
+    Bye,
+    Command,
+    CostLine,
+    GpuLine,
+    Hello,
+    Line,
+    SampleLine,
+    decode,
+    doubt,
+    encode,
+    shown,
+)
+from gputop.sources.activity.fallback_chain import Activity, RungFailed, Waiting, under_wsl
+from gputop.sources.own_process import PERFMON, ambient, dying_with_parent
+
+# The helper as a process: started with the one capability that it needs, and ended even if it hangs.
+
+MODULE = "gputop.sources.activity.counters.helper"
+EOF_S = 0.1
+"""How long it may take to end by itself once its stdin is closed."""
+
+
+def start(words: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Run the helper with these words, in a session of its own, until the calling thread ends. Raises OSError."""
+    # Never import from the folder that gputop was started in: anything may lie there.
+    code = f"import sys; sys.path[:] = {_own_path()!r}; from {MODULE} import main; sys.exit(main(sys.argv[1:]))"
+    with ambient(PERFMON):
+        return subprocess.Popen(
+            dying_with_parent(sys.executable, ["-I", "-c", code, *words]),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True, bufsize=0,
+        )  # fmt: skip
+
+
+def end(process: subprocess.Popen[bytes], wait_s: float) -> None:
+    """Close its stdin, then ask it to end, then kill it; ``wait_s`` is the time for each of the last two."""
+    if process.stdin is not None:
+        process.stdin.close()
+    for number in (None, signal.SIGTERM, signal.SIGKILL):
+        try:
+            if number is not None:
+                os.killpg(process.pid, number)
+            process.wait(EOF_S if number is None else wait_s)
+            break
+        except subprocess.TimeoutExpired:
+            continue
+        except ProcessLookupError:
+            process.poll()
+            break
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+
+
+def last_words(process: subprocess.Popen[bytes], said: bytes) -> str:
+    """Why a helper ended without saying so itself."""
+    try:
+        status = process.wait(EOF_S)
+    except subprocess.TimeoutExpired:
+        return "the helper has closed its output"
+    if status < 0:
+        try:
+            return f"the helper was ended by {signal.Signals(-status).name}"
+        except ValueError:
+            return f"the helper was ended by signal {-status}"
+    lines = [words for line in said.decode(errors="replace").splitlines() if (words := clean_text(line).strip())]
+    return f"the helper ended ({lines[-1][:200] if lines else f'status {status}'})"
+
+
+def _own_path() -> list[str]:
+    """Where gputop and what it needs are imported from, without the folder that it was started in."""
+    own = str(Path(gputop.__file__).parent.parent)
+    return [own, *(path for path in sys.path if path and path != own and os.path.isabs(path) and path != os.getcwd())]
+
+
+# What the helper says, as the rest of gputop knows it: addresses and values by their catalogue keys.
+
+NOT_COUNTED = "not among the counters of this chip's one pass"
+
+
+def kernel_pci(address: str | None) -> str | None:
+    """NVML's PCI address as the kernel writes it: ``00000000:3B:00.0`` is ``0000:3b:00.0``."""
+    domain, _, rest = (address or "").lower().partition(":")
+    try:
+        return f"{int(domain, 16):04x}:{rest}" if rest.count(":") == 1 else None
+    except ValueError:
+        return None
+
+
+def values_of(line: SampleLine) -> tuple[dict[str, float], dict[str, str]]:
+    """A believed sample by catalogue key, and why the rest is not there."""
+    halves = [line.dram_r, line.dram_w]
+    dram = line.dram if line.dram is not None else None if None in halves else sum(half or 0.0 for half in halves)
+    given = {
+        "sm_active_pct": line.sm,
+        "graphics_active_pct": line.gr,
+        "tensor_active_pct": line.tensor,
+        "dram_active_pct": dram,
+    }
+    values = {key: value for key, raw in given.items() if (value := shown(raw)) is not None}
+    return values, {key: NOT_COUNTED for key in given if key not in values}
+
+
+RESTARTS_S = (2.0, 10.0, 60.0)
+"""The pauses before a helper that ended is started again; after the last one it is given up."""
+START_S = 15.0
+"""How long the helper may take until it says which GPUs there are: it loads 40 MB of libraries, from a cold disk."""
+SILENT_S = 5.0
+"""A GPU of which the helper has said nothing for so long, and for three intervals, hangs in a call."""
+UNUSED_S = 10.0
+"""Counters that nobody has read for so long, and for three intervals, are given back: a better rung is in use."""
+TERM_S, END_S = 2.0, 0.1
+"""How long a helper that hangs may take to end by itself; and how long our own end waits for it."""
+LOOK_S = 0.5
+GATHER_S = 0.03
+"""Once one GPU's line has come the others follow soon: they are read together."""
+MOST_BYTES_PER_LOOK = 1 << 16
+"""A helper that writes more between two looks is broken: a line per second and GPU is 150 bytes."""
+KEPT_STDERR = 4096
+
+
+class Counters:
+    """One helper, shared by all GPUs of the machine. Nothing is started before the first ``activity``."""
+
+    def __init__(
+        self,
+        interval_s: float = 1.0,
+        directory: str | None = None,
+        proc: str = "/proc",
+        restarts_s: tuple[float, ...] = RESTARTS_S,
+    ) -> None:
+        """``directory`` is where the libraries are, when not in a wheel."""
+        self._interval_s, self._directory, self._proc = interval_s, directory, proc
+        self._restarts_s = restarts_s
+        self._silent_s = max(SILENT_S, 3 * interval_s)
+        self._unused_s = max(UNUSED_S, 3 * interval_s)
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._driver: str | None = None
+        self._library: str | None = None
+        self._asked_at: dict[str, float] = {}
+        self._taken: dict[str, float] = {}
+        """PCI addresses that the helper was told to take → when it last reported on them."""
+        self._states: dict[str, GpuLine] = {}
+        self._newest: dict[str, tuple[float, SampleLine]] = {}
+        self._doubts: dict[str, str] = {}
+        self._hung: set[str] = set()
+        self._known: frozenset[str] | None = None
+        self._trouble: str | None = None
+        self._given_up: RungFailed | None = None
+        self._released = False
+        self.cost: CostLine | None = None
+        """The running helper's own cost, as last reported."""
+
+    # -- asked by the rungs, on the thread that reads the GPUs ---------------------------------------------------------
+
+    def activity(self, gpu: GpuStatic, now: float) -> Activity | Waiting:
+        """The newest mean of a GPU; a helper runs from the first call on. Raises RungFailed."""
+        pci = kernel_pci(gpu.pci_bus_id)
+        if pci is None:
+            raise RungFailed("GPU counters: the driver gives no PCI address", resting=True)
+        if self._given_up is not None:
+            raise self._given_up
+        if pci in self._hung:
+            raise RungFailed("GPU counters: a call on this GPU hung, so they are left alone for this run", True)
+        if self._released:
+            raise RungFailed(COUNTERS_RELEASED, resting=True)
+        with self._lock:
+            self._asked_at[pci] = monotonic()
+            if self._thread is None:
+                self._prepare(gpu.driver)
+                self._thread = threading.Thread(target=self._run, name="gputop-counters", daemon=True)
+                self._thread.start()
+        return self._answer(pci, now)
+
+    def _prepare(self, driver: str | None) -> None:
+        """Find the libraries, once. Raises RungFailed, from then on for ever."""
+        self._driver = driver
+        try:
+            if under_wsl():
+                raise NoLibraries("there are no GPU counters under WSL", "run gputop on Linux itself")
+            self._library = find(driver, self._directory)
+        except NoLibraries as missing:
+            self._given_up = RungFailed(missing.reason, True, missing.fix)
+            raise self._given_up from None
+
+    def _answer(self, pci: str, now: float) -> Activity | Waiting:
+        if self._trouble is not None:
+            raise RungFailed(f"GPU counters: {self._trouble}")
+        if self._known is not None and pci not in self._known:
+            raise RungFailed("NVIDIA's counter library does not know this GPU", True)
+        state = self._states.get(pci)
+        if state is not None and state.state != "ok":
+            said = clean_text(state.why)[:200] or state.state
+            fix = shortest_fix(rights(self._driver, self._proc)) if state.state == "denied" else ""
+            raise RungFailed(said, resting=True, fix=fix)
+        newest = self._newest.get(pci)
+        if newest is None:
+            if (why := self._doubts.get(pci)) is not None:
+                raise RungFailed(why)
+            return Waiting("waiting for the GPU counters")
+        t, line = newest
+        if now - t > self._silent_s:
+            raise RungFailed(f"GPU counters: nothing for {now - t:.0f} s")
+        values, missing = values_of(line)
+        return Activity(values, missing, line.t1 - line.t0, t)
+
+    def forget(self, gpu: GpuStatic) -> None:
+        """This GPU is no longer watched: its counters are given back at the next look."""
+        with self._lock:
+            self._asked_at.pop(kernel_pci(gpu.pci_bus_id) or "", None)
+
+    def toggle(self) -> str:
+        """Give the counters back for others to use, or take them again; what was done, in words. From any thread.
+
+        The helper is told at the thread's next look.
+        """
+        if self._given_up is not None:
+            return f"no GPU counters to release: {self._given_up.reason}"
+        self._released = not self._released
+        return COUNTERS_RELEASED if self._released else "taking the GPU counters again"
+
+    def stop(self) -> None:
+        """End the helper; takes at most 0.3 s. It is killed if it does not end by itself."""
+        self._stop.set()
+        self._end(END_S)
+
+    # -- the thread that reads the helper ------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        for pause_s in (0.0, *self._restarts_s):
+            if pause_s and self._stop.wait(pause_s):
+                return
+            try:
+                self._watch()
+            except OSError as error:
+                self._trouble = f"the helper cannot be started: {error.strerror}"
+            self._end(TERM_S)
+            if self._stop.is_set() or self._given_up is not None:
+                return
+        self._given_up = RungFailed(f"GPU counters given up: {self._trouble}", True)
+
+    def _watch(self) -> None:
+        """One run of the helper, to its end; why it ended is ``_trouble``."""
+        process = self._start()
+        assert process.stdout is not None and process.stderr is not None
+        out, err = process.stdout.fileno(), process.stderr.fileno()
+        begun, text, said = monotonic(), b"", b""
+        self._known, self._trouble = None, None
+        self._states.clear()
+        self._taken.clear()
+        while not self._stop.is_set():
+            readable, _, _ = select.select([out, err], [], [], LOOK_S)
+            if readable:
+                self._stop.wait(GATHER_S)
+            if err in readable:
+                said = (said + os.read(err, KEPT_STDERR))[-KEPT_STDERR:]
+            if out in readable:
+                piece = os.read(out, MOST_BYTES_PER_LOOK)
+                if not piece:
+                    self._trouble = self._trouble or last_words(process, said)
+                    return
+                *lines, text = (text + piece).split(b"\n")
+                if len(lines) > MOST_BYTES_PER_LOOK // 256 or len(text) > LONGEST_LINE:
+                    self._trouble = "the helper writes more than it was asked for"
+                    return
+                for line in lines:
+                    self._hear(decode(line))
+            now = monotonic()
+            if self._known is None:
+                if now - begun > START_S:
+                    self._trouble = f"the helper has said nothing for {START_S:.0f} s"
+                    return
+                continue
+            self._take_and_give(now)
+            silent = [pci for pci, heard in self._taken.items() if self._is_silent(pci, heard, now)]
+            if silent:
+                self._hung.update(silent)
+                self._trouble = "a call of NVIDIA's counter library hung"
+                return
+
+    def _is_silent(self, pci: str, heard: float, now: float) -> bool:
+        state = self._states.get(pci)
+        if state is not None and state.state != "ok":
+            # It is not counting, and need not report that again.
+            return False
+        return now - heard > (self._silent_s if state is not None else START_S)
+
+    def _hear(self, line: Line | None) -> None:
+        now = monotonic()
+        if isinstance(line, Hello):
+            self._known = frozenset(gpu.pci for gpu in line.gpus)
+        elif isinstance(line, GpuLine):
+            self._states[line.pci] = line
+            self._newest.pop(line.pci, None)
+            self._heard(line.pci, now)
+        elif isinstance(line, SampleLine):
+            self._heard(line.pci, now)
+            why = doubt(line, self._interval_s)
+            if why is not None:
+                self._doubts[line.pci] = why
+                self._newest.pop(line.pci, None)
+            elif line.pci in self._taken:
+                self._newest[line.pci] = now, line
+        elif isinstance(line, CostLine):
+            self.cost = line
+        elif isinstance(line, Bye) and self._known is None:
+            # It could not even begin, and neither will the next one.
+            self._given_up = RungFailed(clean_text(line.why)[:400], True)
+            self._trouble = self._given_up.reason
+
+    def _heard(self, pci: str, now: float) -> None:
+        if pci in self._taken:
+            self._taken[pci] = now
+
+    def _take_and_give(self, now: float) -> None:
+        """Tell the helper which GPUs are wanted, and which no longer are."""
+        with self._lock:
+            wanted = {pci for pci, at in self._asked_at.items() if now - at <= self._unused_s} - self._hung
+            if self._released:
+                wanted = set()
+            wanted &= self._known or frozenset()
+            new, gone = wanted - self._taken.keys(), self._taken.keys() - wanted
+            self._taken.update(dict.fromkeys(new, now))
+            for pci in gone:
+                del self._taken[pci]
+        for pci in gone:
+            self._newest.pop(pci, None)
+            self._tell(Command("release", pci))
+        for pci in new:
+            self._states.pop(pci, None)
+            self._tell(Command("resume", pci))
+
+    def _tell(self, command: Command) -> None:
+        process = self._process
+        if process is not None and process.stdin is not None:
+            try:
+                os.write(process.stdin.fileno(), encode(command))
+            except (OSError, ValueError):
+                # It has ended; the reading thread will notice.
+                return
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        words = ["--lib", self._library or "", "--interval-ms", str(round(self._interval_s * 1000)), "--wait"]
+        if self._driver:
+            words += ["--driver", self._driver]
+        with self._lock:
+            if self._stop.is_set():
+                raise OSError(0, "stopped")
+            self._process = start(words)
+            return self._process
+
+    def _end(self, wait_s: float) -> None:
+        with self._lock:
+            process, self._process, self.cost = self._process, None, None
+        if process is not None:
+            end(process, wait_s)
+
+
+# The hardware counters as a rung of one GPU.
+
+
+class CounterRung:
+    """The rung of one GPU; of a split one it only says why there is nothing."""
+
+    def __init__(self, counters: Counters, gpu: Callable[[], GpuStatic]) -> None:
+        """``gpu`` gives the facts as they are known by then: the PCI address comes after the first reading."""
+        self._counters, self._gpu = counters, gpu
+
+    @property
+    def name(self) -> Literal["counters"]:
+        return "counters"
+
+    def read(self, now: float) -> Activity | Waiting:
+        gpu = self._gpu()
+        if gpu.mig_enabled or gpu.mig_parent is not None:
+            raise RungFailed("GPU counters are not read under MIG: they are of the whole GPU", forever=True)
+        return self._counters.activity(gpu, now)
+
+    def close(self) -> None:
+        self._counters.forget(self._gpu())

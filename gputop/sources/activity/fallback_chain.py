@@ -1,0 +1,283 @@
+"""Chooses, for one GPU, the best source of SM activity that works now.
+
+A rung says what it measured, that it is still collecting, or that it failed and why. The ladder counts failures,
+steps down after three and looks up again after a minute, while the rung below goes on: only a value leads up again.
+It knows no rung's workings and never blends two of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from math import inf
+from typing import Protocol
+
+from msgspec import Struct
+
+from gputop.model.sm import SmSource
+
+BAD_TICKS = 3
+PROBE_AGAIN_S = 60.0
+
+
+class Activity(Struct, frozen=True):
+    """What a rung measured: ``t`` is the monotonic time of the value, ``window_s`` what it is the mean over.
+
+    Both are None where the rung cannot know them. ``values`` and ``missing`` are by catalogue key. A rung that measures
+    other counters but not ``sm_active_pct`` says why under ``missing``; ``fix`` is what would help.
+    """
+
+    values: Mapping[str, float]
+    missing: Mapping[str, str]
+    window_s: float | None
+    t: float | None
+    fix: str = ""
+
+
+class Waiting(Struct, frozen=True):
+    """Nothing yet, and nothing wrong: why. ``looking`` for a moment, while it is not known whether this rung exists."""
+
+    reason: str
+    looking: bool = False
+
+
+class RungFailed(Exception):
+    """No value this time. ``forever`` when asking again is pointless on this GPU; ``fix`` is what would help.
+
+    ``resting`` when there is deliberately none while some condition lasts: the rungs below are then asked at once,
+    and asking this one again costs nothing.
+    """
+
+    def __init__(self, reason: str, forever: bool = False, fix: str = "", *, resting: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.forever = forever
+        self.fix = fix
+        self.resting = resting
+
+
+class Rung(Protocol):
+    """One way to measure one GPU."""
+
+    @property
+    def name(self) -> SmSource: ...
+
+    def read(self, now: float) -> Activity | Waiting:
+        """The newest value. ``now`` is monotonic. Raises RungFailed."""
+
+    def close(self) -> None:
+        """Free what the rung holds. Called on the thread that reads."""
+
+
+class Standing(Struct, frozen=True):
+    """Where the ladder stands: the rung in use (None below all), its values or None, and why SM is not among them."""
+
+    source: SmSource | None
+    activity: Activity | None = None
+    reason: str | None = None
+
+
+class _Step(Struct):
+    rung: Rung
+    stands: bool = False
+    """Whether it is in use and has given a value: only then a failure is waited out."""
+    failed: bool = False
+    """Whether it has failed since its last value: if so, it is not waited for while it collects."""
+    bad: int = 0
+    retry_at: float = -inf
+    reason: str = ""
+    fix: str = ""
+
+
+class Ladder:
+    """The rungs of one GPU, best first."""
+
+    def __init__(self, rungs: Iterable[Rung], without: str = "no SM counter on this GPU") -> None:
+        """``without`` is why there is nothing where no rung gives a reason.
+
+        A rung is taken from ``rungs`` when those above it have failed for the first time, so that one that no GPU
+        needs is not even made.
+        """
+        self._steps: list[_Step] = []
+        self._further = iter(rungs)
+        self._without = without
+
+    def read(self, now: float) -> Standing:
+        """Ask the rungs from the top and stop at the first that measures SM activity, or may do so in a moment.
+
+        Counters without SM activity are used only when no lower rung has it either.
+        """
+        standing = self._look(now)
+        for step in self._steps:
+            step.stands = step.stands and step.rung.name == standing.source
+        return standing
+
+    def _look(self, now: float) -> Standing:
+        partly: tuple[SmSource, Activity] | None = None
+        for step in self._from_top():
+            if now < step.retry_at:
+                continue
+            try:
+                got = step.rung.read(now)
+            except RungFailed as failure:
+                step.failed, step.reason, step.fix = True, failure.reason, failure.fix
+                if failure.forever:
+                    step.retry_at = inf
+                    continue
+                if failure.resting:
+                    step.failed, step.bad = False, 0
+                    continue
+                if self._still_bad(step, now):
+                    continue
+                return Standing(step.rung.name, None, failure.reason)
+            if isinstance(got, Activity):
+                step.stands, step.failed, step.bad = True, False, 0
+                step.reason, step.fix = got.missing.get("sm_active_pct", ""), got.fix
+                if not step.reason:
+                    return Standing(step.rung.name, got)
+                partly = partly or (step.rung.name, got)
+                continue
+            if got.looking:
+                # Answered in a moment, one way or the other: nothing below is begun for that, dcgmi least of all, and
+                # what stood before is not left for the bound in between.
+                if partly is not None:
+                    break
+                stood = next((other.rung.name for other in self._steps if other.stands), None)
+                return Standing(stood, None, self._why())
+            # After a failure a rung that only collects is still bad: it has dropped its pair and given no value.
+            if step.failed and self._still_bad(step, now):
+                continue
+            if partly is None or step.stands:
+                return Standing(step.rung.name, None, step.reason or got.reason)
+        if partly is not None:
+            name, activity = partly
+            return Standing(name, activity, "; ".join(filter(None, (activity.missing["sm_active_pct"], activity.fix))))
+        return Standing(None, None, self._why())
+
+    def _from_top(self) -> Iterator[_Step]:
+        yield from self._steps
+        for rung in self._further:
+            step = _Step(rung)
+            self._steps.append(step)
+            yield step
+
+    def reject(self, source: SmSource, why: str) -> None:
+        """Never ask a rung again: its values cannot be true."""
+        for step in self._steps:
+            if step.rung.name == source:
+                step.retry_at, step.stands, step.reason, step.fix = inf, False, why, ""
+                step.rung.close()
+
+    def close(self) -> None:
+        for step in self._steps:
+            step.rung.close()
+
+    def _still_bad(self, step: _Step, now: float) -> bool:
+        """Count a tick without a value; whether to look further down now. Only a rung in use is waited for."""
+        step.bad += 1
+        if step.bad < BAD_TICKS:
+            return not step.stands
+        step.bad, step.retry_at = 0, now + PROBE_AGAIN_S
+        return True
+
+    def _why(self) -> str:
+        """All reasons from the top, then the most specific remedy."""
+        reasons = [step.reason for step in self._steps if step.reason] or [self._without]
+        fixes = [step.fix for step in self._steps if step.fix]
+        return "; ".join([", ".join(reasons), *fixes[-1:]])
+
+
+# Whether the hardware counters can be right beside NVML's utilisation: an independent check at each tick.
+
+TIMES = 10
+"""Contradictions in a row before the counters are distrusted [judged]."""
+MARGIN_PCT = 25.0
+"""SM activity cannot exceed utilisation, but for the clock: one is a share of cycles, the other of time, and the two
+windows are not the same."""
+IDLE_SM_PCT = 5.0
+
+
+class CrossCheck:
+    """Compares both numbers at each tick."""
+
+    def __init__(self) -> None:
+        self._contradictions = 0
+
+    def refutes(self, sm_pct: float | None, util_pct: float | None) -> str | None:
+        """Why SM activity is no longer trusted, or None. A tick without both numbers says nothing."""
+        if sm_pct is None or util_pct is None:
+            return None
+        if sm_pct <= util_pct + MARGIN_PCT and not (util_pct == 0.0 and sm_pct > IDLE_SM_PCT):
+            self._contradictions = 0
+            return None
+        self._contradictions += 1
+        if self._contradictions < TIMES:
+            return None
+        return (
+            f"the GPU counters contradict NVML ({sm_pct:.0f} % of the chip at {util_pct:.0f} % utilisation): not shown"
+        )
+
+    def standing(self, ladder: Ladder, now: float, util_pct: float | None) -> Standing:
+        """Where the ladder stands at monotonic ``now``, without counters that NVML's utilisation contradicts."""
+        standing = ladder.read(now)
+        if standing.source == "counters" and standing.activity is not None:
+            why = self.refutes(standing.activity.values.get("sm_active_pct"), util_pct)
+            if why is not None:
+                ladder.reject("counters", why)
+                return ladder.read(now)
+        return standing
+
+
+# The last rung: what utilisation alone proves about SM activity.
+#
+# Over one window, time-weighted SM activity lies in [util / SM count, util]: an SM holds warps only while a kernel
+# runs,
+# and a running kernel holds at least one SM. A bound is never exported as a value.
+
+
+def bound(util_pct: float | None, sm_count: int | None) -> tuple[float | None, float | None]:
+    """Lowest and highest possible SM activity in percent; None where nothing is known."""
+    if util_pct is None:
+        return None, None
+    return (util_pct / sm_count if sm_count else None), float(util_pct)
+
+
+# How to get SM activity on a GPU where NVML measures none, by the kind of GPU.
+
+EXPORTER_FIX = "run dcgm-exporter with DCGM_FI_PROF_SM_ACTIVE enabled"
+COUNTERS_FIX = "start gputop with --perf"
+NO_DCGM_FIX = "none here: DCGM counts on data-centre GPUs from Volta on"
+
+_INTEGRATED = ("orin", "xavier", "thor", "tegra", "nvgpu")
+_CONSUMER = ("geforce", "titan")
+_HAVE_COUNTERS = ("turing", "ampere", "ada")
+"""Architectures with counters but no GPM; older ones need other libraries for their counters."""
+_HAVE_GPM = ("hopper", "blackwell")
+
+
+def dcgm_counts(name: str) -> bool:
+    """Whether DCGM has profiling metrics of such a GPU: of a consumer's or an integrated one it has none."""
+    return not any(word in name.lower() for word in _INTEGRATED + _CONSUMER)
+
+
+def sm_fix(name: str, architecture: str | None) -> str:
+    """What to do for SM activity; empty where nothing helps."""
+    if dcgm_counts(name):
+        return EXPORTER_FIX
+    if any(word in name.lower() for word in _INTEGRATED):
+        return ""
+    return COUNTERS_FIX if architecture in _HAVE_COUNTERS and not under_wsl() else ""
+
+
+def under_wsl() -> bool:
+    """Whether the GPU is the Windows host's: then no program here may read its counters."""
+    return os.path.exists("/dev/dxg") and not os.path.exists("/dev/nvidiactl")
+
+
+def no_gpm(architecture: str | None) -> str:
+    """Why NVML has no GPM for a GPU, in words."""
+    if architecture is None:
+        return "this GPU has no GPM counters (Hopper and newer have)"
+    if architecture in _HAVE_GPM:
+        return f"the driver gives no GPM counters of this {architecture.capitalize()} GPU (as in virtual machines)"
+    return f"{architecture.capitalize()} has no GPM counters (Hopper and newer have)"

@@ -1,0 +1,345 @@
+"""What can be measured on this machine, why the rest cannot, and how to fix it: the data behind ``gputop doctor``.
+
+Uses the same source as everything else, so that it reports what a screen would show. Prints nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+from collections.abc import Callable, Collection, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from gputop.model.extras import DISTRIBUTION, EXTRAS
+from gputop.model.metrics import GPU_METRICS
+from gputop.model.quantity import seconds
+from gputop.model.sm import COUNTERS_DENIED, MEASURED, SmChoice
+from gputop.model.snapshot import GpuSample, Snapshot
+from gputop.model.source import SourceError
+from gputop.sources.activity.counters.access import NoLibraries, advice, find, rights
+from gputop.sources.activity.dcgm_exporter import FIX as EXPORTER_FIX
+from gputop.sources.activity.dcgm_exporter import Exporter, entity_of
+from gputop.sources.activity.fallback_chain import NO_DCGM_FIX, Activity, RungFailed, dcgm_counts, sm_fix
+from gputop.sources.local import LocalSource
+from gputop.sources.nvml.gpm import COLLECTING
+from gputop.sources.nvml.gpu_device import SPLIT
+from gputop.sources.one_reading import WAIT_S, OneReading
+
+# The rungs in the doctor's report, and what the hardware counters need and whether it is here.
+
+EACH_FIX = "look at the MIG instances, each has its own"
+
+
+def rung(name: str, ok: bool, reason: str, fix: str | None = None) -> dict[str, Any]:
+    """One rung of the report; ``fix`` counts only where it is not ``ok``."""
+    return {"rung": name, "ok": ok, "reason": reason, "fix": None if ok else fix}
+
+
+def is_split(gpu: GpuSample) -> bool:
+    """Whether all work of this GPU happens in its MIG instances."""
+    return bool(gpu.static.mig_enabled) and gpu.static.mig_parent is None
+
+
+def counters_here(driver: str | None, proc: str = "/proc", perf_lib: str | None = None) -> dict[str, Any]:
+    """What reading the hardware counters needs, and whether it is here. No counter is taken to find out.
+
+    ``advice`` are the lines to show where counters are denied, commands among them as they are to be typed.
+    """
+    may = rights(driver, proc)
+    library, missing, fix = None, None, None
+    try:
+        library = find(driver, perf_lib)
+    except NoLibraries as none:
+        missing, fix = none.reason, none.fix
+    return {
+        "library": library,
+        "missing": missing,
+        "fix": fix,
+        "admin_only": may.admin_only,
+        "allowed": may.allowed,
+        "advice": [] if may.allowed else list(advice(may)),
+    }
+
+
+def counters_rung(gpu: GpuSample, counters: Mapping[str, Any]) -> dict[str, Any]:
+    """The rung of one GPU, from what ``counters_here`` has found."""
+    name = "counters"
+    if gpu.static.mig_enabled or gpu.static.mig_parent is not None:
+        fix = EACH_FIX if is_split(gpu) else "use GPM"
+        return rung(name, False, "not read under MIG: they are of the whole GPU", fix)
+    if gpu.sm_source == name and gpu.sm_active_pct is not None:
+        return rung(name, True, f"measured over {seconds(gpu.sm_window_s or 0.0)}; no profiler can use them meanwhile")
+    if counters["missing"] is not None:
+        return rung(name, False, counters["missing"], counters["fix"])
+    if counters["allowed"] is False:
+        return rung(name, False, COUNTERS_DENIED, "see counters, below")
+    return rung(name, False, "never taken unasked: no profiler can use them meanwhile", "gputop --perf")
+
+
+SCHEMA = 1
+INITIAL_PID_NAMESPACE = 4026531836
+"""Inode of the first PID namespace (PROC_PID_INIT_INO in linux/proc_ns.h)."""
+DISTRIBUTIONS = (DISTRIBUTION, "textual", "nvidia-ml-py", "msgspec", "psutil")
+
+
+def examine(
+    gpus: str | None = None,
+    visible: bool = False,
+    dcgm_url: str | None = None,
+    terminal: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] = os.environ,
+    proc: str = "/proc",
+    dcgmi: bool = False,
+    perf: bool = False,
+    perf_lib: str | None = None,
+    sm_source: SmChoice = "auto",
+    wait_s: float = WAIT_S,
+    slow: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
+    """Everything as JSON-able data; takes about a third of a second, and at most ``wait_s`` where the driver is slow.
+
+    ``schema``, ``driver``, ``gpus`` and ``problems`` always exist; a machine without a driver has no GPUs and says so
+    under ``problems``, as do GPUs that could not be read in time (``complete`` is then false). ``slow`` is told
+    after a second what is awaited. ``terminal`` is handed through. ``dcgmi`` asks dcgmi as well, which may take five
+    seconds more. Raises UsageError for a GPU that does not exist.
+    """
+    source = LocalSource(
+        1.0, gpus, visible, dcgm_url, environ, proc, dcgmi=dcgmi, perf=perf, perf_lib=perf_lib, sm_source=sm_source
+    )
+    reading: OneReading | None = None
+    problems: list[str] = []
+    try:
+        reading = source.read_once(wait_s, slow)
+    except SourceError as error:
+        problems.append(str(error))
+    finally:
+        library = _mapped_library(proc)
+        source.close()
+    snapshot = reading.snapshot if reading is not None else None
+    exporter = Exporter(dcgm_url or environ.get("GPUTOP_DCGM_URL") or None)
+    report: dict[str, Any] = {
+        "schema": SCHEMA,
+        "driver": snapshot.machine.driver if snapshot else None,
+        "nvml": source.nvml_version,
+        "library": library,
+        "gpus": [],
+        **(reading.data() if reading is not None else {"complete": False, "missing_gpus": []}),
+        "host": platform.node(),
+        "kernel": _kernel(proc),
+        "permissions": _permissions(proc),
+        "pid_namespace": _pid_namespace(proc),
+        "versions": _versions(),
+        "extras": _extras(),
+        "terminal": dict(terminal or {}),
+    }
+    if snapshot is not None:
+        exporter.scrape(0.0)
+        known = _known_to_dcgmi(dcgmi)
+        counters = report["counters"] = counters_here(snapshot.machine.driver, proc, perf_lib)
+        report["gpus"] = [_gpu(gpu, exporter, known, counters) for gpu in snapshot.gpus]
+        problems += _gpu_problems(snapshot)
+    problems += _machine_problems(report)
+    report["problems"] = problems
+    return report
+
+
+def _gpu(
+    gpu: GpuSample, exporter: Exporter, known: Collection[str] | RungFailed, counters: Mapping[str, Any]
+) -> dict[str, Any]:
+    static = gpu.static
+    return {
+        "index": static.index,
+        "uuid": static.uuid,
+        "name": static.name,
+        "architecture": static.architecture,
+        "sm_source": gpu.sm_source,
+        "sm_active_pct": gpu.sm_active_pct,
+        "lost_reason": gpu.lost_reason,
+        "rungs": [
+            _gpm(gpu),
+            _exporter(gpu, exporter),
+            _dcgmi(gpu, known),
+            counters_rung(gpu, counters),
+            _bound(gpu),
+            rung("none", True, "always"),
+        ],
+        "unavailable": dict(gpu.unavailable),
+    }
+
+
+def _gpm(gpu: GpuSample) -> dict[str, Any]:
+    if gpu.sm_source == "gpm" and gpu.sm_active_pct is not None:
+        return rung("gpm", True, f"measured over {seconds(gpu.sm_window_s or 0.0)}")
+    other = gpu.sm_source != "gpm" and gpu.sm_source in MEASURED
+    in_use = "it gave nothing, so another source is in use" if other else None
+    why = gpu.lost_reason or in_use or gpu.sm_reason or "another source is in use"
+    if is_split(gpu):
+        fix = EACH_FIX
+    elif gpu.lost_reason is not None:
+        fix = "fix the GPU first"
+    elif why == COLLECTING:
+        fix = "give the driver longer: --wait 1m"
+    else:
+        others = sm_fix(gpu.static.name, gpu.static.architecture)
+        fix = "none on this GPU: GPM needs Hopper or newer on bare metal" + (f"; {others}" if others else "")
+    # The reasons of all rungs, from the top.
+    return rung("gpm", False, re.split(r"; |, (?=(?:no )?dcgm)", why)[0], fix)
+
+
+def _exporter(gpu: GpuSample, exporter: Exporter) -> dict[str, Any]:
+    entity = entity_of(gpu.static)
+    if is_split(gpu):
+        return rung("dcgm-exporter", False, SPLIT, EACH_FIX)
+    if entity is None:
+        return rung("dcgm-exporter", False, "the driver does not number this MIG instance", "use GPM")
+    try:
+        got = exporter.newest(entity, 0.0)
+    except RungFailed as failure:
+        begin = f"start dcgm-exporter, then: {EXPORTER_FIX}" if dcgm_counts(gpu.static.name) else NO_DCGM_FIX
+        return rung("dcgm-exporter", False, failure.reason, failure.fix or begin)
+    whose = "this GPU" if entity[1] is None else "this MIG instance"
+    if not isinstance(got, Activity):
+        return rung("dcgm-exporter", False, got.reason, EXPORTER_FIX)
+    if "sm_active_pct" in got.values:
+        return rung("dcgm-exporter", True, f"exports SM activity of {whose}")
+    others = ", ".join(GPU_METRICS[key].label for key in got.values)
+    return rung("dcgm-exporter", False, f"{got.missing['sm_active_pct']}; of {whose} only {others}", got.fix or None)
+
+
+def _known_to_dcgmi(asked: bool) -> Collection[str] | RungFailed:
+    """The UUIDs that dcgmi knows, or why it was not or cannot be asked."""
+    from gputop.sources.activity.dcgmi import FIX, NOT_INSTALLED, Dmon
+
+    if shutil.which("dcgmi") is None:
+        return RungFailed(NOT_INSTALLED, fix="use dcgm-exporter")
+    if not asked:
+        return RungFailed(
+            "installed, but never used unasked: before Hopper it takes the profiling unit from ncu and nsys",
+            fix="gputop --dcgmi",
+        )
+    try:
+        return set(Dmon().discover().values())
+    except RungFailed as failure:
+        return failure
+    except OSError as error:
+        return RungFailed(f"cannot run dcgmi: {error.strerror}", fix=FIX)
+
+
+def _dcgmi(gpu: GpuSample, known: Collection[str] | RungFailed) -> dict[str, Any]:
+    from gputop.sources.activity.dcgmi import INSTANCE
+
+    if is_split(gpu):
+        return rung("dcgmi", False, SPLIT, EACH_FIX)
+    if gpu.static.mig_parent is not None:
+        return rung("dcgmi", False, INSTANCE, "use GPM or dcgm-exporter")
+    if isinstance(known, RungFailed):
+        return rung("dcgmi", False, known.reason, known.fix if dcgm_counts(gpu.static.name) else NO_DCGM_FIX)
+    if gpu.static.uuid not in known:
+        return rung("dcgmi", False, "dcgmi does not know this GPU", "use dcgm-exporter")
+    return rung("dcgmi", True, "dcgmi knows this GPU")
+
+
+def _bound(gpu: GpuSample) -> dict[str, Any]:
+    if gpu.static.mig_enabled:
+        return rung("bound", False, "a MIG GPU's utilisation bounds nothing", "use GPM")
+    if gpu.util_pct is None:
+        why = gpu.lost_reason or gpu.unavailable.get("util_pct") or "no utilisation"
+        return rung("bound", False, why, "needs utilisation from NVML")
+    return rung("bound", True, f"SM activity is at most the utilisation, {gpu.util_pct:.0f} % now")
+
+
+def _gpu_problems(snapshot: Snapshot) -> list[str]:
+    problems = list(snapshot.notices)
+    for gpu in snapshot.gpus:
+        name = f"GPU {gpu.static.index}"
+        if gpu.lost_reason is not None:
+            problems.append(f"{name}: {gpu.lost_reason}")
+        elif gpu.sm_active_pct is None and not is_split(gpu):
+            problems.append(f"{name}: SM activity is not measured: {gpu.sm_reason}")
+    return problems
+
+
+def _machine_problems(report: Mapping[str, Any]) -> list[str]:
+    problems = []
+    if report["pid_namespace"] == "private":
+        problems.append(
+            "inside a container with its own PID namespace: GPU processes cannot be matched; run it with --pid=host"
+        )
+    if not report["kernel"]["schedstat"]:
+        problems.append("no /proc/PID/schedstat: waiting for a core is unknown; needs CONFIG_SCHED_INFO")
+    if not report["kernel"]["psi"]:
+        problems.append("no pressure figures (/proc/pressure): boot with psi=1, or needs Linux 4.20 with CONFIG_PSI")
+    if not report["permissions"]["other_users_processes"]:
+        problems.append("other users' processes are hidden (hidepid): run as root to see what starves their GPUs")
+    elif not report["permissions"]["root"]:
+        problems.append("other users' I/O and wait channels are closed to this user: run as root for disk evidence")
+    return problems
+
+
+def _kernel(proc: str) -> dict[str, Any]:
+    return {
+        "release": platform.release(),
+        "schedstat": _readable(proc, "self/schedstat"),
+        "psi": _readable(proc, "pressure/cpu"),
+        "wait_channel": _readable(proc, "self/wchan"),
+    }
+
+
+def _permissions(proc: str) -> dict[str, Any]:
+    control = Path("/dev/nvidiactl")
+    return {
+        "root": os.geteuid() == 0,
+        "nvidia_device": os.access(control, os.R_OK | os.W_OK) if control.exists() else None,
+        "other_users_processes": _readable(proc, "1/stat"),
+    }
+
+
+def _readable(proc: str, name: str) -> bool:
+    """Whether a file of /proc can really be read: some can be opened and refuse only the read."""
+    try:
+        with open(Path(proc, name), "rb") as file:
+            file.read(64)
+    except OSError:
+        return False
+    return True
+
+
+def _pid_namespace(proc: str) -> str:
+    """``host``, ``private``, or ``unknown``."""
+    try:
+        inode = os.stat(Path(proc, "self/ns/pid")).st_ino
+    except OSError:
+        return "unknown"
+    return "host" if inode == INITIAL_PID_NAMESPACE else "private"
+
+
+def _mapped_library(proc: str) -> str | None:
+    """Path of the NVML library that this process has loaded."""
+    try:
+        lines = Path(proc, "self/maps").read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((line.split(maxsplit=5)[5] for line in lines if "libnvidia-ml" in line), None)
+
+
+def _versions() -> dict[str, str | None]:
+    return {"python": platform.python_version(), **{name: _version(name) for name in DISTRIBUTIONS}}
+
+
+def _extras() -> dict[str, dict[str, str | None]]:
+    """Each extra with the version of what it needs first; None where it is not installed."""
+    return {
+        name: {"for": extra.purpose, "distribution": extra.distribution, "version": _version(extra.distribution)}
+        for name, extra in EXTRAS.items()
+    }
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None

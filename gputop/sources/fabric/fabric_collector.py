@@ -1,0 +1,301 @@
+"""The fabric over time: rates and sums over all ports, and which links are down or slower than they should be.
+
+A counter that falls was reset or has wrapped: that is a gap, never traffic. Sums only grow: they begin with the
+ports' first values, and a port that comes or goes adds only what it counts while it is watched.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from gputop.model.snapshot import NOTHING_MISSING, FabricPort
+from gputop.sources.fabric import fabric_ports as files
+from gputop.sources.fabric.fabric_ports import LinkRate, PortFiles
+from gputop.sources.reader_thread import ReaderThread
+
+# One reading of the fabric: the host's keys of it, why some are missing, and the ports behind the sums.
+
+RX, TX, PEAK = "fabric_rx_bytes_per_s", "fabric_tx_bytes_per_s", "fabric_peak_bytes_per_s"
+DROPS, RETRANSMITS, LINK_ERRORS = "fabric_drops", "fabric_retransmits", "fabric_link_errors"
+DOWN, DEGRADED = "fabric_ports_down", "fabric_ports_degraded"
+FABRIC_KEYS = (RX, TX, PEAK, DROPS, RETRANSMITS, LINK_ERRORS, DOWN, DEGRADED)
+NO_FABRIC = "no InfiniBand, RoCE or EFA port"
+
+
+class FabricReading(Struct, frozen=True):
+    """Values by key of ``HOST_METRICS``, reasons for those that are missing, and the ports behind them."""
+
+    values: Mapping[str, float | int | None]
+    missing: Mapping[str, str] = NOTHING_MISSING
+    ports: tuple[FabricPort, ...] = ()
+
+
+def without(reason: str) -> FabricReading:
+    """No reading, and why."""
+    return FabricReading(dict.fromkeys(FABRIC_KEYS), dict.fromkeys(FABRIC_KEYS, reason))
+
+
+LOOK_S = 60.0
+"""How often new ports are looked for."""
+SELDOM = 5
+"""Link errors and speeds are read at every fifth reading: each of these files queries the adapter."""
+LEAST_ALIKE = 3
+"""With so many equal adapters, one that is slower than most of them is reported [judged]."""
+_NEEDS_TWO = "needs two readings"
+_RESET = "a counter was reset"
+_FULL = "a 32-bit counter is full, and stays so until it is reset"
+_NO_BYTES = "the ports do not count bytes"
+_NO_COUNT = "the ports do not count this"
+
+
+class _Flow:
+    """One direction of one port."""
+
+    def __init__(self) -> None:
+        self._last: tuple[float, int] | None = None
+        self.rate: float | None = None
+        self.reason = _NEEDS_TWO
+
+    def take(self, now: float, units: int | None, bytes_per_unit: int) -> None:
+        last, self.rate = self._last, None
+        if units is None or units == files.FULL_32:
+            self._last, self.reason = None, _FULL if units is not None else _NO_BYTES
+            return
+        self._last = (now, units)
+        if last is None:
+            self.reason = _NEEDS_TWO
+        elif units < last[1] or now <= last[0]:
+            self.reason = _RESET
+        else:
+            self.rate = (units - last[1]) * bytes_per_unit / (now - last[0])
+
+
+class _Port:
+    """What is remembered of one port."""
+
+    def __init__(self, port: PortFiles) -> None:
+        self.files = port
+        self.state, self.up, self.gone = "", False, False
+        self.has_been_up = self.disabled = False
+        self.rate: LinkRate | None = None
+        self.best = 0.0
+        self.rx, self.tx = _Flow(), _Flow()
+        self.counts: dict[str, dict[str, int]] = {DROPS: {}, RETRANSMITS: {}, LINK_ERRORS: {}}
+        self.grown: dict[str, int] = {}
+
+    def read(self, now: float, *, seldom: bool) -> None:
+        folder, port = self.files.folder, self.files
+        state = files.state(folder)
+        self.gone = state is None
+        was_up, self.up = self.up, state is not None and state[0] in files.ACTIVE
+        self.state = "gone" if state is None else state[1]
+        if not self.up:
+            self.disabled = files.is_disabled(folder)
+        if self.up and (seldom or not was_up):
+            self.rate = files.link_rate(folder)
+            self.best = max(self.best, self.rate.bytes_per_s if self.rate else 0.0)
+        received, sent = (_total(folder, names) for names in (port.received, port.sent))
+        self.has_been_up = self.has_been_up or self.up or bool(received)
+        self.rx.take(now, received, port.bytes_per_unit)
+        self.tx.take(now, sent, port.bytes_per_unit)
+        self.grown = {DROPS: self._count(DROPS, port.drops), RETRANSMITS: self._count(RETRANSMITS, port.retransmits)}
+        if seldom:
+            self.grown[LINK_ERRORS] = self._count(LINK_ERRORS, port.link_errors)
+
+    def _count(self, key: str, names: tuple[str, ...]) -> int:
+        """How much the counters have grown since the reading before; the first one is their base."""
+        known, grown = self.counts[key], 0
+        for name in names:
+            value = files.number(self.files.folder, name)
+            if value is None:
+                known.pop(name, None)
+                continue
+            grown += max(0, value - known.get(name, value))
+            known[name] = value
+        return grown
+
+    @property
+    def spare(self) -> bool:
+        """Whether it is switched off, or has never been connected by its counters."""
+        return not self.up and (self.disabled or not self.has_been_up)
+
+    def shown(self, usual: float | None) -> FabricPort:
+        """``usual`` is the speed of most adapters like this one, in bytes a second, where one can be told."""
+        up, rate = self.up, self.rate
+        return FabricPort(
+            name=self.files.name,
+            kind=self.files.kind,
+            state=self.state,
+            up=up,
+            spare=self.spare,
+            width=rate.width if up and rate else "",
+            peak_bytes_per_s=rate.bytes_per_s if up and rate else None,
+            rx_bytes_per_s=self.rx.rate,
+            tx_bytes_per_s=self.tx.rate,
+            drops=_sum(self.counts[DROPS]),
+            retransmits=_sum(self.counts[RETRANSMITS]),
+            link_errors=_sum(self.counts[LINK_ERRORS]),
+            trouble=self._trouble(usual),
+        )
+
+    def _trouble(self, usual: float | None) -> str:
+        if self.spare:
+            return ""
+        if not self.up:
+            return "the adapter is gone" if self.gone else "link down"
+        if self.rate is None:
+            return ""
+        best = max(self.best, usual or 0.0)
+        if self.rate.bytes_per_s < best:
+            return f"{_gigabits(self.rate.bytes_per_s)} instead of {_gigabits(best)} Gb/s"
+        if self.files.kind == "InfiniBand" and self.rate.width.startswith("1X"):
+            return f"one lane wide ({self.rate.width})"
+        return ""
+
+
+class FabricCollector:
+    """Reads all ports. ``read`` may block as long as an adapter takes to answer."""
+
+    def __init__(self, sys: str = "/sys") -> None:
+        self._sys = sys
+        self._ports: dict[str, _Port] = {}
+        self._totals: dict[str, int] = {}
+        self._looked_at: float | None = None
+        self._readings = 0
+
+    def read(self, now: float) -> FabricReading:
+        """All ports now; ``now`` is monotonic, in seconds. Rates are over the time since the last call."""
+        self._look(now)
+        seldom, first = self._readings % SELDOM == 0, self._readings == 0
+        self._readings += 1
+        for name, port in list(self._ports.items()):
+            port.read(now, seldom=seldom)
+            if port.gone and not port.has_been_up:
+                del self._ports[name]
+            for key, grown in port.grown.items():
+                begun = (_sum(port.counts[key]) or 0) if first else 0
+                self._totals[key] = self._totals.get(key, 0) + begun + grown
+        if not self._ports:
+            return without(NO_FABRIC)
+        return self._reading()
+
+    def _look(self, now: float) -> None:
+        if self._looked_at is not None and now - self._looked_at < LOOK_S:
+            return
+        self._looked_at = now
+        for port in files.find_ports(self._sys):
+            if port.name not in self._ports:
+                self._ports[port.name] = _Port(port)
+
+    def _reading(self) -> FabricReading:
+        ports = list(self._ports.values())
+        usual = _usual(ports)
+        shown = tuple(port.shown(usual.get((port.files.model, port.files.kind))) for port in ports)
+        values: dict[str, float | int | None] = {}
+        missing: dict[str, str] = {}
+        # A software port counts no bytes, so it is left out of the sums.
+        counted = [port for port in ports if port.files.received and (port.up or not port.gone)]
+        for key, flows in ((RX, [port.rx for port in counted]), (TX, [port.tx for port in counted])):
+            reason = next((flow.reason for flow in flows if flow.rate is None), None if flows else _NO_BYTES)
+            values[key] = None if reason else sum(flow.rate or 0.0 for flow in flows)
+            if reason:
+                missing[key] = reason
+        values[PEAK] = sum(port.rate.bytes_per_s for port in counted if port.up and port.rate) or None
+        if values[PEAK] is None:
+            missing[PEAK] = "no port has a link"
+        for key in (DROPS, RETRANSMITS, LINK_ERRORS):
+            known = any(port.counts[key] for port in ports)
+            values[key] = self._totals[key] if known else None
+            if not known:
+                missing[key] = _NO_COUNT
+        values[DOWN] = sum(1 for port in shown if not port.up and not port.spare)
+        values[DEGRADED] = sum(1 for port in shown if port.up and port.trouble)
+        return FabricReading(values, missing, shown)
+
+
+def _usual(ports: list[_Port]) -> dict[tuple[str, str], float]:
+    """The speed that more than half of at least three equal adapters have, by model and kind."""
+    alike: dict[tuple[str, str], list[float]] = {}
+    for port in ports:
+        if port.up and port.rate and port.files.model:
+            alike.setdefault((port.files.model, port.files.kind), []).append(port.rate.bytes_per_s)
+    usual = {}
+    for key, rates in alike.items():
+        rate, times = Counter(rates).most_common(1)[0]
+        if len(rates) >= LEAST_ALIKE and 2 * times > len(rates):
+            usual[key] = rate
+    return usual
+
+
+def _total(folder: str, names: tuple[str, ...]) -> int | None:
+    values = [files.number(folder, name) for name in names]
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
+
+
+def _sum(counts: Mapping[str, int]) -> int | None:
+    return sum(counts.values()) if counts else None
+
+
+def _gigabits(bytes_per_s: float) -> str:
+    return f"{bytes_per_s * 8.0 / 1e9:g}"
+
+
+# Reads the fabric on a thread of its own, and only on a machine that has one: an adapter's answer may hang.
+
+EVERY_S = 2.0
+HUNG_S = 10.0
+"""An answer that takes longer is given up: older values must not be shown as if they were new."""
+_NOT_YET = "the ports have not answered yet"
+
+
+class FabricWatch:
+    """``newest`` never blocks. Until there is an adapter nothing is read but the names in one folder, once a minute."""
+
+    def __init__(self, sys: str = "/sys") -> None:
+        self._sys = sys
+        self._thread: ReaderThread[FabricReading] | None = None
+        self._looked_at: float | None = None
+        self._asked_at = 0.0
+
+    def newest(self, now: float) -> FabricReading:
+        """The newest reading; starts the next one where it is due. ``now`` is monotonic, in seconds."""
+        thread = self._thread
+        if thread is None:
+            thread = self._begin(now)
+            if thread is None:
+                return without(NO_FABRIC)
+        elif not 0.0 <= now - self._asked_at < EVERY_S:
+            self._asked_at = now
+            thread.ask()
+        busy = thread.busy_since
+        late = 0.0 if busy is None else time.monotonic() - busy
+        if late > HUNG_S:
+            return without(f"the ports have not answered for {late:.0f} s")
+        if thread.error is not None:
+            return without(f"cannot read the ports: {type(thread.error).__name__}")
+        return thread.latest or without(_NOT_YET)
+
+    def close(self) -> None:
+        """Let the thread end."""
+        if self._thread is not None:
+            self._thread.stop()
+
+    def _begin(self, now: float) -> ReaderThread[FabricReading] | None:
+        if self._looked_at is not None and 0.0 <= now - self._looked_at < LOOK_S:
+            return None
+        self._looked_at = self._asked_at = now
+        try:
+            adapters = os.listdir(f"{self._sys}/class/infiniband")
+        except OSError:
+            adapters = []
+        if adapters:
+            collector = FabricCollector(self._sys)
+            self._thread = ReaderThread("fabric", lambda: collector.read(time.monotonic()), lambda: None)
+            self._thread.start()
+        return self._thread

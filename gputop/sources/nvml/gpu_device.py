@@ -1,0 +1,364 @@
+"""One GPU, or one MIG device, read into samples. Trouble of this GPU stays with this GPU.
+
+A device is read by one thread at a time; the session sees to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from time import monotonic
+from typing import Any
+
+import pynvml
+from msgspec import Struct
+
+from gputop.model.metrics import ACTIVITY_KEYS, GPU_METRICS
+from gputop.model.quantity import clean_text
+from gputop.model.sm import SmChoice
+from gputop.model.snapshot import Event, GpuSample, GpuStatic
+from gputop.sources.activity.fallback_chain import CrossCheck, Ladder, Rung, Standing, bound
+from gputop.sources.gpu_process import GpuProcess
+from gputop.sources.nvml.driver_processes import COLLECTING, GpuProcesses
+from gputop.sources.nvml.fields import Fields
+from gputop.sources.nvml.gpm import Gpm
+from gputop.sources.nvml.gpu_facts import facts, gpu_instance, is_vgpu, mig_facts, mig_slots, more_facts
+from gputop.sources.nvml.gpu_questions import EVERY_TICK, POWER_LIMIT, SM_CLOCK_MAX, Seldom, ask_memory_into
+from gputop.sources.nvml.handle import Answers, Handle, LostGpu, reason
+
+# One read's answers and the ladder's standing as a sample.
+
+
+def sample_of(static: GpuStatic, answers: Answers, standing: Standing, now: float, *, bounded: bool) -> GpuSample:
+    """The sample of one read at monotonic time ``now``. ``bounded``: utilisation bounds SM activity on this device."""
+    values, activity = answers.values, standing.activity
+    low, high = bound(values.get("util_pct"), static.sm_count) if bounded else (None, None)
+    if standing.source is not None:
+        # A rung that merely missed a tick leaves a gap; one without an SM counter leaves the bound.
+        lasting = activity is not None and standing.reason is not None
+        return GpuSample(
+            static,
+            sm_source=standing.source,
+            sm_window_s=activity.window_s if activity else None,
+            sm_age_s=max(0.0, now - activity.t) if activity and activity.t is not None else None,
+            sm_low_pct=low if lasting else None,
+            sm_high_pct=high if lasting else None,
+            sm_reason=standing.reason,
+            unavailable=answers.missing,
+            **values,
+        )
+    return GpuSample(
+        static,
+        sm_source="none" if high is None else "bound",
+        sm_low_pct=low,
+        sm_high_pct=high,
+        sm_reason=standing.reason,
+        unavailable=answers.missing,
+        **values,
+    )
+
+
+PROCESSES_S = 2.0
+SPLIT = "split into MIG instances: see each instance"
+NO_MIG = reason(pynvml.NVML_ERROR_NOT_SUPPORTED)
+NO_NVLINK = "no NVLink on this GPU"
+
+MoreRungs = Callable[[Callable[[], GpuStatic]], list[Rung]]
+"""Makes the rungs below GPM for a GPU; the callable gives its facts as known by then."""
+
+
+class Device:
+    """One GPU. Before it is found, and while it is lost, its samples give reasons instead of values."""
+
+    def __init__(
+        self,
+        index: int,
+        interval_s: float,
+        more_rungs: MoreRungs,
+        parent: Device | None = None,
+        uuid: str | None = None,
+        sm_source: SmChoice = "auto",
+    ) -> None:
+        self.handle = Handle(None)
+        self.stuck = False
+        """Set by the session while a call on this GPU does not return."""
+        self.static = GpuStatic(index, uuid or f"GPU-unknown-{index}", "unknown GPU")
+        self.parent = parent
+        self.found = False
+        self.times_found = 0
+        """Grows with each new handle: what was made with an older one is stale."""
+        self.stale = True
+        """Whether the handle is to be asked for again, because NVML may have forgotten it."""
+        self.lost: str | None = None
+        self.lost_since: float | None = None
+        self.processes: tuple[GpuProcess, ...] = ()
+        self.vgpu = False
+        self._parent_found = 0
+        self._mig_known = self._facts_due = False
+        self._interval_s = interval_s
+        self._more_rungs = more_rungs
+        self._sm_source = sm_source
+        self._ladder = Ladder(())
+        self._cross_check = CrossCheck()
+        self._fields = Fields(nvlink=False)
+        self._lister = GpuProcesses(self.handle, index)
+        self._seldom = Seldom()
+        self._processes_at = float("-inf")
+
+    @property
+    def _split(self) -> bool:
+        """Whether this is a GPU whose work all happens in its MIG instances."""
+        return self.parent is None and bool(self.static.mig_enabled)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether ``find`` has something to do: no handle yet, a lost GPU, or a handle that may be forgotten."""
+        outdated = self.parent is not None and self._parent_found != self.parent.times_found
+        return self.stale or outdated or not self.found or self.lost is not None
+
+    def find(self, slot: int, driver: str | None, t: float) -> str | None:
+        """Look at NVML's index ``slot``, or at that slot of the parent; the UUID there, None when nobody answers.
+
+        When it is this GPU, or nothing was known of this one, get handle and facts. Indices move when a GPU comes or
+        goes: a known GPU stays as it is when another one answers. One that does not answer is lost.
+        """
+        handle, parent = self.handle, self.parent
+        try:
+            if parent is not None:
+                raw = handle.run_bare("nvmlDeviceGetMigDeviceHandleByIndex", parent.handle.raw, slot)
+            else:
+                raw = handle.run_bare("nvmlDeviceGetHandleByIndex", slot)
+            uuid = clean_text(str(handle.run_bare("nvmlDeviceGetUUID", raw))).strip()
+            if uuid == self.static.uuid or (not self.found and parent is None):
+                handle.raw = raw
+                if self.is_due:
+                    self._take_facts(uuid, driver)
+        except pynvml.NVMLError as error:
+            self.lose(reason(error.value), t)
+            return None
+        except UnicodeDecodeError:
+            self.lose("the driver gives no readable identity", t)
+            return None
+        return uuid
+
+    def _take_facts(self, uuid: str, driver: str | None) -> None:
+        handle, parent = self.handle, self.parent
+        handle.forget()
+        if parent is not None:
+            static = mig_facts(handle, self.static.index, uuid, parent.static)
+        else:
+            static = facts(handle, self.static.index, uuid, driver)
+            if static.mig_enabled:
+                # Its instances take them over when they are found, at once.
+                static = more_facts(handle, static)
+        self.static = static
+        self.vgpu = is_vgpu(handle)
+        self._facts_due = not static.mig_enabled
+        self._fields = Fields(static.nvlink_peak_bytes_per_s is not None)
+        self._ladder.close()
+        self._ladder = Ladder(self._rungs(), self._no_rung())
+        self._cross_check = CrossCheck()
+        self._seldom = Seldom()
+        self._processes_at = float("-inf")
+        self._parent_found = parent.times_found if parent is not None else 0
+        self.times_found += 1
+        self._mig_known = self.found = True
+        self.stale = False
+        self.lost = None
+
+    def _rungs(self) -> Iterable[Rung]:
+        static, parent = self.static, self.parent
+        if self._split:
+            return ()
+        mig: tuple[Any, int] | None = None
+        if parent is not None:
+            instance = gpu_instance(self.handle)
+            if instance is None:
+                return ()
+            mig = (parent.handle.raw, instance)
+        if self._sm_source not in ("auto", "gpm"):
+            return self._rungs_below_gpm()
+        gpm = Gpm(self.handle, self._interval_s, static.architecture, mig, static.name)
+        return chain((gpm,), self._rungs_below_gpm())
+
+    def _rungs_below_gpm(self) -> Iterator[Rung]:
+        """Made when the first of them is asked for."""
+        yield from self._more_rungs(lambda: self.static)
+
+    def _no_rung(self) -> str:
+        """Why there is no SM activity where there is no rung."""
+        if self._sm_source == "auto":
+            return "no SM counter on this GPU"
+        return f"not asked for: --sm-source {self._sm_source}"
+
+    def mig_devices(self, now: float, t: float) -> dict[str, int] | None:
+        """Slots of this GPU's MIG devices by UUID, asked now; None when that is unknown.
+
+        When MIG was switched on or off meanwhile, the facts are taken again: most answers change with it.
+        """
+        if self.lost is not None or not self.found:
+            return None
+        try:
+            if not self._mig_known and not self._follow_mig_mode(now):
+                return None
+            self._mig_known = False
+            if not self.static.mig_enabled:
+                return {}
+            return mig_slots(self.handle)
+        except LostGpu as gone:
+            self.lose(str(gone), t)
+        except (pynvml.NVMLError, UnicodeDecodeError):
+            # No answer does not mean that there are none.
+            return None
+        return None
+
+    def _follow_mig_mode(self, now: float) -> bool:
+        """Ask for the MIG mode; False when it is not answered."""
+        mode = self.handle.ask(("nvmlDeviceGetMigMode",), (), now)
+        on = False if mode == NO_MIG else None if mode.__class__ is str else bool(mode[0])
+        if on is not None and on != self.static.mig_enabled:
+            self._take_facts(self.static.uuid, self.static.driver)
+        return on is not None
+
+    def read(self, now: float, t: float, xid: int | str) -> GpuSample:
+        """One sample. ``now`` is monotonic, ``t`` Unix time, ``xid`` the last Xid or why there is none."""
+        if self.lost is not None:
+            return self.lost_sample(xid=xid)
+        try:
+            sample = self._read(now, t, xid)
+        except LostGpu as gone:
+            self.lose(str(gone), t)
+            return self.lost_sample(xid=xid)
+        self.lost_since = None
+        return sample
+
+    def lost_sample(self, why: str | None = None, since: float | None = None, xid: int | str = "") -> GpuSample:
+        """The last facts, the last Xid, and the reason why there is nothing else."""
+        why = why or self.lost
+        return GpuSample(
+            self.static,
+            xid=xid if isinstance(xid, int) else None,
+            sm_reason=why,
+            lost_reason=why,
+            lost_since=since or self.lost_since,
+        )
+
+    def lose(self, why: str, t: float) -> None:
+        """Mark the GPU as lost from Unix time ``t`` on, until it is found again and read."""
+        self.processes = ()
+        self.lost = why
+        if self.lost_since is None:
+            self.lost_since = t
+
+    def _read(self, now: float, t: float, xid: int | str) -> GpuSample:
+        handle, into, begun = self.handle, Answers(), monotonic()
+        for question in EVERY_TICK:
+            question.ask_into(handle, into, now)
+        ask_memory_into(handle, into, now)
+        seldom = self._seldom.answers
+        if not seldom.values and not seldom.missing:
+            # The first picture needs only these two; the rest is asked after it.
+            for question in (POWER_LIMIT, SM_CLOCK_MAX):
+                question.ask_into(handle, seldom, now)
+        into.values.update(seldom.values)
+        into.missing.update(seldom.missing)
+        standing = (
+            Standing(None, None, SPLIT)
+            if self._split
+            # Counters have the value of the moment at which they are read, which may be late with a slow driver.
+            else self._cross_check.standing(self._ladder, now + (monotonic() - begun), into.values.get("util_pct"))
+        )
+        measured: frozenset[str] = frozenset()
+        if standing.activity is not None:
+            into.values.update(standing.activity.values)
+            into.missing.update(standing.activity.missing)
+            if standing.reason is not None:
+                into.missing["sm_active_pct"] = standing.reason
+            measured = frozenset(standing.activity.values)
+        else:
+            into.miss(ACTIVITY_KEYS, standing.reason or COLLECTING)
+        self._fields.ask_into(handle, into, now, measured, now + (monotonic() - begun))
+        values, missing = into.values, into.missing
+        if isinstance(xid, int):
+            values["xid"] = xid
+        else:
+            missing["xid"] = xid
+        for key in GPU_METRICS:
+            if key not in values and key not in missing:
+                missing[key] = NO_NVLINK if key.startswith("nvlink") else COLLECTING
+        if self.static.mig_enabled:
+            for key in ("util_pct", "mem_util_pct"):
+                if key in missing:
+                    missing[key] = SPLIT if self._split else "NVML gives no utilisation of a MIG instance"
+        if now >= self._processes_at:
+            first = self._processes_at < 0
+            self._processes_at = 0.0 if first else now + PROCESSES_S * 0.95
+            self._list_processes(now, t, values.get("util_pct"), brief=first)
+        return sample_of(self.static, into, standing, now, bounded=not self._no_bound())
+
+    def asks_seldom(self, now: float) -> bool:
+        """Whether ``ask_seldom`` has something to ask at monotonic ``now``."""
+        return now >= self._seldom.due_at and self.found and self.lost is None
+
+    def ask_seldom(self, now: float, t: float) -> None:
+        """Ask what need not be new in each sample, and what the first sample left out. Times as for ``read``."""
+        if not self.asks_seldom(now):
+            return
+        try:
+            if self._facts_due:
+                self._facts_due = False
+                self.static = more_facts(self.handle, self.static)
+            self._seldom.ask(self.handle, now, self.static.index)
+        except LostGpu as gone:
+            self.lose(str(gone), t)
+
+    def _list_processes(self, now: float, t: float, util_pct: float | None, *, brief: bool) -> None:
+        # A split GPU lists its instances' processes again: each instance lists its own.
+        if self._split:
+            self.processes = ()
+        else:
+            self.processes = self._lister.read(now, t, util_pct, brief=brief)
+
+    @property
+    def process_trouble(self) -> str | None:
+        """Why the process list could not be read, or None."""
+        return self._lister.reason
+
+    def _no_bound(self) -> bool:
+        """Whether this entry's utilisation may include other tenants, so that it bounds nothing."""
+        return self.vgpu or bool(self.static.mig_enabled)
+
+    def close(self) -> None:
+        """Free what NVML holds for this GPU. Before nvmlShutdown, on the reading thread."""
+        self._ladder.close()
+        self.stale = True
+
+
+# The result of one pass over the GPUs, complete or partial.
+
+
+class Reading(Struct, frozen=True):
+    """One pass over the chosen GPUs, at Unix time ``t``. ``hung`` are indices: a call on these did not return."""
+
+    t: float
+    gpus: tuple[GpuSample, ...]
+    processes: tuple[GpuProcess, ...]
+    events: tuple[Event, ...] = ()
+    notices: tuple[str, ...] = ()
+    hung: tuple[int, ...] = ()
+
+
+class Pass(Struct):
+    """A pass that is under way: the samples so far, and the GPUs among them that hang."""
+
+    samples: list[GpuSample] = []
+    hung: list[int] = []
+
+
+class Progress(Struct, frozen=True):
+    """How far the pass under way has come. ``known`` are the chosen GPUs; empty while the driver still lists them."""
+
+    known: tuple[GpuStatic, ...] = ()
+    read: tuple[GpuSample, ...] = ()
+    hung: tuple[int, ...] = ()
+    processes: tuple[GpuProcess, ...] = ()

@@ -1,0 +1,214 @@
+"""Which GPUs and MIG devices there are, asked at the start and regularly after. Nothing else looks for any.
+
+A GPU is known by its UUID. Its index is NVML's when it is first seen and stays for as long as we run; NVML's own may
+move when a GPU comes or goes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import pynvml
+
+from gputop.model.quantity import clean_text
+from gputop.sources.nvml.gpu_device import Device
+from gputop.sources.nvml.handle import Handle
+
+MOST_LEFT = 256
+"""How many MIG devices that are gone would get their old number back."""
+GONE = "gone: the driver no longer shows this GPU (unplugged, or taken from this container)"
+
+
+class Part(Protocol):
+    """Something whose calls may hang."""
+
+    handle: Handle
+    stuck: bool
+
+
+Turn = Callable[[int, Part], AbstractContextManager[None]]
+MakeDevice = Callable[[int, Device | None, str | None], Device]
+
+
+def kernel_gpus(proc: str = "/proc", dev: str = "/dev") -> frozenset[str]:
+    """What the kernel shows of GPUs: names that change when one comes or goes.
+
+    NVML may count GPUs only when it starts, so a change here is a reason to start it again.
+    """
+    return frozenset(_names(f"{proc}/driver/nvidia/gpus")) | {
+        name for name in _names(dev) if name.startswith("nvidia") and name[6:].isdecimal()
+    }
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+class Inventory:
+    """The GPUs that NVML has shown so far, and NVML itself: started, counted, shut down.
+
+    Every call into NVML is made in a turn (``turn(ticket, part)``), so that one that hangs costs only its GPU; a
+    ``take`` that was interrupted by that is simply repeated.
+    """
+
+    def __init__(self, make: MakeDevice, turn: Turn, shown: Callable[[], frozenset[str]]) -> None:
+        self.handle = Handle(None)
+        self.stuck = False
+        """Set by the session while a call on the driver as a whole does not return."""
+        self.is_open = False
+        self.driver: str | None = None
+        self.nvml_version: str | None = None
+        self.devices: list[Device] = []
+        self.departed: list[tuple[int, str]] = []
+        """(index of its GPU, text) of each MIG device that has gone; the reader removes them."""
+        self._make = make
+        self._turn = turn
+        self._shown = shown
+        self._seen_shown: frozenset[str] = frozenset()
+        self._count = -1
+        self._slots: dict[int, Device] = {}
+        self._indices: set[int] = set()
+        self._left: dict[str, int] = {}
+
+    @property
+    def whole(self) -> list[Device]:
+        """The devices that are whole GPUs."""
+        return [device for device in self.devices if device.parent is None]
+
+    def handles(self) -> tuple[tuple[int, int], ...]:
+        """Changes whenever there is a new handle, a new device, or one less."""
+        return tuple((device.static.index, device.times_found) for device in self.devices)
+
+    def kernel_has_changed(self) -> bool:
+        """Whether the kernel shows other GPUs than when NVML was started."""
+        return self._shown() != self._seen_shown
+
+    def take(self, ticket: int, now: float, t: float) -> None:
+        """Start NVML if needed, then find what is new, lost or split. ``now`` is monotonic, ``t`` Unix time.
+
+        Raises NVMLError when NVML does not start or count; trouble of a single GPU stays with that GPU.
+        """
+        with self._turn(ticket, self):
+            self._open()
+        with self._turn(ticket, self):
+            count = self.handle.run_bare("nvmlDeviceGetCount")
+        whole = self.whole
+        if count != self._count:
+            # A GPU that comes or goes may cost all others their handles (NVML's text on nvmlDeviceDiscoverGpus).
+            for device in whole:
+                device.stale = True
+        if count != self._count or any(device.is_due for device in whole):
+            self._walk(ticket, count, t)
+            self._count = count
+        for device in self.whole:
+            self._take_instances(ticket, device, now, t)
+
+    def shut(self, ticket: int) -> None:
+        """Free what is held for each GPU, then shut NVML down, so that the driver can be fixed or reloaded."""
+        for device in self.devices:
+            with self._turn(ticket, device):
+                device.close()
+        with self._turn(ticket, self):
+            self.is_open = False
+            self._count = -1
+            self.handle.run_bare("nvmlShutdown")
+
+    def _open(self) -> None:
+        if self.is_open:
+            return
+        self.handle.run_bare("nvmlInit")
+        self.is_open = True
+        self._seen_shown = self._shown()
+        self.driver = self._version("nvmlSystemGetDriverVersion")
+        self.nvml_version = self._version("nvmlSystemGetNVMLVersion")
+
+    def _version(self, name: str) -> str | None:
+        """A version as text; None where the driver does not tell, which does not prevent measuring."""
+        try:
+            return clean_text(str(self.handle.run_bare(name))).strip()
+        except pynvml.NVMLError:
+            return None
+
+    def _walk(self, ticket: int, count: int, t: float) -> None:
+        """Ask which GPU is at each of NVML's indices. One that is gone is lost."""
+        here = [self._meet(ticket, slot, t) for slot in range(count)]
+        self._slots = dict(enumerate(here))
+        for device in self.whole:
+            if device in here or device.stuck:
+                continue
+            if device.found:
+                device.lose(GONE, t)
+            else:
+                self._drop(device)
+
+    def _meet(self, ticket: int, slot: int, t: float) -> Device:
+        """The device at an index: the one that was there, another known one, or a new one."""
+        device = self._slots.get(slot) or self._add(slot)
+        self._slots[slot] = device
+        uuid = self._find(ticket, device, slot, t)
+        twin = next((d for d in self.whole if d is not device and d.static.uuid == uuid), None)
+        if uuid is None or (twin is None and uuid == device.static.uuid):
+            return device
+        if uuid == device.static.uuid:
+            self._drop(device)
+        owner = twin or self._add(slot)
+        self._slots[slot] = owner
+        self._find(ticket, owner, slot, t)
+        return owner
+
+    def _find(self, ticket: int, device: Device, slot: int, t: float) -> str | None:
+        if device.stuck:
+            return None
+        with self._turn(ticket, device):
+            return device.find(slot, self.driver, t)
+
+    def _take_instances(self, ticket: int, parent: Device, now: float, t: float) -> None:
+        """Find the MIG devices of a GPU. Those no longer listed were destroyed: they are removed, not lost."""
+        if parent.stuck:
+            return
+        with self._turn(ticket, parent):
+            listed = parent.mig_devices(now, t)
+        if listed is None:
+            return
+        known = {device.static.uuid: device for device in self.devices if device.parent is parent}
+        for uuid, slot in listed.items():
+            device = known.pop(uuid, None) or self._add(None, parent, uuid)
+            if device.is_due:
+                self._find(ticket, device, slot, t)
+        for device in known.values():
+            if not device.stuck:
+                with self._turn(ticket, device):
+                    device.close()
+                self.devices.remove(device)
+                self._leave(device)
+                self.departed.append((parent.static.index, f"MIG instance {device.static.mig_instance} is gone"))
+
+    def _leave(self, device: Device) -> None:
+        """Keep the number of a device that is gone. A recreated instance has another UUID, so after many the numbers of
+        the oldest are free again."""
+        self._left[device.static.uuid] = device.static.index
+        if len(self._left) > MOST_LEFT:
+            self._indices.discard(self._left.pop(next(iter(self._left))))
+
+    def _add(self, wanted: int | None, parent: Device | None = None, uuid: str | None = None) -> Device:
+        """A new device, with the index that it had, else the one wanted if nobody has or had it, else the lowest."""
+        index = self._left.pop(uuid, None) if uuid is not None else None
+        if index is None and wanted not in self._indices:
+            index = wanted
+        if index is None:
+            index = min(set(range(len(self._indices) + 1)) - self._indices)
+        self._indices.add(index)
+        device = self._make(index, parent, uuid)
+        self.devices.append(device)
+        return device
+
+    def _drop(self, device: Device) -> None:
+        """Forget a device that was never shown under its own name."""
+        self.devices.remove(device)
+        self._indices.discard(device.static.index)

@@ -1,0 +1,377 @@
+"""The NVML session: opened once, kept open, read by one thread at a time.
+
+A call that hangs holds up one GPU, not the others: the watchdog calls ``supersede``, the hung GPU is set aside, and a
+new thread goes on with the rest. The old thread hands its GPU back when the call returns. Never reads /proc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from math import inf
+from threading import Lock
+from time import monotonic
+from typing import Any
+
+import pynvml
+
+from gputop.model.quantity import clean_text
+from gputop.model.sm import SmChoice
+from gputop.model.snapshot import Event, GpuSample, GpuStatic
+from gputop.model.source import SourceError, UsageError
+from gputop.sources.activity.fallback_chain import Rung
+from gputop.sources.gpu_process import GpuProcess
+from gputop.sources.nvml.gpu_device import Device, MoreRungs, Pass, Progress, Reading
+from gputop.sources.nvml.gpu_inventory import Inventory, Part, kernel_gpus
+from gputop.sources.nvml.handle import DEMO, RETRY_S, Handle, cannot_start, reason
+from gputop.sources.reader_thread import Retired
+from gputop.sources.selection import choose
+
+# Xid errors reported by NVML while gputop runs: an event set, polled without waiting.
+
+MOST_EVENTS_A_POLL = 32
+NONE_SEEN = "none seen while watching"
+
+
+class XidWatch:
+    """Last Xid by UUID, and why a GPU is not watched. ``stuck`` is set by the session while the poll hangs."""
+
+    def __init__(self) -> None:
+        self.handle = Handle(None)
+        self.stuck = False
+        self._set: Any = None
+        self._last: dict[str, int] = {}
+        self._why: dict[str, str] = {}
+        self._dead: str | None = "not watched yet"
+        self._gpus: tuple[tuple[str, Any], ...] = ()
+        self._retry_at = inf
+
+    def open(self, gpus: Iterable[tuple[str, Any]]) -> None:
+        """Watch these GPUs (UUID, handle). Never raises: a refusal becomes the reason of ``state``."""
+        self._gpus = tuple(gpus)
+        self._why.clear()
+        try:
+            self._set = self.handle.run_bare("nvmlEventSetCreate")
+        except pynvml.NVMLError as error:
+            self._dead, self._retry_at = reason(error.value), inf
+            return
+        self._dead = None
+        for uuid, raw in self._gpus:
+            try:
+                self.handle.run_bare("nvmlDeviceRegisterEvents", raw, pynvml.nvmlEventTypeXidCriticalError, self._set)
+            except pynvml.NVMLError as error:
+                self._why[uuid] = reason(error.value)
+
+    def poll(self, now: float) -> list[tuple[str, int]]:
+        """Xids since the last poll as (UUID, Xid); at most 32, the rest come with the next. ``now``: monotonic."""
+        found: list[tuple[str, int]] = []
+        if now >= self._retry_at:
+            self.close()
+            self.open(self._gpus)
+        if self._dead is not None:
+            return found
+        for _ in range(MOST_EVENTS_A_POLL):
+            try:
+                event = self.handle.run_bare("nvmlEventSetWait_v2", self._set, 0)
+                uuid = clean_text(str(self.handle.run_bare("nvmlDeviceGetUUID", event.device))).strip()
+            except pynvml.NVMLError as error:
+                if error.value == pynvml.NVML_ERROR_TIMEOUT:
+                    break
+                # A lost GPU makes the whole set fail: a new set, which that GPU no longer enters, serves the others.
+                self._dead, self._retry_at = reason(error.value), now + RETRY_S
+                break
+            if event.eventType == pynvml.nvmlEventTypeXidCriticalError:
+                self._last[uuid] = int(event.eventData)
+                found.append((uuid, int(event.eventData)))
+        return found
+
+    def state(self, uuid: str) -> int | str:
+        """The last Xid of a GPU, or why there is none."""
+        last = self._last.get(uuid)
+        if last is not None:
+            return last
+        return self._dead or self._why.get(uuid, NONE_SEEN)
+
+    def close(self) -> None:
+        held, self._set, self._dead, self._retry_at = self._set, None, "closed", inf
+        if held is not None:
+            try:
+                self.handle.run_bare("nvmlEventSetFree", held)
+            except pynvml.NVMLError as error:
+                self._dead = reason(error.value)
+
+
+LOOK_S = 10.0
+"""How often the list of GPUs is refreshed, in seconds: one call, and one more a GPU that could be split."""
+SOON_S = 1.0
+"""How soon it is refreshed after a GPU was lost."""
+XID_ON_PARENT = "reported on the whole GPU"
+
+
+def no_more_rungs(_gpu: Callable[[], GpuStatic]) -> list[Rung]:
+    return []
+
+
+class NvmlSession:
+    """All GPUs of this machine through NVML. Threads take turns by ticket: only the newest ticket reads."""
+
+    def __init__(
+        self,
+        interval_s: float = 1.0,
+        gpus: str | None = None,
+        cuda_visible: str | None = None,
+        more_rungs: MoreRungs = no_more_rungs,
+        shown: Callable[[], frozenset[str]] = kernel_gpus,
+        look_s: float = LOOK_S,
+        *,
+        sm_source: SmChoice = "auto",
+    ) -> None:
+        """``shown`` is what the kernel shows of GPUs; the list is refreshed every ``look_s`` seconds."""
+        self._interval_s = interval_s
+        self._spec = gpus
+        self._cuda_visible = cuda_visible
+        self._more_rungs = more_rungs
+        self._sm_source = sm_source
+        self._look_s = look_s
+        self._look_at = float("-inf")
+        self._inventory = Inventory(self._device, self._turn, shown)
+        self._chosen: tuple[Device, ...] | None = None
+        self._not_chosen: str | None = None
+        self._xids = XidWatch()
+        self._xids_due = self._read_before = False
+        self._lost_since: dict[int, float] = {}
+        self._lock = Lock()
+        self._ticket = 0
+        self._pass = Pass()
+        self._current: Part | None = None
+
+    def _device(self, index: int, parent: Device | None, uuid: str | None) -> Device:
+        return Device(index, self._interval_s, self._more_rungs, parent, uuid, self._sm_source)
+
+    @property
+    def driver(self) -> str | None:
+        """Version of the driver, once it is known."""
+        return self._inventory.driver
+
+    @property
+    def nvml_version(self) -> str | None:
+        """Version of the NVML library, once it is open."""
+        return self._inventory.nvml_version
+
+    @property
+    def ticket(self) -> int:
+        return self._ticket
+
+    @property
+    def ready(self) -> bool:
+        """Whether all GPUs were looked for and the choice is made."""
+        return self._chosen is not None
+
+    def look(self, ticket: int, t: float) -> None:
+        """Find out which GPUs there are, and choose.
+
+        The first time SourceError says that there is nothing to measure, UsageError that the choice is wrong; later
+        both are states of the GPUs. Raises Retired after a hang.
+        """
+        inventory, now = self._inventory, monotonic()
+        if inventory.stuck:
+            return
+        if self.ready and self._must_start_again():
+            self._shut(ticket)
+        before = inventory.handles()
+        try:
+            inventory.take(ticket, now, t)
+        except pynvml.NVMLError as error:
+            if not self.ready:
+                raise cannot_start(error.value) from error
+            for device in inventory.devices:
+                if device.stale and not device.stuck:
+                    device.lose(reason(error.value), t)
+        if not inventory.devices:
+            raise SourceError(
+                f"the NVIDIA driver shows no GPU: see nvidia-smi -L, or the container's GPU options; {DEMO}"
+            )
+        if not self.ready or inventory.handles() != before:
+            self._choose()
+        self._look_at = now + self._look_s
+
+    def _must_start_again(self) -> bool:
+        """Whether NVML is to be shut down and started anew: its GPUs are all lost, or not those of the kernel.
+
+        A reloaded driver has forgotten this session; and while it is open the driver can be neither reloaded nor reset.
+        """
+        if not self._inventory.is_open or self._hangs():
+            return False
+        chosen = self._chosen or ()
+        return self._inventory.kernel_has_changed() or (bool(chosen) and all(d.lost is not None for d in chosen))
+
+    def _hangs(self) -> bool:
+        return self._inventory.stuck or self._xids.stuck or any(device.stuck for device in self._inventory.devices)
+
+    def _choose(self) -> None:
+        devices = self._inventory.devices
+        self._not_chosen = None
+        try:
+            positions = choose([device.static for device in devices], self._spec, self._cuda_visible)
+        except UsageError as error:
+            if not self.ready:
+                raise
+            positions, self._not_chosen = (), str(error)
+        self._xids_due = True
+        self._chosen = tuple(devices[i] for i in positions)
+
+    def read(self, ticket: int, t: float) -> Reading:
+        """Read all chosen GPUs, and refresh the list when it is due. Raises Retired when another thread took over."""
+        if monotonic() >= self._look_at:
+            self.look(ticket, t)
+        events: list[Event] = []
+        under_way = self._pass = Pass()
+        # Watching for Xids begins with the second read: the first picture does not need it.
+        if self._read_before and not self._xids.stuck:
+            with self._turn(ticket, self._xids):
+                if self._xids_due:
+                    self._xids_due = False
+                    self._xids.close()
+                    self._xids.open(
+                        (d.static.uuid, d.handle.raw) for d in self._inventory.whole if d.found and not d.stale
+                    )
+                seen = self._xids.poll(monotonic())
+            indices = {d.static.uuid: d.static.index for d in self._inventory.devices} if seen else {}
+            events += [Event(t, "xid", f"Xid {xid}", indices.get(uuid)) for uuid, xid in seen]
+        asked = False
+        for device in self._chosen or ():
+            if device not in (self._chosen or ()):
+                continue
+            index = device.static.index
+            sample = self._sample(ticket, device, t)
+            is_news = sample.lost_reason is not None and index not in self._lost_since
+            if is_news and device.parent is not None and not asked:
+                # A destroyed MIG instance is not lost, so the list is refreshed before a loss is reported.
+                asked = True
+                self.look(ticket, t)
+                if device not in (self._chosen or ()):
+                    continue
+            under_way.samples.append(sample)
+            if sample.lost_reason is None:
+                self._lost_since.pop(index, None)
+            elif is_news:
+                self._lost_since[index] = sample.lost_since or t
+                self._look_at = min(self._look_at, monotonic() + SOON_S)
+                events.append(Event(t, "gpu_lost", sample.lost_reason, index))
+        self._read_before = True
+        events += [Event(t, "gpu_lost", text, index) for index, text in self._inventory.departed]
+        self._inventory.departed.clear()
+        samples, hung = tuple(under_way.samples), tuple(under_way.hung)
+        return Reading(t, samples, self._processes(), tuple(events), self._notices(), hung)
+
+    def progress(self) -> Progress:
+        """How far the pass has come that is under way, or was made last."""
+        known = tuple(device.static for device in self._chosen or ())
+        return Progress(known, tuple(self._pass.samples), tuple(self._pass.hung), self._processes())
+
+    def ask_seldom(self, ticket: int, t: float) -> None:
+        """Ask what no picture has to wait for, once a reading is handed over. Raises Retired as ``read`` does."""
+        for device in self._chosen or ():
+            if device.stuck or (device.stale and self._inventory.stuck) or not device.asks_seldom(monotonic()):
+                continue
+            with self._turn(ticket, device):
+                device.ask_seldom(monotonic(), t)
+
+    def _sample(self, ticket: int, device: Device, t: float) -> GpuSample:
+        if device.stuck or (device.stale and self._inventory.stuck):
+            self._pass.hung.append(device.static.index)
+            return self._hung_sample(device if device.stuck else self._inventory, device, t)
+        xid = self._xids.state(device.static.uuid) if device.static.mig_parent is None else XID_ON_PARENT
+        with self._turn(ticket, device):
+            return device.read(monotonic(), t, xid)
+
+    def _processes(self) -> tuple[GpuProcess, ...]:
+        return tuple(p for device in self._chosen or () if not device.stuck for p in device.processes)
+
+    def _notices(self) -> tuple[str, ...]:
+        troubled: dict[str, list[str]] = {}
+        for device in self._chosen or ():
+            if device.process_trouble is not None and device.lost is None:
+                troubled.setdefault(device.process_trouble, []).append(str(device.static.index))
+        notices = [f"GPU {', '.join(on)}: no process list: {why}" for why, on in troubled.items()]
+        if self._not_chosen is not None:
+            notices.append(self._not_chosen)
+        elif not self._chosen and self.ready:
+            notices.append(
+                f"CUDA_VISIBLE_DEVICES={self._cuda_visible} hides every GPU: leave out --visible to see them"
+            )
+        return tuple(notices)
+
+    def _hung_sample(self, part: Part, device: Device, t: float) -> GpuSample:
+        age = max(0.0, monotonic() - part.handle.call_since)
+        # Many return after seconds: nothing that would end a running job is advised.
+        remedy = "a driver that hangs for minutes shows in dmesg and ends with a reboot"
+        why = f"NVML call {part.handle.call or 'of this GPU'} has not returned for {age:.0f} s; {remedy}"
+        return device.lost_sample(why, self._lost_since.get(device.static.index, t - age))
+
+    def hung_s(self) -> float | None:
+        """For how long the call in flight has not returned, in seconds; None when none is in flight."""
+        part = self._current
+        return None if part is None or part.handle.call is None else monotonic() - part.handle.call_since
+
+    def supersede(self, limit_s: float) -> int | None:
+        """Set aside the part whose call hangs for longer than ``limit_s``; the ticket for the thread that goes on.
+
+        None when no call of a GPU hangs. Called from the watchdog's thread.
+        """
+        with self._lock:
+            age, part = self.hung_s(), self._current
+            if part is None or age is None or age < limit_s:
+                return None
+            if part is self._inventory and not self._inventory.devices:
+                # At the start there is nothing else to read.
+                return None
+            part.stuck = True
+            self._current = None
+            self._ticket += 1
+            return self._ticket
+
+    def _turn(self, ticket: int, part: Part) -> _Turn:
+        return _Turn(self, ticket, part)
+
+    def enter(self, ticket: int, part: Part) -> None:
+        """Begin calls on one part; Retired when this thread's time is over."""
+        with self._lock:
+            if ticket != self._ticket:
+                raise Retired
+            self._current = part
+
+    def leave(self, ticket: int, part: Part) -> None:
+        """End calls on one part. A thread that was superseded hands its part back and stops."""
+        with self._lock:
+            if ticket != self._ticket:
+                part.stuck = False
+                raise Retired
+            self._current = None
+
+    def close(self) -> None:
+        """Free all samples, then shut NVML down; on the reading thread. Left alone while any call hangs."""
+        if self._inventory.is_open and not self._hangs():
+            self._shut(self._ticket)
+
+    def _shut(self, ticket: int) -> None:
+        with self._turn(ticket, self._xids):
+            self._xids.close()
+        # Nothing can be done about a driver that cannot even be shut down.
+        with suppress(pynvml.NVMLError):
+            self._inventory.shut(ticket)
+
+
+class _Turn:
+    """``with`` around the calls on one part."""
+
+    __slots__ = ("_part", "_session", "_ticket")
+
+    def __init__(self, session: NvmlSession, ticket: int, part: Part) -> None:
+        self._session, self._ticket, self._part = session, ticket, part
+
+    def __enter__(self) -> None:
+        self._session.enter(self._ticket, self._part)
+
+    def __exit__(self, *_: object) -> None:
+        self._session.leave(self._ticket, self._part)

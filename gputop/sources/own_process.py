@@ -1,0 +1,160 @@
+"""The cost of this process itself, and of its helper."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from time import monotonic, process_time
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from gputop.model.snapshot import OwnCost
+
+if TYPE_CHECKING:
+    import psutil
+
+
+class OwnCostMeter:
+    """CPU time and memory of this process from one snapshot to the next."""
+
+    def __init__(self) -> None:
+        self._cpu_s = self._at = 0.0
+        self._process: psutil.Process | None = None
+
+    def read(self, helper: tuple[float, float] | None = None) -> OwnCost:
+        """CPU in percent of one core since the last call, resident memory in bytes; the first call has neither.
+
+        ``helper`` is what a helper reports of itself: CPU in percent of one core and resident memory in bytes.
+
+        psutil is imported at the second one: the first picture does not wait for it.
+        """
+        cpu_s, now = process_time(), monotonic()
+        first, elapsed = not self._at, now - self._at
+        share = 100.0 * (cpu_s - self._cpu_s) / elapsed if not first and elapsed > 0.0 else None
+        self._cpu_s, self._at = cpu_s, now
+        return OwnCost(share, None if first else self._rss(), *(helper or ()))
+
+    def _rss(self) -> float | None:
+        import psutil
+
+        try:
+            if self._process is None:
+                self._process = psutil.Process()
+            return float(self._process.memory_info().rss)
+        except (psutil.Error, OSError):
+            return None
+
+
+# Linux capabilities of this process: read, kept from every child, and given to one.
+#
+# A program started with an ambient capability hands it to all that it starts. gputop clears the set first thing and
+# raises it again only on the thread that starts the one helper that needs it, for that moment.
+
+SYS_ADMIN, PERFMON = 21, 38
+"""Numbers of linux/capability.h."""
+_PR_CAP_AMBIENT, _RAISE, _CLEAR_ALL = 47, 2, 4
+_VERSION_3 = 0x20080522
+_CAPSET = {"x86_64": 126, "aarch64": 91}
+
+
+class Capabilities(Struct, frozen=True):
+    """Bit masks of the calling process, as in /proc/self/status."""
+
+    effective: int = 0
+    permitted: int = 0
+    inheritable: int = 0
+    ambient: int = 0
+    bounding: int = 0
+
+    def has(self, number: int) -> bool:
+        """Whether a capability, by its number, is in effect."""
+        return bool(self.effective >> number & 1)
+
+
+def capabilities(proc: str = "/proc") -> Capabilities:
+    """What this thread may do; nothing where the kernel does not say."""
+    found: dict[str, int] = {}
+    try:
+        with open(f"{proc}/thread-self/status", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if line.startswith("Cap"):
+                    name, _, value = line.partition(":")
+                    found[name] = int(value, 16)
+    except (OSError, ValueError):
+        return Capabilities()
+    return Capabilities(*(found.get(name, 0) for name in ("CapEff", "CapPrm", "CapInh", "CapAmb", "CapBnd")))
+
+
+def clear_ambient() -> None:
+    """Keep every program started from here from inheriting a capability. Does nothing where there is none."""
+    if capabilities().ambient:
+        _prctl(_PR_CAP_AMBIENT, _CLEAR_ALL)
+
+
+@contextmanager
+def ambient(number: int) -> Iterator[None]:
+    """Pass a capability to what this thread starts within the block, if this process holds it as inheritable."""
+    held = capabilities()
+    if held.permitted & held.inheritable & 1 << number:
+        _prctl(_PR_CAP_AMBIENT, _RAISE, number)
+    try:
+        yield
+    finally:
+        clear_ambient()
+
+
+def keep_only(numbers: Iterable[int]) -> None:
+    """Give up every other capability of this thread, for good. Does nothing on an unknown architecture."""
+    import ctypes
+
+    call = _CAPSET.get(os.uname().machine)
+    if call is None:
+        return
+    mask = capabilities().permitted & sum(1 << number for number in numbers)
+    header = (ctypes.c_uint32 * 2)(_VERSION_3, 0)
+    low, high = mask & 0xFFFFFFFF, mask >> 32
+    data = (ctypes.c_uint32 * 6)(low, low, 0, high, high, 0)
+    _prctl(_PR_CAP_AMBIENT, _CLEAR_ALL)
+    if ctypes.CDLL(None, use_errno=True).syscall(call, ctypes.byref(header), ctypes.byref(data)) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _prctl(option: int, what: int, number: int = 0) -> None:
+    import ctypes
+
+    # Fails on kernels before 4.3, which have no ambient set.
+    ctypes.CDLL(None).prctl(option, what, number, 0, 0)
+
+
+# Programs that must not outlive this one, however it ends, even by SIGKILL.
+#
+# The kernel is asked, on the child's side, to kill it when the thread that started it ends (PR_SET_PDEATHSIG in
+# linux/prctl.h). That needs a few lines between fork and exec, which are not safe where other threads run; so a small
+# Python of its own executes them and then becomes the program.
+
+_BECOME = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+if os.getppid() == int(sys.argv[1]):
+    try:
+        os.execv(sys.argv[2], sys.argv[2:])
+    except OSError as error:
+        print(f"cannot run {sys.argv[2]}: {error.strerror}")
+sys.exit(126)
+"""
+"""A parent that died before the request was made is noticed by its pid."""
+
+
+def dying_with_parent(program: str, arguments: Sequence[str]) -> list[str]:
+    """The command that runs ``program``, looked for in PATH, until the calling thread or this process ends.
+
+    Raises FileNotFoundError when there is no such program.
+    """
+    path = shutil.which(program)
+    if path is None:
+        raise FileNotFoundError(program)
+    return [sys.executable, "-I", "-S", "-c", _BECOME, str(os.getpid()), path, *arguments]

@@ -1,0 +1,218 @@
+"""What does not change while a process lives: owner, command line, batch job, container, cgroup folders.
+
+Here, and only here, a raw command line becomes facts: first what the diagnosis needs is drawn from it, then secrets are
+masked. Environments are never read.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+
+from msgspec import Struct
+
+from gputop.model.feeders import server_in
+from gputop.model.inspection import Identity
+from gputop.model.quantity import clean_text
+from gputop.model.secrets import masked_text, masked_words
+from gputop.sources.cgroup import CgroupFolders, cgroup_folders, cgroup_text
+from gputop.sources.procfs import parse_stat, read_file, read_small
+
+# Which batch job and which container a process belongs to, from its /proc/PID/cgroup.
+#
+# Only the path is read: no environment (it may hold secrets, and other users' is denied), no daemon is asked.
+
+_SHORT_ID = 12
+
+# Slurm: v1 /slurm/uid_1000/job_8821/step_0, v2 /system.slice/[NODE_]slurmstepd.scope/job_8821/step_0/user/task_0
+_SLURM = r"(?:^|/)(?:slurm[^/]*|[^/]*slurmstepd\.scope)(?:/uid_\d+)?/job_(\d+)(?:/|$)"
+# PBS cgroup hook: /pbs_jobs.service/jobid/12345.server, before that /pbspro.service/jobid/… (also below a .slice)
+_PBS = r"/pbs(?:_jobs|pro)\.(?:service|slice)/jobid/(\d+(?:\[\d+\])?)"
+# LSF: /lsf/CLUSTER/job.1234.PID.TIME
+_LSF = r"/lsf/[^/]+/job\.(\d+(?:\[\d+\])?)\."
+# Kubernetes: kubepods-burstable-pod<uid with _>.slice under systemd, /kubepods/burstable/pod<uid> without it
+_POD = r"(?:kubepods[^/]*[-/]|/)pod([0-9a-f]{8}[-_][0-9a-f_-]{20,})"
+_CONTAINER_ID = r"(?:^|/)(?:(?P<scope>docker|libpod|crio|cri-containerd)-)?(?P<id>[0-9a-f]{64})(?:\.scope)?(?:/|$)"
+_ID_LENGTH = 64
+_LXC = r"/lxc(?:\.payload)?[./]([^/]+)"
+_ENGINES = {"docker": "docker", "libpod": "podman", "crio": "cri-o", "cri-containerd": "containerd"}
+
+
+class JobIdentity(Struct, frozen=True):
+    """``job`` such as ``slurm 8821``; ``container`` such as ``docker 0123456789ab``. None: neither was recognised."""
+
+    job: str | None = None
+    container: str | None = None
+
+
+def _job(text: str) -> str | None:
+    for scheduler, pattern in (("slurm", _SLURM), ("pbs", _PBS), ("lsf", _LSF)):
+        # The plain search first: most machines need none of these patterns, and compiling them takes a millisecond.
+        if scheduler in text and (match := re.search(pattern, text)):
+            return f"{scheduler} {match[1]}"
+    return None
+
+
+def _container(text: str) -> str | None:
+    if "pod" in text and (pod := re.search(_POD, text)):
+        return f"pod {pod[1].replace('_', '-')}"
+    if len(text) >= _ID_LENGTH and (match := re.search(_CONTAINER_ID, text)):
+        short = match["id"][:_SHORT_ID]
+        if match["scope"]:
+            return f"{_ENGINES[match['scope']]} {short}"
+        if "/docker" in text:
+            return f"docker {short}"
+        return f"podman {short}" if "libpod" in text else f"container {short}"
+    if "/lxc" in text and (lxc := re.search(_LXC, text)):
+        return f"lxc {lxc[1]}"
+    return None
+
+
+def job_identity(cgroup: str) -> JobIdentity:
+    """Read the text of /proc/PID/cgroup: every hierarchy's line is searched, the first match wins."""
+    paths = "\n".join(line.split(":", 2)[-1] for line in cgroup.splitlines())
+    job: str | None = None
+    container: str | None = None
+    for path in paths.split("\n"):
+        job = job or _job(path)
+        container = container or _container(path)
+    return JobIdentity(job, container)
+
+
+COMMAND_LIMIT = 4096
+"""Characters of a command line that are kept."""
+
+MOST_USERS = 1024
+"""User names that are kept: containers bring user numbers of their own."""
+
+
+class Facts(Struct, frozen=True):
+    """Facts of one process, secrets masked. ``folders`` is empty when its cgroup is not visible from here."""
+
+    user: str | None
+    command: str
+    name: str
+    server: str | None
+    job_key: str | None
+    identity: JobIdentity
+    folders: CgroupFolders
+
+
+class FactsReader:
+    """Reads facts, and keeps what many processes share: user names, cgroups and command lines."""
+
+    def __init__(self, proc: str, sys: str) -> None:
+        self._proc = proc
+        self._sys = sys
+        self._salt = os.urandom(16)
+        self._users: dict[int, str] = {}
+        self._groups: dict[str, tuple[JobIdentity, CgroupFolders]] = {}
+        self._said: dict[tuple[bytes, bytes], tuple[str, str, str | None]] = {}
+        """By command line and kernel's name what both say: ranks and their workers have the same ones."""
+
+    def command(self, pid: int) -> bytes:
+        """/proc/PID/cmdline as it is: NUL-separated, empty for a zombie or when it cannot be read."""
+        try:
+            return read_file(f"{self._proc}/{pid}/cmdline")
+        except OSError:
+            return b""
+
+    def read(self, pid: int, comm: bytes, command: bytes) -> Facts:
+        """The facts of a process whose name and command line were read already."""
+        identity, folders = self._group(pid)
+        user = self.user(pid)
+        said = self._said.get((command, comm))
+        if said is None:
+            words = b" ".join(command.split(b"\0", 8)[:8]).decode("utf-8", "replace").split()
+            said = command_text(command, comm), executable_name(command, comm), server_in(words)
+            self._said[command, comm] = said
+        return Facts(user, *said, self._job_key(user, command), identity, folders)
+
+    def _job_key(self, user: str | None, command: bytes) -> str | None:
+        """The same for processes of one user and command line. Salted by each gputop process, so it cannot be reversed.
+
+        Python's hash of bytes is SipHash, which is made for this; ``hashlib`` would load OpenSSL.
+        """
+        if not command:
+            return None
+        return f"{hash(self._salt + (user or '').encode() + bytes(1) + command) & (1 << 48) - 1:012x}"
+
+    def forget(self) -> None:
+        """Drop cached cgroups and command lines: called when the tree is rediscovered, so that the caches stay as small
+        as the tree, and hold no raw command line that is no longer in it."""
+        self._groups.clear()
+        self._said.clear()
+
+    def user(self, pid: int) -> str | None:
+        """The name of a process's owner, the number where it has none; None when the process is gone."""
+        try:
+            uid = os.stat(f"{self._proc}/{pid}").st_uid
+        except OSError:
+            return None
+        if uid not in self._users:
+            if len(self._users) >= MOST_USERS:
+                self._users.clear()
+            try:
+                self._users[uid] = clean_text(pwd.getpwuid(uid).pw_name)
+            except KeyError:
+                self._users[uid] = str(uid)
+        return self._users[uid]
+
+    def _group(self, pid: int) -> tuple[JobIdentity, CgroupFolders]:
+        try:
+            text = cgroup_text(f"{self._proc}/{pid}")
+        except OSError:
+            return JobIdentity(), CgroupFolders()
+        if text not in self._groups:
+            found = job_identity(text)
+            shown = JobIdentity(*(part and masked_text(part) for part in (found.job, found.container)))
+            self._groups[text] = shown, cgroup_folders(text, self._sys)
+        return self._groups[text]
+
+
+def command_text(command: bytes, comm: bytes, *, mask: bool = True) -> str:
+    """A command line to show; ``[name]`` when the kernel has none (zombies). At most COMMAND_LIMIT characters.
+
+    Secrets are masked before the end is cut off, and in the separate arguments: once joined, it is unclear where one
+    with blanks ends.
+    """
+    words = _decoded(command[: 2 * COMMAND_LIMIT].rstrip(b"\0")).split("\0")
+    text = " ".join(" ".join(masked_words(words) if mask else words).split())
+    if not text:
+        name = _decoded(comm)
+        return f"[{clean_text(masked_text(name) if mask else name)}]"
+    return clean_text(text)[:COMMAND_LIMIT]
+
+
+def executable_name(command: bytes, comm: bytes) -> str:
+    """The file name of argv[0], secrets masked; the kernel's name (15 bytes at most) where there is no command line."""
+    first = masked_text(_decoded(command[: 2 * COMMAND_LIMIT].split(b"\0", 1)[0]))
+    name = first.split(" ", 1)[0].rsplit("/", 1)[-1]
+    return clean_text(name or masked_text(_decoded(comm)))[:COMMAND_LIMIT]
+
+
+def _decoded(text: bytes) -> str:
+    return text.decode("utf-8", "replace")
+
+
+# Whether a pid still is the process that was meant: only pid and start time together name a process.
+
+NOT_IN_PROC = "it is not visible in /proc (another PID namespace or user): run gputop where it runs"
+GONE = "it has ended"
+REPLACED = "it has ended and its pid belongs to another process now"
+
+
+def identity_problem(proc: str, identity: Identity) -> str | None:
+    """Why a pid is not the process that was meant; None when it is. ``proc`` is where /proc is mounted."""
+    if identity.starttime is None:
+        return NOT_IN_PROC
+    try:
+        stat = parse_stat(read_small(f"{proc}/{identity.pid}/stat"))
+    except OSError:
+        return GONE
+    if stat is None:
+        return GONE
+    if stat.starttime != identity.starttime:
+        return REPLACED
+    return f"{GONE}; its parent has not taken its exit status yet" if stat.state in "ZX" else None

@@ -1,0 +1,347 @@
+"""Which socket received how much, and which of them listen: the kernel's socket tables by netlink, without privileges.
+
+Formats: sock_diag(7), and linux/inet_diag.h, linux/unix_diag.h, linux/tcp.h (``tcpi_bytes_received`` is the u64 at
+offset 128 of ``tcp_info``, since Linux 4.1). The tables are those of gputop's own network namespace.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from stat import S_IRUSR, S_ISFIFO, S_IWUSR
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from socket import socket
+
+
+NETLINK_SOCK_DIAG = 4
+_AF_UNIX, _AF_INET = 1, 2
+"""As on every Linux; the module ``socket``, 10 ms to load, is not needed before a socket is asked about."""
+_TCP_SOCKETS, _BY_FAMILY = 18, 20
+_REQUEST_DUMP = 0x301
+_DONE, _ERROR = 3, 2
+_INFO_EXTENSION = 1 << 1
+_INFO, _PEER = 2, 2
+_SHOW_PEER = 4
+_ESTABLISHED, _CLOSE_WAIT, _LISTEN = 1, 8, 10
+_ASKED_STATES = 1 << _ESTABLISHED | 1 << _CLOSE_WAIT | 1 << _LISTEN
+_RECEIVED_AT = 128
+_HEADER = struct.Struct("=IHHII")
+_ATTRIBUTE = struct.Struct("=HH")
+_BUFFER = 1 << 16
+_PATIENCE_S = 0.2
+MOST_SOCKETS = 32768
+"""The most sockets read in one dump: a machine with more is a proxy, and reading on would cost too much."""
+
+
+class TcpSocket(Struct, frozen=True):
+    """One TCP socket. ``ends`` are (address, port) of this side and of the other."""
+
+    listens: bool
+    received: int
+    ends: tuple[tuple[bytes, int], tuple[bytes, int]]
+
+
+class SocketTables(Struct, frozen=True):
+    """TCP sockets by inode; ``reason`` says why there are none. ``t`` is monotonic time."""
+
+    t: float
+    tcp: dict[int, TcpSocket]
+    reason: str | None = None
+
+
+def tcp_tables(now: float) -> SocketTables:
+    """Established and listening TCP sockets, both address families. Never raises."""
+    found: dict[int, TcpSocket] = {}
+    try:
+        with _opened() as netlink:
+            # The older form of the request, which the kernel answers for both address families in one pass.
+            request = struct.pack("=BBBB48xII", 0, 0, 0, _INFO_EXTENSION, _ASKED_STATES, 0)
+            for message in _dump(netlink, _TCP_SOCKETS, request):
+                read = _tcp(message)
+                if read is not None and read[0]:
+                    found[read[0]] = read[1]
+                if len(found) >= MOST_SOCKETS:
+                    return SocketTables(now, found, f"more than {MOST_SOCKETS} sockets: only these were read")
+    except OSError as error:
+        return SocketTables(now, {}, f"the kernel's socket table cannot be read: {error.strerror or error}")
+    return SocketTables(now, found)
+
+
+def unix_peers() -> dict[int, int]:
+    """The inode of the other end of each connected Unix socket; empty where the kernel does not tell."""
+    peers: dict[int, int] = {}
+    try:
+        with _opened() as netlink:
+            request = struct.pack("=BBxxIII8x", _AF_UNIX, 0, 1 << _ESTABLISHED, 0, _SHOW_PEER)
+            for message in _dump(netlink, _BY_FAMILY, request):
+                if len(message) < 16 or len(peers) >= MOST_SOCKETS:
+                    continue
+                peer = _attribute(message, 16, _PEER)
+                if peer is not None and len(peer) >= 4:
+                    peers[struct.unpack_from("=I", message, 4)[0]] = struct.unpack_from("=I", peer)[0]
+    except OSError:
+        return {}
+    return peers
+
+
+def _opened() -> socket:
+    import socket
+
+    netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_SOCK_DIAG)
+    netlink.settimeout(_PATIENCE_S)
+    return netlink
+
+
+def _dump(netlink: socket, kind: int, request: bytes) -> Iterator[memoryview]:
+    """The payload of each message of one dump. Raises OSError, also where it does not end in time."""
+    netlink.sendto(_HEADER.pack(_HEADER.size + len(request), kind, _REQUEST_DUMP, 1, 0) + request, (0, 0))
+    until = time.monotonic() + _PATIENCE_S
+    while True:
+        if time.monotonic() > until:
+            raise TimeoutError(110, "the dump does not end")
+        data = memoryview(netlink.recv(_BUFFER))
+        at = 0
+        while at + _HEADER.size <= len(data):
+            length, answer, _, _, _ = _HEADER.unpack_from(data, at)
+            if answer == _DONE:
+                return
+            if answer == _ERROR or length < _HEADER.size or at + length > len(data):
+                raise OSError(95, "sock_diag is refused")
+            yield data[at + _HEADER.size : at + length]
+            at += (length + 3) & ~3
+
+
+def _tcp(message: memoryview) -> tuple[int, TcpSocket] | None:
+    """(inode, socket) of one ``inet_diag_msg``."""
+    if len(message) < 72:
+        return None
+    state = message[1]
+    source, destination = struct.unpack_from(">HH", message, 4)
+    width = 4 if message[0] == _AF_INET else 16
+    ends = (bytes(message[8 : 8 + width]), source), (bytes(message[24 : 24 + width]), destination)
+    inode = struct.unpack_from("=I", message, 68)[0]
+    info = _attribute(message, 72, _INFO)
+    received = 0
+    if info is not None and len(info) >= _RECEIVED_AT + 8:
+        received = struct.unpack_from("=Q", info, _RECEIVED_AT)[0]
+    return inode, TcpSocket(state == _LISTEN, received, ends)
+
+
+def _attribute(message: memoryview, at: int, wanted: int) -> memoryview | None:
+    while at + _ATTRIBUTE.size <= len(message):
+        length, kind = _ATTRIBUTE.unpack_from(message, at)
+        if length < _ATTRIBUTE.size:
+            return None
+        if kind == wanted:
+            return message[at + _ATTRIBUTE.size : at + length]
+        at += (length + 3) & ~3
+    return None
+
+
+# The pipes and sockets that a process holds, by inode: what connects it to others. Links of /proc/PID/fd only.
+
+MOST_DESCRIPTORS = 1024
+"""The most open files of one process that are read."""
+HELD_AGAIN_S = 20.0
+"""How long what a process was seen to hold stays valid."""
+MOST_REMEMBERED = 2048
+READ_AT_ONCE = 64
+"""The most processes whose open files are read at one time; the rest waits for the next."""
+DENIED_FDS = "its open files are closed to this user"
+
+
+class Held(Struct, frozen=True):
+    """Inodes of pipes by the end that is held, and of sockets. Standard input, output and error are ``standard``.
+
+    ``fifos``: whether it reads a pipe that has a name in the file system.
+    """
+
+    reads: frozenset[int]
+    writes: frozenset[int]
+    sockets: frozenset[int]
+    standard: frozenset[int]
+    fifos: bool = False
+
+
+def held(proc: str, pid: int) -> Held | None:
+    """What a process holds, or None where it has ended or may not be looked at."""
+    directory = f"{proc}/{pid}/fd"
+    reads: set[int] = set()
+    writes: set[int] = set()
+    sockets: set[int] = set()
+    standard: set[int] = set()
+    fifos = False
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return None
+    for name in names[:MOST_DESCRIPTORS]:
+        path = f"{directory}/{name}"
+        try:
+            target = os.readlink(path)
+            if target.startswith("socket:["):
+                sockets.add(int(target[8:-1]))
+            elif target.startswith("pipe:["):
+                inode, mode = int(target[6:-1]), os.lstat(path).st_mode
+                if mode & S_IRUSR:
+                    reads.add(inode)
+                if mode & S_IWUSR:
+                    writes.add(inode)
+                if name in ("0", "1", "2"):
+                    standard.add(inode)
+            elif not fifos and target.startswith("/") and not target.startswith("/dev/"):
+                fifos = S_ISFIFO(os.stat(path).st_mode) and bool(os.lstat(path).st_mode & S_IRUSR)
+        except (OSError, ValueError):
+            continue
+    return Held(frozenset(reads), frozenset(writes), frozenset(sockets), frozenset(standard), fifos)
+
+
+class HeldByMany:
+    """What many processes hold, remembered, and read a few at a time."""
+
+    def __init__(self, proc: str) -> None:
+        self._proc = proc
+        self._known: dict[int, tuple[float, Held | None]] = {}
+        self._left = 0
+
+    def begin(self) -> None:
+        """Begin a new round, in which some more may be read."""
+        self._left = READ_AT_ONCE
+
+    def of(self, now: float, pid: int) -> Held | None:
+        """What a process holds, as last read; None where it was not read yet or may not be. ``now`` is monotonic."""
+        known = self._known.get(pid)
+        if known is not None and now - known[0] < HELD_AGAIN_S:
+            return known[1]
+        if self._left <= 0:
+            return None if known is None else known[1]
+        self._left -= 1
+        self._known.pop(pid, None)
+        while len(self._known) >= MOST_REMEMBERED:
+            # The one read longest ago.
+            del self._known[next(iter(self._known))]
+        known = self._known[pid] = now, held(self._proc, pid)
+        return known[1]
+
+
+# Bytes a second that processes receive on their TCP sockets, and whether one of these listens.
+#
+# The socket table is dumped every few seconds at most, and open files are read in turns.
+
+LEAST_RX = 1000.0
+"""Bytes a second that count as data: heartbeats of a job's own connections are below [judged]."""
+FIRST_DUMP_S, DUMP_S = 1.0, 5.0
+FIRST_LOOKS = 6
+"""Looks at a process in quick succession, so that a verdict need not wait for them."""
+MOST_ASKED = 4
+"""The most processes whose open files are read for one dump."""
+OTHER_NETWORK = "its sockets are in another network namespace"
+
+
+class SocketNews(Struct, frozen=True):
+    """What the sockets of one process say. ``rx_bytes_per_s`` is None until two readings, or with a ``reason``."""
+
+    rx_bytes_per_s: float | None
+    listens: bool
+    reason: str | None = None
+    fresh_looks: int = 0
+    """In how many recent looks it held a new connection, as with one per request. At most 4."""
+    bare_looks: int = 0
+    """Looks in a row at which the process held no TCP socket at all, its own or inherited."""
+    asks_root: bool = False
+    """It is a client of its own GPU process: what it waits for is the GPU's answer."""
+
+
+class _Known(Struct):
+    at: float
+    received: dict[int, int]
+    news: SocketNews
+    looks: int = 1
+
+
+class Received:
+    """Follows processes by pid. ``read`` is cheap while no dump is due."""
+
+    def __init__(self, proc: str) -> None:
+        self._proc = proc
+        self._known: dict[int, _Known] = {}
+        self._dumped_at: float | None = None
+        self._turn = 0
+
+    def read(self, now: float, pids: Sequence[int], roots: Mapping[int, int]) -> None:
+        """Update some of ``pids``. ``roots``: the GPU process of each, whose sockets its workers inherit."""
+        is_new = any(pid not in self._known or self._known[pid].looks < FIRST_LOOKS for pid in pids)
+        wait = FIRST_DUMP_S if is_new else DUMP_S
+        if self._dumped_at is not None and 0.0 <= now - self._dumped_at < 0.95 * wait:
+            return
+        self._dumped_at = now
+        tables = tcp_tables(now)
+        self._known = {pid: self._known[pid] for pid in pids if pid in self._known}
+        chosen = sorted(pids, key=lambda pid: self._known[pid].at if pid in self._known else -1.0)[:MOST_ASKED]
+        shared: dict[int, frozenset[int]] = {}
+        for pid in chosen:
+            before = self._known.get(pid)
+            known = self._known[pid] = self._look(now, pid, roots.get(pid, pid), tables, shared)
+            known.looks = 1 if before is None else before.looks + 1
+
+    def of(self, pid: int) -> SocketNews | None:
+        """What is known of a process; None before its first look."""
+        known = self._known.get(pid)
+        return None if known is None else known.news
+
+    def _look(self, now: float, pid: int, root: int, tables: SocketTables, shared: dict[int, frozenset[int]]) -> _Known:
+        if not tables.tcp and tables.reason:
+            return _Known(now, {}, SocketNews(None, False, tables.reason))
+        mine = held(self._proc, pid)
+        if mine is None:
+            return _Known(now, {}, SocketNews(None, False, DENIED_FDS))
+        sockets = mine.sockets
+        serves: set[int] = set()
+        if root != pid:
+            if root not in shared:
+                parent = held(self._proc, root)
+                shared[root] = frozenset() if parent is None else parent.sockets
+            serves = {tables.tcp[inode].ends[0][1] for inode in shared[root] if self._is_open(tables, inode)}
+            # A forked worker holds its parent's sockets as well: what they receive is not its own.
+            sockets = sockets - shared[root]
+        tcp = tables.tcp
+        listening = {tcp[inode].ends[0][1] for inode in sockets if inode in tcp and tcp[inode].listens}
+        # What comes in through a listening socket is a request: demand, not data.
+        received = {
+            inode: tcp[inode].received
+            for inode in sockets
+            if inode in tcp and not tcp[inode].listens and not listening & {end[1] for end in tcp[inode].ends}
+        }
+        before = self._known.get(pid)
+        rate: float | None = None
+        if before is not None and now > before.at:
+            new = sum(max(0, count - before.received.get(inode, 0)) for inode, count in received.items())
+            rate = new / (now - before.at)
+        asks = bool(serves) and any(tcp[inode].ends[1][1] in serves for inode in sockets if inode in tcp)
+        reason = None
+        if sockets and not any(inode in tcp for inode in sockets) and self._is_elsewhere(pid):
+            reason, rate = OTHER_NETWORK, None
+        fresh = 0
+        if before is not None:
+            is_fresh = bool(received.keys() - before.received.keys())
+            fresh = min(4, max(0, before.news.fresh_looks + (1 if is_fresh else -1)))
+        bare = 0
+        if reason is None and not any(inode in tcp for inode in mine.sockets):
+            bare = 1 + (0 if before is None else before.news.bare_looks)
+        return _Known(now, received, SocketNews(rate, bool(listening), reason, fresh, bare, asks))
+
+    def _is_open(self, tables: SocketTables, inode: int) -> bool:
+        return inode in tables.tcp and tables.tcp[inode].listens
+
+    def _is_elsewhere(self, pid: int) -> bool:
+        """Whether a process has another network namespace than gputop."""
+        try:
+            return os.readlink(f"{self._proc}/{pid}/ns/net") != os.readlink(f"{self._proc}/self/ns/net")
+        except OSError:
+            return False

@@ -1,0 +1,273 @@
+"""The processes of a simulated machine at one moment: jobs with their dataloader workers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from math import floor
+from types import MappingProxyType
+from typing import Any
+from zlib import crc32
+
+from msgspec import Struct
+
+from gputop.model.feeders import RAN, server_in, waits_text
+from gputop.model.snapshot import ProcessSample, ProcessStatic
+from gputop.sources.simulation.gpus import FULL_SHARE, GIB, UP_BEFORE_S, GpuPlan, grown_gib
+from gputop.sources.simulation.life import Cpu, GpuLife, Job, Workers
+from gputop.sources.simulation.noise import chance, ripple
+
+_TICKS_PER_S = 100
+_MB = 1e6
+_FIRST_SERIES = 1 << 20
+_WORKERS_AFTER_S = 4.0
+"""Workers are born some seconds after the process that needs them."""
+_PID_SPAN = 5000
+_IDLE_SHARE = 0.03
+"""What a worker does while another one keeps it waiting."""
+_LOOKS = 5
+"""Looks at the main thread between two readings."""
+_HIDDEN = "not visible in /proc: the process lives in another PID namespace"
+_HIDDEN_KEYS = (
+    "starttime",
+    "ppid",
+    "cpu_pct",
+    "run_pct",
+    "wait_pct",
+    "main_run_pct",
+    "main_wait_pct",
+    "state",
+    "main_state",
+    "rss_bytes",
+    "age_s",
+)
+_HIDDEN_MISSING: Mapping[str, str] = MappingProxyType(dict.fromkeys(_HIDDEN_KEYS, _HIDDEN))
+
+
+class JobPlan(Struct, frozen=True):
+    """A job's facts that do not change, and the process ids of its workers."""
+
+    job: Job
+    gpu: GpuPlan
+    static: ProcessStatic
+    worker_static: ProcessStatic
+    first_worker: int
+    series: int
+
+
+def plan_job(job: Job, gpu: GpuPlan, taken: Collection[int]) -> JobPlan:
+    """Facts of the job; its workers get the next free process ids after its own."""
+    workers = job.workers
+    first = job.pid + 8
+    if workers is not None:
+        while any(first + i in taken for i in range(workers.count)):
+            first += 1
+    name = job.command.split(" ", 1)[0]
+    server, job_key = server_in(job.command.split()), f"{crc32(f'{job.user} {job.command}'.encode()):08x}"
+    static = ProcessStatic(
+        job.user if job.visible else None,
+        job.command if job.visible else None,
+        name if job.visible else None,
+        job.job,
+        job.container,
+        None,
+        "holds a GPU context",
+        server if job.visible else None,
+        job_key if job.visible else None,
+    )
+    worker_static = ProcessStatic(
+        job.user,
+        job.command,
+        workers.name if workers else None,
+        job.job,
+        job.container,
+        (workers.kind or None) if workers else None,
+        workers.why if workers else None,
+        server,
+        job_key,
+    )
+    return JobPlan(job, gpu, static, worker_static, first, _FIRST_SERIES + job.pid * 64)
+
+
+def sample_job(plan: JobPlan, t: float, started: float, share: float, util_pct: float | None) -> list[ProcessSample]:
+    """The job and its workers at time t, parents first. Empty before the job was started."""
+    job, gpu = plan.job, plan.gpu
+    age = job.age_s + t - started
+    if age < 0.0:
+        return []
+    index = gpu.static.index
+    gpu_time = None if util_pct is None else float(round(util_pct * job.util_share))
+    gpu_mem = _memory(job, gpu.life, gpu.chip.memory_gib, t, started)
+    if not job.visible:
+        return [_hidden(plan, index, gpu_mem, gpu_time)]
+    seed = gpu.seed
+    cpu = _mix(job.busy, job.rest, share)
+    noise = 1.0 + 0.02 * ripple(seed, plan.series, t)
+    main = min(100.0, (cpu.run if cpu.main is None else cpu.main) * noise)
+    state = _state(chance(seed, plan.series + 1, floor(4.0 * t)), main, cpu)
+    run = round(cpu.run * noise, 1)
+    rows = [
+        ProcessSample(
+            job.pid,
+            starttime=_starttime(job.age_s),
+            ppid=1 if job.job is None else job.pid - 1,
+            role="gpu",
+            gpu=index,
+            gpu_mem_bytes=gpu_mem,
+            gpu_time_pct=gpu_time,
+            type="C",
+            cpu_pct=run,
+            run_pct=run,
+            wait_pct=round(cpu.wait, 1),
+            main_run_pct=round(main, 1),
+            main_wait_pct=round(min(cpu.wait, 100.0 - main), 1),
+            state=state,
+            main_state=state,
+            waiting_on=_waits(state, cpu),
+            rss_bytes=job.rss_gib * GIB,
+            read_bytes_per_s=cpu.read_mb * _MB,
+            write_bytes_per_s=cpu.write_mb * _MB,
+            threads=job.threads,
+            throttled_pct=job.workers.throttled_pct if job.workers else 0.0,
+            nccl=job.nccl,
+            age_s=age,
+            pin_memory=job.pin_memory,
+            pool_threads=0,
+            pool_run_pct=0.0,
+            static=plan.static,
+            main_waits=_main_waits(job.workers, state),
+            feeder_threads=0 if job.workers is not None and job.workers.uneven else None,
+        )
+    ]
+    if job.workers is not None:
+        _add_workers(rows, plan, job.workers, t, started, share)
+    return rows
+
+
+def _hidden(plan: JobPlan, index: int, gpu_mem: float, gpu_time: float | None) -> ProcessSample:
+    """What the driver alone knows of a process that /proc does not show."""
+    return ProcessSample(
+        plan.job.pid,
+        gpu=index,
+        gpu_mem_bytes=gpu_mem,
+        gpu_time_pct=gpu_time,
+        type="C",
+        static=plan.static,
+        unavailable=_HIDDEN_MISSING,
+    )
+
+
+def _add_workers(
+    rows: list[ProcessSample], plan: JobPlan, workers: Workers, t: float, started: float, share: float
+) -> None:
+    job, gpu = plan.job, plan.gpu
+    seed, index = gpu.seed, gpu.static.index
+    cpu = _mix(workers.busy, workers.rest, share)
+    age, first = job.age_s - _WORKERS_AFTER_S + t - started, plan.first_worker
+    if workers.reborn_every_s is not None:
+        generation, age = _generation(gpu, workers.reborn_every_s, t)
+        first = plan.job.pid + 8 + workers.count * (generation % _PID_SPAN)
+    if age < 0.0:
+        return
+    starttime = floor(_TICKS_PER_S * (t - started + UP_BEFORE_S - age) + 0.5)
+    tick = floor(4.0 * t)
+    for i in range(workers.count):
+        works = 1.0 if i == 0 or not workers.uneven else _IDLE_SHARE
+        wait = round(cpu.wait * works, 1)
+        series = plan.series + 2 + 2 * i
+        draw = chance(seed, series + 1, tick)
+        # Slow noise, and a batch that a worker may just have finished: work does not end at sample times.
+        noise = 1.0 + 0.05 * ripple(seed, series, t) + 0.1 * (0.5 - draw)
+        run = min(100.0 - wait, cpu.run * works * noise)
+        state = _state(draw, run, cpu)
+        run = round(run, 1)
+        rows.append(
+            ProcessSample(
+                first + i,
+                starttime=starttime + i,
+                ppid=job.pid,
+                role=workers.role,
+                gpu=index,
+                cpu_pct=run,
+                run_pct=run,
+                wait_pct=wait,
+                main_run_pct=run,
+                main_wait_pct=wait,
+                state=state,
+                main_state=state,
+                waiting_on=_waits(state, cpu),
+                rss_bytes=workers.rss_gib * GIB,
+                read_bytes_per_s=cpu.read_mb * noise * _MB,
+                write_bytes_per_s=cpu.write_mb * _MB,
+                threads=3,
+                throttled_pct=workers.throttled_pct,
+                nccl=False,
+                age_s=age,
+                static=plan.worker_static,
+                **(_feeds(run, wait) if workers.uneven else {}),
+            )
+        )
+
+
+def _feeds(run: float, wait: float) -> dict[str, Any]:
+    """What a worker does, as shares of its time: what is left is waiting for work."""
+    rest = ("disk", "network", "lock", "sleep")
+    return {
+        "feed_run_pct": run,
+        "feed_queued_pct": wait,
+        **{f"feed_{state}_pct": 0.0 for state in rest},
+        "feed_poll_pct": round(100.0 - run - wait, 1),
+    }
+
+
+def _main_waits(workers: Workers | None, state: str) -> str | None:
+    """What the looks at the main thread found, where feeders are measured."""
+    if workers is None or not workers.uneven:
+        return None
+    return waits_text([RAN if state == "R" else "queue"] * _LOOKS)
+
+
+def _generation(gpu: GpuPlan, every_s: float, t: float) -> tuple[int, float]:
+    """Which generation of workers lives, and its age: it is born when the GPU's busy phase is surely over."""
+    born = gpu.offset_s + 1.1 * gpu.life.duty * (gpu.life.period_s or every_s)
+    generation = floor((t - born) / every_s)
+    return generation, t - born - generation * every_s
+
+
+def _memory(job: Job, life: GpuLife, total_gib: float, t: float, started: float) -> float:
+    if not life.growth_mib_per_min:
+        return job.memory_gib * GIB
+    room = total_gib * FULL_SHARE - life.used_gib
+    return (job.memory_gib + min(room, grown_gib(life, t, started))) * GIB
+
+
+def _starttime(age_s: float) -> int:
+    return floor(_TICKS_PER_S * (UP_BEFORE_S - age_s))
+
+
+def _mix(busy: Cpu, rest: Cpu | None, share: float) -> Cpu:
+    """The mean of both phases. What a process waits on when asleep is that of the phase that filled more time."""
+    if rest is None or share == 1.0:
+        return busy
+    main = None
+    if busy.main is not None and rest.main is not None:
+        main = rest.main + (busy.main - rest.main) * share
+    return Cpu(
+        rest.run + (busy.run - rest.run) * share,
+        rest.wait + (busy.wait - rest.wait) * share,
+        main,
+        rest.disk + (busy.disk - rest.disk) * share,
+        busy.waits if share >= 0.5 else rest.waits,
+        rest.read_mb + (busy.read_mb - rest.read_mb) * share,
+        rest.write_mb + (busy.write_mb - rest.write_mb) * share,
+    )
+
+
+def _state(draw: float, run: float, cpu: Cpu) -> str:
+    """One letter for the sample, drawn by the shares of disk wait and of being runnable."""
+    if draw < cpu.disk:
+        return "D"
+    return "R" if draw < cpu.disk + (run + cpu.wait) / 100.0 else "S"
+
+
+def _waits(state: str, cpu: Cpu) -> str | None:
+    return None if state == "R" else "disk" if state == "D" else cpu.waits

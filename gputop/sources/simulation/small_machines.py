@@ -1,0 +1,352 @@
+"""Small machines with one scenario each: what starves a GPU, what keeps it busy without work, what is normal."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from gputop.model.derived import POWER_CAP, SOFTWARE_THERMAL
+from gputop.sources.simulation import eight_gpu_node
+from gputop.sources.simulation.life import (
+    A100,
+    H100,
+    H200,
+    QUIET_HOST,
+    RTX_4090,
+    Chip,
+    Counter,
+    Cpu,
+    FabricLife,
+    GpuLife,
+    HostLife,
+    Job,
+    Load,
+    NodeLife,
+    Workers,
+)
+
+_LOW = Load(8, 6, 4, 1, 2, 1, 126, 0.5, 0.1)
+"""Between two steps: a few small kernels."""
+
+
+def machine(life: GpuLife, host: HostLife = QUIET_HOST, chip: Chip = H100) -> NodeLife:
+    """A machine with one GPU."""
+    return NodeLife((life,), chip, host)
+
+
+def healthy() -> NodeLife:
+    return NodeLife((eight_gpu_node.healthy(0), eight_gpu_node.healthy(1)))
+
+
+def small_kernels() -> NodeLife:
+    return machine(eight_gpu_node.small_kernels(), HostLife(cpu=9))
+
+
+def communication() -> NodeLife:
+    fabric = FabricLife(ports=1, rx=3.0, tx=3.0, drops_per_s=40.0)
+    return replace(machine(eight_gpu_node.communication(), HostLife(cpu=12)), fabric=fabric)
+
+
+def dataloader_cpu() -> NodeLife:
+    return machine(eight_gpu_node.dataloader_cpu(), eight_gpu_node.DECODING_HOST)
+
+
+def dataloader_cpu_throttled() -> NodeLife:
+    life = eight_gpu_node.dataloader_cpu()
+    workers = Workers(8, busy=Cpu(30, 40), rest=Cpu(42, 56), throttled_pct=62)
+    return machine(replace(life, jobs=(replace(life.jobs[0], workers=workers),)), HostLife(cpu=31, psi_cpu=9))
+
+
+def dataloader_io() -> NodeLife:
+    return machine(eight_gpu_node.dataloader_io(), HostLife(11, 1, 38, disk_read_mb=12))
+
+
+def dataloader_network() -> NodeLife:
+    job = Job(
+        5002,
+        "python train.py --data s3://images",
+        42.9,
+        6310,
+        Cpu(1.5, main=1.0),
+        job="slurm 8829",
+        rss_gib=14.7,
+        workers=Workers(8, Cpu(1.2, waits="network")),
+    )
+    life = replace(eight_gpu_node.dataloader_io(), duty=0.45, jobs=(job,))
+    return machine(life, HostLife(cpu=4, net_rx_mb=38))
+
+
+def main_process() -> NodeLife:
+    """The main thread augments and copies between the steps; two workers have nothing to do."""
+    job = Job(
+        4802,
+        "python train.py --metrics-every 1",
+        30.8,
+        3764,
+        busy=Cpu(92, main=88),
+        rest=Cpu(101, main=97),
+        job="slurm 8825",
+        rss_gib=20.4,
+        workers=Workers(2, Cpu(3.0, waits="queue")),
+    )
+    life = GpuLife(
+        Load(84, 70, 40, 26, 34, 15, 520, 3.0, 0.3), 31.4, 43, (job,), _LOW, eight_gpu_node.STEP_PERIOD_S, 0.2
+    )
+    return machine(life, HostLife(cpu=8))
+
+
+def pcie_transfer() -> NodeLife:
+    """Pageable copies: the main thread works on every byte, and the link is half full."""
+    job = Job(
+        4802,
+        "python train.py --no-pin",
+        30.8,
+        3764,
+        Cpu(96, main=95),
+        job="slurm 8825",
+        rss_gib=20.4,
+        workers=Workers(8, Cpu(22, 1, waits="queue")),
+    )
+    life = GpuLife(
+        Load(88, 78, 44, 26, 40, 16, 520, 19.0, 0.5),
+        31.4,
+        46,
+        (job,),
+        Load(9, 7, 4, 1, 4, 1, 140, 23.0, 0.3),
+        eight_gpu_node.STEP_PERIOD_S,
+        0.45,
+    )
+    return machine(life, HostLife(cpu=21))
+
+
+def worker_restart() -> NodeLife:
+    """Every 10 s an epoch ends and four workers are born; for 3 s nothing runs on the GPU."""
+    job = Job(
+        4802,
+        "python finetune.py --epochs 400",
+        30.8,
+        3764,
+        busy=Cpu(70, main=60),
+        rest=Cpu(12, main=10),
+        job="slurm 8825",
+        rss_gib=9.4,
+        workers=Workers(4, busy=Cpu(22, waits="queue"), rest=Cpu(90, 2), reborn_every_s=10.0),
+    )
+    life = GpuLife(
+        Load(96, 84, 40, 34, 38, 18, 600, 4.0, 0.4), 31.4, 50, (job,), Load(power_w=118), period_s=10.0, duty=0.68
+    )
+    return machine(life, HostLife(cpu=22))
+
+
+def checkpoint_pause() -> NodeLife:
+    """A checkpoint every 15 s, 4 s long: too often, as happens with a small model and a cautious script."""
+    job = Job(
+        4802,
+        "python train.py --save-every 50",
+        62.0,
+        7210,
+        busy=eight_gpu_node.SPINNING,
+        rest=Cpu(70, main=64, disk=0.3, waits="disk", write_mb=820),
+        job="slurm 8825",
+        rss_gib=24.0,
+        pin_memory=True,
+        workers=Workers(4, Cpu(24, waits="queue")),
+    )
+    life = GpuLife(
+        Load(98, 90, 38, 44, 40, 22, 650, 2.0, 0.4), 66.0, 56, (job,), Load(power_w=120, pcie_tx=2.4), 15.0, 0.72
+    )
+    return machine(life, HostLife(cpu=18, psi_io=9, disk_write_mb=230))
+
+
+def starved_unattributed() -> NodeLife:
+    """Main thread and workers asleep: a lock, an RPC, something that a look from outside cannot name."""
+    job = Job(
+        4802,
+        "python train.py --sync-server",
+        30.8,
+        3764,
+        Cpu(3, main=2, waits="lock"),
+        job="slurm 8825",
+        rss_gib=11.0,
+        workers=Workers(4, Cpu(3, waits="queue")),
+    )
+    life = GpuLife(
+        Load(86, 76, 42, 28, 38, 16, 540, 3.0, 0.3), 31.4, 46, (job,), _LOW, eight_gpu_node.STEP_PERIOD_S, 0.46
+    )
+    return machine(life, HostLife(cpu=5))
+
+
+def low_demand() -> NodeLife:
+    server = "python -m vllm.entrypoints.openai.api_server --model llama"
+    job = Job(
+        6001,
+        server,
+        66.0,
+        439200,
+        busy=Cpu(60, main=48, waits="network"),
+        rest=Cpu(4, main=3, waits="network"),
+        user="serve",
+        container="vllm-llama-0",
+        rss_gib=22.1,
+        threads=140,
+    )
+    life = GpuLife(
+        Load(95, 86, 40, 10, 52, 18, 520, 0.8, 0.5), 68.0, 46, (job,), Load(power_w=112), period_s=15.0, duty=0.31
+    )
+    return machine(life, HostLife(cpu=5))
+
+
+def memory_bandwidth() -> NodeLife:
+    return machine(eight_gpu_node.memory_bandwidth(), HostLife(cpu=7))
+
+
+def no_tensor_cores() -> NodeLife:
+    job = replace(eight_gpu_node.healthy(0).jobs[0], command="python train.py --fp32", nccl=False)
+    return machine(replace(eight_gpu_node.healthy(0), busy=Load(99, 95, 52, 0, 34, 70, 612, 1.4, 0.3), jobs=(job,)))
+
+
+def low_occupancy() -> NodeLife:
+    job = Job(4715, "python solve.py --block 64", 22.0, 5400, eight_gpu_node.SPINNING, user="sim", job="slurm 8833")
+    return machine(GpuLife(Load(96, 70, 9, 4, 30, 34, 402, 0.4, 0.1), 23.1, 52, (job,)), HostLife(cpu=7))
+
+
+def low_sm() -> NodeLife:
+    """An exporter publishes SM activity as a mean of 30 s, but not DRAM activity."""
+    life = eight_gpu_node.small_kernels()
+    counter = Counter("dcgm-exporter", "the running dcgm-exporter does not publish it", 30.0)
+    load = Load(96, 14, 12, 1, 10, 6, 152, 0.9, 0.1)
+    return machine(replace(life, busy=load, counter=counter), HostLife(cpu=9), A100)
+
+
+def no_sm_counter() -> NodeLife:
+    job = Job(
+        3301, "python train.py --lora", 17.8, 5230, eight_gpu_node.SPINNING, user="ana", rss_gib=9.0, pin_memory=True
+    )
+    job = replace(job, workers=Workers(4, Cpu(22, waits="queue")))
+    counter = Counter("bound", "GeForce RTX 40 has no SM activity counter for users")
+    return machine(
+        GpuLife(Load(97, 84, 36, 40, 44, 24, 391, 1.6, 0.2), 19.4, 66, (job,), counter=counter), chip=RTX_4090
+    )
+
+
+def idle_holding_memory() -> NodeLife:
+    return machine(eight_gpu_node.idle_holding_memory(), HostLife(cpu=2, psi_cpu=0))
+
+
+def uneven_workers() -> NodeLife:
+    """One of four workers has all the large images. Batches come in order, so the GPU waits for it alone."""
+    life = eight_gpu_node.dataloader_cpu()
+    workers = Workers(4, busy=Cpu(90.0, 8.0, waits="queue"), rest=Cpu(91.0, 8.0, waits="queue"), uneven=True)
+    job = replace(life.jobs[0], command="python train.py --shards by-size", workers=workers)
+    return machine(replace(life, jobs=(job,)), eight_gpu_node.DECODING_HOST)
+
+
+def one_gpu() -> NodeLife:
+    life = eight_gpu_node.dataloader_cpu()
+    job = replace(life.jobs[0], memory_gib=43.6)
+    host = replace(eight_gpu_node.BUSY_HOST, disk_read_mb=2)
+    return NodeLife((replace(life, used_gib=44.1, jobs=(job,)),), H200, host, "node-3")
+
+
+# Small machines with something wrong beside the verdict: heat, leaks, lost GPUs, broken counters, hidden processes.
+
+
+def thermal() -> NodeLife:
+    life = replace(
+        eight_gpu_node.healthy(0),
+        busy=Load(99, 92, 38, 44, 40, 22, 548, 1.5, 0.3),
+        temp_c=88,
+        clock_share=0.71,
+        throttle=SOFTWARE_THERMAL,
+        throttle_share=0.85,
+    )
+    return machine(life)
+
+
+def memory_leak() -> NodeLife:
+    """192 MiB a minute, in steps of an allocator's block: full in about three hours."""
+    life = eight_gpu_node.healthy(0)
+    job = replace(life.jobs[0], memory_gib=42.0, command="python train.py --keep-losses", nccl=False)
+    return machine(replace(life, used_gib=43.4, growth_mib_per_min=192, jobs=(job,)))
+
+
+def straggler() -> NodeLife:
+    """Ranks 0, 1 and 3 spin in an all-reduce until rank 2, which does more, arrives."""
+    waiter = Load(99, 53, 22, 22, 22, 12, 430, 1.6, 0.3, 6, 6)
+    late = Load(98, 91, 38, 45, 40, 22, 664, 1.6, 0.3, 6, 6)
+    gpus = []
+    for rank in range(4):
+        job = replace(
+            eight_gpu_node.healthy(0).jobs[0], pid=4301 + rank, job="slurm 8840", command="python train.py --ranks 4"
+        )
+        load, temp = (late, 62) if rank == 2 else (waiter, 53)
+        gpus.append(replace(eight_gpu_node.healthy(0), busy=load, temp_c=temp, jobs=(job,)))
+    return NodeLife(tuple(gpus), host=HostLife(cpu=44))
+
+
+def fabric_link() -> NodeLife:
+    """Two ranks over two ports: the second loses its link after half a minute, the first drops what it cannot carry."""
+    fabric = FabricLife(ports=2, rx=61.0, tx=60.0, drops_per_s=24.0, retransmits_per_s=9.0, down_after_s=30.0)
+    return NodeLife((eight_gpu_node.healthy(0), eight_gpu_node.healthy(1)), host=HostLife(cpu=31), fabric=fabric)
+
+
+def lost_gpu() -> NodeLife:
+    gpus = []
+    for i in range(4):
+        job = replace(eight_gpu_node.healthy(0).jobs[0], pid=4301 + i, job=f"slurm {8850 + i}", nccl=False)
+        gpus.append(replace(eight_gpu_node.healthy(i), jobs=(job,), lost_after_s=60.0 if i == 2 else None))
+    return NodeLife(tuple(gpus), host=HostLife(cpu=44))
+
+
+def counter_fault() -> NodeLife:
+    counter = Counter("gpm", faulty=True)
+    return machine(replace(eight_gpu_node.healthy(0), counter=counter))
+
+
+def mig() -> NodeLife:
+    """One GPU in two halves; the driver reports no utilisation for a GPU in MIG mode."""
+    whole = GpuLife(Load(97, 88, 36, 40, 38, 20, 610, 1.8, 0.3), 52.0, 58, mig_instances=2)
+    halves = []
+    for i in range(2):
+        job = replace(eight_gpu_node.healthy(i).jobs[0], memory_gib=25.0, job=f"slurm {8860 + i}", nccl=False)
+        halves.append(replace(eight_gpu_node.healthy(i), used_gib=25.6, jobs=(job,), mig_parent=0, mig_share=0.5))
+    return NodeLife((whole, *halves))
+
+
+def power_capped() -> NodeLife:
+    load = Load(99, 93, 38, 45, 38, 22, 349, 1.4, 0.3)
+    life = replace(
+        eight_gpu_node.healthy(0),
+        busy=load,
+        power_limit_w=350.0,
+        temp_c=46,
+        clock_share=0.62,
+        throttle=POWER_CAP,
+        throttle_share=0.97,
+    )
+    return machine(life)
+
+
+def ecc() -> NodeLife:
+    return machine(replace(eight_gpu_node.healthy(0), ecc_after_s=20.0))
+
+
+def pid_namespace() -> NodeLife:
+    life = eight_gpu_node.dataloader_cpu()
+    return machine(replace(life, jobs=(replace(life.jobs[0], visible=False, workers=None),)), HostLife(cpu=58))
+
+
+def shared_gpu() -> NodeLife:
+    first = replace(eight_gpu_node.healthy(0).jobs[0], memory_gib=38.2, util_share=0.62, nccl=False)
+    second = Job(
+        4977,
+        "python eval.py --every 100",
+        24.5,
+        2890,
+        Cpu(88, main=84),
+        user="ana",
+        job="slurm 8834",
+        rss_gib=8.8,
+        util_share=0.36,
+        workers=Workers(2, Cpu(31, waits="queue")),
+    )
+    return machine(replace(eight_gpu_node.healthy(0), used_gib=64.6, jobs=(first, second)), HostLife(cpu=29))

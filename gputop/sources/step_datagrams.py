@@ -1,0 +1,181 @@
+"""Announced steps on the listener's side: who sent a datagram, whether it can be true, and how many are too many."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import stat
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+from gputop.model.steps import StepRow, step_row
+
+MOST_DATAGRAM = 1024
+MOST_SENDERS = 256
+LEAST_APART_S = 0.8
+"""One datagram a second and process, with room for a late sender that catches up."""
+FORGOTTEN_S = 60.0
+"""A process silent for this long makes room for another one."""
+MOST_ROWS = 4096
+_KIND = "steps"
+_KEYS = ("rank", "gpu", "name", "n", "sum", "min", "max", "p50", "p99")
+_BESIDE = {"samples": "samples", "wait": "wait_s", "data_wait": "data_wait_s"}
+"""What a job may add, by its name in the datagram and in the row."""
+_CREDENTIALS = struct.Struct("3i")
+_ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size)
+
+
+def datagram(row: StepRow) -> bytes:
+    """A row as it travels: everything but the pid, which the kernel adds."""
+    values = (
+        row.rank, row.gpu, row.name, row.count,
+        *(float(f"{t:.6g}") for t in (row.sum_s, row.min_s, row.max_s, row.p50_s, row.p99_s)),
+    )  # fmt: skip
+    more = {key: value for key, name in _BESIDE.items() if (value := getattr(row, name)) is not None}
+    return json.dumps({"k": _KIND, **dict(zip(_KEYS, values, strict=True)), **more}, separators=(",", ":")).encode(
+        "ascii"
+    )
+
+
+class StepIntake:
+    """What listeners accept: numbers that can be true, from a known process, once a second, from so many processes."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._heard: dict[int, float] = {}
+        self._rows: deque[StepRow] = deque()
+        self.dropped = 0
+        """Datagrams dropped since the start."""
+
+    def accept(self, data: bytes, pid: int) -> bool:
+        """Add one datagram of a process; pid 0 is one that this PID namespace cannot see. False where it is
+        dropped."""
+        row = _row(data, pid) if pid > 0 and len(data) <= MOST_DATAGRAM else None
+        if row is None or not self._is_its_turn(pid) or len(self._rows) >= MOST_ROWS:
+            self.dropped += 1
+            return False
+        self._rows.append(row)
+        return True
+
+    def drain(self) -> tuple[StepRow, ...]:
+        """The rows since the last call, in the order of their arrival."""
+        return tuple(self._rows.popleft() for _ in range(len(self._rows)))
+
+    def _is_its_turn(self, pid: int) -> bool:
+        now = self._clock()
+        last = self._heard.get(pid)
+        if last is None and len(self._heard) >= MOST_SENDERS:
+            self._heard = {each: t for each, t in self._heard.items() if now - t < FORGOTTEN_S}
+            if len(self._heard) >= MOST_SENDERS:
+                return False
+        if last is not None and now - last < LEAST_APART_S:
+            return False
+        self._heard[pid] = now
+        return True
+
+
+LEFT_S = 0.1
+"""How long to leave a socket alone in which something was left."""
+
+
+class Emptier:
+    """A daemon thread that calls ``empty`` whenever a socket is readable; False says that something was left in it.
+
+    Linux queues ten datagrams on a Unix socket (net.unix.max_dgram_qlen), fewer than a node has ranks.
+    """
+
+    def __init__(self, from_socket: socket.socket, empty: Callable[[], bool]) -> None:
+        self._socket, self._empty = from_socket, empty
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="gputop-steps", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread. The socket is the caller's, to be closed after."""
+        self._ended.set()
+        with suppress(OSError):
+            # A socket that was shut down is readable.
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join(0.2)
+
+    def _run(self) -> None:
+        # Not select: a large job may have more open files than it can handle.
+        poll = select.poll()
+        try:
+            poll.register(self._socket, select.POLLIN)
+            while not self._ended.is_set():
+                if any(state & ~select.POLLIN for _, state in poll.poll()) or self._ended.is_set():
+                    return
+                if not self._empty():
+                    self._ended.wait(LEFT_S)
+        except (OSError, ValueError):
+            return
+
+
+def with_credentials(receiver: socket.socket) -> None:
+    """Make the kernel tell who sends."""
+    receiver.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+
+
+def received(receiver: socket.socket, most: int) -> tuple[bytes, int]:
+    """One datagram and its sender's pid, 0 where it is unknown. Raises OSError, BlockingIOError when there is none."""
+    data, ancillary, _, _ = receiver.recvmsg(most, _ANCILLARY)
+    for level, kind, content in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS and len(content) >= _CREDENTIALS.size:
+            return data, _CREDENTIALS.unpack_from(content)[0]
+    return data, 0
+
+
+def is_steps(data: bytes) -> bool:
+    """Whether a datagram announces steps, and is not a mark."""
+    return data.startswith(b'{"k":"steps"')
+
+
+def _row(data: bytes, pid: int) -> StepRow | None:
+    try:
+        given = json.loads(data)
+        values = [pid, *(given[key] for key in _KEYS)]
+        more = {name: given.get(key) for key, name in _BESIDE.items()}
+        return step_row(values, **more) if given["k"] == _KIND else None
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+        return None
+
+
+# Where a user's running gputops find each other on this machine: directories that only their user can enter.
+
+
+def runtime_directories() -> list[str]:
+    """The usual one first. A job often lacks the XDG_RUNTIME_DIR of the screen, so there are two places."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    private = f"/tmp/gputop-{os.geteuid()}"
+    return [os.path.join(runtime, "gputop"), private] if runtime and os.path.isabs(runtime) else [private]
+
+
+def login_directories() -> list[str]:
+    """``runtime_directories`` and that of a login session, even if this process was not told of it."""
+    found, login = runtime_directories(), f"/run/user/{os.geteuid()}"
+    inside = os.path.join(login, "gputop")
+    return [inside, *found] if inside not in found and os.path.isdir(login) else found
+
+
+def prepare(directory: str) -> None:
+    """Make the directory, or check that only this user can enter it. Raises OSError."""
+    with suppress(FileExistsError):
+        os.mkdir(directory, 0o700)
+    if not is_ours(directory):
+        raise PermissionError(1, "not a directory of this user alone")
+
+
+def is_ours(directory: str) -> bool:
+    """Whether a directory belongs to this user and nobody else can enter it; a link is not followed."""
+    try:
+        status = os.lstat(directory)
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077

@@ -1,0 +1,281 @@
+"""What keys do to processes: sort, filter, search, tags, columns, signals, environment, stacks, users.
+
+The screens that they open are imported when they are opened. Live processes are reached through ``ProcessAccess``
+only: without one (a demo, a recording) the keys that need it say so.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+from msgspec.structs import replace
+
+from gputop.model.inspection import Identity
+from gputop.model.snapshot import ProcessSample
+from gputop.monitor import Frame
+from gputop.paint import process_table
+from gputop.paint.process_columns import COLUMNS, SORTABLE, Column
+from gputop.paint.process_filter import FilterError, parse, remembered
+from gputop.paint.view import View
+from gputop.tui.keys.key_screen import MainScreen
+
+NO_ACCESS = "these processes cannot be reached from here: a recording or a browser shows them"
+NONE = "no process is selected"
+NONE_LEFT = "no process to send a signal to: those that were tagged have ended"
+READ_ONLY = "read-only: start gputop without --read-only to send signals"
+
+
+def sort_question(columns: Sequence[Column], width: int) -> str:
+    """The letters to sort by, with the heads of as many columns as fit one line."""
+    for named in range(len(columns), -1, -1):
+        letters = "  ".join(f"{column.letter} {column.head}" for column in columns[:named])
+        others = " ".join(column.letter for column in columns[named:])
+        for end in ("  (Shift reverses, Esc cancels)", ""):
+            text = f"sort by: {letters}{'  ' if letters and others else ''}{others}{end}"
+            if len(text) <= width - 2:
+                return text
+    return "sort by which letter?"
+
+
+class ProcessKeys:
+    """Sorts, finds, chooses and reaches processes."""
+
+    def __init__(self, screen: MainScreen) -> None:
+        self._screen = screen
+        self._past_filters: tuple[str, ...] = ()
+        self._past_searches: tuple[str, ...] = ()
+        self.awaits_letter = False
+        """Whether the next key is the letter of a column to sort by."""
+
+    # -- sorting ----------------------------------------------------------------------------------------------------
+
+    def sort(self) -> None:
+        """Ask for the letter of a column."""
+        view = self._screen.view
+        columns = [COLUMNS[key] for key in view.columns if COLUMNS[key].letter]
+        self.awaits_letter = True
+        self._screen.see(replace(view, message=sort_question(columns, self._screen.size.width)))
+
+    def take_letter(self, letter: str) -> bool:
+        """Sort by the column of a letter; whether there is one."""
+        self.awaits_letter = False
+        key = SORTABLE.get(letter.lower())
+        if key is None and len(letter) == 1 and letter.isalnum():
+            self._screen.say(f"no column has the letter {letter}: press o for the letters")
+            return False
+        view = replace(self._screen.view, message=None)
+        self._screen.see(view if key is None else replace(view, sort=key, inverted=letter.isupper()))
+        return key is not None
+
+    # -- filter and search ------------------------------------------------------------------------------------------
+
+    def filter(self) -> None:
+        from gputop.tui.screens.prompt import Prompt
+
+        screen = self._screen
+        before = screen.view.filter
+
+        def taken(text: str | None) -> None:
+            if text is None:
+                screen.see(replace(screen.view, filter=before))
+            else:
+                self._past_filters = remembered(self._past_filters, text)
+
+        question = "filter (gpu:3 user:ml mem>10G verdict:starved name~train !role:helper):"
+        if screen.size.width < 2 * len(question):
+            question = "filter:"
+        screen.push_screen(Prompt(question, before.text, self._past_filters, self._try_filter), taken)
+
+    def _try_filter(self, text: str) -> str | None:
+        """Apply a filter while it is typed. Returns what is wrong with it, if anything."""
+        try:
+            self._screen.see(replace(self._screen.view, filter=parse(text), scroll=0))
+        except FilterError as error:
+            return str(error)
+        return None
+
+    def search(self) -> None:
+        from gputop.tui.screens.prompt import Prompt
+
+        screen = self._screen
+        before = screen.view
+
+        def taken(text: str | None) -> None:
+            if text is None:
+                screen.see(replace(screen.view, search=before.search, process=before.process))
+            else:
+                self._past_searches = remembered(self._past_searches, text)
+
+        def tried(text: str) -> str | None:
+            found = text == "" or self._find(replace(screen.view, search=text, process=before.process), 0)
+            return None if found else "not found"
+
+        screen.push_screen(Prompt("search in command, user, pid, job:", "", self._past_searches, tried), taken)
+
+    def search_again(self, step: int) -> None:
+        """Go to the next (1) or previous (-1) match."""
+        view = self._screen.view
+        if not view.search:
+            self.search()
+        elif not self._find(view, step):
+            self._screen.say(f"no process with {view.search!r} in its command, user, pid or job")
+
+    def _find(self, view: View, step: int) -> bool:
+        """Put the cursor on the next match; step 0 begins at the cursor's own row."""
+        frame = self._frame
+        if frame is None:
+            return False
+        rows = process_table.shown_rows(frame, view)
+        at = process_table.cursor(rows, frame, view)
+        to = process_table.next_match(rows, view.search, at if step else at - 1, step or 1)
+        if to is not None:
+            self._screen.see(replace(view, process=process_table.key_of(rows[to].process)))
+        return to is not None
+
+    # -- choosing ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _frame(self) -> Frame | None:
+        return self._screen.playback.frame
+
+    def _selected(self) -> ProcessSample | None:
+        return None if self._frame is None else process_table.selected_process(self._frame, self._screen.view)
+
+    def tag(self) -> None:
+        """Tag or untag the process under the cursor, and go one row down, as htop does."""
+        frame, view = self._frame, self._screen.view
+        if frame is None:
+            return
+        rows = process_table.shown_rows(frame, view)
+        at = process_table.cursor(rows, frame, view)
+        if 0 <= at < len(rows):
+            key = process_table.key_of(rows[at].process)
+            below = process_table.key_of(rows[min(at + 1, len(rows) - 1)].process)
+            self._screen.see(replace(view, tagged=view.tagged ^ {key}, process=below))
+
+    def untag(self) -> None:
+        self._screen.see(replace(self._screen.view, tagged=frozenset()))
+
+    def columns(self) -> None:
+        from gputop.tui.screens.process_screens import ColumnsScreen
+
+        screen = self._screen
+
+        def chosen(columns: tuple[str, ...]) -> None:
+            screen.see(replace(screen.view, columns=columns))
+
+        screen.push_screen(ColumnsScreen(screen.look, screen.view.glyphs, screen.view.columns, chosen))
+
+    def users(self) -> None:
+        from gputop.tui.screens.pages import UsersScreen
+
+        screen = self._screen
+
+        def chosen(text: str) -> None:
+            self._past_filters = remembered(self._past_filters, text)
+            self._try_filter(text)
+
+        screen.push_screen(UsersScreen(screen.look, screen.view.glyphs, lambda: self._frame, chosen))
+
+    # -- reaching the processes -------------------------------------------------------------------------------------
+
+    def _addressed(self) -> list[ProcessSample]:
+        """The tagged processes that still show, each once, or else the one under the cursor."""
+        frame, tagged = self._frame, self._screen.view.tagged
+        if not tagged or frame is None:
+            return [one] if (one := self._selected()) is not None else []
+        found = {(p.pid, p.starttime): p for p in frame.snapshot.processes if process_table.key_of(p) in tagged}
+        return list(found.values())
+
+    def signal(self, number: int | None = None) -> None:
+        """Choose a signal for them; with a ``number`` only the confirmation is left."""
+        screen, who = self._screen, self._addressed()
+        if screen.view.read_only:
+            screen.say(READ_ONLY)
+        elif screen.access is None:
+            screen.say(NO_ACCESS)
+        elif not who:
+            screen.say(NONE_LEFT if screen.view.tagged else NONE)
+        else:
+            from gputop.paint.process_actions import Addressee
+            from gputop.tui.screens.process_screens import SignalScreen
+
+            addressees = [Addressee(_identity(p), p.static.user, p.static.command or p.static.name) for p in who]
+            screen.push_screen(
+                SignalScreen(screen.look, screen.view.glyphs, addressees, screen.access.send, self._signalled, number)
+            )
+
+    def _signalled(self, words: str) -> None:
+        self.untag()
+        self._screen.say(words)
+
+    def environment(self) -> None:
+        screen, process = self._screen, self._reachable()
+        if process is not None and screen.access is not None:
+            from gputop.tui.screens.process_screens import EnvironmentScreen
+
+            environment = screen.access.environment(_identity(process))
+            screen.push_screen(EnvironmentScreen(screen.look, screen.view.glyphs, environment, _command(process)))
+
+    def stacks(self) -> None:
+        """The deep look at the process under the cursor and at its busiest loader."""
+        screen, process, frame = self._screen, self._reachable(), self._frame
+        access = screen.access
+        if process is None or access is None or frame is None:
+            return
+        from gputop.tui.screens.process_screens import StacksScreen
+
+        shown = process_table.shown_rows(frame, screen.view)
+        children = next((r.children for r in shown if r.process is process), ())
+        loaders = [p for p in children if p.role == "loader" and p.starttime is not None]
+        busiest = max(loaders, key=lambda p: p.cpu_pct or 0.0, default=None)
+        loader = None if busiest is None else _identity(busiest)
+        screen.push_screen(
+            StacksScreen(
+                screen.look,
+                screen.view.glyphs,
+                process.pid,
+                _command(process),
+                lambda: access.look(_identity(process), loader),
+                may_copy=not screen.view.read_only,
+            )
+        )
+
+    def _reachable(self) -> ProcessSample | None:
+        """The process under the cursor, if it can be reached; else None, and the reason is shown."""
+        process = self._selected()
+        if process is None or self._screen.access is None:
+            self._screen.say(NO_ACCESS if self._screen.access is None else NONE)
+            return None
+        return process
+
+
+def _identity(process: ProcessSample) -> Identity:
+    return Identity(process.pid, process.starttime)
+
+
+def _command(process: ProcessSample) -> str:
+    return process.static.command or process.static.name or ""
+
+
+HANDLERS: Mapping[str, Callable[[ProcessKeys], None]] = MappingProxyType({
+    "sort": ProcessKeys.sort,
+    "filter": ProcessKeys.filter,
+    "search": ProcessKeys.search,
+    "match_next": lambda keys: keys.search_again(1),
+    "match_previous": lambda keys: keys.search_again(-1),
+    "search_next": lambda keys: keys.search_again(1),
+    "search_previous": lambda keys: keys.search_again(-1),
+    "tag": ProcessKeys.tag,
+    "untag": ProcessKeys.untag,
+    "signal": ProcessKeys.signal,
+    "terminate": lambda keys: keys.signal(signal.SIGTERM),
+    "kill": lambda keys: keys.signal(signal.SIGKILL),
+    "interrupt_process": lambda keys: keys.signal(signal.SIGINT),
+    "environment": ProcessKeys.environment,
+    "stacks": ProcessKeys.stacks,
+    "users": ProcessKeys.users,
+    "columns": ProcessKeys.columns,
+})  # fmt: skip

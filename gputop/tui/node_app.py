@@ -1,0 +1,247 @@
+"""The interactive screen: a playback, a view and their painting. What keys do is under ``keys``.
+
+Decides nothing about what the rows say.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+from msgspec.structs import replace
+from textual import events
+from textual.app import ComposeResult, SystemCommand
+from textual.binding import BindingType
+from textual.message import Message
+from textual.screen import Screen
+
+from gputop.config import Reload
+from gputop.model.inspection import ProcessAccess
+from gputop.model.quantity import duration
+from gputop.monitor import Frame
+from gputop.paint.glyphs import Depth
+from gputop.paint.keys import KEYS, NO_KEYS, REPLAY_KEYS, unknown_key, wanted_keys
+from gputop.paint.layout import density
+from gputop.paint.process_columns import known
+from gputop.paint.theme import THEMES
+from gputop.paint.view import View
+from gputop.paint.view_changes import after_key
+from gputop.session.player import Playback
+from gputop.session.record_run import end_if_failed
+from gputop.tui.keys.key_handlers import KeyTable
+from gputop.tui.node_canvas import Canvas
+from gputop.tui.painted_app import LATE_INTERVALS, MESSAGE_S, PaintedApp, bindings
+from gputop.tui.terminal.guard import TerminalGuard
+from gputop.tui.textual_internals import opened
+
+LEAST_WATCH_S = 0.5
+"""However fast a source is, it is not checked for silence more often than this."""
+
+
+class SnapshotReady(Message):
+    """A source has a new snapshot. Several that wait count as one."""
+
+    def can_replace(self, message: Message) -> bool:
+        return isinstance(message, SnapshotReady)
+
+
+class GputopApp(PaintedApp):
+    """Shows a playback's frames as its view says. Keys and mouse make a new view, or open a screen above."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings((*KEYS, *REPLAY_KEYS))
+
+    def __init__(
+        self,
+        view: View,
+        theme: str,
+        playback: Playback,
+        *,
+        access: ProcessAccess | None = None,
+        guard: TerminalGuard | None = None,
+        bell: bool = False,
+        show_secrets: bool = False,
+        keys: Mapping[str, str] = NO_KEYS,
+        reload: Callable[[float], Reload | None] | None = None,
+        depth: Depth = "truecolor",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(guard, clock)
+        self.view = view
+        self.look = THEMES[theme]
+        self.playback = playback
+        self.access = access
+        self.toggle_counters: Callable[[], str] | None = None
+        """Releases the GPUs' hardware counters or takes them again; None where they are not this machine's."""
+        self.remedied: Callable[[], Frame] | None = None
+        """The node of the demo after every remedy, for its tour; None where there is no tour."""
+        self.begins_with = ""
+        """The id of a key that is pressed as soon as the screen is there."""
+        self._show_secrets(show_secrets)
+        self._has_bell = bell
+        self._reload = reload
+        self._heard = clock()
+        self._keys = KeyTable(
+            self,
+            self._change_view,
+            keys,
+            self.outlet.write if guard else None,
+            lambda theme: self._canvas.apply_theme(theme),
+        )
+        self.set_keymap(self._keys.bind(keys))
+        # Without a guard there is no terminal: a test's pilot reads what the compositor draws.
+        self._canvas = Canvas(self, self._keys, depth, self.outlet.write if guard else None)
+
+    @property
+    def frame(self) -> Frame | None:
+        """The frame that shows."""
+        return self.playback.frame
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    def compose(self) -> ComposeResult:
+        yield self._canvas
+
+    def on_mount(self) -> None:
+        self.guard_terminal()
+        self.set_interval(max(LEAST_WATCH_S, self.playback.interval_s), self._watch)
+        self._take()
+        self.paint()
+        self._keys.time.work_later()
+        if self.begins_with:
+            self.call_after_refresh(self._keys.press, self.begins_with)
+
+    def on_unmount(self) -> None:
+        self.playback.close()
+
+    def ready(self) -> None:
+        """Called by a source, from any thread."""
+        self.post_message(SnapshotReady())
+
+    def on_snapshot_ready(self) -> None:
+        if self._take():
+            self.paint()
+
+    def _take(self) -> bool:
+        """Take what the sources have; True when there is a new frame to paint."""
+        before = self.playback.newest
+        new = self.playback.take()
+        now = self.playback.newest
+        if now is None or now is before:
+            return new
+        self._heard = self._clock()
+        if self.playback.session is not None:
+            if (failure := end_if_failed(self.playback.session)) is not None:
+                self.say(failure)
+            if (alerts := self.playback.session.alerts) is not None and alerts.messages:
+                self.say(alerts.messages.popleft())
+        if self._has_bell and before is not None and newly_red(before, now):
+            self.bell()
+        if self.view.stale_s is not None and not self.playback.shows_past:
+            self.view = replace(self.view, stale_s=None)
+        return new
+
+    def _watch(self) -> None:
+        """No new snapshot for too long: poll in case a wake-up was lost, then say how old the screen is."""
+        change = None if self._reload is None else self._reload(self._clock())
+        if change is not None:
+            self._apply(change)
+        if self.playback.source is None:
+            return
+        late = self._clock() - self._heard
+        if late <= LATE_INTERVALS * self.playback.interval_s:
+            return
+        if self._take():
+            self.paint()
+        elif not self.playback.shows_past:
+            self.view = replace(self.view, stale_s=late)
+            self.paint()
+
+    def _apply(self, change: Reload) -> None:
+        """The configuration file has changed: theme, columns and keys change while the screen runs."""
+        if (settings := change.settings) is not None:
+            self.set_keymap(self._keys.bind(wanted_keys(settings.key_preset, settings.keys)))
+            self._show_secrets(settings.show_secrets)
+            self.view = replace(self.view, columns=known(settings.columns), density=density(settings.density))
+            if settings.theme in THEMES and not self.look.colourless:
+                self._canvas.apply_theme(THEMES[settings.theme])
+        self.say("; ".join(change.messages) or "configuration reloaded")
+
+    def _show_secrets(self, wanted: bool) -> None:
+        """Only where this machine's processes can be asked: a replay, a demo and a browser have only masked ones."""
+        may = wanted and self.access is not None
+        if not may or self.access is None:
+            self.playback.revealed = None
+        elif self.playback.revealed is None:
+            from gputop.session.session import Revealed
+
+            self.playback.revealed = Revealed(self.access.command)
+
+    # -- painting ---------------------------------------------------------------------------------------------------
+
+    def draw(self) -> None:
+        width, height = self.size
+        self.playback.take_past()
+        # A message that asks for this may come before the widget is there, or while the program leaves.
+        if self._canvas.is_attached and not self.is_covered and self.frame is not None and width and height:
+            self._canvas.show(self.frame, self.playback.shown_view(self.view), width, height)
+
+    def see(self, view: View) -> None:
+        if view != self.view:
+            self.view = view
+            self.paint_soon()
+
+    def say(self, text: str) -> None:
+        self.view = replace(self.view, message=text)
+        self.paint_soon()
+        self.set_timer(MESSAGE_S, self._unsay)
+
+    def _unsay(self) -> None:
+        if not self._keys.awaits:
+            self.see(replace(self.view, message=None))
+
+    # -- keys -------------------------------------------------------------------------------------------------------
+
+    async def on_key(self, event: events.Key) -> None:
+        """Take the answer to a question on the message line; for an unknown key say where the help is."""
+        if self._keys.awaits:
+            event.stop()
+            if not self._keys.take(event.key):
+                await self.run_bound(event.key)
+        elif len(self.screen_stack) == 1 and event.is_printable:
+            self.say(unknown_key(event.key))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action != "act" or self._keys.counts(str(parameters[0]))
+
+    async def action_act(self, key_id: str) -> None:
+        """Run the command of one key; ids as in ``gputop.paint.keys``. A screen that it opens is there afterwards."""
+        self._keys.press(key_id)
+        await opened(self.screen)
+
+    async def action_command_palette(self) -> None:  # type: ignore[override]  # Textual awaits what an action returns
+        self._keys.press("palette")
+        await opened(self.screen)
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """The command palette offers every key's command, and what no single key does: a theme, a column, a GPU."""
+        for key in self._keys.offered():
+            yield SystemCommand(key.does, f"key {key.shown}", partial(self.run_action, f"act('{key.id}')"))
+        for words, does in self._keys.choices():
+            yield SystemCommand(words, "", does)
+
+    def _change_view(self, key_id: str) -> None:
+        if key_id == "release" and self.playback.shows_past and self.playback.session is not None:
+            self._keys.press("pause")
+        elif self.frame is not None:
+            rows = self._canvas.process_rows(self.frame, self.view)
+            self.see(after_key(self.view, key_id, self.frame, self._canvas.page, rows))
+            if key_id in ("longer", "shorter"):
+                self.say(f"charts show the last {duration(self.view.span_s)}")
+
+
+def newly_red(before: Frame, now: Frame) -> bool:
+    """Whether a GPU has come to a red verdict between two frames."""
+    red = {(d.uuid, d.verdict) for d in before.diagnoses if d.level == "red" or d.busy_not_working}
+    return any((d.uuid, d.verdict) not in red for d in now.diagnoses if d.level == "red" or d.busy_not_working)

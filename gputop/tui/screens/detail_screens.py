@@ -1,0 +1,205 @@
+"""What the screens of one GPU and of one process have in common: scrolling, the span of time, the cursor, repainting.
+
+The view is the main screen's own, so that both show the same span and the same GPU.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import ClassVar
+
+from msgspec.structs import replace
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from gputop.model.inspection import Identity, ThreadList, WatchedThreads
+from gputop.model.snapshot import ProcessSample
+from gputop.monitor import Frame
+from gputop.paint.detail_page import LABEL_WIDTH, DetailsPainted, DetailsView, after_key
+from gputop.paint.gpu_page import gpu_details
+from gputop.paint.process_page import find, process_details
+from gputop.paint.theme import Theme
+from gputop.paint.view import ProcessKey, View
+from gputop.paint.view_changes import other_gpu
+from gputop.tui.screens.scrolling import press_named
+from gputop.tui.terminal.closing import ClosesOnce
+from gputop.tui.terminal.painted_lines import Lines
+
+LOOK_S = 0.25
+"""How often the screen checks for a new frame, which costs nothing; only a new frame is painted."""
+WHEEL_ROWS = 3
+
+
+class DetailsScreen(ClosesOnce[None]):
+    """Painted rows on a time axis. ``frame`` and ``view`` give what is newest; ``see`` takes a changed view."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,enter", "close", priority=True),
+        Binding("up,k", "change('up')"),
+        Binding("down,j", "change('down')"),
+        Binding("pageup", "change('page_up')"),
+        Binding("pagedown,space", "change('page_down')"),
+        Binding("left", "change('left')"),
+        Binding("right", "change('right')"),
+        Binding("shift+left", "change('far_left')"),
+        Binding("shift+right", "change('far_right')"),
+        Binding("home", "change('oldest')"),
+        Binding("end", "change('newest')"),
+        Binding("plus,equals_sign", "change('longer')"),
+        Binding("minus", "change('shorter')"),
+    ]
+
+    def __init__(
+        self,
+        theme: Theme,
+        frame: Callable[[], Frame | None],
+        view: Callable[[], View],
+        see: Callable[[View], None],
+    ) -> None:
+        super().__init__()
+        self.newest = frame
+        self.view = view
+        self.see = see
+        self.state = DetailsView(view())
+        self._shown: Frame | None = None
+        self._painted: DetailsPainted | None = None
+        # Kept here, because a screen that is closed before it is composed is mounted without it.
+        self._lines = Lines(theme)
+
+    @abstractmethod
+    def details(self, frame: Frame, width: int, height: int) -> DetailsPainted:
+        """The screen's rows for its state."""
+
+    def compose(self) -> ComposeResult:
+        yield self._lines
+
+    def on_mount(self) -> None:
+        self.set_interval(LOOK_S, self._look)
+        self.paint()
+
+    def on_resize(self) -> None:
+        self.paint()
+
+    def _look(self) -> None:
+        if self.newest() is not self._shown or self.view() != self.state.view:
+            self.paint()
+
+    def paint(self) -> None:
+        """Draw the newest frame."""
+        frame = self._shown = self.newest()
+        width, height = self.app.size
+        self.state = replace(self.state, view=self.view())
+        if frame is not None and width and height:
+            self._painted = self.details(frame, width, height)
+            self._lines.set_rows(self._painted.rows)
+
+    def action_close(self) -> None:
+        self.dismiss()
+
+    def action_change(self, key_id: str) -> None:
+        """What a key does; ids as in ``gputop.paint.detail_page.after_key``."""
+        if self._painted is None:
+            return
+        self.state = after_key(self.state, key_id, self._painted)
+        if self.state.view != self.view():
+            self.see(self.state.view)
+        self.paint()
+
+    def on_mouse_scroll_down(self) -> None:
+        self._wheel(WHEEL_ROWS)
+
+    def on_mouse_scroll_up(self) -> None:
+        self._wheel(-WHEEL_ROWS)
+
+    def _wheel(self, rows: int) -> None:
+        most = 0 if self._painted is None else self._painted.most_first
+        self.state = replace(self.state, first=max(0, min(most, min(self.state.first, most) + rows)))
+        self.paint()
+
+    def on_click(self, event: events.Click) -> None:
+        """A click into the charts reads that moment; one on a key's name in the last row is that key."""
+        if self._painted is not None and press_named(self.app, self._painted.rows, event):
+            return
+        axis = None if self._painted is None else self._painted.axis
+        column = event.screen_x - LABEL_WIDTH
+        if axis is not None and 0 <= column < axis.columns:
+            self.state = replace(self.state, cursor_t=axis.middle(column))
+            self.paint()
+
+
+# One GPU in full, with its neighbours a key away.
+
+
+class GpuDetailsScreen(DetailsScreen):
+    """One GPU by its UUID. It stays the same when another one comes to need more attention."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left_square_bracket", "other(-1)"),
+        Binding("right_square_bracket", "other(1)"),
+    ]
+
+    def __init__(
+        self,
+        theme: Theme,
+        frame: Callable[[], Frame | None],
+        view: Callable[[], View],
+        see: Callable[[View], None],
+        uuid: str,
+    ) -> None:
+        super().__init__(theme, frame, view, see)
+        self._uuid = uuid
+
+    def details(self, frame: Frame, width: int, height: int) -> DetailsPainted:
+        return gpu_details(frame, self.state, self._uuid, width, height)
+
+    def action_other(self, step: int) -> None:
+        """The next or previous GPU; the main screen selects it, too."""
+        frame = self.newest()
+        if frame is not None and frame.snapshot.gpus:
+            view = other_gpu(replace(self.view(), gpu=self._uuid), frame, step)
+            self._uuid = view.gpu or self._uuid
+            self.see(view)
+            self.paint()
+
+
+# One process in full; its threads are read while it is shown.
+
+READING = ThreadList(0.0, reason="reading them")
+
+
+class ProcessDetailsScreen(DetailsScreen):
+    """``watch`` opens a reader of the process's threads; None where they cannot be read, as in a replay."""
+
+    def __init__(
+        self,
+        theme: Theme,
+        frame: Callable[[], Frame | None],
+        view: Callable[[], View],
+        see: Callable[[View], None],
+        key: ProcessKey,
+        watch: Callable[[Identity], WatchedThreads] | None = None,
+    ) -> None:
+        super().__init__(theme, frame, view, see)
+        self._key = key
+        self._last: ProcessSample | None = None
+        self._threads = None if watch is None else watch(Identity(key[0], key[1]))
+        self._listed: ThreadList | None = None
+
+    def on_unmount(self) -> None:
+        if self._threads is not None:
+            self._threads.close()
+
+    def _look(self) -> None:
+        super()._look()
+        if self._threads is not None and self._threads.latest is not self._listed:
+            self.paint()
+
+    def details(self, frame: Frame, width: int, height: int) -> DetailsPainted:
+        self._last = find(frame, self._key) or self._last
+        if self._threads is not None:
+            self._threads.ask()
+            self._listed = self._threads.latest
+        threads = None if self._threads is None else self._listed or READING
+        return process_details(frame, self.state, self._key, self._last, threads, width, height)

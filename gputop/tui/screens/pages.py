@@ -1,0 +1,155 @@
+"""The help, as a screen of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+
+from gputop.monitor import Frame
+from gputop.paint.glyphs import Glyphs
+from gputop.paint.help_rows import Selected, help_rows
+from gputop.paint.keys import Key
+from gputop.paint.line import Line, Row
+from gputop.paint.process_table import NO_JOB, UNKNOWN, Grouping, groups, summary_head, summary_row
+from gputop.paint.theme import Theme
+from gputop.paint.tour_rows import STEPS, position_of, tour_rows
+from gputop.paint.view import View
+from gputop.tui.screens.scrolling import FAR, ListScreen, RowsScreen
+
+
+class HelpScreen(RowsScreen):
+    """Keys, glossary, verdicts."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark,h,f1,enter", "close", priority=True)]
+
+    def __init__(self, theme: Theme, glyphs: Glyphs, keys: Sequence[Key], selected: Selected) -> None:
+        super().__init__(theme, glyphs)
+        self._keys = keys
+        self._selected = selected
+
+    def rows(self, width: int) -> list[Row]:
+        return help_rows(self._glyphs, width, self._keys, self._selected)
+
+
+# The tour of the demo, a page for each GPU. The charts keep moving while it is read.
+
+TOUR_REPAINT_S = 1.0
+
+
+class TourScreen(RowsScreen):
+    """``frame`` gives the demo's newest frame, ``after`` that of the node with its remedies, ``seen`` the last GPU."""
+
+    KEYS = f"→ next   ← back   1-{len(STEPS)} go to   "
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f7", "close", priority=True),
+        Binding("right,l,n,enter,space", "step(1)"),
+        Binding("left,backspace,p", "step(-1)"),
+        *(Binding(str(number), f"go({number - 1})") for number in range(1, len(STEPS) + 1)),
+    ]
+
+    def __init__(
+        self,
+        theme: Theme,
+        view: Callable[[], View],
+        frame: Callable[[], Frame | None],
+        after: Callable[[], Frame],
+        seen: Callable[[str], None],
+    ) -> None:
+        super().__init__(theme, view().glyphs)
+        self._view = view
+        self._frame = frame
+        self._after = after
+        self._seen = seen
+        self._at = 0
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.set_interval(TOUR_REPAINT_S, self.paint)
+
+    def rows(self, width: int) -> list[Row]:
+        now = self._frame()
+        if now is None:
+            return [Line().add(" nothing was measured yet", "dim").row(width)]
+        return tour_rows(now, self._after(), self._at, self._view(), width, self.app.size.height - 1)
+
+    def action_step(self, steps: int) -> None:
+        """Go ``steps`` pages on; after the last one the screen closes."""
+        if self._at + steps >= len(STEPS):
+            self.action_close()
+        else:
+            self.action_go(max(0, self._at + steps))
+
+    def action_go(self, at: int) -> None:
+        """To a page."""
+        self._at = at
+        self.action_scroll(-FAR)
+
+    def action_close(self) -> None:
+        now = self._frame()
+        position = None if now is None else position_of(now, self._at)
+        if now is not None and position is not None:
+            self._seen(now.snapshot.gpus[position].static.uuid)
+        super().action_close()
+
+
+# Who uses the GPUs, by user or by job; enter shows only theirs in the process table.
+
+USERS_REPAINT_S = 1.0
+
+
+class UsersScreen(ListScreen):
+    """``frame`` gives the newest frame whenever it is painted; ``chosen`` takes a filter for the process table."""
+
+    KEYS = "tab by user or job   enter only theirs   "
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "regroup", priority=True),
+        Binding("u", "close", priority=True),
+        Binding("enter", "take"),
+    ]
+
+    def __init__(
+        self, theme: Theme, glyphs: Glyphs, frame: Callable[[], Frame | None], chosen: Callable[[str], None]
+    ) -> None:
+        super().__init__(theme, glyphs)
+        self._frame = frame
+        self._chosen = chosen
+        self._by: Grouping = "user"
+        self._names: list[str] = []
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.set_interval(USERS_REPAINT_S, self.paint)
+
+    def entries(self) -> int:
+        return len(self._names)
+
+    def above(self) -> int:
+        return 2
+
+    def rows(self, width: int) -> list[Row]:
+        frame = self._frame()
+        if frame is None:
+            return [Line().add(" nothing was measured yet", "dim").row(width)]
+        found = groups(frame, self._by)
+        self._names = [group.name for group in found]
+        self.cursor = max(0, min(self.cursor, len(found) - 1))
+        title = f" GPU use by {self._by}: {len(found)}"
+        rows = [Line().add(title, "title").row(width), summary_head(frame, self._by, width)]
+        if not found:
+            rows.append(Line().add("  no process holds a GPU context", "dim").row(width))
+        return rows + [
+            summary_row(frame, group, self._glyphs, width, selected=i == self.cursor) for i, group in enumerate(found)
+        ]
+
+    def action_regroup(self) -> None:
+        self._by = "job" if self._by == "user" else "user"
+        self.cursor = 0
+        self.paint()
+
+    def action_take(self) -> None:
+        if self._names and (name := self._names[self.cursor]) not in (NO_JOB, UNKNOWN):
+            quote = '"' if "'" in name else "'"
+            self._chosen(f"{self._by}:{quote}{name}{quote}" if not name.isalnum() else f"{self._by}:{name}")
+            self.dismiss()

@@ -1,0 +1,265 @@
+"""The environment of one process, secrets masked until asked for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
+from gputop.model.inspection import DeepLook, Environment, Identity, SignalOutcome
+from gputop.paint.glyphs import Glyphs
+from gputop.paint.line import Row
+from gputop.paint.process_actions import (
+    MOST_NAMED,
+    Addressee,
+    environment_rows,
+    look_rows,
+    outcome_rows,
+    outcome_words,
+    recipes,
+    signal_choices,
+    signal_rows,
+    waiting_rows,
+)
+from gputop.paint.process_columns import DEFAULT, column_rows, heading_rows, listed, moved, toggled
+from gputop.paint.theme import Theme
+from gputop.tui.screens.prompt import Prompt
+from gputop.tui.screens.scrolling import ListScreen, RowsScreen
+
+
+class EnvironmentScreen(RowsScreen):
+    """Read once, when it is opened; dropped when the screen closes."""
+
+    KEYS = "v secrets   / find   "
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("v", "reveal"),
+        # With priority, so that the next key waits for the prompt.
+        Binding("slash,f3", "find", priority=True),
+        Binding("e", "close", priority=True),
+    ]
+
+    def __init__(self, theme: Theme, glyphs: Glyphs, environment: Environment, command: str) -> None:
+        super().__init__(theme, glyphs)
+        self._environment = environment
+        self._command = command
+        self._revealed = False
+        self._wanted = ""
+
+    def rows(self, width: int) -> list[Row]:
+        return environment_rows(
+            self._environment, self._command, self._glyphs, width, revealed=self._revealed, wanted=self._wanted
+        )
+
+    def action_reveal(self) -> None:
+        self._revealed = not self._revealed
+        self.paint()
+
+    async def action_find(self) -> None:
+        await self.app.push_screen(Prompt("find in names and values:", self._wanted, ()), self._find)
+
+    def _find(self, text: str | None) -> None:
+        if text is not None:
+            self._wanted = text
+            self.action_scroll(-len(self._environment.variables))
+
+
+# The deep look at one process: taken on its own thread, shown when it is complete.
+
+WITHOUT_COPIES = "d again   "
+WITH_COPIES = WITHOUT_COPIES + "1 2 3 copy a command   "
+
+
+class Looked(Message):
+    """A deep look has come back."""
+
+    def __init__(self, look: DeepLook) -> None:
+        super().__init__()
+        self.look = look
+
+
+class StacksScreen(RowsScreen):
+    """``look`` blocks for some seconds and is called from a daemon thread, so that leaving never waits for it."""
+
+    KEYS = WITHOUT_COPIES
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("d", "again"),
+        *(Binding(str(number), f"copy({number})") for number in (1, 2, 3)),
+    ]
+
+    def __init__(
+        self, theme: Theme, glyphs: Glyphs, pid: int, command: str, look: Callable[[], DeepLook], *, may_copy: bool
+    ) -> None:
+        super().__init__(theme, glyphs)
+        self._pid = pid
+        self._command = command
+        self._look = look
+        self._may_copy = may_copy
+        self._seen: DeepLook | None = None
+        self._looking = False
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.action_again()
+
+    def rows(self, width: int) -> list[Row]:
+        if self._seen is None:
+            return waiting_rows(self._pid, self._glyphs, width)
+        return look_rows(self._seen, self._command, self._glyphs, width)
+
+    def action_again(self) -> None:
+        if not self._looking:
+            self._looking, self._seen = True, None
+            threading.Thread(target=self._work, name="gputop-look", daemon=True).start()
+            self.paint()
+
+    def _work(self) -> None:
+        self.post_message(Looked(self._look()))
+
+    def on_looked(self, message: Looked) -> None:
+        self._looking, self._seen = False, message.look
+        self.KEYS = WITH_COPIES if self._may_copy and message.look.exists else WITHOUT_COPIES
+        self.paint()
+
+    def action_copy(self, number: int) -> None:
+        """Put a command into the clipboard of the terminal (OSC 52)."""
+        if self._seen is not None and self._seen.exists and self._may_copy:
+            found = recipes(self._pid, self._seen.argv, self._seen.folder)
+            self.app.copy_to_clipboard(found[number - 1].text)
+
+
+# Sending a signal: choose it, confirm it, see the outcome.
+
+
+class SignalScreen(ListScreen):
+    """Nothing is sent before ``y``. When all were sent the screen closes; else it says which were not, and why."""
+
+    KEYS = "enter choose   "
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "choose"),
+        Binding("y", "send"),
+        Binding("n", "back"),
+    ]
+
+    def __init__(
+        self,
+        theme: Theme,
+        glyphs: Glyphs,
+        who: Sequence[Addressee],
+        send: Callable[[Identity, int], SignalOutcome],
+        done: Callable[[str], None],
+        chosen: int | None = None,
+    ) -> None:
+        super().__init__(theme, glyphs)
+        self._who = who
+        self._send = send
+        self._done = done
+        self._choices = signal_choices()
+        self._asked = chosen is not None
+        self.cursor = next((i for i, choice in enumerate(self._choices) if choice.number == chosen), 0)
+        self._outcomes: list[SignalOutcome] = []
+
+    def entries(self) -> int:
+        return len(self._choices)
+
+    def above(self) -> int:
+        # A title, the processes (one row more counts the rest), an empty row.
+        return 2 + min(len(self._who), MOST_NAMED + 1)
+
+    def rows(self, width: int) -> list[Row]:
+        if self._outcomes:
+            return outcome_rows(self._outcomes, self._choices[self.cursor].name, self._glyphs, width)
+        return signal_rows(self._who, self._choices, self.cursor, self._glyphs, width, asked=self._asked)
+
+    def action_scroll(self, rows: int) -> None:
+        if not self._asked:
+            super().action_scroll(rows)
+
+    def action_choose(self) -> None:
+        self._asked = True
+        self.paint()
+
+    def action_back(self) -> None:
+        if not self._outcomes:
+            self._asked = False
+            self.paint()
+
+    def action_close(self) -> None:
+        if self._asked and not self._outcomes:
+            self.action_back()
+        else:
+            super().action_close()
+
+    def action_send(self) -> None:
+        """Send the chosen signal, once; the identity of each process is checked again by whoever sends."""
+        if not self._asked or self._outcomes:
+            return
+        choice = self._choices[self.cursor]
+        self._outcomes = [self._send(one.identity, choice.number) for one in self._who]
+        self._done(outcome_words(self._outcomes, choice.name))
+        if all(outcome.sent for outcome in self._outcomes):
+            self.dismiss()
+        else:
+            self.cursor = self._choices.index(choice)
+            self.paint()
+
+
+# The column picker: which columns the process table has, and in which order.
+
+
+class ColumnsScreen(ListScreen):
+    """Calls ``chosen`` with the keys on enter; escape leaves everything as it was."""
+
+    KEYS = "space show or hide   < > move   r reset   enter take it   "
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("space", "show_or_hide"),
+        Binding("less_than_sign,left,shift+up", "move(-1)"),
+        Binding("greater_than_sign,right,shift+down", "move(1)"),
+        Binding("r", "reset"),
+        Binding("enter", "take"),
+    ]
+
+    def __init__(
+        self, theme: Theme, glyphs: Glyphs, columns: tuple[str, ...], chosen: Callable[[tuple[str, ...]], None]
+    ) -> None:
+        super().__init__(theme, glyphs)
+        self._columns = columns
+        self._chosen = chosen
+
+    def entries(self) -> int:
+        return len(listed(self._columns))
+
+    def above(self) -> int:
+        return len(heading_rows(self._columns, self.app.size.width))
+
+    def rows(self, width: int) -> list[Row]:
+        return column_rows(self._columns, self._key, self._glyphs, width)
+
+    @property
+    def _key(self) -> str:
+        return listed(self._columns)[self.cursor]
+
+    def action_show_or_hide(self) -> None:
+        """Show or hide the column; the cursor goes on to the next one, so that several can be taken in a row."""
+        key = self._key
+        below = listed(self._columns)[min(self.cursor + 1, self.entries() - 1)]
+        self._change(toggled(self._columns, key), below)
+
+    def action_move(self, step: int) -> None:
+        key = self._key
+        self._change(moved(self._columns, key, step), key)
+
+    def action_reset(self) -> None:
+        self._change(DEFAULT, self._key)
+
+    def action_take(self) -> None:
+        self._chosen(self._columns)
+        self.dismiss()
+
+    def _change(self, columns: tuple[str, ...], key: str) -> None:
+        """Apply a new choice; the cursor follows its column."""
+        self._columns = columns
+        self.cursor = listed(columns).index(key)
+        self.paint()

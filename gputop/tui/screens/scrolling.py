@@ -1,0 +1,155 @@
+"""A screen of painted rows that scrolls: what help, findings and their like have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+from textual import events
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+
+from gputop.paint.glyphs import Glyphs, ascii_only, keys_shown
+from gputop.paint.line import Line, Row, folded
+from gputop.paint.theme import Theme
+from gputop.paint.view import key_named_at
+from gputop.tui.terminal.closing import ClosesOnce
+from gputop.tui.terminal.painted_lines import Lines
+
+# The last row of a screen names its keys; a click on one of them is that key.
+
+
+def press_named(app: App[object], rows: list[Row], event: events.Click) -> bool:
+    """Press the key on which somebody clicked in the last row; whether the click was in it."""
+    if event.screen_y != len(rows) - 1:
+        return False
+    key = key_named_at(rows[-1], event.screen_x)
+    if key is not None:
+        app.simulate_key(key)
+    return True
+
+
+FAR = 10**6
+
+
+class RowsScreen(ClosesOnce[None]):
+    """Shows ``rows`` from some row on, and a line of keys below."""
+
+    KEYS = ""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q", "close", priority=True),
+        Binding("down,j", "scroll(1)"),
+        Binding("up,k", "scroll(-1)"),
+        Binding("pagedown,space", "page(1)"),
+        Binding("pageup", "page(-1)"),
+        Binding("home,g", f"scroll(-{FAR})"),
+        Binding("end,G", f"scroll({FAR})"),
+    ]
+
+    def __init__(self, theme: Theme, glyphs: Glyphs) -> None:
+        super().__init__()
+        self._glyphs = glyphs
+        self._first = 0
+        # Kept here, because a screen that is closed before it is composed is mounted without it.
+        self._lines = Lines(theme)
+
+    @abstractmethod
+    def rows(self, width: int) -> list[Row]:
+        """All rows at a width."""
+
+    def compose(self) -> ComposeResult:
+        yield self._lines
+
+    def on_mount(self) -> None:
+        self.paint()
+
+    def on_resize(self) -> None:
+        self.paint()
+
+    def on_mouse_scroll_down(self) -> None:
+        self.action_scroll(3)
+
+    def on_mouse_scroll_up(self) -> None:
+        self.action_scroll(-3)
+
+    def on_click(self, event: events.Click) -> None:
+        press_named(self.app, self._lines.rows, event)
+
+    def action_close(self) -> None:
+        self.dismiss()
+
+    def action_page(self, pages: int) -> None:
+        self.action_scroll(pages * max(1, self.app.size.height - 2))
+
+    def action_scroll(self, rows: int) -> None:
+        self._first += rows
+        self.paint()
+
+    def paint(self) -> None:
+        """Draw what the scroll position shows."""
+        width, height = self.app.size
+        rows, glyphs = self.rows(width), self._glyphs
+        room = max(1, height - 1)
+        self._first = max(0, min(self._first, len(rows) - room))
+        shown = rows[self._first : self._first + room]
+        last = self._first + len(shown)
+        shown += [Line().row(width)] * (room - len(shown))
+        where = f"rows {self._first + 1} to {last} of {len(rows)}"
+        text = f" esc closes   {keys_shown('↑ ↓', glyphs)} scroll   {self.KEYS}{where}"
+        shown.append(Line().add(text, "dim").row(width, "bar"))
+        if glyphs.name == "ascii":
+            shown = [Line().add_all([(ascii_only(text), style) for text, style in row]).row(width) for row in shown]
+        self._lines.set_rows(shown)
+
+
+# A screen of painted rows with a cursor on one entry of a list.
+
+
+class ListScreen(RowsScreen):
+    """Scrolls so that the cursor's row is in sight; ``entries`` and ``above`` give its size and place."""
+
+    def __init__(self, theme: Theme, glyphs: Glyphs) -> None:
+        super().__init__(theme, glyphs)
+        self.cursor = 0
+
+    @abstractmethod
+    def entries(self) -> int:
+        """How many entries the list has."""
+
+    @abstractmethod
+    def above(self) -> int:
+        """How many rows stand above the list."""
+
+    def action_scroll(self, rows: int) -> None:
+        last = max(0, self.entries() - 1)
+        if abs(rows) >= FAR:
+            self.cursor = 0 if rows < 0 else last
+        else:
+            self.cursor = max(0, min(last, self.cursor + rows))
+        self.paint()
+
+    def paint(self) -> None:
+        room, row = max(1, self.app.size.height - 1), self.above() + self.cursor
+        if row >= self._first + room:
+            self._first = row - room + 1
+        self._first = min(self._first, 0 if self.cursor == 0 else row)
+        super().paint()
+
+
+# A text to read or to mark with the mouse, as a screen of its own.
+
+
+class TextScreen(RowsScreen):
+    """A title and lines below it, folded to the width."""
+
+    def __init__(self, theme: Theme, glyphs: Glyphs, title: str, text: str) -> None:
+        super().__init__(theme, glyphs)
+        self._title = title
+        self._text = text
+
+    def rows(self, width: int) -> list[Row]:
+        rows = [Line().add(f" {line}", "title").row(width) for line in folded(self._title, width - 2)]
+        rows.append(Line().row(width))
+        for line in self._text.splitlines():
+            rows += [Line().add(f" {part}", "text").row(width) for part in folded(line, width - 2)]
+        return rows
