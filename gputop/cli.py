@@ -16,7 +16,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 from gputop.commands.interrupt import INTERRUPTED, raise_again
-from gputop.commands.left_out import import_argparse, import_msgspec
 from gputop.commands.registry import LIVE, module_of
 from gputop.output.messages import FAILED, USAGE_ERROR, discard_output, say, settle
 
@@ -53,7 +52,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str], *, has_stdout: bool) -> int:
-    import_msgspec()
     args = _parsed(words)
     command = module_of(args.command or LIVE)
     needs: Needs = command.NEEDS
@@ -81,7 +79,6 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace:
     """What the command line says. Without a word it says nothing, and argparse is not even imported: 10 ms a start."""
     if not words:
         return cast("argparse.Namespace", SimpleNamespace(command=None))
-    import_argparse()
     from gputop.commands.command_line import parse
 
     return parse(words)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gputop.commands.left_out import import_pynvml
 from gputop.commands.needs import Needs
 from gputop.commands.screen import put_off_collection, screen_terminal, show
 from gputop.commands.shared_options import filter_of, redacted_source, redactor_of
@@ -27,7 +26,6 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     passing = filter_of(args, redactor)
     terminal = screen_terminal(settings)
     alerts = _alerts(args, settings)
-    import_pynvml()
     from gputop.sources.local import open_local
 
     source = open_local(settings)

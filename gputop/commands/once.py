@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from gputop.commands.argument_parser import filterable, seconds, selectable, waiting
-from gputop.commands.left_out import import_pynvml
 from gputop.commands.needs import Needs
 from gputop.commands.shared_options import filter_of, redactor_of
 from gputop.config import Settings
@@ -41,7 +40,6 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     wait_s = wait_of(args)
-    import_pynvml()
     from gputop.sources.local import open_local
 
     source = open_local(settings)

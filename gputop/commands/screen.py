@@ -196,10 +196,6 @@ def _app(
     guard: TerminalGuard,
 ) -> GputopApp:
     """The application on a started source; importing it is most of the time until the first key is heard."""
-    from gputop.commands.left_out import import_asyncio, import_textual
-
-    import_asyncio()
-    import_textual()
     from gputop.commands.config import ConfigWatch
     from gputop.paint.keys import wanted_keys
     from gputop.session.player import Playback

@@ -7,9 +7,6 @@ import sys
 def main(file: str) -> None:
     at_hand = set(sys.modules)
     from gputop.cli import main as gputop
-    from gputop.commands.left_out import import_msgspec
-
-    import_msgspec()
     from gputop.commands import screen
     from gputop.commands import screen as first_frame
 
