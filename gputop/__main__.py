@@ -1,6 +1,5 @@
 """The ``gputop`` command, also as ``python -m gputop``: ``cli.main``, in a process that ends with it."""
 
-import gc
 import sys
 
 from gputop.commands.interrupt import end_at_once
@@ -13,8 +12,6 @@ def program() -> int:
 
     status = main()
     end_at_once()
-    # Python looks for cycles once more on its way out: 10 ms over objects that end with the process anyway.
-    gc.freeze()
     return status
 
 

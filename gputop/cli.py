@@ -7,7 +7,6 @@ cannot measure. Tracebacks appear only with ``--debug``.
 from __future__ import annotations
 
 import errno
-import gc
 import os
 import signal
 import sys
@@ -27,13 +26,10 @@ if TYPE_CHECKING:
 CANNOT_MEASURE = 3
 BROKEN_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """What ends with the status of a failure: the command line was right."""
-GARBAGE_THRESHOLD = 20_000
-"""New objects before cyclic garbage is looked for. Imports make a hundred thousand objects and none of them garbage."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit status is returned."""
-    gc.set_threshold(GARBAGE_THRESHOLD)
     has_stdout = settle()
     words = sys.argv[1:] if arguments is None else arguments
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gputop.commands.needs import Needs
-from gputop.commands.screen import put_off_collection, screen_terminal, show
+from gputop.commands.screen import screen_terminal, show
 from gputop.commands.shared_options import filter_of, redacted_source, redactor_of
 from gputop.config import Settings
 from gputop.model.source import UsageError
@@ -21,7 +21,6 @@ NEEDS = Needs("terminal")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    put_off_collection()
     redactor = redactor_of(settings)
     passing = filter_of(args, redactor)
     terminal = screen_terminal(settings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import threading
@@ -37,14 +36,6 @@ if TYPE_CHECKING:
 
 FIRST_WAIT_S = 0.5
 """How long the first frame waits for the first snapshot before the screen loads without it."""
-
-
-def put_off_collection() -> None:
-    """Collect garbage only after the first picture: imports make a hundred thousand objects, none of them garbage.
-
-    ``show`` turns it on again; a start refused before that ends the process.
-    """
-    gc.disable()
 
 
 def screen_terminal(settings: Settings, instead: str = "gputop once") -> Terminal:
@@ -154,7 +145,6 @@ def show(
         if first is not None:
             draw(first, view, terminal)
             drawn = True
-        gc.enable()
         app = _app(args, settings, terminal, view, source, session, access() if access else None, guard)
         app.toggle_counters, app.remedied, app.begins_with = counters, remedied, begins_with
         wake.append(app.ready)
