@@ -20,7 +20,6 @@ import psutil
 
 from gputop.features.fleet.address import address_of
 from gputop.features.fleet.client import Answer, Client, Query, QueryError
-from gputop.features.fleet.fleet_command import SWITCH_S
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView, moved, rows_of
@@ -93,7 +92,6 @@ def main() -> int:
 
 def measured(hosts: int, url: str, engine: psutil.Process) -> None:
     """Refreshes, the last hour, keys; and whether what was planted is found."""
-    sys.setswitchinterval(SWITCH_S)
     client = Counted(address_of(url, {}))
     fleet = PrometheusFleet(client, url, "", lambda: STARTED)
 

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 # The fleet's screen on a terminal, and a fleet's answers as data: what `gputop fleet` and its parts share.
 
-SWITCH_S = 0.0005
-"""Python's own is 5 ms, ten of which a key may have to wait while a refresh is read."""
-
 
 def prometheus_options(command: argparse.ArgumentParser) -> None:
     """Where the fleet's Prometheus is."""
@@ -160,8 +157,6 @@ def show(fleet: AskedFleet, settings: Settings, terminal: Terminal, *, at: float
     from gputop.features.fleet.watch_thread import FleetWatch
     from gputop.tui.terminal.guard import TerminalGuard
 
-    # Answers of a large fleet are read in a thread: a key waits for that no longer than this.
-    sys.setswitchinterval(SWITCH_S)
     guard = TerminalGuard()
     watch = FleetWatch(fleet)
     watch.go_to(at)
