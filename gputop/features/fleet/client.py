@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 import ssl
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -143,14 +142,10 @@ def cut(text: str) -> str:
     return clean_text(re.sub(r"\s+", " ", text))[:LONGEST_WORDS]
 
 
-# httpx imports its command line where click and rich are installed: 10 MB of memory for nothing.
-sys.modules["httpx._main"] = None  # type: ignore[assignment]
 try:
     import httpx
 except ImportError:
     raise UsageError(f"the fleet's client needs httpx: {install('fleet')}") from None
-finally:
-    del sys.modules["httpx._main"]
 
 MOST_AT_ONCE = 3
 DEADLINE_S = 10.0
