@@ -12,12 +12,25 @@ from gputop.api.loggers import MOST_SLOW, Logger, loggers_of
 
 
 class Wandb:
-    def __init__(self) -> None:
-        self.got: list[tuple[dict[str, float], int | None]] = []
-        self.summary: dict[str, str] = {}
+    """As a run of W&B: rows are counted, and ended by whoever does not say ``commit=False``."""
 
-    def log(self, numbers: dict[str, float], step: int | None = None) -> None:
-        self.got.append((numbers, step))
+    def __init__(self) -> None:
+        self.rows: list[dict[str, float]] = [{}]
+        self.summary: dict[str, str] = {}
+        self.axes: list[tuple[str, str]] = []
+
+    @property
+    def step(self) -> int:
+        return len(self.rows) - 1
+
+    def define_metric(self, name: str, step_metric: str) -> None:
+        self.axes.append((name, step_metric))
+
+    def log(self, numbers: dict[str, float], step: int | None = None, commit: bool = True) -> None:
+        assert step is None, "a row of a smaller step would be dropped"
+        self.rows[-1].update(numbers)
+        if commit:
+            self.rows.append({})
 
 
 Wandb.__module__ = Wandb.log.__module__ = "wandb.sdk.wandb_run"
@@ -51,10 +64,11 @@ def test_any_logger_gets_numbers_and_verdicts_in_its_own_way() -> None:
     for logger in loggers_of([run.log, board, flow, lambda given, step: calls.append((given, step))]):
         logger.log(numbers, texts, None, 12)
         logger.log(numbers, {}, 40, 13)
-    assert run.got == [(numbers, None), (numbers, 40)], "W&B keeps a count of its own"
-    assert run.summary == texts
+    run.log({"loss": 1.0})
+    assert run.rows == [{**numbers, "gputop/step": 40, "loss": 1.0}, {}], "into the row that the loop ends"
+    assert run.summary == texts and run.axes == [("gputop/*", "gputop/step")]
     assert board.got == {"gputop/gpu0/util_pct": (90.0, 40), "gputop/gpu0/verdict": ("working", 12)}
-    assert flow.got == [("gputop.gpu0.verdict", "working"), (numbers, 12), (numbers, 40)]
+    assert flow.got == [(numbers, 12), ("gputop.gpu0.verdict", "working"), (numbers, 40)]
     assert calls == [(numbers, 12), (numbers, 40)]
 
 
@@ -109,4 +123,94 @@ def test_what_another_thread_logs_to_mlflow_goes_into_the_run_that_was_active() 
     thread = threading.Thread(target=logger.log, args=({"a": 1.0}, {"gputop/gpu0/verdict": "working"}, None, 0))
     thread.start()
     thread.join()
-    assert flow.got == {"mine": [("gputop.gpu0.verdict", "working"), ({"a": 1.0}, 0)]}
+    assert flow.got == {"mine": [({"a": 1.0}, 0), ("gputop.gpu0.verdict", "working")]}
+
+
+def test_a_text_that_fails_costs_the_texts_and_no_number(caplog: pytest.LogCaptureFixture) -> None:
+    class NoTexts(Board):
+        def add_text(self, key: str, text: str, step: int) -> None:
+            raise OSError("full")
+
+    board = NoTexts()
+    (logger,) = loggers_of(board)
+    for step in (1, 2):
+        logger.log({"a": float(step)}, {"verdict": "working"}, step, step)
+    assert board.got == {"a": (2.0, 2)} and not logger.broken
+    assert caplog.text.count("raised OSError: full for a text; it gets numbers only") == 1
+
+
+def test_a_method_of_the_same_name_and_another_form_is_not_given_texts() -> None:
+    """WandbLogger's ``log_text`` takes a key and columns."""
+
+    class Lightning:
+        def __init__(self) -> None:
+            self.numbers: list[Any] = []
+            self.run = Wandb()
+
+        @property
+        def experiment(self) -> Wandb:
+            return self.run
+
+        def log_metrics(self, numbers: dict[str, float], step: int) -> None:
+            self.numbers.append((numbers, step))
+
+        def log_text(self, key: str, columns: list[str]) -> None:
+            raise AssertionError("columns argument expects a list object")
+
+    logger = Lightning()
+    (own,) = loggers_of(logger)
+    own.log({"a": 1.0}, {"gputop/gpu0/verdict": "working"}, 3, 3)
+    assert logger.numbers == [({"a": 1.0}, 3)] and logger.run.summary == {"gputop/gpu0/verdict": "working"}
+
+
+def test_a_run_to_which_nobody_else_logs_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    run = Wandb()
+    (logger,) = loggers_of(run)
+    for step in range(9):
+        logger.log({"a": float(step)}, {}, step, step)
+    assert caplog.text.count("the loop has logged nothing to the W&B run") == 1
+    assert run.rows == [{"a": 8.0, "gputop/step": 8}]
+
+
+def test_an_accelerators_trackers_are_each_given_the_numbers_in_their_own_way() -> None:
+    class Tracker:
+        def __init__(self, tracker: Any) -> None:
+            self.tracker = tracker
+            self.got: list[Any] = []
+
+        def log(self, numbers: dict[str, float], step: int | None = None) -> None:
+            self.got.append((numbers, step))
+
+    class Accelerator:
+        def __init__(self) -> None:
+            self.trackers: list[Tracker] = []
+
+        def log(self, numbers: dict[str, float], step: int | None = None) -> None:
+            raise AssertionError("a step for all of them loses W&B's rows")
+
+    accelerator = Accelerator()
+    (logger,) = loggers_of(accelerator)
+    # They come with init_trackers, after the watch was made.
+    accelerator.trackers += [Tracker(Wandb()), Tracker(object())]
+    logger.log({"a": 1.0}, {}, 5, 5)
+    assert accelerator.trackers[0].tracker.rows == [{"a": 1.0, "gputop/step": 5}]
+    assert accelerator.trackers[1].got == [({"a": 1.0}, 5)]
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit(), pytest.fail.Exception("no")])
+def test_whatever_a_logger_raises_ends_neither_the_training_nor_the_watch(error: BaseException) -> None:
+    def raises(_numbers: object, _step: object) -> None:
+        raise error
+
+    (logger,) = loggers_of(raises)
+    logger.log({"a": 1.0}, {}, 1, 1)
+    assert logger.broken
+
+
+def test_ctrl_c_while_a_logger_runs_is_the_programs() -> None:
+    def interrupted(_numbers: object, _step: object) -> None:
+        raise KeyboardInterrupt
+
+    (logger,) = loggers_of(interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        logger.log({"a": 1.0}, {}, 1, 1)

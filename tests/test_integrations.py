@@ -52,7 +52,7 @@ def test_a_csv_log_grows_columns_and_keeps_every_row(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     log = CsvLog(path)
     log.log({"a": 1.0}, 1)
-    log.log_text({"verdict": "working, well"}, 1)
+    log.log_texts({"verdict": "working, well"}, 1)
     log.log({"a": 2.0}, 2)
     log.log({"a": 3.0, "b": 4.0}, None)
     rows = list(csv.DictReader(io.StringIO(path.read_text())))

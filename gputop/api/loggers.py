@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from gputop.api.foreign import error_of, error_words
 from gputop.api.work import Work, rates_of
 from gputop.model.quantity import clean_text
 from gputop.model.steps import StepRow
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 SLOW_S = 1.0
 MOST_SLOW = 3
+MOST_WAITING_ROWS = 3
+"""Times that numbers replace others in a row of W&B's that nobody has ended, until that is reported."""
+STEP = "gputop/step"
+"""The loop's own number in W&B, which is given no step of its own."""
 NOTICES = logging.getLogger("gputop")
 """Where a watch reports trouble: once, as a warning."""
 
@@ -35,28 +40,37 @@ class Logger:
         self._slow = 0
         self._numbers, self._text = _ways(target)
         self.broken = False
+        self._texts_broken = False
 
     def log(self, numbers: Mapping[str, float], texts: Mapping[str, str], step: int | None, count: int) -> None:
-        """Log once. ``count`` is how many steps there were, for loggers that need a number. Never raises."""
+        """Log once, numbers first: a text that fails costs the texts alone. ``count`` is how many steps there were,
+        for loggers that need a number. Raises nothing but Ctrl+C."""
         if self.broken or not (numbers or texts):
             return
         begun = self._clock()
-        try:
-            for key, text in texts.items():
-                self._text(key, text, count if step is None else step)
-            if numbers:
-                self._numbers(dict(numbers), step, count)
-        except Exception as error:  # noqa: BLE001 — somebody else's code inside of a training that must go on
-            self._leave_out(f"raised {type(error).__name__}: {error}")
-            return
+        if numbers:
+            error = error_of(lambda: self._numbers(dict(numbers), step, count))
+            if error is not None:
+                self.broken = True
+                self._report(f"raised {error_words(error)}; it is left out")
+                return
+        if texts and not self._texts_broken:
+            error = error_of(lambda: self._tell(texts, count if step is None else step))
+            if error is not None:
+                self._texts_broken = True
+                self._report(f"raised {error_words(error)} for a text; it gets numbers only")
         if self._clock() - begun > SLOW_S:
             self._slow += 1
             if self._slow >= MOST_SLOW:
-                self._leave_out(f"took more than {SLOW_S:g} s {MOST_SLOW} times")
+                self.broken = True
+                self._report(f"took more than {SLOW_S:g} s {MOST_SLOW} times; it is left out")
 
-    def _leave_out(self, why: str) -> None:
-        self.broken = True
-        NOTICES.warning("gputop: the logger %s %s; it is left out", clean_text(_name(self._target)), clean_text(why))
+    def _tell(self, texts: Mapping[str, str], step: int) -> None:
+        for key, text in texts.items():
+            self._text(key, text, step)
+
+    def _report(self, words: str) -> None:
+        NOTICES.warning("gputop: the logger %s %s", clean_text(_name(self._target)), clean_text(words))
 
 
 def loggers_of(log: object) -> list[Logger]:
@@ -73,6 +87,10 @@ _Text = Callable[[str, str, int], object]
 
 def _ways(target: Any) -> tuple[_Numbers, _Text]:
     """How a logger takes numbers, and how texts."""
+    if (run := _wandb_run(target)) is not None:
+        return _WandbRow(run).log, lambda key, text, _step: run.summary.__setitem__(key, text)
+    if isinstance(getattr(target, "trackers", None), (list, tuple)) and callable(getattr(target, "log", None)):
+        return _Trackers(target).log, _no_text
     text = _text_way(target)
     if callable(add := getattr(target, "add_scalar", None)):
 
@@ -86,10 +104,57 @@ def _ways(target: Any) -> tuple[_Numbers, _Text]:
             metrics = partial(metrics, run_id=run_id)
         return lambda numbers, step, count: metrics(numbers, step=count if step is None else step), text
     if callable(log := getattr(target, "log", None)):
-        return lambda numbers, step, count: log(numbers, step=_step_for(log, step, count)), text
+        return lambda numbers, step, count: log(numbers, step=count if step is None else step), text
     if callable(target):
-        return lambda numbers, step, count: target(numbers, _step_for(target, step, count)), text
+        return lambda numbers, step, count: target(numbers, count if step is None else step), text
     raise TypeError(f"cannot log to {_name(target)}: it has no log, log_metrics or add_scalar, and is not callable")
+
+
+class _WandbRow:
+    """Puts numbers into the row that the loop's own ``wandb.log`` ends next.
+
+    A run counts its rows, drops those of a smaller step, and each row that gputop ended would move the loop's own axis
+    by one, or lose its rows where it numbers them itself. So no row is ended here, and no step is given: the loop's
+    number is a value of its own, which the charts of these numbers are drawn over.
+    """
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+        self._axis_said = False
+        self._at: object = None
+        """The run's count when numbers were put into its row last."""
+        self._replaced = 0
+
+    def log(self, numbers: dict[str, float], step: int | None, count: int) -> None:
+        if not self._axis_said:
+            self._axis_said = True
+            self._run.define_metric("gputop/*", step_metric=STEP)
+        at = getattr(self._run, "step", None)
+        if at is not None and at == self._at:
+            self._replaced += 1
+            if self._replaced == MOST_WAITING_ROWS:
+                NOTICES.warning(
+                    "gputop: the loop has logged nothing to the W&B run for a while, and only the newest numbers go "
+                    "into its next row; where the loop never logs: log=lambda numbers, step: run.log(numbers)"
+                )
+        self._at = at
+        self._run.log({**numbers, STEP: count if step is None else step}, commit=False)
+
+
+class _Trackers:
+    """An Accelerator: each of its trackers, as they are at the time, since they come after it was made."""
+
+    def __init__(self, accelerator: Any) -> None:
+        self._accelerator = accelerator
+        self._rows: dict[int, _WandbRow] = {}
+
+    def log(self, numbers: dict[str, float], step: int | None, count: int) -> None:
+        for tracker in self._accelerator.trackers:
+            run = _wandb_run(getattr(tracker, "tracker", None))
+            if run is not None:
+                self._rows.setdefault(id(run), _WandbRow(run)).log(numbers, step, count)
+            else:
+                tracker.log(numbers, step=count if step is None else step)
 
 
 def _mlflow_run(target: Any) -> str | None:
@@ -101,9 +166,16 @@ def _mlflow_run(target: Any) -> str | None:
     return None if run is None else str(run.info.run_id)
 
 
-def _step_for(call: Any, step: int | None, count: int) -> int | None:
-    """W&B drops steps smaller than its current one, so it gets only a number that the loop itself has given."""
-    return step if step is not None or _is_wandb(call) else count
+def _wandb_run(target: Any) -> Any:
+    """The run of W&B that is meant by a run, by its ``log``, or by the module; None for anything else."""
+    if _is_wandb(type(target)) and callable(getattr(target, "log", None)):
+        return target
+    owner = getattr(target, "__self__", None)
+    if owner is not None and _is_wandb(type(owner)):
+        return owner
+    if getattr(target, "__name__", None) == "wandb" and getattr(target, "run", None) is not None:
+        return target.run
+    return None
 
 
 def _is_wandb(call: Any) -> bool:
@@ -111,20 +183,54 @@ def _is_wandb(call: Any) -> bool:
 
 
 def _text_way(target: Any) -> _Text:
-    """How a logger takes a text: TensorBoard as text, MLflow as a tag, W&B in the run's summary; others not at all."""
+    """How a logger takes a text: TensorBoard as text, MLflow as a tag, W&B in the run's summary, a Lightning logger as
+    what it wraps; others not at all."""
     if callable(add := getattr(target, "add_text", None)):
         return lambda key, text, step: add(key, text, step)
-    if callable(told := getattr(target, "log_text", None)) and not callable(getattr(target, "set_tag", None)):
+    if callable(told := getattr(target, "log_texts", None)):
         return lambda key, text, step: told({key: text}, step)
     if callable(tag := getattr(target, "set_tag", None)):
         if (run_id := _mlflow_run(target)) is not None:
             tag = partial(target.MlflowClient().set_tag, run_id)
-        # MLflow allows letters, digits and these marks in the name of a tag.
-        return lambda key, text, _step: tag(key.replace("/", "."), text)
-    run = target if _is_wandb(type(target)) else getattr(target, "__self__", None)
-    if run is not None and _is_wandb(type(run)):
-        return lambda key, text, _step: run.summary.__setitem__(key, text)
-    return lambda _key, _text, _step: None
+        return lambda key, text, _step: tag(_tag_name(key), text)
+    if hasattr(type(target), "experiment"):
+        return _Wrapped(target).tell
+    return _no_text
+
+
+class _Wrapped:
+    """A logger of Lightning's, whose ``experiment`` is the run, writer or client itself; asked for when there is a text
+    for it, since that begins a run."""
+
+    def __init__(self, logger: Any) -> None:
+        self._logger = logger
+        self._way: _Text | None = None
+
+    def tell(self, key: str, text: str, step: int) -> None:
+        if self._way is None:
+            self._way = self._found()
+        self._way(key, text, step)
+
+    def _found(self) -> _Text:
+        inner = self._logger.experiment
+        if (run := _wandb_run(inner)) is not None:
+            return lambda key, text, _step: run.summary.__setitem__(key, text)
+        if callable(add := getattr(inner, "add_text", None)):
+            return lambda key, text, step: add(key, text, step)
+        # MLflow's client, which is told the run.
+        run_id = getattr(self._logger, "run_id", None)
+        if run_id is not None and callable(tag := getattr(inner, "set_tag", None)):
+            return lambda key, text, _step: tag(run_id, _tag_name(key), text)
+        return _no_text
+
+
+def _tag_name(key: str) -> str:
+    """MLflow allows letters, digits and some marks in the name of a tag, and no slash."""
+    return key.replace("/", ".")
+
+
+def _no_text(_key: str, _text: str, _step: int) -> None:
+    """For a logger that takes numbers only."""
 
 
 def _name(target: Any) -> str:

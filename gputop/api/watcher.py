@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from gputop.api.foreign import error_of, error_words
 from gputop.api.job_ranks import Role, is_multiprocessing_child, role_of
 from gputop.api.loggers import NOTICES, Logger, Means, loggers_of
 from gputop.api.run_summary import CostMeter, OwnCost
@@ -21,6 +22,7 @@ from gputop.api.step_clock import StepClock, StepTail, TorchHook, row_of
 from gputop.api.watch_options import Options
 from gputop.api.work import Work, rates_of
 from gputop.diagnosis.types import full_title
+from gputop.model.quantity import clean_text
 from gputop.model.source import SourceError, UsageError
 from gputop.model.steps import StepRow
 from gputop.report.step_account import StepAccount
@@ -67,11 +69,10 @@ class UserCalls:
         """The user's own call, which must not end the watching."""
         if call is None or name in self._broken:
             return
-        try:
-            call(given)
-        except Exception as error:  # noqa: BLE001 — somebody else's code
+        error = error_of(lambda: call(given))
+        if error is not None:
             self._broken.add(name)
-            NOTICES.warning("gputop: %s raised %s: %s; it is not called again", name, type(error).__name__, error)
+            NOTICES.warning("gputop: %s raised %s; it is not called again", name, clean_text(error_words(error)))
 
 
 # When the loggers are called and with what: means and changes of verdicts, on the training thread where it steps.

@@ -28,7 +28,7 @@ class CsvLog:
         with open(self._path, "a", encoding="utf-8", newline="") as file:
             csv.DictWriter(file, self._columns, restval="", lineterminator="\n").writerow(row)
 
-    def log_text(self, texts: Mapping[str, str], _step: int) -> None:
+    def log_texts(self, texts: Mapping[str, str], _step: int) -> None:
         """Add texts to all later rows, in columns of their own."""
         self._texts.update(texts)
 
