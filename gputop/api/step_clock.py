@@ -104,9 +104,13 @@ class StepClock:
         return lengths
 
 
-def _time(seconds: float | None) -> float | None:
+def _time(seconds: object) -> float | None:
     """Seconds that a program has measured; None for what is not a time."""
-    return float(seconds) if seconds is not None and 0.0 <= seconds < inf else None
+    try:
+        value = float(seconds)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return None
+    return value if 0.0 <= value < inf else None
 
 
 def _sum_of(waits: list[float | None], lengths: list[float]) -> float | None:

@@ -18,9 +18,17 @@ from typing import TYPE_CHECKING, Any
 from gputop.api.job_ranks import Ranks
 from gputop.api.loggers import NOTICES, Metrics
 from gputop.api.run_summary import OwnCost
-from gputop.api.watch_options import LogThread, Options, checked_interval, checked_words, configured, gpus_text
+from gputop.api.watch_options import (
+    LogThread,
+    Options,
+    checked_interval,
+    checked_log_every,
+    checked_words,
+    configured,
+    gpus_text,
+)
 from gputop.api.watcher import Watcher
-from gputop.api.work import checked_work
+from gputop.api.work import Work, checked_work
 from gputop.model.quantity import clean_text
 from gputop.model.snapshot import Event
 from gputop.model.source import CLOSE_S
@@ -45,14 +53,13 @@ class Watch:
         self._options = options
         self._watcher = Watcher(options)
         self._entered = False
+        self._work: Work | None = None
         self._end_step = self._watcher.clock.end
 
     def start(self) -> Watch:
-        """Begin to watch; returns at once."""
-        if not self._entered:
-            self._entered = True
-            self._watcher = _ONE.join(self._watcher, scoped=False)
-            self._end_step = self._watcher.clock.end
+        """Begin to watch; returns at once. One that was stopped begins anew: counts, means and summary are those of
+        the new run."""
+        self._begin(scoped=False)
         return self
 
     def stop(self) -> None:
@@ -62,11 +69,19 @@ class Watch:
             _ONE.leave(self._watcher)
 
     def __enter__(self) -> Watch:
-        if not self._entered:
-            self._entered = True
-            self._watcher = _ONE.join(self._watcher, scoped=True)
-            self._end_step = self._watcher.clock.end
+        self._begin(scoped=True)
         return self
+
+    def _begin(self, *, scoped: bool) -> None:
+        if self._entered:
+            return
+        self._entered = True
+        if self._watcher.begun:
+            self._watcher = Watcher(self._options)
+            if self._work is not None:
+                self._watcher.say_work(self._work)
+        self._watcher = _ONE.join(self._watcher, scoped=scoped)
+        self._end_step = self._watcher.clock.end
 
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
@@ -93,7 +108,7 @@ class Watch:
         if n is not None:
             log.number = n
         if scalars:
-            log.scalars = scalars
+            log.scalars = {key: _detached(value) for key, value in scalars.items()}
         if log.due:
             watcher.log_now()
 
@@ -113,7 +128,8 @@ class Watch:
         that of the data sheet for ``precision`` (``fp32 tf32 fp16 bf16 fp8``), or ``peak_flops`` of one GPU, in FLOP/s.
         Raises ValueError for numbers that cannot be.
         """
-        self._watcher.say_work(checked_work(samples, tokens, parameters, flops, precision, peak_flops))
+        self._work = checked_work(samples, tokens, parameters, flops, precision, peak_flops)
+        self._watcher.say_work(self._work)
 
     def mark(self, text: str) -> None:
         """Set a mark in this watch, and in every recorder and screen of this user."""
@@ -142,7 +158,7 @@ class Watch:
 
     @property
     def available(self) -> bool:
-        """Whether the GPUs are measured."""
+        """Whether the GPUs are measured now; False before the first frame and after the end."""
         return self._watcher.available
 
     @property
@@ -174,6 +190,7 @@ def watch(
     source: Source | None = None,
     log_thread: LogThread = "training",
     redact: bool | None = None,
+    children: bool = False,
 ) -> Watch:
     """Watch this program's GPUs while it runs.
 
@@ -185,9 +202,10 @@ def watch(
     ``ranks``: one process a ``"node"`` samples, ``"0"`` only rank 0, ``"all"`` each its own GPUs. ``strict`` raises
     where nothing can be measured. ``price`` is per GPU-hour, 0 for none, ``name`` the run's. ``on_frame`` and
     ``on_finding`` are called on the watcher's thread. ``source`` replaces this machine, for tests. ``redact`` replaces
-    users, hosts, jobs, paths and names by numbers in frames, recording and summary, as
-    ``gputop record --redact`` does. Where ``price`` or ``redact`` is None the setting holds, in the environment
-    (``GPUTOP_REDACT``) or the configuration file, and so does ``dcgm_url``.
+    users, hosts, jobs, paths and names by numbers in frames, recording and summary, as ``gputop record --redact`` does.
+    ``children`` also watches in a process that multiprocessing has started; without it only in a rank, which has RANK
+    or LOCAL_RANK or a process group, and never in a loader's worker. Where ``price`` or ``redact`` is None the setting
+    holds, in the environment (``GPUTOP_REDACT``) or the configuration file, and so does ``dcgm_url``.
 
     Raises ValueError for words that mean nothing, TypeError for what cannot log.
     """
@@ -199,7 +217,7 @@ def watch(
             gpus=gpus_text(gpus),
             record=None if record is None else os.fspath(record),
             log=log,
-            log_every=max(0.0, log_every),
+            log_every=checked_log_every(log_every),
             metrics=metrics,
             steps=steps,
             ranks=ranks,
@@ -212,8 +230,20 @@ def watch(
             log_thread=log_thread,
             redact=settings.redact if redact is None else redact,
             dcgm_url=settings.dcgm_url,
+            children=bool(children),
         )
     )
+
+
+def _detached(value: Any) -> Any:
+    """A tensor without what its gradient needs, which would stay alive until the next step; anything else as it is."""
+    detach = getattr(value, "detach", None)
+    if detach is None:
+        return value
+    try:
+        return detach()
+    except Exception:  # noqa: BLE001 — somebody else's value, on the training thread
+        return None
 
 
 class _One:
@@ -233,7 +263,7 @@ class _One:
                 return running
             if running is not None:
                 NOTICES.warning("gputop: a new watch takes the place of the one that was running")
-                running.stop()
+                running.stop(why="another watch has taken its place")
             watcher.users = 1
             watcher.start()
             self._running, self._scoped = watcher, scoped

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from math import isnan
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
@@ -39,19 +40,38 @@ class Options(Struct, frozen=True, kw_only=True):
     log_thread: LogThread
     redact: bool
     dcgm_url: str | None = None
+    children: bool = False
 
 
 def checked_interval(interval: float, *, strict: bool) -> float:
     """An interval within the bounds: a wrong one must not end a training unless ``strict`` was asked for."""
     least, most = INTERVALS_S
-    if least <= interval <= most:
-        return float(interval)
+    seconds = _seconds(interval)
+    if seconds is not None and least <= seconds <= most:
+        return seconds
     words = f"interval must be {least:g} to {most:g} seconds, not {interval!r}"
     if strict:
         raise ValueError(words)
-    kept = most if interval > most else 1.0 if not interval > 0.0 else least
+    kept = 1.0 if seconds is None or seconds <= 0.0 else most if seconds > most else least
     NOTICES.warning("gputop: %s; it is %g s", words, kept)
     return kept
+
+
+def checked_log_every(log_every: float) -> float:
+    """Seconds between two calls of the loggers. Raises ValueError for what is not a time."""
+    seconds = _seconds(log_every)
+    if seconds is None:
+        raise ValueError(f"log_every must be in seconds, not {log_every!r}")
+    return max(0.0, seconds)
+
+
+def _seconds(value: object) -> float | None:
+    """A number of any kind as a float; None for what is none."""
+    try:
+        seconds = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return None if isnan(seconds) else seconds
 
 
 def checked_words(metrics: str, ranks: str, log_thread: str) -> None:

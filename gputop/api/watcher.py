@@ -10,12 +10,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from gputop.api.foreign import error_of, error_words
-from gputop.api.job_ranks import Role, is_multiprocessing_child, role_of
+from gputop.api.job_ranks import NO_RANK, Role, role_of, unwatched_child
 from gputop.api.loggers import NOTICES, Logger, Means, loggers_of
 from gputop.api.run_summary import CostMeter, OwnCost
 from gputop.api.step_clock import StepClock, StepTail, TorchHook, row_of
@@ -92,8 +93,8 @@ class LogTurn:
         self.due = False
         self.number: int | None = None
         """The loop's own number of its last step."""
-        self.scalars: Mapping[str, float] = {}
-        """The scalars of the loop's last step."""
+        self.scalars: Mapping[str, object] = {}
+        """The scalars of the loop's last step, as they were given."""
 
     def say_work(self, work: Work) -> None:
         """What each step does from now on."""
@@ -142,7 +143,7 @@ class LogTurn:
         with self._lock:
             numbers, texts = self._means.take(), self._texts
             self._texts = {}
-        numbers.update(self.scalars)
+        numbers.update(_numbers(self.scalars))
         for logger in self._loggers:
             logger.log(numbers, texts, self.number, count)
 
@@ -153,12 +154,22 @@ class LogTurn:
         self.due = False
 
 
+def _numbers(scalars: Mapping[str, object]) -> dict[str, float]:
+    """Those that are numbers, also as tensors or arrays of one value; the others are dropped."""
+    found = {}
+    for key, value in scalars.items():
+        with suppress(Exception):
+            found[key] = float(value)  # type: ignore[arg-type]
+    return found
+
+
 ROUND_S = 1.0
 """How often steps are worked out and announced."""
 LATE_S = 0.15
 """How late a snapshot may be before steps are announced without it; listeners accept one datagram per 0.8 s."""
 STOP_S, STRICT_WAIT_S = 1.0, 10.0
 """How long an orderly stop waits, as for a slow disk; and a start that must tell whether it can measure."""
+NO_THREAD = "no thread can be started: the limit on processes is reached (ulimit -u, or pids.max of the control group)"
 NO_GPU_YET = 'no process of this job has used a GPU; gpus="all" watches all of them'
 
 
@@ -169,7 +180,13 @@ class Watcher:
         self.options = options
         self.latest: Frame | None = None
         self.available = False
+        """Whether the GPUs are measured now."""
+        self.measured = False
+        """Whether they ever were."""
         self.reason: str | None = "not started"
+        self.begun = False
+        """Whether it was started: it cannot be again."""
+        self._why_ended = "ended"
         self.clock = StepClock()
         self.log = LogTurn(options)
         self.users = 0
@@ -206,36 +223,58 @@ class Watcher:
     def start(self) -> None:
         """Begin, and return at once. Raises only where ``strict`` was asked for."""
         options = self.options
-        if is_multiprocessing_child():
-            self.reason = "a child of multiprocessing is not watched: watch in the program that starts it"
+        self.begun = True
+        why_not = unwatched_child(os.environ, children=options.children)
+        if why_not is not None:
+            self.reason = why_not
+            if why_not == NO_RANK:
+                NOTICES.warning("gputop: %s", why_not)
             return
         self._role = role_of(options.ranks, os.environ)
-        self.alive = True
         self.reason = self._role.why or "waiting for the driver"
         if options.steps:
             self._hook.register(on_training_thread=True)
         if self._role.samples:
             self._prepare()
         self._thread = threading.Thread(target=self._run, name="gputop-watch", daemon=True)
-        self._thread.start()
-        if options.strict:
+        try:
+            self._thread.start()
+        except RuntimeError:
+            # Neither steps nor GPUs: nothing here runs on the training thread.
+            self._hook.remove()
+            if self._measuring is not None:
+                self._measuring.close()
+            self._fail(SourceError(NO_THREAD))
+        else:
+            self.alive = True
+        if not options.strict:
+            return
+        if self.alive:
             self._told.wait(STRICT_WAIT_S)
-            if self.failure is not None:
-                self.stop()
-                raise self.failure
+        if self.failure is not None:
+            self.stop()
+            raise self.failure
 
-    def stop(self, wait_s: float = STOP_S, *, tell_loggers: bool = True) -> None:
-        """End: at most ``wait_s``, whatever hangs. What is logged last goes out on this thread."""
+    def stop(self, wait_s: float = STOP_S, *, tell_loggers: bool = True, why: str = "ended") -> None:
+        """End: at most ``wait_s``, whatever hangs. What is logged last goes out on this thread. ``why`` is the reason
+        from now on why nothing is measured."""
         if self._pid != os.getpid() or not self.alive:
             return
         self.alive = False
+        self._why_ended = why
         self._hook.remove()
         self._ending.set()
         self._fresh.set()
         if self._thread is not None:
             self._thread.join(wait_s)
+        self._measures_no_more()
         if tell_loggers and self.options.log_thread == "training":
             self.log_now()
+
+    def _measures_no_more(self) -> None:
+        """``available`` is true only while it is, whatever has ended the thread."""
+        if self.available:
+            self.available, self.reason = False, self.reason or self._why_ended
 
     def become_inert(self) -> None:
         """In a forked child: no thread survives and locks may be held, so nothing of the parent's is touched again."""
@@ -295,8 +334,8 @@ class Watcher:
             report = replace(report, steps=self._steps.report())
         unknown = self._role.why if self.failure is None else str(self.failure)
         rates = rates_of(self._work, None if steps is None else steps.mean_s, own, unknown)
-        reason = None if self.latest else self.reason or NO_GPU_YET
-        return Summary(report, memory, steps, self._cost.read(), self.available, reason, rates, self._compared(steps))
+        reason = None if self.latest else NO_GPU_YET if self.measured else self.reason
+        return Summary(report, memory, steps, self._cost.read(), self.measured, reason, rates, self._compared(steps))
 
     def _compared(self, steps: StepSummary | None) -> EarlierRuns | None:
         """The earlier runs of this name, looked for once: recordings of a finished run do not change."""
@@ -323,6 +362,8 @@ class Watcher:
             self._measuring = Measuring(self.options, self._role, self._redactor)
         except (SourceError, UsageError, RecordingError, OSError) as error:
             self._fail(error)
+        except RuntimeError:  # what threading raises, of the recorder's thread
+            self._fail(SourceError(NO_THREAD))
 
     def _fail(self, error: Exception) -> None:
         self.failure, self._measuring = error, None
@@ -348,11 +389,11 @@ class Watcher:
                 self._measuring.record_last(self._rows)
             if self.options.log_thread == "own":
                 self.log_now()
-        except Exception as error:  # noqa: BLE001 — the last frame of a thread inside of somebody's training
-            self.available = False
-            self.reason = f"watching has failed: {type(error).__name__}: {error}"
+        except BaseException as error:  # noqa: BLE001 — the last frame of a thread inside of somebody's training
+            self.reason = f"watching has failed: {clean_text(error_words(error))}"
             NOTICES.warning("gputop: %s", self.reason)
         finally:
+            self._measures_no_more()
             self._told.set()
             self._cost.look()
             if measuring is not None:
@@ -393,7 +434,8 @@ class Watcher:
 
     def _take(self, measuring: Measuring, snapshot: Snapshot) -> None:
         if any(gpu.lost_reason is None for gpu in snapshot.gpus):
-            self.available, self.reason = True, None
+            self.available = self.measured = True
+            self.reason = None
         elif not self.available and snapshot.notices:
             self.reason = snapshot.notices[0]
         # This process's steps come from its own clock: the socket may be missing, and would bring them twice.

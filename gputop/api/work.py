@@ -17,6 +17,7 @@ FLOPS_A_PARAMETER_AND_TOKEN = 6.0
 """Forward and backward pass of a dense transformer, attention left out: C ≈ 6·N·D (Kaplan et al. 2020,
 arXiv:2001.08361, section 2.1)."""
 NOT_GIVEN = "the program does not say what a step does"
+IMPOSSIBLE = "more than the chip can do: tokens and FLOPs are those of one step of this process alone"
 NO_GPU = "which GPU this process computes on is not known"
 
 
@@ -66,7 +67,8 @@ class Rates(Struct, frozen=True):
             parts.append(f"{per_second(self.tokens_per_s)} tokens/s")
         if self.mfu_pct is not None:
             digits = f"{self.mfu_pct:.1f}" if self.mfu_pct >= 0.095 else f"{self.mfu_pct:.1g}"
-            parts.append(f"MFU {digits} % ({self.mfu_from})")
+            doubt = f"; {IMPOSSIBLE}" if self.mfu_pct > 100.0 else ""
+            parts.append(f"MFU {digits} % ({self.mfu_from}{doubt})")
         elif self.mfu_reason != NOT_GIVEN:
             parts.append(f"MFU n/a: {self.mfu_reason}")
         return f"This process: {', '.join(parts)}" if parts else ""
@@ -87,12 +89,20 @@ def checked_work(
         "samples": samples, "tokens": tokens, "parameters": parameters, "flops": flops, "peak_flops": peak_flops,
     }  # fmt: skip
     for name, value in given.items():
-        if value is not None and not (isinstance(value, (int, float)) and isfinite(value) and value > 0.0):
+        if value is not None and not _is_amount(value):
             raise ValueError(f"{name} must be a number above 0, not {value!r}")
     known = next((each for each in PRECISIONS if each == precision), None)
     if known is None:
         raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, not {precision!r}")
     return Work(precision=known, **given)
+
+
+def _is_amount(value: object) -> bool:
+    """Whether it is a finite number above 0."""
+    try:
+        return isinstance(value, (int, float)) and isfinite(value) and value > 0.0
+    except OverflowError:  # a whole number beyond every float
+        return False
 
 
 def rates_of(work: Work | None, step_s: float | None, gpus: Collection[str], no_gpu: str | None = None) -> Rates | None:
