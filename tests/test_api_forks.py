@@ -137,7 +137,7 @@ def test_four_ranks_under_torchrun_have_one_sampler_and_all_their_steps(program:
                 if stop.item():
                     break
         frame = w.latest
-        told = [rank, w.available, w.reason, w.summary().steps.count,
+        told = [rank, w.summary().available, w.reason, w.summary().steps.count,
                 sorted({p.rank for p in frame.steps}) if frame else None]
         # In one write: four ranks share the pipe.
         os.write(1, f"RANK {json.dumps(told)}{os.linesep}".encode())
@@ -153,3 +153,75 @@ def test_four_ranks_under_torchrun_have_one_sampler_and_all_their_steps(program:
     assert "local rank 0 samples" in rows[3][2]
     assert len({row[3] for row in rows.values()}) == 1 and rows[0][3] > 5
     assert rows[0][4] == [0, 1, 2, 3], "the sampler hears every rank, without a collective call of its own"
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("start", ["spawn", "fork"])
+def test_ranks_of_mp_spawn_are_watched_and_their_loaders_workers_are_not(start: str, program: Any) -> None:
+    """As in PyTorch's tutorial, and as a notebook's launcher starts them."""
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("PyTorch is not installed")
+    done = program(
+        f"""
+        import json, os, sys, time
+        import torch, torch.distributed as dist, torch.multiprocessing as mp
+        from torch.nn.parallel import DistributedDataParallel
+        import gputop
+        class Data(torch.utils.data.Dataset):
+            def __len__(self): return 4
+            def __getitem__(self, i):
+                with gputop.watch(gpus="all", children=True) as inner:
+                    return torch.tensor([float("a loader's worker" in inner.reason and not inner._watcher.alive)])
+        def main(rank):
+            os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=sys.argv[1])
+            dist.init_process_group("gloo", rank=rank, world_size=2)
+            model = DistributedDataParallel(torch.nn.Linear(8, 1))
+            optimizer = torch.optim.SGD(model.parameters(), 0.1)
+            workers = [float(x) for x in torch.utils.data.DataLoader(Data(), num_workers=1)]
+            with gputop.watch(0.2, gpus="all", name="two") as w:
+                for _ in range(30):
+                    model(torch.randn(4, 8)).sum().backward(); optimizer.step(); time.sleep(0.03)
+            told = [rank, w.summary().available, w.summary().steps.count, w._watcher._role.rank, workers]
+            os.write(1, f"RANK {{json.dumps(told)}}{{os.linesep}}".encode())
+            dist.destroy_process_group()
+        if __name__ == "__main__":
+            import socket
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                sys.argv[1:] = [str(free.getsockname()[1])]
+            mp.start_processes(main, nprocs=2, start_method="{start}")
+        """,
+        timeout=150.0,
+        OMP_NUM_THREADS="1",
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows = {row[0]: row for row in (json.loads(line[5:]) for line in done.stdout.splitlines() if line[:4] == "RANK")}
+    assert rows[0] == [0, True, 30, 0, [1.0] * 4], "rank 0 samples"
+    assert rows[1] == [1, False, 30, 1, [1.0] * 4]
+
+
+@pytest.mark.torch
+def test_lightning_s_spawned_ranks_are_watched(program: Any) -> None:
+    if importlib.util.find_spec("lightning") is None:
+        pytest.skip("lightning is not installed: pip install '.[integrations]'")
+    done = program(
+        """
+        import time, torch, lightning as L
+        from gputop.integrations.lightning import GputopCallback
+        class M(L.LightningModule):
+            def __init__(self): super().__init__(); self.l = torch.nn.Linear(4, 1)
+            def training_step(self, b, i): time.sleep(0.15); return self.l(b[0]).mean()
+            def configure_optimizers(self): return torch.optim.SGD(self.parameters(), 0.1)
+        if __name__ == "__main__":
+            data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(40, 4)), batch_size=1)
+            L.Trainer(max_epochs=1, callbacks=[GputopCallback(interval=0.2, gpus="all")], logger=False,
+                      strategy="ddp_spawn", devices=2, enable_progress_bar=False, enable_model_summary=False,
+                      enable_checkpointing=False, accelerator="cpu").fit(M(), data)
+        """,
+        timeout=150.0,
+        OMP_NUM_THREADS="1",
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    # The summary of rank 0, which has sampled and heard both ranks.
+    assert done.stderr.count("gputop itself:") == 1 and "GPU 0" in done.stderr
+    assert "Steps (program.py): 19 of" in done.stderr and ", 2 ranks" in done.stderr, done.stderr[-3000:]

@@ -14,7 +14,7 @@ from gputop.api.step_clock import BatchWait
 
 
 class GputopCallback(Callback):  # type: ignore[misc]
-    """Arguments go to ``gputop.watch``. ``summary`` is there after the training and is printed unless
+    """Arguments go to ``gputop.watch``. ``summary`` is that of the newest training, and is printed unless
     ``print_summary`` is False. The wait of a step for its batch is known only with PyTorch as the backend: the
     others fetch it between the hooks of one batch."""
 
@@ -27,6 +27,9 @@ class GputopCallback(Callback):  # type: ignore[misc]
         self.summary: Summary | None = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        # One that was ended by an error still runs.
+        self._watch.stop()
+        self.summary, self._steps, self._wait = None, 0, BatchWait()
         self._watch.start()
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:

@@ -17,8 +17,8 @@ from gputop.api.step_clock import BatchWait
 
 
 class GputopCallback(Callback):  # type: ignore[misc]
-    """``log_every`` is in seconds; everything else goes to ``gputop.watch``. ``summary`` is there after the fit, and
-    rank 0 prints it unless ``print_summary`` is False."""
+    """``log_every`` is in seconds; everything else goes to ``gputop.watch``. ``summary`` is that of the newest fit, in
+    the process that has trained, and rank 0 prints it unless ``print_summary`` is False."""
 
     def __init__(self, log_every: float = 10.0, *, print_summary: bool = True, **watch: Any) -> None:
         super().__init__()
@@ -30,6 +30,9 @@ class GputopCallback(Callback):  # type: ignore[misc]
         self.summary: Summary | None = None
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        if self._watch is not None:
+            self._watch.stop()
+        self.summary, self._wait = None, BatchWait()
         loggers = [*(trainer.loggers or ()), *_several(self._given.get("log"))]
         self._watch = gputop.watch(**{**self._given, "log": loggers}).start()
         self._fetches_itself = _takes_iterator(pl_module)
@@ -59,10 +62,11 @@ class GputopCallback(Callback):  # type: ignore[misc]
         self._end(trainer)
 
     def _end(self, trainer: Any) -> None:
-        if self._watch is None or self.summary is not None:
+        if self._watch is None:
             return
-        self._watch.stop()
-        self.summary = self._watch.summary()
+        watch, self._watch = self._watch, None
+        watch.stop()
+        self.summary = watch.summary()
         if self._print and trainer.is_global_zero:
             sys.stderr.write(f"\n{self.summary}")
 
