@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -136,6 +137,7 @@ def _prctl(option: int, what: int, number: int = 0) -> None:
 # linux/prctl.h). That needs a few lines between fork and exec, which are not safe where other threads run; so a small
 # Python of its own executes them and then becomes the program.
 
+_PR_SET_PDEATHSIG = 1
 _BECOME = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
@@ -158,3 +160,10 @@ def dying_with_parent(program: str, arguments: Sequence[str]) -> list[str]:
     if path is None:
         raise FileNotFoundError(program)
     return [sys.executable, "-I", "-S", "-c", _BECOME, str(os.getpid()), path, *arguments]
+
+
+def die_with_parent() -> None:
+    """In a forked child: be killed when the thread that has started it ends, however that comes."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from gputop.features.loader_bench.bench_report import Restart, Row, Setting, measure_restart
 from gputop.features.loader_bench.process_sight import Sight
 from gputop.model.quantity import clean_text
+from gputop.sources.own_process import die_with_parent
 
 # How long a batch takes, measured so that it means something.
 #
@@ -383,6 +384,7 @@ def _row(setting: Setting, found: Stretch, sight: Sight | None) -> Row:
 def _child(theirs: Connection, job: Job, loadable: Loadable, setting: Setting, seed: int) -> None:
     """In the child. Its group is its own, so that its workers can be ended with it."""
     os.setsid()
+    die_with_parent()
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         # If memory runs out after all, this is the process to kill.
         file.write("1000")

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import sys
-from collections.abc import Callable
-from typing import Any
 
 from gputop.commands.argument_parser import ListAction, seconds
 from gputop.commands.needs import Needs
@@ -42,23 +39,12 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError(f"--batch-size must be 1 or more, not {args.batch_size}")
     if args.epochs is not None and args.epochs < 1:
         raise UsageError(f"--epochs must be 1 or more, not {args.epochs}")
-    counts = _counts(args.workers)
-    make = _function(args.function)
-    from gputop.features.loader_bench.bench import dataloader_bench
     from gputop.features.loader_bench.bench_report import loader_text
+    from gputop.features.loader_bench.user_function import Asked, checked_name, measured
 
+    asked = Asked(checked_name(args.function), args.batch_size, _counts(args.workers), step_ms, budget_s, args.epochs)
     try:
-        report = dataloader_bench(
-            _made(make, args.function),
-            batch_size=args.batch_size,
-            workers=counts,
-            step_ms=step_ms,
-            budget_s=budget_s,
-            progress=_progress,
-            epochs=args.epochs,
-        )
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{args.function}: {error}") from error
+        report = measured(asked, _progress)
     finally:
         _say("")
     terminal = choose(os.environ, sys.stdout.encoding, theme="auto", ascii_only=settings.ascii, no_color=True)
@@ -68,31 +54,6 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         sys.stdout.write(loader_text(report, ascii_only=terminal.glyphs.name == "ascii"))
     sys.stdout.flush()
     return 0 if report.best is not None else NOTHING_MEASURED
-
-
-def _function(text: str) -> Callable[[], Any]:
-    """The function that MODULE:FUNCTION names, imported from here or from the path. Raises UsageError."""
-    module, _, name = text.partition(":")
-    if not module or not name.isidentifier():
-        raise UsageError(f"{text!r} must be MODULE:FUNCTION, as in train:make_dataset")
-    sys.path.insert(0, os.getcwd())
-    try:
-        found = getattr(importlib.import_module(module), name, None)
-    except Exception as error:
-        said = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise UsageError(f"{module} cannot be imported: {said}") from error
-    if not callable(found):
-        raise UsageError(f"{module} has no function {name}")
-    made: Callable[[], Any] = found
-    return made
-
-
-def _made(make: Callable[[], Any], name: str) -> Any:
-    try:
-        return make()
-    except Exception as error:
-        said = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise UsageError(f"{name}() raised {said}") from error
 
 
 def _counts(given: list[str] | str | None) -> str | list[int]:
