@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from gputop.commands.needs import Needs
 
 CANNOT_MEASURE = 3
+NO_THREAD = "can't start new thread"
+"""Python's own words where the system refuses one: the type of that error alone says nothing."""
 BROKEN_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """What ends with the status of a failure: the command line was right."""
 
@@ -100,6 +102,9 @@ def _fail(error: Exception, *, debug: bool) -> int:
         discard_output()
         say(f"{error.filename or 'reading or writing failed'}: {error.strerror or error}")
         return _usage_or_failure(error)
+    if isinstance(error, RuntimeError) and NO_THREAD in str(error):
+        say("no thread can be started: the limit on processes is reached (ulimit -u, or pids.max of the control group)")
+        return CANNOT_MEASURE
     say(f"internal error: {type(error).__name__}: {error}; run again with --debug to see where")
     return FAILED
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,10 @@ from gputop.commands.command_line import parse
 from gputop.commands.registry import TOPICS, commands, is_command
 from gputop.commands.shared_options import filter_of
 from gputop.paint.process_filter import parse as parse_filter
+from tests.nvml.stand_in import Scenario
 from tests.support.command import gputop, is_one_line
+
+ROOT = Path(__file__).parent.parent
 
 VECTOR = str(Path(__file__).parent / "vectors" / "thermal.jsonl")
 
@@ -302,3 +308,30 @@ def test_a_filter_that_means_nothing_is_one_line(arguments: list[str], words: st
 def test_a_file_that_is_no_command_is_none(name: str) -> None:
     assert not is_command(name)
     assert is_command("once") and "once" in commands()
+
+
+@pytest.mark.nvml
+@pytest.mark.parametrize("command", ["once", "doctor", "diagnose", "record -o run.jsonl.gz --for 1s"])
+def test_where_no_thread_can_be_started_one_line_says_which_limit_is_reached(
+    command: str, nvml_scenario: Callable[..., Scenario], tmp_path: Path
+) -> None:
+    scenario = nvml_scenario()
+    scenario.write()
+    code = (
+        "import sys, threading\n"
+        'def refuse(thread): raise RuntimeError("can\'t start new thread")\n'
+        "threading.Thread.start = refuse\n"
+        "from gputop.cli import main\n"
+        f"sys.exit(main({command.split()!r}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**scenario.environment(), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.count("\n") == 1 and "the limit on processes is reached (ulimit -u" in done.stderr

@@ -288,3 +288,34 @@ def test_the_largest_batch_is_found_by_halves_in_fresh_processes(tmp_path: Path)
     (tmp_path / "run.py").write_text(code)
     done = run_python(tmp_path, "run.py")
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_size_that_fails_for_another_reason_does_not_end_the_search(tmp_path: Path) -> None:
+    (tmp_path / "steps.py").write_text(
+        "def make_step():\n"
+        "    def step(size):\n"
+        "        if size % 16: raise ValueError('must be divisible by 16')\n"
+        "        if size > 100: raise MemoryError\n"
+        "    return step\n"
+    )
+    (tmp_path / "run.py").write_text(
+        "import gputop, steps\n"
+        "if __name__ == '__main__':\n"
+        "    found = gputop.max_batch(steps.make_step, range(8, 129, 8))\n"
+        "    assert found.best == 96, found\n"
+        "    never = gputop.max_batch(steps.make_step, range(1, 16))\n"
+        "    assert never.best is None and len(never.tried) <= 4 and 'divisible by 16' in str(never), never\n"
+    )
+    done = run_python(tmp_path, "run.py")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_search_without_a_main_guard_says_once_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "steps.py").write_text(STEPS)
+    (tmp_path / "run.py").write_text("import gputop, steps\nprint(gputop.max_batch(steps.make_step, [8, 16]))\n")
+    done = run_python(tmp_path, "run.py")
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.count("Traceback") == 1, done.stderr
+    assert 'under `if __name__ == "__main__":`' in done.stderr and "bootstrapping" not in done.stderr

@@ -24,6 +24,11 @@ from gputop.model.quantity import clean_text
 
 Fate = Literal["fits", "out of memory", "failed"]
 MOST_WORDS = 200
+CHILD_NAME = "gputop-max-batch"
+UNGUARDED = 97
+"""The exit status of a fresh process that came to the same call of max_batch while it imported the program."""
+MOST_FAILURES = 4
+"""Sizes in a row that fail for another reason than memory, until the search ends: each takes a fresh process."""
 _MEMORY_WORDS = ("out of memory", "resource_exhausted", "cudnn_status_alloc_failed", "std::bad_alloc")
 """The words for out of memory of PyTorch, TensorFlow and JAX, cuDNN, C++."""
 
@@ -64,6 +69,7 @@ def search(
     timeout_s: float,
 ) -> BatchReport:
     """As ``gputop.max_batch``."""
+    _end_where_imported_again()
     ordered = sorted({int(size) for size in sizes})
     if not ordered or ordered[0] < 1 or steps < 1 or not 0.0 <= margin < 1.0 or timeout_s <= 0.0:
         raise ValueError("sizes must be whole numbers from 1, steps at least 1, margin 0 to below 1, timeout_s above 0")
@@ -75,20 +81,40 @@ def search(
         tried[size] = _try(make_step, size, steps, timeout_s)
         return tried[size].fate == "fits"
 
-    # The smallest first: a failure there has another cause than the size.
-    low, high = -1, len(ordered)
-    if fits(ordered[0]):
-        low = 0
-        while high - low > 1:
-            middle = (low + high) // 2
-            if fits(ordered[middle]):
-                low = middle
-            elif tried[ordered[middle]].fate == "failed":
-                break
-            else:
-                high = middle
-    best = ordered[low] if low >= 0 else None
+    best = _largest(ordered, fits, lambda size: tried[size].fate == "failed")
     return BatchReport(best, None if best is None else max(1, int(best * (1.0 - margin))), tuple(tried.values()))
+
+
+def _largest(sizes: list[int], fits: Callable[[int], bool], refused: Callable[[int], bool]) -> int | None:
+    """The largest size that fits, by halves.
+
+    A size that fails for another reason than memory, as where a model wants multiples of 16, says nothing of the
+    others: the search goes on without it. It ends where as many fail in a row as it takes to see that all do.
+    """
+    best, left, failures = None, list(sizes), 0
+    at = 0  # the smallest first: what is wrong with every size is wrong with this one, and found in a moment
+    while left and failures < MOST_FAILURES:
+        size = left[at]
+        if fits(size):
+            best, failures = size, 0
+            left = left[at + 1 :]
+        elif refused(size):
+            failures += 1
+            left.pop(at)
+        else:
+            failures = 0
+            left = left[:at]
+        at = len(left) // 2 if best is not None else 0
+    return best
+
+
+def _end_where_imported_again() -> None:
+    """In the fresh process, which imports the program's file: a call that nothing guards ends it, and the program is
+    told. Python would refuse with a page of its own for each size."""
+    from multiprocessing.process import current_process
+
+    if current_process().name == CHILD_NAME:
+        os._exit(UNGUARDED)
 
 
 def _check_importable(make_step: object) -> None:
@@ -120,7 +146,7 @@ def _try(make_step: Callable[[], Callable[[int], object]], size: int, steps: int
 
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_child, args=(theirs, make_step, size, steps), name="gputop-max-batch")
+    child = context.Process(target=_child, args=(theirs, make_step, size, steps), name=CHILD_NAME)
     child.start()
     theirs.close()
     try:
@@ -130,6 +156,11 @@ def _try(make_step: Callable[[], Callable[[int], object]], size: int, steps: int
         return found
     except EOFError:
         child.join(5.0)
+        if child.exitcode == UNGUARDED:
+            raise RuntimeError(
+                'put the call of max_batch under `if __name__ == "__main__":`, because the fresh process for each size '
+                "imports this file"
+            ) from None
         if child.exitcode == -signal.SIGKILL:
             return Tried(size, "out of memory", why="killed, as by the system when memory runs out")
         return Tried(size, "failed", why=f"the process ended with {child.exitcode}")

@@ -307,6 +307,8 @@ class Summary(Struct, frozen=True):
     def __str__(self) -> str:
         return self.text
 
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
         """The page in a frame of its own: its style stays out of the notebook, and nothing in it can run."""
         style = f"width:100%;height:{_PAGE_HEIGHT};border:0"

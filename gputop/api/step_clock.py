@@ -301,12 +301,21 @@ class TorchHook:
             self._handle = None
 
     def _hook(self, optimizer: Any, _args: object, _kwargs: object) -> None:
+        if is_compiling():
+            # torch.compile would break its graph for the clock, and warn of it: such steps are not counted here.
+            return
         first = self._first() if self._first is not None else None
         if first is None:
             self._first = weakref.ref(optimizer)
         elif first is not optimizer:
             return
         self._ended()
+
+
+def is_compiling() -> bool:
+    """Whether torch.compile traces this very call; torch folds the answer into what it compiles."""
+    compiler = sys.modules.get("torch.compiler")
+    return compiler is not None and bool(compiler.is_compiling())
 
 
 # How long a framework's loop waits for its batches, by the hooks that it calls before and after it fetches one.
