@@ -18,7 +18,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
 from gputop.commands.needs import Needs
-from gputop.commands.registry import LIVE, PURPOSES, commands, module_of
+from gputop.commands.registry import COMMANDS, LIVE, commands_and_parts, groups, module_of
 from tests.nvml.stand_in import Scenario
 
 ROOT = Path(__file__).parent.parent
@@ -127,17 +127,14 @@ def test_the_command_line_imports_the_standard_library_only() -> None:
     _run(code)
 
 
-def test_every_command_is_listed_once_and_says_in_its_own_file_what_it_needs() -> None:
-    files = {path.stem for path in (ROOT / "gputop" / "commands").glob("*.py")}
-    for name, summary in {**commands(), LIVE: ""}.items():
-        module = module_of(name)
-        assert name == LIVE or (summary == module.SUMMARY and module.PURPOSE in PURPOSES)
-        assert module.__name__.rpartition(".")[2] in files
+def test_every_command_is_in_the_table_once_and_says_in_its_own_file_what_it_needs() -> None:
+    assert [*COMMANDS] == [name for group in groups().values() for name in group], "by purpose"
+    modules = [module_of(name) for name in (*commands_and_parts(), LIVE)]
+    for module in modules:
         assert isinstance(module.NEEDS, Needs)
-        assert callable(module.run) and (name == LIVE or callable(module.arguments))
-    texts = {path: path.read_text(encoding="utf-8") for path in (ROOT / "gputop" / "commands").glob("*.py")}
-    found = {path.stem for path, text in texts.items() if "\nNEEDS = " in text}
-    assert found == {name.replace("-", "_") for name in (*commands(), LIVE)}
+        assert callable(module.run) and (module.__name__.endswith(".live") or callable(module.arguments))
+    files = {path for path in PACKAGE.rglob("*.py") if "\nNEEDS = " in path.read_text(encoding="utf-8")}
+    assert files == {Path(module.__file__ or "") for module in modules}
 
 
 def test_what_is_to_be_installed_is_said_in_one_place() -> None:
