@@ -212,6 +212,7 @@ def test_the_tables_hold_every_verdict_and_badge_of_the_design_once() -> None:
     assert [row.id for row in verdict_rows()] == [
         "collecting", "startup", "idle_holding_memory", "idle", "low_demand", "checkpoint_pause", "worker_restart",
         "pcie_transfer", "dataloader_io", "dataloader_cpu", "main_process", "starved_unattributed", "dataloader_wait",
+        "stream_wait",
         "memory_bandwidth", "communication", "small_kernels", "low_sm", "no_tensor_cores", "low_occupancy", "healthy",
         "working", "no_bottleneck_seen",
     ]  # fmt: skip

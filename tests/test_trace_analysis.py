@@ -11,7 +11,7 @@ import pytest
 from gputop.features.traces.analyse import Choice, analyse
 from gputop.features.traces.chrome import read_chrome
 from gputop.features.traces.columns import TraceError, intersect, length_by, subtract, touching, union
-from gputop.features.traces.kernels import short_name
+from gputop.features.traces.kernel_names import short_name
 from gputop.features.traces.timeline import CAUSES
 from gputop.features.traces.trace_report import Measures
 from tests.support.synthetic_trace import TraceMaker, planted, written
@@ -43,13 +43,18 @@ def random_job(seed: int) -> TraceMaker:
         elif what < 0.4:
             maker.free = max(free.values())
             maker.wait("aten::item" if draw.random() < 0.5 else None)
+        if draw.random() < 0.05:
+            maker.t += draw.randrange(4_900, 5_300)
         maker.t += draw.randrange(0, 60)
         stream = draw.choice((7, 20))
         maker.free = free[stream]
         name, cat = draw.choice(
             (("gemm", "kernel"), ("ncclKernel_AllReduce", "kernel"), ("Memcpy HtoD (Pinned -> Device)", "gpu_memcpy"))
         )
-        maker.launch(name, draw.randrange(1, 150), cat=cat, blocks=draw.choice((0.25, 0.5, 2.0)), stream=stream)
+        more: dict[str, Any] = {}
+        if draw.random() < 0.1:
+            more = {"inside": draw.choice((30, 999, 1000, 2500)), "latency": draw.choice((5, 40, 200, 2600))}
+        maker.launch(name, draw.randrange(1, 150), cat=cat, blocks=draw.choice((0.25, 0.5, 2.0)), stream=stream, **more)
         free[stream] = maker.free
     return maker
 
@@ -83,21 +88,32 @@ def brute_force(events: list[dict[str, Any]]) -> dict[str, float]:
             continue
         first = max(e["ts"] + e["dur"] for e in gpu if e["ts"] + e["dur"] <= t)
         after = next(e for e in gpu if e["ts"] > t)
-        launched = launch[after["args"]["correlation"]]["ts"]
-        if launched <= first:
-            cause = "kernel_gap" if after["ts"] - first < 30 else "dependency"
-        elif t >= launched:
-            cause = "launch_latency"
-        elif t in data:
-            cause = "data"
-        elif t in allocating:
-            cause = "allocator"
-        elif any(e["ts"] < first <= e["ts"] + e["dur"] + 2 for e in syncs):
-            cause = "after_sync"
-        else:
-            cause = "launching"
+        call = launch[after["args"]["correlation"]]
+        cause = at_launch(t, first, after, call)
+        if cause == "host":
+            doing = "data" if t in data else "allocator" if t in allocating else ""
+            before = range(first, min(call["ts"], after["ts"]))
+            rest = sum(moment not in data and moment not in allocating for moment in before)
+            synced = any(e["ts"] < first <= e["ts"] + e["dur"] + 2 for e in syncs)
+            cause = doing or ("host_work" if rest >= 5_000 else "after_sync" if synced else "launching")
         result[cause] += 1
     return {name: 100.0 * spent / len(cells) for name, spent in (*result.items(), ("sm", sm))}
+
+
+def at_launch(t: int, first: int, after: dict[str, Any], call: dict[str, Any]) -> str:
+    """The cause of an idle microsecond from the launch on, or "host" before it."""
+    launched, returned = call["ts"], call["ts"] + call["dur"]
+    if launched > first and t < launched:
+        return "host"
+    kernel = after["cat"] == "kernel"
+    inside = min(returned, after["ts"]) - max(first, launched)
+    if launched <= first and (not kernel or inside < 30):
+        return "kernel_gap" if after["ts"] - first < 30 else "dependency"
+    if t < returned and (inside < 1_000 or kernel):
+        return "launch_latency" if inside < 1_000 else "module_load"
+    # A copy that waits in its call began to wait when it was called.
+    begun = max(first, launched, returned) if inside < 1_000 or kernel else max(first, launched)
+    return "launch_latency" if t < begun + 50 else "dependency"
 
 
 @pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 25))])

@@ -39,7 +39,8 @@ def test_the_text_leads_with_the_verdict_and_ends_with_the_tables(
     )
     assert [line.split("  ")[1] for line in lines[2:5]] == ["where a step goes", "why it is idle", "underneath"]
     assert any(re.match(r"→ DataLoader\(num_workers=4–8\) +at best 12.0 ms a step \(−40 %\)$", line) for line in lines)
-    assert any(re.search(r"#0 +20.* add_kernel +59.9 +144", line) for line in lines)
+    assert any(re.search(r"#0 +20.* other +59.9 +144", line) for line in lines)
+    assert any(re.search(r"^  add_kernel +other +59.9 +144", line) for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -191,6 +192,7 @@ def test_a_part_of_the_steps_and_fewer_kernels(trace: str, capsys: pytest.Captur
         (["--json", "--html"], "exclude each other"),
         (["-o", "/nowhere/x.html"], "/nowhere/x.html"),
         (["--fail-on", "blue"], "--fail-on"),
+        (["--fail-on", "slower:5"], "belongs to --compare"),
     ],
 )  # fmt: skip
 def test_wrong_use_is_one_line_and_status_2(
@@ -242,10 +244,46 @@ def test_before_and_after(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     status, text = trace_said(capsys, "--compare", before, after)
     assert status == 0
     assert re.search(r"idle: data loading +40.0 +0.0 +−40.0 %", text)
-    status, text = trace_said(capsys, "--compare", after, before, "--json")
+    assert text.startswith("about the same: 20.0 → 20.0 ms a step")
+    status, text = trace_said(capsys, "--compare", after, before, "--json", "--fail-on", "yellow")
     data = json.loads(text)
     assert (status, data["kind"], data["after"]["verdict"]) == (1, "trace_comparison", "main_process")
     assert "before" in checked(trace_said(capsys, "--compare", before, after, "--html")[1]).lower()
+
+
+def steps_of(length_us: int, gpu: str = "NVIDIA A100-SXM4-80GB") -> dict[str, Any]:
+    """Five steps of one kernel that takes so long."""
+    maker = TraceMaker()
+    for step in range(5):
+        begin = maker.t
+        maker.launch(length=length_us)
+        maker.wait()
+        maker.span(f"ProfilerStep#{step}", begin, maker.t, "user_annotation")
+    document = maker.document()
+    document["deviceProperties"][0]["name"] = gpu
+    return document
+
+
+def test_a_comparison_says_how_much_slower_and_fails_from_the_users_limit_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fast = str(written(tmp_path / "fast.json", steps_of(10_000)))
+    slow = str(written(tmp_path / "slow.json", steps_of(11_000, "Tesla V100-SXM2-16GB")))
+    status, text = trace_said(capsys, "--compare", fast, slow)
+    first, second = text.splitlines()[:2]
+    assert (status, first) == (1, "slower: 10.0 → 11.0 ms a step (+10 %)")
+    assert second == "different GPUs: NVIDIA A100-SXM4-80GB → Tesla V100-SXM2-16GB"
+    assert trace_said(capsys, "--compare", fast, slow, "--fail-on", "slower:12")[0] == 0
+    assert trace_said(capsys, "--compare", fast, slow, "--fail-on", "slower:9")[0] == 1
+    status, text = trace_said(capsys, "--compare", slow, fast, "--json")
+    data = json.loads(text)
+    assert status == 0 and data["different_gpus"] and data["change_pct"] == pytest.approx(-9.1, abs=0.1)
+    assert "faster" in data["headline"]
+    bare = str(written(tmp_path / "bare.json", long_trace()))
+    status, text = trace_said(capsys, "--compare", fast, bare)
+    assert status == 0 and text.startswith("not judged: only steps can be compared")
+    status, text = trace_said(capsys, "--compare", fast, bare, "--fail-on", "slower:5")
+    assert status == 2 and text.count("\n") == 1 and "only steps can be compared" in text
 
 
 @pytest.mark.parametrize(("later_s", "said"), [(-20, "recorded meanwhile"), (500, "holds nothing of the trace's time")])

@@ -93,12 +93,28 @@ def test_the_layout_of_old_versions_gives_the_same_verdict(tmp_path: Path) -> No
     assert old.begin_unix_s == pytest.approx(1_600_000_000.0, abs=1.0)
 
 
-def test_rocm_has_neither_grid_nor_occupancy_and_other_names_of_calls(tmp_path: Path) -> None:
+def test_rocm_has_no_occupancy_other_names_of_calls_and_grids_in_place_of_blocks_per_multiprocessor(
+    tmp_path: Path,
+) -> None:
     content = text_of(planted("sync_points")).replace(b'"cuda', b'"hip').replace(b'"hip_runtime', b'"cuda_runtime')
     content = re.sub(rb'"(blocks per SM|est. achieved occupancy %)": [\d.]+', rb'"x": 0', content)
     (gpu,) = analyse(read(tmp_path / "t.json", content))
     assert gpu.said.cause == "sync_points"
-    assert (gpu.measures.sm_high_pct, gpu.measures.sm_source, gpu.measures.occupancy_pct) == (None, "none", None)
+    (same,) = analyse(read(tmp_path / "cuda.json", text_of(planted("sync_points"))))
+    assert gpu.measures.sm_high_pct == pytest.approx(same.measures.sm_high_pct)
+    assert (gpu.measures.sm_source, gpu.measures.occupancy_pct) == ("bound", None)
+    bare = re.sub(rb'"grid": \[\d+, 1, 1\]', b'"grid": "odd"', content)
+    (gpu,) = analyse(read(tmp_path / "t.json", bare))
+    assert (gpu.measures.sm_high_pct, gpu.measures.sm_source) == (None, "none")
+
+
+def test_a_device_that_is_not_described_is_one_like_the_others_if_all_these_are_alike(tmp_path: Path) -> None:
+    document = planted("busy", device=9)
+    document["deviceProperties"] = [{"id": n, "name": "AMD Instinct MI300X", "numSms": 304} for n in range(2)]
+    assert read(tmp_path / "t.json", text_of(document | {})).devices[9].sm_count == 304
+    document = planted("busy", device=9)
+    document["deviceProperties"] = [{"id": n, "name": "GPU", "numSms": 100 + n} for n in range(2)]
+    assert 9 not in read(tmp_path / "t.json", text_of(document)).devices
 
 
 def gzipped(content: bytes) -> bytes:

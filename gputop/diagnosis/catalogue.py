@@ -36,6 +36,18 @@ DATALOADER_WAIT = VerdictRow(
     "`gputop loader` finds how many workers it takes and why; `gputop diagnose` on the running job: CPU or disk",
 )
 """What a profiler's trace can say of loaders; live, the workers themselves are seen."""
+STREAM_WAIT = VerdictRow(
+    "stream_wait",
+    "starved",
+    "starved: waits on the device",
+    "in a trace: idle ≥ 20 % and at least half of it before work that had been launched long before it began",
+    "yellow, red from 50 % idle",
+    "see what its stream waits for: events of other streams or GPUs, host functions, stages of a graph; record them "
+    "earlier",
+)
+"""Work that was launched in time and began late: live, nothing tells it from a host that is late."""
+OF_TRACES = (DATALOADER_WAIT, STREAM_WAIT)
+"""Verdicts that only a trace can get."""
 
 
 def verdict_rows() -> tuple[VerdictRow, ...]:
@@ -52,8 +64,7 @@ def verdict_rows() -> tuple[VerdictRow, ...]:
         for rule in rules:
             row = VerdictRow(rule.id, family, rule.title, rule.condition, rule.levels, rule.remedy)
             rows.setdefault(rule.id, row)
-        if family == DATALOADER_WAIT.family:
-            rows[DATALOADER_WAIT.id] = DATALOADER_WAIT
+        rows.update((row.id, row) for row in OF_TRACES if row.family == family)
     return tuple(rows.values())
 
 

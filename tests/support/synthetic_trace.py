@@ -79,17 +79,21 @@ class TraceMaker:
         )
 
     def launch(self, name: str = "void at::native::add_kernel<float>(int)", length: int = 100, **more: Any) -> None:
-        """One launch of 4 µs inside of its operator, and the kernel when the stream is free."""
+        """One launch of 4 µs (or ``inside``) within its operator, and the kernel when the stream is free.
+
+        That is ``latency`` (5 µs) after the launch began at the earliest.
+        """
         self._correlation += 1
         host = 5 if "latency" not in more else more.pop("latency")
+        inside = more.pop("inside", 4)
         op = more.pop("op", "aten::add")
         self.span(op, self.t, self.t + 6)
         call = "cudaMemcpyAsync" if more.get("cat") == "gpu_memcpy" else "cudaLaunchKernel"
-        self.call(call, self.t + 1, self.t + 5, self._correlation)
+        self.call(call, self.t + 1, self.t + 1 + inside, self._correlation)
         begin = max(self.t + 1 + host, self.free)
         self.work(name, begin, length, self._correlation, **more)
         self.free = begin + length
-        self.t += 6
+        self.t += 2 + inside
 
     def wait(self, op: str | None = "aten::item") -> None:
         """The host waits until the GPU is done."""

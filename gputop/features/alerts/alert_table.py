@@ -10,7 +10,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 
 from msgspec import Struct
 
-from gputop.diagnosis.catalogue import DATALOADER_WAIT, badge_rows, verdict_rows
+from gputop.diagnosis.catalogue import OF_TRACES, badge_rows, verdict_rows
 from gputop.diagnosis.rules.base import COLLECTING
 from gputop.diagnosis.types import STATES, GpuDiagnosis
 from gputop.model.derived import gap_pct
@@ -108,7 +108,7 @@ def ids() -> Mapping[Kind, tuple[str, ...]]:
     """What a diagnosis may say of a GPU, by kind."""
     return {
         "badge": tuple(row.id for row in badge_rows()),
-        "verdict": tuple(row.id for row in verdict_rows() if row.id != DATALOADER_WAIT.id),
+        "verdict": tuple(row.id for row in verdict_rows() if row not in OF_TRACES),
         "state": STATES,
     }
 

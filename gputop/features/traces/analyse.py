@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from fnmatch import translate
+from glob import escape
 from itertools import compress
 from statistics import mean, median, quantiles
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gputop.features.traces.categories import category_rows
+from gputop.features.traces.collectives import comm_rows
 from gputop.features.traces.columns import (
     ABSENT,
     ANNOTATION,
@@ -28,6 +33,7 @@ from gputop.features.traces.columns import (
     subtract,
     union,
 )
+from gputop.features.traces.kernel_names import short_name
 from gputop.features.traces.kernels import (
     fp32_gemm_pct,
     kernel_rows,
@@ -42,6 +48,7 @@ from gputop.features.traces.timeline import (
     DeviceEvents,
     HostThreads,
     IdleTime,
+    busiest_stream_ns,
     busy,
     device_events,
     devices_of,
@@ -50,7 +57,7 @@ from gputop.features.traces.timeline import (
     sync_rows,
     underneath,
 )
-from gputop.features.traces.trace_report import GpuReport, LongGap, Measures, StepShare, Under
+from gputop.features.traces.trace_report import GpuReport, LongGap, Measures, StepShare, StreamWaitRow, Under
 from gputop.features.traces.trace_verdict import judged
 
 # Steps that tile the GPU's time: every nanosecond of the window belongs to exactly one.
@@ -60,15 +67,22 @@ from gputop.features.traces.trace_verdict import judged
 # the step that asked for it.
 
 _PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)$")
+_REQUESTS = re.compile(r"context_(\d+).*generation_(\d+)")
+_PHASE = re.compile(r"(prefill|extend|decode|mixed)", re.IGNORECASE)
+_FAMILY = re.compile(r"[^\d\[\](){}#<>=]{3,}")
+_NO_STEP = re.compile(r"ProfilerStep|nccl:|enumerate\(DataLoader\)|Optimizer\.|capture_|[a-z]+::")
+"""Ranges of the frameworks themselves, which are part of a step."""
+Phase = Literal["", "prefill", "decode", "mixed"]
 
 
 class HostStep(Struct, frozen=True):
-    """A step as the host announced it: its name and when it began and ended, in nanoseconds."""
+    """A step as the host announced it: its name, when it began and ended in nanoseconds, and a server's phase."""
 
     name: str
     begin: int
     end: int
     thread: int
+    phase: Phase = ""
 
 
 class StepRow(Struct, frozen=True):
@@ -78,33 +92,95 @@ class StepRow(Struct, frozen=True):
     begin: int
     end: int
     events: int
+    phase: Phase = ""
 
 
 def host_steps(trace: Trace, name: str | None = None) -> list[HostStep]:
-    """Steps in order: the ranges called ``name``, or profiler.step()'s own; of the thread that has most of them."""
+    """Steps in order: the ranges called ``name``, or profiler.step()'s own; of the thread that has most of them.
+
+    ``name`` is a whole name, else a pattern where it holds * or ?, else the begin of names: servers name each
+    iteration after its requests. Of ranges within one another only the outermost count.
+    """
     spans = trace.spans
-    labels: dict[int, str] = {}
-    for number, text in enumerate(trace.names.texts):
-        if name is None:
-            found = _PROFILER_STEP.match(text)
-            if found:
-                labels[number] = f"#{found[1]}"
-        elif text == name:
-            labels[number] = ""
+    labels = _labels(trace.names.texts, name)
     if not labels:
         return []
     by_thread: dict[int, list[HostStep]] = {}
     for at, (number, kind) in enumerate(zip(spans.name, spans.kind, strict=True)):
         if number in labels and kind in (ANNOTATION, OPERATOR):
-            step = HostStep(labels[number], spans.start[at], spans.end[at], spans.thread[at])
+            phase: Phase = "" if name is None else phase_of(trace.names.texts[number])
+            step = HostStep(labels[number], spans.start[at], spans.end[at], spans.thread[at], phase)
             by_thread.setdefault(step.thread, []).append(step)
     if not by_thread:
         return []
-    thread = max(by_thread, key=lambda of: len(by_thread[of]))
-    steps = sorted(by_thread[thread], key=lambda step: step.begin)
+    found = {thread: _outermost(steps) for thread, steps in by_thread.items()}
+    steps = max(found.values(), key=len)
     if name is not None:
-        steps = [HostStep(f"#{at}", s.begin, s.end, s.thread) for at, s in enumerate(steps)]
+        steps = [HostStep(f"#{at}", s.begin, s.end, s.thread, s.phase) for at, s in enumerate(steps)]
     return steps
+
+
+def _labels(texts: list[str], name: str | None) -> dict[int, str]:
+    """The numbers of the names that are steps, with what a step of that name is called."""
+    if name is None:
+        found = ((number, _PROFILER_STEP.match(text)) for number, text in enumerate(texts))
+        return {number: f"#{match[1]}" for number, match in found if match}
+    exact = {number: "" for number, text in enumerate(texts) if text == name}
+    if exact:
+        return exact
+    pattern = re.compile(translate(name if set(name) & set("*?") else escape(name) + "*"))
+    return {number: "" for number, text in enumerate(texts) if pattern.match(text)}
+
+
+def _outermost(steps: list[HostStep]) -> list[HostStep]:
+    """In order, without those that lie within another."""
+    kept: list[HostStep] = []
+    for step in sorted(steps, key=lambda step: (step.begin, -step.end)):
+        if not kept or step.begin >= kept[-1].end:
+            kept.append(step)
+    return kept
+
+
+def phase_of(name: str) -> Phase:
+    """Whether a server's iteration reads prompts, writes tokens, or both, by the name that the server gave it.
+
+    vLLM's and SGLang's names count the requests of either kind: ``execute_…_context_2(…)_generation_32(…)``; SGLang's
+    own say ``step[DECODE bs=32]`` and ``step[EXTEND …]``.
+    """
+    counted = _REQUESTS.search(name)
+    if counted:
+        reads, writes = counted[1].strip("0") != "", counted[2].strip("0") != ""
+        return "mixed" if reads and writes else "prefill" if reads else "decode" if writes else ""
+    word = _PHASE.search(name)
+    if word is None:
+        return ""
+    said = word[1].lower()
+    return "prefill" if said in ("prefill", "extend") else "mixed" if said == "mixed" else "decode"
+
+
+def proposed_range(trace: Trace) -> str | None:
+    """The begin of the names of the outermost ranges that would do as steps; None where there are none.
+
+    Of all families of names (up to the first digit or bracket) the one whose ranges cover most of the host's time,
+    and of those that cover as much the outer one; at least half of the time in which GPU work was launched.
+    """
+    calls, spans, texts = trace.calls, trace.spans, trace.names.texts
+    if not len(calls):
+        return None
+    families: dict[int, str] = {}
+    for number, text in enumerate(texts):
+        family = _FAMILY.match(text)
+        if family and not _NO_STEP.match(text):
+            families[number] = family[0]
+    ranges: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for at, (number, kind) in enumerate(zip(spans.name, spans.kind, strict=True)):
+        if kind == ANNOTATION and number in families:
+            key = (families[number], spans.thread[at])
+            ranges.setdefault(key, []).append((spans.start[at], spans.end[at]))
+    launching = max(calls.end) - min(calls.start)
+    covered = {key: length(union(sorted(found))) for key, found in ranges.items()}
+    best = max(covered, key=lambda key: (covered[key], -len(ranges[key])), default=None)
+    return best[0] if best is not None and covered[best] >= launching / 2 else None
 
 
 def step_rows(trace: Trace, events: DeviceEvents, steps: list[HostStep]) -> list[StepRow]:
@@ -129,12 +205,14 @@ def step_rows(trace: Trace, events: DeviceEvents, steps: list[HostStep]) -> list
     rows, boundary = [], begins[0]
     for step, last, count in zip(steps, ends, counts, strict=True):
         until = max(boundary, last) if count else boundary
-        rows.append(StepRow(step.name, boundary, until, count))
+        rows.append(StepRow(step.name, boundary, until, count, step.phase))
         boundary = until
     return rows
 
 
 MOST_UNDER = 5
+_MOST_WAITS = 5
+_LEAST_WORK_NS = 1_000_000
 _LONGEST_SHOWN = 12
 _SLOW = 2.0
 _BUS = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost")
@@ -158,7 +236,10 @@ class _Host(Struct, frozen=True):
     iterator: str | None
     pageable: set[int]
     """Numbers of the names of copies from or to pageable memory."""
+    over_the_bus: set[int]
+    """Numbers of the names of copies between host and device."""
     stacks: bool
+    range_hint: str | None
 
 
 def analyse(trace: Trace, choice: Choice | None = None) -> tuple[GpuReport, ...]:
@@ -192,13 +273,17 @@ def _host_side(trace: Trace, choice: Choice) -> _Host:
         raise TraceError(f"{trace.path}: no steps to choose from: call profiler.step() after each one")
     launched = launches(trace)
     pageable = {number for number, text in enumerate(trace.names.texts) if "Pageable" in text}
+    bus = {number for number, text in enumerate(trace.names.texts) if _BUS.search(text)}
     blocking: set[int] = set()
     if pageable:
         copies = map(pageable.__contains__, trace.gpu.name)
         blocking = {launched.get(correlation, ABSENT) for correlation in compress(trace.gpu.correlation, copies)}
     iterators = {found[1] for text in trace.names.texts if (found := DATA_LOADER.match(text))}
     threads = HostThreads(trace, steps[0].thread if steps else ABSENT, blocking - {ABSENT})
-    return _Host(steps, launched, threads, min(iterators, default=None), pageable, PYTHON in trace.spans.kind)
+    return _Host(
+        steps, launched, threads, min(iterators, default=None), pageable, bus, PYTHON in trace.spans.kind,
+        None if steps else proposed_range(trace),
+    )  # fmt: skip
 
 
 def _ranges(trace: Trace) -> str:
@@ -221,6 +306,8 @@ def _gpu(trace: Trace, device: int, host: _Host, choice: Choice) -> GpuReport:
     if end <= begin:
         raise TraceError(f"{trace.path}: its GPU events have no duration: nothing can be judged")
     when = busy(events, begin, end)
+    if not when.kernels and length(when.any) < _LEAST_WORK_NS:
+        raise TraceError(f"{trace.path}: too little GPU work to judge: no kernel, and less than 1 ms of copies")
     idle = idle_time(trace, events, when.any, boundaries, host.threads)
     measures = _measures(trace, events, host, rows, named, when, idle)
     return GpuReport(measures, judged(trace, measures, stacks=host.stacks))
@@ -252,7 +339,7 @@ def _measures(
     measured = [s.sm_active_pct for s in trace.counters if s.device == events.index and begin <= s.t <= end]
     bound = None if measured else sm_high_pct(events, begin, end)
     kernels = kernel_rows(trace, events, begin, end)
-    under, gaps = _underneath(trace, idle, window, begin)
+    under, at_work, gaps = _underneath(trace, idle, window, begin)
     unix = trace.begin_unix_s
     return Measures(
         index=events.index,
@@ -273,7 +360,7 @@ def _measures(
         },
         comm_pct=100.0 * comm / window,
         overlap_pct=100.0 * length(intersect(when.compute, when.comm)) / comm if comm else None,
-        bus_exposed_pct=100.0 * length(intersect(exposed_copy, _bus_copies(trace, events, begin, end))) / window,
+        bus_exposed_pct=100.0 * length(intersect(exposed_copy, _bus_copies(host, events, begin, end))) / window,
         idle_cause_pct={cause: 100.0 * spent / window for cause, spent in idle.by_cause().items()},
         util_pct=100.0 * length(when.kernels) / window,
         sm_active_pct=mean(measured) if measured else None,
@@ -290,18 +377,38 @@ def _measures(
         fp32_gemm_pct=fp32_gemm_pct(trace, events),
         syncs=tuple(sync_rows(trace, idle, host.threads, begin, end)),
         gaps=gaps,
+        categories=tuple(category_rows(trace, events, begin, end)),
+        collectives=tuple(comm_rows(trace, events, begin, end)),
+        stream_waits=_stream_waits(trace, idle, window),
+        at_work=at_work,
+        other_streams_pct=100.0 * max(0, length(when.any) - busiest_stream_ns(trace, events, begin, end)) / window,
+        page_faults=trace.page_faults.get(events.index),
+        range_hint=host.range_hint,
         begin_unix_s=None if unix is None else unix + begin / 1e9,
         end_unix_s=None if unix is None else unix + end / 1e9,
     )  # fmt: skip
 
 
-def _bus_copies(trace: Trace, events: DeviceEvents, begin: int, end: int) -> Intervals:
+def _stream_waits(trace: Trace, idle: IdleTime, window: int) -> tuple[StreamWaitRow, ...]:
+    """Waits on the device by the names that people see, the longest first."""
+    sums: dict[tuple[str, int, str, int, str], list[int]] = {}
+    texts = trace.names.texts
+    for wait, (times, spent) in idle.waits.items():
+        after = short_name(texts[wait.after])
+        key = (short_name(texts[wait.kernel]), wait.stream, after, wait.after_stream, texts[wait.call])
+        row = sums.setdefault(key, [0, 0])
+        row[0] += times
+        row[1] += spent
+    rows = [StreamWaitRow(*key, times, 100.0 * spent / window) for key, (times, spent) in sums.items()]
+    return tuple(sorted(rows, key=lambda row: (-row.pct, row.kernel))[:_MOST_WAITS])
+
+
+def _bus_copies(host: _Host, events: DeviceEvents, begin: int, end: int) -> Intervals:
     """When data moved between the host and the device."""
-    names = {number for number, text in enumerate(trace.names.texts) if _BUS.search(text)}
     moved = (
         (first, last)
         for first, last, kind, name in zip(events.start, events.end, events.kind, events.name, strict=True)
-        if kind == COPY and name in names
+        if kind == COPY and name in host.over_the_bus
     )
     return clip(union(moved), begin, end)
 
@@ -315,12 +422,18 @@ def _steps_table(rows: list[StepRow], by_step: list[list[int]], idle: IdleTime, 
         spent = row.end - row.begin
         compute, comm, copy = (100.0 * part[at] / spent for part in by_step)
         flag = "slow" if spent > _SLOW * typical else "first" if at == 0 else ""
-        share = StepShare(row.name, spent / 1e6, compute, comm, copy, 0.0, 100.0 * causes[0] / spent, flag)
+        share = StepShare(row.name, spent / 1e6, compute, comm, copy, 0.0, 100.0 * causes[0] / spent, flag, row.phase)
         table.append(replace(share, idle=100.0 - compute - comm - copy))
     return tuple(table)
 
 
-def _underneath(trace: Trace, idle: IdleTime, window: int, begin: int) -> tuple[tuple[Under, ...], tuple[LongGap, ...]]:
+def _underneath(
+    trace: Trace, idle: IdleTime, window: int, begin: int
+) -> tuple[tuple[Under, ...], tuple[Under, ...], tuple[LongGap, ...]]:
+    """What the host was in while the GPU waited for it: in all, in its own long work, and in each of the longest gaps.
+
+    Shares are of the window, those of a gap of the gap.
+    """
     longest = sorted(idle.longest, key=lambda gap: -gap.length)[:_LONGEST_SHOWN]
     apart: dict[tuple[int, Interval], dict[str, int]] = {
         (gap.thread, gap.host): {} for gap in longest if gap.host[1] > gap.host[0]
@@ -330,7 +443,8 @@ def _underneath(trace: Trace, idle: IdleTime, window: int, begin: int) -> tuple[
         LongGap((gap.begin - begin) / 1e6, gap.length / 1e6, _top(apart.get((gap.thread, gap.host), {}), gap.length, 3))
         for gap in longest
     )
-    return _top(found, window, MOST_UNDER), gaps
+    at_work = underneath(trace, idle.working, {}) if idle.working else {}
+    return _top(found, window, MOST_UNDER), _top(at_work, window, MOST_UNDER), gaps
 
 
 def _top(times: dict[str, int], whole: int, most: int) -> tuple[Under, ...]:

@@ -54,11 +54,16 @@ class Args(Struct, gc=False, frozen=True):
 
 
 class AllArgs(Args, gc=False, frozen=True):
-    """Also with the arguments of collectives and hardware counters."""
+    """Also with the arguments of collectives and hardware counters, and grids, which ROCm's traces have alone."""
 
     operation: Value = field(name="Collective name", default=None)
     group: Value = field(name="Process Group Name", default=None)
     seq: Value = field(name="Seq", default=None)
+    sent: Value = field(name="In msg nelems", default=None)
+    received: Value = field(name="Out msg nelems", default=None)
+    ranks: Value = field(name="Group size", default=None)
+    dtype: Any = None
+    grid: Any = None
     sm_active: Value = field(name="sm__cycles_active.avg.pct_of_peak_sustained_elapsed", default=None)
 
 
@@ -88,11 +93,20 @@ NO_ARGS = AllArgs()
 _LEAN = msgspec.json.Decoder(list[Event])
 _FULL = msgspec.json.Decoder(list[FullEvent])
 _RARE = (b'"Collective name"', b'"hardware_counters"')
+_GRID, _BLOCKS = b'"grid"', b'"blocks per SM"'
 
 
 def decode(text: bytes) -> list[Any]:
     """A list of events, with the rarer arguments where the text holds any."""
-    return (_FULL if any(word in text for word in _RARE) else _LEAN).decode(text)
+    rare = any(word in text for word in _RARE) or (_GRID in text and _BLOCKS not in text)
+    return (_FULL if rare else _LEAN).decode(text)
+
+
+def blocks_of(grid: Any) -> float:
+    """The number of blocks of a grid as Kineto writes it, ``[x, y, z]``; -1 for anything else."""
+    if not isinstance(grid, list) or not grid or not all(isinstance(side, int) and side > 0 for side in grid):
+        return float(ABSENT)
+    return float(min(math.prod(grid), 1 << 62))
 
 
 def plain(event: Any) -> Event | FullEvent:
@@ -167,6 +181,7 @@ def read_chrome(path: str, progress: Callable[[int, int], None] | None = None) -
         trace.truncated = events.truncated or text.truncated
         trace.dropped_events += events.dropped
         _describe(trace, framing(events.head, events.tail), filler.base_us)
+        _fill_blocks(trace)
     except TraceError as error:
         raise TraceError(f"{path} {error}") from None
     finally:
@@ -282,10 +297,16 @@ class _Filler:
         gpu.correlation.extend(correlations)
         gpu.blocks_per_sm.extend(blocks)
         gpu.occupancy.extend(occupancy)
-        if isinstance(args[0], AllArgs):
-            for number, arg in enumerate(args, first):
-                if arg.operation is not None:
-                    trace.collectives[number] = Collective(str(arg.group or ""), str(arg.operation), whole(arg.seq))
+        if not isinstance(args[0], AllArgs):
+            gpu.grid.extend(array("f", [ABSENT]) * len(group))
+            return
+        gpu.grid.extend(array("f", [blocks_of(arg.grid) for arg in args]))
+        for number, arg in enumerate(args, first):
+            if arg.operation is not None:
+                trace.collectives[number] = Collective(
+                    str(arg.group or ""), str(arg.operation), whole(arg.seq), whole(arg.sent), whole(arg.received),
+                    whole(arg.ranks), str(arg.dtype or ""),
+                )  # fmt: skip
 
     def _kernel_kind(self, name: int) -> int:
         comm = self._comm.get(name)
@@ -317,7 +338,7 @@ def _describe(trace: Trace, meta: dict[str, Any], base_us: float | None) -> None
             name = properties.get("name")
             trace.devices[index] = Device(
                 index,
-                name if isinstance(name, str) else None,
+                name if isinstance(name, str) and name.strip() else None,
                 _count(properties.get("numSms")),
                 _count(properties.get("computeMajor")),
                 _count(properties.get("totalGlobalMem")),
@@ -331,6 +352,23 @@ def _describe(trace: Trace, meta: dict[str, Any], base_us: float | None) -> None
         begin = base_us * 1e-6 + (float(base_ns) * 1e-9 if isinstance(base_ns, int | float) else 0.0)
         # Before 2001 it is not Unix time but the time since some start.
         trace.begin_unix_s = begin if 1e9 <= begin < 1e11 else None
+
+
+def _fill_blocks(trace: Trace) -> None:
+    """Blocks per multiprocessor from the grids, where the file has only these (ROCm), and devices not described.
+
+    A device that is not described is one of a process that sees fewer: if all that are described are alike, it is too.
+    """
+    alike = {(device.name, device.sm_count, device.compute_major) for device in trace.devices.values()}
+    if len(alike) == 1:
+        ((name, count, major),) = alike
+        for index in set(trace.gpu.device) - set(trace.devices):
+            trace.devices[index] = Device(index, name, count, major)
+    counts = {index: device.sm_count for index, device in trace.devices.items()}
+    gpu = trace.gpu
+    for number, (grid, device) in enumerate(zip(gpu.grid, gpu.device, strict=True)):
+        if grid != ABSENT and gpu.blocks_per_sm[number] == ABSENT and (count := counts.get(device)):
+            gpu.blocks_per_sm[number] = grid / count
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:

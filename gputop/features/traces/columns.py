@@ -14,13 +14,15 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from gputop.features.traces.kernel_names import qualified
+
 ABSENT = -1
 COMPUTE, COMM, COPY = 0, 1, 2
 """Kinds of GPU work. ``COPY`` is a memory copy or a memset."""
 OPERATOR, ANNOTATION, PYTHON = 0, 1, 2
 """Kinds of host spans: a framework's operator, a range that somebody named, a Python function."""
 
-_COMM_START = re.compile(r"(void\s+)?(nccl|rccl|msccl)", re.IGNORECASE)
+_COMM_START = re.compile(r"nccl|rccl|msccl", re.IGNORECASE)
 _COMM_PARTS = (
     "all_reduce", "allreduce", "all_gather", "reduce_scatter", "cross_device", "multimem_", "nvshmem", "deep_ep",
 )  # fmt: skip
@@ -29,8 +31,8 @@ _COMM_PARTS = (
 
 def is_communication(kernel: str) -> bool:
     """Whether a kernel's name is one of a collective: NCCL's and its kin, and fused ones such as vLLM's multimem."""
-    head = re.split(r"[<(]", kernel, maxsplit=1)[0]
-    return _COMM_START.match(kernel) is not None or any(part in head.lower() for part in _COMM_PARTS)
+    name = qualified(kernel)
+    return _COMM_START.match(name) is not None or any(part in name.lower() for part in _COMM_PARTS)
 
 
 class Names(dict[Any, int]):
@@ -63,9 +65,9 @@ def _floats() -> array[float]:
 
 
 class GpuEvents(Struct):
-    """Kernels, copies and memsets. ``blocks_per_sm`` is the grid over the multiprocessors, ``occupancy`` in percent.
+    """Kernels, copies and memsets. ``grid`` is the number of blocks, ``blocks_per_sm`` that over the multiprocessors.
 
-    Both are -1 where the file does not say; an occupancy of 0 means "not estimated" and is stored as -1, too.
+    Both are -1 where the file does not say, as is ``occupancy`` (percent; 0 means "not estimated" and is stored as -1).
     ``correlation`` joins an event to the call that launched it.
     """
 
@@ -76,6 +78,7 @@ class GpuEvents(Struct):
     device: array[int] = field(default_factory=_numbers)
     stream: array[int] = field(default_factory=_longs)
     correlation: array[int] = field(default_factory=_longs)
+    grid: array[float] = field(default_factory=_floats)
     blocks_per_sm: array[float] = field(default_factory=_floats)
     occupancy: array[float] = field(default_factory=_floats)
 
@@ -110,11 +113,18 @@ class Spans(Struct):
 
 
 class Collective(Struct, frozen=True):
-    """The arguments of a collective's kernel; ``seq`` is -1 where it was not recorded."""
+    """The arguments of a collective's kernel. ``seq``, the elements and the group's size are -1 where not recorded.
+
+    ``sent`` and ``received`` are elements of type ``dtype`` that one rank gives and gets.
+    """
 
     group: str
     operation: str
     seq: int
+    sent: int = ABSENT
+    received: int = ABSENT
+    ranks: int = ABSENT
+    dtype: str = ""
 
 
 class CounterSample(Struct, frozen=True):
@@ -123,6 +133,18 @@ class CounterSample(Struct, frozen=True):
     t: int
     device: int
     sm_active_pct: float
+
+
+class PageFaults(Struct, frozen=True):
+    """Unified memory on one device: page faults of the GPU, and its migrations between host and device.
+
+    ``faults_ms`` is how long the GPU's groups of faults took in all, ``moved_bytes`` went in either direction.
+    """
+
+    gpu_faults: int
+    faults_ms: float
+    cpu_faults: int
+    moved_bytes: int
 
 
 class Device(Struct, frozen=True):
@@ -154,6 +176,7 @@ class Trace(Struct):
     collectives: dict[int, Collective] = field(default_factory=dict)
     counters: list[CounterSample] = field(default_factory=list)
     counter_source: str | None = None
+    page_faults: dict[int, PageFaults] = field(default_factory=dict)
     devices: dict[int, Device] = field(default_factory=dict)
     rank: int | None = None
     world_size: int | None = None

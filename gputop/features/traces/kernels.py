@@ -12,6 +12,7 @@ from statistics import median
 from msgspec import Struct
 
 from gputop.features.traces.columns import ABSENT, COMM, COMPUTE, COPY, Trace
+from gputop.features.traces.kernel_names import category, short_name
 from gputop.features.traces.timeline import DeviceEvents
 
 KNOWN_SHARE = 0.8
@@ -37,6 +38,7 @@ class KernelRow(Struct, frozen=True):
     occupancy_pct: float | None
     sm_high_pct: float | None
     comm: bool
+    category: str
 
 
 def sm_high_pct(events: DeviceEvents, begin: int, end: int) -> float | None:
@@ -112,15 +114,16 @@ def kernel_rows(trace: Trace, events: DeviceEvents, begin: int, end: int) -> lis
                 first, last = max(first, begin), min(last, end)
             spent[key] = spent.get(key, 0) + last - first
             calls[key] = calls.get(key, 0) + 1
-    sums: dict[tuple[str, bool], list[float]] = {}
-    shorter: dict[int, str] = {}
+    sums: dict[tuple[str, str], list[float]] = {}
+    shorter: dict[int, tuple[str, str]] = {}
     for key, time in spent.items():
         name, kind, blocks, occupancy = key
         if kind == COPY:
             continue
         if name not in shorter:
-            shorter[name] = short_name(trace.names.texts[name])
-        row = sums.setdefault((shorter[name], kind == COMM), [0.0] * 6)
+            text = trace.names.texts[name]
+            shorter[name] = (short_name(text), "communication" if kind == COMM else category(text))
+        row = sums.setdefault(shorter[name], [0.0] * 6)
         row[0] += time
         row[1] += calls[key]
         if occupancy != ABSENT:
@@ -129,11 +132,11 @@ def kernel_rows(trace: Trace, events: DeviceEvents, begin: int, end: int) -> lis
         if blocks != ABSENT:
             row[4] += time
             row[5] += time * min(1.0, blocks)
-    rows = [_kernel_row(label, comm, row, end - begin) for (label, comm), row in sums.items()]
+    rows = [_kernel_row(label, group, row, end - begin) for (label, group), row in sums.items()]
     return sorted(rows, key=lambda row: (-row.share_pct, row.name))
 
 
-def _kernel_row(label: str, comm: bool, row: list[float], window: int) -> KernelRow:
+def _kernel_row(label: str, group: str, row: list[float], window: int) -> KernelRow:
     time, calls, with_occupancy, occupancy, with_blocks, blocks = row
     return KernelRow(
         label,
@@ -142,7 +145,8 @@ def _kernel_row(label: str, comm: bool, row: list[float], window: int) -> Kernel
         time / calls / 1000.0,
         occupancy / with_occupancy if with_occupancy and with_occupancy >= KNOWN_SHARE * time else None,
         100.0 * blocks / with_blocks if with_blocks and with_blocks >= KNOWN_SHARE * time else None,
-        comm,
+        group == "communication",
+        group,
     )
 
 
@@ -183,23 +187,3 @@ def fp32_gemm_pct(trace: Trace, events: DeviceEvents) -> float | None:
     if not computed or any(_TENSOR_CORE_GEMM.search(texts[name]) for name in by_name):
         return None
     return 100.0 * sum(spent for name, spent in by_name.items() if _FP32_GEMM.search(texts[name])) / computed
-
-
-_TEMPLATE = re.compile(r"<[^<>]*>")
-_WORD = re.compile(r"[A-Za-z_]\w*$")
-
-
-def short_name(kernel: str) -> str:
-    """A kernel's name without its return type, namespaces, template arguments and parameters."""
-    text = kernel.removeprefix("void ").replace("(anonymous namespace)::", "")
-    head = text.split("(", 1)[0]
-    while (fewer := _TEMPLATE.sub("", head)) != head:
-        head = fewer
-    head = head.split("<", 1)[0].strip()
-    last = head.rsplit("::", 1)[-1].strip()
-    if last in ("elementwise_kernel", "vectorized_elementwise_kernel", "unrolled_elementwise_kernel", "reduce_kernel"):
-        # PyTorch's generic kernels say what they do only in their arguments.
-        inner = re.search(r"(\w+?)(?:_kernel_cuda|_cuda|_kernel|Functor|Ops)\b", text[len(head) :])
-        if inner and _WORD.match(inner[1]):
-            return f"{last} {inner[1].lstrip('_')}"
-    return last or kernel

@@ -22,6 +22,7 @@ from gputop.features.traces.columns import (
     COPY,
     CounterSample,
     Device,
+    PageFaults,
     Trace,
     TraceError,
     is_communication,
@@ -32,7 +33,8 @@ _VERSION = re.compile(r"_(v\d+|ptsz|ptds)(?=_|$)")
 _SM_ACTIVE = re.compile(r"SMs? Active", re.IGNORECASE)
 _RANGES = (59, 60)
 """NVTX event types of a push/pop and of a start/end range."""
-_COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP"}
+_COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP", 11: "HtoD (unified memory)", 12: "DtoH (unified memory)"}
+_MIGRATIONS = (11, 12)
 _PAGEABLE, _BATCH = 0, 50_000
 _GRAPH = "graph, kernels not recorded"
 Row = tuple[Any, ...]
@@ -114,6 +116,7 @@ def _fill(trace: Trace, export: _Export, progress: Progress | None) -> None:
         lambda: _calls(trace, export, strings),
         lambda: _ranges(trace, export, strings),
         lambda: _metrics(trace, export),
+        lambda: _page_faults(trace, export),
     )
     for done, step in enumerate(steps, 1):
         step()
@@ -156,6 +159,7 @@ def _append(trace: Trace, row: tuple[int, int, str, int, int, int, int, float]) 
     gpu.device.append(_number(device, 0))
     gpu.stream.append(_number(stream))
     gpu.correlation.append(_number(correlation))
+    gpu.grid.append(ABSENT)
     gpu.blocks_per_sm.append(blocks)
     gpu.occupancy.append(ABSENT)
 
@@ -240,3 +244,23 @@ def _metrics(trace: Trace, export: _Export) -> None:
             if (kind, metric) in wanted and isinstance(t, int) and isinstance(value, int | float):
                 trace.counters.append(CounterSample(t, kind & 0xFF, float(value)))
                 trace.counter_source = "nsys"
+
+
+def _page_faults(trace: Trace, export: _Export) -> None:
+    """Unified memory by device: faults are grouped by the driver, each row says how many; the CPU's have no device."""
+    faults: dict[int, list[int]] = {}
+    columns = ("start", "end", "deviceId", "numberOfPageFaults")
+    for rows in export.rows("CUDA_UM_GPU_PAGE_FAULT_EVENTS", columns):
+        for begin, end, device, many in rows:
+            found = faults.setdefault(_number(device, 0), [0, 0])
+            found[0] += _number(many, 1)
+            found[1] += max(0, _number(end, 0) - begin) if isinstance(begin, int) and isinstance(end, int) else 0
+    on_cpu = sum(len(rows) for rows in export.rows("CUDA_UM_CPU_PAGE_FAULT_EVENTS", ("start",)))
+    moved: dict[int, int] = {}
+    for rows in export.rows("CUPTI_ACTIVITY_KIND_MEMCPY", ("copyKind", "deviceId", "bytes")):
+        for kind, device, size in rows:
+            if kind in _MIGRATIONS and isinstance(size, int):
+                moved[_number(device, 0)] = moved.get(_number(device, 0), 0) + size
+    for device in {*faults, *moved}:
+        many, spent = faults.get(device, (0, 0))
+        trace.page_faults[device] = PageFaults(many, spent / 1e6, on_cpu, moved.get(device, 0))

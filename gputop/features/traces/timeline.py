@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from heapq import nlargest
 from itertools import compress, islice
 from operator import le
@@ -52,9 +53,28 @@ class DeviceEvents(Struct):
         return len(self.start)
 
 
+MOST_DEVICES = 64
+"""More than any host has: each is analysed over the whole trace."""
+
+
 def devices_of(trace: Trace) -> list[int]:
-    """The GPUs on which something ran, in their order."""
-    return sorted(set(trace.gpu.device))
+    """The GPUs on which something ran, in their order; of more than any host has, those with the most events."""
+    events = Counter(trace.gpu.device)
+    return sorted(device for device, _ in events.most_common(MOST_DEVICES))
+
+
+def busiest_stream_ns(trace: Trace, events: DeviceEvents, begin: int, end: int) -> int:
+    """How long the stream that is busy longest is busy inside of [begin, end)."""
+    streams = trace.gpu.stream
+    until: dict[int, int] = {}
+    spent: dict[int, int] = {}
+    for number, first, last in zip(events.number, events.start, events.end, strict=True):
+        stream = streams[number]
+        first, last = max(first, until.get(stream, begin)), min(last, end)
+        if last > first:
+            spent[stream] = spent.get(stream, 0) + last - first
+            until[stream] = last
+    return max(spent.values(), default=0)
 
 
 def launches(trace: Trace) -> dict[int, int]:
@@ -123,6 +143,8 @@ SYNC_CALLS = re.compile(
     r"(cuda|hip)(Stream|Device|Event)Synchronize|cu(Stream|Ctx|Event)Synchronize|(cuda|hip)Memcpy(_|$|2D|3D)"
 )
 ALLOCATOR_CALLS = re.compile(r"(cuda|hip)(Malloc|Free|HostAlloc|HostMalloc|HostFree|MallocHost)|cuMem(Alloc|Free)")
+MODULE_CALLS = re.compile(r"cu(Module|Library)(Load|GetFunction)|(cuda|hip)(Module|Library)Load|hipModuleGetFunction")
+GRAPH_LAUNCH = re.compile(r"(cuda|hip|cu)GraphLaunch")
 _NONE: Intervals = []
 
 
@@ -155,16 +177,15 @@ class HostThreads:
         loaders = {number for number, text in enumerate(texts) if DATA_LOADER.match(text) is not None}
         allocators = {number for number, text in enumerate(texts) if ALLOCATOR_CALLS.match(text)}
         syncs = {number for number, text in enumerate(texts) if SYNC_CALLS.match(text)}
+        modules = {number for number, text in enumerate(texts) if MODULE_CALLS.match(text)}
         data = _by_thread(trace.spans, loaders, set())
         self._step_thread = step_thread
         self._data = {
             thread: union(sorted((begin, end) for begin, end, _ in rows + data.get(step_thread, [])))
             for thread, rows in data.items()
         }
-        self._allocator = {
-            thread: union((begin, end) for begin, end, _ in rows)
-            for thread, rows in _by_thread(trace.calls, allocators, set()).items()
-        }
+        self._allocator = _when(trace.calls, allocators)
+        self._loading = _when(trace.calls, modules)
         rows_of = _by_thread(trace.calls, syncs, pageable)
         self.waits = {thread: Waits(*map(list, zip(*rows, strict=True))) for thread, rows in rows_of.items()}
         self._waiting = {thread: union((begin, end) for begin, end, _ in rows) for thread, rows in rows_of.items()}
@@ -173,6 +194,10 @@ class HostThreads:
         """When this thread, or the one of the steps, waited for a batch."""
         return self._data.get(thread) or self._data.get(self._step_thread, _NONE)
 
+    def loading(self, thread: int) -> Intervals:
+        """When this thread loaded kernels' modules."""
+        return self._loading.get(thread, _NONE)
+
     def allocator(self, thread: int) -> Intervals:
         """When this thread allocated or freed memory."""
         return self._allocator.get(thread, _NONE)
@@ -180,6 +205,12 @@ class HostThreads:
     def waiting(self, thread: int) -> Intervals:
         """When this thread waited for the GPU."""
         return self._waiting.get(thread, _NONE)
+
+
+def _when(calls: Calls, names: set[int]) -> dict[int, Intervals]:
+    """When each thread was in a call with one of these names."""
+    found = _by_thread(calls, names, set())
+    return {thread: union((begin, end) for begin, end, _ in rows) for thread, rows in found.items()}
 
 
 def _by_thread(table: Spans | Calls, names: set[int], numbers: set[int]) -> dict[int, list[tuple[int, int, int]]]:
@@ -268,16 +299,28 @@ def _deepest(
 # Why the GPU was idle: each gap between its events is split by what the launching thread did meanwhile.
 #
 # A gap ends with the event K, launched by the call L on thread T. Launched before the gap began, K waited for something
-# on the GPU; launched inside of it, the host was late, and what the host did until then is the cause.
+# on the GPU; launched inside of it, the host was late, and what the host did until then is the cause. From the launch
+# on, time inside of a long call is the loading of the kernel's module; after the call a short time is the launch's own
+# latency, and what is longer is a wait on the GPU again: for an event of another stream, or for what the trace omits.
 
 CAUSES = (
-    "data", "after_sync", "allocator", "launching", "launch_latency", "dependency", "kernel_gap", "unknown",
+    "data", "module_load", "allocator", "host_work", "after_sync", "launching", "launch_latency", "dependency",
+    "kernel_gap", "unknown",
 )  # fmt: skip
 """In the order in which they are printed."""
-_DATA, _AFTER_SYNC, _ALLOCATOR, _LAUNCHING, _LATENCY, _DEPENDENCY, _KERNEL_GAP, _UNKNOWN = range(len(CAUSES))
+(
+    _DATA, _MODULE_LOAD, _ALLOCATOR, _HOST_WORK, _AFTER_SYNC, _LAUNCHING, _LATENCY, _DEPENDENCY, _KERNEL_GAP, _UNKNOWN,
+) = range(len(CAUSES))  # fmt: skip
 KERNEL_GAP_NS = 30_000
 """Shorter waits between launched kernels are the GPU's own switching time, as in Holistic Trace Analysis."""
+MODULE_LOAD_NS = 1_000_000
+"""A launching call that takes longer loads its kernel's module: real ones take 5 to 60 µs, and 5 ms to 4 s."""
+LATENCY_NS = 50_000
+"""From the end of the call to the kernel's begin; beyond it the kernel waits for something else."""
+HOST_WORK_NS = 5_000_000
+"""A gap in which the host launches nothing for so long is other work, and not many launches that are each late."""
 LONGEST_GAPS = 40
+_NEARBY = 64
 
 
 class Gap(Struct, frozen=True):
@@ -294,17 +337,34 @@ class Gap(Struct, frozen=True):
         return self.end - self.begin
 
 
+class StreamWait(Struct, frozen=True):
+    """Idle time on the GPU's side: what was launched long before and began late. Streams are the trace's numbers.
+
+    ``kernel`` is the name's number of what waited on ``stream``, ``after`` of what ended last before it, on
+    ``after_stream``; ``call`` is the name's number of the call that launched it.
+    """
+
+    kernel: int
+    stream: int
+    after: int
+    after_stream: int
+    call: int
+
+
 class IdleTime(Struct):
     """All gaps of a window in nanoseconds: by cause, by step and cause, and what the host was doing meanwhile.
 
     ``by_step`` has a row per step with a sum for each of ``CAUSES``. ``host`` holds the late host's moments by thread,
-    ``after_call`` the idle time behind each waiting call, ``longest`` the longest gaps in the order of time.
+    ``after_call`` the idle time behind each waiting call, ``longest`` the longest gaps in the order of time,
+    ``working`` the moments of ``host_work`` by thread, ``waits`` how often and how long a stream waited.
     """
 
     by_step: list[list[int]]
     host: dict[int, Intervals]
     after_call: dict[int, int]
     longest: list[Gap]
+    working: dict[int, Intervals]
+    waits: dict[StreamWait, tuple[int, int]]
 
     def by_cause(self) -> dict[str, int]:
         """The sums over all steps."""
@@ -317,9 +377,10 @@ def idle_time(
     """Every gap between ``boundaries`` with its cause. ``busy`` is the union of the device's events."""
     begin, end = boundaries[0], boundaries[-1]
     idle = subtract([(begin, end)], busy) if end > begin else []
-    result = IdleTime([[0] * len(CAUSES) for _ in boundaries[1:]], {}, {}, [])
+    result = IdleTime([[0] * len(CAUSES) for _ in boundaries[1:]], {}, {}, [], {}, {})
     start, launch = events.start, events.launch
     call_start, call_thread = trace.calls.start, trace.calls.thread
+    graphs = {number for number, text in enumerate(trace.names.texts) if GRAPH_LAUNCH.match(text)}
     gaps: list[Gap] = []
     row = at = 0
     for first, last in idle:
@@ -332,13 +393,13 @@ def idle_time(
             sums[_UNKNOWN] += last - first
             gaps.append(Gap(first, last, ABSENT, (first, first)))
             continue
-        launched, thread = call_start[number], call_thread[number]
-        if launched <= first:
-            sums[_KERNEL_GAP if last - first < KERNEL_GAP_NS else _DEPENDENCY] += last - first
+        thread = call_thread[number]
+        # The host had not launched it until then; from there on it is launched, or being launched.
+        until = min(max(call_start[number], first), last)
+        _gpu_time(result, trace, events, (first, until, last), (at, number, begin), graphs, sums)
+        if until == first:
             gaps.append(Gap(first, last, thread, (first, first)))
             continue
-        until = launched if launched < last else last
-        sums[_LATENCY] += last - until
         _host_time(result, host, thread, first, until, sums, leading=first == begin)
         result.host.setdefault(thread, []).append((first, until))
         gaps.append(Gap(first, last, thread, (first, until)))
@@ -346,31 +407,87 @@ def idle_time(
     return result
 
 
+def _gpu_time(
+    result: IdleTime,
+    trace: Trace,
+    events: DeviceEvents,
+    gap: tuple[int, int, int],
+    where: tuple[int, int, int],
+    graphs: set[int],
+    sums: list[int],
+) -> None:
+    """Add the time of a gap from the launch on to its causes: inside of the launching call, and after it.
+
+    ``gap`` is its begin, the launch in it, and its end; ``where`` the event that ends it, its call, the window's begin.
+    """
+    first, until, last = gap
+    at, call, begin = where
+    inside = max(0, min(trace.calls.end[call], last) - until)
+    kernel = events.kind[at] != COPY
+    if until == first and (not kernel or inside < KERNEL_GAP_NS):
+        if last - first < KERNEL_GAP_NS:
+            sums[_KERNEL_GAP] += last - first
+            return
+        inside, late, allowed = 0, last - first, 0
+    else:
+        late, allowed = last - until - inside, LATENCY_NS
+    if inside < MODULE_LOAD_NS or (kernel and trace.calls.name[call] in graphs):
+        sums[_LATENCY] += inside
+    elif kernel:
+        sums[_MODULE_LOAD] += inside
+    else:
+        # A copy that returns only when it is done waits in its call for what was queued before it.
+        late += inside
+    sums[_LATENCY] += min(late, allowed)
+    if late > allowed:
+        # Before the first event of a window it may wait for work from before the trace.
+        sums[_UNKNOWN if first == begin else _DEPENDENCY] += late - allowed
+        if first != begin:
+            _note_wait(result, trace, events, at, call, late - allowed)
+
+
+def _note_wait(result: IdleTime, trace: Trace, events: DeviceEvents, at: int, call: int, spent: int) -> None:
+    """Add a wait of the event at a place to those of its kind. What ended last before it is looked for nearby."""
+    begin = events.start[at]
+    before = range(max(0, at - _NEARBY), at)
+    last = max((place for place in before if events.end[place] <= begin), key=events.end.__getitem__, default=at)
+    streams = trace.gpu.stream
+    wait = StreamWait(
+        events.name[at], streams[events.number[at]], events.name[last], streams[events.number[last]],
+        trace.calls.name[call],
+    )  # fmt: skip
+    many, total = result.waits.get(wait, (0, 0))
+    result.waits[wait] = (many + 1, total + spent)
+
+
 def _host_time(
     result: IdleTime, host: HostThreads, thread: int, begin: int, until: int, sums: list[int], *, leading: bool
 ) -> None:
-    """Add the time before a launch to its causes, the first that holds: data, allocator, after a wait, launching."""
+    """Add the time before a launch to its causes, the first that holds: data, loading of modules, allocator, other work
+    for long, after a wait, launching."""
     rest = until - begin
     left: Intervals = [(begin, until)]
-    for cause, when in ((_DATA, host.data(thread)), (_ALLOCATOR, host.allocator(thread))):
+    causes = ((_DATA, host.data(thread)), (_MODULE_LOAD, host.loading(thread)), (_ALLOCATOR, host.allocator(thread)))
+    for cause, when in causes:
         if when and (near := touching(when, begin, until)):
             left = subtract(left, near)
             now = length(left)
             sums[cause] += rest - now
             rest = now
     waits = host.waits.get(thread)
-    if rest == 0 or waits is None:
-        sums[_LAUNCHING] += rest
-    elif leading:
+    if leading and waits is not None:
         # The queue may hold work from before the trace: while a call waits for it, the GPU may not be idle.
         waited = length(intersect(left, touching(host.waiting(thread), begin, until)))
         sums[_UNKNOWN] += waited
-        sums[_LAUNCHING] += rest - waited
-    elif (call := waits.running_at(begin)) != ABSENT:
-        sums[_AFTER_SYNC] += rest
+        rest -= waited
+    call = ABSENT if rest == 0 or waits is None or leading else waits.running_at(begin)
+    if call != ABSENT:
         result.after_call[call] = result.after_call.get(call, 0) + rest
+    if rest >= HOST_WORK_NS:
+        sums[_HOST_WORK] += rest
+        result.working.setdefault(thread, []).extend(left)
     else:
-        sums[_LAUNCHING] += rest
+        sums[_AFTER_SYNC if call != ABSENT else _LAUNCHING] += rest
 
 
 # Where the host waits for the GPU, and what that costs: the idle time that follows, not the waiting itself.

@@ -28,6 +28,9 @@ from gputop.paint.glyphs import choose
 NEEDS = Needs()
 FOUND = 1
 TOP = 10
+LEVELS = ("red", "yellow", "none")
+SLOWER = 5.0
+"""Percent by which a step may be slower before a comparison fails, where the user does not say."""
 _PROGRESS_AFTER_S = 1.0
 _EXPORT_S = 3600.0
 
@@ -41,14 +44,27 @@ def arguments(command: argparse.ArgumentParser) -> None:
     form.add_argument("--html", action="store_true", help="a page for a browser")
     add("-o", "--output", metavar="FILE", help="write there; .json and .html choose the form")
     add("--steps", metavar="N-M", help="only these steps, by the profiler's numbers")
-    add("--step", metavar="NAME", help="take each range of this name as a step, not the profiler's own")
+    text = "take each range of this name as a step, not the profiler's own; also the begin of names, or with * and ?"
+    add("--step", metavar="NAME", help=text)
     add("--top", type=int, default=TOP, metavar="N", help=f"how many kernels to list (default {TOP})")
     add("--ranks", action=ListAction, metavar="LIST", help="show these ranks in full, such as 0,3")
-    add("--compare", action="store_true", help="two traces: what the second does better or worse")
+    add("--compare", action="store_true", help="two traces: is the second slower, and what does it do otherwise")
     add("--with", dest="recording", metavar="REC", help="show a recording of the same time beside it")
     add("--export", action="store_true", help="run `nsys export` on .nsys-rep files first")
-    text = "exit with 1 from this level up: red, yellow (default) or none"
-    add("--fail-on", choices=("red", "yellow", "none"), default="yellow", help=text)
+    text = (
+        f"exit with 1 from this level up: red, yellow (default), none; with --compare slower:N (%%, default {SLOWER:g})"
+    )
+    add("--fail-on", type=_limit, metavar="{red,yellow,none,slower:N}", help=text)
+
+
+def _limit(text: str) -> str | float:
+    """A level, or by how many percent a step may be slower."""
+    if text in LEVELS:
+        return text
+    found = re.fullmatch(r"slower:(\d{1,4}(?:\.\d{1,3})?)", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"must be {', '.join(LEVELS)} or slower:PERCENT, not {text!r}")
+    return float(found[1])
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
@@ -58,6 +74,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError(f"--compare takes two traces, not {len(args.files)}")
     if args.compare and args.recording is not None:
         raise UsageError("--with belongs to one trace, not to --compare")
+    if isinstance(args.fail_on, float) and not args.compare:
+        raise UsageError("--fail-on slower:N belongs to --compare")
     if args.top < 0:
         raise UsageError(f"--top must be 0 or more, not {args.top}")
     form = form_of(args)
@@ -73,11 +91,10 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         known = ", ".join(str(rank.rank) for rank in reports[-1].ranks)
         raise UsageError(f"no rank {args.ranks} in these traces: they have {known}")
     if args.compare:
-        text = _comparison(reports, form)
-    else:
-        text = _page(reports[0], form, args, ranks, _recorded(reports[0], args.recording, settings), settings)
+        return _compared(reports, form, args)
+    text = _page(reports[0], form, args, ranks, _recorded(reports[0], args.recording, settings), settings)
     deliver(text, args.output)
-    return _exit_status(reports[-1], args.fail_on)
+    return _exit_status(reports[0], args.fail_on or "yellow")
 
 
 def _redacted(report: TraceReport, settings: Settings) -> TraceReport:
@@ -137,13 +154,22 @@ def _say_progress(text: str) -> None:
         sys.stderr.flush()
 
 
-def _comparison(reports: list[TraceReport], form: str) -> str:
+def _compared(reports: list[TraceReport], form: str, args: argparse.Namespace) -> int:
+    """Write what the second trace does otherwise; 1 if it is slower by more than the user allows."""
     from gputop.features.traces.trace_data import compare_traces, comparison_data, comparison_html, comparison_text
 
     comparison = compare_traces(*reports)
+    if comparison.change_pct is None and isinstance(args.fail_on, float):
+        raise UsageError(f"--fail-on slower:{args.fail_on:g}: {comparison.headline}")
     if form == "json":
-        return json_text(comparison_data(comparison))
-    return comparison_html(comparison) if form == "html" else comparison_text(comparison)
+        text = json_text(comparison_data(comparison))
+    else:
+        text = comparison_html(comparison) if form == "html" else comparison_text(comparison)
+    deliver(text, args.output)
+    if isinstance(args.fail_on, str):
+        return _exit_status(reports[-1], args.fail_on)
+    limit = SLOWER if args.fail_on is None else args.fail_on
+    return FOUND if comparison.change_pct is not None and comparison.change_pct > limit else 0
 
 
 def _page(

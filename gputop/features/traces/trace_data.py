@@ -7,11 +7,13 @@ from typing import Any
 
 from msgspec import Struct
 
+from gputop.features.traces.categories import CATEGORY_WORDS
+from gputop.features.traces.kernel_names import CATEGORIES
 from gputop.features.traces.recorded_meanwhile import Meanwhile
 from gputop.features.traces.timeline import CAUSES
 from gputop.features.traces.trace_ranks import TraceReport
 from gputop.features.traces.trace_report import SHARES, GpuReport, Measures, RankReport
-from gputop.features.traces.trace_text import CAUSE_WORDS, LEAST_SHOWN, SHARE_WORDS, worst
+from gputop.features.traces.trace_text import CAUSE_WORDS, LEAST_SHOWN, SHARE_WORDS, ms, worst
 from gputop.model.quantity import terminal_safe
 from gputop.output.html import document, element, facts, table
 from gputop.paint.line import shorten
@@ -102,6 +104,16 @@ def gpu_data(gpu: GpuReport) -> dict[str, Any]:
         "remedy": said.remedy,
         "notes": list(said.notes),
         "best_case_step_ms": _round(gpu.best_case_step_ms),
+        "range_hint": m.range_hint,
+        "at_work": [{"name": row.name, "pct": _round(row.pct)} for row in m.at_work],
+        "page_faults": None
+        if m.page_faults is None
+        else {
+            "gpu_faults": m.page_faults.gpu_faults,
+            "handling_ms": _round(m.page_faults.faults_ms),
+            "cpu_faults": m.page_faults.cpu_faults,
+            "moved_bytes": m.page_faults.moved_bytes,
+        },
         **_tables(m),
     }
 
@@ -128,6 +140,7 @@ def _tables(m: Measures) -> dict[str, Any]:
             {
                 "step": row.name, "ms": _round(row.ms), "compute": _round(row.compute), "comm": _round(row.comm),
                 "copy": _round(row.copy), "idle": _round(row.idle), "data": _round(row.data), "flag": row.flag or None,
+                "phase": row.phase or None,
             }
             for row in m.steps_table
         ],
@@ -140,8 +153,28 @@ def _tables(m: Measures) -> dict[str, Any]:
                 "occupancy_pct": _round(row.occupancy_pct),
                 "sm_high_pct": _round(row.sm_high_pct),
                 "comm": row.comm,
+                "category": row.category,
             }
             for row in m.kernels
+        ],
+        "categories": [
+            {"category": row.category, "share_pct": _round(row.share_pct), "calls": row.calls} for row in m.categories
+        ],
+        "collectives": [
+            {
+                "operation": row.operation, "bytes": row.bytes, "ranks": row.ranks if row.ranks > 0 else None,
+                "calls": row.calls, "total_ms": _round(row.total_ms), "median_us": _round(row.median_us),
+                "best_us": _round(row.best_us), "bus_median_bytes_per_s": _round(row.bus_median),
+                "bus_best_bytes_per_s": _round(row.bus_best),
+            }
+            for row in m.collectives
+        ],
+        "stream_waits": [
+            {
+                "kernel": row.kernel, "stream": row.stream, "after": row.after, "after_stream": row.after_stream,
+                "launch": row.call, "times": row.times, "pct": _round(row.pct),
+            }
+            for row in m.stream_waits
         ],
         "syncs": [
             {
@@ -156,6 +189,8 @@ def _tables(m: Measures) -> dict[str, Any]:
 # Two traces side by side: what a change did to a step, over the GPU to look at first in each.
 
 TRACE_COMPARE_SCHEMA = 1
+SAME_PCT = 2.0
+"""Steps whose medians differ by less are about as fast [judged]."""
 _KERNELS = 8
 
 
@@ -175,12 +210,33 @@ class Row(Struct, frozen=True):
 
 
 class TraceComparison(Struct, frozen=True):
-    """The GPUs that are compared, and every measure that differs or matters."""
+    """The GPUs that are compared, and every measure that differs or matters.
+
+    ``change_pct`` is by how much a step takes longer (negative: shorter); None where one of them has no steps.
+    """
 
     before: GpuReport
     after: GpuReport
     names: tuple[str, str]
     rows: tuple[Row, ...]
+    change_pct: float | None
+
+    @property
+    def headline(self) -> str:
+        """Slower or faster, by how much; or why that cannot be said."""
+        step = self.rows[0]
+        if self.change_pct is None or step.before is None or step.after is None:
+            return "not judged: only steps can be compared, and one has none (profiler.step(), or --step NAME)"
+        word = "slower" if self.change_pct > 0 else "faster"
+        word = "about the same" if abs(self.change_pct) < SAME_PCT else word
+        change = f"{self.change_pct:+.0f}".replace("-", "−")
+        return f"{word}: {ms(step.before)} → {ms(step.after)} ms a step ({change} %)"
+
+    @property
+    def gpus(self) -> str | None:
+        """The two GPUs where they are not of the same kind, which may be all of the difference."""
+        names = [gpu.measures.name or "unknown" for gpu in (self.before, self.after)]
+        return f"different GPUs: {names[0]} → {names[1]}" if names[0] != names[1] else None
 
 
 def compare_traces(before: TraceReport, after: TraceReport) -> TraceComparison:
@@ -202,12 +258,27 @@ def compare_traces(before: TraceReport, after: TraceReport) -> TraceComparison:
         for cause in CAUSES
         if max(a.idle_cause_pct[cause], b.idle_cause_pct[cause]) >= LEAST_SHOWN
     ]
+    rows += _category_rows(a, b)
     rows += _kernel_rows(a, b)
-    return TraceComparison(first, second, (ranks[0].path, ranks[1].path), tuple(rows))
+    was, now = rows[0].before, rows[0].after
+    change = None if not was or now is None else 100.0 * (now / was - 1.0)
+    return TraceComparison(first, second, (ranks[0].path, ranks[1].path), tuple(rows), change)
 
 
 def _step(m: Measures) -> float | None:
     return m.step_median_ms if m.named_steps else None
+
+
+def _category_rows(a: Measures, b: Measures) -> list[Row]:
+    """The time of each category in a step; nothing without steps in both."""
+    if not (a.named_steps and b.named_steps):
+        return []
+    times = [{row.category: row.share_pct / 100.0 * m.window_ms / m.steps for row in m.categories} for m in (a, b)]
+    return [
+        Row(f"category.{name}", CATEGORY_WORDS[name], "ms", times[0].get(name, 0.0), times[1].get(name, 0.0))
+        for name in CATEGORIES
+        if name in times[0] or name in times[1]
+    ]
 
 
 def _kernel_rows(a: Measures, b: Measures) -> list[Row]:
@@ -223,7 +294,8 @@ def _kernel_rows(a: Measures, b: Measures) -> list[Row]:
 
 def comparison_text(comparison: TraceComparison) -> str:
     """For a terminal."""
-    head = [f"before  {comparison.names[0]}", f"        {comparison.before.said.headline}"]
+    head = [comparison.headline, *([comparison.gpus] if comparison.gpus else []), ""]
+    head += [f"before  {comparison.names[0]}", f"        {comparison.before.said.headline}"]
     head += [f"after   {comparison.names[1]}", f"        {comparison.after.said.headline}", ""]
     lines = [f"{'':<36}{'before':>10}{'after':>10}{'change':>10}"]
     lines += [
@@ -247,6 +319,9 @@ def comparison_data(comparison: TraceComparison) -> dict[str, Any]:
         "schema": TRACE_COMPARE_SCHEMA,
         "kind": "trace_comparison",
         "files": list(comparison.names),
+        "change_pct": None if comparison.change_pct is None else round(comparison.change_pct, 3),
+        "headline": comparison.headline,
+        "different_gpus": comparison.gpus is not None,
         "before": gpu_data(comparison.before),
         "after": gpu_data(comparison.after),
         "differences": [
@@ -254,6 +329,13 @@ def comparison_data(comparison: TraceComparison) -> dict[str, Any]:
             for row in comparison.rows
         ],
     }
+
+
+def _level(comparison: TraceComparison) -> str:
+    change = comparison.change_pct
+    if change is None or abs(change) < SAME_PCT:
+        return "grey"
+    return "yellow" if change > 0 else "green"
 
 
 def comparison_html(comparison: TraceComparison) -> str:
@@ -272,6 +354,8 @@ def comparison_html(comparison: TraceComparison) -> str:
     return document(
         "gputop trace: before and after",
         element("h1", "Before and after"),
+        element("p", element("b", comparison.headline), class_=_level(comparison)),
+        *([element("p", comparison.gpus)] if comparison.gpus else []),
         *(element("p", element("code", name)) for name in comparison.names),
         *said,
         figures,

@@ -6,12 +6,24 @@ import os
 from collections.abc import Sequence
 
 from gputop import __version__
+from gputop.features.traces.categories import CATEGORY_WORDS
 from gputop.features.traces.recorded_meanwhile import Meanwhile
 from gputop.features.traces.timeline import CAUSES
 from gputop.features.traces.trace_ranks import TraceReport
 from gputop.features.traces.trace_report import SHARES, GpuReport, Measures, StepShare
-from gputop.features.traces.trace_text import CAUSE_WORDS, LEAST_SHOWN, SHARE_WORDS, SM_WORDS, ms, straggler_words
+from gputop.features.traces.trace_text import (
+    CAUSE_WORDS,
+    LEAST_SHOWN,
+    SHARE_WORDS,
+    SM_WORDS,
+    link_lines,
+    ms,
+    no_sm_words,
+    phase_lines,
+    straggler_words,
+)
 from gputop.features.traces.trace_verdict import is_launch_bound
+from gputop.model.quantity import file_size
 from gputop.output.html import (
     Markup,
     Part,
@@ -28,6 +40,7 @@ from gputop.output.html import (
 )
 
 MOST_STEPS = 40
+MOST_COLLECTIVES = 30
 
 
 def trace_html(report: TraceReport, *, top: int, meanwhile: Sequence[Meanwhile] = ()) -> str:
@@ -74,9 +87,9 @@ def _gpu(gpu: GpuReport, top: int) -> Markup:
     what += f" · {m.steps} steps" if m.named_steps else ""
     best = gpu.best_case_step_ms
     gain = ""
-    if best is not None and said.saves_pct:
+    if best is not None and gpu.gain_pct:
         unit = " a step" if m.named_steps else ""
-        gain = f"Without it: at best {ms(best)} ms{unit} instead of {ms(m.step_median_ms)} (−{said.saves_pct:.0f} %)"
+        gain = f"Without it: at best {ms(best)} ms{unit} instead of {ms(m.step_median_ms)} (−{gpu.gain_pct:.0f} %)"
     shares = _parts(m)
     causes: list[Part] = [(cause, CAUSE_WORDS[cause], m.idle_cause_pct[cause]) for cause in CAUSES]
     sections = [
@@ -96,7 +109,10 @@ def _gpu(gpu: GpuReport, top: int) -> Markup:
         legend(shares),
         *_idle(m, causes),
         *_steps(m.steps_table),
+        notes(phase_lines(m)),
+        *_categories(m),
         *_kernels(m, top),
+        *_collectives(m),
         *_syncs(m),
     ]
     return join(sections)
@@ -113,9 +129,9 @@ def _figures(gpu: GpuReport) -> list[tuple[str, str, str]]:
     elif m.sm_high_pct is not None:
         rows.append(("SM", f"≤ {m.sm_high_pct:.1f} %", SM_WORDS["bound"]))
     else:
-        rows.append(("SM", "n/a", "neither grids nor counters in the file"))
+        rows.append(("SM", "n/a", no_sm_words(m)))
     if m.queue is not None:
-        bound = "launch-bound" if is_launch_bound(m) else "not launch-bound"
+        bound = "launch-bound" if is_launch_bound(m) else ""
         rows.append(("queue empty", f"{m.queue.empty_pct:.0f} %", f"of kernels: {bound}"))
     if m.occupancy_pct is not None:
         rows.append(("occupancy", f"{m.occupancy_pct:.0f} %", "estimated by the profiler"))
@@ -170,16 +186,59 @@ def _steps(steps: Sequence[StepShare]) -> list[Markup]:
             ("idle", "idle", row.idle * scale),
         ]
         cells = (f"{row.compute:.1f}", f"{row.comm:.1f}", f"{row.copy:.1f}", f"{row.idle:.1f}", f"{row.data:.1f}")
-        rows.append((row.name, stacked_bar(shares, thin=True), ms(row.ms), *cells, row.flag))
+        rows.append(
+            (
+                row.name,
+                stacked_bar(shares, thin=True),
+                ms(row.ms),
+                *cells,
+                " ".join(word for word in (row.flag, row.phase) if word),
+            )
+        )
     more = [f"and {len(steps) - MOST_STEPS} more steps"] if len(steps) > MOST_STEPS else []
     head = ("step", "", "ms", "compute", "comm", "copy", "idle", "data", "")
     return [element("h2", "Steps"), table(head, rows, "twnnnnnnt"), notes(more)]
+
+
+def _categories(m: Measures) -> list[Markup]:
+    rows = [
+        (
+            CATEGORY_WORDS[row.category],
+            stacked_bar(
+                [("comm" if row.category == "communication" else "compute", row.category, row.share_pct)], thin=True
+            ),
+            f"{row.share_pct:.1f}",
+            row.calls,
+        )
+        for row in m.categories
+    ]
+    return [element("h2", "Kernels by category"), table(("", "", "share %", "calls"), rows, "twnn")] if rows else []
+
+
+def _collectives(m: Measures) -> list[Markup]:
+    rows = [
+        (
+            row.operation,
+            row.ranks if row.ranks > 0 else "",
+            file_size(row.bytes),
+            row.calls,
+            f"{row.median_us:.1f}",
+            "n/a" if row.bus_median is None else f"{row.bus_median / 1e9:.1f}",
+            "n/a" if row.bus_best is None else f"{row.bus_best / 1e9:.1f}",
+        )
+        for row in m.collectives[:MOST_COLLECTIVES]
+    ]
+    if not rows:
+        return []
+    head = ("operation", "ranks", "size", "calls", "median µs", "bus GB/s, median", "bus GB/s, best")
+    return [element("h2", "Collectives"), table(head, rows, "tnnnnnn"), notes(link_lines(m))]
 
 
 def _kernels(m: Measures, top: int) -> list[Markup]:
     rows = [
         (
             element("code", row.name),
+            row.category,
             stacked_bar([("comm" if row.comm else "compute", row.name, row.share_pct)], thin=True),
             f"{row.share_pct:.1f}",
             row.calls,
@@ -189,8 +248,8 @@ def _kernels(m: Measures, top: int) -> list[Markup]:
         )
         for row in m.kernels[:top]
     ]
-    head = ("kernel", "", "share %", "calls", "mean µs", "occupancy %", "SM ≤ %")
-    return [element("h2", "Kernels by time"), table(head, rows, "twnnnnn")] if rows else []
+    head = ("kernel", "category", "", "share %", "calls", "mean µs", "occupancy %", "SM ≤ %")
+    return [element("h2", "Kernels by time"), table(head, rows, "ttwnnnnn")] if rows else []
 
 
 def _syncs(m: Measures) -> list[Markup]:

@@ -34,10 +34,14 @@ Progress = Callable[[int, int], None]
 
 
 class Rank(Struct, frozen=True):
-    """A file that was read: its report, and how long each of its collectives took, in nanoseconds."""
+    """A file that was read: its report, and how long each of its collectives took, in nanoseconds.
+
+    ``point_to_point`` counts the kernels between two ranks, which are no collectives.
+    """
 
     report: RankReport
     collectives: dict[Key, int]
+    point_to_point: int = 0
 
 
 class Straggler(Struct, frozen=True):
@@ -131,11 +135,14 @@ def _read(path: str, choice: Choice, progress: Progress | None = None) -> Rank |
     notes = []
     if trace.dropped_events:
         notes.append(f"{trace.dropped_events} damaged events were left out")
+    others = len(set(trace.gpu.device)) - len(gpus)
+    if others:
+        notes.append(f"{others} more devices were left out: these are the {len(gpus)} with the most events")
     report = RankReport(
         path, number, origin, trace.world_size, trace.size_bytes, perf_counter() - begun, trace.truncated,
         trace.dropped_events, gpus, tuple(notes),
     )  # fmt: skip
-    return Rank(report, _collectives(trace))
+    return Rank(report, *_collectives(trace))
 
 
 def _rank_of(trace: Trace) -> tuple[int | None, str]:
@@ -156,16 +163,22 @@ def _numbered(ranks: list[Rank]) -> list[Rank]:
     return sorted(ranks, key=lambda rank: rank.report.rank or 0)
 
 
-def _collectives(trace: Trace) -> dict[Key, int]:
-    """Each collective's duration by its identity on every rank: group, operation, number; else the n-th of its kind."""
+def _collectives(trace: Trace) -> tuple[dict[Key, int], int]:
+    """Each collective's duration by its identity on every rank, and the number of kernels between two ranks.
+
+    The identity is group, operation and number; where these are not recorded the n-th of its kind on its stream.
+    """
     gpu = trace.gpu
     found: dict[Key, int] = {}
     seen: Counter[tuple[str, str, int]] = Counter()
+    pairs = 0
+    all_to_all = _only_all_to_all(trace)
     order = sorted((n for n, kind in enumerate(gpu.kind) if kind == COMM), key=gpu.start.__getitem__)
     for number in order:
         name = trace.names.texts[gpu.name[number]]
         said = trace.collectives.get(number)
-        if _POINT_TO_POINT.search(said.operation if said is not None else name):
+        if _POINT_TO_POINT.search(said.operation if said is not None else name) and not (all_to_all and said is None):
+            pairs += 1
             continue
         if said is not None and said.seq >= 0:
             kind = (said.group, said.operation, said.seq)
@@ -174,19 +187,67 @@ def _collectives(trace: Trace) -> dict[Key, int]:
         seen[kind] += 1
         group, operation, sequence = kind
         found[group, operation, sequence, seen[kind]] = gpu.end[number] - gpu.start[number]
-    return found
+    return found, pairs
+
+
+def _only_all_to_all(trace: Trace) -> bool:
+    """Whether the kernels called SendRecv are all-to-all: PyTorch announces that, and neither sends nor receives."""
+    said = {text.removeprefix("nccl:") for text in trace.names.texts if text.startswith("nccl:")}
+    return any(name.startswith("all_to_all") for name in said) and not any(map(_POINT_TO_POINT.search, said))
 
 
 def find_straggler(ranks: Sequence[Rank]) -> tuple[Straggler | None, tuple[str, ...]]:
-    """The rank for which the others wait, if there is one, and why it could not be looked for."""
-    if len(ranks) < 2 or not all(rank.collectives for rank in ranks):
+    """The rank for which the others wait, if there is one, and what else is to be said of their waiting.
+
+    Ranks are compared within the groups that they form: those of tensor and of data parallelism, for example.
+    """
+    if len(ranks) < 2:
         return None, ()
-    common = set(ranks[0].collectives)
-    if any(set(rank.collectives) != common for rank in ranks[1:]):
-        return None, ("the ranks do not hold the same steps: no straggler can be named",)
+    if not all(rank.collectives for rank in ranks):
+        if any(rank.point_to_point for rank in ranks):
+            return None, ("only kernels between two ranks (send, receive) are recorded: no straggler can be named",)
+        return None, ()
+    holders: dict[str, set[int]] = {}
+    for at, rank in enumerate(ranks):
+        for group in {key[0] for key in rank.collectives}:
+            holders.setdefault(group, set()).add(at)
+    shared: dict[tuple[int, ...], set[Key]] = {}
+    for group, members in holders.items():
+        if len(members) > 1:
+            keys = [{key for key in ranks[at].collectives if key[0] == group} for at in members]
+            if any(found != keys[0] for found in keys[1:]):
+                return None, ("the ranks do not hold the same steps: no straggler can be named",)
+            shared.setdefault(tuple(sorted(members)), set()).update(keys[0])
+    if not shared:
+        return None, ("no two ranks hold the same collectives: no straggler can be named",)
+    found = [_waiting([ranks[at] for at in members], keys) for members, keys in shared.items()]
+    late = max((group.latest for group in found), key=lambda one: one.late_pct)
+    if late.late_pct >= LATE_PCT and late.last_in_pct >= 100.0 * OFTEN:
+        return late, ()
+    most = max(found, key=lambda group: group.waiting_pct)
+    if most.waiting_pct < LATE_PCT:
+        return None, ()
+    return None, (
+        f"the ranks wait for each other {most.waiting_pct:.0f} % of the time, and not always for the same one: most "
+        f"often for rank {most.often} (last in {most.often_pct:.0f} % of the collectives)",
+    )
+
+
+class _Group(Struct, frozen=True):
+    """Ranks that take part in the same collectives: the one that waits least, how long all wait on average, and the one
+    that is last most often."""
+
+    latest: Straggler
+    waiting_pct: float
+    often: int
+    often_pct: float
+
+
+def _waiting(ranks: Sequence[Rank], keys: set[Key]) -> _Group:
+    """How ranks wait for each other in the collectives of all of them."""
     waits = [0] * len(ranks)
     last = [0] * len(ranks)
-    for key in common:
+    for key in keys:
         took = [rank.collectives[key] for rank in ranks]
         shortest = min(took)
         last[took.index(shortest)] += 1
@@ -194,15 +255,16 @@ def find_straggler(ranks: Sequence[Rank]) -> tuple[Straggler | None, tuple[str, 
             waits[at] += duration - shortest
     at = min(range(len(ranks)), key=waits.__getitem__)
     measures = [rank.report.gpus[0].measures for rank in ranks]
-    window_ns = median(m.window_ms for m in measures) * 1e6
+    window_ns = median(m.window_ms for m in measures) * 1e6 or 1.0
     late = mean(wait - waits[at] for other, wait in enumerate(waits) if other != at)
-    often = last[at] / len(common)
-    if window_ns <= 0 or late < LATE_PCT / 100.0 * window_ns or often < OFTEN:
-        return None, ()
     more, by_ms = _does_more(measures, at)
     kind: Literal["slow", "starved"] = "slow" if more == "compute" else "starved"
-    number = ranks[at].report.rank
-    return Straggler(at if number is None else number, kind, 100.0 * late / window_ns, 100.0 * often, more, by_ms), ()
+    numbers = [at if rank.report.rank is None else rank.report.rank for at, rank in enumerate(ranks)]
+    often = max(range(len(ranks)), key=last.__getitem__)
+    latest = Straggler(
+        numbers[at], kind, 100.0 * late / window_ns, 100.0 * last[at] / len(keys), more, by_ms
+    )  # fmt: skip
+    return _Group(latest, 100.0 * mean(waits) / window_ns, numbers[often], 100.0 * last[often] / len(keys))
 
 
 def _does_more(measures: list[Measures], at: int) -> tuple[str, float]:

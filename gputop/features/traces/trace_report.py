@@ -10,11 +10,20 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from gputop.diagnosis.types import Confidence, Flag, Level
+from gputop.features.traces.analyse import Phase
+from gputop.features.traces.categories import CategoryRow
+from gputop.features.traces.collectives import CommRow
+from gputop.features.traces.columns import PageFaults
 from gputop.features.traces.kernels import KernelRow, Queue
 from gputop.features.traces.timeline import SyncRow
 
 SHARES = ("compute", "comm_exposed", "copy_exposed", "idle")
 """Disjoint, and 100 together."""
+HOST_CAUSES = (
+    "data", "module_load", "allocator", "host_work", "after_sync", "launching", "launch_latency",
+)  # fmt: skip
+"""Causes of idle time that lie on the host."""
+_OF_THE_HOST = ("data", "launch_bound", "host_work", "module_load", "sync_points", "allocator")
 _LEVELS = ("green", "grey-green", "info", "grey", "yellow", "red")
 
 
@@ -26,7 +35,7 @@ def severity(level: str) -> int:
 class StepShare(Struct, frozen=True):
     """One step: its length and the shares of compute, exposed communication and copies, idle; ``data`` is part of idle.
 
-    ``flag`` is ``first``, ``slow`` (over twice the median), or nothing.
+    ``flag`` is ``first``, ``slow`` (over twice the median), or nothing; ``phase`` is a server's iteration's.
     """
 
     name: str
@@ -37,12 +46,28 @@ class StepShare(Struct, frozen=True):
     idle: float
     data: float
     flag: str = ""
+    phase: Phase = ""
 
 
 class Under(Struct, frozen=True):
     """What the host was executing while the GPU was idle."""
 
     name: str
+    pct: float
+
+
+class StreamWaitRow(Struct, frozen=True):
+    """Idle time before work that had long been launched: ``kernel`` on ``stream``, how often, and its share.
+
+    ``after`` ended last before it, on ``after_stream``; ``call`` is the call that launched it.
+    """
+
+    kernel: str
+    stream: int
+    after: str
+    after_stream: int
+    call: str
+    times: int
     pct: float
 
 
@@ -57,7 +82,8 @@ class LongGap(Struct, frozen=True):
 class Said(Struct, frozen=True):
     """The verdict on one GPU: the id, title and remedy of the diagnosis' catalogue, with what proves it here.
 
-    ``cause`` narrows the id: ``data``, ``launch_bound``, ``sync_points``, ``allocator``, ``transfer``; None without.
+    ``cause`` narrows the id: ``data``, ``launch_bound``, ``host_work``, ``module_load``, ``sync_points``,
+    ``allocator``, ``dependency``, ``transfer``, ``communication``; None without.
     ``saves_pct`` is the share of a step that would go if the cause were gone, None where no share can be named.
     """
 
@@ -79,6 +105,8 @@ class Measures(Struct, frozen=True):
 
     ``bus_exposed_pct`` is the part of the exposed copies that crosses the bus, ``pageable_copies`` counts those from
     or to pageable memory, ``iterator`` is the DataLoader's. ``sm_active_pct`` is measured, ``sm_high_pct`` a bound.
+    ``other_streams_pct`` is the time in which only streams ran that are not the busiest one: what could run beside it.
+    ``at_work`` is what the host did in ``host_work``. ``range_hint`` begins the names of ranges that could be steps.
     """
 
     index: int
@@ -111,14 +139,20 @@ class Measures(Struct, frozen=True):
     fp32_gemm_pct: float | None
     syncs: tuple[SyncRow, ...]
     gaps: tuple[LongGap, ...]
+    categories: tuple[CategoryRow, ...]
+    collectives: tuple[CommRow, ...]
+    stream_waits: tuple[StreamWaitRow, ...]
+    at_work: tuple[Under, ...]
+    other_streams_pct: float
+    page_faults: PageFaults | None
+    range_hint: str | None
     begin_unix_s: float | None
     end_unix_s: float | None
 
     @property
     def late_host_pct(self) -> float:
         """Idle time in which the host was late, launch latency included."""
-        causes = self.idle_cause_pct
-        return sum(causes[cause] for cause in ("data", "after_sync", "allocator", "launching", "launch_latency"))
+        return sum(self.idle_cause_pct[cause] for cause in HOST_CAUSES)
 
 
 class GpuReport(Struct, frozen=True):
@@ -129,10 +163,20 @@ class GpuReport(Struct, frozen=True):
 
     @property
     def best_case_step_ms(self) -> float | None:
-        """A step's median length if the cause were gone: the best that its remedy can do."""
-        if self.said.saves_pct is None:
-            return None
-        return self.measures.step_median_ms * (1.0 - self.said.saves_pct / 100.0)
+        """A step's median length if the time that the cause takes were gone: a lower bound.
+
+        With a host that is never late, what other streams did alone can run beside the busiest stream as well.
+        """
+        gain = self.gain_pct
+        return None if gain is None else self.measures.step_median_ms * (1.0 - gain / 100.0)
+
+    @property
+    def gain_pct(self) -> float | None:
+        """The share of a step that could go with the cause; None where no share can be named."""
+        saves = self.said.saves_pct
+        if saves is not None and self.said.cause in _OF_THE_HOST:
+            return min(100.0, saves + self.measures.other_streams_pct)
+        return saves
 
 
 class RankReport(Struct, frozen=True):

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from itertools import zip_longest
+from statistics import median
 
+from gputop.features.traces.categories import CATEGORY_WORDS
+from gputop.features.traces.collectives import MOST_RANKS_OF_A_NODE, link_of
 from gputop.features.traces.kernels import KernelRow
 from gputop.features.traces.recorded_meanwhile import Meanwhile
 from gputop.features.traces.timeline import CAUSES
@@ -20,9 +23,9 @@ WIDTH = 120
 BAR = 52
 SHARE_WORDS = dict(zip(SHARES, ("compute", "comm", "copy", "idle"), strict=True))
 CAUSE_WORDS = {
-    "data": "data loading", "after_sync": "after a sync", "allocator": "allocator", "launching": "launching",
-    "launch_latency": "launch latency", "dependency": "dependencies", "kernel_gap": "kernel gaps",
-    "unknown": "unknown",
+    "data": "data loading", "module_load": "module loading", "allocator": "allocator", "host_work": "other host work",
+    "after_sync": "after a sync", "launching": "launching", "launch_latency": "launch latency",
+    "dependency": "waits on the device", "kernel_gap": "kernel gaps", "unknown": "unknown",
 }  # fmt: skip
 SM_WORDS = {
     "bound": "bound from launch grids, not measured",
@@ -123,7 +126,10 @@ def _gpu(gpu: GpuReport, glyphs: Glyphs, top: int) -> list[str]:
     head = f"{glyphs.red if said.flag else glyphs.level(said.level)} {said.headline}"
     room = WIDTH - len(right) - 2
     lines = [f"{head:<{room}}  {right}"] if len(head) <= room else [head, f"  {right}"]
-    lines += [_labelled("where a step goes", _shares(m, glyphs)), _labelled("why it is idle", _causes(m))]
+    lines += [
+        _labelled("where a step goes", _shares(m, glyphs)),
+        *_wrapped(f"  {'why it is idle':<{_LABEL}}", _causes(m)),
+    ]
     if m.under:
         names = " · ".join(f"{shorten(row.name, 40)} {row.pct:.1f}" for row in m.under if row.pct >= LEAST_SHOWN)
         lines += [_labelled("underneath", shorten(names, WIDTH - _LABEL - 2))] if names else []
@@ -133,8 +139,8 @@ def _gpu(gpu: GpuReport, glyphs: Glyphs, top: int) -> list[str]:
     if said.remedy:
         best = gpu.best_case_step_ms
         gain = ""
-        if best is not None and said.saves_pct:
-            gain = f"at best {ms(best)} ms {'a step ' if m.named_steps else ''}(−{said.saves_pct:.0f} %)"
+        if best is not None and gpu.gain_pct:
+            gain = f"at best {ms(best)} ms {'a step ' if m.named_steps else ''}(−{gpu.gain_pct:.0f} %)"
         room = WIDTH - len(gain) - 4
         remedy = f"{glyphs.remedy} {said.remedy}"
         lines += [f"{remedy:<{room}}    {gain}"] if len(remedy) <= room else [*_wrapped("", remedy), f"  {gain}"]
@@ -181,13 +187,13 @@ def _activity(gpu: GpuReport) -> list[str]:
     elif m.sm_high_pct is not None:
         parts.append(f"SM ≤ {m.sm_high_pct:.1f} ({SM_WORDS['bound']})")
     else:
-        parts.append("SM n/a (the file holds neither grids nor counters)")
+        parts.append(f"SM n/a ({no_sm_words(m)})")
     if m.queue is not None:
-        bound = "launch-bound" if is_launch_bound(m) else "not launch-bound"
-        parts.append(f"queue empty at {m.queue.empty_pct:.0f} % of kernels ({bound})")
+        bound = " (launch-bound)" if is_launch_bound(m) else ""
+        parts.append(f"queue empty at {m.queue.empty_pct:.0f} % of kernels{bound}")
     if m.occupancy_pct is not None:
         parts.append(f"occupancy {m.occupancy_pct:.0f}")
-    if m.overlap_pct is not None:
+    if m.overlap_pct is not None and m.comm_pct >= LEAST_SHOWN:
         parts.append(f"communication {m.comm_pct:.1f}, {m.overlap_pct:.0f} % of it hidden")
     lines = [parts[0]]
     for part in parts[1:]:
@@ -198,30 +204,84 @@ def _activity(gpu: GpuReport) -> list[str]:
     return lines
 
 
+def no_sm_words(m: Measures) -> str:
+    """Why there is no bound on SM activity."""
+    missing = "how many multiprocessors the GPU has" if m.sm_count is None else "the kernels' grids"
+    return f"the file does not say {missing}, and holds no counters"
+
+
 # --- tables ---------------------------------------------------------------------------------------------------------
 
 _STEP_HEAD = f"{'step':<7}{'ms':>9}{'compute':>9}{'comm':>6}{'copy':>6}{'idle':>6}{'data':>6}"
-_STEP_WIDTH = 58
-_KERNEL_HEAD = f"{'top kernels':<25}{'share':>6}{'calls':>8}{'mean µs':>9}{'occ':>5}{'SM ≤':>6}"
+_STEP_WIDTH = 67
+_NAME = 66
+_KERNEL_HEAD = f"{'top kernels':<{_NAME}}{'category':<15}{'share':>6}{'calls':>8}{'mean µs':>9}{'occ':>5}{'SM ≤':>6}"
+_MOST_SYNCS, _MOST_COMM = 5, 6
 
 
 def _tables(m: Measures, glyphs: Glyphs, top: int) -> list[str]:
-    kernels = [_KERNEL_HEAD, *(_kernel(row) for row in m.kernels[:top])]
+    categories = [
+        f"{'by category':<22}{'share':>8}{'calls':>9}",
+        *(f"{CATEGORY_WORDS[row.category]:<22}{row.share_pct:>8.1f}{row.calls:>9}" for row in m.categories),
+    ]
     lines = [""]
     if m.steps_table:
-        steps = [_STEP_HEAD, *(_step(row) for row in _few(m.steps_table, max(6, min(top, len(m.kernels)))))]
-        pairs = zip_longest(steps, kernels, fillvalue="")
+        steps = [_STEP_HEAD, *(_step(row) for row in _few(m.steps_table, max(8, len(m.categories))))]
+        pairs = zip_longest(steps, categories, fillvalue="")
         lines += [f"  {left:<{_STEP_WIDTH}} {right}" for left, right in pairs]
+        lines += [f"  {line}" for line in phase_lines(m)]
     else:
-        lines += [f"  {line}" for line in kernels]
-    costly = [row for row in m.syncs if row.idle_after_ms >= 0.001 * m.window_ms][:5]
+        lines += [f"  {line}" for line in categories]
+    lines += ["", *(f"  {line}" for line in (_KERNEL_HEAD, *(_kernel(row) for row in m.kernels[:top])))]
+    costly = [row for row in m.syncs if row.idle_after_ms >= 0.001 * m.window_ms][:_MOST_SYNCS]
     if costly:
         head = f"{'waits for the GPU':<40}{'calls':>8}{'host ms':>10}{'idle after, ms':>16}"
         lines += ["", f"  {head}"]
         lines += [
             f"  {shorten(row.op, 39):<40}{row.calls:>8}{row.host_ms:>10.1f}{row.idle_after_ms:>16.1f}" for row in costly
         ]
-    return lines
+    return lines + _collectives(m)
+
+
+def phase_lines(m: Measures) -> list[str]:
+    """A server's iterations by what they do, where their names say it: how many, and the median."""
+    found: dict[str, list[float]] = {}
+    for row in m.steps_table:
+        if row.phase:
+            found.setdefault(row.phase, []).append(row.ms)
+    return [
+        f"{phase}: {count(len(times), 'iteration')}, median {ms(median(times))} ms" for phase, times in found.items()
+    ]
+
+
+def _collectives(m: Measures) -> list[str]:
+    if not m.collectives:
+        return []
+    head = f"{'collectives':<22}{'ranks':>6}{'size':>10}{'calls':>8}{'median µs':>11}{'bus GB/s':>10}{'best':>8}"
+    lines = ["", f"  {head}"]
+    for row in m.collectives[:_MOST_COMM]:
+        line = f"  {shorten(row.operation, 21):<22}{row.ranks if row.ranks > 0 else '':>6}{file_size(row.bytes):>10}"
+        line += f"{row.calls:>8}{row.median_us:>11.1f}{_gb(row.bus_median):>10}{_gb(row.bus_best):>8}"
+        lines.append(line)
+    return [*lines, *(line for text in link_lines(m) for line in _wrapped("  ", text))]
+
+
+def _gb(value: float | None) -> str:
+    return "" if value is None else f"{value / 1e9:.1f}"
+
+
+def link_lines(m: Measures) -> list[str]:
+    """The best bandwidth beside the link's, where the board's name tells it and the ranks may share a node."""
+    link = link_of(m.name)
+    near = [row for row in m.collectives if row.bus_best is not None and row.ranks <= MOST_RANKS_OF_A_NODE]
+    best = max(near, key=lambda row: row.bus_best or 0.0, default=None)
+    if link is None or best is None or best.bus_best is None:
+        return []
+    name, speed = link
+    return [
+        f"best {best.bus_best / 1e9:.1f} GB/s ({best.operation}, {file_size(best.bytes)}) of {speed / 1e9:.0f} that "
+        f"{name} carries in one direction, if the ranks share a node; waits for late ranks are in the times"
+    ]
 
 
 def _few(rows: Sequence[StepShare], most: int) -> list[StepShare | None]:
@@ -236,7 +296,7 @@ def _few(rows: Sequence[StepShare], most: int) -> list[StepShare | None]:
 def _step(row: StepShare | None) -> str:
     if row is None:
         return "…"
-    flag = f"  {row.flag}" if row.flag else ""
+    flag = "".join(f"  {word}" for word in (row.flag, row.phase) if word)
     return (
         f"{shorten(row.name, 6):<7}{row.ms:>9.1f}{row.compute:>9.1f}{row.comm:>6.1f}{row.copy:>6.1f}{row.idle:>6.1f}"
         f"{row.data:>6.1f}{flag}"
@@ -246,8 +306,16 @@ def _step(row: StepShare | None) -> str:
 def _kernel(row: KernelRow) -> str:
     occupancy = "" if row.occupancy_pct is None else f"{row.occupancy_pct:.0f}"
     high = "" if row.sm_high_pct is None else f"{row.sm_high_pct:.0f}"
-    name = shorten(row.name, 24)
-    return f"{name:<25}{row.share_pct:>6.1f}{row.calls:>8}{row.mean_us:>9.1f}{occupancy:>5}{high:>6}"
+    name = f"{middle_cut(row.name, _NAME - 2):<{_NAME}}{row.category:<15}"
+    return f"{name}{row.share_pct:>6.1f}{row.calls:>8}{row.mean_us:>9.1f}{occupancy:>5}{high:>6}"
+
+
+def middle_cut(name: str, width: int) -> str:
+    """A name without its middle where it is too long: begin and end tell kernels apart."""
+    if len(name) <= width:
+        return name
+    begin = (width - 1) * 2 // 3
+    return f"{name[:begin]}…{name[-(width - 1 - begin) :]}"
 
 
 def _meanwhile(found: Meanwhile) -> list[str]:

@@ -5,10 +5,13 @@ Ids, titles and remedies are the diagnosis' own; its thresholds are used where i
 
 from __future__ import annotations
 
+import shlex
+
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.diagnosis.attribution import IDLE_PCT
-from gputop.diagnosis.catalogue import DATALOADER_WAIT, VerdictRow, verdict_rows
+from gputop.diagnosis.catalogue import DATALOADER_WAIT, STREAM_WAIT, VerdictRow, verdict_rows
 from gputop.diagnosis.rules.busy import (
     HEALTHY_SM,
     HEALTHY_UTIL,
@@ -19,11 +22,11 @@ from gputop.diagnosis.rules.busy import (
 )
 from gputop.diagnosis.rules.starved import ALARM_IDLE, IN_WORKERS, LIGHTER_HOST, PINNED
 from gputop.diagnosis.signals import busy_not_working
-from gputop.diagnosis.types import STATE_WORDS, Confidence, Flag, Level, full_title
+from gputop.diagnosis.types import Confidence, Flag, Level, full_title
 from gputop.features.traces.columns import Trace
-from gputop.features.traces.timeline import SINGLE_PROCESS
-from gputop.features.traces.trace_report import Measures, Said
-from gputop.model.quantity import count, pct
+from gputop.features.traces.timeline import GRAPH_LAUNCH, SINGLE_PROCESS
+from gputop.features.traces.trace_report import Measures, Said, StreamWaitRow
+from gputop.model.quantity import count, file_size, pct
 
 EXPOSED_COMM, SOME_COMM = 20.0, 10.0
 """Exposed communication from which on it is the verdict, and from which on a note, in percent [judged]."""
@@ -32,7 +35,19 @@ EMPTY_QUEUE = 50.0
 SMALL_KERNEL_US = 20.0
 FP32_SHARE, TENSOR_CORES_SINCE = 20.0, 7
 LEAST_STEPS = 3
+SOME_LOSS = 20.0
+"""Percent of the time without compute from which on its largest part is a finding, and not only a remark [judged]."""
+LEAST_LOSS = 1.0
+"""Less is none."""
+SLOW_FAULTS = 1.0
+"""Percent of the time in page faults of unified memory from which on they are noted [judged]."""
 _ROWS = {row.id: row for row in verdict_rows()}
+OUT_OF_THE_STEP = "do it in a DataLoader's workers, or prepare the next batch while the GPU computes this one"
+WARM_UP = (
+    "profile after a warm-up (schedule(wait=…, warmup=…)): each kernel's module is loaded at its first launch; "
+    "CUDA_MODULE_LOADING=EAGER loads all at the start"
+)
+PREFETCH = "cudaMemPrefetchAsync or cudaMemAdvise before the kernels, or device memory that is copied to explicitly"
 _SAME_SHAPES = (
     "keep tensor shapes constant, no empty_cache() in the loop, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 )
@@ -56,7 +71,7 @@ def judged(trace: Trace, m: Measures, *, stacks: bool) -> Said:
     found = _starved(m) or _working(m)
     row = _ROWS[found.id]
     name = found.flag is not None and full_title(row.title, found.flag, alarm=True)
-    title = row.title if found.id != "collecting" else STATE_WORDS["unmeasured"]
+    title = row.title
     return Said(
         verdict=found.id,
         level=found.level,
@@ -106,15 +121,32 @@ def _starved(m: Measures) -> _Found | None:
     if idle < IDLE_PCT:
         return None
     if m.late_host_pct >= idle / 2.0:
-        return _late_host(m, idle, level)
+        return _late_host(m, level)
     flag = _flag(m)
     if flag is not None:
         return _low_activity(m, flag)
     causes = m.idle_cause_pct
+    if causes["dependency"] >= idle / 2.0:
+        return _device_waits(m, level)
     rest = ", ".join(f"{name.replace('_', ' ')} {causes[name]:.1f}" for name in ("dependency", "kernel_gap", "unknown"))
     line = f"GPU idle {idle:.0f} %: the host was late in {m.late_host_pct:.1f} points of it; {rest}"
     because = f"the GPU is idle {idle:.0f} % of the time, and the trace does not say why"
     return _Found("starved_unattributed", level, because, (line,), _ROWS["starved_unattributed"].remedy)
+
+
+def _device_waits(m: Measures, level: Level) -> _Found:
+    """Work that was launched in time and began late."""
+    waits = m.idle_cause_pct["dependency"]
+    line = f"GPU idle {m.share_pct['idle']:.0f} %: {waits:.1f} points of it before work that had long been launched"
+    because = f"{waits:.0f} % {_unit(m)} it waits for work that it was given long before"
+    lines = [line, *(_wait_words(row) for row in m.stream_waits[:2] if row.pct >= 1.0)]
+    return _Found(STREAM_WAIT.id, level, because, tuple(lines), STREAM_WAIT.remedy, "dependency", waits)
+
+
+def _wait_words(row: StreamWaitRow) -> str:
+    after = f"{row.after} on stream {row.after_stream}" if row.after_stream != row.stream else row.after
+    inside = " inside of a graph" if GRAPH_LAUNCH.match(row.call) else ""
+    return f"stream {row.stream} waits{inside} before {row.kernel}, after {after}: {row.times} ×, {row.pct:.1f} points"
 
 
 def _unit(m: Measures) -> str:
@@ -132,12 +164,14 @@ def _data(m: Measures, idle: float, level: Level) -> _Found:
     return _Found(DATALOADER_WAIT.id, level, because, (line,), DATALOADER_WAIT.remedy, "data", data)
 
 
-def _late_host(m: Measures, idle: float, level: Level) -> _Found:
+def _late_host(m: Measures, level: Level) -> _Found:
     """The main process, by the largest of what it did."""
-    causes = m.idle_cause_pct
+    causes, idle = m.idle_cause_pct, m.share_pct["idle"]
     launching = causes["launching"] + causes["launch_latency"]
     kinds: dict[str, tuple[float, str, str]] = {
         "launch_bound": (launching, "it launches too slowly", LARGER_WORK),
+        "host_work": (causes["host_work"], "it does other work before it launches", OUT_OF_THE_STEP),
+        "module_load": (causes["module_load"], "it loads kernels' modules at their first launch", WARM_UP),
         "sync_points": (causes["after_sync"], "it stops to wait for the GPU", LIGHTER_HOST),
         "allocator": (causes["allocator"], "it allocates device memory in the loop", _SAME_SHAPES),
         "data": (causes["data"], "it waits for data", IN_WORKERS),
@@ -154,6 +188,9 @@ def _late_host(m: Measures, idle: float, level: Level) -> _Found:
     if cause == "sync_points" and m.syncs:
         top = m.syncs[0]
         evidence.append(f"{top.calls} × {top.op}: {top.idle_after_ms:.1f} ms idle after them")
+    if cause == "host_work":
+        work = [f"{row.name} {row.pct:.0f} %" for row in m.at_work if row.pct >= 1.0][:3]
+        evidence += [f"without a launch for 5 ms and more, it was in {', '.join(work)}"] if work else []
     sentence = f"{because}, the GPU waits {share:.0f} % {_unit(m)}"
     return _Found("main_process", level, sentence, tuple(evidence), remedy, cause, share)
 
@@ -161,8 +198,8 @@ def _late_host(m: Measures, idle: float, level: Level) -> _Found:
 def _host_parts(m: Measures) -> str:
     causes = m.idle_cause_pct
     words = {
-        "data": "data loading", "after_sync": "after a sync", "allocator": "allocator", "launching": "launching",
-        "launch_latency": "launch latency",
+        "data": "data loading", "module_load": "module loading", "allocator": "allocator", "host_work": "other work",
+        "after_sync": "after a sync", "launching": "launching", "launch_latency": "launch latency",
     }  # fmt: skip
     return ", ".join(f"{words[name]} {causes[name]:.1f}" for name in words if causes[name] >= 0.05)
 
@@ -171,9 +208,8 @@ def _working(m: Measures) -> _Found:
     """The verdict on a GPU that hardly stands still."""
     comm = m.share_pct["comm_exposed"]
     if comm >= EXPOSED_COMM:
-        overlap = "" if m.overlap_pct is None else f"; {m.overlap_pct:.0f} % of it is hidden behind compute"
-        line = f"communication {m.comm_pct:.0f} % of the time, {comm:.0f} % with nothing beside it{overlap}"
         because = f"{comm:.0f} % of the time the GPU only communicates"
+        line = _comm_line(m)
         return _Found("communication", "red", because, (line,), HIDE_COMMUNICATION, "communication", comm, _flag(m))
     flag = _flag(m)
     if flag is not None:
@@ -188,7 +224,43 @@ def _working(m: Measures) -> _Found:
     line += "" if m.sm_high_pct is None else f", SM ≤ {pct(m.sm_high_pct)} from launch grids"
     if m.util_pct >= HEALTHY_UTIL and m.sm_active_pct is None:
         return _Found("no_bottleneck_seen", "grey-green", "busy; SM activity was not measured", (line,))
-    return _Found("collecting", "grey", "neither idle nor busy enough to say", (line,))
+    return _largest_loss(m, line)
+
+
+def _comm_line(m: Measures) -> str:
+    overlap = "" if m.overlap_pct is None else f"; {m.overlap_pct:.0f} % of it is hidden behind compute"
+    comm = m.share_pct["comm_exposed"]
+    return f"communication {m.comm_pct:.0f} % of the time, {comm:.0f} % with nothing beside it{overlap}"
+
+
+def _largest_loss(m: Measures, line: str) -> _Found:
+    """Nothing stands out, and yet the GPU does not compute all the time: the largest part of the rest is named."""
+    shares = m.share_pct
+    compute = shares["compute"]
+    level: Level = "yellow" if 100.0 - compute >= SOME_LOSS else "info"
+    losses = {
+        "communication": shares["comm_exposed"], "copies to or from the host": m.bus_exposed_pct,
+        "an idle GPU": shares["idle"],
+    }  # fmt: skip
+    largest, loss = max(losses.items(), key=lambda part: part[1])
+    sentence = f"{compute:.0f} % compute; the largest loss is {largest}, {loss:.0f} %"
+    if loss < LEAST_LOSS:
+        return _Found("no_bottleneck_seen", "grey-green", "busy; copies within the GPU count as work", (line,))
+    if largest == "communication":
+        lines = (_comm_line(m), line)
+        return _Found("communication", level, sentence, lines, HIDE_COMMUNICATION, "communication", loss)
+    if largest != "an idle GPU":
+        return _Found("pcie_transfer", level, sentence, (line,), PINNED, "transfer", loss)
+    found = _host_or_device(m, level)
+    return replace(found, because=f"{sentence}: {found.because}", evidence=(*found.evidence, line))
+
+
+def _host_or_device(m: Measures, level: Level) -> _Found:
+    """Why the GPU is idle, by the larger side."""
+    causes = m.idle_cause_pct
+    if m.iterator is not None and causes["data"] >= m.share_pct["idle"] / 2.0:
+        return _data(m, m.share_pct["idle"], level)
+    return _device_waits(m, level) if causes["dependency"] > m.late_host_pct else _late_host(m, level)
 
 
 def _low_activity(m: Measures, flag: Flag) -> _Found:
@@ -219,7 +291,8 @@ def _notes(trace: Trace, m: Measures, found: _Found, stacks: bool) -> tuple[str,
     if found.id != "communication" and comm >= SOME_COMM:
         notes.append(f"communication with nothing beside it: {comm:.0f} % → {HIDE_COMMUNICATION}")
     if found.cause != "transfer" and m.pageable_copies:
-        notes.append(f"{m.pageable_copies} pageable copies → {PINNED}")
+        copies = "1 pageable copy" if m.pageable_copies == 1 else f"{m.pageable_copies} pageable copies"
+        notes.append(f"{copies} → {PINNED}")
     fp32 = m.fp32_gemm_pct
     if fp32 is not None and fp32 >= FP32_SHARE and (m.compute_major or 0) >= TENSOR_CORES_SINCE:
         notes.append(
@@ -228,8 +301,17 @@ def _notes(trace: Trace, m: Measures, found: _Found, stacks: bool) -> tuple[str,
     flag = _flag(m)
     if flag is not None and found.flag is None:
         notes.append(f"also busy but not working ({flag})")
+    faults = m.page_faults
+    if faults is not None and faults.faults_ms >= SLOW_FAULTS / 100.0 * m.window_ms:
+        notes.append(
+            f"unified memory: {count(faults.gpu_faults, 'page fault')} of the GPU, {faults.faults_ms:.1f} ms to handle "
+            f"them, {file_size(faults.moved_bytes)} moved → {PREFETCH}"
+        )
+    if found.cause != "module_load" and m.idle_cause_pct["module_load"] >= SOME_COMM:
+        notes.append(f"kernels' modules are loaded: {m.idle_cause_pct['module_load']:.0f} % → {WARM_UP}")
     if not m.named_steps:
-        notes.append("no steps: call profiler.step() after each one to see them")
+        hint = f", or take its ranges: --step {shlex.quote(m.range_hint)}" if m.range_hint else ""
+        notes.append(f"no steps: call profiler.step() after each one to see them{hint}")
     elif m.steps < LEAST_STEPS:
         notes.append(f"only {count(m.steps, 'step')}: too few to tell the typical one")
     if stacks:

@@ -1,0 +1,170 @@
+"""What a kernel's name says: the function itself, a short form of it that tells kernels apart, and its category.
+
+Names come demangled from CUPTI and, for some of ROCm's kernels, mangled by the Itanium C++ ABI. Only what stands in a
+name is used: a category is a convention of those who name kernels, never a measurement.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+CATEGORIES = (
+    "gemm", "attention", "normalisation", "elementwise", "reduction", "copy", "communication", "other",
+)  # fmt: skip
+"""Categories of GPU work, in the order in which they are printed for equal times."""
+
+_ANONYMOUS = re.compile(r"\(anonymous namespace\)::|\{anonymous\}::|<unnamed>::|_GLOBAL__N_[\w.]*::|_INTERNAL_\w+::")
+_MANGLED = re.compile(r"_ZN?(?=\d)")
+_LENGTH = re.compile(r"\d+")
+_LEAST_LETTERS = 3
+_TYPES = frozenset(
+    {"int", "float", "double", "half", "long", "unsigned int", "bool", "char", "__half", "__nv_bfloat16"}
+)
+_WRAPPERS = frozenset({"Kernel", "Kernel2", "device_kernel", "kentry", "kernel", "kernel2", "globalKernel"})
+"""Functions that only start what their first template argument names: of CUTLASS, CuTe and Composable Kernel."""
+_GENERIC = re.compile(
+    r"(?:vectorized_|unrolled_|legacy_)?elementwise_kernel\w*$|reduce_kernel$|multi_tensor_apply_kernel$"
+)
+_OPERATION = re.compile(
+    r"\b(\w+?)(?:_kernel_cuda|_kernel_impl|_cuda|_kernel|Functor|Ops)\b|\bCUDAFunctor(?:OnSelf|OnOther)?_(\w+)"
+)
+_TENSILE_TILE = re.compile(r"MT\d+x\d+x\d+")
+_SAYS_NOTHING = re.compile(
+    r"(gpu|.*elementwise|.*reduce|opmath|opmath_gpu|Binary|AUnary|BUnary|Unary|.*OnSelf|.*OnOther|func_wrapper|Base|.*impl)$",
+    re.IGNORECASE,
+)
+
+
+@lru_cache(maxsize=4096)
+def qualified(kernel: str) -> str:
+    """The function's name with its namespaces, without return type, template arguments and parameters."""
+    return _split(kernel)[0]
+
+
+def _split(kernel: str) -> tuple[str, str]:
+    """The qualified name, and the text of its template arguments."""
+    if _MANGLED.match(kernel):
+        return _demangled(kernel)
+    text = _ANONYMOUS.sub("", kernel)
+    if text.startswith("std::enable_if<"):
+        text = _after_brackets(text, len("std::enable_if")).removeprefix("::type").lstrip()
+    text = text.removeprefix("void ").lstrip()
+    depth, name, begin, end = 0, [], 0, len(text)
+    for at, letter in enumerate(text):
+        if letter == "<":
+            begin = at + 1 if depth == 0 else begin
+            depth += 1
+        elif letter == ">" and text[at - 1 : at] != "-":
+            depth = max(0, depth - 1)
+            end = at if depth == 0 else end
+        elif letter == "(" and depth == 0:
+            break
+        elif depth == 0:
+            name.append(letter)
+    return "".join(name).strip(), text[begin:end] if begin else ""
+
+
+def _after_brackets(text: str, at: int) -> str:
+    """What follows the bracket that opens at a place; brackets in parentheses are comparisons."""
+    depth = parentheses = 0
+    for place in range(at, len(text)):
+        letter = text[place]
+        parentheses += (letter == "(") - (letter == ")")
+        if parentheses == 0:
+            depth += (letter == "<") - (letter == ">")
+        if depth == 0:
+            return text[place + 1 :]
+    return text
+
+
+def _demangled(kernel: str) -> tuple[str, str]:
+    """The name of a mangled function, and of its template arguments the first name that is none of a number."""
+    found = _MANGLED.match(kernel)
+    parts, at = _parts(kernel, found.end() if found else 0)
+    inner: list[str] = []
+    if kernel[at : at + 1] == "I":
+        for number in _LENGTH.finditer(kernel, at):
+            inner, _ = _parts(kernel, number.start())
+            if inner and len(inner[-1]) >= _LEAST_LETTERS:
+                break
+    return "::".join(parts) or kernel, inner[-1] if inner else ""
+
+
+def _parts(kernel: str, at: int) -> tuple[list[str], int]:
+    """The names that follow one another at a place of a mangled name, each behind its length, and where they end."""
+    parts: list[str] = []
+    while (number := _LENGTH.match(kernel, at)) is not None:
+        end = number.end() + int(number[0][:4])
+        part = kernel[number.end() : end]
+        if not part.isidentifier():
+            break
+        if not part.startswith("_GLOBAL__N_"):
+            parts.append(part)
+        at = end
+    return parts, at
+
+
+@lru_cache(maxsize=4096)
+def short_name(kernel: str) -> str:
+    """A kernel's own name, or that of what it runs where the name is only a wrapper's: ``elementwise Mul``."""
+    if kernel.startswith("Cijk_") and (tile := _TENSILE_TILE.search(kernel)):
+        # Tensile's names are a list of some fifty settings: the layout and the tile tell them apart.
+        return f"{'_'.join(kernel.split('_')[:5])} {tile[0]}"
+    name, arguments = _split(kernel)
+    last = name.rsplit("::", 1)[-1].strip()
+    if last in _WRAPPERS and arguments:
+        inner = _split(re.sub(r"^(?:\w+::)*enable_\w+<", "", arguments))[0].split(",")[0]
+        inner = inner.rsplit("::", 1)[-1].strip()
+        if inner and inner not in _WRAPPERS and inner not in _TYPES:
+            return inner
+        return "::".join(name.split("::")[-2:])
+    if _GENERIC.fullmatch(last):
+        # PyTorch's generic kernels say what they do only in their arguments.
+        operation = _operation(kernel)
+        kind = "multi_tensor" if last.startswith("multi") else "reduce" if last == "reduce_kernel" else "elementwise"
+        return f"{kind} {operation}" if operation else last
+    return last or kernel
+
+
+def _operation(kernel: str) -> str:
+    """The functor or function that a generic kernel applies, the first that says something; empty where none does."""
+    head = kernel.find("<")
+    for found in _OPERATION.finditer(kernel, max(0, head)):
+        word = (found[1] or found[2] or "").strip("_")
+        if word and not _SAYS_NOTHING.fullmatch(word):
+            return word
+    return ""
+
+
+_CATEGORY: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (label, re.compile(words, re.IGNORECASE))
+    for label, words in (
+        ("elementwise", r"triton_poi"),
+        ("attention", r"flash|fmha|attn|attention|mha_|sdpa|mla_|sage_fwd"),
+        ("normalisation", r"norm|bn_fw|bn_bw|rsqrt|welford|gammabeta|rowwisemoments"),
+        ("reduction", r"triton_red|triton_per|splitkreduce|reducesplitk"),
+        (
+            "gemm",
+            r"gemm|gemv|matmul|cijk_|nvjet|xmma|cublas|tensorop|bmm_|_mm_|triton_tem|convol|conv\d|_conv|dgrad|wgrad|fprop"
+            r"|winograd|implicit|cask|scudnn|hcudnn|cgemm|mfma",
+        ),
+        ("copy", r"copy|memcpy|memset|transpose|nchwtonhwc|nhwctonchw|permute|indexselect|gather|scatter|im2"),
+        ("reduction", r"reduce|softmax|scan|sort|topk|argmax|rocprim"),
+        ("elementwise", r"elementwise|multi_tensor|foreach|pointwise|dropout|fill|arange|act_and_mul|triton_"),
+    )
+)
+"""The first that a name holds. Triton's own names list every fused operator: there the kind of loop says more."""
+
+
+@lru_cache(maxsize=4096)
+def category(kernel: str) -> str:
+    """The category of a computing kernel by its name; ``other`` where the name does not tell."""
+    name, arguments = _split(kernel)
+    last = name.rsplit("::", 1)[-1]
+    wrapped = last in _WRAPPERS
+    for text in (short_name(kernel), *((name, arguments) if wrapped else ())):
+        for label, pattern in _CATEGORY:
+            if pattern.search(text):
+                return label
+    return "other"

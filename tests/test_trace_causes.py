@@ -1,0 +1,325 @@
+"""Causes that look alike and are not: loading, waits on the device, other work; bounds, losses, names, collectives."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputop.features.traces.analyse import Choice, analyse, phase_of
+from gputop.features.traces.chrome import read_chrome
+from gputop.features.traces.collectives import bus_factor, link_of, message_bytes, operation_of
+from gputop.features.traces.columns import Collective, TraceError, is_communication
+from gputop.features.traces.kernel_names import category, short_name
+from gputop.features.traces.timeline import MOST_DEVICES
+from gputop.features.traces.trace_report import GpuReport
+from tests.support.command import trace_said
+from tests.support.synthetic_trace import TraceMaker, planted, written
+
+
+def judge(path: Path, document: Any, choice: Choice | None = None) -> GpuReport:
+    (report,) = analyse(read_chrome(str(written(path / "t.json", document))), choice)
+    return report
+
+
+def idle_us(report: GpuReport, cause: str) -> int:
+    m = report.measures
+    return round(m.idle_cause_pct[cause] / 100.0 * m.window_ms * 1000.0)
+
+
+def test_a_launch_call_of_400_ms_loads_a_module_and_is_no_slow_launching(tmp_path: Path) -> None:
+    maker = TraceMaker()
+    maker.launch(length=1000)
+    maker.launch(length=1000, inside=400_000, latency=400_008)
+    report = judge(tmp_path, maker.document())
+    assert idle_us(report, "module_load") == pytest.approx(399_000, abs=50)
+    assert idle_us(report, "launch_latency") < 60
+    assert (report.said.verdict, report.said.cause) == ("main_process", "module_load")
+    assert "warm-up" in report.said.remedy and "CUDA graphs" not in report.said.remedy
+
+
+def test_the_loading_of_a_module_by_a_call_of_its_own_counts_as_that(tmp_path: Path) -> None:
+    maker = TraceMaker()
+    maker.launch(length=1000)
+    begin = maker.free + 10
+    maker.call("cuModuleLoadData", begin, begin + 3_000)
+    maker.t = begin + 3_000
+    maker.launch(length=1000)
+    assert idle_us(judge(tmp_path, maker.document()), "module_load") == 3_000
+
+
+def test_a_graph_s_launch_that_takes_long_loads_nothing(tmp_path: Path) -> None:
+    maker = TraceMaker()
+    maker.launch(length=1000)
+    maker.call("cudaGraphLaunch", maker.free + 10, maker.free + 3_010, 7)
+    maker.work("k", maker.free + 3_010, 1000, 7)
+    report = judge(tmp_path, maker.document())
+    assert (idle_us(report, "module_load"), idle_us(report, "launch_latency")) == (0, 3_000)
+
+
+def test_a_kernel_that_waits_400_ms_for_an_event_waits_on_the_device_and_no_host_is_blamed(tmp_path: Path) -> None:
+    maker = TraceMaker()
+    maker.launch("first_kernel", length=1000)
+    maker.t = maker.free + 40
+    maker.launch("waiting_kernel", length=9000, latency=400_000, stream=3)
+    report = judge(tmp_path, maker.document())
+    assert idle_us(report, "dependency") == pytest.approx(400_000 - 54, abs=1)
+    assert (idle_us(report, "launching"), idle_us(report, "launch_latency")) == (41, 54)
+    assert (report.said.verdict, report.said.cause) == ("stream_wait", "dependency")
+    assert "stream 3 waits before waiting_kernel, after first_kernel on stream 7: 1 ×" in report.said.evidence[1]
+    (row,) = report.measures.stream_waits
+    assert (row.kernel, row.stream, row.after_stream, row.times) == ("waiting_kernel", 3, 7, 1)
+
+
+def test_a_wait_inside_of_a_graph_says_so_and_is_not_called_unseen(tmp_path: Path) -> None:
+    maker = TraceMaker()
+    maker.call("cudaGraphLaunch", 1000, 1020, 7)
+    for n in range(10):
+        maker.work("node", 2000 + n * 1000, 100, 7)
+    report = judge(tmp_path, maker.document())
+    assert report.said.verdict == "stream_wait" and report.said.confidence == "medium"
+    assert "waits inside of a graph before node, after node: 9 ×" in report.said.evidence[1]
+
+
+def test_200_ms_of_python_before_a_launch_is_other_work_with_its_name_and_remedy(tmp_path: Path) -> None:
+    maker = TraceMaker()
+    for step in range(4):
+        begin = maker.t
+        maker.wait()
+        maker.span("image_transforms.py(390): normalize", maker.t, maker.t + 200_000, "python_function")
+        maker.t += 200_000
+        for _ in range(100):
+            maker.launch(length=1000)
+        maker.t = max(maker.t, maker.free - 100)
+        maker.span(f"ProfilerStep#{step}", begin, maker.t, "user_annotation")
+    said = judge(tmp_path, maker.document()).said
+    assert (said.verdict, said.cause) == ("main_process", "host_work")
+    assert "it does other work before it launches" in said.headline
+    assert any("image_transforms.py(390): normalize 6" in line for line in said.evidence)
+    assert "DataLoader" in said.remedy and "CUDA graphs" not in said.remedy
+
+
+def test_the_best_case_of_late_launches_lets_other_streams_run_beside_the_busiest(tmp_path: Path) -> None:
+    """Alternating work on two streams, each launched late: a host in time would have them side by side."""
+    maker = TraceMaker()
+    for step in range(4):
+        begin = maker.t
+        for n in range(20):
+            maker.t = max(maker.t, maker.free + 300)
+            maker.launch("gemm" if n % 2 else "ncclDevKernel_AllReduce", 400, stream=7 if n % 2 else 20)
+        maker.t = maker.free
+        maker.span(f"ProfilerStep#{step}", begin, maker.t, "user_annotation")
+    report = judge(tmp_path, maker.document())
+    m = report.measures
+    assert report.said.cause == "launch_bound"
+    assert m.other_streams_pct == pytest.approx(28.5, abs=1.0)
+    assert report.best_case_step_ms == pytest.approx(4.0, abs=0.1)
+
+
+def test_what_no_rule_takes_is_named_by_its_largest_loss_and_fails_a_gate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three losses below 20 % each are 42 % together."""
+    maker = TraceMaker()
+    for step in range(4):
+        begin = maker.t
+        maker.free = max(maker.free, maker.t + 20)
+        maker.launch("gemm", 5_500)
+        maker.launch("ncclDevKernel_AllReduce", 1_850)
+        maker.launch("Memcpy DtoD (Device -> Device)", 950, cat="gpu_memcpy")
+        maker.t = maker.free + 1_600
+        maker.span(f"ProfilerStep#{step}", begin, maker.t, "user_annotation")
+    path = str(written(tmp_path / "t.json", maker.document()))
+    status, text = trace_said(capsys, path)
+    assert status == 1
+    assert "COMMUNICATION: 58 % compute; the largest loss is communication, 19 %" in text
+    said = judge(tmp_path, maker.document()).said
+    assert (said.verdict, said.level, said.cause) == ("communication", "yellow", "communication")
+
+
+def test_a_file_of_nothing_but_a_memset_is_too_little_to_judge(tmp_path: Path) -> None:
+    maker = TraceMaker()
+    maker.launch("Memset (Device)", 2, cat="gpu_memset")
+    with pytest.raises(TraceError, match="too little GPU work to judge"):
+        judge(tmp_path, maker.document())
+
+
+# --- names ----------------------------------------------------------------------------------------------------------
+
+FUSED = (
+    "std::enable_if<(((8)>(0)))&&vllm::_typeConvert<c10::BFloat16>::exists, void>::type "
+    "vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>(c10::BFloat16*, long)"
+)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "short", "kind"),
+    [
+        ("void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_128x128_nn_align4>(P)",
+         "cutlass_80_tensorop_s1688gemm_128x128_nn_align4", "gemm"),
+        ("void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<int> > >(P)",
+         "FlashAttnFwdSm90", "attention"),
+        (FUSED, "fused_add_rms_norm_kernel", "normalisation"),
+        ("std::enable_if<!(false), void>::type internal::gemvx::kernel<int, float>(int)", "gemvx::kernel", "gemm"),
+        ("_ZN5aiter24add_rmsnorm_quant_kernelIDF16bE", "add_rmsnorm_quant_kernel", "normalisation"),
+        ("_ZN7ck_tile6kentryILi1ENS_12Rmsnorm2dFwdINS_27Rmsnorm2dFwdPipelineOnePassE", "Rmsnorm2dFwd",
+         "normalisation"),
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::AUnaryFunctor<float, float, float, "
+         "at::native::binary_internal::MulFunctor<float> >, at::detail::Array<char*, 2> >(int)",
+         "elementwise Mul", "elementwise"),
+        ("void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<"
+         "at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}> >(int)",
+         "elementwise direct_copy", "copy"),
+        ("Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x32x64_MI16x16x1_SN", "Cijk_Alik_Bljk_BBS_BH MT256x32x64",
+         "gemm"),
+        ("triton_poi_fused_addmm_gelu_view_15", "triton_poi_fused_addmm_gelu_view_15", "elementwise"),
+        ("void fbgemm_gpu::linearize_index_kernel<int>(int)", "linearize_index_kernel", "other"),
+        ("ampere_sgemm_128x64_tn", "ampere_sgemm_128x64_tn", "gemm"),
+        ("void at::native::(anonymous namespace)::batch_norm_backward<float>(float)", "batch_norm_backward",
+         "normalisation"),
+    ],
+)  # fmt: skip
+def test_a_name_is_short_tells_kernels_apart_and_has_a_category(kernel: str, short: str, kind: str) -> None:
+    assert (short_name(kernel), category(kernel)) == (short, kind)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "communicates"),
+    [
+        ("void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(void*)", True),
+        ("std::enable_if<((2)>(1)), void>::type vllm::cross_device_reduce_1stage<half, 8>(void*)", True),
+        ("ncclDevKernel_AllReduce_Sum_f16_RING_LL(ncclDevKernelArgs)", True),
+        ("void vllm::rms_norm<all_reduce_tag>(float*)", False),
+    ],
+)
+def test_a_collective_is_known_by_its_own_name_whatever_stands_before_it(kernel: str, communicates: bool) -> None:
+    assert is_communication(kernel) == communicates
+
+
+def test_hostile_names_are_read_in_time_and_end_somewhere() -> None:
+    for name in ("<" * 5000, "_ZN" + "9" * 300, "(" * 3000, "_ZN3", "void ", "a" * 100_000, "std::enable_if<" * 200):
+        assert isinstance(short_name(name), str) and category(name)
+
+
+# --- steps ----------------------------------------------------------------------------------------------------------
+
+
+def server(iterations: list[tuple[str, int]]) -> dict[str, Any]:
+    maker = TraceMaker()
+    for name, length in iterations:
+        begin = maker.t
+        maker.launch(length=length)
+        maker.wait()
+        maker.span(name, begin, maker.t, "user_annotation")
+    return maker.document()
+
+
+DECODE = "execute_32_context_0(sq0sk0)_generation_{}(sq32sk99)"
+SERVED = [("execute_512_context_4(sq9)_generation_0(sq0)", 9000), *((DECODE.format(32 - n), 1000) for n in range(3))]
+
+
+@pytest.mark.parametrize("name", ["execute", "execute_*_context*", "e"])
+def test_steps_are_taken_by_the_begin_of_names_or_a_pattern_and_prefill_is_told_from_decode(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(written(tmp_path / "t.json", server(SERVED)))
+    data = json.loads(trace_said(capsys, path, "--json", "--step", name)[1])
+    (gpu,) = data["ranks"][0]["gpus"]
+    assert [row["phase"] for row in gpu["steps_table"]] == ["prefill", "decode", "decode", "decode"]
+    text = trace_said(capsys, path, "--step", name)[1]
+    assert "prefill: 1 iteration, median 9.0" in text and "decode: 3 iterations, median 1.0" in text
+    assert "no range called 'nothing'" in trace_said(capsys, path, "--step", "nothing")[1]
+
+
+def test_without_steps_the_outermost_ranges_are_proposed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = server(SERVED)
+    inner = [{**e, "name": "inner", "dur": e["dur"] / 3} for e in document["traceEvents"] if "execute" in e["name"]]
+    document["traceEvents"] += inner
+    text = trace_said(capsys, str(written(tmp_path / "t.json", document)))[1]
+    assert "or take its ranges: --step execute_" in text
+    assert "--step" not in trace_said(capsys, str(written(tmp_path / "u.json", server([("x", 100)]))))[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "phase"),
+    [
+        ("step[DECODE bs=32]", "decode"), ("step[EXTEND bs=15 toks=15360]", "prefill"), ("train", ""),
+        ("execute_1_context_2(a)_generation_30(b)", "mixed"), ("execute_1_context_0(a)_generation_0(b)", ""),
+    ],
+)  # fmt: skip
+def test_the_phase_of_an_iteration_by_its_name(name: str, phase: str) -> None:
+    assert phase_of(name) == phase
+
+
+# --- collectives ----------------------------------------------------------------------------------------------------
+
+
+def test_the_bandwidth_of_collectives_by_operation_and_size_beside_the_link(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    maker = TraceMaker()
+    for length in (2000, 1000, 4000):
+        said = {"Collective name": "allreduce", "In msg nelems": 50_000_000, "Out msg nelems": 50_000_000,
+                "Group size": 8, "dtype": "BFloat16"}  # fmt: skip
+        maker.launch("ncclDevKernel_AllReduce", length, **said)
+    path = str(written(tmp_path / "t.json", maker.document()))
+    (row,) = json.loads(trace_said(capsys, path, "--json")[1])["ranks"][0]["gpus"][0]["collectives"]
+    assert (row["operation"], row["bytes"], row["ranks"], row["calls"]) == ("allreduce", 100_000_000, 8, 3)
+    # 100 MB in 1 ms are 100 GB/s of algorithm bandwidth; 2 · 7 / 8 of it cross the bus.
+    assert row["bus_best_bytes_per_s"] == pytest.approx(175e9)
+    assert row["bus_median_bytes_per_s"] == pytest.approx(87.5e9)
+    text = trace_said(capsys, path)[1]
+    assert "best 175.0 GB/s (allreduce, 100 MB) of 450 that NVLink 4 carries in one direction" in text
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_sizes_factors_and_links_are_those_of_nccl_tests_and_the_data_sheets() -> None:
+    assert message_bytes(Collective("", "x", 1, 10, 80, 8, "Float")) == 320
+    assert message_bytes(Collective("", "x", 1, 10, 80, 8, "Strange")) == -1
+    assert (bus_factor("allgather", 4), bus_factor("broadcast", 4), bus_factor("allreduce", 2)) == (0.75, 1.0, 1.0)
+    assert bus_factor("allreduce", 1) is None and bus_factor("barrier", 4) is None
+    assert [operation_of(n) for n in ("_allgather_base", "all_to_allv", "_reduce_scatter_base")] == [
+        "allgather", "alltoall", "reducescatter",
+    ]  # fmt: skip
+    assert link_of("NVIDIA A100-SXM4-80GB") == ("NVLink 3", 300e9)
+    assert link_of("NVIDIA A100-PCIE-40GB") is None and link_of(None) is None
+
+
+# --- bounds ---------------------------------------------------------------------------------------------------------
+
+
+def test_of_more_devices_than_a_host_has_those_with_most_events_are_analysed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = planted("busy")
+    document["traceEvents"] += [
+        {"ph": "X", "cat": "kernel", "name": f"k{n}", "pid": n, "tid": n, "ts": 2000 + n, "dur": 5000,
+         "args": {"device": n, "stream": n, "correlation": -1}}
+        for n in range(1, 500)
+    ]  # fmt: skip
+    path = written(tmp_path / "t.json", document)
+    assert len(analyse(read_chrome(str(path)))) == MOST_DEVICES
+    assert f"{500 - MOST_DEVICES} more devices were left out" in trace_said(capsys, str(path))[1]
+
+
+def test_names_are_looked_through_once_and_not_once_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gputop.features.traces import analyse as analysing
+
+    class Counting:
+        searched = 0
+
+        def search(self, text: str) -> None:
+            Counting.searched += 1
+
+    document = planted("busy")
+    document["traceEvents"] += [
+        {"ph": "X", "cat": "kernel", "name": f"k{n}", "pid": 1, "tid": n, "ts": 2000 + n, "dur": 5000,
+         "args": {"device": n % 30, "stream": n, "correlation": -1}}
+        for n in range(900)
+    ]  # fmt: skip
+    trace = read_chrome(str(written(tmp_path / "t.json", document)))
+    monkeypatch.setattr(analysing, "_BUS", Counting())
+    analyse(trace)
+    assert Counting.searched == len(trace.names.texts)
