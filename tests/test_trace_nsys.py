@@ -133,6 +133,27 @@ def test_copies_communication_and_graphs(tmp_path: Path) -> None:
     assert any(row.name.startswith("graph") and row.sm_high_pct is None for row in m.kernels)
 
 
+def test_page_faults_of_unified_memory_are_said_with_what_they_cost(tmp_path: Path) -> None:
+    faults = "start INT, end INT, globalPid INT, deviceId INT, address INT, numberOfPageFaults INT"
+    tables = {
+        **NEW, "CUDA_UM_GPU_PAGE_FAULT_EVENTS": faults, "CUDA_UM_CPU_PAGE_FAULT_EVENTS": "start INT, address INT",
+    }  # fmt: skip
+    rows = job(NEW)
+    rows["CUPTI_ACTIVITY_KIND_MEMCPY"] = [
+        (650 * US, 700 * US, 0, 7, None, 2_000_000, 11, 1, 3), (750 * US, 760 * US, 0, 7, None, 500_000, 12, 3, 1),
+    ]  # fmt: skip
+    rows["CUDA_UM_GPU_PAGE_FAULT_EVENTS"] = [(t * US, (t + 100) * US, 1, 0, 4096, 40) for t in (650, 1650, 2650)]
+    rows["CUDA_UM_CPU_PAGE_FAULT_EVENTS"] = [(5, 4096), (6, 8192)]
+    report = judge(export(tmp_path / "x.sqlite", tables, rows))
+    found = report.measures.page_faults
+    assert found is not None
+    assert (found.gpu_faults, found.faults_ms, found.cpu_faults, found.moved_bytes) == (120, 0.3, 2, 2_500_000)
+    (note,) = (note for note in report.said.notes if "unified memory" in note)
+    assert "120 page faults of the GPU, 0.3 ms to handle them, 2.5 MB moved" in note and "cudaMemPrefetch" in note
+    plain = judge(export(tmp_path / "y.sqlite", NEW, job(NEW)))
+    assert plain.measures.page_faults is None and not any("unified" in note for note in plain.said.notes)
+
+
 def test_rows_that_make_no_sense_are_counted(tmp_path: Path) -> None:
     rows = job(NEW)
     bad: Rows = [

@@ -64,3 +64,66 @@ def test_a_file_of_a_folder_that_is_no_trace_is_left_out_and_said(
     (tmp_path / "settings.json").write_text("{}")
     status, text = trace_said(capsys, str(tmp_path))
     assert status == 0 and "left out" in text and "settings.json" in text
+
+
+def all_to_all(tmp_path: Path, announced: str, *, slow: int = 2) -> str:
+    """Ranks whose only collectives run as SendRecv kernels without arguments; one of them computes longer."""
+    for rank in range(4):
+        maker = TraceMaker()
+        for step in range(20):
+            begin = maker.t
+            maker.free = max(maker.free, maker.t + 10)
+            compute = 1400 if rank == slow else 1000
+            maker.launch("gemm", compute)
+            maker.span(announced, maker.t, maker.t + 5, "user_annotation")
+            maker.launch("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t", 1500 - compute)
+            maker.t = maker.free - 5
+            maker.span(f"ProfilerStep#{step}", begin, maker.t, "user_annotation")
+        written(tmp_path / f"rank{rank}.json", maker.document(distributedInfo={"rank": rank, "world_size": 4}))
+    return str(tmp_path)
+
+
+def test_a_straggler_of_all_to_all_is_named_and_of_plain_sends_it_is_said_that_none_can_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    assert "rank 2 is slower" in trace_said(capsys, all_to_all(tmp_path / "a", "nccl:all_to_all"))[1]
+    text = trace_said(capsys, all_to_all(tmp_path / "b", "nccl:send"))[1]
+    assert "only kernels between two ranks" in text and "is slower" not in text
+
+
+def grouped(tmp_path: Path, groups: dict[int, str], late: dict[int, int], steps: int = 20) -> str:
+    """Ranks in groups; the collective of a group ends for all of it. ``late`` are microseconds more of one rank, or of
+    a rank in every n-th step for a negative number."""
+    for rank, group in groups.items():
+        maker = TraceMaker()
+        for step in range(steps):
+            begin = maker.t
+            maker.free = max(maker.free, maker.t + 10)
+            more = {r: us if us > 0 else (-us if step % len(late) == r % len(late) else 0) for r, us in late.items()}
+            longest = max(more.get(other, 0) for other, its in groups.items() if its == group)
+            maker.launch("gemm", 1000 + more.get(rank, 0))
+            said = {"Collective name": "allreduce", "Process Group Name": group, "Seq": step}
+            maker.launch("ncclDevKernel_AllReduce", 100 + longest - more.get(rank, 0), **said)
+            maker.t = maker.free - 5
+            maker.span(f"ProfilerStep#{step}", begin, maker.t, "user_annotation")
+        written(tmp_path / f"rank{rank}.json", maker.document(distributedInfo={"rank": rank, "world_size": 4}))
+    return str(tmp_path)
+
+
+def test_a_straggler_is_looked_for_within_the_groups_that_ranks_form(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = grouped(tmp_path, {0: "left", 1: "left", 2: "right", 3: "right"}, {3: 500})
+    straggler = json.loads(trace_said(capsys, folder, "--json")[1])["straggler"]
+    assert (straggler["rank"], straggler["last_in_pct"]) == (3, 100.0)
+
+
+def test_of_ranks_that_are_late_in_turns_the_one_that_is_last_most_often_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = grouped(tmp_path, dict.fromkeys(range(4), "0"), {0: -600, 1: -600, 2: -600}, steps=21)
+    text = " ".join(trace_said(capsys, folder)[1].split())
+    assert "the ranks wait for each other 26 % of the time, and not always for the same one" in text
+    assert "(last in 33 % of the collectives)" in text and "is slower" not in text

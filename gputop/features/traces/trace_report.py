@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from gputop.diagnosis.types import Confidence, Flag, Level
-from gputop.features.traces.analyse import Phase
 from gputop.features.traces.categories import CategoryRow
 from gputop.features.traces.collectives import CommRow
 from gputop.features.traces.columns import PageFaults
 from gputop.features.traces.kernels import KernelRow, Queue
+from gputop.features.traces.steps import Phase
 from gputop.features.traces.timeline import SyncRow
 
 SHARES = ("compute", "comm_exposed", "copy_exposed", "idle")

@@ -1,0 +1,162 @@
+"""Steps that tile the GPU's time: every nanosecond of the window belongs to exactly one.
+
+A step owns the GPU events that were launched between its begin on the host and the next one's. On the GPU it ends
+where the last of these ends; the next begins there. So the rows sum to the window, and asynchronous work counts for
+the step that asked for it.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from fnmatch import translate
+from glob import escape
+from typing import Literal
+
+from msgspec import Struct
+
+from gputop.features.traces.columns import ABSENT, ANNOTATION, OPERATOR, Trace, length, union
+from gputop.features.traces.timeline import DeviceEvents
+
+_PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)$")
+_REQUESTS = re.compile(r"context_(\d+).*generation_(\d+)")
+_PHASE = re.compile(r"(prefill|extend|decode|mixed)", re.IGNORECASE)
+_FAMILY = re.compile(r"[^\d\[\](){}#<>=]{3,}")
+_NO_STEP = re.compile(r"ProfilerStep|nccl:|enumerate\(DataLoader\)|Optimizer\.|capture_|[a-z]+::")
+"""Ranges of the frameworks themselves, which are part of a step."""
+Phase = Literal["", "prefill", "decode", "mixed"]
+
+
+class HostStep(Struct, frozen=True):
+    """A step as the host announced it: its name, when it began and ended in nanoseconds, and a server's phase."""
+
+    name: str
+    begin: int
+    end: int
+    thread: int
+    phase: Phase = ""
+
+
+class StepRow(Struct, frozen=True):
+    """A step on the GPU: [begin, end) in nanoseconds. ``name`` is empty for a trace without steps."""
+
+    name: str
+    begin: int
+    end: int
+    events: int
+    phase: Phase = ""
+
+
+def host_steps(trace: Trace, name: str | None = None) -> list[HostStep]:
+    """Steps in order: the ranges called ``name``, or profiler.step()'s own; of the thread that has most of them.
+
+    ``name`` is a whole name, else a pattern where it holds * or ?, else the begin of names: servers name each
+    iteration after its requests. Of ranges within one another only the outermost count.
+    """
+    spans = trace.spans
+    labels = _labels(trace.names.texts, name)
+    if not labels:
+        return []
+    by_thread: dict[int, list[HostStep]] = {}
+    for at, (number, kind) in enumerate(zip(spans.name, spans.kind, strict=True)):
+        if number in labels and kind in (ANNOTATION, OPERATOR):
+            phase: Phase = "" if name is None else phase_of(trace.names.texts[number])
+            step = HostStep(labels[number], spans.start[at], spans.end[at], spans.thread[at], phase)
+            by_thread.setdefault(step.thread, []).append(step)
+    if not by_thread:
+        return []
+    found = {thread: _outermost(steps) for thread, steps in by_thread.items()}
+    steps = max(found.values(), key=len)
+    if name is not None:
+        steps = [HostStep(f"#{at}", s.begin, s.end, s.thread, s.phase) for at, s in enumerate(steps)]
+    return steps
+
+
+def _labels(texts: list[str], name: str | None) -> dict[int, str]:
+    """The numbers of the names that are steps, with what a step of that name is called."""
+    if name is None:
+        found = ((number, _PROFILER_STEP.match(text)) for number, text in enumerate(texts))
+        return {number: f"#{match[1]}" for number, match in found if match}
+    exact = {number: "" for number, text in enumerate(texts) if text == name}
+    if exact:
+        return exact
+    pattern = re.compile(translate(name if set(name) & set("*?") else escape(name) + "*"))
+    return {number: "" for number, text in enumerate(texts) if pattern.match(text)}
+
+
+def _outermost(steps: list[HostStep]) -> list[HostStep]:
+    """In order, without those that lie within another."""
+    kept: list[HostStep] = []
+    for step in sorted(steps, key=lambda step: (step.begin, -step.end)):
+        if not kept or step.begin >= kept[-1].end:
+            kept.append(step)
+    return kept
+
+
+def phase_of(name: str) -> Phase:
+    """Whether a server's iteration reads prompts, writes tokens, or both, by the name that the server gave it.
+
+    vLLM's and SGLang's names count the requests of either kind: ``execute_…_context_2(…)_generation_32(…)``; SGLang's
+    own say ``step[DECODE bs=32]`` and ``step[EXTEND …]``.
+    """
+    counted = _REQUESTS.search(name)
+    if counted:
+        reads, writes = counted[1].strip("0") != "", counted[2].strip("0") != ""
+        return "mixed" if reads and writes else "prefill" if reads else "decode" if writes else ""
+    word = _PHASE.search(name)
+    if word is None:
+        return ""
+    said = word[1].lower()
+    return "prefill" if said in ("prefill", "extend") else "mixed" if said == "mixed" else "decode"
+
+
+def proposed_range(trace: Trace) -> str | None:
+    """The begin of the names of the outermost ranges that would do as steps; None where there are none.
+
+    Of all families of names (up to the first digit or bracket) the one whose ranges cover most of the host's time,
+    and of those that cover as much the outer one; at least half of the time in which GPU work was launched.
+    """
+    calls, spans, texts = trace.calls, trace.spans, trace.names.texts
+    if not len(calls):
+        return None
+    families: dict[int, str] = {}
+    for number, text in enumerate(texts):
+        family = _FAMILY.match(text)
+        if family and not _NO_STEP.match(text):
+            families[number] = family[0]
+    ranges: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for at, (number, kind) in enumerate(zip(spans.name, spans.kind, strict=True)):
+        if kind == ANNOTATION and number in families:
+            key = (families[number], spans.thread[at])
+            ranges.setdefault(key, []).append((spans.start[at], spans.end[at]))
+    launching = max(calls.end) - min(calls.start)
+    covered = {key: length(union(sorted(found))) for key, found in ranges.items()}
+    best = max(covered, key=lambda key: (covered[key], -len(ranges[key])), default=None)
+    return best[0] if best is not None and covered[best] >= launching / 2 else None
+
+
+def step_rows(trace: Trace, events: DeviceEvents, steps: list[HostStep]) -> list[StepRow]:
+    """The steps as the GPU ran them; one row over everything for a trace without steps."""
+    if not len(events):
+        return []
+    if not steps:
+        return [StepRow("", events.start[0], max(events.end), len(events))]
+    begins = [step.begin for step in steps]
+    ends = list(begins)
+    counts = [0] * len(steps)
+    calls = trace.calls.start
+    final = steps[-1].end
+    for start, end, launch in zip(events.start, events.end, events.launch, strict=True):
+        at = calls[launch] if launch != ABSENT else start
+        owner = bisect_right(begins, at) - 1
+        if owner < 0 or at >= final:
+            continue
+        counts[owner] += 1
+        if end > ends[owner]:
+            ends[owner] = end
+    rows, boundary = [], begins[0]
+    for step, last, count in zip(steps, ends, counts, strict=True):
+        until = max(boundary, last) if count else boundary
+        rows.append(StepRow(step.name, boundary, until, count, step.phase))
+        boundary = until
+    return rows
