@@ -6,8 +6,10 @@ import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import astuple
 
 from gputop.model.feeders import FeederShares, outsiders_in, waits_in, waits_text
 from gputop.sources.gpu_process import GpuProcess
@@ -28,6 +30,7 @@ from gputop.sources.processes.process_sockets import (
     tcp_tables,
 )
 from gputop.sources.processes.process_tree import Groups, ProcessTable, find_trees
+from gputop.sources.processes.wait_look import WaitLook
 from tests.proc_trees.fake_proc import FakeProc
 
 NONE: frozenset[int] = frozenset()
@@ -36,52 +39,53 @@ WAITING = {0: 40.0}
 T = 1000.0
 
 
-def fds(reads: set[int] = set(), writes: set[int] = set(), **more: bool) -> Held:  # noqa: B006
-    return Held(frozenset(reads), frozenset(writes), NONE, NONE, **more)
+def fds(reads: set[int] = set(), writes: set[int] = set()) -> Held:  # noqa: B006
+    return Held(frozenset(reads), frozenset(writes), NONE, NONE)
 
 
 def resolved(
-    tmp_path: Path,
-    holds: Mapping[int, Held | None],
-    waiting_on: str = "pipe",
-    child: FeederShares | None = None,
-    ended: float = 0.0,
+    holds: Mapping[int, Held | None], waits: str = "piped", child: FeederShares | None = None, **more: Any
 ) -> Feed:
     """A worker that waits, below a GPU process that polls, maybe with a child."""
+    own = FeederShares(run=0.1, other=0.9) if waits == "piped" else FeederShares(run=0.1, poll=0.9)
     waiters = {
-        ROOT: Waiter(FeederShares(poll=1.0), "queue", "", 1, ROOT, 0.0),
-        WORKER: Waiter(FeederShares(run=0.1), waiting_on, "", ROOT, ROOT, ended),
+        ROOT: Waiter(FeederShares(poll=1.0), 1, ROOT),
+        WORKER: Waiter(own, ROOT, ROOT, **{waits: 0.9}, **more),
     }
     if child is not None:
-        waiters[CHILD] = Waiter(child, None, "", WORKER, ROOT, 0.0)
-    return Pointers(str(tmp_path), waiters, lambda pid: holds.get(pid)).resolved(WORKER)
+        waiters[CHILD] = Waiter(child, WORKER, ROOT)
+    return Pointers(waiters, lambda pid: holds.get(pid)).resolved(WORKER)
 
 
-def test_a_wait_on_a_pipe_is_what_the_one_at_its_other_end_does(tmp_path: Path) -> None:
+def test_a_wait_on_a_pipe_is_what_the_one_at_its_other_end_does() -> None:
     burning, idle = FeederShares(run=1.0), FeederShares(lock=1.0)
     to_child = {WORKER: fds({7}), CHILD: fds(writes={7}), ROOT: fds()}
-    feed = resolved(tmp_path, to_child, child=burning)
+    feed = resolved(to_child, child=burning)
     assert (feed.by, round(feed.shares.run, 2)) == ("child", 1.0)
-    assert resolved(tmp_path, to_child, child=idle).shares.useful == pytest.approx(0.1)
+    assert resolved(to_child, child=idle).shares.useful == pytest.approx(0.1)
     # A forked child that holds both ends of a queue writes nothing that its parent reads.
     both = {WORKER: fds({7}), CHILD: fds({7}, {7}), ROOT: fds({7}, {7})}
-    assert resolved(tmp_path, both, child=burning).by == "task queue"
-    assert resolved(tmp_path, {WORKER: fds({7}), ROOT: fds(writes={7})}).shares.useful == pytest.approx(0.1)
-    outside = resolved(tmp_path, {WORKER: fds({7}), ROOT: fds(writes={9})})
+    assert resolved(both, child=burning).by == "task queue"
+    assert resolved({WORKER: fds({7}), ROOT: fds(writes={7})}).shares.useful == pytest.approx(0.1)
+    outside = resolved({WORKER: fds({7}), ROOT: fds(writes={9})})
     assert (outside.by, round(outside.shares.network, 2)) == ("pipe", 0.9)
-    assert resolved(tmp_path, {WORKER: fds({7}, fifos=True), ROOT: fds(writes={7})}).by == "pipe"
+    # Which pipe it is that it waits for is known where the system call may be seen.
+    assert resolved({WORKER: fds({7, 8}), ROOT: fds(writes={8})}, pipe=7).by == "pipe"
+    assert resolved({WORKER: fds({7, 8}), ROOT: fds(writes={8})}, pipe=8).by == "task queue"
+    assert resolved({WORKER: fds({7}), ROOT: fds(writes={7})}, fifo=True).by == "pipe"
 
 
-def test_pipes_that_may_not_be_seen_are_resolved_by_kinship_and_say_so(tmp_path: Path) -> None:
-    feed = resolved(tmp_path, {}, child=FeederShares(run=1.0))
+def test_pipes_that_may_not_be_seen_are_resolved_by_kinship_and_say_so() -> None:
+    feed = resolved({}, child=FeederShares(run=1.0))
     assert (feed.by, round(feed.shares.run, 2)) == ("kinship", 1.0)
-    assert resolved(tmp_path, {}).why_blind == DENIED_FDS
-    assert resolved(tmp_path, {}).shares.useful == pytest.approx(0.1)
+    assert resolved({}).why_blind == DENIED_FDS
+    assert resolved({}).shares.useful == pytest.approx(0.1)
 
 
-def test_children_that_live_for_less_than_a_look_count_by_what_they_ran(tmp_path: Path) -> None:
-    feed = resolved(tmp_path, {}, waiting_on="queue", ended=80.0)
+def test_children_that_live_for_less_than_a_look_count_by_what_they_ran() -> None:
+    feed = resolved({}, waits="polled", ended=0.8)
     assert (feed.by, round(feed.shares.run, 2)) == ("child", 0.9)
+    assert sum(astuple(feed.shares)) == pytest.approx(1.0)
 
 
 def test_threads_are_read_in_turns_however_many_there_are(tmp_path: Path) -> None:
@@ -90,8 +94,8 @@ def test_threads_are_read_in_turns_however_many_there_are(tmp_path: Path) -> Non
         (task / str(tid)).mkdir(parents=True)
     for tid in range(101, 111):
         (task / str(tid) / "schedstat").write_text("1000000000 0 5")
-        (task / str(tid) / "wchan").write_text("wait_woken" if tid == 105 else "futex_wait_queue")
-    threads = FeederThreads(str(tmp_path), 100)
+        (task / str(tid) / "wchan").write_text("tcp_sendmsg_locked" if tid == 105 else "futex_wait_queue")
+    threads = FeederThreads(str(tmp_path), 100, WaitLook(str(tmp_path)))
     assert threads.read(T, 24) == 24
     assert threads.busiest() == FeederShares()
     few = [str(tid) for tid in range(101, 111)]
@@ -104,7 +108,7 @@ def test_threads_are_read_in_turns_however_many_there_are(tmp_path: Path) -> Non
 
 def test_threads_that_hand_on_a_core_are_one_feeder(tmp_path: Path) -> None:
     tids = [str(tid) for tid in range(101, 105)]
-    threads = FeederThreads(str(tmp_path), 100)
+    threads = FeederThreads(str(tmp_path), 100, WaitLook(str(tmp_path)))
     for step in range(3):
         for tid in tids:
             folder = tmp_path / "100" / "task" / tid

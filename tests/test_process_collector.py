@@ -13,7 +13,7 @@ from gputop.sources.cgroup import CgroupFolders
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.absence import HIDDEN, OTHER_NAMESPACE, YOUNGER
 from gputop.sources.processes.collector import ProcessCollector
-from gputop.sources.processes.feed import Feed
+from gputop.sources.processes.feed import Feed, MainShares
 from gputop.sources.processes.feeder_threads import Threads
 from gputop.sources.processes.member import TICKS_PER_S, Member
 from gputop.sources.processes.process_facts import Facts, JobIdentity
@@ -124,7 +124,8 @@ def test_a_process_that_began_after_the_driver_listed_its_pid_is_another_one(fak
 def test_in_a_container_a_pid_of_the_host_is_not_taken_for_the_process_that_has_it_here(
     fake: FakeProc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake.write("proc/self/ns/pid", "")
+    (fake.proc / "self/ns").mkdir(parents=True)
+    (fake.proc / "self/ns/pid").symlink_to("pid:[4026532200]")
     both = [JOB, GpuProcess(0, 999, 1e9)]
     collector = collector_of(fake)
     assert by_pid(collector.read(T0, [JOB]))[100].starttime is not None
@@ -258,14 +259,13 @@ def test_no_files_stay_open_after_close(fake: FakeProc) -> None:
 
 
 def test_each_measured_value_stands_in_the_field_of_its_own_name() -> None:
-    """A sample is made by position, forty values in a row: here each of them is another number."""
+    """Here each value is another number."""
     stat = Stat(b"python", "S", 3, 4, 5, 6, 100, 8, 9)
     rates: dict[str, Any] = {name: 100.0 + place for place, name in enumerate(Reading.__struct_fields__)}
-    reading = Reading(
-        **{**rates, "stat": stat, "waiting_on": "lock", "unavailable": {"io": "x"}, "channel": "futex_wait"}
-    )
-    shares = FeederShares(*(number / 100.0 for number in range(1, 8)))
-    feed = Feed(shares, "socket", 77, 78.0, True, None, False, "lock 2")
+    reading = Reading(**{**rates, "stat": stat, "waiting_on": "lock", "unavailable": {"io": "x"}, "seen": None})
+    shares = FeederShares(*(number / 100.0 for number in range(1, 10)))
+    main = MainShares(*(number / 100.0 for number in range(11, 20)))
+    feed = Feed(shares, "socket", 77, 78.0, True, None, False, "lock 2", main, mount="/mnt")
     place = Place(stat, 7, 2, "gpu", None, "holds a GPU context")
     facts = Facts("alice", "python train.py", "python", None, "k", JobIdentity(), CgroupFolders())
     member = Member(7, place, b"", facts, WatchedProcess("/nowhere", 7, 100, Descriptors(0)))
@@ -278,6 +278,8 @@ def test_each_measured_value_stands_in_the_field_of_its_own_name() -> None:
     assert named == {
         **{name: rates[name] for name in same},
         **{f"feed_{name}_pct": float(number) for number, name in enumerate(FeederShares.__struct_fields__, 1)},
+        **{f"main_{name}_pct": float(number) for number, name in enumerate(MainShares.__struct_fields__, 11)},
+        "mount": "/mnt",
         "pid": 7, "starttime": 100, "ppid": 3, "role": "gpu", "gpu": 2, "gpu_mem_bytes": 91.0, "gpu_time_pct": 92.0,
         "type": "C", "state": "S", "main_state": "S", "waiting_on": "lock", "threads": 6, "throttled_pct": None,
         "nccl": True, "age_s": 1000.0 - 100 / TICKS_PER_S, "pin_memory": False, "pool_threads": 81,

@@ -23,7 +23,7 @@ from tests.support.scenes import Watch, gpu, snap
 pytestmark = pytest.mark.slow
 NOBODY = 65534
 STUCK = "#include <unistd.h>\nint main(void) { if (!vfork()) { sleep(60); _exit(0); } return 0; }\n"
-"""A parent waits for its vforked child as the kernel waits for a disk: in state D."""
+"""A parent waits for its vforked child in state D, as others wait for a disk."""
 WAITS = "import subprocess, sys; subprocess.Popen([sys.argv[1]], stdout=subprocess.PIPE).stdout.read()"
 LOOKS = """
 import json, sys, time
@@ -38,7 +38,7 @@ print(json.dumps([{key: getattr(s, key) for key in keys} for s in samples], defa
 """
 
 
-def test_a_worker_in_disk_wait_is_what_starves_the_gpu(tmp_path: Path) -> None:
+def test_state_d_that_is_no_disk_accuses_no_disk(tmp_path: Path) -> None:
     (tmp_path / "stuck.c").write_text(STUCK)
     # PyTorch's workers are known by this name.
     worker = tmp_path / "pt_data_worker"
@@ -59,8 +59,7 @@ def test_a_worker_in_disk_wait_is_what_starves_the_gpu(tmp_path: Path) -> None:
         finally:
             collector.close()
             os.killpg(job.pid, 9)
-    assert (found.verdict, found.cause) == ("dataloader_io", "disk")
-    assert any("disk" in line for line in found.evidence)
+    assert (found.verdict, found.cause) == ("starved_unattributed", "unknown")
 
 
 def _python_of_everybody() -> str:

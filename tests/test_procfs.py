@@ -108,10 +108,10 @@ def test_an_open_file_of_a_process_that_ended_gives_an_error_not_old_numbers() -
     ("channel", "meaning"),
     [
         ("poll_schedule_timeout.constprop.0", "queue"),
-        ("unix_stream_read_generic", "queue"),
+        ("unix_stream_read_generic", "other"),
         ("anon_pipe_write", "queue"),
-        ("wait_woken", "network"),
-        ("sk_wait_data", "network"),
+        ("wait_woken", "other"),
+        ("tcp_recvmsg", "network"),
         ("inet_csk_accept", "queue"),
         ("ep_poll", "queue"),
         ("rpc_wait_bit_killable", "network"),

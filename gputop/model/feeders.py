@@ -1,7 +1,8 @@
 """Feeders: whatever can prepare a GPU's next batch, and what it did.
 
 A feeder is a loader process, a helper that works like one, or a thread of the GPU's process or of a loader. Its time
-is divided into seven states that add up to at most 1; the rest is waiting for work to be handed out. Pure data.
+is divided into nine states that add up to 1, or to less in recordings made before ``other`` and ``unread`` were. Pure
+data.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 Cause = Literal[
-    "cpu", "queued", "disk", "network", "fetch", "lock", "sleep", "pipe", "transfer", "startup", "data", "unknown"
-]
-"""Why a GPU starves. ``fetch`` is something outside that cannot be seen; ``transfer`` the way over PCIe."""
+    "cpu", "queued", "disk", "network", "fetch", "lock", "sleep", "pipe", "transfer", "startup", "data", "unknown",
+    "stopped", "ranks", "mount",
+]  # fmt: skip
+"""Why a GPU starves or idles. ``fetch`` is something outside that cannot be seen; ``transfer`` the way over PCIe;
+``stopped`` by a signal, ``ranks`` the other processes of the job, ``mount`` a file system that does not answer."""
 
 
 class FeederShares(Struct, frozen=True):
@@ -28,6 +31,10 @@ class FeederShares(Struct, frozen=True):
     lock: float = 0.0
     sleep: float = 0.0
     poll: float = 0.0
+    other: float = 0.0
+    """Any other wait: for work to be handed out, for a reader, for another process of this machine."""
+    unread: float = 0.0
+    """Asleep, and what for was not seen yet, or may not be seen."""
 
     @property
     def cpu(self) -> float:
@@ -94,6 +101,10 @@ class MainWaits(Struct, frozen=True):
     sleep: float = 0.0
     poll: float = 0.0
     pipe: float = 0.0
+    write: float = 0.0
+    """For the reader of a full pipe."""
+    other: float = 0.0
+    unread: float = 0.0
 
 
 RAN = "run"

@@ -248,6 +248,7 @@ HOST_METRICS = table(
     count("tcp_retransmits", "count", "TCP RETRANS", "TCP segments sent again since boot", origin="/proc/1/net/snmp"),
 )
 
+_MAIN = "share of time in which the main thread"
 _FEEDER = "share of time in which a loader, or the busiest host thread of a GPU process,"
 
 PROCESS_METRICS = table(
@@ -302,6 +303,18 @@ PROCESS_METRICS = table(
     gauge("net_rx_bytes_per_s", "bytes/s", "NET ↓", "received on TCP sockets of this process", origin="sock_diag"),
     fact("main_waits", "text", "MAIN WAITS", "what the main thread waited for at looks between two readings", "wchan"),
     fact("listens", "bool", "LISTENS", "whether its main thread waits for connections", "sock_diag, wchan"),
+    pct("feed_other_pct", "FEED OTHER", f"{_FEEDER} waited for something else: work, a reader", origin="wchan"),
+    pct("feed_unread_pct", "FEED UNREAD", f"{_FEEDER} slept, and what for was not seen", origin="wchan"),
+    pct("main_disk_pct", "MAIN DISK", f"{_MAIN} waited for a disk", origin="wchan, stat field 3"),
+    pct("main_network_pct", "MAIN NET", f"{_MAIN} waited for the network", origin="wchan, sock_diag"),
+    pct("main_lock_pct", "MAIN LOCK", f"{_MAIN} waited for a lock", origin="wchan"),
+    pct("main_sleep_pct", "MAIN SLEEP", f"{_MAIN} slept by a timer", origin="wchan"),
+    pct("main_poll_pct", "MAIN POLL", f"{_MAIN} polled: for a batch, a request, a socket", origin="wchan"),
+    pct("main_pipe_pct", "MAIN PIPE", f"{_MAIN} waited for data of a pipe", origin="wchan"),
+    pct("main_write_pct", "MAIN WRITE", f"{_MAIN} waited for the reader of a full pipe", origin="wchan"),
+    pct("main_other_pct", "MAIN OTHER", f"{_MAIN} waited for something else", origin="wchan"),
+    pct("main_unread_pct", "MAIN UNREAD", f"{_MAIN} slept, and what for was not seen", origin="wchan"),
+    fact("mount", "text", "MOUNT", "the networked file system on which it waits", "fdinfo, mountinfo"),
 )
 
 PROCESS_STATIC = table(

@@ -311,10 +311,10 @@ def _readable(proc: str, name: str) -> bool:
 def _pid_namespace(proc: str) -> str:
     """``host``, ``private``, or ``unknown``."""
     try:
-        inode = os.stat(Path(proc, "self/ns/pid")).st_ino
+        name = os.readlink(Path(proc, "self/ns/pid"))
     except OSError:
         return "unknown"
-    return "host" if inode == INITIAL_PID_NAMESPACE else "private"
+    return "host" if name == f"pid:[{INITIAL_PID_NAMESPACE}]" else "private"
 
 
 def _mapped_library(proc: str) -> str | None:

@@ -48,11 +48,11 @@ def read_file(path: str) -> bytes:
         os.close(descriptor)
 
 
-def read_small(path: str) -> bytes:
-    """The first page of a file that is never longer than one. Raises OSError."""
+def read_small(path: str, most: int = _SMALL) -> bytes:
+    """What one read gives: the first page of a file that is never longer than one. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return os.read(descriptor, _SMALL)
+        return os.read(descriptor, most)
     finally:
         os.close(descriptor)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from gputop.model.quantity import clean_text
 from gputop.sources.activity.http_get import get
+from gputop.sources.patient_reader import PatientReader
 from gputop.sources.step_sender import STEPS_SOCKET
 
 TIMEOUT_S = 0.5
@@ -63,15 +64,14 @@ _NOT_ASKED: dict[str, Any] = {"answers": None, "up": None, "version": None, "pro
 
 def _running(proc: str) -> Iterator[tuple[int, dict[str, str]]]:
     """The pid of each exporter with the options that say where it is."""
+    patient = PatientReader()
     for name in sorted(filter(str.isdecimal, os.listdir(proc) if os.path.isdir(proc) else ()), key=int):
-        try:
-            with open(Path(proc, name, "cmdline"), "rb") as file:
-                words = file.read(_MOST_COMMAND).decode("utf-8", "replace").split("\0")
-        except OSError:
-            continue
+        read = patient.read(f"{proc}/{name}/cmdline") or b""
+        words = read[:_MOST_COMMAND].decode("utf-8", "replace").split("\0")
         after = _after_gputop(words)
         if "export" in after and "--once" not in after and "-1" not in after:
             yield int(name), _options(after)
+    patient.close()
 
 
 def _after_gputop(words: Sequence[str]) -> Sequence[str]:

@@ -16,14 +16,14 @@ YOUNGER = "not visible in /proc (its pid belongs to a younger process here: anot
 HIDDEN = "not visible in /proc (mounted with hidepid: run as root)"
 EXITED = "the process has exited"
 
-_FIRST_PID_NAMESPACE = 4026531836
-"""Inode of the first PID namespace (PROC_PID_INIT_INO in linux/proc_ns.h)."""
+_FIRST_PID_NAMESPACE = "pid:[4026531836]"
+"""The first PID namespace as its link reads (PROC_PID_INIT_INO in linux/proc_ns.h)."""
 
 
 def has_own_pids(proc: str) -> bool:
     """Whether this is a container's PID namespace, whose pids are not those of the host."""
     try:
-        return os.stat(f"{proc}/self/ns/pid").st_ino != _FIRST_PID_NAMESPACE
+        return os.readlink(f"{proc}/self/ns/pid") != _FIRST_PID_NAMESPACE
     except OSError:
         return False
 
@@ -71,8 +71,11 @@ class Absence:
         )
 
 
-def notices_of(samples: Sequence[ProcessSample]) -> tuple[str, ...]:
-    """What is missing of all processes of the machine, and what would help."""
+def notices_of(samples: Sequence[ProcessSample], set_aside: int = 0) -> tuple[str, ...]:
+    """What is missing of all processes of the machine, and what would help.
+
+    ``set_aside`` processes do not give their command lines.
+    """
     reasons = {sample.pid: sample.unavailable.get("state") for sample in samples if sample.state is None}
     notices = []
     for reason in (HIDDEN, OTHER_NAMESPACE, YOUNGER):
@@ -83,4 +86,7 @@ def notices_of(samples: Sequence[ProcessSample]) -> tuple[str, ...]:
     if denied:
         subject = "1 process is" if len(denied) == 1 else f"{len(denied)} processes are"
         notices.append(f"{subject} closed to this user: run as root for disk and wait evidence")
+    if set_aside:
+        whose = "a process hangs" if set_aside == 1 else f"{set_aside} processes hang"
+        notices.append(f"{whose} with its memory locked: the command line is not known, or that of before is shown")
     return tuple(notices)

@@ -6,22 +6,28 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from gputop.sources.processes.descendants import Descendants
+from gputop.sources.processes.wait_channel import waits_for_child
+from gputop.sources.processes.wait_look import Seen, WaitLook
 from gputop.sources.procfs import Descriptors, ProcessFiles
 
 if TYPE_CHECKING:
     from random import Random
 
 
-LOOKS = 2
+LEAST_LOOKS, MOST_LOOKS = 2, 4
 """Looks between two readings, each at a random moment of its share of the time."""
+READ_IN_ALL = 32
+"""What all looks between two readings may read, where that is more than the least takes."""
 LONGEST_S = 5.0
+WORKS = ("run", "disk", "blocked", "network")
 OF_A_START = 2
 """The first readings follow each other at once, so their distance does not predict the next one."""
 MOST_AT_ONCE = 16
-"""Processes of each kind that one look covers; more take turns."""
+"""Processes of each kind that one look covers; more take turns. Of others than GPU processes, one look in two does."""
 MOST_OPEN = 64
 """Wait channels that stay open between looks: reading one again costs a third of opening it."""
 
@@ -32,23 +38,26 @@ class _Turns:
     def __init__(self) -> None:
         self._next = 0
 
-    def take(self, pids: Sequence[int]) -> Sequence[int]:
-        if len(pids) <= MOST_AT_ONCE:
+    def take(self, pids: Sequence[int], most: int = MOST_AT_ONCE) -> Sequence[int]:
+        if len(pids) <= most:
             return pids
         begin = self._next % len(pids)
-        self._next = begin + MOST_AT_ONCE
-        return [*pids[begin:], *pids[:begin]][:MOST_AT_ONCE]
+        self._next = begin + most
+        return [*pids[begin:], *pids[:begin]][:most]
 
 
 class LooksBetween:
-    """Looks at the wait channels of some processes after each reading, on a thread of its own.
+    """Looks at what some processes wait for after each reading, on a thread of its own.
 
-    ``also`` is called once with each look, under ``lock``, for other reads that must not be in step with the readings.
+    ``also`` is called once between two readings, under ``lock``, for other reads that must not be in step with them.
+    ``look`` is used by that thread under the lock as well.
     """
 
-    def __init__(self, proc: str, also: Callable[[float], None]) -> None:
+    def __init__(self, proc: str, look: WaitLook, also: Callable[[float], None]) -> None:
         self._proc = proc
         self._also = also
+        self._at = look
+        self._descendants = Descendants(proc, look)
         self._random: Random | None = None
         """Created, and imported, with the thread: most starts need neither."""
         self._asked = threading.Event()
@@ -56,6 +65,7 @@ class LooksBetween:
         self._thread: threading.Thread | None = None
         self._mains: Sequence[int] = ()
         self._others: Sequence[int] = ()
+        self._apart: Collection[int] = ()
         self._main_turns, self._other_turns = _Turns(), _Turns()
         self._descriptors = Descriptors(MOST_OPEN)
         self._files: dict[int, ProcessFiles] = {}
@@ -63,20 +73,23 @@ class LooksBetween:
         self._due: list[float] = []
         self._last: float | None = None
         self._readings = 0
-        self._seen: dict[int, list[str]] = {}
+        self._seen: dict[int, list[Seen]] = {}
         self.lock = threading.Lock()
 
-    def take(self) -> dict[int, list[str]]:
-        """The kernel functions in which each process slept at the looks since the last call; "0" where it ran."""
+    def take(self) -> dict[int, list[Seen]]:
+        """What each process was seen doing at the looks since the last call; a ``Descendant`` where that is for it."""
         with self.lock:
             seen, self._seen = self._seen, {}
         return seen
 
-    def ask(self, mains: Sequence[int], others: Sequence[int] = ()) -> None:
-        """Look at ``mains`` each time, and at ``others`` once, if the next reading comes about on time."""
+    def ask(self, mains: Sequence[int], others: Sequence[int] = (), apart: Collection[int] = ()) -> None:
+        """Look at ``mains`` each time, and at ``others`` as often as fits, if the next reading comes about on time.
+
+        ``apart`` are processes that count as nobody's children, because they are judged by themselves.
+        """
         now = time.monotonic()
         last, self._last = self._last, now
-        self._mains, self._others = mains, others
+        self._mains, self._others, self._apart = mains, others, apart
         # The time of the next reading is predicted by the last two; until then there are no looks and no thread.
         self._readings += 1
         if last is None or self._readings <= OF_A_START or not (mains or others):
@@ -86,7 +99,8 @@ class LooksBetween:
             from random import Random
 
             self._random = Random()
-        self._due = [now + span * (part + self._random.random()) / LOOKS for part in range(LOOKS)]
+        looks = max(LEAST_LOOKS, min(MOST_LOOKS, READ_IN_ALL // (len(mains) + len(others))))
+        self._due = [now + span * (part + self._random.random()) / looks for part in range(looks)]
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="gputop-looks", daemon=True)
             self._thread.start()
@@ -104,21 +118,23 @@ class LooksBetween:
             if self._closing.is_set():
                 break
             assert self._random is not None
-            due, first = self._due, self._random.randrange(LOOKS)
+            due = self._due
+            first, each = self._random.randrange(len(due)), MOST_AT_ONCE // LEAST_LOOKS
             for number, moment in enumerate(due):
                 if self._closing.wait(max(0.0, moment - time.monotonic())):
                     break
                 if due is not self._due:
                     break
                 with self.lock:
-                    self._look(self._main_turns.take(self._mains))
+                    now = time.monotonic()
+                    self._look(now, self._main_turns.take(self._mains))
+                    self._look(now, self._other_turns.take(self._others, each))
                     if number == first:
-                        self._look(self._other_turns.take(self._others))
-                        self._also(time.monotonic())
+                        self._also(now)
             self._forget(self._files.keys() - {*self._mains, *self._others})
         self._forget(list(self._files))
 
-    def _look(self, pids: Sequence[int]) -> None:
+    def _look(self, now: float, pids: Sequence[int]) -> None:
         for pid in pids:
             files = self._files.get(pid)
             if files is None:
@@ -128,7 +144,17 @@ class LooksBetween:
             except OSError:
                 self._forget((pid,))
                 continue
-            self._seen.setdefault(pid, []).append(channel)
+            seen = self._at.at(now, pid, f"{self._proc}/{pid}", channel, files)
+            self._seen.setdefault(pid, []).append(self._for_whom(now, pid, seen))
+
+    def _for_whom(self, now: float, pid: int, seen: Seen) -> Seen:
+        """What its children do, where a process waits for them."""
+        if seen.wait in ("pipe", "queue") or waits_for_child(seen.channel):
+            doing = self._descendants.doing(now, pid, seen, self._apart)
+            # A poll is for any of many things: it is for a child that does something.
+            if doing is not None and (seen.wait != "queue" or doing.wait in WORKS):
+                return doing
+        return seen
 
     def _forget(self, pids: Iterable[int]) -> None:
         for pid in pids:

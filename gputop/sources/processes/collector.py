@@ -29,6 +29,7 @@ from gputop.sources.processes.process_tree import (
     find_ray_tasks,
     find_trees,
 )
+from gputop.sources.processes.wait_look import WaitLook
 from gputop.sources.processes.watched import Reading, WatchedProcess
 from gputop.sources.procfs import Descriptors, ProcessFiles, Stat, parse_uptime
 
@@ -68,6 +69,7 @@ class ProcessCollector:
         self._groups = Groups(proc)
         self._queued_at: float | None = None
         self._feeding = Feeding(proc, between=between)
+        self._look = WaitLook(proc)
         self._members: dict[int, Member] = {}
         self._exited: dict[int, Member] = {}
         self._parents: set[int] = set()
@@ -108,7 +110,7 @@ class ProcessCollector:
             member = self._members[pid]
             if member.place.role != "gpu":
                 samples.append(member.sample(reading, uptime, None, feeds.get(pid)))
-        self.notices = notices_of(samples)
+        self.notices = notices_of(samples, self._facts.set_aside())
         return tuple(samples)
 
     @property
@@ -133,6 +135,7 @@ class ProcessCollector:
             member.watched.close()
         self._members.clear()
         self._machine.close()
+        self._facts.close()
 
     def _uptime(self) -> float | None:
         try:
@@ -159,8 +162,9 @@ class ProcessCollector:
             settled = uptime is None or uptime - stat.starttime / TICKS_PER_S >= _SETTLED_AGE_S
             if known and known[2] and known[0].starttime == stat.starttime and known[0].comm == stat.comm:
                 return known[1]
-            command = self._facts.command(pid)
-            self._commands[pid] = stat, command, settled
+            read = self._facts.command(pid)
+            command = known[1] if read is None and known else read or b""
+            self._commands[pid] = stat, command, settled and read is not None
             return command
 
         former = {pid: member.place for pid, member in self._members.items()}
@@ -222,7 +226,7 @@ class ProcessCollector:
                 member.watched.close()
                 member = None
             if member is None:
-                watched = WatchedProcess(self._proc, pid, place.stat.starttime, self._descriptors)
+                watched = WatchedProcess(self._proc, pid, place.stat.starttime, self._descriptors, self._look)
                 member = Member(pid, place, command, self._facts.read(pid, place.stat.comm, command), watched)
                 if place.role == "gpu":
                     member.threads = HostThreads(f"{self._proc}/{pid}", pid)

@@ -1,14 +1,32 @@
-"""What one process or thread did since it was last read, as a feeder: seven shares of time. Pure.
+"""What one process or thread did since it was last read, as a feeder: shares of its time. Pure.
 
-Run and queued time are counters; a wait is only seen at the moment of the reading. So the time that was neither goes
-to what was waited for when last seen waiting: over a window these samples give the shares.
+Run and queued time are counters; a wait is only seen at looks. So the time that was neither goes to what it was seen
+waiting for at its latest looks, in proportion: over a window these samples give the shares.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Mapping
+
 from msgspec import Struct
+from msgspec.structs import astuple, replace
 
 from gputop.model.feeders import NO_SHARES, FeederShares
+
+
+class MainShares(Struct, frozen=True):
+    """What a main thread waited for, beside its running and queued time: shares 0–1 of the time."""
+
+    disk: float = 0.0
+    network: float = 0.0
+    lock: float = 0.0
+    sleep: float = 0.0
+    poll: float = 0.0
+    pipe: float = 0.0
+    write: float = 0.0
+    other: float = 0.0
+    unread: float = 0.0
 
 
 class Feed(Struct, frozen=True):
@@ -24,48 +42,125 @@ class Feed(Struct, frozen=True):
     """Threads were not read: something else explains the waiting."""
     main_waits: str | None = None
     """What the main thread waited for at some random moments; None where that is not known."""
+    main: MainShares | None = None
+    """The same as shares; None where it was not looked at."""
+    inside: FeederShares | None = None
+    """What its busiest thread does: it counts once bytes prove that its polling is a fetch."""
+    in_socket: float = 0.0
+    """The part of ``other`` that is a wait in a socket whose family is not known."""
+    mount: str | None = None
+    """Where the networked file system is mounted on which it waits."""
+    feeds_itself: bool = False
+    """Whether ``shares`` are of children that live for a moment each, not of threads."""
 
 
-def shares_of(run: float, queued: float, waiting_on: str | None) -> FeederShares:
-    """``run`` and ``queued`` in percent of one core; the rest of the time goes to what was waited for."""
+class Recent:
+    """The waits of one thread at its latest looks: the time that it does not run goes to these, in proportion."""
+
+    __slots__ = ("_looks",)
+
+    def __init__(self) -> None:
+        self._looks: deque[tuple[float, str]] = deque(maxlen=MOST_LOOKS)
+
+    def add(self, now: float, wait: str) -> None:
+        """Add the wait of one look; a look at which it ran is none."""
+        self._looks.append((now, wait))
+
+    def only(self, now: float, wait: str) -> None:
+        """Forget what was seen before: a look in step with the readings stands for itself."""
+        self._looks.clear()
+        self._looks.append((now, wait))
+
+    def waits(self, now: float) -> Mapping[str, float]:
+        """Each wait with its share of the looks of the last seconds; of the latest look where all are older."""
+        looks = self._looks
+        while len(looks) > 1 and now - looks[0][0] > RECENT_S:
+            looks.popleft()
+        if not looks:
+            return {}
+        part = 1.0 / len(looks)
+        shares: dict[str, float] = {}
+        for _, wait in looks:
+            shares[wait] = shares.get(wait, 0.0) + part
+        return shares
+
+    def __bool__(self) -> bool:
+        return bool(self._looks)
+
+
+def shares_of(run: float, queued: float, waits: Mapping[str, float] | str | None) -> FeederShares:
+    """``run`` and ``queued`` in percent of one core; the rest of the time goes to what was waited for.
+
+    ``waits`` are classes of ``wait_look`` with their shares of the rest, or one class for all of it; None is unread.
+    """
     run, queued = run / 100.0, queued / 100.0
     runnable = run + queued
     if runnable >= 1.0:
         # Several threads may exceed 1; as a share of time, runnable is capped there.
         return FeederShares(run / runnable, queued / runnable)
     rest = 1.0 - runnable
-    if waiting_on == "queue":
-        return FeederShares(run, queued, 0.0, 0.0, 0.0, 0.0, rest)
-    if waiting_on == "lock":
-        return FeederShares(run, queued, 0.0, 0.0, rest)
-    if waiting_on == "network":
-        return FeederShares(run, queued, 0.0, rest)
-    if waiting_on == "disk":
-        return FeederShares(run, queued, rest)
-    if waiting_on == "sleep":
-        return FeederShares(run, queued, 0.0, 0.0, 0.0, rest)
-    return FeederShares(run, queued)
+    if not waits:
+        return FeederShares(run, queued, unread=rest)
+    if isinstance(waits, str):
+        waits = {waits: 1.0}
+    parts = dict.fromkeys(("disk", "network", "lock", "sleep", "poll", "other", "run"), 0.0)
+    for wait, share in waits.items():
+        parts[_STATE_OF.get(wait, "other")] += rest * share
+    return FeederShares(
+        run + parts["run"], queued, parts["disk"], parts["network"], parts["lock"], parts["sleep"], parts["poll"],
+        parts["other"],
+    )  # fmt: skip
+
+
+_STATE_OF = {
+    **{name: name for name in ("disk", "network", "lock", "sleep", "run")},
+    "queue": "poll",
+}
+"""The state of a feeder for a class of waits; all others are ``other``."""
+
+
+def main_shares_of(rest: float, waits: Mapping[str, float]) -> MainShares:
+    """The part ``rest`` of a main thread's time by what it waited for."""
+    if not waits:
+        return MainShares(unread=rest)
+    parts = dict.fromkeys(MainShares.__struct_fields__, 0.0)
+    for wait, share in waits.items():
+        name = "poll" if wait == "queue" else wait
+        parts[name if name in parts else "other"] += rest * share
+    return MainShares(**parts)
 
 
 def inherited(own: FeederShares, other: FeederShares) -> FeederShares:
     """Own runnable time, and the rest as another feeder spent its time, because the wait is for that one."""
+    return partly(own, max(0.0, 1.0 - own.run - own.queued), other)
+
+
+def partly(own: FeederShares, part: float, other: FeederShares) -> FeederShares:
+    """A feeder of whose waits ``part`` (of all time) is for another one, and goes as that one's time goes.
+
+    It is taken from what it waits for that is of no class of its own, then from all its waits in proportion.
+    """
     rest = max(0.0, 1.0 - own.run - own.queued)
-    return FeederShares(
-        own.run + rest * other.run,
-        own.queued + rest * other.queued,
-        rest * other.disk,
-        rest * other.network,
-        rest * other.lock,
-        rest * other.sleep,
-        rest * other.poll,
-    )
+    if rest <= 0.0:
+        return own
+    part = min(part, rest)
+    first = min(part, own.other)
+    left = rest - own.other
+    kept = 1.0 - (part - first) / left if left > 0.0 else 1.0
+    waits = replace(own, run=0.0, queued=0.0, other=own.other - first)
+    values = [
+        mine * (1.0 if name == "other" else kept) + part * its
+        for name, mine, its in zip(FeederShares.__struct_fields__, astuple(waits), astuple(other), strict=True)
+    ]
+    values[0] += own.run
+    values[1] += own.queued
+    return FeederShares(*values)
 
 
-def received(shares: FeederShares) -> FeederShares:
-    """Polling while data comes in counts as waiting for the network."""
-    return FeederShares(
-        shares.run, shares.queued, shares.disk, shares.network + shares.poll, shares.lock, shares.sleep, 0.0
-    )
+def received(shares: FeederShares, in_socket: float = 0.0) -> FeederShares:
+    """Polling while data comes in counts as waiting for the network, and so do waits in a socket of unknown family."""
+    in_socket = min(in_socket, shares.other)
+    return replace(shares, network=shares.network + shares.poll + in_socket, poll=0.0, other=shares.other - in_socket)
 
 
 class Smoothed:
@@ -80,7 +175,7 @@ class Smoothed:
     def add(self, now: float, shares: FeederShares) -> None:
         """Add a reading."""
         last, self.at = self.at, now
-        new = (shares.run, shares.queued, shares.disk, shares.network, shares.lock, shares.sleep, shares.poll)
+        new = astuple(shares)
         if last is None:
             self.shares = list(new)
             return
@@ -94,3 +189,6 @@ class Smoothed:
 
 
 MEAN_S = 10.0
+RECENT_S = 5.0
+"""For so long a look at a wait counts."""
+MOST_LOOKS = 32

@@ -12,23 +12,29 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from gputop.model.feeders import NO_SHARES, FeederShares
-from gputop.sources.processes.feed import Smoothed, shares_of
+from gputop.sources.processes.feed import MEAN_S, Recent, Smoothed, shares_of
 from gputop.sources.processes.loaders import is_host_thread, is_nccl_thread, is_pin_memory_thread, thread_loader
-from gputop.sources.processes.wait_channel import wait_class
+from gputop.sources.processes.wait_look import BLOCKED, RAN, WaitLook
 from gputop.sources.procfs import parse_schedstat, parse_stat, read_small
 
 LIST_AGAIN_S = 3.0
 MOST_LISTED = 4096
 """The most threads of one process that take turns; they stand for the rest."""
+FIRST = 2.0 / 3.0
+"""The part of the reads that goes to threads that ran when they were last read; the rest takes turns over all."""
 
 
 class _Thread:
-    __slots__ = ("at", "queued_ns", "run_ns", "shares", "smoothed", "waiting_on")
+    __slots__ = ("at", "moved", "queued_ns", "recent", "run_ns", "shares", "smoothed", "waiting_on")
 
     def __init__(self) -> None:
         self.at: float | None = None
         self.run_ns = self.queued_ns = 0
+        self.moved = False
+        """Whether it was on a core or queued for one before its latest reading."""
         self.waiting_on: str | None = None
+        """What it waited for at its latest look; None while it ran."""
+        self.recent = Recent()
         self.shares = NO_SHARES
         self.smoothed = Smoothed()
 
@@ -36,18 +42,27 @@ class _Thread:
 class FeederThreads:
     """The threads of one process but its main one. ``read`` goes on where the call before it stopped."""
 
-    __slots__ = ("_at", "_directory", "_listed_at", "_main", "_next", "_order", "_threads")
+    __slots__ = ("_any_at", "_any_disk", "_any_network", "_directory", "_listed_at", "_look_at", "_main", "_next",
+                 "_order", "_pid", "_threads", "reads_or_writes")  # fmt: skip
 
-    def __init__(self, proc: str, pid: int) -> None:
+    def __init__(self, proc: str, pid: int, look: WaitLook) -> None:
         self._directory = f"{proc}/{pid}/task"
-        self._main = str(pid)
+        self._pid, self._main = pid, str(pid)
+        self._look_at = look
         self._threads: dict[str, _Thread] = {}
         self._order: list[str] = []
         self._next = 0
         self._listed_at: float | None = None
+        self._any_disk = self._any_network = 0.0
+        self._any_at: float | None = None
+        self.reads_or_writes = False
+        """Whether the process has lately moved bytes from or to a disk: then a state D of no known class is a disk."""
 
     def read(self, now: float, most: int, tids: Sequence[str] | None = None) -> int:
-        """Read up to ``most`` threads and tell how many were; ``tids`` are all that count, else all there are."""
+        """Read up to ``most`` threads and tell how many were; ``tids`` are all that count, else all there are.
+
+        First those that ran when they were last read, wherever they are among hundreds that never do.
+        """
         if tids is not None:
             self._order = list(tids[:MOST_LISTED])
         elif self._listed_at is None or now - self._listed_at >= LIST_AGAIN_S:
@@ -60,18 +75,28 @@ class FeederThreads:
         if len(self._threads) > 2 * len(order) + 64:
             self._threads = {tid: self._threads[tid] for tid in order if tid in self._threads}
         count = min(most, len(order))
-        for _ in range(count):
+        chosen: dict[str, None] = {}
+        if count < len(order):
+            moved = (tid for tid in order if (known := self._threads.get(tid)) is not None and known.moved)
+            for tid in moved:
+                if len(chosen) >= int(FIRST * count):
+                    break
+                chosen[tid] = None
+        while len(chosen) < count:
             self._next = (self._next + 1) % len(order)
-            self._look(now, order[self._next])
+            chosen[order[self._next]] = None
+        for tid in chosen:
+            self._look(now, tid)
+        self._count_any(now)
         return count
 
     def __len__(self) -> int:
         return len(self._order)
 
     def busiest(self) -> FeederShares:
-        """The shares of the thread that did most for the next batch; of all together where they take turns on a core.
+        """The shares of the thread that did most for the next batch; of all together where they take turns.
 
-        Threads that pass a core or a lock to each other are one feeder: each by itself looks half asleep.
+        Threads that pass a core, a lock or a connection to each other are one feeder: each by itself looks half asleep.
         """
         best: _Thread | None = None
         score = -1.0
@@ -88,11 +113,22 @@ class FeederThreads:
                 best, score = thread, points
         if best is None:
             return NO_SHARES
-        together = min(1.0, run + queued)
-        if run >= TAKE_TURNS and together > best.smoothed.useful + 0.05:
-            run = min(run, together)
-            return FeederShares(run=run, queued=together - run, lock=1.0 - together)
+        cpu = min(1.0, run + queued)
+        disk = min(self._any_disk, 1.0 - cpu)
+        network = min(self._any_network, 1.0 - cpu - disk)
+        together = cpu + disk + network
+        if together >= TAKE_TURNS and together > best.smoothed.useful + 0.05:
+            run = cpu * run / (run + queued) if cpu else 0.0
+            return FeederShares(run, cpu - run, disk, network, lock=1.0 - together)
         return best.shares
+
+    def _count_any(self, now: float) -> None:
+        """At this look, whether any thread waited for a disk, and any for the network."""
+        last, self._any_at = self._any_at, now
+        waits = {thread.waiting_on for tid in self._order if (thread := self._threads.get(tid)) is not None}
+        weight = 1.0 if last is None else min(1.0, max(0.0, (now - last) / MEAN_S))
+        self._any_disk += weight * (("disk" in waits) - self._any_disk)
+        self._any_network += weight * (("network" in waits) - self._any_network)
 
     def _look(self, now: float, tid: str) -> None:
         folder = f"{self._directory}/{tid}"
@@ -105,10 +141,14 @@ class FeederThreads:
         thread = self._threads.get(tid)
         if thread is None:
             thread = self._threads[tid] = _Thread()
-        seen = wait_class(channel)
-        if seen is None:
-            seen = self._unnamed_wait(folder, thread)
+        seen: str | None = self._look_at.at(now, self._pid, folder, channel).wait
+        if seen == BLOCKED:
+            seen = "disk" if self.reads_or_writes else "other"
+        elif seen == RAN:
+            seen = self._unnamed_wait(folder)
         thread.waiting_on = seen
+        if seen is not None:
+            thread.recent.add(now, seen)
         run_ns, queued_ns = times or (0, 0)
         last, thread.at = thread.at, now
         if last is not None and now > last:
@@ -116,25 +156,26 @@ class FeederThreads:
             shares = shares_of(
                 min(100.0, max(0.0, (run_ns - thread.run_ns) / span)),
                 min(100.0, max(0.0, (queued_ns - thread.queued_ns) / span)),
-                thread.waiting_on,
+                thread.recent.waits(now),
             )
             thread.shares = shares
             thread.smoothed.add(now, shares)
+            thread.moved = shares.cpu >= MOVED
         thread.run_ns, thread.queued_ns = run_ns, queued_ns
 
-    def _unnamed_wait(self, folder: str, thread: _Thread) -> str | None:
-        """Where the kernel names no channel: running (then the wait before counts), or a disk by the state alone."""
+    def _unnamed_wait(self, folder: str) -> str | None:
+        """Where the kernel names no channel: it runs, or state D alone tells that it does not."""
         try:
             stat = parse_stat(read_small(f"{folder}/stat"))
         except OSError:
             return None
-        if stat is None or stat.state == "S":
-            return None
-        return "disk" if stat.state == "D" else thread.waiting_on
+        return "disk" if stat is not None and stat.state == "D" and self.reads_or_writes else None
 
 
 TAKE_TURNS = 0.4
-"""From this many cores' worth of running threads on they are judged together [judged]."""
+"""From this share of the time on, in which any of the threads does something, they are judged together [judged]."""
+MOVED = 0.02
+"""A thread that ran so much of the time is read again before those that did not [judged]."""
 
 
 # The threads of a GPU process: NCCL, pin-memory, and the pool of host threads that may feed it.

@@ -6,18 +6,21 @@ turns where no process explains the waiting, sockets are asked for where only by
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Set
 
 from msgspec.structs import replace
 
-from gputop.model.feeders import NO_SHARES, RAN, FeederShares, waits_text
+from gputop.model.feeders import NO_SHARES, FeederShares, waits_text
 from gputop.sources.processes.between import LooksBetween, WaitingGpus
-from gputop.sources.processes.feed import MEAN_S, Feed, inherited, shares_of
+from gputop.sources.processes.descendants import Descendant
+from gputop.sources.processes.feed import MEAN_S, Feed, Recent, main_shares_of, shares_of
 from gputop.sources.processes.feeder_threads import FeederThreads
 from gputop.sources.processes.member import Member
-from gputop.sources.processes.pointers import Pointers, SocketProof, Waiter, without_waits
+from gputop.sources.processes.pointers import Pointers, SocketProof, Waiter
 from gputop.sources.processes.process_sockets import HELD_AGAIN_S, Held, HeldByMany, held
-from gputop.sources.processes.wait_channel import wait_class
+from gputop.sources.processes.wait_channel import waits_for_child
+from gputop.sources.processes.wait_look import BLOCKED, RAN, Seen, WaitLook
 from gputop.sources.processes.watched import Reading
 
 EXPLAINS = 0.6
@@ -29,21 +32,51 @@ HELD_A_TICK = 2
 SETTLES_S = 3.5
 UNSEEN_SETTLES_S = 15.0
 """The same where threads that may explain a wait were not read yet."""
-_LOOKS_INSIDE = ("lock", "queue", "sleep")
+_LOOKS_INSIDE = ("lock", "queue", "sleep", "other")
+CHILD = "child"
+"""The wait for a child to end, among the classes of ``wait_look``."""
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+MOST_OWED_S, MOST_CARRIED_S = 600.0, 10.0
+"""CPU time of children: what looks have already counted, and what their end has left to count, at most."""
 
 
 class _Watch:
     """What is remembered of one process between two readings."""
 
-    __slots__ = ("at", "channel", "close_at", "held", "held_at", "looked", "own", "threads", "useful", "waiting_on")
+    __slots__ = (
+        "asks",
+        "at",
+        "carried_s",
+        "close_at",
+        "cpu_s",
+        "doing",
+        "held",
+        "held_at",
+        "looked",
+        "mount",
+        "owed_s",
+        "own",
+        "parent",
+        "recent",
+        "seen",
+        "threads",
+        "useful",
+    )  # fmt: skip
 
     def __init__(self) -> None:
-        self.channel = ""
         self.close_at: float | None = None
         """Since when it is watched closely."""
         self.looked = False
         """Whether it is looked at between readings; then the readings, in step with the job, no longer count."""
-        self.waiting_on: str | None = None
+        self.seen: Seen | None = None
+        """Its latest wait."""
+        self.recent = Recent()
+        """Its own waits at the latest looks, ``child`` among them."""
+        self.doing = Recent()
+        """The same, with what its children did where it waited for them."""
+        self.asks: int | None = None
+        """A child that polls, for which it waits: its sockets tell what for."""
+        self.mount: str | None = None
         self.at: float | None = None
         self.useful = 0.0
         """Mean useful share over ten seconds or so, waits unresolved."""
@@ -52,6 +85,28 @@ class _Watch:
         self.threads: FeederThreads | None = None
         self.held: Held | None = None
         self.held_at: float | None = None
+        self.parent = 0
+        self.cpu_s = 0.0
+        """CPU time of the process and of its ended children: what its end adds to its parent."""
+        self.owed_s = self.carried_s = 0.0
+
+    @property
+    def waiting_on(self) -> str | None:
+        """The class of its latest wait."""
+        return None if self.seen is None else self.seen.wait
+
+    def ended_share(self, elapsed: float, rest: float, children_pct: float) -> float:
+        """The share of the time in which children ran that have ended: their time comes in one jump, at their end.
+
+        ``rest`` is the share of the time that is not accounted for.
+        """
+        came = children_pct / 100.0 * elapsed
+        new = max(0.0, came - self.owed_s)
+        self.owed_s = max(0.0, self.owed_s - came)
+        self.carried_s = min(MOST_CARRIED_S, self.carried_s + new)
+        share = min(rest, self.carried_s / elapsed) if elapsed > 0.0 else 0.0
+        self.carried_s -= share * elapsed
+        return share
 
 
 class Feeding:
@@ -60,8 +115,9 @@ class Feeding:
     def __init__(self, proc: str, *, between: bool = False) -> None:
         """``between``: look at waits at random moments between the readings, not at them."""
         self._proc = proc
-        self._between = LooksBetween(proc, self._look_between) if between else None
-        self._looks: dict[int, list[str]] = {}
+        self._look = WaitLook(proc)
+        self._between = LooksBetween(proc, self._look, self._look_between) if between else None
+        self._looks: dict[int, list[Seen]] = {}
         self._inside: list[tuple[FeederThreads, list[str] | None]] = []
         self._watches: dict[int, _Watch] = {}
         self._gpus = WaitingGpus()
@@ -95,7 +151,9 @@ class Feeding:
             # From now on it is seen only at the readings.
             self._watches[pid].looked = False
         self._looked_mains = frozenset(looked)
-        self._between.ask(looked, [pid for pid in self._watched if members[pid].place.role != "gpu"])
+        others = [pid for pid in self._watched if members[pid].place.role != "gpu"]
+        apart = {pid for pid in readings if members[pid].role == "loader" or not members[pid].place.may_feed}
+        self._between.ask(looked, others, apart)
         return feeds
 
     def close(self) -> None:
@@ -111,7 +169,7 @@ class Feeding:
         util: Mapping[int, float | None],
     ) -> dict[int, Feed]:
         if self._watches.keys() != readings.keys():
-            self._watches = {pid: self._watches.get(pid) or _Watch() for pid in readings}
+            self._forget_ended(readings)
         self._held_left = HELD_A_TICK
         self._others.begin()
         self._inside = []
@@ -122,8 +180,8 @@ class Feeding:
             for pid in readings
             if members[pid].place.role == "gpu" and self._gpus.waits(members[pid].place.gpu or 0, unknown=True)
         }
-        base = {pid: self._base(now, pid, reading) for pid, reading in readings.items()}
-        feeds = {pid: Feed(shares) for pid, shares in base.items() if members[pid].place.role != "gpu"}
+        waiters = {pid: self._waiter(now, pid, reading, members[pid]) for pid, reading in readings.items()}
+        feeds = {pid: Feed(w.shares) for pid, w in waiters.items() if members[pid].place.role != "gpu"}
         if not waiting:
             return feeds
         close = {pid for pid in readings if (members[pid].place.root or pid) in waiting}
@@ -133,23 +191,33 @@ class Feeding:
             if (members[pid].role == "loader" and self._watches[pid].useful >= EXPLAINS)
             or (members[pid].place.role == "gpu" and self._explains_itself(pid, members[pid].place.gpu))
         }
-        pointers = Pointers(
-            self._proc,
-            {pid: self._waiter(pid, base[pid], readings[pid], members[pid]) for pid in close},
-            lambda pid: self.held(now, pid),
-        )
+        pointers = Pointers({pid: waiters[pid] for pid in close}, lambda pid: self.held(now, pid))
         for pid in close:
             if pid in feeds and pointers.points(pid):
                 feeds[pid] = pointers.resolved(pid)
+        for pid in feeds:
+            in_socket = self._watches[pid].recent.waits(now).get("socket", 0.0)
+            if in_socket:
+                rest = max(0.0, 1.0 - waiters[pid].shares.cpu)
+                feeds[pid] = replace(feeds[pid], in_socket=rest * in_socket)
         unclear = [pid for pid in close if members[pid].place.root not in explained]
-        self._look_inside(now, unclear, members, readings, feeds, pointers)
-        self._proof.resolve(now, unclear, members, {pid: self._watches[pid].waiting_on for pid in unclear}, feeds)
+        self._look_inside(now, unclear, members, readings, feeds, waiters)
+        asks = {pid: self._watches[pid].asks for pid in unclear}
+        self._proof.resolve(now, unclear, members, {p: self._watches[p].waiting_on for p in unclear}, asks, feeds)
         for pid in close:
             feeds[pid] = self._settled(now, pid, feeds.get(pid) or Feed(unread=True))
         self._watched = [pid for pid in close if _names_channels(readings[pid])]
         for pid in waiting:
-            feeds[pid] = self._with_main(pid, feeds[pid])
+            feeds[pid] = self._with_main(now, pid, feeds[pid], readings[pid])
         return feeds
+
+    def _forget_ended(self, readings: Mapping[int, Reading]) -> None:
+        """What a process used that was followed itself is no news when its parent is told of its end."""
+        for pid, watch in self._watches.items():
+            parent = self._watches.get(watch.parent)
+            if pid not in readings and parent is not None:
+                parent.owed_s = min(MOST_OWED_S, parent.owed_s + watch.cpu_s)
+        self._watches = {pid: self._watches.get(pid) or _Watch() for pid in readings}
 
     def _settled(self, now: float, pid: int, feed: Feed) -> Feed:
         """The feed, without shares while the first looks at pipes, threads and sockets may still explain them."""
@@ -159,12 +227,19 @@ class Feeding:
         is_clear = feed.by is not None or feed.shares.useful >= 0.5
         unseen = watch.threads is None and watch.waiting_on in _LOOKS_INSIDE
         settles_s = UNSEEN_SETTLES_S if unseen else SETTLES_S
+        feed = replace(feed, mount=watch.mount) if watch.mount is not None else feed
         return feed if is_clear or now - watch.close_at >= settles_s else replace(feed, unread=True)
 
-    def _with_main(self, pid: int, feed: Feed) -> Feed:
-        """The feed of a GPU process with what its main thread was seen doing between the readings."""
-        looks = self._looks.get(pid)
-        return replace(feed, main_waits=waits_text([wait_class(look) or RAN for look in looks])) if looks else feed
+    def _with_main(self, now: float, pid: int, feed: Feed, reading: Reading) -> Feed:
+        """The feed of a GPU process with what its main thread was seen doing."""
+        if reading.main_run_pct is None:
+            return feed
+        watch, looks = self._watches[pid], self._looks.get(pid)
+        rest = max(0.0, 1.0 - (reading.main_run_pct + (reading.main_wait_pct or 0.0)) / 100.0)
+        hidden = not _names_channels(reading) and not watch.looked
+        main = main_shares_of(rest, {} if hidden else watch.recent.waits(now))
+        words = waits_text([_word(look) for look in looks]) if looks else None
+        return replace(feed, main_waits=words, main=main)
 
     def waits(self, gpu: int | None) -> bool:
         """Whether a GPU was known to wait at the last reading."""
@@ -187,34 +262,72 @@ class Feeding:
             watch.held = held(self._proc, pid)
         return watch.held
 
-    def _waiter(self, pid: int, shares: FeederShares, reading: Reading, member: Member) -> Waiter:
+    def _waiter(self, now: float, pid: int, reading: Reading, member: Member) -> Waiter:
+        """A process by itself, with what it waits for unresolved."""
         watch = self._watches[pid]
-        children = reading.children_pct or 0.0
-        return Waiter(shares, watch.waiting_on, watch.channel, reading.stat.ppid, member.place.root, children)
-
-    def _base(self, now: float, pid: int, reading: Reading) -> FeederShares:
-        """A process by itself, pipes unresolved."""
-        watch = self._watches[pid]
-        looks = self._looks.get(pid)
-        looked_at = bool(self._looks)
-        if looks:
-            # A process whose channel may be read: none means that it ran.
-            watch.channel = looks[-1]
-            watch.waiting_on = wait_class(looks[-1]) or watch.waiting_on
-            watch.looked = True
-        elif reading.stat.state != "R" and not (looked_at and watch.looked):
-            watch.channel = reading.channel
-            watch.waiting_on = "disk" if reading.stat.state == "D" else reading.waiting_on
-        run = reading.run_pct
-        if run is None:
-            return NO_SHARES
-        shares = shares_of(run, reading.wait_pct or 0.0, watch.waiting_on)
-        weight = 1.0 if watch.at is None else min(1.0, max(0.0, (now - watch.at) / MEAN_S))
+        self._take_looks(now, pid, watch, reading)
+        root, parent = member.place.root, reading.stat.ppid
+        watch.parent = parent
+        watch.cpu_s = (reading.stat.cpu_ticks + reading.stat.children_ticks) / TICKS_PER_S
+        elapsed = 0.0 if watch.at is None else max(0.0, now - watch.at)
+        if reading.run_pct is None:
+            return Waiter(NO_SHARES, parent, root)
+        queued = reading.wait_pct or 0.0
+        if member.place.role == "gpu":
+            # Of a GPU process only what its children do counts as feeding; its main thread is looked at by itself.
+            run, queued = reading.main_run_pct or reading.run_pct, reading.main_wait_pct or 0.0
+        else:
+            run = reading.run_pct
+        own, doing = watch.recent.waits(now), watch.doing.waits(now)
+        own_shares = shares_of(run, queued, own)
+        shares = shares_of(run, queued, doing)
+        rest = max(0.0, 1.0 - own_shares.cpu)
+        by_children = max(0.0, shares.run - own_shares.run)
+        watch.owed_s = min(MOST_OWED_S, watch.owed_s + by_children * elapsed)
+        ended = watch.ended_share(elapsed, max(0.0, rest - by_children), reading.children_pct or 0.0)
         watch.at = now
+        weight = min(1.0, elapsed / MEAN_S) if elapsed else 1.0
         useful = shares.useful
         watch.useful += weight * (useful - watch.useful)
-        watch.own += weight * (useful + shares.sleep - watch.own)
-        return shares
+        watch.own += weight * (own_shares.useful + own_shares.sleep - watch.own)
+        seen = watch.seen
+        return Waiter(
+            shares,
+            parent,
+            root,
+            piped=rest * doing.get("pipe", 0.0),
+            for_child=rest * doing.get(CHILD, 0.0),
+            polled=rest * doing.get("queue", 0.0),
+            pipe=None if seen is None else seen.pipe,
+            fifo=seen is not None and seen.fifo,
+            ended=ended,
+            by_child=own != doing,
+        )
+
+    def _take_looks(self, now: float, pid: int, watch: _Watch, reading: Reading) -> None:
+        """Add what was seen since the last reading; without looks between them, what the reading itself saw."""
+        looks = self._looks.get(pid)
+        moves = bool(reading.read_bytes_per_s or reading.write_bytes_per_s)
+        if watch.threads is not None:
+            watch.threads.reads_or_writes = moves
+        if looks:
+            # A process whose channel may be read: none means that it ran.
+            watch.looked = True
+            for look in looks:
+                if isinstance(look, Descendant):
+                    watch.asks = look.pid if look.wait in ("queue", "socket") else watch.asks
+                    watch.recent.add(now, look.instead_of)
+                    watch.doing.add(now, _class_of(look, moves=moves))
+                elif look.wait != RAN:
+                    wait = _class_of(look, moves=moves)
+                    watch.seen, watch.mount = look, look.mount
+                    watch.recent.add(now, wait)
+                    watch.doing.add(now, wait)
+        elif reading.stat.state != "R" and not (self._looks and watch.looked) and reading.seen is not None:
+            wait = _class_of(reading.seen, moves=moves)
+            watch.seen, watch.mount = reading.seen, reading.seen.mount
+            watch.recent.only(now, wait)
+            watch.doing.only(now, wait)
 
     def _look_inside(
         self,
@@ -223,7 +336,7 @@ class Feeding:
         members: Mapping[int, Member],
         readings: Mapping[int, Reading],
         feeds: dict[int, Feed],
-        pointers: Pointers,
+        waiters: Mapping[int, Waiter],
     ) -> None:
         """Threads in turns: of GPU processes first, then of loaders that wait for something inside themselves."""
         roots = [pid for pid in unclear if members[pid].place.role == "gpu"]
@@ -242,7 +355,7 @@ class Feeding:
             for pid in group[begin:] + group[:begin]:
                 watch, member = self._watches[pid], members[pid]
                 if watch.threads is None:
-                    watch.threads = FeederThreads(self._proc, pid)
+                    watch.threads = FeederThreads(self._proc, pid, self._look)
                 self._inside.append((watch.threads, member.threads.feeder_tids if member.threads is not None else None))
         if self._between is None:
             self._read_threads(now)
@@ -250,7 +363,7 @@ class Feeding:
             for pid in group:
                 threads = self._watches[pid].threads
                 if threads is not None:
-                    self._take_threads(pid, threads, feeds, pointers if group is roots else None)
+                    self._take_threads(pid, threads, feeds, waiters[pid] if group is roots else None)
 
     def _look_between(self, now: float) -> None:
         self._proof.look(now)
@@ -264,26 +377,62 @@ class Feeding:
             if left <= 0:
                 return
 
-    def _take_threads(
-        self, pid: int, threads: FeederThreads, feeds: dict[int, Feed], pointers: Pointers | None
-    ) -> None:
-        """Put what threads do into the feed; ``pointers`` for those of a GPU process, whose children count as well."""
+    def _take_threads(self, pid: int, threads: FeederThreads, feeds: dict[int, Feed], main: Waiter | None) -> None:
+        """Put what threads do into the feed; ``main`` is the GPU process itself, whose children count as well."""
         best = threads.busiest()
-        if pointers is not None:
-            ended = pointers.short_lived(pid)
-            if ended is not None and ended.useful > best.useful:
-                feeds[pid] = Feed(ended, "child", len(threads))
+        if main is not None:
+            children = Pointers({pid: main}, lambda _: None).resolved(pid).shares if main.waits_for_children else None
+            if children is not None and children.useful - main.shares.cpu > best.useful:
+                feeds[pid] = Feed(children, "child", len(threads), feeds_itself=True)
             else:
                 feeds[pid] = Feed(best, None, len(threads))
             return
         own = feeds[pid]
-        if best.useful + best.poll >= 0.1 and own.by is None:
-            feeds[pid] = Feed(inherited(without_waits(own.shares), best), "thread", len(threads))
+        if own.by is not None:
+            return
+        # A thread replaces its process's own wait only by doing something: what it waits for says nothing.
+        if best.cpu + best.disk + best.network >= DOES:
+            feeds[pid] = Feed(_with_thread(own.shares, best), "thread", len(threads), in_socket=own.in_socket)
+        elif best.poll >= DOES:
+            feeds[pid] = replace(own, threads=len(threads), inside=best)
 
     def _explains_itself(self, pid: int, gpu: int | None) -> bool:
         """Whether a main thread runs, sleeps or reads for most of the GPU's idle time: then it waits for nobody."""
         busy = self._gpus.busy(gpu or 0)
         return self._watches[pid].own - busy >= MAIN_EXPLAINS * (1.0 - busy)
+
+
+DOES = 0.1
+"""A thread that runs, is queued, or waits for a disk or a proven network for less of the time does nothing [judged]."""
+
+
+def _with_thread(own: FeederShares, best: FeederShares) -> FeederShares:
+    """A process whose main thread waits for its busiest thread, and is queued for a core as that one is.
+
+    The kernel counts running time for all threads of a process, and queued time for each.
+    """
+    cpu = min(1.0, max(own.cpu, best.cpu))
+    run = min(cpu, max(own.run, best.run))
+    rest = max(0.0, 1.0 - cpu)
+    waits = 1.0 - best.cpu
+    part = rest / waits if waits > 0.0 else 0.0
+    return FeederShares(
+        run, cpu - run, best.disk * part, best.network * part, best.lock * part, best.sleep * part, best.poll * part,
+        best.other * part, best.unread * part,
+    )  # fmt: skip
+
+
+def _class_of(seen: Seen, *, moves: bool) -> str:
+    """The class of a wait; ``moves``: the process reads from or writes to a disk, which settles what state D is."""
+    if seen.wait == BLOCKED:
+        return "disk" if moves else "other"
+    return CHILD if waits_for_child(seen.channel) else seen.wait
+
+
+def _word(seen: Seen) -> str:
+    """What a look saw, for people."""
+    wait = seen.instead_of if isinstance(seen, Descendant) else seen.wait
+    return "other" if wait in (BLOCKED, "socket", CHILD) else wait
 
 
 def _names_channels(reading: Reading) -> bool:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import os
-from functools import lru_cache
-from typing import TypeAlias
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from gputop.model.feeders import BESIDE, FeederShares
 from gputop.model.secrets import masked_text
 from gputop.model.snapshot import ProcessSample, ProcessStatic, Role
 from gputop.sources.cgroup import Throttling
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.processes.feed import Feed
+from gputop.sources.processes.feed import Feed, MainShares
 from gputop.sources.processes.feeder_threads import HostThreads, Threads
 from gputop.sources.processes.loaders import BUSY_HELPER_SHARE, busy_helper
 from gputop.sources.processes.process_facts import Facts
@@ -31,7 +32,7 @@ _SECOND_SCAN_S = 1.0
 # that changes with every sample would make the diagnosis flap.
 _BUSY_MEAN_S = 10.0
 
-_FEED_WAITS = ("feed_network_pct", "feed_lock_pct", "feed_sleep_pct", "feed_poll_pct")
+_FEED_WAITS = ("feed_network_pct", "feed_lock_pct", "feed_sleep_pct", "feed_poll_pct", "feed_other_pct")
 
 
 class Member:
@@ -113,7 +114,7 @@ class Member:
         runnable = min(100.0, reading.run_pct + (reading.wait_pct or 0.0))
         self._busy += weight * (runnable / 100.0 - self._busy)
         self._network += weight * ((1.0 if reading.waiting_on == "network" else 0.0) - self._network)
-        self._disk += weight * ((1.0 if reading.stat.state == "D" else 0.0) - self._disk)
+        self._disk += weight * ((1.0 if reading.waiting_on == "disk" else 0.0) - self._disk)
         share = max(self._busy, self._disk, self._network)
         self._feeds = share >= (BUSY_HELPER_SHARE / 2 if self._feeds else BUSY_HELPER_SHARE)
 
@@ -185,48 +186,41 @@ class Member:
                     missing[key] = "its threads cannot be listed"
             elif threads.pool_run_pct is None:
                 missing["pool_run_pct"] = NO_SCHEDSTAT if reading.main_run_ns is None else NEEDS_TWO
-        # By position, as ProcessSample declares them: passing forty by name takes three times as long.
         self._sample = ProcessSample(
-            self.pid,
-            stat.starttime,
-            stat.ppid,
-            self.role,
-            gpu_process.gpu if gpu_process else self.place.gpu,
-            gpu_process.gpu_mem_bytes if gpu_process else None,
-            gpu_process.gpu_time_pct if gpu_process else None,
-            gpu_process.type if gpu_process else None,
-            reading.cpu_pct,
-            reading.run_pct,
-            reading.wait_pct,
-            reading.main_run_pct,
-            reading.main_wait_pct,
-            stat.state,
-            stat.state,
-            reading.waiting_on,
-            reading.rss_bytes,
-            reading.read_bytes_per_s,
-            reading.write_bytes_per_s,
-            stat.threads,
-            throttled,
-            threads.nccl if threads else None,
-            age_s,
-            threads.pin_memory if threads else None,
-            threads.pool_threads if threads else None,
-            threads.pool_run_pct if threads else None,
-            *(_NO_FEED if shares is None else _shown(shares, hidden)),
-            feeder_threads,
-            *(_NO_PROOF if feed is None else (feed.by, feed.rx_bytes_per_s, feed.main_waits, feed.listens)),
-            self.static(threads.loader if threads else None),
-            missing,
+            pid=self.pid,
+            starttime=stat.starttime,
+            ppid=stat.ppid,
+            role=self.role,
+            gpu=gpu_process.gpu if gpu_process else self.place.gpu,
+            gpu_mem_bytes=gpu_process.gpu_mem_bytes if gpu_process else None,
+            gpu_time_pct=gpu_process.gpu_time_pct if gpu_process else None,
+            type=gpu_process.type if gpu_process else None,
+            cpu_pct=reading.cpu_pct,
+            run_pct=reading.run_pct,
+            wait_pct=reading.wait_pct,
+            main_run_pct=reading.main_run_pct,
+            main_wait_pct=reading.main_wait_pct,
+            state=stat.state,
+            main_state=stat.state,
+            waiting_on=reading.waiting_on,
+            rss_bytes=reading.rss_bytes,
+            read_bytes_per_s=reading.read_bytes_per_s,
+            write_bytes_per_s=reading.write_bytes_per_s,
+            threads=stat.threads,
+            throttled_pct=throttled,
+            nccl=threads.nccl if threads else None,
+            age_s=age_s,
+            pin_memory=threads.pin_memory if threads else None,
+            pool_threads=threads.pool_threads if threads else None,
+            pool_run_pct=threads.pool_run_pct if threads else None,
+            feeder_threads=feeder_threads,
+            static=self.static(threads.loader if threads else None),
+            unavailable=missing,
+            **({} if shares is None else _shown("feed", shares, _FEED_WAITS if hidden is not None else ())),
+            **({} if feed is None or feed.main is None else _shown("main", feed.main)),
+            **({} if feed is None else _proof(feed)),
         )
         return self._sample
-
-
-_Shown: TypeAlias = tuple[
-    float | None, float | None, float | None, float | None, float | None, float | None, float | None
-]
-_NO_FEED: _Shown = (None, None, None, None, None, None, None)
-_NO_PROOF: tuple[None, None, None, None] = (None, None, None, None)
 
 
 @lru_cache(maxsize=64)
@@ -235,17 +229,28 @@ def _masked(text: str) -> str:
     return masked_text(text)
 
 
-def _shown(shares: FeederShares, hidden: str | None) -> _Shown:
-    """The shares in percent as columns, without those of waits that may not be seen."""
-    run, queued, disk = round(100.0 * shares.run, 1), round(100.0 * shares.queued, 1), round(100.0 * shares.disk, 1)
-    if hidden is not None:
-        return run, queued, disk, None, None, None, None
-    return (
-        run,
-        queued,
-        disk,
-        round(100.0 * shares.network, 1),
-        round(100.0 * shares.lock, 1),
-        round(100.0 * shares.sleep, 1),
-        round(100.0 * shares.poll, 1),
-    )
+def _proof(feed: Feed) -> dict[str, Any]:
+    """What is known of a feeder or a main thread besides its shares, as columns."""
+    return {
+        "feed_by": feed.by,
+        "net_rx_bytes_per_s": feed.rx_bytes_per_s,
+        "main_waits": feed.main_waits,
+        "listens": feed.listens,
+        "mount": feed.mount,
+    }
+
+
+def _shown(prefix: str, shares: FeederShares | MainShares, hidden: Sequence[str] = ()) -> dict[str, Any]:
+    """Shares in percent as columns, without those of waits that may not be seen: they are unread."""
+    columns = {
+        key: round(100.0 * share, 1) for key, share in zip(_columns(prefix, type(shares)), astuple(shares), strict=True)
+    }
+    if hidden:
+        unread = sum(columns.pop(key) for key in hidden)
+        columns["feed_unread_pct"] = round(columns["feed_unread_pct"] + unread, 1)
+    return columns
+
+
+@cache
+def _columns(prefix: str, kind: type[FeederShares] | type[MainShares]) -> tuple[str, ...]:
+    return tuple(f"{prefix}_{name}_pct" for name in kind.__struct_fields__)

@@ -1,52 +1,58 @@
 """A wait for another process is a pointer, not a cause: it stands for what that process does, or for nothing.
 
 A child at the other end of a pipe: its states are inherited. The GPU process or an ancestor: a task queue, so idle.
-A process outside the job: data from there.
+A process outside the job: data from there. Children that live for a moment were looked at while they did (see
+``descendants``), or count by the CPU time that they leave to their parent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from gputop.model.feeders import NO_SHARES, FeederShares
-from gputop.sources.processes.feed import Feed, inherited, received, shares_of
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gputop.model.feeders import FeederShares
+from gputop.sources.processes.feed import Feed, partly, received
 from gputop.sources.processes.member import Member
-from gputop.sources.processes.process_sockets import DENIED_FDS, LEAST_RX, Held, Received
-from gputop.sources.processes.wait_channel import wait_class, waits_for_child
-from gputop.sources.procfs import parse_stat, read_small
+from gputop.sources.processes.process_sockets import DENIED_FDS, LEAST_RX, Held, Received, SocketNews
 
 HeldBy = Callable[[int], Held | None]
-ENDED = 0.05
-"""From this CPU time of ended children on, as a share of the time, the wait is for them."""
+LEAST_PART = 0.05
+"""A wait for another process that fills less of the time is not looked into."""
 _GENERATIONS = 4
-_CHILDREN_READ = 4
 _ANCESTORS = 6
 
 
-class Waiter:
-    """One process: own shares, what it waits for, parent, GPU process, time of ended children.
+class Waiter(Struct, frozen=True):
+    """One process: own shares, its parent, its GPU process, and how much of its time it waits for others.
 
-    ``waiting_on`` is the class of its wait, ``channel`` the kernel's name of it.
+    ``piped``, ``for_child`` and ``polled`` are shares of all its time: reading a pipe, waiting for a child to end, and
+    polling. ``pipe`` is the pipe that it reads, where that is known, ``fifo`` whether that has a name. ``ended`` is
+    the time in which children ran that have ended, ``by_child`` whether children that live were looked at.
     """
 
-    __slots__ = ("channel", "children_pct", "parent", "root", "shares", "waiting_on")
+    shares: FeederShares
+    parent: int
+    root: int | None
+    piped: float = 0.0
+    for_child: float = 0.0
+    polled: float = 0.0
+    pipe: int | None = None
+    fifo: bool = False
+    ended: float = 0.0
+    by_child: bool = False
 
-    def __init__(
-        self, shares: FeederShares, waiting_on: str | None, channel: str, parent: int, root: int | None, children: float
-    ) -> None:
-        self.shares = shares
-        self.waiting_on = waiting_on
-        self.channel = channel
-        self.parent = parent
-        self.root = root
-        self.children_pct = children
+    @property
+    def waits_for_children(self) -> bool:
+        """Whether children that live for a moment each explain some of its time."""
+        return self.by_child or self.ended >= LEAST_PART
 
 
 class Pointers:
     """Resolves the waits of one reading."""
 
-    def __init__(self, proc: str, waiters: Mapping[int, Waiter], held: HeldBy) -> None:
-        self._proc = proc
+    def __init__(self, waiters: Mapping[int, Waiter], held: HeldBy) -> None:
         self._waiters = waiters
         self._held = held
         self._kids: dict[int, list[int]] = {}
@@ -56,95 +62,58 @@ class Pointers:
     def points(self, pid: int) -> bool:
         """Whether a process may wait for another one: most do not, and need no further work."""
         waiter = self._waiters[pid]
-        if waiter.children_pct >= 100.0 * ENDED or waiter.waiting_on == "pipe":
+        if waiter.by_child or waiter.ended >= LEAST_PART or waiter.piped >= LEAST_PART:
             return True
-        return pid in self._kids and (waiter.waiting_on == "queue" or waits_for_child(waiter.channel))
+        return pid in self._kids and waiter.for_child + waiter.polled >= LEAST_PART
 
     def resolved(self, pid: int, depth: int = 0) -> Feed:
         """What a process did, with its wait for another one replaced by that one's states."""
         waiter = self._waiters[pid]
-        own, waiting_on = waiter.shares, waiter.waiting_on
-        for_child = waits_for_child(waiter.channel)
-        ended = self.short_lived(pid)
-        if ended is not None:
-            return Feed(inherited(own if waiting_on == "disk" else without_waits(own), ended), "child")
-        if not for_child and waiting_on not in ("pipe", "queue"):
-            return Feed(own)
+        own, by = waiter.shares, "child" if waiter.by_child else None
+        if waiter.ended >= LEAST_PART:
+            own, by = partly(own, waiter.ended, FeederShares(run=1.0)), "child"
+        waits = waiter.piped + waiter.for_child
         children = self._kids.get(pid, ()) if depth < _GENERATIONS else ()
-        if not children and waiting_on != "pipe":
-            return Feed(own)
-        mine = self._held(pid)
-        connected = [child for child in children if for_child or self._writes_to(child, mine, waiting_on)]
+        if waits < LEAST_PART and not (children and waiter.polled >= LEAST_PART):
+            return Feed(own, by)
+        mine = self._held(pid) if waiter.piped + waiter.polled >= LEAST_PART else None
+        is_known = waiter.for_child >= LEAST_PART or mine is not None
+        connected = [
+            child for child in children if waiter.for_child >= LEAST_PART or self._writes_to(child, mine, waiter)
+        ]
         if connected:
-            feeds = [self.resolved(child, depth + 1) for child in connected]
-            best = max(feeds, key=lambda feed: feed.shares.useful)
-            return Feed(inherited(without_waits(own), best.shares), "kinship" if mine is None else "child")
-        if waiting_on != "pipe":
-            return Feed(own)
+            best = max((self.resolved(child, depth + 1) for child in connected), key=lambda feed: feed.shares.useful)
+            return Feed(partly(own, waits + waiter.polled, best.shares), "child" if is_known else "kinship")
+        if waiter.piped < LEAST_PART:
+            return Feed(own, by)
+        if waiter.fifo:
+            return Feed(partly(own, waiter.piped, FeederShares(network=1.0)), "pipe")
         if mine is None:
-            return Feed(own, "kinship", why_blind=DENIED_FDS)
-        if self._reads_from_outside(pid, mine):
-            return Feed(inherited(own, FeederShares(network=1.0)), "pipe")
-        return Feed(own, "task queue")
+            return Feed(own, by or "kinship", why_blind=DENIED_FDS)
+        if self._reads_from_outside(pid, mine, waiter.pipe):
+            return Feed(partly(own, waiter.piped, FeederShares(network=1.0)), "pipe")
+        return Feed(own, by or "task queue")
 
-    def short_lived(self, pid: int) -> FeederShares | None:
-        """What children do that live for less than a look; None where hardly any have ended.
-
-        Their running time is known once they have ended. That they queue for a core can only be seen in one that lives.
-        """
-        waiter = self._waiters[pid]
-        rest = max(0.0, 1.0 - waiter.shares.cpu)
-        run = min(rest, waiter.children_pct / 100.0)
-        if run < ENDED:
-            return None
-        run /= rest
-        living = self._living_child(pid)
-        left = 1.0 - run
-        return FeederShares(
-            run=run,
-            queued=left * living.cpu,
-            disk=left * living.disk,
-            network=left * living.network,
-            sleep=left * living.sleep,
-        )
-
-    def _living_child(self, pid: int) -> FeederShares:
-        """What the busiest child alive at this moment does, by its state alone."""
-        best = NO_SHARES
-        try:
-            children = read_small(f"{self._proc}/{pid}/task/{pid}/children").split()
-        except OSError:
-            return best
-        for child in children[:_CHILDREN_READ]:
-            folder = f"{self._proc}/{int(child)}"
-            try:
-                stat = parse_stat(read_small(f"{folder}/stat"))
-                channel = read_small(f"{folder}/wchan").decode("ascii", "replace")
-            except OSError:
-                continue
-            if stat is None or stat.state == "Z":
-                continue
-            waits = "disk" if stat.state == "D" else wait_class(channel)
-            shares = shares_of(100.0, 0.0, None) if stat.state == "R" else shares_of(0.0, 0.0, waits)
-            best = max(best, shares, key=lambda s: s.useful)
-        return best
-
-    def _writes_to(self, child: int, mine: Held | None, waiting_on: str | None) -> bool:
+    def _writes_to(self, child: int, mine: Held | None, waiter: Waiter) -> bool:
         if mine is None:
-            return waiting_on == "pipe"
+            return waiter.piped >= LEAST_PART
         its = self._held(child)
+        reads = mine.reads if waiter.pipe is None else frozenset((waiter.pipe,))
         # A forked worker inherits both ends of every queue: a pipe that it also reads is not its output.
-        return its is not None and bool(mine.reads & (its.writes - its.reads))
+        return its is not None and bool(reads & (its.writes - its.reads))
 
-    def _reads_from_outside(self, pid: int, mine: Held) -> bool:
+    def _reads_from_outside(self, pid: int, mine: Held, pipe: int | None) -> bool:
         """Whether a pipe that this process reads is written by nobody of its tree, nor by an ancestor."""
-        if mine.fifos:
+        if pipe is None and not mine.reads:
+            # It can only be one that has a name.
             return True
         inside: set[int] = set()
         for other in {*self._ancestors(pid), self._waiters[pid].root}:
             theirs = None if other is None else self._held(other)
             if theirs is not None:
                 inside |= theirs.writes
+        if pipe is not None:
+            return pipe not in inside and pipe not in mine.writes
         pipes = mine.reads - mine.standard - mine.writes
         return bool(pipes) and not pipes & inside
 
@@ -155,11 +124,6 @@ class Pointers:
                 return
             pid = waiter.parent
             yield pid
-
-
-def without_waits(shares: FeederShares) -> FeederShares:
-    """Runnable time alone."""
-    return FeederShares(run=shares.run, queued=shares.queued)
 
 
 # What sockets prove: a process that polls and receives data waits for the network; one that listens, for demand.
@@ -186,22 +150,29 @@ class SocketProof:
         if self._asked:
             self._received.read(now, list(self._asked), self._asked)
 
-    def _to_ask(self, unclear: list[int], members: Mapping[int, Member], feeds: Mapping[int, Feed]) -> list[int]:
-        """GPU processes, and a few of the loaders of each that may wait for a socket: first those asked before."""
-        asked: list[int] = []
+    def _to_ask(
+        self,
+        unclear: list[int],
+        members: Mapping[int, Member],
+        asks: Mapping[int, int | None],
+        feeds: Mapping[int, Feed],
+    ) -> dict[int, int]:
+        """Whose sockets to read, for whom: GPU processes, and a few of the loaders of each that may wait for a socket,
+        first those asked before; a child, where that is what the wait is for."""
+        asked: dict[int, int] = {}
         count: dict[int | None, int] = {}
         loaders: list[tuple[bool, bool, int]] = []
         for pid in unclear:
             if members[pid].place.role == "gpu":
-                asked.append(pid)
-            elif members[pid].role == "loader" and feeds[pid].shares.poll + feeds[pid].shares.network >= 0.3:
-                said = self._received.of(pid)
+                asked[pid] = asks.get(pid) or pid
+            elif _may_fetch(feeds[pid]) >= LEAST_FETCH and (members[pid].role == "loader" or asks.get(pid) is not None):
+                said = self._received.of(asks.get(pid) or pid)
                 loaders.append((said is not None and said.bare_looks >= BARE_LOOKS, said is None, pid))
         for _, _, pid in sorted(loaders):
             root = members[pid].place.root
             count[root] = count.get(root, 0) + 1
             if count[root] <= MOST_LOADERS_ASKED:
-                asked.append(pid)
+                asked[pid] = asks.get(pid) or pid
         return asked
 
     def resolve(
@@ -210,35 +181,86 @@ class SocketProof:
         unclear: list[int],
         members: Mapping[int, Member],
         waits: Mapping[int, str | None],
+        asks: Mapping[int, int | None],
         feeds: dict[int, Feed],
     ) -> None:
-        """Arriving bytes prove that a polling process waits for the network; a listening socket, for demand."""
-        asked = self._to_ask(unclear, members, feeds)
-        self._asked = {pid: members[pid].place.root or pid for pid in asked}
-        if not asked:
-            return
-        if not self._between:
+        """Arriving bytes prove that a polling process waits for the network; a listening socket, for demand.
+
+        ``asks`` names the child that is asked instead of a process that waits for it. Until they are asked, polling
+        loaders are unread: nobody may conclude from what was not looked at.
+        """
+        asked = self._to_ask(unclear, members, asks, feeds)
+        self._asked = {target: members[pid].place.root or pid for pid, target in asked.items()}
+        if asked and not self._between:
             self.look(now)
-        for pid in asked:
-            feed, said = feeds.get(pid) or Feed(), self._received.of(pid)
-            if said is None:
-                continue
-            if said.asks_root:
-                feeds[pid] = Feed(without_waits(feed.shares), "client", feed.threads)
-                continue
-            main = waits[pid]
-            shares = feed.shares
-            receives = said.rx_bytes_per_s is not None and said.rx_bytes_per_s >= LEAST_RX
-            proven = receives or said.fresh_looks >= FRESH_LOOKS
-            is_root = members[pid].place.role == "gpu"
-            by = feed.by
-            if is_root and proven and main in ("queue", "network"):
-                by = "main socket"
-            if proven and shares.poll > 0.0 and not (is_root and main in ("queue", "network")):
-                shares, by = received(shares), "socket" if receives else "connections"
-            elif by is None and said.bare_looks >= BARE_LOOKS and shares.poll > shares.useful:
-                by = "no socket"
-            listens = None
-            if is_root:
-                listens = said.listens and not proven
-            feeds[pid] = Feed(shares, by, feed.threads, said.rx_bytes_per_s, listens, said.reason or feed.why_blind)
+        for pid in unclear:
+            feed = feeds.get(pid) or Feed()
+            said = self._received.of(asked.get(pid, pid))
+            if members[pid].role == "loader" and not _is_known(said):
+                feeds[pid] = self._without_conclusion(pid, feed, members)
+            elif said is not None and pid in asked:
+                feeds[pid] = self._with_news(pid, feed, said, waits[pid], is_root=members[pid].place.role == "gpu")
+
+    def _without_conclusion(self, pid: int, feed: Feed, members: Mapping[int, Member]) -> Feed:
+        """A loader whose sockets were not looked at: as those of the same GPU process that were, all of them bare."""
+        shares = feed.shares
+        if shares.poll < LEAST_FETCH or feed.by is not None:
+            return feed
+        root = members[pid].place.root
+        kin = [other for other, its in self._asked.items() if its == root and other != pid]
+        news = [said for other in kin if (said := self._received.of(other)) is not None]
+        if len(news) >= MOST_LOADERS_ASKED - 1 and all(said.bare_looks >= BARE_LOOKS for said in news):
+            return replace(feed, by="no socket")
+        return replace(feed, shares=replace(shares, poll=0.0, unread=shares.unread + shares.poll))
+
+    def _with_news(self, pid: int, feed: Feed, said: SocketNews, main: str | None, *, is_root: bool) -> Feed:
+        """The feed of a process with what its sockets say. ``main`` is what its main thread was last seen in."""
+        if said.asks_root:
+            return replace(feed, shares=idle_but_runs(feed.shares), by="client")
+        shares, by = feed.shares, feed.by
+        receives = said.rx_bytes_per_s is not None and said.rx_bytes_per_s >= LEAST_RX
+        proven = _is_proven(said)
+        own_socket = is_root and main in ("queue", "network", "socket")
+        if own_socket and proven:
+            by = "main socket"
+        if proven and feed.inside is not None and feed.inside.poll >= LEAST_FETCH:
+            shares = partly(shares, max(0.0, 1.0 - shares.cpu), feed.inside)
+        if proven and shares.poll + feed.in_socket > 0.0 and not own_socket:
+            shares, by = received(shares, feed.in_socket), "socket" if receives else "connections"
+        elif by is None and said.bare_looks >= BARE_LOOKS and shares.poll > shares.useful:
+            by = "no socket"
+        listens = said.listens and not proven if is_root else None
+        return replace(
+            feed, shares=shares, by=by, rx_bytes_per_s=said.rx_bytes_per_s, listens=listens,
+            why_blind=said.reason or feed.why_blind,
+        )  # fmt: skip
+
+
+LEAST_FETCH = 0.3
+"""A process that polls, or waits in a socket, for less of its time is not asked for its sockets."""
+ENOUGH_LOOKS = 4
+"""After so many looks at its sockets what was not seen there is not there."""
+
+
+def _may_fetch(feed: Feed) -> float:
+    inside = 0.0 if feed.inside is None else feed.inside.poll
+    return max(feed.shares.poll + feed.shares.network + feed.in_socket, inside)
+
+
+def _is_known(said: SocketNews | None) -> bool:
+    """Whether there were enough looks to conclude also from what was not seen."""
+    if said is None:
+        return False
+    return said.bare_looks >= BARE_LOOKS or said.looks >= ENOUGH_LOOKS or said.reason is not None or _is_proven(said)
+
+
+def _is_proven(said: SocketNews | None) -> bool:
+    """Whether data come in over connections of its own, or connections are made again and again."""
+    if said is None:
+        return False
+    return (said.rx_bytes_per_s or 0.0) >= LEAST_RX or said.fresh_looks >= FRESH_LOOKS
+
+
+def idle_but_runs(shares: FeederShares) -> FeederShares:
+    """Runnable time alone; the rest is for nothing of its own."""
+    return FeederShares(run=shares.run, queued=shares.queued, other=max(0.0, 1.0 - shares.cpu))

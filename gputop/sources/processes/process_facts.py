@@ -17,7 +17,8 @@ from gputop.model.inspection import Identity
 from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text, masked_words
 from gputop.sources.cgroup import CgroupFolders, cgroup_folders, cgroup_text
-from gputop.sources.procfs import parse_stat, read_file, read_small
+from gputop.sources.patient_reader import PatientReader
+from gputop.sources.procfs import parse_stat, read_small
 
 # Which batch job and which container a process belongs to, from its /proc/PID/cgroup.
 #
@@ -105,18 +106,27 @@ class FactsReader:
     def __init__(self, proc: str, sys: str) -> None:
         self._proc = proc
         self._sys = sys
+        self._patient = PatientReader()
         self._salt = os.urandom(16)
         self._users: dict[int, str] = {}
         self._groups: dict[str, tuple[JobIdentity, CgroupFolders]] = {}
         self._said: dict[tuple[bytes, bytes], tuple[str, str, str | None]] = {}
         """By command line and kernel's name what both say: ranks and their workers have the same ones."""
 
-    def command(self, pid: int) -> bytes:
-        """/proc/PID/cmdline as it is: NUL-separated, empty for a zombie or when it cannot be read."""
-        try:
-            return read_file(f"{self._proc}/{pid}/cmdline")
-        except OSError:
-            return b""
+    def command(self, pid: int) -> bytes | None:
+        """/proc/PID/cmdline as it is: NUL-separated, empty for a zombie or when it cannot be read.
+
+        None where it does not come: a thread of that process holds the lock of its memory and waits.
+        """
+        return self._patient.read(f"{self._proc}/{pid}/cmdline")
+
+    def set_aside(self) -> int:
+        """How many processes have not given their command line, and hold a reader until they do."""
+        return len(self._patient.stuck)
+
+    def close(self) -> None:
+        """End the thread that reads command lines."""
+        self._patient.close()
 
     def read(self, pid: int, comm: bytes, command: bytes) -> Facts:
         """The facts of a process whose name and command line were read already."""

@@ -10,18 +10,20 @@ import os
 import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from stat import S_IRUSR, S_ISFIFO, S_IWUSR
+from stat import S_IRUSR, S_IWUSR
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from socket import socket
 
 
 NETLINK_SOCK_DIAG = 4
-_AF_UNIX, _AF_INET = 1, 2
+_AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
 """As on every Linux; the module ``socket``, 10 ms to load, is not needed before a socket is asked about."""
+_UDP = 17
 _TCP_SOCKETS, _BY_FAMILY = 18, 20
 _REQUEST_DUMP = 0x301
 _DONE, _ERROR = 3, 2
@@ -71,6 +73,21 @@ def tcp_tables(now: float) -> SocketTables:
     except OSError as error:
         return SocketTables(now, {}, f"the kernel's socket table cannot be read: {error.strerror or error}")
     return SocketTables(now, found)
+
+
+def udp_inodes() -> frozenset[int]:
+    """The inodes of the UDP sockets, both address families; empty where the kernel does not tell."""
+    found: set[int] = set()
+    try:
+        with _opened() as netlink:
+            for family in (_AF_INET, _AF_INET6):
+                request = struct.pack("=BBBxI48x", family, _UDP, 0, 0xFFFFFFFF)
+                for message in _dump(netlink, _BY_FAMILY, request):
+                    if len(message) >= 72 and len(found) < MOST_SOCKETS:
+                        found.add(struct.unpack_from("=I", message, 68)[0])
+    except OSError:
+        return frozenset()
+    return frozenset(found)
 
 
 def unix_peers() -> dict[int, int]:
@@ -159,14 +176,14 @@ DENIED_FDS = "its open files are closed to this user"
 class Held(Struct, frozen=True):
     """Inodes of pipes by the end that is held, and of sockets. Standard input, output and error are ``standard``.
 
-    ``fifos``: whether it reads a pipe that has a name in the file system.
+    Pipes that have a name in the file system are not among them: a link to one looks like that to any other file, and
+    following it might never return.
     """
 
     reads: frozenset[int]
     writes: frozenset[int]
     sockets: frozenset[int]
     standard: frozenset[int]
-    fifos: bool = False
 
 
 def held(proc: str, pid: int) -> Held | None:
@@ -176,7 +193,6 @@ def held(proc: str, pid: int) -> Held | None:
     writes: set[int] = set()
     sockets: set[int] = set()
     standard: set[int] = set()
-    fifos = False
     try:
         names = os.listdir(directory)
     except OSError:
@@ -195,11 +211,9 @@ def held(proc: str, pid: int) -> Held | None:
                     writes.add(inode)
                 if name in ("0", "1", "2"):
                     standard.add(inode)
-            elif not fifos and target.startswith("/") and not target.startswith("/dev/"):
-                fifos = S_ISFIFO(os.stat(path).st_mode) and bool(os.lstat(path).st_mode & S_IRUSR)
         except (OSError, ValueError):
             continue
-    return Held(frozenset(reads), frozenset(writes), frozenset(sockets), frozenset(standard), fifos)
+    return Held(frozenset(reads), frozenset(writes), frozenset(sockets), frozenset(standard))
 
 
 class HeldByMany:
@@ -239,6 +253,7 @@ LEAST_RX = 1000.0
 FIRST_DUMP_S, DUMP_S = 1.0, 5.0
 FIRST_LOOKS = 6
 """Looks at a process in quick succession, so that a verdict need not wait for them."""
+KEPT_S = 30.0
 MOST_ASKED = 4
 """The most processes whose open files are read for one dump."""
 OTHER_NETWORK = "its sockets are in another network namespace"
@@ -256,6 +271,8 @@ class SocketNews(Struct, frozen=True):
     """Looks in a row at which the process held no TCP socket at all, its own or inherited."""
     asks_root: bool = False
     """It is a client of its own GPU process: what it waits for is the GPU's answer."""
+    looks: int = 1
+    """How many looks there were at its sockets."""
 
 
 class _Known(Struct):
@@ -282,13 +299,15 @@ class Received:
             return
         self._dumped_at = now
         tables = tcp_tables(now)
-        self._known = {pid: self._known[pid] for pid in pids if pid in self._known}
+        # Who is not asked now may be asked again: what was found out about him is kept for a while.
+        self._known = {pid: known for pid, known in self._known.items() if pid in pids or now - known.at < KEPT_S}
         chosen = sorted(pids, key=lambda pid: self._known[pid].at if pid in self._known else -1.0)[:MOST_ASKED]
         shared: dict[int, frozenset[int]] = {}
         for pid in chosen:
             before = self._known.get(pid)
             known = self._known[pid] = self._look(now, pid, roots.get(pid, pid), tables, shared)
             known.looks = 1 if before is None else before.looks + 1
+            known.news = replace(known.news, looks=known.looks)
 
     def of(self, pid: int) -> SocketNews | None:
         """What is known of a process; None before its first look."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from gputop.model.snapshot import NOTHING_MISSING
-from gputop.sources.processes.wait_channel import wait_class
+from gputop.sources.processes.wait_look import BLOCKED, RAN, Seen, WaitLook, word_of
 from gputop.sources.procfs import Descriptors, ProcessFiles, Stat, parse_io, parse_schedstat, parse_stat
 
 NEEDS_TWO = "needs two readings"
@@ -45,8 +45,8 @@ class Reading(Struct, frozen=True):
     write_bytes_per_s: float | None
     main_run_ns: int | None
     unavailable: Mapping[str, str]
-    channel: str = ""
-    """The kernel function in which the main thread sleeps; empty where it does not or may not be known."""
+    seen: Seen | None = None
+    """What the main thread waits for; None where it does not wait or that may not be known."""
     children_pct: float | None = None
     """CPU time of children that ended, percent of one core."""
 
@@ -76,11 +76,16 @@ class WatchedProcess:
     parent, which are read again now and then. Of a process with more threads that holds for its wait channel.
     """
 
-    __slots__ = ("_channel_data", "_channel_name", "_children", "_disk", "_files", "_io_bytes", "_io_data",
-                 "_io_reason", "_last", "_main_data", "_main_times", "_starttime", "_stat", "_stat_at", "_stat_data",
-                 "_still", "_waits", "main_slept")  # fmt: skip
+    __slots__ = ("_channel_data", "_children", "_disk", "_files", "_io_bytes", "_io_data",
+                 "_io_reason", "_last", "_look", "_main_data", "_main_times", "_pid", "_proc", "_seen", "_starttime",
+                 "_stat", "_stat_at", "_stat_data", "_still", "main_slept")  # fmt: skip
 
-    def __init__(self, proc: str, pid: int, starttime: int, descriptors: Descriptors) -> None:
+    def __init__(
+        self, proc: str, pid: int, starttime: int, descriptors: Descriptors, look: WaitLook | None = None
+    ) -> None:
+        """``look`` is shared by all processes that one thread reads."""
+        self._proc, self._pid = proc, pid
+        self._look = WaitLook(proc) if look is None else look
         self._files = ProcessFiles(f"{proc}/{pid}", descriptors)
         self._children: str | None = f"task/{pid}/children"
         self._starttime = starttime
@@ -97,8 +102,7 @@ class WatchedProcess:
         self._stat: Stat | None = None
         self._main_times: tuple[int, int] | None = None
         self._io_bytes: tuple[int, int] | None = None
-        self._channel_name = ""
-        self._waits: str | None = None
+        self._seen: Seen | None = None
 
     def read(self, now: float) -> Reading | None:
         """The process now, or None when it is gone or its pid belongs to another process. ``now``: monotonic s."""
@@ -125,8 +129,9 @@ class WatchedProcess:
             missing["read_bytes_per_s"] = missing["write_bytes_per_s"] = disk.reason
         sleeps = stat.state in "SD"
         if sleeps and not self.main_slept:
-            self._read_channel()
-        waiting_on = self._waiting_on(missing) if sleeps else None
+            self._read_channel(now)
+        moves = bool(disk.read_bytes_per_s or disk.write_bytes_per_s)
+        waiting_on = self._waiting_on(missing, moves=moves) if sleeps else None
         too_soon = 0.0 < elapsed < LEAST_WINDOW_S
         if not too_soon:
             self._last = _Counters(now, stat.cpu_ticks, main, stat.children_ticks)
@@ -161,7 +166,7 @@ class WatchedProcess:
             disk.write_bytes_per_s,
             main[0] if main else None,
             missing or NOTHING_MISSING,
-            self._channel_name if sleeps else "",
+            self._seen if sleeps else None,
             children,
         )
         # Bytes counted before it fell asleep belong to the reading after that, so they must have been asked for since.
@@ -258,19 +263,21 @@ class WatchedProcess:
             self._io_data, self._io_bytes = data, parse_io(data)
         return self._io_bytes
 
-    def _read_channel(self) -> None:
+    def _read_channel(self, now: float) -> None:
         try:
             data = self._files.read("wchan")
         except OSError:
             data = b""
-        if data != self._channel_data:
-            self._channel_data, self._channel_name = data, data.decode("ascii", "replace")
-            self._waits = wait_class(self._channel_name)
+        if data != self._channel_data or self._seen is None or self._seen.needs_more:
+            self._channel_data = data
+            channel = data.decode("ascii", "replace")
+            seen = self._look.at(now, self._pid, f"{self._proc}/{self._pid}", channel, self._files)
+            self._seen = None if seen.wait == RAN else seen
 
-    def _waiting_on(self, missing: dict[str, str]) -> str | None:
-        """What the channel last read stands for."""
-        waiting_on = self._waits
-        if waiting_on is None:
+    def _waiting_on(self, missing: dict[str, str], *, moves: bool) -> str | None:
+        """The class of what was last seen; ``moves``: it reads from or writes to a disk."""
+        if self._seen is None:
             # A refused wait channel reads "0", as an unknown one does; the refusal of ``io`` tells the two apart.
             missing["waiting_on"] = DENIED_WAIT if self._io_reason == DENIED_IO else NO_CHANNEL
-        return waiting_on
+            return None
+        return "disk" if self._seen.wait == BLOCKED and moves else word_of(self._seen.wait)

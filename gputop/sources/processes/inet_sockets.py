@@ -1,0 +1,101 @@
+"""Which sockets are of the internet families: what a thread waits for in a socket is a network only there.
+
+The kernel's tables are asked by netlink, for gputop's own network namespace; of a process in another one its own
+tables are read, ``/proc/PID/net`` (proc(5)). Both are kept for a while: a socket does not change its family.
+"""
+
+from __future__ import annotations
+
+import os
+
+from gputop.sources.processes.process_sockets import tcp_tables, udp_inodes
+from gputop.sources.procfs import read_small
+
+ASK_AGAIN_S = 2.0
+"""How often at most the tables are read for a socket that is in none of them."""
+TABLES = ("tcp", "tcp6", "udp", "udp6")
+MOST_BYTES = 1 << 20
+"""What is read of one table of another network namespace."""
+_INODE_FIELD = 9
+
+
+class InetSockets:
+    """Remembers what it has read. Used by one thread at a time."""
+
+    def __init__(self, proc: str) -> None:
+        self._proc = proc
+        self._known: dict[str, tuple[float, frozenset[int]]] = {}
+        """By network namespace, as the kernel names it: when its tables were read, and the inodes in them."""
+
+    def has(self, now: float, pid: int, inode: int) -> bool:
+        """Whether a socket that ``pid`` holds is TCP or UDP. False also where nobody tells. ``now`` is monotonic s."""
+        space = self._space(str(pid))
+        known = self._known.get(space)
+        if known is None or (inode not in known[1] and not 0.0 <= now - known[0] < ASK_AGAIN_S):
+            own = self._space("self")
+            inodes = frozenset(tcp_tables(now).tcp) | udp_inodes() if space == own else self._of_another(pid)
+            if len(self._known) > 64:
+                self._known.clear()
+            known = self._known[space] = now, inodes
+        return inode in known[1]
+
+    def _space(self, pid: str) -> str:
+        try:
+            return os.readlink(f"{self._proc}/{pid}/ns/net")
+        except OSError:
+            # Of another user's process that cannot be told; its sockets could not be seen either.
+            return ""
+
+    def _of_another(self, pid: int) -> frozenset[int]:
+        found: set[int] = set()
+        for table in TABLES:
+            try:
+                descriptor = os.open(f"{self._proc}/{pid}/net/{table}", os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                continue
+            try:
+                rest, left = b"", MOST_BYTES
+                while left > 0 and (part := os.read(descriptor, 65536)):
+                    left -= len(part)
+                    *lines, rest = (rest + part).split(b"\n")
+                    found.update(int(fields[_INODE_FIELD]) for line in lines if _is_row(fields := line.split()))
+            except OSError:
+                continue
+            finally:
+                os.close(descriptor)
+        return frozenset(found)
+
+
+def _is_row(fields: list[bytes]) -> bool:
+    return len(fields) > _INODE_FIELD and fields[_INODE_FIELD].isdigit()
+
+
+def waited_descriptor(folder: str) -> int | None:
+    """The file descriptor that a sleeping thread's system call was given as its first argument (``folder``/syscall).
+
+    None where it may not be seen (it takes the right to trace), or the thread is in none. Only for calls whose first
+    argument is one: the wait channel must say so.
+    """
+    try:
+        fields = read_small(f"{folder}/syscall").split(None, 2)
+        number = int(fields[1], 16) if len(fields) > 2 and fields[0] != b"-1" else -1
+    except (OSError, ValueError):
+        return None
+    return number if 0 <= number < 1 << 20 else None
+
+
+def target_of(proc: str, pid: int, descriptor: int) -> str:
+    """Where a descriptor of a process leads, as the kernel writes it; empty where that cannot be seen.
+
+    The link is read and never followed: behind it may be a file system that does not answer.
+    """
+    try:
+        return os.readlink(f"{proc}/{pid}/fd/{descriptor}")
+    except OSError:
+        return ""
+
+
+def inode_in(target: str, kind: str) -> int | None:
+    """The inode in ``pipe:[123]`` or ``socket:[123]``; None where a link leads to something else."""
+    number = target[len(kind) + 2 : -1]
+    return int(number) if target.startswith(f"{kind}:[") and number.isdigit() else None
