@@ -164,5 +164,5 @@ def test_while_a_verdict_is_still_to_hold_the_words_say_so() -> None:
     watch.feed(snap(tick, sample, processes) for tick in range(30))
     said = {tick: now.evidence for tick, (_, now) in enumerate(watch.said) if now.verdict == "collecting"}
     assert said[4] == ("5 of 10 samples",)
-    assert said[12] == ("13 samples: a verdict shows once it has held for 8 of 10 s",)
+    assert said[12] == ("13 samples: a verdict shows once it has held for 5 s",)
     assert max(said) < 20

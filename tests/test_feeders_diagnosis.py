@@ -128,7 +128,9 @@ def test_uneven_workers_are_told_with_an_option_of_the_dataloader_and_only_of_th
     assert found.uneven and found.feeders is not None
     assert (found.feeders.n, found.feeders.active, round(found.feeders.busiest.useful, 2)) == (4, 1, 0.98)
     assert "in_order=False" in found.remedy and "2.6" in found.remedy
-    pool = [replace(w, static=replace(w.static, loader="python", why="R3 same command line")) for w in uneven]
+    pool = [
+        replace(w, static=replace(w.static, loader="python", why="R3 same command line", rule="R3")) for w in uneven
+    ]
     told = said(20.0, job(), *pool).remedy
     assert "balance" in told and "DataLoader" not in told and "in_order" not in told
 
@@ -141,7 +143,9 @@ def test_no_dataloader_option_is_advised_for_what_is_no_dataloader(kind: str, st
     else:
         why = {"python": "R3 same command line", "helper": "R5 busy descendant"}[kind]
         rows = feeders({state: 98.0})
-        found = said(20.0, job(), *[replace(w, static=replace(w.static, loader="python", why=why)) for w in rows])
+        found = said(
+            20.0, job(), *[replace(w, static=replace(w.static, loader="python", why=why, rule=why[:2])) for w in rows]
+        )
     assert found.verdict in ("dataloader_cpu", "dataloader_io")
     assert not {"num_workers", "prefetch_factor", "in_order", "persistent"} & set(
         found.remedy.replace("=", " ").split()

@@ -68,8 +68,9 @@ class Diagnoser:
             signals = None
             if gpu.lost_reason is None:
                 signals = state.track.observe(
-                    t, interval, gpu, tick, snapshot.host, snapshot.events, fabric, host_is_new=host_is_new
-                )
+                    t, interval, gpu, tick, snapshot.host, snapshot.events, fabric, host_is_new=host_is_new,
+                    host_age_s=snapshot.stale.get("proc", 0.0),
+                )  # fmt: skip
             else:
                 state.track.skip(gpu, snapshot.events)
             read.append((gpu, state, signals))

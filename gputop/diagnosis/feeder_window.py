@@ -12,14 +12,16 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.model.feeders import NO_SHARES, Feeders, FeederShares
+from gputop.model.feeders import NO_SHARES, FeederKind, Feeders, FeederShares
 
-STATES = 7
+STATES = 9
 DISK, NETWORK = 2, 3
 LEAST_SEEN = 5
 """A feeder with fewer samples is not judged while others have more."""
 HALF_AS_MUCH = 0.5
 UNEVEN_FROM = 0.5
+DOES_SOMETHING = 2.0
+"""Percent of its time in which a process ran, or waited for data or a disk, from which on it counts [judged]."""
 CLEARLY_AHEAD = 0.1
 PROOFS = ("socket", "connections")
 PROVEN_FOR_S = 30.0
@@ -38,6 +40,8 @@ class FeederRow(Struct, frozen=True):
     rx_bytes_per_s: float | None = None
     count: int = 1
     why_blind: str | None = None
+    what: FeederKind = "workers"
+    mount: str | None = None
 
 
 class _Tick(Struct, frozen=True):
@@ -57,6 +61,11 @@ class _Sums:
         self.values = [0.0] * STATES
         self.count = 0
         self.latest: FeederRow | None = None
+
+    @property
+    def does_something(self) -> bool:
+        """Whether it ran, or waited for data or a disk, in any sample at all."""
+        return sum(self.values[:4]) >= DOES_SOMETHING * self.count
 
     def shares(self) -> FeederShares:
         return _shares([value / self.count for value in self.values])
@@ -110,6 +119,8 @@ class FeederWindow:
             values[4] += added[4]
             values[5] += added[5]
             values[6] += added[6]
+            values[7] += added[7]
+            values[8] += added[8]
             if row.key >= 0:
                 disk = added[DISK] if added[DISK] > disk else disk
                 network = added[NETWORK] if added[NETWORK] > network else network
@@ -141,6 +152,8 @@ class FeederWindow:
                 values[4] -= gone[4]
                 values[5] -= gone[5]
                 values[6] -= gone[6]
+                values[7] -= gone[7]
+                values[8] -= gone[8]
 
     def clear(self) -> None:
         """Forget everything."""
@@ -166,13 +179,16 @@ class FeederWindow:
         if latest is None:
             return None
         kind = latest.kind
-        peers = [row for row in processes if row[4].latest is not None and row[4].latest.kind == kind]
+        same = [row for row in processes if row[4].latest is not None and row[4].latest.kind == kind]
+        # A dataloader's workers share its work even while they idle; others that did nothing are no feeders at all.
+        peers = [row for row in same if row[3] == best_key or latest.what == "workers" or row[4].does_something]
         if best_key < 0:
             peers = [row for row in threads if row[3] == best_key]
         busiest = best.shares()
         if self._rows[-1].t - best.proven_at <= PROVEN_FOR_S:
             # What is proven now also held before the proof: the first looks at sockets take a while.
-            busiest = replace(busiest, network=busiest.network + busiest.poll, poll=0.0)
+            late = busiest.poll + busiest.unread
+            busiest = replace(busiest, network=busiest.network + late, poll=0.0, unread=0.0)
         self._leading = _leading(busiest, self._leading)
         active = sum([row[0] >= HALF_AS_MUCH * useful for row in peers])
         keys = {row[3] for row in peers}
@@ -191,6 +207,9 @@ class FeederWindow:
             by=latest.by,
             rx_bytes_per_s=latest.rx_bytes_per_s,
             why_blind=latest.why_blind,
+            what=latest.what,
+            any_unread=max((row.values[8] for row in self._rows[-1].rows if row.key in keys), default=0.0) / 100.0,
+            mount=latest.mount,
         )
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
+from msgspec import Struct
+
 from gputop.diagnosis.feeder_window import FeederRow
-from gputop.model.feeders import BESIDE, NOT_A_LOADER, rank_among_owners
+from gputop.model.feeders import NEVER, FeederKind, rank_among_owners
 from gputop.model.snapshot import ProcessSample
 
 HELPER_SHARE = 0.3
@@ -68,7 +70,7 @@ class HostTick:
         self.nccl = False
         self.pin_memory: bool | None = None
         self.pool_pct: float | None = None
-        self.births: list[tuple[int, int | None, float | None]] = []
+        self.births: list[Born] = []
         self.loader_reason: str | None = None
         self.feeders: list[FeederRow] = []
         """One row for each feeder; empty in recordings made before feeders were measured."""
@@ -87,8 +89,12 @@ class HostTick:
         if p.pool_run_pct is not None:
             self.pool_pct = (self.pool_pct or 0.0) + p.pool_run_pct
         if p.feed_run_pct is not None and (p.feeder_threads or p.feed_by == "child"):
-            kind = "child processes" if p.feed_by == "child" else p.static.loader or "host threads"
-            self.feeders.append(_row(p, -p.pid, kind, p.feeder_threads or 1))
+            if p.feed_by == "child":
+                self.feeders.append(_row(p, -p.pid, "children", "child processes", p.feeder_threads or 1))
+            else:
+                self.feeders.append(
+                    _row(p, -p.pid, "threads", p.static.loader or "host threads", p.feeder_threads or 1)
+                )
         self.belong(p)
 
     @property
@@ -130,7 +136,7 @@ class HostTick:
         state = p.state or p.main_state
         if state is not None:
             self.states += 1
-            if state == "D":
+            if is_on_disk(p):
                 self.disk += 1
         waiting = p.waiting_on
         if waiting is not None:
@@ -143,29 +149,49 @@ class HostTick:
             self.loader_reason = p.unavailable.get("waiting_on")
         if self.kinds is None:
             self.kinds = p.static.loader
-        self.births.append((p.pid, p.starttime, p.age_s))
+        rule = p.static.rule
+        if rule not in ("R5", "R6"):
+            self.births.append(Born(p.pid, p.starttime, p.age_s, p.ppid, rule, p.static.loader))
         if p.feed_run_pct is not None:
-            self.feeders.append(_row(p, p.pid, _kind(p.static.why, p.static.loader), 1))
+            self.feeders.append(_row(p, p.pid, *_kind(rule, p.static.loader), 1))
+
+
+class Born(Struct, frozen=True):
+    """A loader proper, as births are counted: identity, age in seconds, parent, the rule that named it, its kind."""
+
+    pid: int
+    starttime: int | None
+    age_s: float | None
+    parent: int | None = None
+    rule: str | None = None
+    kind: str | None = None
+
+
+def is_on_disk(p: ProcessSample) -> bool:
+    """Whether a process waits for a disk: by its class, and in recordings without one by state D alone."""
+    if p.waiting_on is None or (p.waiting_on == "other" and p.feed_other_pct is None and p.main_other_pct is None):
+        return (p.main_state or p.state) == "D"
+    return p.waiting_on == "disk"
 
 
 @lru_cache(maxsize=256)
-def _kind(why: str | None, loader: str | None) -> str:
-    """The name of a kind of loader, in the plural."""
-    if why is not None and why.startswith(BESIDE):
-        return "processes beside it"
-    if why is not None and why.startswith("R5"):
-        return "helpers"
-    return "Ray tasks" if loader == "ray" else "workers"
+def _kind(rule: str | None, loader: str | None) -> tuple[FeederKind, str]:
+    """What a loader is, and its name in the plural."""
+    if rule == "R6":
+        return "beside", "processes beside it"
+    if rule == "R5":
+        return "helpers", "helpers"
+    return ("ray", "Ray tasks") if loader == "ray" else ("workers", "workers")
 
 
-def _row(p: ProcessSample, key: int, kind: str, count: int) -> FeederRow:
+def _row(p: ProcessSample, key: int, what: FeederKind, kind: str, count: int) -> FeederRow:
     values: tuple[float | None, ...] = (
         p.feed_run_pct, p.feed_queued_pct, p.feed_disk_pct, p.feed_network_pct,
-        p.feed_lock_pct, p.feed_sleep_pct, p.feed_poll_pct,
+        p.feed_lock_pct, p.feed_sleep_pct, p.feed_poll_pct, p.feed_other_pct, p.feed_unread_pct,
     )  # fmt: skip
     known = tuple([value or 0.0 for value in values])
     blind = p.unavailable.get("feed_poll_pct") or p.unavailable.get("net_rx_bytes_per_s")
-    return FeederRow(key, kind, known, p.feed_by, p.net_rx_bytes_per_s, count, blind)
+    return FeederRow(key, kind, known, p.feed_by, p.net_rx_bytes_per_s, count, blind, what, p.mount)
 
 
 NOBODY = HostTick()
@@ -211,7 +237,7 @@ class HostReader:
         return ticks
 
     def _helper_loads(self, p: ProcessSample, interval_s: float, seen: dict[int, tuple[float, float]]) -> bool:
-        if (p.static.why or "").startswith(NOT_A_LOADER):
+        if p.static.rule == NEVER:
             return False
         core, disk = self._helpers.get(p.pid, (0.0, 0.0))
         weight = min(1.0, interval_s / HELPER_MEMORY_S)
@@ -220,7 +246,7 @@ class HostReader:
             # The source has judged it with its queued time and its network waits: see ``Member.role``.
             return False
         core += weight * (run / 100.0 - core)
-        disk += weight * ((1.0 if p.state == "D" else 0.0) - disk)
+        disk += weight * ((1.0 if is_on_disk(p) else 0.0) - disk)
         seen[p.pid] = (core, disk)
         return core >= HELPER_SHARE or disk >= HELPER_SHARE
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Sequence
 
+from msgspec import Struct
+
+from gputop.diagnosis.host_side import Born
 from gputop.diagnosis.signals import WINDOW_S, Pause
 
 ZERO_UTIL = 1.0
@@ -27,25 +31,29 @@ BUSY_UTIL, IDLE_UTIL = 60.0, 20.0
 class ZeroRuns:
     """Runs of samples in which no kernel ran, with what the job's tree wrote in them."""
 
-    __slots__ = ("_begin", "_last", "_samples", "_writes", "ended")
+    __slots__ = ("_begin", "_disk", "_last", "_samples", "_writes", "ended")
 
     def __init__(self) -> None:
         self._begin: float | None = None
         self._last = 0.0
-        self._writes = 0.0
+        self._writes = self._disk = 0.0
         self._samples = 0
         self.ended: tuple[Pause, ...] = ()
         """Runs whose last sample is at most ``MEMORY_S`` old, oldest first."""
 
-    def observe(self, t: float, dt: float, util: float, writes: float | None) -> float:
-        """Add a sample; returns the length in seconds of the run that it ended, 0 when it ended none."""
+    def observe(self, t: float, dt: float, util: float, writes: float | None, main_disk_pct: float = 0.0) -> float:
+        """Add a sample; returns the length in seconds of the run that it ended, 0 when it ended none.
+
+        ``main_disk_pct``: how much of the sample the main thread waited for a disk.
+        """
         if self.ended and self.ended[0].ended <= t - MEMORY_S:
             self.ended = tuple(run for run in self.ended if run.ended > t - MEMORY_S)
         if util < ZERO_UTIL:
             if self._begin is None:
-                self._begin, self._writes, self._samples = t - dt, 0.0, 0
+                self._begin, self._writes, self._disk, self._samples = t - dt, 0.0, 0.0, 0
             if writes is not None:
                 self._writes += writes
+                self._disk += main_disk_pct / 100.0
                 self._samples += 1
             self._last = t
             return 0.0
@@ -62,8 +70,9 @@ class ZeroRuns:
         """The run that is still going on."""
         if self._begin is None:
             return None
-        writes = self._writes / self._samples if self._samples else None
-        return Pause(self._last, self._last - self._begin, writes)
+        if not self._samples:
+            return Pause(self._last, self._last - self._begin, None)
+        return Pause(self._last, self._last - self._begin, self._writes / self._samples, self._disk / self._samples)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -71,65 +80,90 @@ class ZeroRuns:
         self.ended = ()
 
 
+class _Birth(Struct, frozen=True):
+    """When a loader was born, and whether no older one was left."""
+
+    t: float
+    of_all: bool
+
+
 class Births:
     """New loaders of one GPU. Those found with the job are no births."""
 
-    __slots__ = ("_begun", "_known", "_times")
+    __slots__ = ("_begun", "_births", "_known", "_parents")
 
     def __init__(self) -> None:
         self._known: dict[int, int | None] = {}
-        self._times: deque[float] = deque(maxlen=1024)
+        self._parents: dict[int, int] = {}
+        """The processes that have had loaders, with the most that one had at once."""
+        self._births: deque[_Birth] = deque(maxlen=1024)
         self._begun: float | None = None
 
-    def observe(
-        self, t: float, loaders: list[tuple[int, int | None, float | None]], job_age_s: float | None = None
-    ) -> None:
-        """Note which loaders were not there before. A loader is (pid, starttime, age in seconds).
+    def observe(self, t: float, loaders: Sequence[Born], job_age_s: float | None = None) -> None:
+        """Note which loaders were not there before.
 
         With the job's age, loaders found with it that are much younger and all of one age were born meanwhile.
         """
         known = self._known
         if not known and job_age_s is not None:
-            self._born_before(t, [age for _, _, age in loaders if age is not None], job_age_s)
-        for pid, starttime, age in loaders:
-            if pid not in known or known[pid] != starttime:
-                known[pid] = starttime
-                if self._begun is not None and t - self._begun >= FOUND_WITHIN_S:
-                    self._times.append(t if age is None or age > FOUND_WITHIN_S else t - age)
+            self._born_before(t, [loader.age_s for loader in loaders if loader.age_s is not None], job_age_s)
+        beside = Counter(loader.parent for loader in loaders if loader.parent is not None)
+        new = [one for one in loaders if one.pid not in known or known[one.pid] != one.starttime]
+        of_all = len(new) == len(loaders) or all((one.age_s or BESIDE_S + 1.0) <= BESIDE_S for one in loaders)
+        for one in new:
+            known[one.pid] = one.starttime
+            follows = one.parent is not None and self._is_line(one, beside[one.parent])
+            if self._begun is not None and t - self._begun >= FOUND_WITHIN_S and not follows:
+                age = one.age_s
+                self._births.append(_Birth(t if age is None or age > FOUND_WITHIN_S else t - age, of_all))
+        for parent, count in beside.items():
+            self._parents[parent] = max(count, self._parents.get(parent, 0))
         if self._begun is None:
             self._begun = t
         if len(known) > 2 * len(loaders) + 64:
-            self._known = {pid: starttime for pid, starttime, _ in loaders}
-        while self._times and self._times[0] <= t - BIRTHS_REMEMBERED_S:
-            self._times.popleft()
+            self._known = {one.pid: one.starttime for one in loaders}
+            self._parents = {parent: self._parents[parent] for parent in beside}
+        while self._births and self._births[0].t <= t - BIRTHS_REMEMBERED_S:
+            self._births.popleft()
+
+    def _is_line(self, one: Born, beside: int) -> bool:
+        """Whether a loader follows another one of the same parent, which never has two: a child per shard, no worker.
+
+        PyTorch's workers name themselves: one that is started anew each epoch is a restart.
+        """
+        return one.rule != "R1" and one.parent is not None and beside == 1 and self._parents.get(one.parent) == 1
 
     def _born_before(self, t: float, ages: list[float], job_age_s: float) -> None:
         if not ages or max(ages) - min(ages) > BESIDE_S or max(ages) > BIRTHS_REMEMBERED_S / 2:
             return
         if job_age_s - max(ages) >= YOUNGER_S:
-            self._times.extend(t - age for age in ages)
+            self._births.extend(_Birth(t - age, True) for age in ages)
 
-    def recent(self, t: float, runs: tuple[Pause, ...]) -> tuple[int, float]:
-        """(births in the last 30 s, longest run without a kernel beside any of them in seconds).
+    def recent(self, t: float, runs: tuple[Pause, ...]) -> tuple[int, float, float]:
+        """(births in the last 30 s, longest run without a kernel beside any of them, all of those runs beside which
+        every loader was new; both in seconds).
 
         A single batch of births is an epoch's beginning or a short evaluation: it takes two batches to be a restart.
         """
-        if not self._times:
-            return 0, 0.0
-        count = sum(1 for born in self._times if born > t - WINDOW_S)
-        if count == 0 or self._times[-1] - self._times[0] < BESIDE_S:
-            return count, 0.0
-        longest = 0.0
+        if not self._births:
+            return 0, 0.0, 0.0
+        count = sum(1 for birth in self._births if birth.t > t - WINDOW_S)
+        longest = of_all_s = 0.0
         for run in runs:
             begin, end = run.ended - run.length_s - BESIDE_S, run.ended + BESIDE_S
-            if run.length_s > longest and any(begin <= born <= end for born in self._times):
-                longest = run.length_s
-        return count, longest
+            beside = [birth for birth in self._births if begin <= birth.t <= end]
+            if beside:
+                longest = max(longest, run.length_s)
+                of_all_s += run.length_s if any(birth.of_all for birth in beside) else 0.0
+        if count == 0 or self._births[-1].t - self._births[0].t < BESIDE_S:
+            return count, 0.0, of_all_s
+        return count, longest, of_all_s
 
     def clear(self) -> None:
         """Forget everything, for another job."""
         self._known.clear()
-        self._times.clear()
+        self._parents.clear()
+        self._births.clear()
         self._begun = None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from gputop.diagnosis.fabric_window import FabricSignals
+from gputop.diagnosis.standing import Stands
 from gputop.diagnosis.types import Flag
 from gputop.model.feeders import Feeders, MainWaits, Outsider
 
@@ -26,11 +27,15 @@ EFFICIENCY_UTIL = 10.0
 
 
 class Pause(Struct, frozen=True):
-    """A run of samples without any kernel: when it ended, how long it was, what the job's tree wrote meanwhile."""
+    """A run of samples without any kernel: when it ended, how long it was, what the job's tree wrote meanwhile.
+
+    ``main_disk`` is the share of it in which the main thread waited for a disk.
+    """
 
     ended: float
     length_s: float
     write_bytes_per_s: float | None
+    main_disk: float = 0.0
 
 
 class Leak(Struct, frozen=True):
@@ -169,6 +174,15 @@ class Signals(Struct, frozen=True):
     outsiders: tuple[Outsider, ...] = ()
     worked: bool = False
     """Kernels ran in 10 of the last 15 s: the job trains, however young it is."""
+    host_is_old: bool = False
+    """Processes were not read for so long that what is known of them is no evidence."""
+    restart_s: float = 0.0
+    """Seconds of the window without a kernel beside the birth of all loaders."""
+    has_worked: bool = True
+    """Whether the job has run a kernel since it was first seen."""
+    main_stands: Stands | None = None
+    """What the main thread has been in without a break."""
+    feeders_stand: Stands | None = None
     changed_s: float | None = None
     """Seconds since the window began anew because the cause had changed; None when it never has."""
 

@@ -9,6 +9,8 @@ from collections import deque
 from math import ceil
 from typing import Any
 
+from msgspec.structs import replace
+
 from gputop.diagnosis import window as col
 from gputop.diagnosis.attribution import Correlation
 from gputop.diagnosis.fabric_window import FabricSignals
@@ -17,6 +19,7 @@ from gputop.diagnosis.hardware_health import Health, MemoryTrend
 from gputop.diagnosis.host_side import NOBODY, HostTick
 from gputop.diagnosis.idle_runs import Alternations, Births, ZeroRuns
 from gputop.diagnosis.signals import LEAST_SAMPLES, WINDOW_S, Signals, busy_not_working
+from gputop.diagnosis.standing import Standing, Stands, feeders_state, main_state, on_disk_pct
 from gputop.diagnosis.window import (
     Means,
     Window,
@@ -30,6 +33,7 @@ from gputop.diagnosis.window import (
 )
 from gputop.model.derived import lacks_sm
 from gputop.model.feeders import MainWaits, outsiders_in, waits_in
+from gputop.model.quantity import duration
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GAP_INTERVALS, Event, GpuSample, HostSample
 
@@ -38,7 +42,6 @@ from gputop.model.snapshot import GAP_INTERVALS, Event, GpuSample, HostSample
 WORKS_UTIL = 5.0
 WORKED_OF_S, WORKED_S = 15.0, 10.0
 """Kernels in ten of the last fifteen seconds: the job trains."""
-QUIET_BEFORE_S = 3.0
 KNOWN_WITHIN_S = 10.0
 """A process that is not known so long after the first kernels is not waited for [judged]."""
 YOUNG_S = 60.0
@@ -49,39 +52,46 @@ COMPARE_S = 3.0
 CLEARLY = 0.5
 """Two means of a share this far apart do not come from one cause: at eight samples of a yes or no that is 2.8 times
 the standard error."""
-_WATCHED = (col.MAIN, col.MAIN_NETWORK, col.MAIN_SLEEP, col.MAIN_LOCK, col.MAIN_POLL, col.WORKERS)
+_WATCHED = (col.MAIN, col.MAIN_NETWORK, col.MAIN_SLEEP, col.MAIN_LOCK, col.MAIN_POLL, col.MAIN_DISK, col.WORKERS)
 
 
 class Startup:
-    """Whether a young process trains already: the times of samples with kernels, of the last fifteen seconds."""
+    """Whether one job trains already: the times of samples with kernels, of the last fifteen seconds."""
 
-    __slots__ = ("_first_kernels_at", "_loud", "_quiet_since")
+    __slots__ = ("_first_kernels_at", "_has_begun", "_has_run", "_loud", "_was_quiet")
 
     def __init__(self) -> None:
         self._loud: deque[float] = deque()
-        self._quiet_since: float | None = None
+        self._was_quiet = self._has_begun = self._has_run = False
         self._first_kernels_at: float | None = None
 
-    def begins_to_work(self, t: float, util: float, age_s: float | None) -> bool:
-        """Take a sample in; True where a young process runs its first kernels after a quiet time.
+    def begins_to_work(self, t: float, util: float, *, known: bool) -> bool:
+        """Take a sample in; True once, where the job runs its first kernels after a quiet time.
 
         What came before was importing and warming up: no part of a window that judges training. A process may be seen
-        on the GPU, or known in age, only some samples after its kernels: it is waited for.
+        on the GPU, or ``known`` in age, only some samples after its kernels: it is waited for. A job that pauses later
+        goes on being judged.
         """
         while self._loud and self._loud[0] <= t - WORKED_OF_S:
             self._loud.popleft()
         if util < WORKS_UTIL:
-            self._quiet_since = t if self._quiet_since is None else self._quiet_since
+            self._was_quiet = True
         else:
-            quiet, self._quiet_since = self._quiet_since, None
             self._loud.append(t)
-            if quiet is not None and t - quiet >= QUIET_BEFORE_S:
+            self._has_run = True
+            if self._was_quiet and not self._has_begun:
+                self._has_begun = True
                 self._first_kernels_at = t
         first = self._first_kernels_at
-        if first is None or (age_s is None and t - first < KNOWN_WITHIN_S):
+        if first is None or (not known and t - first < KNOWN_WITHIN_S):
             return False
         self._first_kernels_at = None
-        return age_s is not None and age_s - (t - first) < YOUNG_S
+        return known
+
+    @property
+    def has_worked(self) -> bool:
+        """Whether any kernel of the job was seen."""
+        return self._has_begun or self._has_run
 
     def worked(self, t: float, interval_s: float) -> bool:
         """Whether kernels ran in ten of the last fifteen seconds; a sample stands for one interval."""
@@ -171,6 +181,9 @@ def main_waits(mean: Means) -> MainWaits | None:
         mean[col.MAIN_SLEEP] or 0.0,
         mean[col.MAIN_POLL] or 0.0,
         mean[col.MAIN_PIPE] or 0.0,
+        mean[col.MAIN_WRITE] or 0.0,
+        mean[col.MAIN_OTHER] or 0.0,
+        mean[col.MAIN_UNREAD] or 0.0,
     )
 
 
@@ -191,6 +204,19 @@ def process_part(tick: HostTick) -> Part:
     }
 
 
+def without_host(s: Signals, age_s: float) -> Signals:
+    """The signals without anything that processes did: what was read of them is ``age_s`` old."""
+    reason = f"process data are {duration(age_s)} old: /proc does not answer"
+    return replace(
+        s, host=False, host_reason=reason, host_is_old=True, main=None, main_disk=None, loaders=0, workers=None,
+        running=None, queued=None, disk=None, network=None, waits_known=True, tree_cores=None, read_bytes_per_s=None,
+        write_bytes_per_s=None, io_known=True, throttled=None, births=0, churn_per_min=0.0, birth_gap_s=0.0,
+        pool_cores=None, peer=None, feeders=None, main_waits=None, main_fetches=False, main_queued=None, main_rx=None,
+        listens=0.0, outsiders=(), restart_s=0.0, main_stands=None, feeders_stand=None,
+        pauses=tuple([replace(pause, write_bytes_per_s=None, main_disk=0.0) for pause in s.pauses]),
+    )  # fmt: skip
+
+
 LOUD_SHARE = 0.05
 RESTART_AFTER_ZERO_S = 60.0
 JOB_GONE_S = 3.0
@@ -199,6 +225,8 @@ FAULT_SAMPLES = 3
 """A counter is broken when it reads 0 so often while util and power say otherwise."""
 NO_TENSOR, SOME_FP32, SOME_FP64, MANY_SM = 1.0, 20.0, 1.0, 50.0
 DEGRADED_UTIL = 50.0
+OLD_S = 10.0
+"""Process data older than this are no evidence."""
 FEEDERS_FROM_IDLE = 20.0
 """Below this idle time nobody asks who feeds the GPU."""
 
@@ -219,6 +247,9 @@ class GpuTrack:
         self._runs = ZeroRuns()
         self._births = Births()
         self._born_kind: str | None = None
+        self._main_standing, self._feeder_standing = Standing(), Standing()
+        self._main_stands: Stands | None = None
+        self._feeders_stand: Stands | None = None
         self._alternations = Alternations()
         self._job: frozenset[int] = frozenset()
         self._job_seen = 0.0
@@ -245,10 +276,12 @@ class GpuTrack:
     def observe(
         self, t: float, interval_s: float, gpu: GpuSample, tick: HostTick | None, host: HostSample,
         events: tuple[Event, ...], fabric: FabricSignals | None = None, *, host_is_new: bool = True,
+        host_age_s: float = 0.0,
     ) -> Signals | None:  # fmt: skip
         """The signals at this moment, or None while util itself is not measured.
 
-        A host's side that is not new still says whose GPU it is, but is no sample of what it does.
+        A host's side that is not new still says whose GPU it is, but is no sample of what it does; one that is older
+        than ``OLD_S`` is no evidence of anything.
         """
         since_last = interval_s if self._last_t is None else t - self._last_t
         self._last_t = t
@@ -263,16 +296,21 @@ class GpuTrack:
         util = self._util = gpu.util_pct
         dt = since_last if since_last <= GAP_INTERVALS * interval_s else interval_s
         write = None if measured is None else measured.write_bytes
-        if util is not None and self._runs.observe(t, dt, util, write) > RESTART_AFTER_ZERO_S:
+        on_disk = 0.0 if measured is None else on_disk_pct(measured.primary)
+        if util is not None and self._runs.observe(t, dt, util, write, on_disk) > RESTART_AFTER_ZERO_S:
             self._restart()
         knows = tick is not None and tick.knows_feeders
         age = tick.primary.age_s if knows and tick is not None and tick.primary is not None else None
-        if util is not None and self._startup.begins_to_work(t, util, age):
+        if util is not None and self._startup.begins_to_work(t, util, known=age is not None):
             self._restart()
         if measured is not None:
             self._births.observe(t, measured.births, age)
-            if measured.births:
+            if measured.births and (self._born_kind is None or measured.kinds == "torch"):
+                # A spawned worker is a plain Python before it names itself: the kind is the last that was known.
                 self._born_kind = measured.kinds
+            p = measured.primary
+            self._main_stands = self._main_standing.observe(t, main_state(p), None if p is None else p.mount)
+            self._feeders_stand = self._feeder_standing.observe(t, *feeders_state(measured))
         sm_off = self._sm_off(gpu)
         capacity = pcie_capacity(gpu)
         self.window.push(t, row_of(gpu, util, None if sm_off else gpu.sm_active_pct, measured, capacity))
@@ -286,7 +324,8 @@ class GpuTrack:
         u = self.window.mean(col.U)
         if u is None and (gpu.static.mig_parent is None or gpu.sm_active_pct is None):
             return None
-        return self._signals(t, interval_s, gpu, tick, host, sm_off, capacity, u, fabric)
+        signals = self._signals(t, interval_s, gpu, tick, host, sm_off, capacity, u, fabric)
+        return signals if host_age_s <= OLD_S else without_host(signals, host_age_s)
 
     def _restart(self) -> None:
         self.window.clear()
@@ -321,6 +360,10 @@ class GpuTrack:
             self._job, self._job_seen = pids, t
             self._births.clear()
             self._born_kind = None
+            self._main_stands = self._feeders_stand = None
+            self._main_standing.clear()
+            self._feeder_standing.clear()
+            self._startup = Startup()
             self._restart()
 
     def _sm_off(self, gpu: GpuSample) -> str | None:
@@ -379,6 +422,7 @@ class GpuTrack:
             **host_part(window, mean, tick, host),
             **process_part(tick),
             feeders=self.feeders.feeders() if 100.0 - u >= FEEDERS_FROM_IDLE else None,
+            has_worked=not tick.knows_feeders or self._startup.has_worked,
             worked=tick.knows_feeders and self._startup.worked(t, interval_s),
             changed_s=None if self.restarted_at is None else t - self.restarted_at,
             fabric=fabric,
@@ -411,13 +455,16 @@ class GpuTrack:
         """Runs without a kernel, and the loaders that were born beside them."""
         run = self._runs.current()
         pauses = self._runs.ended if run is None else (*self._runs.ended, run)
-        births, beside_s = self._births.recent(t, pauses)
+        births, beside_s, of_all_s = self._births.recent(t, pauses)
         return {
             "stopped_s": 0.0 if run is None else run.length_s,
             "pauses": pauses,
             "births": births,
             "churn_per_min": births * 60.0 / WINDOW_S,
             "birth_gap_s": beside_s,
+            "restart_s": of_all_s,
+            "main_stands": self._main_stands,
+            "feeders_stand": self._feeders_stand,
             "born_kind": self._born_kind,
         }
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from gputop.diagnosis.attribution import IDLE_PCT, attribute
 from gputop.diagnosis.rules import BADGES, CAUSES, GATES, STARVED, UNATTRIBUTED, WORKS
 from gputop.diagnosis.rules.badges import ecc_badge, lost_badge, xid_badge
-from gputop.diagnosis.rules.base import COLLECTING, Rule, Told
+from gputop.diagnosis.rules.base import COLLECTING, STARTUP, Rule, Told
 from gputop.diagnosis.rules.busy import (
     COMMUNICATION,
     HEALTHY,
@@ -26,6 +26,7 @@ from gputop.diagnosis.rules.busy import (
 )
 from gputop.diagnosis.rules.starved import STARVED_UNATTRIBUTED
 from gputop.diagnosis.signals import EFFICIENCY_UTIL, WINDOW_S, Signals
+from gputop.diagnosis.steady import MARGIN, RECOVERED_IDLE, Key, Steady, key_of, strength
 from gputop.diagnosis.tracks import GpuTrack
 from gputop.diagnosis.types import Badge, Flag, GpuDiagnosis, Level, State
 from gputop.diagnosis.verdict_log import Timeline
@@ -36,6 +37,8 @@ from gputop.model.snapshot import GpuSample
 VOTE_S = 10.0
 VOTES_NEEDED = 0.8
 STANDS_S = 10.0
+FIRST_S = 5.0
+"""The first verdict shows once it has held for so long without a break."""
 
 PROVEN_BY_SM: tuple[Rule, ...] = (*GATES, MEMORY_BANDWIDTH, HEALTHY, WORKING)
 """The rules for a MIG instance, whose util is not measured: SM and DRAM activity are lower bounds of it."""
@@ -75,8 +78,11 @@ class Chooser(Generic[T]):
         self._votes: deque[T] = deque()
         self._agreed = False
 
-    def vote(self, t: float, value: T, interval_s: float) -> bool:
-        """Count one tick; True when the shown value has changed."""
+    def vote(self, t: float, value: T, interval_s: float, *, eager: bool = False) -> bool:
+        """Count one tick; True when the shown value has changed.
+
+        ``eager``: what is shown says nothing yet, and gives way to the first value that holds for ``FIRST_S``.
+        """
         if self._agreed and value == self.shown:
             return False
         votes = self._votes
@@ -87,6 +93,15 @@ class Chooser(Generic[T]):
         self._agreed = len(votes) == most and votes.count(self.shown) == most
         if value == self.shown and self.is_settled():
             return False
+        first = max(1, round(FIRST_S / interval_s))
+        if (
+            eager
+            and value != self.shown
+            and len(votes) >= first
+            and all(votes[-n] == value for n in range(1, first + 1))
+        ):
+            self.show(t, value)
+            return True
         if t - self.since < STANDS_S - 1e-6:
             return False
         # The most frequent; among equals the latest.
@@ -113,6 +128,11 @@ class Chooser(Generic[T]):
         """Discard all votes so far."""
         self._votes.clear()
         self._agreed = False
+
+
+def _holds(votes: deque[T], value: T, count: int) -> bool:
+    """Whether the last ``count`` votes were all for this value."""
+    return len(votes) >= count and all(votes[-n] == value for n in range(1, count + 1))
 
 
 class BadgeBoard:
@@ -199,6 +219,12 @@ CHANGING_S = 30.0
 """How long after a change of cause what is shown may still be the old one."""
 
 
+GONE = 0.35
+"""A cause that fills less of the idle time than this is none any more: the bound of ``attribution.NOT_THIS``."""
+UNDECIDED = frozenset((COLLECTING.id, STARTUP.id))
+"""What is shown before anything is known: the first verdict need not wait for it."""
+
+
 class _Offer(Struct, frozen=True):
     rule: Rule
     told: Told
@@ -215,10 +241,11 @@ class GpuState:
         self.index = -1
         self._board = BadgeBoard()
         self._badges: tuple[Badge, ...] = ()
-        self._verdict: Chooser[str] = Chooser(COLLECTING.id, t)
+        self._verdict: Chooser[Key] = Chooser(key_of(COLLECTING.id, None), t)
+        self._steady = Steady()
         self._paint: Chooser[tuple[Flag | None, Level]] = Chooser((None, "grey"), t)
         self._shown = _Offer(COLLECTING, Told("grey", ()), None)
-        self._offers: dict[str, _Offer] = {}
+        self._offers: dict[Key, _Offer] = {}
         self._timeline = Timeline([(t, COLLECTING.id, None)])
         self._timed: tuple[str, Flag | None] = (COLLECTING.id, None)
         self._noted: tuple[object, ...] | None = None
@@ -252,7 +279,7 @@ class GpuState:
             rule = candidate(s)
             self._choose(t, interval_s, rule, s)
             self._badges = self._board.observe(s, rule.id, interval_s)
-        now = (self._verdict.shown, self._paint.shown[0])
+        now = (self._verdict.shown[0], self._paint.shown[0])
         if now != self._timed:
             self._timed = now
             self._timeline = self._timeline.then(t, *now)
@@ -280,22 +307,47 @@ class GpuState:
         told = rule.tell(s)
         flag = s.flag if rule.id in FLAGGED_IDS else None
         starved = rule.id in STARVED_IDS or rule.id == STARVED_UNATTRIBUTED.id
-        self._doubted = rule.id != self._verdict.shown
         offered = _Offer(rule, told, flag, figure(s, rule, told.state or rule.state), s.feeders if starved else None)
-        changed = self._verdict.vote(t, rule.id, interval_s)
+        key, shown = key_of(rule.id, told.cause), self._verdict.shown
+        self._doubted = rule.id != shown[0]
+        if not self._may_change(t, rule, told, s):
+            self._verdict.vote(t, shown, interval_s)
+            return
+        changed = self._verdict.vote(t, key, interval_s, eager=shown[0] in UNDECIDED)
         shown = self._verdict.shown
         if changed:
-            offer = offered if rule.id == shown else self._offers[shown]
+            offer = offered if key == shown else self._offers[shown]
             self._offers.clear()
             self._show(t, offer)
-        elif rule.id == shown:
+        elif key == shown:
             self._shown = offered
             self._paint.vote(t, (flag, told.level), interval_s)
-        elif shown == COLLECTING.id:
-            line = f"{s.n} samples: a verdict shows once it has held for {VOTES_NEEDED * VOTE_S:.0f} of {VOTE_S:.0f} s"
+        elif shown[0] == COLLECTING.id:
+            line = f"{s.n} samples: a verdict shows once it has held for {FIRST_S:.0f} s"
             self._shown = _Offer(COLLECTING, Told("grey", (line,), confidence="low"), None)
-        if rule.id != shown:
-            self._offers[rule.id] = offered
+        if key != shown:
+            self._offers[key] = offered
+
+    def _may_change(self, t: float, rule: Rule, told: Told, s: Signals) -> bool:
+        """Whether a cause that has long been shown may give way: to an end, and to what is clearly stronger."""
+        shown = self._shown
+        if shown.rule.id not in STARVED_IDS:
+            return True
+        self._steady.show(t, self._verdict.shown)
+        ends = rule.id not in STARVED_IDS and rule.id not in FLAGGED_IDS and rule.id != STARVED_UNATTRIBUTED.id
+        has_changed = s.changed_s is not None and s.changed_s <= CHANGING_S
+        if ends or has_changed or s.host_is_old or not s.host:
+            return True
+        if rule.id in FLAGGED_IDS and s.idle <= RECOVERED_IDLE:
+            return True
+        if rule.id in FLAGGED_IDS:
+            margin = 0.0
+        else:
+            ours = strength(shown.rule.id, shown.told.cause, s)
+            theirs = strength(rule.id, told.cause, s)
+            # A cause that holds no longer and that nothing replaces is not shown for ever.
+            margin = MARGIN if rule.id == STARVED_UNATTRIBUTED.id and ours < GONE else theirs - ours
+        return self._steady.gives_way(t, key_of(rule.id, told.cause), margin)
 
     def _show(self, t: float, offer: _Offer) -> None:
         self._shown = offer
@@ -314,8 +366,8 @@ class GpuState:
             reason = gpu.unavailable.get("util_pct") or "util is not measured on this device"
             title = "no util: not judged"
         self._badges = tuple(badges)
-        if self._verdict.shown != COLLECTING.id:
-            self._verdict.show(t, COLLECTING.id)
+        if self._verdict.shown[0] != COLLECTING.id:
+            self._verdict.show(t, key_of(COLLECTING.id, None))
         self._verdict.forget()
         self._offers.clear()
         self._show(t, _Offer(COLLECTING, Told("grey", (reason,), confidence="low", title=title), None))

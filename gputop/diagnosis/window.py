@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from gputop.diagnosis.host_side import HostTick
+from gputop.diagnosis.host_side import HostTick, is_on_disk
 from gputop.diagnosis.signals import busy_not_working
 from gputop.diagnosis.types import Flag
 from gputop.model.derived import POWER_BRAKE, POWER_CAP
@@ -24,18 +24,19 @@ from gputop.model.snapshot import GpuSample, HostSample, ProcessSample
 
 SCALE: Final = 1e6
 
-COLUMNS: Final = 36
+COLUMNS: Final = 39
 (
     U, SM, OCC, TENSOR, FP32, FP64, DRAM, PCIE_RX, PCIE_TX, NVLINK, POWER, CLOCK, LOUD, THERMAL, BRAKE, CAPPED,
     MAIN, MAIN_DISK, WORKERS, RUNNING, QUEUED, DISK, NETWORK, LOADERS, TREE, READ, WRITE, THROTTLED, POOL,
     MAIN_NETWORK, MAIN_LOCK, MAIN_SLEEP, MAIN_POLL, MAIN_PIPE, LISTENS, MAIN_QUEUED,
+    MAIN_WRITE, MAIN_OTHER, MAIN_UNREAD,
 ) = range(COLUMNS)  # fmt: skip
 
 _SHARES = frozenset(
     (
         PCIE_RX, PCIE_TX, NVLINK, POWER, CLOCK, MAIN, MAIN_DISK, WORKERS, RUNNING, QUEUED, DISK, NETWORK, TREE,
         THROTTLED, POOL, MAIN_NETWORK, MAIN_LOCK, MAIN_SLEEP, MAIN_POLL, MAIN_PIPE, LISTENS,
-        MAIN_QUEUED,
+        MAIN_QUEUED, MAIN_WRITE, MAIN_OTHER, MAIN_UNREAD,
     )
 )  # fmt: skip
 _UNITS = tuple(100.0 * SCALE if column in _SHARES else SCALE for column in range(COLUMNS))
@@ -269,8 +270,10 @@ def _host_side(tick: HostTick) -> list[int | None]:
         if p.main_run_pct is not None:
             main = scaled(min(100.0, p.main_run_pct + (p.main_wait_pct or 0.0)))
         if p.main_state is not None:
-            main_disk = 100_000_000 if p.main_state == "D" else 0
-        if p.main_waits is not None:
+            main_disk = 100_000_000 if is_on_disk(p) else 0
+        if p.main_disk_pct is not None:
+            main_disk = scaled(p.main_disk_pct)
+        elif p.main_waits is not None:
             counts = waits_in(p.main_waits)
             main_disk = scaled(100.0 * counts.get("disk", 0) / max(1, sum(counts.values())))
     count, scheduled, states = tick.loader_count, tick.scheduled, tick.states
@@ -293,24 +296,34 @@ def _host_side(tick: HostTick) -> list[int | None]:
 
 
 _MAIN_WAITS = ("network", "lock", "sleep", "queue", "pipe")
-_NO_WAITS: Row = (None,) * len(_MAIN_WAITS)
+_NO_WAITS: tuple[int | None, ...] = (None,) * len(_MAIN_WAITS)
 
 
-def _main_waits(p: ProcessSample | None) -> Row:
-    """What the main thread waited for, in the time that it did not run: a sample in which it runs says nothing."""
+def _main_waits(p: ProcessSample | None) -> list[int | None]:
+    """What the main thread waited for, in the time that it did not run. A known sample counts, zeros included."""
     if p is None or p.main_run_pct is None:
-        return (*_NO_WAITS, None, None)
-    counts = waits_in(p.main_waits)
+        return [*_NO_WAITS, None, None, None, None, None]
     listens = None if p.listens is None else 100_000_000 if p.listens else 0
     queued = p.main_wait_pct or 0.0
+    if p.main_unread_pct is not None:
+        return [
+            scaled(p.main_network_pct), scaled(p.main_lock_pct), scaled(p.main_sleep_pct), scaled(p.main_poll_pct),
+            scaled(p.main_pipe_pct), listens, scaled(queued),
+            scaled(p.main_write_pct), scaled(p.main_other_pct), scaled(p.main_unread_pct),
+        ]  # fmt: skip
+    # Recordings from before these columns were.
+    counts = waits_in(p.main_waits)
     rest = 100.0 - min(100.0, p.main_run_pct + queued)
     waited = sum(counts.values()) - counts.get(RAN, 0)
     if waited > 0:
-        return (*[scaled(rest * counts.get(wait, 0) / waited) for wait in _MAIN_WAITS], listens, scaled(queued))
-    if counts or p.main_state == "R" or p.waiting_on is None:
-        return (*_NO_WAITS, listens, scaled(queued))
-    waits = [scaled(rest) if p.waiting_on == wait else 0 for wait in _MAIN_WAITS]
-    return (*waits, listens, scaled(queued))
+        waits: Sequence[int | None] = [scaled(rest * counts.get(wait, 0) / waited) for wait in _MAIN_WAITS]
+    elif counts or p.main_state == "R":
+        waits = [0] * len(_MAIN_WAITS)
+    elif p.waiting_on is None:
+        waits = _NO_WAITS
+    else:
+        waits = [scaled(rest) if p.waiting_on == wait else 0 for wait in _MAIN_WAITS]
+    return [*waits, listens, scaled(queued), None, None, None]
 
 
 def _scaled_share(value: float | None, limit: float | None) -> int | None:

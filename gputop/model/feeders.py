@@ -63,6 +63,11 @@ def rank_among_owners(owner: Owner) -> tuple[bool, float, int]:
     return owner.type != "G", owner.gpu_mem_bytes or 0.0, -owner.pid
 
 
+FeederKind = Literal["workers", "helpers", "beside", "ray", "children", "threads"]
+"""What feeds: loaders proper, other descendants that work, processes beside the tree, Ray tasks, children that live for
+a moment each, threads of the GPU process."""
+
+
 STATES = FeederShares.__struct_fields__
 NO_SHARES = FeederShares()
 
@@ -70,10 +75,10 @@ NO_SHARES = FeederShares()
 class Feeders(Struct, frozen=True):
     """The feeders of one GPU over the window.
 
-    ``kind`` names them in the plural (``workers``, ``host threads``). ``busiest`` is the one with most useful time,
-    ``pid`` its process. ``active`` of them do at least half as much as it does. ``any_disk`` is the share of
-    the samples in which at least one of them waited for a disk. ``by`` says what resolved waits of the busiest one;
-    ``rx_bytes_per_s`` is what its sockets received, where that was measured.
+    ``kind`` names them in the plural for people (``workers``, ``host threads``), ``what`` is what they are.
+    ``busiest`` is the one with most useful time, ``pid`` its process. ``active`` of them do at least half as much as it
+    does. ``any_disk`` is the share of the samples in which at least one of them waited for a disk. ``by`` says what
+    resolved waits of the busiest one; ``rx_bytes_per_s`` is what its sockets received, where that was measured.
     """
 
     n: int
@@ -90,6 +95,11 @@ class Feeders(Struct, frozen=True):
     rx_bytes_per_s: float | None = None
     why_blind: str | None = None
     """Why some evidence is missing: sockets that may not be seen, pipes of another user."""
+    what: FeederKind = "workers"
+    any_unread: float = 0.0
+    """The part of the latest sample in which what one of them waits for is not known yet: nothing follows from that."""
+    mount: str | None = None
+    """The networked file system on which the busiest one waits."""
 
 
 class MainWaits(Struct, frozen=True):
@@ -171,6 +181,13 @@ NOT_LOADERS = (
     ("multiprocess.resource_tracker", "multiprocess's resource tracker"),
     ("loky.backend.resource_tracker", "loky's resource tracker"),
     ("torch/_inductor/compile_worker", "torch.compile's worker"),
+    ("ray::DashboardAgent", "Ray's agent"),
+    ("ray::RuntimeEnvAgent", "Ray's agent"),
+    ("ray/dashboard/agent.py", "Ray's agent"),
+    ("ray/_private/runtime_env/agent/main.py", "Ray's agent"),
+    ("ray/_private/log_monitor.py", "Ray's log monitor"),
+    ("wandb-core", "a tracker"),
+    ("wandb-service", "a tracker"),
 )
 """Descendants of a GPU process that never feed it, however busy they are: a part of their command line, their name."""
 NOT_A_LOADER = "not a loader: "
@@ -178,6 +195,16 @@ NOT_A_LOADER = "not a loader: "
 
 BESIDE = "R6 "
 """The prefix of ``why`` for a feeder that is not a descendant of the GPU process."""
+RULES = ("R1", "R2", "R3", "R4", "R5", "R6")
+NEVER = "never"
+"""The rule of a process that never feeds a GPU, however busy it is."""
+
+
+def rule_in(why: str | None) -> str | None:
+    """The rule behind the words of older recordings, which keep the words alone."""
+    if why is None:
+        return None
+    return NEVER if why.startswith(NOT_A_LOADER) else next((rule for rule in RULES if why.startswith(rule)), None)
 
 
 def server_in(words: Sequence[str]) -> str | None:

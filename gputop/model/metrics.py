@@ -324,11 +324,12 @@ PROCESS_STATIC = table(
     fact("job", "text", "JOB", "batch job, from the cgroup path"),
     fact("container", "text", "CONTAINER", "container or pod, from the cgroup path"),
     fact("loader", "text", "LOADER", "kind of dataloader worker"),
-    fact("why", "text", "WHY", "the rule by which the role was given"),
+    fact("why", "text", "WHY", "the rule by which the role was given, in words"),
     fact("server", "text", "SERVER", "the program that serves requests, by the command line"),
     fact(
         "job_key", "text", "JOB KEY", "the same for processes of one user and command line; salted, it reveals neither"
     ),
+    fact("rule", "text", "RULE", "the rule by which the role was given: R1 to R6, or never"),
 )
 
 ACTIVITY_KEYS = tuple(key for key, metric in GPU_METRICS.items() if metric.activity)

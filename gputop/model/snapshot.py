@@ -181,6 +181,7 @@ class ProcessStatic(Struct, frozen=True):
     why: str | None = None
     server: str | None = None
     job_key: str | None = None
+    rule: str | None = None
 
 
 class ProcessSample(Struct, frozen=True):

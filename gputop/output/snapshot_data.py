@@ -87,6 +87,7 @@ def snapshot_data(snapshot: Snapshot) -> dict[str, Any]:
         "processes": [process_data(process) for process in snapshot.processes],
         "notices": list(snapshot.notices),
         "repeats": list(snapshot.repeats),
+        "stale": {name: _clean(age) for name, age in snapshot.stale.items()},
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 
 from msgspec.structs import replace
 
-from gputop.model.feeders import not_a_loader, server_in
+from gputop.model.feeders import not_a_loader, rule_in, server_in
 from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text
 from gputop.model.sm import SM_SOURCES
@@ -289,6 +289,7 @@ class Decoder:
             facts["job_key"] = self._jobs.setdefault((facts["user"], command), f"recorded-{next(self._job_numbers)}")
             facts["server"] = facts["server"] or server_in(command.split())
             facts["why"] = facts["why"] or not_a_loader(command)
+        facts["rule"] = facts["rule"] or rule_in(facts["why"])
         return ProcessStatic(**{key: value and masked_text(value) for key, value in facts.items()})
 
     def _event(self, parsed: dict[str, Any]) -> None:

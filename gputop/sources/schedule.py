@@ -29,6 +29,8 @@ DRAWN_S = 0.05
 time."""
 LATE_S = 1.0
 """A read that takes longer, and longer than the interval, is late: snapshots then go on without it."""
+OLD_S = 10.0
+"""Process data older than this are said to be old."""
 LOOK_AGAIN_S = 0.2
 """How often a call in flight is checked."""
 FIRST_RETRY_S, LAST_RETRY_S = 5.0, 60.0
@@ -126,6 +128,12 @@ class Schedule:
                 lines.append(str(error))
             elif error is not None:
                 lines.append(f"reading {name} failed: {type(error).__name__}: {error}")
+        old_s = self.stale().get("proc", 0.0)
+        if old_s > OLD_S:
+            lines.append(
+                f"/proc does not answer: process data are {old_s:.0f} s old and no evidence; "
+                "is a file system hung under a job?"
+            )
         if self.reading is None and self._nvml.error is None and not self._reader.session.progress().read:
             lines.append(f"NVML has not answered for {monotonic() - self._reading_at:.1f} s: is the driver hung?")
         return lines

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.model.feeders import not_a_loader, server_in
+from gputop.model.feeders import not_a_loader, rule_in, server_in
 from gputop.model.inspection import ThreadList, ThreadSample
 from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, Machine, ProcessSample, ProcessStatic, Snapshot
 
@@ -86,6 +86,7 @@ def told(process: ProcessSample) -> ProcessSample:
             server=server_in(static.command.split()),
             job_key=f"{static.user} {static.command}",
             why=static.why or not_a_loader(static.command),
+            rule=static.rule or rule_in(static.why or not_a_loader(static.command)),
         ),
     )
 
@@ -119,7 +120,9 @@ def train(index: int = 0, main: float = 10.0, **changes: Any) -> ProcessSample:
 
 def workers(count: int, run: float, wait: float = 0.0, parent: int = 4000, **changes: Any) -> list[ProcessSample]:
     """Dataloader workers, each on a core ``run`` and queued ``wait`` percent of the time."""
-    static = ProcessStatic(user="ml", command="python train.py", name="python", loader="torch", why="R1 comm")
+    static = ProcessStatic(
+        user="ml", command="python train.py", name="python", loader="torch", why="R1 comm", rule="R1"
+    )
     sample = ProcessSample(
         pid=0,
         starttime=7100,

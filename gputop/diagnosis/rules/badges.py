@@ -245,6 +245,9 @@ PSI_CPU, HOST_CPU = 20.0, 90.0
 def _core_shortage(s: Signals, verdict: str) -> Badge | None:
     if verdict != DATALOADER_CPU.id or (s.queue_share or 0.0) < QUEUED:
         return None
+    if s.throttled is not None and s.throttled >= THROTTLED:
+        # Tasks that the cgroup's limit holds back count as pressure: the limit is the shortage, and has its own badge.
+        return None
     waits = s.psi_cpu is not None and s.psi_cpu >= PSI_CPU
     if not waits and (s.host_cpu is None or s.host_cpu < HOST_CPU):
         return None
@@ -256,7 +259,8 @@ def _core_shortage(s: Signals, verdict: str) -> Badge | None:
 
 CORE_SHORTAGE = BadgeRule(
     "core_shortage",
-    "with dataloader_cpu: workers queued ≥ 30 % of their time and (CPU pressure ≥ 20 % or host CPU ≥ 90 %)",
+    "with dataloader_cpu: workers queued ≥ 30 % of their time and (CPU pressure ≥ 20 % or host CPU ≥ 90 %), unless the "
+    "cgroup's CPU limit holds them back",
     "yellow",
     _core_shortage,
 )

@@ -25,6 +25,7 @@ from gputop.diagnosis.rules.feeding_rules import (
     main_runs,
     own_wait,
     proof,
+    restarts,
     waits_for_batch,
     who,
     works,
@@ -144,7 +145,7 @@ NO_DISK = 0.2
 
 
 def _may_blame(s: Signals) -> bool:
-    return s.idle >= IDLE_PCT and not main_runs(s) and own_wait(s) is None
+    return s.idle >= IDLE_PCT and not main_runs(s) and own_wait(s) is None and not restarts(s)
 
 
 # --- CPU-bound ------------------------------------------------------------------------------------------------------
@@ -237,7 +238,10 @@ def _network(s: Signals) -> bool:
 
 def _fetches(s: Signals, f: Feeders) -> bool:
     """By elimination: main waits for a batch, nothing computes or reads a disk, and its feeder polls."""
-    if "threads" in f.kind or f.by in ("no socket", "task queue") or not waits_for_batch(s):
+    if f.what == "threads" or f.by in ("no socket", "task queue", "client") or not waits_for_batch(s):
+        return False
+    if f.any_unread >= NO_DISK or f.busiest.unread >= SECOND:
+        # What was not looked at yet rules nothing out.
         return False
     shares = f.busiest
     return (

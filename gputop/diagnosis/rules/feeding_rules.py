@@ -19,8 +19,6 @@ WORTH_SAYING = 0.05
 IDLE = "idle"
 LEAST_RX = 1000.0
 """Bytes a second that are data and no heartbeat [judged]."""
-OUTSIDER_PCT = 50.0
-"""Percent of a core from which a process outside the tree is named."""
 _WAIT_WORDS = {
     "disk": "disk",
     "network": "network",
@@ -28,7 +26,17 @@ _WAIT_WORDS = {
     "sleep": "sleep",
     "poll": "poll",
     "pipe": "pipe",
+    "write": "writing a pipe",
+    "other": "other",
+    "unread": "not seen",
 }
+PURE_WAIT = 0.8
+"""Share of the idle time in which the main thread waits for what can never be the GPU from which on that is the cause,
+whatever the bounds allow [judged]."""
+OUTSIDERS_OF_CORES = 0.25
+"""Who takes a quarter of the cores or more is named [judged]."""
+RESTARTING = 0.5
+"""Share of the idle time that lies in pauses beside the birth of all loaders from which on it is theirs."""
 
 
 def least(x: float, s: Signals, looks: int = 1) -> float:
@@ -49,21 +57,46 @@ def own_wait(s: Signals) -> tuple[Cause, float] | None:
     waits = s.main_waits
     if (s.feeders is None and not s.knows_feeders) or waits is None or s.idle < IDLE_PCT:
         return None
-    found: list[tuple[Cause, float]] = [("disk", waits.disk), ("network", waits.network), ("sleep", waits.sleep)]
-    fetches = s.main_fetches or (s.main_rx or 0.0) >= LEAST_RX
-    if fetches and not s.loaders and not s.listens and not works(s.feeders, s):
+    found: list[tuple[Cause, float]] = [
+        ("disk", waits.disk),
+        ("network", waits.network),
+        ("pipe", waits.write),
+        ("sleep", waits.sleep),
+    ]
+    feeds = works(s.feeders, s)
+    if _polls_own_socket(s) and not s.listens and not feeds:
         found[1] = ("network", waits.network + waits.poll)
+    # These can never be a wait for the GPU: they need no bound, only nobody else who may be to blame.
+    cause, x = max(found[:3], key=lambda pair: pair[1])
+    if not feeds and x >= PURE_WAIT * s.idle / 100.0 and not _may_still_feed(s):
+        return cause, x
     cause, x = max(found, key=lambda pair: pair[1])
     # A thread that sleeps while the GPU computes does so in the busy time: only what is beyond it counts.
     return (cause, x) if least(x, s, s.main_looks) >= OWN_WAIT else None
 
 
+def _polls_own_socket(s: Signals) -> bool:
+    """Whether the main thread polls while its own process receives data: then it is no batch that it waits for."""
+    return s.main_fetches or (not s.loaders and (s.main_rx or 0.0) >= LEAST_RX)
+
+
+def _may_still_feed(s: Signals) -> bool:
+    """Whether a feeder waits for what has not been seen yet."""
+    f = s.feeders
+    return f is not None and f.what != "threads" and max(f.any_unread, f.busiest.unread) >= SECOND
+
+
 def waits_for_batch(s: Signals) -> bool:
     """Whether the main thread may have waited for somebody in most of the idle time, and for nothing of its own."""
     waits = s.main_waits
-    if waits is None or main_runs(s) or own_wait(s) is not None:
+    if waits is None or main_runs(s) or s.main_fetches or own_wait(s) is not None:
         return False
-    return waits.lock + waits.poll + waits.pipe >= FOR_BATCH * s.idle / 100.0
+    return waits.lock + waits.poll + waits.pipe + waits.other >= FOR_BATCH * s.idle / 100.0
+
+
+def restarts(s: Signals) -> bool:
+    """Whether most of the idle time lies beside the births of all loaders: whoever runs then, it is starting them."""
+    return s.restart_s > 0.0 and s.restart_s >= RESTARTING * s.idle / 100.0 * min(s.window_s, s.covered_s)
 
 
 def works(f: Feeders | None, s: Signals) -> bool:
@@ -98,7 +131,7 @@ def kind_of(f: Feeders) -> str:
 
 def who(f: Feeders) -> str:
     """``1 of 4 workers``, ``4/4 workers``, ``6 host threads``."""
-    if "threads" in f.kind:
+    if f.what == "threads":
         return f"{f.n} {kind_of(f)}"
     return f"{f.active} of {f.n} {f.kind}" if f.uneven else f"{f.active}/{f.n} {kind_of(f)}"
 
@@ -132,7 +165,7 @@ def both_words(s: Signals) -> str:
 
 def proof(f: Feeders) -> str | None:
     """How it is known what a feeder waited for, in words; None where that was plain."""
-    if f.kind == "child processes":
+    if f.what == "children":
         return "by the time of children that have ended"
     return {
         "child": "waits for its own child process, which works",
@@ -144,9 +177,11 @@ def proof(f: Feeders) -> str | None:
     }.get(f.by or "")
 
 
-def taken_by(outsiders: tuple[Outsider, ...]) -> str | None:
-    """Who else is using the cores, in words."""
-    named = [o for o in outsiders if o.cpu_pct >= OUTSIDER_PCT][:3]
+def taken_by(outsiders: tuple[Outsider, ...], cores: float | None = None) -> str | None:
+    """Who else is using the cores, in words: those who take a quarter of them, of half a core at least."""
+    least_pct = max(50.0, 100.0 * OUTSIDERS_OF_CORES * (cores or 0.0))
+    jobs = [o for o in outsiders if o.gpu is not None and o.cpu_pct >= 50.0]
+    named = [*jobs, *[o for o in outsiders if o.gpu is None and o.cpu_pct >= least_pct]][:3]
     if not named:
         return None
     return ", ".join(f"{_outsider(o)} {o.cpu_pct / 100.0:.1f} cores" for o in named)
@@ -161,7 +196,7 @@ def cores_note(s: Signals, queued: float | None) -> tuple[str, ...]:
     """Who takes the cores that the job queues for: others by name, or the job itself."""
     if queued is None or queued < 0.3:
         return ()
-    others = taken_by(s.outsiders)
+    others = taken_by(s.outsiders, s.cores)
     if others is not None:
         return (f"the cores are taken by {others}",)
     if s.tree_cores is not None and s.cores and s.tree_cores >= 0.6 * s.cores:
@@ -178,10 +213,14 @@ QUEUED = 0.3
 """Share of the runnable time spent queued for a core from which more workers make it worse [measured]."""
 CORES_FREE = 90.0
 """Host CPU below this leaves cores for more workers [judged]."""
+PRESSED = 60.0
+"""CPU pressure (percent of the time in which some task waited for a core) from which on no core is free [judged]."""
 THROTTLED = 0.1
 """Share of scheduling periods cut short by the cgroup's CPU limit."""
 
 Remedy = tuple[str, str]
+SHARES_WORK = ("workers", "ray", "helpers")
+"""Who may do an unequal part of one work; whatever else runs beside a job has work of its own."""
 BALANCE = "balance the shards over the workers"
 OUT_OF_ORDER = "DataLoader(in_order=False) (PyTorch 2.6)"
 ON_GPU = "decode and augment on the GPU (DALI, torchvision v2), cache decoded data"
@@ -190,26 +229,37 @@ FASTER_STORE = "shard small files (webdataset, Parquet), cache on local NVMe"
 
 def is_dataloader(s: Signals, f: Feeders) -> bool:
     """Whether it is PyTorch's DataLoader, which has options of its own."""
-    return f.kind == "workers" and (s.loader_kind == "torch" or bool(s.pin_memory))
+    return f.what == "workers" and (s.loader_kind == "torch" or bool(s.pin_memory))
+
+
+def has_pressure(s: Signals) -> bool:
+    """Whether tasks of this machine wait for a core much of the time: more of them would wait as well."""
+    return (s.psi_cpu is not None and s.psi_cpu >= PRESSED) or (s.host_cpu is not None and s.host_cpu >= CORES_FREE)
+
+
+def has_free_cores(s: Signals, busy: int) -> bool:
+    """Whether there is a core for one more who computes, beside ``busy`` that do and the main thread."""
+    return not has_pressure(s) and (s.cores is None or busy + 1 < s.cores)
 
 
 def more_of(s: Signals, f: Feeders) -> str:
     """How to have more feeders of this kind."""
     if is_dataloader(s, f):
         return f"raise num_workers (now {f.n}; `gputop loader` finds how many)"
-    if "threads" in f.kind:
+    if f.what == "threads":
         return "load in processes: threads share one interpreter lock (torchdata.nodes 0.10 does either)"
-    return {
-        "child processes": "run several child processes at once, each a few items ahead",
+    more = {
+        "children": "run several child processes at once, each a few items ahead",
         "helpers": f"run more of them (now {f.n}), each a few batches ahead",
-        "processes beside it": f"run more of them (now {f.n})",
-        "Ray tasks": f"run more tasks at once (now {f.n})",
-    }.get(f.kind, f"more processes in the pool (now {f.n})")
+        "beside": f"run more of them (now {f.n})",
+        "ray": f"run more tasks at once (now {f.n})",
+    }
+    return more.get(f.what, f"more processes in the pool (now {f.n})")
 
 
 def cpu_remedy(s: Signals, f: Feeders, queued: float) -> Remedy:
     """For feeders that compute. ``queued``: share of their runnable time that they queue for a core."""
-    if f.uneven:
+    if f.uneven and f.what in SHARES_WORK:
         if is_dataloader(s, f):
             return (
                 f"{BALANCE}; or {OUT_OF_ORDER}: one slow worker holds up the others",
@@ -222,10 +272,10 @@ def cpu_remedy(s: Signals, f: Feeders, queued: float) -> Remedy:
             "raise the CPU limit",
         )
     if queued >= QUEUED:
-        others = taken_by(s.outsiders)
+        others = taken_by(s.outsiders, s.cores)
         free = "free cores" if others is None else f"free the cores that {others.split(' ', 1)[0]} takes"
         return f"not more workers: {free}, OMP_NUM_THREADS=1, cheaper transforms", "free cores, not workers"
-    if s.host_cpu is None or s.host_cpu < CORES_FREE:
+    if has_free_cores(s, f.n):
         short = "num_workers, DALI" if is_dataloader(s, f) else "more feeders, DALI"
         return f"{more_of(s, f)}, {ON_GPU}", short
     return f"no core is free: cheaper transforms, {ON_GPU}", "DALI, cheaper transforms"
@@ -233,23 +283,36 @@ def cpu_remedy(s: Signals, f: Feeders, queued: float) -> Remedy:
 
 def io_remedy(s: Signals, f: Feeders, cause: Cause) -> Remedy:
     """For feeders that wait for data."""
-    if f.uneven:
+    if f.uneven and f.what in SHARES_WORK:
         if is_dataloader(s, f):
             return (
                 f"{BALANCE}; or {OUT_OF_ORDER}: one slow worker holds up the others",
                 "balance the samples, in_order=False",
             )
         return f"balance the data over the {f.kind}: one slow one holds up the others", "balance the data"
+    if f.mount is not None:
+        return (
+            f"the data lie on {f.mount}, a file system over the network: cache on local NVMe, read larger files "
+            f"(shards), more requests in flight ({_ahead(s, f)})",
+            "cache locally, shards",
+        )
     if cause == "pipe":
         return "speed up what writes the pipe, or read the data directly; let it run ahead into a buffer", "faster pipe"
-    ahead = "prefetch_factor=4 or more, more num_workers" if is_dataloader(s, f) else _more_in_flight(f)
+    ahead = _ahead(s, f)
     if cause == "disk":
         return f"{FASTER_STORE}, {ahead}", "shards, local NVMe"
     return f"more requests in flight ({ahead}), larger objects (shards), a local cache", "more in flight, cache"
 
 
+def _ahead(s: Signals, f: Feeders) -> str:
+    """How to have more requests at once."""
+    if not is_dataloader(s, f):
+        return _more_in_flight(f)
+    return "prefetch_factor=4 or more" + ("" if has_pressure(s) else ", more num_workers")
+
+
 def _more_in_flight(f: Feeders) -> str:
-    if "threads" in f.kind:
+    if f.what == "threads":
         return "more threads, each a few items ahead"
-    what = "worker processes" if f.kind == "workers" else f.kind
+    what = "worker processes" if f.what == "workers" else f.kind
     return f"more {what} (now {f.n}), each a few batches ahead"

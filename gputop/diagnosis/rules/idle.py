@@ -6,6 +6,7 @@ from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.rules.base import HELD_BYTES, Rule, Told, is_cpu_phase
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import STATE_WORDS
+from gputop.model.feeders import Cause
 from gputop.model.quantity import duration, memory
 
 HOLDING = STATE_WORDS["idle_allocated"]
@@ -14,6 +15,52 @@ HOLDING_S = 300.0
 ALARM_S = 3600.0
 STOPPED_S = 15.0
 """A GPU that has just stopped is idle, not starved, unless a rule can say what it waits for [judged]."""
+
+
+STANDS_S = 5.0
+"""What a thread has been in for less is not said [judged]."""
+_MAIN_WORDS: dict[str, tuple[str, Cause | None]] = {
+    "disk": ("in disk wait", "disk"),
+    "network": ("waits on a socket", "network"),
+    "lock": ("waits for a lock", None),
+    "sleep": ("sleeps by a timer", "sleep"),
+    "poll": ("polls", None),
+    "pipe": ("waits for data of a pipe", None),
+    "write": ("waits for the reader of a full pipe", "pipe"),
+}
+
+
+def why_idle(s: Signals) -> tuple[str | None, Cause | None]:
+    """What the main thread or the workers have been in since the GPU idles, in words, and the cause that this is."""
+    main, feeders = s.main_stands, s.feeders_stand
+    if main is not None and main.what == "stopped":
+        return f"main: stopped by a signal (SIGSTOP) for {duration(main.for_s)}", "stopped"
+    if feeders is not None and feeders.for_s >= STANDS_S:
+        where = f", on {feeders.mount}" if feeders.mount is not None else ""
+        what = "disk" if feeders.what == "disk" else "network"
+        line = f"workers: in {what} wait for {duration(feeders.for_s)}{where}"
+        return line, "mount" if feeders.mount is not None else "disk" if what == "disk" else "network"
+    if main is None or main.for_s < STANDS_S:
+        return None, None
+    if main.mount is not None:
+        return f"main: waits on the file system {main.mount} for {duration(main.for_s)}", "mount"
+    if main.what in ("network", "poll") and s.server is None and (s.nccl or not s.has_worked):
+        since = "since the start" if not s.has_worked else f"for {duration(main.for_s)}"
+        return f"main: waits on a socket {since}: for the other ranks of the job (rendezvous)?", "ranks"
+    words, cause = _MAIN_WORDS[main.what]
+    return f"main: {words} for {duration(main.for_s)}", cause
+
+
+WHY_REMEDIES: dict[str, tuple[str, str]] = {
+    "stopped": ("let it go on: kill -CONT {pid}", "kill -CONT"),
+    "mount": ("the file system does not answer: look at its server and the network to it", "check the mount"),
+    "ranks": ("look whether all ranks have started and reach each other (MASTER_ADDR, MASTER_PORT)", "check the ranks"),
+}
+
+
+def _remedy(s: Signals, cause: Cause | None) -> tuple[str, str] | None:
+    found = WHY_REMEDIES.get(cause or "")
+    return None if found is None else (found[0].format(pid=s.pid if s.pid is not None else "PID"), found[1])
 
 
 def _held(s: Signals) -> float:
@@ -29,14 +76,20 @@ def _holding(s: Signals) -> bool:
 
 def _tell_holding(s: Signals) -> Told:
     who = s.name if s.pid is None else f"{s.name} (pid {s.pid})"
-    return Told(
-        "red" if s.quiet_s >= ALARM_S else "yellow",
-        (f"util {s.u:.0f} % for {duration(s.quiet_s)}, {who} holds {memory(_held(s))}",),
+    why, cause = why_idle(s)
+    line = f"util {s.u:.0f} % for {duration(s.quiet_s)}, {who} holds {memory(_held(s))}"
+    remedy = _remedy(s, cause) or (
         "end the process (a notebook: shut its kernel down), or free its cache: torch.cuda.empty_cache()",
         "stop it, empty_cache()",
+    )
+    return Told(
+        "red" if s.quiet_s >= ALARM_S else "yellow",
+        (line,) if why is None else (line, why),
+        *remedy,
         "high" if s.host else "medium",
         () if s.host else ("cannot see whether its process computes on the CPU",),
         title=f"{HOLDING}  {duration(s.quiet_s)}",
+        cause=cause,
     )
 
 
@@ -61,10 +114,14 @@ def _tell_idle(s: Signals) -> Told:
         notes = (f"an idle server: {s.server} holds {memory(held)}",)
     elif not s.processes and (s.mem_used or 0.0) >= HELD_BYTES:
         notes = (f"{memory(s.mem_used or 0.0)} in use by processes that are not visible here",)
+    why, cause = why_idle(s)
+    line = f"util {s.u:.0f} % for {duration(for_s)}, " + (f"{memory(held)} held" if held else "no process")
     return Told(
         "grey",
-        (f"util {s.u:.0f} % for {duration(for_s)}, " + (f"{memory(held)} held" if held else "no process"),),
+        (line,) if why is None else (line, why),
+        *(_remedy(s, cause) or ("", "")),
         notes=notes,
+        cause=cause,
         state="idle_allocated" if held >= HELD_BYTES else "idle",
     )
 

@@ -9,10 +9,12 @@ from gputop.diagnosis.rules.feeding_rules import (
     SECOND,
     both_words,
     cores_note,
+    has_pressure,
     kind_of,
     least,
     main_runs,
     own_wait,
+    restarts,
     works,
 )
 from gputop.diagnosis.signals import Pause, Signals
@@ -40,10 +42,10 @@ def _listens(s: Signals) -> bool:
     """A process with a listening socket of its own whose main thread waits for somebody to want something."""
     waits = s.main_waits
     f = s.feeders
-    if waits is None or s.listens < 0.5 or main_runs(s) or (s.loaders and (f is None or f.kind != "helpers")):
+    if waits is None or s.listens < 0.5 or main_runs(s) or (s.loaders and (f is None or f.what != "helpers")):
         return False
     # Threads of a server wait for clients, unless data comes in over connections that the server opened.
-    if works(f, s) and f is not None and ("threads" not in f.kind or (s.main_rx or 0.0) >= LEAST_RX):
+    if works(f, s) and f is not None and (f.what != "threads" or (s.main_rx or 0.0) >= LEAST_RX):
         return False
     return waits.poll >= WAITS_FOR_REQUESTS * s.idle / 100.0
 
@@ -82,11 +84,16 @@ PAUSE_S = 0.9, 60.0
 """A pause is one sample or more, and shorter than the idle family (one sample at 1 Hz may measure 0.99 s)."""
 CHECKPOINT_BYTES = 50e6
 """Write rate of the job's tree that is a checkpoint, not a log [judged]."""
+BLOCKED_BY_DISK = 0.4
+"""Share of a pause in which the main thread waits for a disk from which on any rate is a checkpoint [judged]."""
 
 
 def _checkpoint(s: Signals) -> Pause | None:
     for pause in reversed(s.pauses):
-        if PAUSE_S[0] <= pause.length_s <= PAUSE_S[1] and (pause.write_bytes_per_s or 0.0) >= CHECKPOINT_BYTES:
+        written = pause.write_bytes_per_s or 0.0
+        # A main thread that waits for a disk while it writes saves something: the slower the disk, the longer.
+        saves = written >= CHECKPOINT_BYTES or (written > 0.0 and pause.main_disk >= BLOCKED_BY_DISK)
+        if PAUSE_S[0] <= pause.length_s <= PAUSE_S[1] and saves:
             return pause
     return None
 
@@ -97,7 +104,10 @@ def _tell_checkpoint(s: Signals) -> Told:
         return Told("info", ())
     return Told(
         "info",
-        (f"GPU paused {pause.length_s:.0f} s, writing {rate(pause.write_bytes_per_s)}",),
+        (
+            f"GPU paused {pause.length_s:.0f} s, writing {rate(pause.write_bytes_per_s)}"
+            + (f", main waits for the disk {share(pause.main_disk)}" if pause.main_disk >= BLOCKED_BY_DISK else ""),
+        ),
         "asynchronous checkpointing (torch.distributed.checkpoint.async_save), less often",
         "async checkpoints",
         "medium",
@@ -108,7 +118,8 @@ CHECKPOINT_PAUSE = Rule(
     id="checkpoint_pause",
     title="checkpoint pause",
     short="checkpoint pause",
-    condition="a pause of 1–60 s without a kernel in which the job's processes write ≥ 50 MB/s",
+    condition="a pause of 1–60 s without a kernel in which the job's processes write ≥ 50 MB/s, or at any rate while "
+    "the main thread waits for a disk in ≥ 40 % of it",
     levels="info",
     state="starved",
     holds=lambda s: bool(s.pauses) and _checkpoint(s) is not None,
@@ -126,8 +137,9 @@ BIRTH_GAP_S = 0.9
 def _worker_restart(s: Signals) -> bool:
     if s.idle < IDLE_PCT or s.churn_per_min < CHURN_PER_MIN or s.birth_gap_s < BIRTH_GAP_S:
         return False
-    # New workers that compute most of the time do the work of a dataloader: starting them is not the cost.
-    return not works(s.feeders, s)
+    # Importing is computing: where all loaders are new, it is starting them. Where older ones run on and compute most
+    # of the time, they do the work of a dataloader.
+    return restarts(s) or not works(s.feeders, s)
 
 
 def _tell_worker_restart(s: Signals) -> Told:
@@ -247,6 +259,8 @@ UNATTRIBUTED_REMEDIES: dict[str, tuple[str, str]] = {
         "workers sleep: look for back-off, rate limits and polling loops in the loading code",
         "find the back-off",
     ),
+    "stopped": ("the process is stopped by a signal: let it go on with kill -CONT", "kill -CONT"),
+    "startup": ("workers are starting: keep them alive between epochs", "keep the workers alive"),
     "unknown": ("dump the stacks (py-spy dump); look for locks, RPC and remote storage", "dump stacks"),
 }
 ASLEEP_UNDER_A_LOCK = (
@@ -259,6 +273,10 @@ ASLEEP_UNDER_A_LOCK = (
 def _unattributed_cause(s: Signals) -> Cause:
     """What feeders wait for where that is not I/O."""
     f = s.feeders
+    if s.main_stands is not None and s.main_stands.what == "stopped":
+        return "stopped"
+    if restarts(s):
+        return "startup"
     if f is None or works(f, s):
         return "unknown"
     lock, sleep = f.busiest.lock, f.busiest.sleep
@@ -288,7 +306,20 @@ STARVED_UNATTRIBUTED = Rule(
 # The starved family: the main thread itself, running or waiting for something of its own.
 
 IN_WORKERS = "DataLoader(num_workers=4–8)"
-"""For a main thread that loads the batches itself."""
+"""For a main thread that loads the batches itself, where there are cores for it."""
+MOST_WORKERS = 8
+
+
+def in_workers(s: Signals) -> tuple[str, str] | None:
+    """What to give the loading to, whole and in short, on this machine; None where no core is free for it."""
+    if has_pressure(s) or (s.cores is not None and s.cores < 2.0):
+        return None
+    if s.cores is None or s.cores > MOST_WORKERS:
+        return IN_WORKERS, "num_workers=4–8"
+    most = max(1, int(s.cores) - 1)
+    return f"DataLoader(num_workers={most}) on these {s.cores:.0f} cores", f"num_workers={most}"
+
+
 LIGHTER_HOST = "torch.compile or CUDA graphs, no .item(), print or .cpu() in each step, fused optimizer"
 
 
@@ -302,7 +333,19 @@ MAIN_REMEDIES: dict[str, tuple[str, str]] = {
         "fetch in a loader",
     ),
     "disk": ("read in a loader, ahead of the step; cache on local NVMe", "read in a loader"),
+    "pipe": (
+        "who reads its output is slow: write less, to a file, or through a thread with a buffer",
+        "faster reader of its output",
+    ),
     "sleep": ("take the sleep, the polling or the back-off out of the training loop", "no sleep in the loop"),
+}
+
+
+OWN_WAITS = {
+    "network": "waits for the network itself",
+    "disk": "waits for a disk itself",
+    "pipe": "waits for the reader of a pipe that is full",
+    "sleep": "sleeps",
 }
 
 
@@ -310,7 +353,7 @@ def _tell_main(s: Signals) -> Told:
     own = None if main_runs(s) else own_wait(s)
     if own is not None:
         cause, x = own
-        what = {"network": "waits for the network itself", "disk": "waits for a disk itself", "sleep": "sleeps"}[cause]
+        what = OWN_WAITS[cause]
         line = f"GPU idle {s.idle:.0f} %: main thread {what} {share(x)} of the time"
         if cause == "network" and (s.main_rx or 0.0) >= LEAST_RX:
             line += f", receiving {rate(s.main_rx)}"
@@ -323,8 +366,15 @@ def _tell_main(s: Signals) -> Told:
         short = "torch.compile, no .item()"
     else:
         line += ", no workers"
-        remedy = f"{IN_WORKERS} if it loads data; else torch.compile, CUDA graphs, no .item() in each step"
-        short = "num_workers=4–8, compile"
+        workers = in_workers(s)
+        if workers is None:
+            remedy = (
+                f"no core is free for loaders: cheaper transforms, decode on the GPU, or free cores; {LIGHTER_HOST}"
+            )
+            short = "free cores, lighter host"
+        else:
+            remedy = f"{workers[0]} if it loads data; else torch.compile, CUDA graphs, no .item() in each step"
+            short = f"{workers[1]}, compile"
     queued = (s.main_queued or 0.0) / s.main if s.main else 0.0
     said = (line, both_words(s)) if s.knows_feeders else (line,)
     cause = "queued" if queued >= 0.5 else "cpu"
@@ -336,7 +386,8 @@ MAIN_PROCESS = Rule(
     title="starved: main process",
     short="starved: main process",
     condition="idle ≥ 20 % and the main thread runnable in at least half of the idle time (lower bound), or waiting "
-    "for a disk, the network or a timer of its own in ≥ 40 % of it",
+    "for a disk, the network or a timer of its own in ≥ 40 % of it; for a disk, the network or the reader of a pipe in "
+    "≥ 80 % of it no bound is asked for",
     levels="yellow, red from 50 % idle",
     state="starved",
     holds=_main_process,

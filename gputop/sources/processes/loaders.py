@@ -26,7 +26,8 @@ _SPAWNED = (
 )
 _FORKSERVER = b"multiprocessing.forkserver"
 _RAY = b"ray::"
-_RAY_IDLE = b"ray::IDLE"
+_RAY_OWN = (b"ray::IDLE", b"ray::DashboardAgent", b"ray::RuntimeEnvAgent", b"ray::SPILL", b"ray::RESTORE")
+"""Ray's own processes, which carry no task."""
 
 
 class Finding(Struct, frozen=True):
@@ -68,7 +69,7 @@ def busy_helper(comm: bytes) -> Finding:
 
 def is_working_ray_task(command: bytes) -> bool:
     """Whether a command line is that of a Ray worker with a task (Ray writes the task's name there)."""
-    return command.startswith(_RAY) and not command.startswith(_RAY_IDLE)
+    return command.startswith(_RAY) and not command.startswith(_RAY_OWN)
 
 
 def is_torch_worker(comm: bytes) -> bool:

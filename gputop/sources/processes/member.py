@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import astuple, replace
 
-from gputop.model.feeders import BESIDE, FeederShares
+from gputop.model.feeders import BESIDE, FeederShares, rule_in
 from gputop.model.secrets import masked_text
 from gputop.model.snapshot import ProcessSample, ProcessStatic, Role
 from gputop.sources.cgroup import Throttling
@@ -141,6 +141,7 @@ class Member:
                 _masked(why),
                 facts.server,
                 facts.job_key,
+                rule_in(why),
             )
         return self._statics[key]
 

@@ -10,7 +10,7 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from gputop.model.feeders import RAN, server_in, waits_text
+from gputop.model.feeders import RAN, rule_in, server_in, waits_text
 from gputop.model.snapshot import ProcessSample, ProcessStatic
 from gputop.sources.simulation.gpus import FULL_SHARE, GIB, UP_BEFORE_S, GpuPlan, grown_gib
 from gputop.sources.simulation.life import Cpu, GpuLife, Job, Workers
@@ -84,6 +84,7 @@ def plan_job(job: Job, gpu: GpuPlan, taken: Collection[int]) -> JobPlan:
         workers.why if workers else None,
         server,
         job_key,
+        rule_in(workers.why) if workers else None,
     )
     return JobPlan(job, gpu, static, worker_static, first, _FIRST_SERIES + job.pid * 64)
 
