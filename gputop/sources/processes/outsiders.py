@@ -1,4 +1,7 @@
-"""Who else uses the cores: the largest CPU users outside the GPUs' process trees.
+"""Who else uses the cores: what users run outside the GPUs' process trees, summed up by program.
+
+Forty compilers of one user take as much as one program of forty threads does, and most of them live for a moment: the
+time of those that have ended is that of who has waited for them.
 
 All of /proc is read for it, so only while somebody queues for a core, every few seconds, and less often on a
 machine with very many processes.
@@ -7,7 +10,10 @@ machine with very many processes.
 from __future__ import annotations
 
 import os
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
+
+from msgspec import Struct
 
 from gputop.model.feeders import Outsider, outsiders_text
 from gputop.model.quantity import clean_text
@@ -21,31 +27,46 @@ MANY = 2000
 """With more processes than this the scans are five times as far apart: one then takes some 15 ms."""
 NAMED = 3
 LEAST_PCT = 10.0
+MANY_PROGRAMS = 0.5
+"""Where no program of a user takes so much of what he takes in all, the user is named and not a program."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
+class _Used(Struct, frozen=True, gc=False):
+    """CPU time of a process in ticks: its own with that of children that have ended, and whose child it is."""
+
+    starttime: int
+    ticks: int
+    parent: int
+
+
 class Outsiders:
-    """Scans when asked to. ``text`` is the result of the last two scans, None before there were two."""
+    """Scans when asked to.
+
+    ``text`` is the result of the last two scans, and ``sum_pct`` what all of them together took in percent of one core;
+    None before there were two.
+    """
 
     def __init__(self, proc: str, user: Callable[[int], str | None]) -> None:
         """``user`` gives the name of a process's owner."""
         self._proc = proc
         self._user = user
-        self._ticks: dict[int, tuple[int, int]] = {}
+        self._used: dict[int, _Used] = {}
         self._at: float | None = None
         self.text: str | None = None
+        self.sum_pct: float | None = None
 
     def read(self, now: float, pids: Iterable[int], inside: Collection[int], *, wanted: bool) -> None:
         """Scan if somebody queues for a core and a scan is due. ``inside``: pids that belong to the GPUs' trees."""
         if not wanted:
-            self._ticks.clear()
-            self._at = self.text = None
+            self._used.clear()
+            self._at = self.text = self.sum_pct = None
             return
-        gap = SCAN_S if len(self._ticks) <= MANY else 5 * SCAN_S
+        gap = SCAN_S if len(self._used) <= MANY else 5 * SCAN_S
         if self._at is not None and now - self._at < 0.95 * gap:
             return
-        last, self._at, before, self._ticks = self._at, now, self._ticks, {}
-        used: list[tuple[float, int, bytes]] = []
+        last, self._at, before, self._used = self._at, now, self._used, {}
+        names: dict[int, bytes] = {}
         for pid in pids:
             if pid in inside:
                 continue
@@ -53,17 +74,44 @@ class Outsiders:
                 stat = parse_stat(read_small(f"{self._proc}/{pid}/stat"))
             except OSError:
                 continue
-            if stat is None:
-                continue
-            self._ticks[pid] = stat.starttime, stat.cpu_ticks
-            known = before.get(pid)
-            if last is not None and known is not None and known[0] == stat.starttime and now > last:
-                used.append((100.0 * (stat.cpu_ticks - known[1]) / _TICKS_PER_S / (now - last), pid, stat.comm))
-        if last is None:
-            return
-        largest = sorted((row for row in used if row[0] >= LEAST_PCT), reverse=True)[:NAMED]
-        self.text = outsiders_text(tuple(self._outsider(*row) for row in largest))
+            if stat is not None:
+                self._used[pid] = _Used(stat.starttime, stat.cpu_ticks + stat.children_ticks, stat.ppid)
+                names[pid] = stat.comm
+        if last is not None and now > last:
+            self._sum_up(self._taken(before), names, 100.0 / _TICKS_PER_S / (now - last))
 
-    def _outsider(self, cpu_pct: float, pid: int, comm: bytes) -> Outsider:
-        name = clean_text(masked_text(comm.decode("utf-8", "replace"))).strip() or "?"
-        return Outsider((self._user(pid) or "?").replace(" ", "_"), name, cpu_pct)
+    def _taken(self, before: dict[int, _Used]) -> dict[int, int]:
+        """The ticks that each process took since the scan before, with those of children that ended meanwhile."""
+        ended = Counter[int]()
+        for pid, used in before.items():
+            now = self._used.get(pid)
+            if now is None or now.starttime != used.starttime:
+                # Its parent is charged with all of its life, of which a part was counted before.
+                ended[used.parent] += used.ticks
+        taken = {}
+        for pid, used in self._used.items():
+            known = before.get(pid)
+            begun = known.ticks if known is not None and known.starttime == used.starttime else 0
+            taken[pid] = max(0, used.ticks - begun - ended[pid])
+        return taken
+
+    def _sum_up(self, taken: dict[int, int], names: dict[int, bytes], pct_of_tick: float) -> None:
+        users: dict[str, Counter[bytes]] = defaultdict(Counter)
+        for pid, ticks in taken.items():
+            if ticks:
+                users[(self._user(pid) or "?").replace(" ", "_")][names[pid]] += ticks
+        found: list[Outsider] = []
+        for user, programs in users.items():
+            total = sum(programs.values())
+            first = max(programs.values())
+            if len(programs) > 1 and first < MANY_PROGRAMS * total:
+                found.append(Outsider(user, f"{len(programs)} programs", pct_of_tick * total))
+            else:
+                found += [Outsider(user, _named(name), pct_of_tick * ticks) for name, ticks in programs.items()]
+        largest = sorted((o for o in found if o.cpu_pct >= LEAST_PCT), key=lambda o: -o.cpu_pct)[:NAMED]
+        self.text = outsiders_text(tuple(largest))
+        self.sum_pct = pct_of_tick * sum(taken.values())
+
+
+def _named(comm: bytes) -> str:
+    return clean_text(masked_text(comm.decode("utf-8", "replace"))).strip() or "?"
