@@ -212,9 +212,9 @@ def test_a_notification_is_sent_by_a_program_of_its_own_and_no_address_is_ever_t
 
 RECORDER = """
 import sys
-from gputop.sources import runtime_directory
+from gputop.sources import step_datagrams
 place = sys.argv.pop(1)
-runtime_directory.login_directories = lambda: [place]
+step_datagrams.login_directories = lambda: [place]
 from gputop.cli import main
 sys.exit(main(sys.argv[1:]))
 """

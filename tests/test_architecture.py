@@ -19,13 +19,20 @@ from textual.widgets import Input, Label
 
 from gputop.commands.needs import Needs
 from gputop.commands.registry import COMMANDS, LIVE, commands_and_parts, groups, module_of
+from gputop.model.feature_table import FEATURES, resolve
 from tests.nvml.stand_in import Scenario
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "gputop"
 ROOT_FILES = {"__init__.py", "__init__.pyi", "__main__.py", "cli.py", "monitor.py", "py.typed"}
 """What may lie beside the rooms: everything else has one."""
-DRIVERS = ("terminal/driver.py", "served_driver.py")
+SCREENS_OF_FEATURES = (
+    "gputop.features.fleet.fleet_app",
+    "gputop.features.fleet.fleet_help_screen",
+    "gputop.features.fleet.fleet_key_handlers",
+    "gputop.features.web.served_driver",
+)
+DRIVERS = ("tui/terminal/driver.py", "features/web/served_driver.py")
 """A driver is itself one of Textual's inner parts, and cannot be written without others of them."""
 
 
@@ -54,6 +61,8 @@ def test_nothing_outside_the_screen_imports_textual() -> None:
         "import gputop\n"
         "for module in pkgutil.walk_packages(gputop.__path__, 'gputop.'):\n"
         "    if module.name.startswith(('gputop.tui', 'gputop.integrations.')) or module.name.endswith('__main__'):\n"
+        "        continue\n"
+        f"    if module.name in {SCREENS_OF_FEATURES!r}:\n"
         "        continue\n"
         "    import_module(module.name)\n"
         "    assert 'textual' not in sys.modules, module.name\n"
@@ -87,9 +96,10 @@ def test_a_command_without_a_screen_never_loads_one_while_it_runs(
 def test_textual_s_private_parts_are_touched_on_one_page_and_in_its_drivers() -> None:
     private = set().union(*map(_private, (App, ModalScreen, CommandPalette, Input, Label)))
     touched = {}
-    for path in sorted((PACKAGE / "tui").rglob("*.py")):
-        place = str(path.relative_to(PACKAGE / "tui"))
-        if place not in ("textual_internals.py", "screens/palette.py", *DRIVERS):
+    screens = [PACKAGE.parent / f"{name.replace('.', '/')}.py" for name in SCREENS_OF_FEATURES]
+    for path in sorted([*(PACKAGE / "tui").rglob("*.py"), *screens]):
+        place = str(path.relative_to(PACKAGE))
+        if place not in ("tui/textual_internals.py", "tui/screens/palette.py", *DRIVERS):
             touched[place] = set(_private_names(path)) & private
     assert {place: names for place, names in touched.items() if names} == {}
 
@@ -118,7 +128,7 @@ def test_the_command_line_imports_the_standard_library_only() -> None:
     code = (
         "import sys, gputop.cli\n"
         "ours = {name for name in sys.modules if name.startswith('gputop.')}\n"
-        "ours -= {'gputop.cli', 'gputop.commands'}\n"
+        "ours -= {'gputop.cli', 'gputop.commands', 'gputop.model', 'gputop.model.feature_table'}\n"
         "ours -= {f'gputop.commands.{name}' for name in ('interrupt', 'registry')}\n"
         "ours -= {'gputop.output', 'gputop.output.messages', 'gputop.output.messages'}\n"
         "foreign = {'msgspec', 'pynvml', 'psutil', 'textual', 'rich'} & set(sys.modules)\n"
@@ -135,6 +145,19 @@ def test_every_command_is_in_the_table_once_and_says_in_its_own_file_what_it_nee
         assert callable(module.run) and (module.__name__.endswith(".live") or callable(module.arguments))
     files = {path for path in PACKAGE.rglob("*.py") if "\nNEEDS = " in path.read_text(encoding="utf-8")}
     assert files == {Path(module.__file__ or "") for module in modules}
+
+
+def test_every_line_of_the_features_table_names_something_that_is_there() -> None:
+    folders = {path.parent.name for path in (PACKAGE / "features").glob("*/__init__.py")}
+    assert set(FEATURES) == folders
+    for feature in FEATURES.values():
+        paths = [*feature.doctor, *(path for _, path in feature.keys), feature.watcher, feature.screen_watcher]
+        for table in (feature.topics, feature.settings, feature.faults, feature.examples):
+            paths += table.values()
+        for picture in feature.pictures.values():
+            paths += picture
+        for path in paths:
+            assert path is None or resolve(path) is not None, path
 
 
 def test_what_is_to_be_installed_is_said_in_one_place() -> None:

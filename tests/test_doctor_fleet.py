@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from gputop.features.fleet import doctor_rows
-from gputop.features.fleet.doctor_rows import exporters, private_file, step_socket
+from gputop.features.export import doctor_rows
+from gputop.features.export.doctor_rows import exporters, step_socket
 from gputop.model.extras import EXTRAS
 from gputop.output.doctor_text import doctor_text
-from gputop.sources.doctor_report import examine
+from gputop.sources.doctor_report import examine, private_file
 
 NOBODY = "127.0.0.1:1"
 PAGE = '# TYPE gputop_up gauge\ngputop_up 1\n# TYPE x gauge\ngputop_build_info{version="0.1.0"} 1\n'

@@ -45,7 +45,7 @@ sys.exit(program())
 NO_EXPORTER_RUNS = """
 import sys
 from gputop.__main__ import program
-from gputop.features.fleet import doctor_rows
+from gputop.features.export import doctor_rows
 doctor_rows._running = lambda proc: iter(())
 sys.exit(program())
 """

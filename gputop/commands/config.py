@@ -13,7 +13,7 @@ from typing import Any
 
 from gputop.commands.needs import Needs
 from gputop.config import ConfigError, Reload, Settings, apply, declared, default_path, load, read
-from gputop.features.alerts.alerts_page import examples
+from gputop.model.feature_table import hook, key_tables
 from gputop.model.fleet_settings import SECRET
 from gputop.model.quantity import wrapped
 from gputop.model.secrets import MASK, masked_text
@@ -55,22 +55,20 @@ def problems(path: Path) -> list[str]:
 
 def _alert_problems(lines: list[str], tables: Any) -> list[tuple[int, str]]:
     """What is wrong with each ``[[alert]]``, with its line; nothing where these are not tables at all."""
-    from gputop.features.alerts.alert_table import read_alerts
-
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         return []
     heads = [number for number, line in enumerate(lines, 1) if re.match(r"\s*\[\[\s*[\"']?alert[\"']?\s*\]\]", line)]
     found = []
-    for error in read_alerts(tables)[1]:
-        first = heads[error.number] if error.number < len(heads) else 0
+    for table, field, words in hook("faults", "alert")(tables):
+        first = heads[table] if table < len(heads) else 0
         line = first
         for number in range(first + 1, len(lines) + 1) if first else ():
             if re.match(r"\s*\[", lines[number - 1]):
                 break
-            if error.field and re.match(rf"\s*[\"']?{error.field}[\"']?\s*=", lines[number - 1]):
+            if field and re.match(rf"\s*[\"']?{field}[\"']?\s*=", lines[number - 1]):
                 line = number
                 break
-        found.append((line, str(error)))
+        found.append((line, words))
     return found
 
 
@@ -82,10 +80,9 @@ def _cluster_line(lines: list[str], text: str) -> int:
 
 def key_problems(wanted: Mapping[str, str]) -> list[str]:
     """What is wrong with the ``[keys]`` table, one line each."""
-    from gputop.features.fleet.fleet_view import FLEET_KEYS
     from gputop.paint.keys import KEYS, REPLAY_KEYS, rebound
 
-    tables = (KEYS, REPLAY_KEYS, FLEET_KEYS)
+    tables = (KEYS, REPLAY_KEYS, *(table for _, table in key_tables()))
     found: list[str] = []
     for table in tables:
         elsewhere = {key.id for other in tables if other is not table for key in other}
@@ -231,7 +228,7 @@ def _check(path: Path) -> int:
 def template() -> str:
     """A configuration file with every setting, its documentation and its default, all commented out."""
     parts = [HEAD]
-    tables = {"keys": EXAMPLE, "alert": examples(os.getuid()), "fleet": CLUSTERS}
+    tables = {"keys": EXAMPLE, "alert": hook("examples", "alert")(os.getuid()), "fleet": CLUSTERS}
     for setting in declared().values():
         lines = [f"# {line}" for line in wrapped(setting.description, 116)]
         lines += [f"#{line}" for line in assignment(setting.name, setting.default).splitlines()]

@@ -13,8 +13,7 @@ from gputop.commands.needs import Needs
 from gputop.commands.once import NOTHING_READ, wait_of
 from gputop.commands.shared_options import redactor_of
 from gputop.config import Settings
-from gputop.features.alerts.alerts_command import alerts_in, alerts_report
-from gputop.features.fleet.doctor_rows import exporters, private_file, step_socket
+from gputop.model.feature_table import FEATURES, resolve
 from gputop.output.doctor_text import doctor_text
 from gputop.output.messages import say
 from gputop.output.snapshot_data import json_text
@@ -56,21 +55,25 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         wait_s=wait_of(args),
         slow=say,
     )
-    if settings.alert:
-        report["alerts"] = alerts_report(args, settings)
-        report["problems"] += [report["alerts"]["problem"]] if report["alerts"]["problem"] else []
-    report.update(_fleet(settings))
-    report["problems"] += [
-        row["problem"]
-        for row in (*report["exporters"], report["step_socket"], *report["private_files"])
-        if row["problem"] is not None
-    ]
+    for feature in FEATURES.values():
+        for path in feature.doctor:
+            _join(report, resolve(path)(args, settings))
+    report["problems"] += [row["problem"] for row in report["private_files"] if row["problem"] is not None]
     redactor = redactor_of(settings)
     if redactor is not None:
         report = _redacted(report, redactor)
     sys.stdout.write(json_text(report) if args.json else doctor_text(report))
     sys.stdout.flush()
     return 0 if any(gpu["lost_reason"] is None for gpu in report["gpus"]) else NOTHING_READ
+
+
+def _join(report: dict[str, Any], part: dict[str, Any]) -> None:
+    """Add a feature's part: lists of the same name are joined."""
+    for key, value in part.items():
+        if isinstance(value, list):
+            report[key] = [*report.get(key, ()), *value]
+        else:
+            report[key] = value
 
 
 def _redacted(report: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
@@ -84,24 +87,3 @@ def _redacted(report: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
     for row, user in zip(shown["exporters"], users, strict=True):
         row["user"] = user
     return shown
-
-
-def _fleet(settings: Settings) -> dict[str, Any]:
-    """What connects this node to a fleet, and the permissions of the files that hold tokens."""
-    from gputop.features.export.scrape_server import DEFAULT
-    from gputop.features.fleet.address import TOKEN_VARIABLE
-    from gputop.model.fleet_settings import SECRET
-
-    named = [(TOKEN_VARIABLE, path) for path in (os.environ.get(TOKEN_VARIABLE),) if path]
-    named += [(f"notify_file of {a.name}", a.notify_file) for a in alerts_in(settings) if a.notify_file is not None]
-    named += [
-        (f"{field} of [fleet.{name}]", os.path.expanduser(table[field]))
-        for name, table in settings.fleet.items()
-        for field in SECRET
-        if field in table
-    ]
-    return {
-        "exporters": exporters(DEFAULT),
-        "step_socket": step_socket(),
-        "private_files": [private_file(what, path) for what, path in named],
-    }

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING
 
 from gputop.commands.needs import Needs
 from gputop.commands.screen import screen_terminal, show
-from gputop.commands.shared_options import filter_of, redacted_source, redactor_of
+from gputop.commands.shared_options import filter_of, redacted_source, redactor_of, screen_watcher
 from gputop.config import Settings
-from gputop.model.source import UsageError
 
 if TYPE_CHECKING:
     import argparse
 
-    from gputop.features.alerts.node_alerts import NodeAlerts
     from gputop.model.inspection import ProcessAccess
     from gputop.model.redaction import Redactor
 
@@ -24,7 +22,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     redactor = redactor_of(settings)
     passing = filter_of(args, redactor)
     terminal = screen_terminal(settings)
-    alerts = _alerts(args, settings)
+    alerts = screen_watcher(args, settings)
     from gputop.sources.local import open_local
 
     source = open_local(settings)
@@ -43,21 +41,6 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         counters=source.toggle_counters,
         alerts=alerts,
     )
-
-
-def _alerts(args: argparse.Namespace, settings: Settings) -> NodeAlerts | None:
-    """The alerts to show, and to fire where --alerts asks for it. Raises UsageError and ConfigError."""
-    fire = args.__dict__.get("alerts", False)
-    if not settings.alert and not fire:
-        return None
-    from gputop.features.alerts.alerts_command import REDACTED, alerts_here, configuration_file
-
-    if fire and not settings.alert:
-        file = configuration_file(args)
-        raise UsageError(f"--alerts: no [[alert]] in {file}; `gputop help alerts` shows how to write one")
-    if fire and settings.redact:
-        raise UsageError(f"--alerts: {REDACTED}")
-    return alerts_here(args, settings, fire=fire)
 
 
 def _access(redactor: Redactor | None) -> ProcessAccess:

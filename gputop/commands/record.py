@@ -9,9 +9,8 @@ import threading
 
 from gputop.commands.argument_parser import seconds, size_bytes
 from gputop.commands.needs import Needs
-from gputop.commands.shared_options import redacted_source, redactor_of
+from gputop.commands.shared_options import redacted_source, redactor_of, run_watcher
 from gputop.config import Settings
-from gputop.features.alerts.alerts_command import alerts_here
 from gputop.model.quantity import count, file_size
 from gputop.output.messages import say
 from gputop.session.record_run import record
@@ -33,7 +32,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
-    alerts = alerts_here(args, settings, tell=say)
+    alerts = run_watcher(args, settings, tell=say)
     source = open_local(settings, own_process=False)
     done = record(
         redacted_source(Marked(source, at_once=True), redactor_of(settings)),

@@ -9,7 +9,9 @@ A command may have parts, named by a second word, such as ``fleet demo``: each i
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from gputop.model.feature_table import FEATURES, Command, resolve
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -24,33 +26,9 @@ LIVE = "live"
 LIVE_MODULE = "gputop.commands.live"
 
 
-class Part(NamedTuple):
-    """A command's part: what it is for, and the module that runs it."""
-
-    summary: str
-    module: str
-
-
-class Command(NamedTuple):
-    """A command: one of PURPOSES, what it is for, the module that runs it, and its parts by their second word."""
-
-    purpose: str
-    summary: str
-    module: str
-    parts: dict[str, Part] = {}  # noqa: RUF012 - empty, and never written to
-
-
-COMMANDS = {
+_CORE = {
     "demo": Command("Watch", "a simulated node, on any machine", "gputop.commands.demo"),
     "once": Command("Watch", "one measured snapshot, as a table or as data", "gputop.commands.once"),
-    "serve": Command(
-        "Watch", "the screen in a browser: read-only, on this machine's loopback", "gputop.features.web.serve_command"
-    ),
-    "alerts": Command(
-        "Evidence",
-        "your alerts: list them, try them on a recording, or fire one",
-        "gputop.features.alerts.alerts_command",
-    ),
     "compare": Command("Evidence", "what a change made better or worse", "gputop.commands.compare"),
     "diagnose": Command("Evidence", "verdicts in words, live or on a recording", "gputop.commands.diagnose"),
     "dump": Command("Evidence", "a recording as data", "gputop.commands.dump"),
@@ -61,40 +39,15 @@ COMMANDS = {
     "replay": Command("Evidence", "the screen on a recording", "gputop.commands.replay"),
     "report": Command("Evidence", "where the GPU time of a recording went", "gputop.commands.report"),
     "screenshot": Command("Evidence", "a picture of the screen, without a terminal", "gputop.commands.screenshot"),
-    "trace": Command(
-        "Evidence", "where a step's time went, from a profiler's trace", "gputop.features.traces.trace_command"
-    ),
-    "loader": Command(
-        "A job",
-        "how many loader workers a job needs, measured on its dataset",
-        "gputop.features.loader_bench.loader_command",
-    ),
     "mark": Command("A job", "a mark for running recorders and screens", "gputop.commands.mark"),
     "run": Command("A job", "run a job, watch its GPUs, report at its end", "gputop.commands.run"),
-    "export": Command(
-        "The fleet", "this node for Prometheus: what it measures and concludes", "gputop.features.export.export_command"
-    ),
-    "fleet": Command(
-        "The fleet",
-        "every GPU of a cluster, from its Prometheus",
-        "gputop.features.fleet.fleet_command",
-        {
-            "demo": Part("a simulated fleet, on any machine", "gputop.features.fleet.demo_command"),
-            "deploy": Part("rules, dashboards, manifests and units, as files", "gputop.features.fleet.deploy_command"),
-            "diagnose": Part(
-                "the five worst things in the cluster now, in words", "gputop.features.fleet.diagnose_command"
-            ),
-            "queries": Part("the questions behind the dashboards, as PromQL", "gputop.features.fleet.queries_command"),
-        },
-    ),
     "completion": Command("Set-up", "completion for your shell, to source or install", "gputop.commands.completion"),
     "config": Command("Set-up", "the settings in force, and the file they come from", "gputop.commands.config"),
     "doctor": Command("Set-up", "what can be measured here, why not, and how to fix it", "gputop.commands.doctor"),
     "help": Command("Set-up", "what a command, a key, a number or a verdict means", "gputop.commands.help"),
-    "prove": Command(
-        "Set-up", "kernels of known width, to check what is measured", "gputop.features.prove.prove_command"
-    ),
 }
+_ALL = {**_CORE, **{name: row for feature in FEATURES.values() for name, row in feature.commands.items()}}
+COMMANDS = {name: _ALL[name] for purpose in PURPOSES for name in sorted(_ALL) if _ALL[name].purpose == purpose}
 """Name → command, by purpose and then by name."""
 
 
@@ -145,19 +98,17 @@ TOPICS = {
     "options": "gputop.commands.help:options_page",
     "settings": "gputop.commands.help:settings_page",
     "keys": "gputop.output.reference.reference_pages:keys_page",
-    "alerts": "gputop.features.alerts.alerts_page:alerts_page",
     "filters": "gputop.output.reference.reference_pages:filters_page",
     "metrics": "gputop.output.reference.reference_pages:metrics_page",
     "sources": "gputop.output.reference.reference_pages:sources_page",
     "verdicts": "gputop.output.reference.reference_pages:verdicts_page",
     "faults": "gputop.output.reference.reference_pages:faults_page",
-    "fleet": "gputop.features.fleet.fleet_page:fleet_page",
+    **{topic: page for feature in FEATURES.values() for topic, page in feature.topics.items()},
 }
 """Topic → module and function that make its page."""
 
 
 def page_of(topic: str) -> Page:
     """The page of a topic of TOPICS."""
-    module, _, function = TOPICS[topic].partition(":")
-    page: Page = getattr(import_module(module), function)()
+    page: Page = resolve(TOPICS[topic])()
     return page

@@ -8,9 +8,8 @@ import time
 from pathlib import Path
 
 from gputop.commands.needs import Needs
-from gputop.commands.shared_options import redacted_source, redactor_of
+from gputop.commands.shared_options import redacted_source, redactor_of, run_watcher
 from gputop.config import Settings
-from gputop.features.alerts.alerts_command import alerts_here
 from gputop.model.source import UsageError
 from gputop.output.messages import say
 from gputop.output.private_file import write_private
@@ -37,7 +36,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError(f"--report must name a .md, .json or .txt file, not {args.report!r}")
     if args.report is not None and not Path(args.report).parent.is_dir():
         raise UsageError(f"--report: no directory {Path(args.report).parent}")
-    alerts = alerts_here(args, settings)
+    alerts = run_watcher(args, settings)
     source, redactor = open_local(settings), redactor_of(settings)
     result = run_job(
         command,

@@ -23,12 +23,11 @@ from gputop.paint.view import View
 if TYPE_CHECKING:
     import argparse
 
-    from gputop.features.alerts.node_alerts import NodeAlerts
     from gputop.model.inspection import ProcessAccess
     from gputop.paint.process_filter import Filter
     from gputop.paint.view import Hint
     from gputop.recording.recent_past import Past
-    from gputop.session.session import Session
+    from gputop.session.session import RunWatcher, Session
     from gputop.tui.node_app import GputopApp
     from gputop.tui.terminal.guard import TerminalGuard
     from gputop.tui.textual_internals import QuietApp
@@ -101,7 +100,7 @@ def show(
     access: Callable[[], ProcessAccess] | None = None,
     passing: Filter | None = None,
     counters: Callable[[], str] | None = None,
-    alerts: NodeAlerts | None = None,
+    alerts: RunWatcher | None = None,
     demo: bool = False,
     remedied: Callable[[], Frame] | None = None,
     begins_with: str = "",

@@ -13,7 +13,7 @@ from gputop.commands.needs import Needs
 from gputop.commands.shared_options import lens_of, redacted_snapshot, redactor_of
 from gputop.commands.simulated_node import DEMO, PAST_S
 from gputop.config import Settings
-from gputop.features.fleet.fleet_command import fleet_rows, prometheus_options
+from gputop.model.feature_table import FEATURES, Picture, resolve
 from gputop.model.source import UsageError
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import ansi_text, plain_text
@@ -35,7 +35,6 @@ NEEDS = Needs("nothing")
 STARTED = 1_780_000_000.0
 """A fixed moment, so that a picture of the demo is the same whenever it is made."""
 LARGEST = (400, 200)
-FLEET = "fleet"
 SUFFIXES = (".svg", ".png", ".txt", ".ans")
 
 
@@ -46,7 +45,8 @@ def arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--at", metavar="TIME", help="of a recording: 12:03, -10m, an ISO date (default: its end)")
     command.add_argument("--size", default="160x48", metavar="WxH", help="columns x rows (default 160x48)")
     command.add_argument("--gpu", metavar="N", help="select this GPU")
-    prometheus_options(command)
+    for picture in _pictures().values():
+        resolve(picture.options)(command)
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
@@ -58,8 +58,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     demo = args.source == DEMO
     if demo and args.at is not None:
         raise UsageError("--at belongs to a recording or the fleet: the demo's picture is always of the same moment")
-    if args.source == FLEET:
-        _write(path, fleet_rows(args, settings, width, height), settings, "gputop fleet")
+    if args.source in _pictures():
+        rows = resolve(_pictures()[args.source].rows)(args, settings, width, height)
+        _write(path, rows, settings, f"gputop {args.source}")
         return 0
     if args.scenario is not None and not demo:
         raise UsageError(f"a scenario belongs to `screenshot demo`, not to {args.source!r}")
@@ -73,6 +74,11 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     rows = main_screen(frame, view, width, height).rows
     _write(path, rows, settings, f"gputop on {frame.snapshot.machine.hostname}")
     return 0
+
+
+def _pictures() -> dict[str, Picture]:
+    """The pictures of the features, by the word that asks for them."""
+    return {name: picture for feature in FEATURES.values() for name, picture in feature.pictures.items()}
 
 
 def _refuse_early(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""``--gpus`` on a recording: only these GPUs are read, with their processes and events."""
+"""What several commands share: GPUs of a recording, redaction, filters, alerts, and where a report goes."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from gputop.config import Settings
+from gputop.model.feature_table import FEATURES, resolve
 from gputop.model.source import UsageError
 from gputop.output.messages import say
 from gputop.output.private_file import write_private
 
 if TYPE_CHECKING:
-    from gputop.model.redaction import Redactor
-    from gputop.model.snapshot import Snapshot
-    from gputop.monitor import Frame
-    from gputop.paint.process_filter import Filter
-    from gputop.recording.decode import Lens
+    from collections.abc import Callable
 
-
-# ``--redact`` of the command line: one redactor for everything that a command shows or writes.
-
-if TYPE_CHECKING:
     from gputop.model.redaction import Redactor
     from gputop.model.snapshot import Snapshot
     from gputop.model.source import MarkedSource, Source
+    from gputop.monitor import Frame
+    from gputop.paint.process_filter import Filter
+    from gputop.recording.decode import Lens
+    from gputop.session.session import RunWatcher
 
     S = TypeVar("S", Source, MarkedSource)
+
+
+# ``--redact`` of the command line: one redactor for everything that a command shows or writes.
 
 
 def redactor_of(settings: Settings) -> Redactor | None:
@@ -184,3 +184,29 @@ def deliver(text: str, path: str | None) -> None:
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from error
     say(f"wrote {path}")
+
+
+# What looks at every frame of a run besides: alerts.
+
+
+def run_watcher(
+    args: argparse.Namespace, settings: Settings, tell: Callable[[str], None] | None = None
+) -> RunWatcher | None:
+    """What the settings ask to look at every frame of a run, None where nothing.
+
+    ``tell`` is given a line whenever it acts, from other threads. Raises ConfigError where it must not act.
+    """
+    if not settings.alert:
+        return None
+    (path,) = (feature.watcher for feature in FEATURES.values() if feature.watcher is not None)
+    watcher: RunWatcher | None = resolve(path)(args, settings, tell=tell)
+    return watcher
+
+
+def screen_watcher(args: argparse.Namespace, settings: Settings) -> RunWatcher | None:
+    """The same for the live screen, where it acts only if asked to. Raises UsageError and ConfigError."""
+    if not settings.alert and not getattr(args, "alerts", False):
+        return None
+    (path,) = (feature.screen_watcher for feature in FEATURES.values() if feature.screen_watcher is not None)
+    watcher: RunWatcher | None = resolve(path)(args, settings)
+    return watcher

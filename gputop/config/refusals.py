@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from select import select
 from typing import Any, Literal, get_args, get_origin
 
 from msgspec import Meta
 
+from gputop.model.feature_table import hook
 from gputop.paint.theme import THEME_NAMES
 
 
@@ -66,13 +67,12 @@ def objection(setting: str, value: Any) -> str | None:
         return _not_one_of(THEME_NAMES, value, "theme")
     if setting == "columns":
         return _wrong_column(value)
-    if setting == "alert":
-        return _wrong_alert(value)
     if setting == "fleet":
         from gputop.model.fleet_settings import fault_of
 
         return fault_of(value)
-    return None
+    check: Callable[[Any], str | None] | None = hook("settings", setting)
+    return None if check is None else check(value)
 
 
 def _wrong_column(chosen: tuple[str, ...]) -> str | None:
@@ -84,16 +84,6 @@ def _wrong_column(chosen: tuple[str, ...]) -> str | None:
             return f"no column {column!r}{nearest(column, COLUMNS)}"
         if chosen.count(column) > 1:
             return f"column {column} is listed twice: leave one of them out"
-    return None
-
-
-def _wrong_alert(tables: tuple[Mapping[str, Any], ...]) -> str | None:
-    from gputop.features.alerts.alert_table import AlertError, alerts_of
-
-    try:
-        alerts_of(tables)
-    except AlertError as error:
-        return str(error)
     return None
 
 

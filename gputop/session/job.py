@@ -28,10 +28,9 @@ from gputop.monitor import Monitor
 from gputop.recording.format import RecordingError
 from gputop.recording.writer import Recorder
 from gputop.report.job_report import JobReport, ReportBuilder
-from gputop.session.session import OwnGpus, Session
+from gputop.session.session import OwnGpus, RunWatcher, Session
 
 if TYPE_CHECKING:
-    from gputop.features.alerts.node_alerts import NodeAlerts
     from gputop.model.redaction import Redactor
 
 
@@ -174,7 +173,7 @@ def run_job(
     target: str | None = None,
     price: float | None = None,
     redactor: Redactor | None = None,
-    alerts: NodeAlerts | None = None,
+    alerts: RunWatcher | None = None,
 ) -> JobResult:
     """Run a command to its end; record the GPUs that its processes use to ``target``, if given, and report on them.
 
@@ -237,7 +236,7 @@ class _Watch:
     """Cuts each snapshot down to the GPUs of one job, then records and reports what is left."""
 
     def __init__(
-        self, root: int, target: str | None, parent_and_group: ParentAndGroup, alerts: NodeAlerts | None = None
+        self, root: int, target: str | None, parent_and_group: ParentAndGroup, alerts: RunWatcher | None = None
     ) -> None:
         self._root = root
         self._alerts = alerts

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -19,11 +18,7 @@ from gputop.paint.theme import Theme
 from gputop.paint.view import View
 from gputop.recording.format import RecordingError
 from gputop.recording.writer import Recorder
-from gputop.session.session import Session
-
-if TYPE_CHECKING:
-    from gputop.features.alerts.node_alerts import NodeAlerts
-
+from gputop.session.session import RunWatcher, Session
 
 _LOOK_S = 1.5
 """How often to check for a stop and for the end of the time while no frame comes."""
@@ -52,7 +47,7 @@ def record(
     seconds: float | None = None,
     most_bytes: int | None = None,
     started: Callable[[str], None] | None = None,
-    alerts: NodeAlerts | None = None,
+    alerts: RunWatcher | None = None,
 ) -> Recorded:
     """Record until ``stop`` is set, ``seconds`` of recorded time are over, or writing fails.
 

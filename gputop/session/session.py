@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
@@ -20,7 +20,7 @@ from gputop.model.snapshot import Event, EventKind, GpuSample, ProcessSample, Sn
 from gputop.monitor import MOST_GPUS, Frame, Monitor, SmSources
 
 if TYPE_CHECKING:
-    from gputop.features.alerts.node_alerts import NodeAlerts
+    from gputop.model.alert_board import AlertBoard
     from gputop.recording.decode import Rounder
     from gputop.recording.recent_past import Memory, Past, Stretch
     from gputop.recording.writer import Recorder
@@ -100,6 +100,26 @@ def _begins(standing: set[str], uuid: str, holds: bool) -> bool:
     return True
 
 
+class RunWatcher(Protocol):
+    """What a feature adds to a run that is being watched: alerts, judged at every frame."""
+
+    messages: deque[str]
+    """Lines for the user that wait to be shown, the oldest first."""
+
+    def take(self, frame: Frame) -> None:
+        """Look at one more frame. Never waits."""
+
+    def board(self) -> AlertBoard:
+        """Where everything stands, for the findings page."""
+        ...
+
+    def toggle_silence(self, name: str) -> None:
+        """Silence one of the board's rows until gputop ends, or let it act again."""
+
+    def close(self) -> None:
+        """The run is over."""
+
+
 class Session:
     """Gives a frame for each snapshot, and keeps what was asked for: the last minutes, a recording, or both."""
 
@@ -111,8 +131,8 @@ class Session:
         self._recorder: Recorder | None = None
         self._events: FrameEvents | None = None
         self._rounder: Rounder | None = None
-        self.alerts: NodeAlerts | None = None
-        """The alerts judged at every frame, if there are any."""
+        self.alerts: RunWatcher | None = None
+        """What looks at every frame besides, if there is anything."""
 
     def take(self, snapshot: Snapshot) -> Frame:
         """The frame of one more snapshot. Never waits for a disk.

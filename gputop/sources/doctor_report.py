@@ -9,7 +9,9 @@ import os
 import platform
 import re
 import shutil
+import stat
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -343,3 +345,20 @@ def _version(distribution: str) -> str | None:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return None
+
+
+def private_file(what: str, path: str) -> dict[str, Any]:
+    """A file that holds tokens or addresses: whether it exists, and only its owner may read it."""
+    problem = mode = None
+    with suppress(OSError):
+        path = os.path.expanduser(path)
+    try:
+        status = os.stat(path)
+        mode = f"{stat.S_IMODE(status.st_mode):04o}"
+        if status.st_mode & 0o077:
+            problem = f"{what}: others can read or write it: chmod 600 {path}"
+        elif status.st_uid not in (os.geteuid(), 0):
+            problem = f"{what}: {path} belongs to another user"
+    except OSError as error:
+        problem = f"{what}: cannot look at {path}: {error.strerror}"
+    return {"what": what, "path": path, "mode": mode, "problem": problem}

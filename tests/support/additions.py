@@ -262,7 +262,7 @@ COMMAND = Addition(
         Patch(
             "gputop/commands/registry.py",
             '    "added-one": Command("Watch", "what a test adds", "gputop.commands.added_one"),\n',
-            after="\nCOMMANDS = {\n",
+            after="\n_CORE = {\n",
         ),
         Patch(
             "gputop/commands/added_one.py",

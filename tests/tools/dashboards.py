@@ -20,7 +20,7 @@ from grafana_foundation_sdk.models.dashboard import (
 from gputop.features.fleet.questions import library
 from gputop.features.fleet.template import MODES, Mode, Query
 
-FOLDER = Path(__file__).parent.parent.parent / "gputop" / "fleet" / "files" / "grafana"
+FOLDER = Path(__file__).parent.parent.parent / "gputop" / "features" / "fleet" / "files" / "grafana"
 UNITS = {
     "ratio": "percentunit", "watts": "watt", "celsius": "celsius", "bytes": "bytes", "bytes/s": "Bps",
     "joules": "joule", "seconds": "s", "GPU-hours": "h", "GPUs": "short", "flag": "short", "1/s": "ops",

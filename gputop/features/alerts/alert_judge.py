@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.features.alerts.alert_table import Alert, Per, Share, group_of, jobs_by_gpu
+from gputop.features.alerts.alert_table import Alert, group_of, jobs_by_gpu
 from gputop.model.snapshot import GAP_INTERVALS, GpuSample, Snapshot
 
 Place = tuple[str, str]
@@ -188,35 +188,6 @@ class Judge:
             del self._holding[place]
         for place in [place for place in self.fired if place[1] not in here and place not in self._holding]:
             del self.fired[place]
-
-
-# Where alerts stand, for people: the rows of the screen's list.
-
-
-class AlertRow(Struct, frozen=True):
-    """One alert. ``holds`` gives (GPU, since, whether for as long as the alert asks) where its condition holds.
-
-    ``last`` is when it last fired in this run, on which GPUs, and with what result; None where it has not.
-    ``silent_until``: where it holds and fired not long ago, in this run or before it, when it may fire again.
-    """
-
-    name: str
-    when: str
-    for_s: float
-    holds: tuple[tuple[int, float, bool], ...] = ()
-    last: tuple[float, str, str] | None = None
-    has_failed: bool = False
-    is_silenced: bool = False
-    silent_until: float | None = None
-    per: Per = "gpu"
-    gpus: Share = "any"
-
-
-class AlertBoard(Struct, frozen=True):
-    """Every alert, and whether this gputop fires them: ``why_not`` is empty where it does."""
-
-    rows: tuple[AlertRow, ...] = ()
-    why_not: str = ""
 
 
 class WouldFire(Struct):

@@ -13,6 +13,7 @@ from msgspec import Struct
 from gputop.diagnosis.catalogue import OF_TRACES, badge_rows, verdict_rows
 from gputop.diagnosis.rules.base import COLLECTING
 from gputop.diagnosis.types import STATES, GpuDiagnosis
+from gputop.model.alert_board import Per, Share
 from gputop.model.derived import gap_pct
 from gputop.model.metrics import GPU_METRICS, Metric, pct
 from gputop.model.quantity import HOUR_S, SECONDS, typed_number
@@ -197,9 +198,7 @@ def _condition_nearest(name: str, known: tuple[str, ...] | list[str]) -> str:
 
 # The scope of an alert: each GPU alone, all GPUs of a job, or all GPUs of the node. Pure.
 
-Per = Literal["gpu", "job", "node"]
 PER: tuple[Per, ...] = ("gpu", "job", "node")
-Share = Literal["any", "all"]
 SHARES: tuple[Share, ...] = ("any", "all")
 NODE = "node"
 """The group of a whole node, and of GPUs whose job is unknown."""
@@ -321,6 +320,17 @@ def read_alerts(tables: Iterable[Mapping[str, Any]]) -> tuple[tuple[Alert, ...],
         except AlertError as error:
             errors.append(error)
     return tuple(alerts.values()), errors
+
+
+def objection(tables: Iterable[Mapping[str, Any]]) -> str | None:
+    """What is wrong with the first alert that cannot be read; None where all can."""
+    errors = read_alerts(tables)[1]
+    return str(errors[0]) if errors else None
+
+
+def faults(tables: Iterable[Mapping[str, Any]]) -> list[tuple[int, str, str]]:
+    """What is wrong with each alert that cannot be read: its number from 0, the field or nothing, the words."""
+    return [(error.number, error.field, str(error)) for error in read_alerts(tables)[1]]
 
 
 class _Reader:

@@ -28,6 +28,7 @@ from gputop.model.quantity import count, length, terminal_safe, which_gpus
 from gputop.model.source import SourceError, UsageError
 from gputop.output.messages import say
 from gputop.output.snapshot_data import json_text
+from gputop.sources.doctor_report import private_file
 
 if TYPE_CHECKING:
     from gputop.features.alerts.firing import Firing
@@ -71,6 +72,30 @@ def alerts_here(
     if why_not := here.why_not():
         (tell or here.messages.append)(f"alerts: {why_not}")
     return here
+
+
+def alerts_on_screen(args: Any, settings: Settings) -> NodeAlerts | None:
+    """The alerts to show on the live screen, and to fire where --alerts asks for it.
+
+    Raises UsageError and ConfigError.
+    """
+    fire = bool(getattr(args, "alerts", False))
+    if fire and not settings.alert:
+        file = configuration_file(args)
+        raise UsageError(f"--alerts: no [[alert]] in {file}; `gputop help alerts` shows how to write one")
+    if fire and settings.redact:
+        raise UsageError(f"--alerts: {REDACTED}")
+    return alerts_here(args, settings, fire=fire)
+
+
+def doctor_report(args: Any, settings: Settings) -> dict[str, Any]:
+    """What `gputop doctor` says of alerts: who fires them, and the files that hold their addresses."""
+    files = [(f"notify_file of {a.name}", a.notify_file) for a in alerts_in(settings) if a.notify_file is not None]
+    report: dict[str, Any] = {"private_files": [private_file(what, path) for what, path in files]}
+    if settings.alert:
+        report["alerts"] = alerts_report(args, settings)
+        report["problems"] = [report["alerts"]["problem"]] if report["alerts"]["problem"] else []
+    return report
 
 
 def alerts_in(settings: Settings) -> tuple[Alert, ...]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from gputop.features.alerts.alert_judge import AlertBoard, AlertRow, Judge
+from gputop.features.alerts.alert_judge import Judge
 from gputop.features.alerts.alert_table import Alert
 from gputop.features.alerts.firing import firing_of
 from gputop.features.alerts.firing_lock import FiringLock
 from gputop.features.alerts.runner import Outcome, Runner
+from gputop.model.alert_board import AlertBoard, AlertRow
 from gputop.model.quantity import terminal_safe
 from gputop.monitor import Frame
 

@@ -13,10 +13,9 @@ from msgspec.structs import replace
 
 from gputop.commands.argument_parser import selectable, waiting
 from gputop.commands.needs import Needs
-from gputop.commands.shared_options import redacted_snapshot, redacted_source, redactor_of
+from gputop.commands.shared_options import redacted_snapshot, redacted_source, redactor_of, run_watcher
 from gputop.commands.simulated_node import DEMO, PAST_S
 from gputop.config import Settings
-from gputop.features.alerts.alerts_command import alerts_here
 from gputop.features.export.export_feed import Feed
 from gputop.features.export.metrics_page import Choice, Families
 from gputop.model.prometheus_names import GENERATIONS
@@ -133,7 +132,7 @@ def _serve(args: argparse.Namespace, settings: Settings, pods: PodResources | No
         signal.signal(number, lambda *_: stop.set())
     opened, session = _source(args, settings)
     if args.source is None:
-        session.alerts = alerts_here(args, settings, tell=say)
+        session.alerts = run_watcher(args, settings, tell=say)
     feed = Feed(session, _choice(args, pods))
     file = None if args.textfile is None else TextFile(args.textfile, feed.page, say)
     server = None

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from gputop.diagnosis.catalogue import badge_rows, verdict_rows
 from gputop.diagnosis.signals import FLAG_A_SM, FLAG_A_UTIL, FLAG_B_RATIO, FLAG_B_UTIL, LEAST_SAMPLES, WINDOW_S
-from gputop.features.fleet.fleet_view import FLEET_KEYS
 from gputop.model import derived, metrics
+from gputop.model.feature_table import key_tables
 from gputop.model.metrics import Metric
 from gputop.model.sm import SM_SOURCES
 from gputop.output.reference.page import Page, Section
@@ -96,7 +96,9 @@ def _sections(keys: tuple[Key, ...], before: str = "") -> list[Section]:
 
 
 def keys_page() -> Page:
-    sections = [*_sections((*KEYS, *REPLAY_KEYS)), *_sections(FLEET_KEYS, "In `gputop fleet`: ")]
+    sections = _sections((*KEYS, *REPLAY_KEYS))
+    for before, keys in key_tables():
+        sections += _sections(keys, before)
     return Page(
         "Keys",
         (

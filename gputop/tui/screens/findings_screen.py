@@ -8,9 +8,9 @@ from typing import ClassVar, Protocol
 from textual.binding import Binding, BindingType
 
 from gputop.diagnosis.types import Finding
-from gputop.features.alerts.alert_judge import AlertBoard
-from gputop.features.alerts.alert_rows import alert_rows, alert_title
+from gputop.model.alert_board import AlertBoard
 from gputop.monitor import Frame
+from gputop.paint.alert_rows import alert_rows, alert_title
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row
 from gputop.paint.theme import Theme

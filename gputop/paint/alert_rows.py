@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputop.features.alerts.alert_judge import AlertBoard, AlertRow
+from gputop.model.alert_board import AlertBoard, AlertRow
 from gputop.model.quantity import duration, terminal_safe, which_gpus, wrapped
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, clock_time, fit

@@ -1,4 +1,4 @@
-"""What connects this node to a fleet, for ``gputop doctor``: exporters that run here, and the step socket."""
+"""The exporter's part of ``gputop doctor``: exporters that run here, and the socket on which jobs announce steps."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import re
 import socket
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from gputop.config import Settings
+from gputop.features.export.scrape_server import DEFAULT
 from gputop.model.quantity import clean_text
 from gputop.sources.activity.http_get import get
 from gputop.sources.patient_reader import PatientReader
@@ -25,6 +26,13 @@ _MOST_COMMAND = 4096
 _VALUED = ("--listen", "--textfile", "--tls-cert")
 _UP = re.compile(r"^gputop_up ([01])$", re.MULTILINE)
 _VERSION = re.compile(r'^gputop_build_info\{version="([^"]{1,40})"\}', re.MULTILINE)
+
+
+def doctor_report(args: Any, settings: Settings) -> dict[str, Any]:
+    """The exporters of this node and the step socket, with what is wrong with them."""
+    rows, steps = exporters(DEFAULT), step_socket()
+    problems = [row["problem"] for row in (*rows, steps) if row["problem"] is not None]
+    return {"exporters": rows, "step_socket": steps, "problems": problems}
 
 
 def exporters(usual: str, proc: str = "/proc") -> list[dict[str, Any]]:
@@ -146,23 +154,6 @@ def step_socket(path: str = STEPS_SOCKET) -> dict[str, Any]:
     if report["listens"] and status.st_mode & 0o222 != 0o222:
         report["problem"] = f"not every user may write to {path}: chmod 666 it, or start gputop export again"
     return report
-
-
-def private_file(what: str, path: str) -> dict[str, Any]:
-    """A file that holds tokens or addresses: whether it exists, and only its owner may read it."""
-    problem = mode = None
-    with suppress(OSError):
-        path = os.path.expanduser(path)
-    try:
-        status = os.stat(path)
-        mode = f"{stat.S_IMODE(status.st_mode):04o}"
-        if status.st_mode & 0o077:
-            problem = f"{what}: others can read or write it: chmod 600 {path}"
-        elif status.st_uid not in (os.geteuid(), 0):
-            problem = f"{what}: {path} belongs to another user"
-    except OSError as error:
-        problem = f"{what}: cannot look at {path}: {error.strerror}"
-    return {"what": what, "path": path, "mode": mode, "problem": problem}
 
 
 def _owner(path: Path) -> str | None:

@@ -1,0 +1,182 @@
+"""The features, and what each adds to the rest of gputop: the one place where the core names them.
+
+A feature is a folder of ``gputop.features``. Nothing here imports one: modules, functions and tables are named by path,
+``module:name``, and ``resolve`` imports what is used when it is used. A test resolves every line. The command line
+reads this table before anything else, so it imports the standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+_NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+class Part(NamedTuple):
+    """A command's part: what it is for, and the module that runs it."""
+
+    summary: str
+    module: str
+
+
+class Command(NamedTuple):
+    """A command: one of PURPOSES, what it is for, the module that runs it, and its parts by their second word."""
+
+    purpose: str
+    summary: str
+    module: str
+    parts: Mapping[str, Part] = _NONE
+
+
+class Picture(NamedTuple):
+    """A picture that ``gputop screenshot NAME`` draws.
+
+    ``options(command)`` adds to the command's options; ``rows(args, settings, width, height)`` gives the painted rows.
+    """
+
+    options: str
+    rows: str
+
+
+class Feature(NamedTuple):
+    """What one feature adds, by path.
+
+    - ``commands``: by name; ``topics``: of ``gputop help``, each a function that makes the page;
+    - ``settings``: by the name of a setting, ``function(value)`` that says what is wrong with it, or None;
+      ``faults``: ``function(value)`` that gives (number of the table, field, words) of each; ``examples``:
+      ``function(uid)`` that gives the text for ``gputop config --init``;
+    - ``doctor``: ``function(args, settings)`` that gives a part of the report: lists of the same name are joined, and
+      ``problems`` are those of all;
+    - ``keys``: tables of keys, each with what stands before the titles of its sections;
+    - ``watcher``: ``function(args, settings, tell=…)`` that gives what looks at every frame of a run, or None;
+      ``screen_watcher``: ``function(args, settings)``, the same for the live screen;
+    - ``pictures``: by name.
+    """
+
+    commands: Mapping[str, Command] = _NONE
+    topics: Mapping[str, str] = _NONE
+    settings: Mapping[str, str] = _NONE
+    faults: Mapping[str, str] = _NONE
+    examples: Mapping[str, str] = _NONE
+    doctor: tuple[str, ...] = ()
+    keys: tuple[tuple[str, str], ...] = ()
+    pictures: Mapping[str, Picture] = _NONE
+    watcher: str | None = None
+    screen_watcher: str | None = None
+
+
+FEATURES: Mapping[str, Feature] = {
+    "alerts": Feature(
+        commands={
+            "alerts": Command(
+                "Evidence",
+                "your alerts: list them, try them on a recording, or fire one",
+                "gputop.features.alerts.alerts_command",
+            ),
+        },
+        topics={"alerts": "gputop.features.alerts.alerts_page:alerts_page"},
+        settings={"alert": "gputop.features.alerts.alert_table:objection"},
+        faults={"alert": "gputop.features.alerts.alert_table:faults"},
+        examples={"alert": "gputop.features.alerts.alerts_page:examples"},
+        doctor=("gputop.features.alerts.alerts_command:doctor_report",),
+        watcher="gputop.features.alerts.alerts_command:alerts_here",
+        screen_watcher="gputop.features.alerts.alerts_command:alerts_on_screen",
+    ),
+    "export": Feature(
+        commands={
+            "export": Command(
+                "The fleet",
+                "this node for Prometheus: what it measures and concludes",
+                "gputop.features.export.export_command",
+            ),
+        },
+        doctor=("gputop.features.export.doctor_rows:doctor_report",),
+    ),
+    "fleet": Feature(
+        commands={
+            "fleet": Command(
+                "The fleet",
+                "every GPU of a cluster, from its Prometheus",
+                "gputop.features.fleet.fleet_command",
+                {
+                    "demo": Part("a simulated fleet, on any machine", "gputop.features.fleet.demo_command"),
+                    "deploy": Part(
+                        "rules, dashboards, manifests and units, as files", "gputop.features.fleet.deploy_command"
+                    ),
+                    "diagnose": Part(
+                        "the five worst things in the cluster now, in words", "gputop.features.fleet.diagnose_command"
+                    ),
+                    "queries": Part(
+                        "the questions behind the dashboards, as PromQL", "gputop.features.fleet.queries_command"
+                    ),
+                },
+            ),
+        },
+        topics={"fleet": "gputop.features.fleet.fleet_page:fleet_page"},
+        keys=(("In `gputop fleet`: ", "gputop.features.fleet.fleet_view:FLEET_KEYS"),),
+        doctor=("gputop.features.fleet.fleet_doctor:doctor_report",),
+        pictures={
+            "fleet": Picture(
+                "gputop.features.fleet.fleet_command:prometheus_options",
+                "gputop.features.fleet.fleet_command:fleet_rows",
+            ),
+        },
+    ),
+    "loader_bench": Feature(
+        commands={
+            "loader": Command(
+                "A job",
+                "how many loader workers a job needs, measured on its dataset",
+                "gputop.features.loader_bench.loader_command",
+            ),
+        },
+    ),
+    "prove": Feature(
+        commands={
+            "prove": Command(
+                "Set-up", "kernels of known width, to check what is measured", "gputop.features.prove.prove_command"
+            ),
+        },
+    ),
+    "traces": Feature(
+        commands={
+            "trace": Command(
+                "Evidence", "where a step's time went, from a profiler's trace", "gputop.features.traces.trace_command"
+            ),
+        },
+    ),
+    "web": Feature(
+        commands={
+            "serve": Command(
+                "Watch",
+                "the screen in a browser: read-only, on this machine's loopback",
+                "gputop.features.web.serve_command",
+            ),
+        },
+    ),
+}
+
+
+def resolve(path: str) -> Any:
+    """What ``module:name`` names, imported."""
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
+
+
+def hook(kind: str, name: str) -> Any:
+    """What the feature that knows ``name`` has in its table ``kind``, imported; None where none does."""
+    for feature in FEATURES.values():
+        path = getattr(feature, kind).get(name)
+        if path is not None:
+            return resolve(path)
+    return None
+
+
+def key_tables() -> Iterator[tuple[str, Any]]:
+    """The tables of keys of all features, each with what stands before its titles."""
+    for feature in FEATURES.values():
+        for before, path in feature.keys:
+            yield before, resolve(path)
