@@ -7,6 +7,7 @@ here reads a clock, a file or a device.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from operator import attrgetter
 
 from msgspec import Struct
@@ -87,21 +88,41 @@ class SmSources:
         self._last.pop(uuid, None)
 
 
+class Judgement(Struct, frozen=True):
+    """What verdicts rest on at one moment: all that a monitor remembers, but for the charts.
+
+    A monitor that goes on from it says what the one that it was taken from would have said.
+    """
+
+    diagnoser: Diagnoser
+    steps: StepHistory
+    seen: dict[str, None]
+    last_t: float | None
+
+
 class Monitor:
     """Owns history and diagnosis."""
 
-    def __init__(self, interval_s: float = 1.0, *, charts: bool = True) -> None:
-        """Without ``charts`` the history of its frames stays empty, for who draws none: a third of a tick's work."""
+    def __init__(self, interval_s: float = 1.0, *, charts: bool = True, after: Judgement | None = None) -> None:
+        """Without ``charts`` the history of its frames stays empty, for who draws none: a third of a tick's work.
+
+        ``after`` is what another monitor had come to, which is left as it is; without it nothing is known yet.
+        """
         self._charts = charts
         self._interval_s = interval_s
         self._history = History(interval_s)
         self._processes = ProcessHistory(interval_s)
-        self._steps = StepHistory()
-        self._diagnoser = Diagnoser(interval_s)
         self._sources = SmSources()
-        self._seen: dict[str, None] = {}
-        self._last_t: float | None = None
+        before = Judgement(Diagnoser(interval_s), StepHistory(), {}, None) if after is None else deepcopy(after)
+        self._diagnoser = before.diagnoser
+        self._steps = before.steps
+        self._seen = before.seen
+        self._last_t = before.last_t
         self.latest: Frame | None = None
+
+    def judgement(self) -> Judgement:
+        """What its verdicts rest on now, to go on from later: some milliseconds for eight GPUs."""
+        return deepcopy(Judgement(self._diagnoser, self._steps, self._seen, self._last_t))
 
     def acknowledge(self, gpu: int, badge_id: str) -> None:
         """Clear a sticky badge of a GPU, by its index."""
@@ -166,8 +187,6 @@ class Monitor:
         """The latest frame with a history of its own, which later snapshots leave as it is; about 20 ms."""
         if self.latest is None:
             return None
-        from copy import deepcopy
-
         histories = deepcopy((self.latest.history, self.latest.process_history))
         return replace(self.latest, history=histories[0], process_history=histories[1])
 

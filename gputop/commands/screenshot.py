@@ -66,7 +66,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError(f"a scenario belongs to `screenshot demo`, not to {args.source!r}")
     redactor = redactor_of(settings)
     frame = (
-        _demo_frame(args.scenario, redactor) if demo else _recorded_frame(args.source, args.at, lens_of(args, settings))
+        _demo_frame(args.scenario, redactor, settings.gpus or None)
+        if demo
+        else _recorded_frame(args.source, args.at, lens_of(args, settings), settings.span)
     )
     view = View(glyphs=ASCII if settings.ascii else COLOUR, span_s=settings.span, demo=demo)
     if args.gpu is not None:
@@ -122,27 +124,25 @@ def _size(text: str) -> tuple[int, int]:
     return width, height
 
 
-def _demo_frame(scenario: str | None, redactor: Redactor | None) -> Frame:
+def _demo_frame(scenario: str | None, redactor: Redactor | None, only: str | None) -> Frame:
     from gputop.sources.simulation.simulated import SimulatedSource
 
-    source = SimulatedSource(scenario, events_past=True, clock=lambda: STARTED)
+    source = SimulatedSource(scenario, only=only, events_past=True, clock=lambda: STARTED)
     monitor = Monitor()
     frames = [monitor.feed(redacted_snapshot(snapshot, redactor)) for snapshot in source.past(PAST_S)][-1:]
     return frames[0]
 
 
-def _recorded_frame(path: str, at: str | None, lens: Lens | None) -> Frame:
-    """The frame of a recording at a time (default: its end), on the ten minutes before it."""
+def _recorded_frame(path: str, at: str | None, lens: Lens | None, chart_s: float) -> Frame:
+    """The frame of a recording at a time (default: its end), judged from the recording's beginning."""
     from gputop.commands.replay import moment_in
     from gputop.recording.index import Recording
+    from gputop.session.judged import frame_at
 
     recording = Recording(path, lens)
     t = recording.last_t if at is None else moment_in(recording, at)
     segment = len(recording.segments) - 1 if at is None else recording.segment_at(t)
-    monitor = Monitor(recording.interval_s)
-    frame = None
-    for snapshot in recording.up_to(segment, t, PAST_S):
-        frame = monitor.feed(snapshot)
+    frame = frame_at(recording, segment, t, chart_s)
     recording.close()
     if frame is None:
         raise UsageError(f"{path}: no frame at that time; it begins {recording.begin:.0f} and ends {recording.end:.0f}")

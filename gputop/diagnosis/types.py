@@ -116,6 +116,17 @@ class GpuDiagnosis(Struct, frozen=True):
     feeders: Feeders | None = None
 
 
+class VerdictChange(Struct, frozen=True):
+    """A GPU's verdict, its level and its title from some time (Unix seconds) on."""
+
+    t: float
+    gpu: int
+    verdict: str
+    flag: Flag | None
+    level: Level
+    title: str
+
+
 class Finding(Struct, frozen=True):
     """A change of a verdict or a badge: when, on which GPU, what, why and what to do."""
 

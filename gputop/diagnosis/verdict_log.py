@@ -113,6 +113,10 @@ class Timeline(Sequence[Change]):
         self._times.append(t)
         self._kinds.append(self._names.setdefault((verdict, flag), len(self._names)))
 
+    def __deepcopy__(self, _memo: dict[int, object]) -> Timeline:
+        """Itself: ``then`` never changes what a timeline holds."""
+        return self
+
     def __len__(self) -> int:
         return self._count
 

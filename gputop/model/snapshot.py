@@ -135,6 +135,10 @@ class GpuSample(Struct, frozen=True):
     lost_since: float | None = None
     unavailable: Mapping[str, str] = NOTHING_MISSING
 
+    def __deepcopy__(self, _memo: dict[int, object]) -> GpuSample:
+        """Itself: it never changes, so a copy of what remembers it can share it."""
+        return self
+
 
 class HostSample(Struct, frozen=True):
     """The machine around the GPUs. Keys and units as in ``metrics.HOST_METRICS``."""
@@ -243,6 +247,10 @@ class ProcessSample(Struct, frozen=True):
     mount: str | None = None
     static: ProcessStatic = ProcessStatic()
     unavailable: Mapping[str, str] = NOTHING_MISSING
+
+    def __deepcopy__(self, _memo: dict[int, object]) -> ProcessSample:
+        """Itself: it never changes, so a copy of what remembers it can share it."""
+        return self
 
 
 SIMULATED_BOOT = "simulated-"

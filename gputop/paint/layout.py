@@ -86,3 +86,9 @@ def listed(gpus: int, left: int) -> int:
     """GPUs on one line each in so many rows; a low screen gives all but two rows of words to them."""
     room = left - WORDS_ROWS - TABLE_ROWS
     return max(1, min(gpus, room if room >= LEAST_LISTED else left - 2))
+
+
+def bar_room(below: int) -> int:
+    """Rows that the time line of the past may take of those below GPUs and host; the processes keep some."""
+    kept = next((rows for rows, least in ((8, 20), (5, 12), (4, 7)) if below >= least), 0)
+    return max(1, below - kept)

@@ -69,25 +69,28 @@ class Painter:
             return Painted(rows, [None] * height)
         shown = self.shown_rows(frame, view)
         self.process_count = len(shown)
+        hinted = bool(view.hint) and height >= hint.LEAST_HEIGHT
+        # Looking back changes nothing above the processes: the time line takes its rows from them.
+        upper = height - 1 if hinted else height
+        key = (replace(view, **_BELOW), width, upper)
+        if frame is not self._frame or key != self._key:
+            self._parts.turn()
+            self._top = _upper(frame, view, width, upper, self._parts)
+            self._frame, self._key = frame, key
         bar: list[Row] = []
         foot: list[Target | None] = []
         if view.replay is not None:
             from gputop.paint.replay_bar import bar_rows, bar_targets
 
-            selected = selected_gpu(frame, view)
-            bar = bar_rows(frame, view.replay, selected, view.glyphs, width, height, view.utc_offset_s, view.past_keys)
-            foot = bar_targets(bar, frame, view.replay, selected, view.glyphs, width, height, view.past_keys)
-        elif view.hint and height >= hint.LEAST_HEIGHT:
+            selected, room = selected_gpu(frame, view), layout.bar_room(height - len(self._top.rows))
+            bar = bar_rows(frame, view.replay, selected, view.glyphs, width, room, view.utc_offset_s, view.past_keys)
+            foot = bar_targets(bar, frame, view.replay, selected, view.glyphs, width, room, view.past_keys)
+        elif hinted:
             keys = hint.hint_now(view.hint, frame.snapshot.gpus)
             bar, foot = [hint.hint_row(keys, width)], [hint.hint_target(keys, width)]
         height -= len(bar)
-        key = (replace(view, **_BELOW), width, height)
-        if frame is not self._frame or key != self._key:
-            self._parts.turn()
-            self._top = _upper(frame, view, width, height, self._parts)
-            self._frame, self._key = frame, key
         out = Rows(height)
-        out.rows, out.targets = list(self._top.rows), list(self._top.targets)
+        out.rows, out.targets = self._top.rows[:height], self._top.targets[:height]
         self.process_room = max(1, out.left - 2)
         self._add_processes(out, frame, view, shown, width)
         empty = Line().row(width)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 
 from msgspec import Struct
 
-from gputop.diagnosis.catalogue import verdict_rows
+from gputop.diagnosis.types import VerdictChange
 from gputop.model.snapshot import GpuSample
 from gputop.monitor import Frame
 from gputop.paint.glyphs import Glyphs, keys_shown
@@ -17,7 +16,6 @@ from gputop.paint.line import Line, Row, Target, clock_time, elapsed, words_targ
 
 ORDER = ("grey", "grey-green", "green", "info", "yellow", "red")
 """Levels from the least to the most urgent: a column shows the most urgent of its time."""
-LEAST_HEIGHT_A_STRIP = 3
 LEAST_LENGTH_WIDTH = 100
 """A narrower screen has no room for the length beside the keys."""
 LIVE = (("release", "live"),)
@@ -42,15 +40,6 @@ def shown_keys(keys: Iterable[Key]) -> PastKeys:
 USUAL = shown_keys((*KEYS, *REPLAY_KEYS))
 
 
-class Change(Struct, frozen=True):
-    """A GPU's verdict from some time on."""
-
-    t: float
-    gpu: int
-    verdict: str
-    flag: str | None = None
-
-
 class Replay(Struct, frozen=True):
     """The position of a replay. ``own_past`` means the past of this run; ``changes`` are in order of time."""
 
@@ -59,18 +48,12 @@ class Replay(Struct, frozen=True):
     position: float
     playing: bool
     speed: float
-    changes: tuple[Change, ...] = ()
+    changes: tuple[VerdictChange, ...] = ()
     own_past: bool = False
-
-
-@lru_cache(maxsize=1)
-def _levels() -> dict[str, str]:
-    return {row.id: row.level.split(",")[0].split()[0] for row in verdict_rows()}
-
-
-def level_of(change: Change) -> str:
-    """The level of a verdict as a time line shows it: red while busy and not working, else the rule's first level."""
-    return "red" if change.flag else _levels().get(change.verdict, "grey")
+    judged_pct: float | None = None
+    """How much of the past is judged yet, percent; None once all is."""
+    differs: str = ""
+    """Which verdicts were recorded otherwise at this moment, in words."""
 
 
 def bar_rows(
@@ -79,27 +62,58 @@ def bar_rows(
     selected: int,
     glyphs: Glyphs,
     width: int,
-    height: int,
+    room: int,
     offset: float,
     keys: PastKeys = (),
 ) -> list[Row]:
-    """State and keys, the strips of as many GPUs as the height allows (else the selected one), and the position."""
-    shown, label, columns = _strips(frame, selected, width, height)
+    """State and keys, the strips of as many GPUs as ``room`` rows allow, the position, and what was recorded otherwise.
+
+    At least one row, whatever the room.
+    """
+    shown, label, columns = _strips(frame, replay, selected, width, room)
     rows = [_state(replay, glyphs, width, offset, keys)]
     for gpu in shown:
         line = Line().add(f" {gpu.static.index} ".rjust(label), "dim")
         rows.append(line.add_all(_strip(replay, gpu.static.index, columns, glyphs)).row(width))
+    if room > len(rows) and shown:
+        rows.append(_position(replay, glyphs, width, offset, label, columns))
+    if room > len(rows) and replay.differs:
+        rows.append(Line().to(label).add(replay.differs[: width - label], "level.info").row(width))
+    return rows
+
+
+LEGEND = (("green", "working"), ("info", "note"), ("yellow", "warning"), ("red", "alarm"), ("grey", "idle, not judged"))
+"""What the colours of a strip mean."""
+
+
+def _position(replay: Replay, glyphs: Glyphs, width: int, offset: float, label: int, columns: int) -> Row:
+    """Where in the past this is, its first and its last time, and where there is room what the colours mean."""
     span = max(replay.end - replay.begin, 1e-9)
     at = min(columns - 1, int((replay.position - replay.begin) / span * columns))
     left, right = clock_time(replay.begin, offset), clock_time(replay.end, offset)
+    legend = [(f"{_cell(glyphs, level)} ", f"level.{level}", f"{word}   ") for level, word in LEGEND]
+    length = sum(len(cell) + len(word) for cell, _, word in legend) - 3
     line = Line().to(label)
     if at > len(left) + 1:
         line.add(left, "dim")
-    line.to(label + at).add("^" if glyphs.name == "ascii" else "▴", "strong")
+    # On the longer side of the mark, away from both times.
+    begin, end = (len(left) + 2, at - 1) if at > columns // 2 else (at + 3, columns - len(right) - 2)
+    mark = "^" if glyphs.name == "ascii" else "▴"
+    if at <= columns // 2:
+        line.to(label + at).add(mark, "strong")
+    if end - begin >= length:
+        line.to(label + begin)
+        for cell, style, word in legend:
+            line.add(cell, style).add(word, "dim")
+    if at > columns // 2:
+        line.to(label + at).add(mark, "strong")
     if at < columns - len(right) - 1:
         line.to(label + columns - len(right)).add(right, "dim")
-    rows.append(line.row(width))
-    return rows
+    return line.row(width)
+
+
+def _cell(glyphs: Glyphs, level: str) -> str:
+    return "▆" if glyphs.solid else glyphs.level(level)
 
 
 def bar_targets(
@@ -109,23 +123,24 @@ def bar_targets(
     selected: int,
     glyphs: Glyphs,
     width: int,
-    height: int,
+    room: int,
     keys: PastKeys = (),
 ) -> list[Target | None]:
     """What a click on each row of the bar means: its keys, and below them the moment of each column."""
-    _, label, columns = _strips(frame, selected, width, height)
+    _, label, columns = _strips(frame, replay, selected, width, room)
     state = "".join(text for text, _ in rows[0])
     named = [part for words, parts in _named(keys, glyphs, own_past=True) if words in state for part in parts]
     moment = Target("time", (label, columns, replay.begin, replay.end))
     return [words_target(rows[0], named), *[moment] * (len(rows) - 1)]
 
 
-def _strips(frame: Frame, selected: int, width: int, height: int) -> tuple[list[GpuSample], int, int]:
-    """The GPUs that have a strip, the cells before it, and its columns."""
+def _strips(frame: Frame, replay: Replay, selected: int, width: int, room: int) -> tuple[list[GpuSample], int, int]:
+    """The GPUs that have a strip (if not all fit, those around the selected one), the cells before it, its columns."""
     gpus = frame.snapshot.gpus
-    room = max(1, (height - 24) // LEAST_HEIGHT_A_STRIP)
-    shown = list(gpus) if len(gpus) <= room else [gpus[selected]] if gpus else []
-    label = max((len(str(gpu.static.index)) for gpu in shown), default=1) + 3
+    count = min(len(gpus), max(room - 2 - bool(replay.differs), 1 if room > 1 else 0))
+    first = max(0, min(selected - count // 2, len(gpus) - count))
+    shown = list(gpus[first : first + count])
+    label = max((len(str(gpu.static.index)) for gpu in gpus), default=1) + 3
     return shown, label, max(10, width - label - 2)
 
 
@@ -149,6 +164,8 @@ def _state(replay: Replay, glyphs: Glyphs, width: int, offset: float, past_keys:
     line.add(f"  {clock_time(replay.position, offset)} ", "text")
     if width >= LEAST_LENGTH_WIDTH:
         line.add(f" {into} of {whole} ", "text")
+    if replay.judged_pct is not None:
+        line.add(f" judging: {replay.judged_pct:.0f} % ", "level.info")
     keys = ""
     for words, _ in _named(past_keys, glyphs, own_past=replay.own_past):
         if line.width + len(keys) + len(words) + 7 <= width:
@@ -171,6 +188,6 @@ def _strip(replay: Replay, gpu: int, columns: int, glyphs: Glyphs) -> list[tuple
         if not times or times[0] > begin + width_s:
             line.add(" ")
             continue
-        level = max((level_of(change) for change in changes[first:last]), key=ORDER.index, default="grey")
-        line.add("▆" if glyphs.solid else glyphs.level(level), f"level.{level}")
+        level = max((change.level for change in changes[first:last]), key=ORDER.index, default="grey")
+        line.add(_cell(glyphs, level), f"level.{level}")
     return list(line.row(columns))

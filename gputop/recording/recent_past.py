@@ -102,32 +102,47 @@ class Memory:
     """Takes every snapshot of a run and keeps the last eleven minutes."""
 
     def __init__(self) -> None:
-        self._blocks: deque[Block | Stretch] = deque()
+        self._earlier: tuple[Stretch, ...] = ()
+        """What came before the first block: kept whole or not at all, so that it can be judged from its beginning."""
+        self._blocks: deque[Block] = deque()
         self._encoder = Encoder()
         self._lines: list[bytes] = []
         self._count = 0
         self._first_t = 0.0
         self._last: Snapshot | None = None
 
-    def add(self, snapshot: Snapshot, frame: bytes | None = None) -> None:
-        """Append one frame; ``frame`` is its line, where it was made already.
+    def add(self, snapshot: Snapshot, frame: bytes | None = None) -> bool:
+        """Append one frame; ``frame`` is its line, where it was made already. True when it begins a block.
 
         A clock that stepped backwards begins the memory afresh.
         """
         if self._last is not None and snapshot.t <= self._last.t:
             self._blocks.clear()
+            self._earlier = ()
             self._begin_block()
         if self._count >= BLOCK_FRAMES or (self._count and not self._encoder.fits(snapshot)):
             self._blocks.append(self._packed())
             self._begin_block()
-        if not self._count:
-            self._first_t = snapshot.t
+        begins = not self._count
+        if begins:
+            # As it is read back.
+            self._first_t = round(snapshot.t, 3)
             self._lines += self._encoder.key_lines(snapshot)
         self._lines += self._encoder.frame_lines(snapshot, frame=frame)
         self._count += 1
         self._last = snapshot
-        while self._blocks and self._blocks[0].last_t < snapshot.t - KEPT_S:
+        oldest = snapshot.t - KEPT_S
+        if self._earlier and self._earlier[-1].last_t < oldest:
+            self._earlier = ()
+        while self._blocks and not self._earlier and self._blocks[0].last_t < oldest:
             self._blocks.popleft()
+        return begins
+
+    @property
+    def begin(self) -> float:
+        """The time of the first frame that is kept, Unix seconds."""
+        first = self._earlier[0] if self._earlier else self._blocks[0] if self._blocks else None
+        return self._first_t if first is None else first.first_t
 
     def begin_with(self, earlier: Iterable[Stretch]) -> None:
         """Put stretches before the first frame that is kept, unless something is missing between them and it."""
@@ -136,14 +151,14 @@ class Memory:
         begin = self._blocks[0].first_t if self._blocks else self._first_t
         before = [stretch for stretch in earlier if stretch.last_t < begin]
         if before and begin - before[-1].last_t <= GAP_INTERVALS * self._last.interval_s:
-            self._blocks.extendleft(reversed(before))
+            self._earlier = tuple(before)
 
     def past(self) -> Past | None:
         """What is kept now, frozen; None before the first frame."""
         if self._last is None:
             return None
 
-        return Past((*self._blocks, self._packed()), self._last)
+        return Past((*self._earlier, *self._blocks, self._packed()), self._last)
 
     def _begin_block(self) -> None:
         self._lines, self._count = [], 0

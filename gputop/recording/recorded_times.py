@@ -195,13 +195,6 @@ class Timeline(ABC):
         parts = range(self._part_before(segment, begin), self._part_at(segment, end) + 1)
         return (snapshot for _, snapshot in self.walk(parts) if begin <= snapshot.t <= end)
 
-    def up_to(self, number: int, t: float, seconds: float) -> Iterator[Snapshot]:
-        """The last frame of a segment at or before a time, else its first, after so many seconds before it."""
-        chosen = next(self.play(number, t), None)
-        if chosen is None:
-            return iter(())
-        return self.stretch(chosen[0], chosen[1].t - seconds, chosen[1].t)
-
     def play(self, number: int, t: float) -> Iterator[tuple[int, Snapshot]]:
         """The last frame of a segment at or before a time (its first, when all are later) and all that follow it.
 

@@ -1,23 +1,28 @@
 """Playing the past: a recording, or what this run remembers. Knows no widget; the screen asks it and paints.
 
-After a jump the screen must answer at once, but a verdict needs the ten minutes before it. So the frame is first
-judged on a minute of past, while the whole past is fed in slices to a second monitor, which then takes over.
+Verdicts come from one walk over the whole past (``judged.py``), so a jump shows what playing would have shown. After a
+jump the charts reach two minutes back at once; the rest of their past is read in slices and then takes over.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.engine import Diagnoser
-from gputop.model.snapshot import Event, Snapshot
+from gputop.diagnosis.catalogue import verdict_rows
+from gputop.diagnosis.types import VerdictChange, full_title
+from gputop.model.snapshot import Snapshot
 from gputop.model.source import PlayedSource, Source
 from gputop.monitor import Frame, Monitor
-from gputop.paint.replay_bar import Change, Replay
+from gputop.paint.line import clock_time
+from gputop.paint.replay_bar import Replay
 from gputop.paint.view import View
+from gputop.session.judged import CHART_MARGIN, COLLECTING, HISTORY_S, Checkpoint, Judged
 from gputop.session.record_run import CLOSE_S
 from gputop.session.session import Session
 
@@ -26,36 +31,47 @@ if TYPE_CHECKING:
     from gputop.session.session import Revealed
 
 
-QUICK_S = 45.0
-"""The past that the first frame after a jump is judged on: the diagnosis's window and its votes."""
-WHOLE_S = 660.0
-"""What a monitor needs to reach a live one's state: ten minutes of history and a window of diagnosis."""
+QUICK_S = 135.0
+"""The past that is read at once after a jump: two minutes of chart."""
+FAR_INTERVALS = 2.0
+"""A checkpoint that lies further back than so many distances between two of them is not read on from at once."""
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0)
+MOST_NAMED = 3
+"""GPUs named in one line; of more, their number is said."""
 
 
 class Player:
     """Drives one played source and keeps the monitor that belongs to its position."""
 
     def __init__(
-        self, source: PlayedSource, *, own_past: bool = False, clock: Callable[[], float] = time.perf_counter
+        self,
+        source: PlayedSource,
+        *,
+        own_past: bool = False,
+        known: Sequence[Checkpoint] = (),
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        """``known`` is what the live run had come to at some places of its own past."""
         self.source = source
         self.frame: Frame | None = None
         self._own_past = own_past
         self._clock = clock
+        self._judged = Judged(source.frames(), source.interval_s, known)
         self._monitor = Monitor(source.interval_s)
         self._jumped = True
         """Whether the monitor must be built anew before the next frame."""
+        self._is_exact = False
+        """Whether the monitor has gone on from the walk, and not from the last minutes alone."""
+        self._covered_s = 0.0
+        """The past that charts have, seconds."""
+        self._chart_s = 0.0
         self._whole: Monitor | None = None
         self._whole_past: Iterator[Snapshot] = iter(())
+        self._whole_s = 0.0
+        self._whole_is_exact = False
         self._since_jump: list[Snapshot] = []
-        self._changes: tuple[Change, ...] = ()
-        self._knows_changes = False
-        self._reading: Iterator[Snapshot] | None = None
-        self._reader = Diagnoser(source.interval_s)
-        self._read: list[Change] = []
-        self._read_t = float("-inf")
-        self._known: dict[int, tuple[str, str | None]] = {}
+        self._changes: tuple[VerdictChange, ...] = ()
+        self._recorded: dict[int, list[tuple[float, str, str | None]]] | None = None
 
     def take(self, budget_s: float = 0.03) -> bool:
         """Show the frames that are due, working for at most ``budget_s``; True when there is a new one to paint."""
@@ -72,8 +88,10 @@ class Player:
         return new
 
     def work(self, budget_s: float = 0.02) -> bool:
-        """Continue pending work (the whole past after a jump, then the time line); True when it changed the frame."""
+        """Continue pending work (the past of charts, then the walk); True when it changed what is shown."""
         until = self._clock() + budget_s
+        if self._whole is None and self._needs_more():
+            self._begin_whole()
         while self._whole is not None:
             snapshot = next(self._whole_past, None)
             if snapshot is None:
@@ -81,12 +99,39 @@ class Player:
             self._whole.feed(snapshot)
             if self._clock() > until:
                 return False
-        return self._read_changes(until)
+        changed = self._judged.advance(until, self._clock)
+        if changed:
+            self._changes = self._judged.changes()
+        return changed
 
     @property
     def busy(self) -> bool:
         """Whether ``work`` has something to do."""
-        return self._whole is not None or not self._knows_changes
+        return self._whole is not None or not self._judged.is_complete or self._needs_more()
+
+    def show_charts_of(self, seconds: float) -> None:
+        """Read as much of the past as charts of so many seconds need."""
+        self._chart_s = seconds
+
+    def open(self, budget_s: float = 3.0) -> str:
+        """Pause at the first red or yellow finding, else at the end; returns which, in words."""
+        self.source.pause()
+        judged = self._judged
+        judged.to_trouble(self._clock() + budget_s, self._clock)
+        self._changes = judged.changes()
+        if (found := judged.trouble) is not None:
+            self.source.go(judged.trouble_segment, found.t)
+            self._jumped = True
+            title = full_title(found.text, found.busy_not_working, alarm=True)
+            return f"opened at the first finding: GPU {found.gpu} {title}"
+        self.to_end()
+        if not judged.is_complete:
+            return (
+                f"opened at the end: nothing wrong in the first {self._judged_share():.0f} %, the rest is being judged"
+            )
+        if not judged.has_verdict:
+            return "opened at the end: too short to judge, a verdict needs 10 samples and 8 of 10 seconds that agree"
+        return "opened at the end: nothing wrong was seen"
 
     def replay(self) -> Replay:
         """The position, for the time line."""
@@ -99,6 +144,8 @@ class Player:
             source.speed,
             self._changes,
             self._own_past,
+            None if self._judged.is_complete else self._judged_share(),
+            self._differs(),
         )
 
     @property
@@ -116,6 +163,7 @@ class Player:
             # The frame has all that a monitor would be built for; every way on from the end is a jump.
             self.source.poll()
             self.frame, self._whole, self._jumped = frame, None, False
+            self._is_exact, self._covered_s = True, float("inf")
 
     def to_begin(self) -> None:
         """Jump to the frame that was recorded first."""
@@ -156,74 +204,123 @@ class Player:
         self.source.seek(min(max(t, self.source.begin), self.source.end))
         self._jumped = True
 
-    def to_change(self, step: int) -> bool:
-        """Jump to the next (1) or previous (-1) change of a verdict; False when there is none."""
+    def to_change(self, step: int, offset: float = 0.0) -> str:
+        """Jump to the next (1) or previous (-1) change of any GPU's verdict; returns what changed, or why it stays.
+
+        ``offset`` is the local time's, seconds.
+        """
         now = self.source.position
-        times = sorted({change.t for change in self._changes if change.t > self.source.begin})
-        ahead = [t for t in times if t > now + 1e-3] if step > 0 else [t for t in times if t < now - 1e-3]
+        begun = {change.t for change in self._changes if change.t > self.source.begin}
+        ahead = sorted(t for t in begun if (t > now + 1e-3 if step > 0 else t < now - 1e-3))
         if not ahead:
-            return False
+            if step > 0 and not self._judged.is_complete:
+                return f"judged up to {self._judged_share():.0f} % yet: no later verdict change so far"
+            return f"no {'later' if step > 0 else 'earlier'} verdict change"
+        t = ahead[0] if step > 0 else ahead[-1]
         self.source.pause()
-        self.seek(ahead[0] if step > 0 else ahead[-1])
-        return True
+        self.seek(t)
+        changed = [change for change in self._changes if change.t == t]
+        words = [f"GPU {change.gpu} {change.title or change.verdict}" for change in changed[:MOST_NAMED]]
+        more = f", {len(changed) - MOST_NAMED} more" if len(changed) > MOST_NAMED else ""
+        return f"{clock_time(t, offset)}  {', '.join(words)}{more}"
+
+    def _judged_share(self) -> float:
+        """How far the walk has come, percent of the time."""
+        source = self.source
+        done = (self._judged.place[1] - source.begin) / max(source.end - source.begin, 1e-9)
+        return 100.0 * min(1.0, max(0.0, done))
+
+    def _begun(self, seconds: float) -> tuple[Monitor, Iterator[Snapshot], bool]:
+        """(monitor, past to feed it, whether it goes on from the walk) for the next frame and so much chart."""
+        source, judged = self.source, self._judged
+        segment, t = source.place()
+        begin = t - seconds
+        checkpoint = judged.before(segment, begin)
+        is_near = begin - (source.begin if checkpoint is None else checkpoint.t) <= FAR_INTERVALS * judged.every_s
+        if checkpoint is None and (first := judged.first(segment)) is not None and (segment or first.t <= source.begin):
+            checkpoint = first
+        if checkpoint is not None and (is_near or judged.reaches(segment, begin)):
+            first_t = checkpoint.t
+            past = (snapshot for snapshot in source.past(t - first_t) if snapshot.t >= first_t)
+            return Monitor(source.interval_s, after=checkpoint.judgement), past, True
+        if checkpoint is None and segment == 0 and is_near:
+            return Monitor(source.interval_s), source.past(float("inf")), True
+        return Monitor(source.interval_s), source.past(seconds), False
 
     def _rebuild(self) -> None:
-        """After a jump: a monitor on a short past at once, and one on the whole past to follow."""
+        """After a jump: a monitor on what two minutes of chart need; more follows."""
         self._jumped = False
-        self._monitor = Monitor(self.source.interval_s)
-        for snapshot in self.source.past(QUICK_S):
+        self._whole = None
+        self._monitor, past, self._is_exact = self._begun(QUICK_S)
+        for snapshot in past:
             self._monitor.feed(snapshot)
-        self._whole = Monitor(self.source.interval_s)
-        self._whole_past = self.source.past(WHOLE_S)
+        self._covered_s = QUICK_S
+
+    def _wanted_s(self) -> float:
+        return max(HISTORY_S, CHART_MARGIN * self._chart_s)
+
+    def _needs_more(self) -> bool:
+        """Whether charts lack past, or the walk has come to where the monitor can go on from it."""
+        if self._jumped or self.frame is None:
+            return False
+        if self._covered_s < self._wanted_s():
+            return True
+        return not self._is_exact and self._judged.reaches(*self.source.place())
+
+    def _begin_whole(self) -> None:
+        self._whole_s = self._wanted_s()
+        self._whole, self._whole_past, self._whole_is_exact = self._begun(self._whole_s)
         self._since_jump = []
 
     def _take_over(self) -> bool:
         assert self._whole is not None
         self._monitor, self._whole = self._whole, None
+        self._is_exact, self._covered_s = self._whole_is_exact, self._whole_s
         for snapshot in self._since_jump:
-            self.frame = self._monitor.feed(snapshot)
-        changed = bool(self._since_jump)
+            self._monitor.feed(snapshot)
         self._since_jump = []
-        return changed
-
-    def _read_changes(self, until: float) -> bool:
-        """The time line: the verdicts that were recorded, or, where none were, those of a diagnosis made now."""
-        if self._knows_changes or not self.source.events_complete:
-            return False
-        if self._reading is None:
-            recorded = [_change(event) for event in self.source.events if event.kind == "verdict"]
-            self._changes = _in_order(change for change in recorded if change is not None)
-            if self._changes:
-                self._knows_changes = True
-                return True
-            self._reading = self.source.snapshots_between(self.source.begin, self.source.end)
-        for snapshot in self._reading:
-            if snapshot.t <= self._read_t:
-                # The clock was set back: earlier frames cannot be judged together with these.
-                self._reader = Diagnoser(self.source.interval_s)
-            self._read_t = snapshot.t
-            for gpu, d in zip(snapshot.gpus, self._reader.observe(snapshot), strict=True):
-                now = (d.verdict, d.busy_not_working)
-                if self._known.get(gpu.static.index) != now:
-                    self._known[gpu.static.index] = now
-                    self._read.append(Change(snapshot.t, gpu.static.index, d.verdict, d.busy_not_working))
-            if self._clock() > until:
-                return False
-        self._reading, self._knows_changes = None, True
-        self._changes = _in_order(self._read)
+        self.frame = self._monitor.latest or self.frame
         return True
 
+    def _differs(self) -> str:
+        """Which verdicts were recorded otherwise at this moment, in words; empty where all agree."""
+        if self._recorded is None:
+            if not self.source.events_complete:
+                return ""
+            self._recorded = self._read_recorded()
+        frame = self.frame
+        if frame is None or not self._recorded:
+            return ""
+        other = []
+        for d in frame.diagnoses:
+            recorded = self._recorded.get(d.index, [])
+            at = bisect_right(recorded, frame.snapshot.t + 1e-3, key=itemgetter(0))
+            if at and recorded[at - 1][1:] != (d.verdict, d.busy_not_working):
+                other.append((d.index, *recorded[at - 1][1:]))
+        if not other:
+            return ""
+        titles = {row.id: row.title for row in verdict_rows()}
+        words = [
+            f"GPU {gpu} {'not working: ' if flag else ''}{titles.get(verdict, verdict)}"
+            for gpu, verdict, flag in other[:MOST_NAMED]
+        ]
+        more = f", {len(other) - MOST_NAMED} more" if len(other) > MOST_NAMED else ""
+        return f"recorded as {', '.join(words)}{more}"
 
-def _in_order(changes: Iterable[Change]) -> tuple[Change, ...]:
-    """Changes in order of time, which they are not where a clock was set back."""
-    return tuple(sorted(changes, key=lambda change: change.t))
-
-
-def _change(event: Event) -> Change | None:
-    if event.gpu is None:
-        return None
-    verdict, _, flag = event.text.partition(" ")
-    return Change(event.t, event.gpu, verdict, flag or None)
+    def _read_recorded(self) -> dict[int, list[tuple[float, str, str | None]]]:
+        """The verdicts that were recorded by GPU; none where a clock was set back, for then a time says too little."""
+        found: dict[int, list[tuple[float, str, str | None]]] = {}
+        last_t = float("-inf")
+        for event in self.source.events:
+            if event.kind != "verdict" or event.gpu is None:
+                continue
+            if event.t < last_t:
+                return {}
+            last_t = event.t
+            verdict, _, flag = event.text.partition(" ")
+            if verdict != COLLECTING:
+                found.setdefault(event.gpu, []).append((event.t, verdict, flag or None))
+        return found
 
 
 # What a screen shows: a live run, that run's own past while it is paused, or a recording.
@@ -311,7 +408,8 @@ class Playback:
             return False
 
         source = self._replay_past(past)
-        self.player = Player(source, own_past=True)
+        known = () if self.session is None else self.session.checkpoints
+        self.player = Player(source, own_past=True, known=known)
         source.start(notify)
         self.player.stand_at_end(None if self.session is None else self.session.monitor.frozen())
         self.take()
@@ -332,6 +430,8 @@ class Playback:
 
     def shown_view(self, view: View) -> View:
         """The view as it is painted: with the time line, and with the state of the recording under way."""
+        if self.player is not None:
+            self.player.show_charts_of(view.span_s)
         recorder = None if self.session is None else self.session.recorder
         return replace(
             view,

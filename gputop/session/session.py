@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gputop.recording.decode import Rounder
     from gputop.recording.recent_past import Memory, Past, Stretch
     from gputop.recording.writer import Recorder
+    from gputop.session.judged import Checkpoint
 
 
 # Frames to events worth a line in a recording: what changed, was lost, slowed down or erred.
@@ -128,6 +129,8 @@ class Session:
         self.monitor = monitor
         self._earlier = earlier
         self._memory: Memory | None = None
+        self._checkpoints: deque[Checkpoint] = deque()
+        """What the monitor had come to before each part of what is remembered."""
         self._recorder: Recorder | None = None
         self._events: FrameEvents | None = None
         self._rounder: Rounder | None = None
@@ -143,9 +146,9 @@ class Session:
         line = None
         if self._rounder is not None:
             snapshot, line = self._rounder.take(snapshot)
+        if self._memory is not None and self._memory.add(snapshot, line):
+            self._checkpoint(snapshot.t, self._memory)
         frame = self.monitor.feed(snapshot)
-        if self._memory is not None:
-            self._memory.add(snapshot, line)
         if self._recorder is not None and self._events is not None:
             self._recorder.offer(snapshot, self._events.of(frame), line)
         if self.alerts is not None:
@@ -164,6 +167,24 @@ class Session:
         self._memory = Memory()
         if self.monitor.latest is not None:
             self._memory.add(self.monitor.latest.snapshot)
+
+    def _checkpoint(self, t: float, memory: Memory) -> None:
+        from gputop.session.judged import Checkpoint
+
+        # As the memory holds it.
+        t = round(t, 3)
+        known = self._checkpoints
+        if known and t <= known[-1].t:
+            known.clear()
+        while known and known[0].t < memory.begin:
+            known.popleft()
+        known.append(Checkpoint(t, self.monitor.judgement()))
+
+    @property
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
+        """Places from which what is remembered can be judged as it was judged live, oldest first."""
+        begin = float("inf") if self._memory is None else self._memory.begin
+        return tuple(checkpoint for checkpoint in self._checkpoints if checkpoint.t >= begin)
 
     def past(self) -> Past | None:
         """The last minutes, frozen; None where nothing is remembered."""

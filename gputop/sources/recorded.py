@@ -63,7 +63,7 @@ class RecordedSource:
         self._next: tuple[int, Snapshot] | None = None
         self._due = clock()
         first = self._recording.segments[0].begin
-        self._go(0, first) if at is None else self._go(self._recording.segment_at(at), at)
+        self.go(0, first) if at is None else self.go(self._recording.segment_at(at), at)
 
     @property
     def duration(self) -> float:
@@ -156,15 +156,15 @@ class RecordedSource:
 
         Where the clock was set back a time may exist twice: the one in the current segment is meant.
         """
-        self._go(self._recording.segment_at(t, self._segment), t)
+        self.go(self._recording.segment_at(t, self._segment), t)
 
     def to_begin(self) -> None:
         """Jump to the frame that was recorded first."""
-        self._go(0, self._recording.segments[0].begin)
+        self.go(0, self._recording.segments[0].begin)
 
     def to_end(self) -> None:
         """Jump to the frame that was recorded last."""
-        self._go(len(self._recording.segments) - 1, self._recording.last_t)
+        self.go(len(self._recording.segments) - 1, self._recording.last_t)
 
     def moment(self, text: str) -> float:
         """The time that a text means, counted from the position. Raises ValueError."""
@@ -178,19 +178,24 @@ class RecordedSource:
                 self._owed += frames
                 self._wake.notify()
             return False
-        self._go(*self._recording.place_before(self._segment, self._position, -frames))
+        self.go(*self._recording.place_before(self._segment, self._position, -frames))
         return True
 
     def past(self, seconds: float = PAST_S) -> Iterator[Snapshot]:
         """The frames of so many seconds before the one that ``poll`` gives next, from its segment."""
         upcoming = self._next
-        segment, end = (self._segment, self._position) if upcoming is None else (upcoming[0], upcoming[1].t)
+        segment, end = self.place()
         frames = self._recording.stretch(segment, end - seconds, end)
         return (snapshot for snapshot in frames if upcoming is None or snapshot.t < end)
 
-    def snapshots_between(self, begin: float, end: float) -> Iterator[Snapshot]:
-        """The frames from a time to a time, both included."""
-        return self._recording.snapshots(begin, end)
+    def place(self) -> tuple[int, float]:
+        """(number of the segment, time) of the frame that ``poll`` gives next; at the end, of the last one."""
+        upcoming = self._next
+        return (self._segment, self._position) if upcoming is None else (upcoming[0], upcoming[1].t)
+
+    def frames(self) -> Iterator[tuple[int, Snapshot]]:
+        """Every frame in the order of recording, each with the number of its segment."""
+        return self._recording.play(0, self._recording.segments[0].begin)
 
     def close(self) -> None:
         with self._wake:
@@ -198,7 +203,8 @@ class RecordedSource:
             self._wake.notify()
         self._recording.close()
 
-    def _go(self, segment: int, t: float) -> None:
+    def go(self, segment: int, t: float) -> None:
+        """Jump to the last frame of a segment at or before a time."""
         ahead = self._recording.play(segment, t)
         chosen = next(ahead, None)
         with self._wake:

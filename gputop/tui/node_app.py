@@ -76,6 +76,8 @@ class GputopApp(PaintedApp):
         """Releases the GPUs' hardware counters or takes them again; None where they are not this machine's."""
         self.remedied: Callable[[], Frame] | None = None
         """The node of the demo after every remedy, for its tour; None where there is no tour."""
+        self.opening = ""
+        """What is said first, such as where a recording was opened."""
         self.begins_with = ""
         """The id of a key that is pressed as soon as the screen is there."""
         self._show_secrets(show_secrets)
@@ -109,6 +111,8 @@ class GputopApp(PaintedApp):
         self._take()
         self.paint()
         self._keys.time.work_later()
+        if self.opening:
+            self.say(self.opening)
         if self.begins_with:
             self.call_after_refresh(self._keys.press, self.begins_with)
 

@@ -89,13 +89,10 @@ class TimeKeys:
         self.work_later()
 
     def to_change(self, step: int) -> None:
-        """Jump to the next (1) or previous (-1) change of a verdict."""
+        """Jump to the next (1) or previous (-1) change of any GPU's verdict, and say which."""
 
-        def go(player: Player) -> None:
-            if not player.to_change(step):
-                self._screen.say(f"no {'later' if step > 0 else 'earlier'} verdict change")
-
-        self.play_on(go)
+        offset = self._screen.view.utc_offset_s
+        self.play_on(lambda player: self._screen.say(player.to_change(step, offset)))
 
     def jump(self) -> None:
         from gputop.tui.screens.prompt import Ask

@@ -1,0 +1,165 @@
+"""A past judged once, from its beginning, by today's rules: whoever shows a moment of it goes on from there.
+
+A verdict depends on all that came before it: how long a GPU has been idle, which verdict stood, what was found. So a
+moment that is jumped to must not be judged on the minutes before it alone. One walk over the whole past keeps what the
+monitor had come to every minute; a jump begins at the last of these places, and says what playing would have said.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from gputop.diagnosis.types import Finding, Flag, Level, VerdictChange, full_title
+from gputop.model.snapshot import Snapshot
+from gputop.monitor import Frame, Judgement, Monitor
+
+if TYPE_CHECKING:
+    from gputop.recording.recorded_times import Timeline
+
+CHECKPOINT_S = 60.0
+"""Distance of the places from which a jump can go on."""
+MOST_CHECKPOINTS = 256
+"""Of more, every second one is dropped: some 100 kB each for eight GPUs."""
+HISTORY_S = 660.0
+"""The past that a frame's charts are drawn from: ten minutes at full rate, and what lies beneath their first column."""
+CHART_MARGIN = 1.1
+"""The past that a chart needs, as a multiple of its span: its first column begins before it."""
+URGENT = ("red", "yellow")
+COLLECTING = "collecting"
+
+
+class Checkpoint(Struct, frozen=True):
+    """What a monitor had come to before the frame of a segment at Unix time ``t``."""
+
+    t: float
+    judgement: Judgement
+    segment: int = 0
+
+
+class Judged:
+    """Walks over ``frames``, each with the number of its segment, and judges them in order.
+
+    ``known`` are checkpoints that somebody else has made: the walk goes on from each that it meets.
+    """
+
+    def __init__(
+        self, frames: Iterator[tuple[int, Snapshot]], interval_s: float, known: Sequence[Checkpoint] = ()
+    ) -> None:
+        self._frames = frames
+        self._interval_s = interval_s
+        self._monitor = Monitor(interval_s, charts=False)
+        self._known = {(checkpoint.segment, checkpoint.t): checkpoint for checkpoint in known}
+        self._places: dict[int, list[Checkpoint]] = {}
+        for checkpoint in known:
+            self._places.setdefault(checkpoint.segment, []).append(checkpoint)
+        self._count = len(known)
+        self._last: dict[int, tuple[str, Flag | None, Level]] = {}
+        self._findings: tuple[Finding, ...] = ()
+        self._changes: list[VerdictChange] = []
+        self.every_s = CHECKPOINT_S
+        """Distance of the checkpoints at present."""
+        self.place: tuple[int, float] = (0, float("-inf"))
+        """(segment, time) of the frame that was judged last."""
+        self.is_complete = False
+        self.trouble: Finding | None = None
+        """The first red or yellow finding."""
+        self.trouble_segment = 0
+
+    def advance(self, until: float, clock: Callable[[], float]) -> bool:
+        """Judge on until ``clock`` says ``until``; True when something new is known that is worth showing."""
+        before = len(self._changes)
+        while not self.is_complete:
+            following = next(self._frames, None)
+            if following is None:
+                self.is_complete = True
+                return True
+            self._take(*following)
+            if clock() > until:
+                break
+        return len(self._changes) > before
+
+    def to_trouble(self, until: float, clock: Callable[[], float]) -> None:
+        """Judge on until the first red or yellow finding, the end, or ``until``."""
+        while not self.is_complete and self.trouble is None and clock() <= until:
+            self.advance(until=float("-inf"), clock=clock)
+
+    def _take(self, segment: int, snapshot: Snapshot) -> None:
+        place = (segment, snapshot.t)
+        known = self._known.get(place)
+        places = self._places.setdefault(segment, [])
+        if known is not None:
+            self._monitor = Monitor(self._interval_s, charts=False, after=known.judgement)
+        elif segment != self.place[0] or not places or snapshot.t - places[-1].t >= self.every_s:
+            self._keep(places, Checkpoint(snapshot.t, self._monitor.judgement(), segment))
+        frame = self._monitor.feed(snapshot)
+        self.place = place
+        for d in frame.diagnoses:
+            now = (d.verdict, d.busy_not_working, d.level)
+            if self._last.get(d.index) != now:
+                self._last[d.index] = now
+                title = full_title(d.title, d.busy_not_working, alarm=True)
+                self._changes.append(VerdictChange(snapshot.t, d.index, d.verdict, d.busy_not_working, d.level, title))
+        if self.trouble is None and frame.findings is not self._findings:
+            self._findings = frame.findings
+            self.trouble = next((f for f in frame.findings if f.level in URGENT), None)
+            self.trouble_segment = segment
+
+    def _keep(self, places: list[Checkpoint], checkpoint: Checkpoint) -> None:
+        # What is known already may lie ahead of the walk.
+        places.insert(bisect_right(places, checkpoint.t, key=attrgetter("t")), checkpoint)
+        self._count += 1
+        if self._count > MOST_CHECKPOINTS:
+            self.every_s *= 2
+            for kept in self._places.values():
+                del kept[1::2]
+            self._count = sum(map(len, self._places.values()))
+
+    def changes(self) -> tuple[VerdictChange, ...]:
+        """Every change so far, in order of time, which they are not where a clock was set back."""
+        return tuple(sorted(self._changes, key=attrgetter("t")))
+
+    @property
+    def has_verdict(self) -> bool:
+        """Whether any GPU was judged at any time so far."""
+        return any(change.verdict != COLLECTING for change in self._changes)
+
+    def before(self, segment: int, t: float) -> Checkpoint | None:
+        """The last checkpoint of a segment at or before a time; None where there is none yet."""
+        places = self._places.get(segment, ())
+        at = bisect_right(places, t, key=attrgetter("t"))
+        return places[at - 1] if at else None
+
+    def first(self, segment: int) -> Checkpoint | None:
+        """The first checkpoint of a segment so far."""
+        places = self._places.get(segment)
+        return places[0] if places else None
+
+    def reaches(self, segment: int, t: float) -> bool:
+        """Whether the walk has judged the past up to a time of a segment."""
+        return self.is_complete or segment < self.place[0] or (segment == self.place[0] and t <= self.place[1])
+
+
+def frame_at(recording: Timeline, number: int, t: float, chart_s: float) -> Frame | None:
+    """The frame of a segment at or before a time, with charts of so many seconds; None where nothing can be read.
+
+    Reads the recording from its beginning: the same verdict as playing it from there.
+    """
+    chosen = next(recording.play(number, t), None)
+    if chosen is None:
+        return None
+    place = (chosen[0], chosen[1].t)
+    begin = place[1] - max(HISTORY_S, CHART_MARGIN * chart_s)
+    monitor = Monitor(recording.interval_s, charts=False)
+    draws = False
+    for segment, snapshot in recording.play(0, recording.segments[0].begin):
+        if not draws and segment == place[0] and snapshot.t >= begin:
+            monitor, draws = Monitor(recording.interval_s, after=monitor.judgement()), True
+        frame = monitor.feed(snapshot)
+        if (segment, snapshot.t) >= place:
+            return frame
+    return monitor.latest

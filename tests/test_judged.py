@@ -1,0 +1,246 @@
+"""The past is whole: a moment shows the same whether it is played, jumped to, pictured or reported."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gputop.model.snapshot import Snapshot
+from gputop.monitor import Frame, Monitor
+from gputop.output.ansi import plain_text
+from gputop.paint.main_screen import main_screen
+from gputop.paint.view import View
+from gputop.recording.index import Recording
+from gputop.recording.writer import RecordingWriter
+from gputop.session import judged
+from gputop.session.judged import Judged, frame_at
+from gputop.session.player import Player
+from gputop.session.session import Session
+from gputop.sources.recorded import RecordedSource
+from gputop.sources.simulation.simulated import snapshot_at
+from tests.support.frames import MOMENT
+
+LENGTH_S = 400
+FREED_AFTER_S = 150
+VIEW = View()
+
+
+def node(seconds: int, *, begin: int = 0) -> Iterator[Snapshot]:
+    """A node of four GPUs on which a process ends, so that its GPU has been idle for minutes at the end."""
+    holder = next(p for p in snapshot_at(MOMENT, started=MOMENT, gpus=4).processes if p.gpu == 0 and p.role == "gpu")
+    for k in range(begin, seconds):
+        ended = frozenset({holder.pid}) if k >= FREED_AFTER_S else frozenset()
+        yield snapshot_at(MOMENT + k, started=MOMENT, gpus=4, ended=ended)
+
+
+def recorded(path: Path, snapshots: Iterator[Snapshot]) -> str:
+    writer = RecordingWriter(str(path))
+    for snapshot in snapshots:
+        writer.write(snapshot)
+    writer.close()
+    return str(path)
+
+
+def shown(frame: Frame) -> tuple[object, ...]:
+    """All that a screen tells of a frame: the judgement, and the painted rows."""
+    return frame.diagnoses, frame.findings, frame.waste, plain_text(main_screen(frame, VIEW, 160, 48).rows)
+
+
+def finished(player: Player) -> Frame:
+    while player.busy:
+        player.work(10.0)
+    player.take()
+    assert player.frame is not None
+    return player.frame
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return recorded(tmp_path_factory.mktemp("r") / "r.jsonl.gz", node(LENGTH_S))
+
+
+@pytest.fixture(scope="module")
+def played(path: str) -> dict[float, tuple[object, ...]]:
+    """By time what playing from the beginning shows."""
+    recording = Recording(path)
+    monitor = Monitor(recording.interval_s)
+    found = {snapshot.t: shown(monitor.feed(snapshot)) for snapshot in recording.snapshots()}
+    recording.close()
+    return found
+
+
+def test_walking_by_jumps_shows_frame_by_frame_what_playing_shows(
+    path: str, played: dict[float, tuple[object, ...]]
+) -> None:
+    player = Player(RecordedSource(path))
+    player.source.pause()
+    for k in (LENGTH_S - 1, 5, 200, 61, 60, 59, 331, 180, 120, 0, 395, 290):
+        player.seek(MOMENT + k)
+        player.take()
+        frame = finished(player)
+        assert frame.snapshot.t == MOMENT + k
+        assert shown(frame) == played[frame.snapshot.t], k
+
+
+def test_a_jump_ahead_of_the_walk_is_judged_again_once_the_walk_has_come_there(
+    path: str, played: dict[float, tuple[object, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gputop.session.player.HISTORY_S", 150.0)
+    player = Player(RecordedSource(path))
+    player.source.pause()
+    player.to_end()
+    player.take()
+    assert player.frame is not None
+    assert player.frame.waste != played[MOMENT + LENGTH_S - 1][2], "only the last minutes are known at first"
+    assert player.replay().judged_pct is not None
+    assert shown(finished(player)) == played[MOMENT + LENGTH_S - 1]
+    assert player.replay().judged_pct is None
+
+
+def test_playing_on_after_a_jump_shows_what_playing_from_the_beginning_shows(
+    path: str, played: dict[float, tuple[object, ...]]
+) -> None:
+    player = Player(RecordedSource(path))
+    player.source.pause()
+    player.seek(MOMENT + 170)
+    player.take()
+    finished(player)
+    for k in range(171, 200):
+        player.step(1)
+        assert player.take() and player.frame is not None
+        assert player.frame.snapshot.t == MOMENT + k
+        assert shown(player.frame) == played[MOMENT + k]
+
+
+def test_checkpoints_thin_out_and_jumps_still_show_the_same(
+    path: str, played: dict[float, tuple[object, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judged, "MOST_CHECKPOINTS", 2)
+    player = Player(RecordedSource(path))
+    player.source.pause()
+    player.take()
+    finished(player)
+    player.seek(MOMENT + 390)
+    player.take()
+    assert shown(finished(player)) == played[MOMENT + 390]
+
+
+def test_a_picture_of_a_moment_shows_what_playing_shows(path: str, played: dict[float, tuple[object, ...]]) -> None:
+    recording = Recording(path)
+    for k in (0, 30, 250, LENGTH_S - 1):
+        frame = frame_at(recording, 0, MOMENT + k, 120.0)
+        assert frame is not None
+        assert shown(frame) == played[MOMENT + k]
+    recording.close()
+
+
+def test_a_clock_set_back_ahead_of_a_jump_changes_nothing_of_what_is_shown(tmp_path: Path) -> None:
+    def back() -> Iterator[Snapshot]:
+        yield from node(150)
+        yield from node(330, begin=120)
+
+    path = recorded(tmp_path / "back.jsonl.gz", back())
+    recording = Recording(path)
+    assert len(recording.segments) == 2
+    monitor = Monitor(recording.interval_s)
+    played = [shown(monitor.feed(snapshot))[:3] for _, snapshot in recording.play(0, recording.begin)]
+    recording.close()
+    player = Player(RecordedSource(path))
+    player.source.pause()
+    for number, segment, k in ((150 + 329 - 120, 1, 329), (140, 0, 140), (150, 1, 120), (150 + 80, 1, 200)):
+        player.source.go(segment, MOMENT + k)
+        player._jumped = True  # what every jump of the player sets
+        player.take()
+        assert shown(finished(player))[:3] == played[number], (segment, k)
+
+
+def test_the_paused_past_of_a_run_longer_than_its_memory_is_judged_as_it_was_live() -> None:
+    session = Session(Monitor())
+    live = {}
+    for k, snapshot in enumerate(node(900)):
+        frame = session.take(snapshot)
+        if k == 0:
+            session.remember()
+        live[snapshot.t] = [(d.verdict, d.busy_not_working, d.since) for d in frame.diagnoses]
+    past = session.past()
+    assert past is not None
+    assert past.begin > MOMENT + FREED_AFTER_S, "what made the GPU idle is no longer remembered"
+    player = Player(RecordedSource(past), own_past=True, known=session.checkpoints)
+    player.source.pause()
+    for t in (past.end, past.begin + 5.0, past.begin + 100.0, past.end - 200.0):
+        player.seek(round(t - MOMENT) + MOMENT)
+        player.take()
+        frame = finished(player)
+        assert [(d.verdict, d.busy_not_working, d.since) for d in frame.diagnoses] == live[frame.snapshot.t]
+
+
+def test_a_recording_opens_at_its_first_finding_and_says_which(path: str) -> None:
+    player = Player(RecordedSource(path))
+    said = player.open()
+    player.take()
+    frame = finished(player)
+    found = next(finding for finding in frame.findings if finding.level in ("red", "yellow"))
+    assert frame.snapshot.t == found.t
+    assert said.startswith(f"opened at the first finding: GPU {found.gpu} ")
+    assert not player.source.playing
+
+
+def test_a_recording_too_short_to_judge_opens_at_its_end_and_says_so(tmp_path: Path) -> None:
+    player = Player(RecordedSource(recorded(tmp_path / "short.jsonl.gz", node(5))))
+    assert "too short to judge" in player.open()
+    assert player.take() and player.frame is not None
+    assert player.frame.snapshot.t == MOMENT + 4
+
+
+def test_a_recording_without_a_finding_opens_at_its_end_and_says_so(tmp_path: Path) -> None:
+    snapshots = (snapshot_at(MOMENT + k, scenario="healthy", started=MOMENT) for k in range(60))
+    player = Player(RecordedSource(recorded(tmp_path / "well.jsonl.gz", snapshots)))
+    assert player.open() == "opened at the end: nothing wrong was seen"
+    assert player.take() and player.frame is not None
+    assert player.frame.snapshot.t == MOMENT + 59
+
+
+def test_the_next_change_goes_through_all_gpus_and_names_the_gpu(path: str) -> None:
+    player = Player(RecordedSource(path))
+    player.source.pause()
+    player.take()
+    finished(player)
+    changes = {change.t for change in player.replay().changes if change.t > MOMENT}
+    assert {change.gpu for change in player.replay().changes} == set(range(4))
+    said, times = [], []
+    while "no later" not in (words := player.to_change(1)):
+        said.append(words)
+        times.append(player.source.position)
+        player.take()
+    assert times == sorted(changes)
+    assert set(re.findall(r"GPU (\d)", " ".join(said))) >= {"0", "1"}
+    assert "no later" in player.to_change(1)
+    player.to_begin()
+    assert "no earlier" in player.to_change(-1)
+
+
+def test_verdicts_recorded_otherwise_are_told_on_one_line(tmp_path: Path) -> None:
+    """As when a recording was begun while a verdict stood already, or by another version's rules."""
+    snapshots = list(node(40))
+    from gputop.model.snapshot import Event
+
+    snapshots[0] = replace(snapshots[0], events=(Event(snapshots[0].t, "verdict", "starved_cpu", 1),))
+    player = Player(RecordedSource(recorded(tmp_path / "other.jsonl.gz", iter(snapshots))))
+    player.source._collect_events()  # type: ignore[attr-defined] # before the first work, as a fast thread does it
+    player.source.pause()
+    player.seek(MOMENT + 3)
+    player.take()
+    finished(player)
+    assert player.replay().differs.startswith("recorded as GPU 1 starved")
+
+
+def test_the_walk_over_a_past_is_done_in_slices(path: str) -> None:
+    walk = Judged(RecordedSource(path).frames(), 1.0)
+    walk.advance(until=-1.0, clock=lambda: 0.0)
+    assert walk.place == (0, MOMENT)
+    walk.advance(until=1.0, clock=lambda: 0.0)
+    assert walk.is_complete
