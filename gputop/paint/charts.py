@@ -18,7 +18,6 @@ from gputop.model.quantity import duration
 from gputop.model.snapshot import GpuSample
 from gputop.monitor import Frame
 from gputop.paint.glyphs import Glyphs
-from gputop.paint.kept import shown_of
 from gputop.paint.line import Line, Row, Span
 from gputop.paint.view import View
 from gputop.paint.words import counts_truly, is_measured
@@ -269,20 +268,6 @@ def with_cursor(spans: Sequence[Span], column: int | None, glyphs: Glyphs, *, ov
 
 LABEL_WIDTH = 12
 """Cells left of the chart."""
-
-
-def chart_shows(frame: Frame, view: View, position: int, columns: int) -> tuple[object, ...]:
-    """All of a GPU's sample and diagnosis, and what a chart of so many columns reads, see ``Kept``."""
-    gpu = frame.snapshot.gpus[position]
-    about = (gpu, shown_of(frame.diagnoses[position]), view.glyphs, view.span_s)
-    if not columns:
-        return about
-    history, uuid, column_s = frame.history, gpu.static.uuid, view.span_s / columns
-    return (
-        *about,
-        history.columns(uuid, "util_pct", column_s, columns), history.columns(uuid, "sm_active_pct", column_s, columns),
-        mark_columns(frame, uuid, column_s, columns),
-    )  # fmt: skip
 
 
 def chart_width(width: int) -> int:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from gputop.diagnosis.types import NOT_WORKING_ALARM, GpuDiagnosis
 from gputop.model.quantity import GIB, duration, terminal_safe
 from gputop.model.snapshot import GpuSample
 from gputop.monitor import Frame
 from gputop.paint import host_rows, layout, panes
-from gputop.paint.charts import chart_rows, chart_shows
+from gputop.paint.charts import chart_rows
 from gputop.paint.glyphs import Glyphs
-from gputop.paint.kept import Kept
 from gputop.paint.line import Line, Row, Rows, Span, Target, pct, shorten, whole, words_target
 from gputop.paint.numbers import sm_text
 from gputop.paint.panes import figure_words
@@ -65,15 +62,6 @@ def list_row(
     return line.row(width, "alarm.row" if alarm else "select" if selected else None)
 
 
-def kept_row(
-    kept: Kept, frame: Frame, view: View, position: int, width: int, chart: int, labels: int, *, selected: bool
-) -> Row:  # fmt: skip
-    """As ``list_row``, reused where it shows the same as before."""
-    shows = (chart_shows(frame, view, position, chart), width, chart, labels, selected)
-    paint = partial(list_row, frame, view, position, width, chart, labels, selected=selected)
-    return kept.part(("row", position), shows, paint)
-
-
 def _gib(size: float | None) -> float | None:
     return None if size is None else size / GIB
 
@@ -96,7 +84,7 @@ def _list_verdict(gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, room: int, *,
     return spans
 
 
-def add_list(out: Rows, frame: Frame, view: View, width: int, kept: Kept) -> None:
+def add_list(out: Rows, frame: Frame, view: View, width: int) -> None:
     """One line a GPU, then the words of the selected one, and the host on one line where there is room."""
     gpus, selected = frame.snapshot.gpus, selected_gpu(frame, view)
     chart = 0 if width < 60 else 11 if width < 100 else width // 4
@@ -106,7 +94,7 @@ def add_list(out: Rows, frame: Frame, view: View, width: int, kept: Kept) -> Non
     room = layout.listed(len(gpus), out.left)
     first = max(0, min(selected - room // 2, len(gpus) - room))
     for position in range(first, first + room):
-        row = kept_row(kept, frame, view, position, width, chart, labels, selected=position == selected)
+        row = list_row(frame, view, position, width, chart, labels, selected=position == selected)
         out.add(row, Target("gpu", gpus[position].static.uuid))
     d = frame.diagnoses[selected]
     evidence, remedy, extra = words_for(gpus[selected], d, view.glyphs, width - 2)
@@ -130,5 +118,4 @@ def add_list(out: Rows, frame: Frame, view: View, width: int, kept: Kept) -> Non
     for spans in first_rows(said, words, width - 2, view.glyphs):
         out.add(Line().add(" ").add_all(spans).row(width))
     if out.left >= 6:
-        about = (host_rows.shows(frame, view), width)
-        out.add(kept.part(("load", 1), about, partial(host_rows.load, frame, view, width, indent=1)))
+        out.add(host_rows.load(frame, view, width, indent=1))

@@ -11,7 +11,6 @@ from gputop.paint import words
 from gputop.paint.charts import bar
 from gputop.paint.detail_page import Block, heading
 from gputop.paint.glyphs import Glyphs
-from gputop.paint.kept import shown_of
 from gputop.paint.line import Line, Row, gib, pct, rate, shorten
 from gputop.paint.numbers import Field, fields
 from gputop.paint.view import View, selected_gpu
@@ -42,13 +41,6 @@ def traffic_fields(fabric: FabricSignals | None, glyphs: Glyphs) -> list[Field]:
 
 NUMBER_WIDTH = 10
 """Of each part of the attribution: the space before its name, and its number."""
-
-
-def shows(frame: Frame, view: View) -> tuple[object, ...]:
-    """Everything that the host's rows read of a frame and a view, see ``Kept``."""
-    gpus = tuple(gpu.static for gpu in frame.snapshot.gpus)
-    diagnoses = tuple(map(shown_of, frame.diagnoses))
-    return frame.snapshot.host, frame.fabric, diagnoses, gpus, selected_gpu(frame, view), view.glyphs
 
 
 def title(frame: Frame, view: View, width: int) -> Row:

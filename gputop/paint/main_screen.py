@@ -6,7 +6,6 @@ processes; what is left makes panes taller. The result has exactly the asked siz
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -19,7 +18,6 @@ from gputop.paint import panes as big_pane
 from gputop.paint import view as hint
 from gputop.paint.charts import LABEL_WIDTH, chart_width
 from gputop.paint.glyphs import ascii_only
-from gputop.paint.kept import Kept
 from gputop.paint.line import Line, Painted, Row, Rows, Target, shorten
 from gputop.paint.process_filter import NO_FILTER
 from gputop.paint.view import View, selected_gpu
@@ -52,7 +50,6 @@ class Painter:
         self._frame: Frame | None = None
         self._key: tuple[View, int, int] | None = None
         self._top = Rows(0)
-        self._parts, self._rows = Kept(), Kept()
         self._targets: list[Target | None] = []
         self._shown_for: Frame | None = None
         self._shown_key: tuple[object, ...] = ()
@@ -74,8 +71,7 @@ class Painter:
         upper = height - 1 if hinted else height
         key = (replace(view, **_BELOW), width, upper)
         if frame is not self._frame or key != self._key:
-            self._parts.turn()
-            self._top = _upper(frame, view, width, upper, self._parts)
+            self._top = _upper(frame, view, width, upper)
             self._frame, self._key = frame, key
         bar: list[Row] = []
         foot: list[Target | None] = []
@@ -107,12 +103,7 @@ class Painter:
         """As ``process_table.shown_rows``, made once for each frame and order: a key that is held asks often."""
         key = (view.sort, view.inverted, view.tree, view.filter, view.glyphs)
         if frame is not self._shown_for or key != self._shown_key:
-            if frame is not self._shown_for:
-                self._rows.turn()
-            processes = frame.snapshot.processes
-            families = self._rows.part("families", processes, lambda: process_table.families(processes))
-            shows = (process_table.shows(frame, view), key)
-            self._shown = self._rows.part("order", shows, lambda: process_table.shown_rows(frame, view, families))
+            self._shown = process_table.shown_rows(frame, view)
             self._shown_for, self._shown_key = frame, key
         return self._shown
 
@@ -120,11 +111,9 @@ class Painter:
         if out.left < 3:
             return
         count = sum([not row.branch for row in shown])
-        title_shows = process_table.title_shows(view, width, count)
-        title, target = self._rows.part("title", title_shows, lambda: _title(view, width, count))
-        out.add(title, target)
-        head_shows = (view.columns, view.sort, width)
-        out.add(self._rows.part("head", head_shows, partial(process_table.head, view, width)), Target("header", None))
+        title = process_table.title(view, width, count)
+        out.add(title, process_table.title_target(title))
+        out.add(process_table.head(view, width), Target("header", None))
         if not shown:
             reason = process_table.nothing_words(frame, view)
             out.add(Line().to(2).add(shorten(terminal_safe(reason), width - 3), "dim").row(width))
@@ -134,11 +123,9 @@ class Painter:
         first = max(0, min(view.scroll, len(shown) - room))
         if view.process is not None and at >= 0:
             first = max(min(first, at), at - room + 1)
-        about = (view.columns, view.tagged, view.command_at, view.glyphs, width)
         for i in range(first, min(first + room, len(shown))):
-            process, here = process_table.key_of(shown[i].process), i == at
-            paint = partial(process_table.row, shown[i], view, width, selected=here)
-            out.add(self._rows.part((process, here), (shown[i], about), paint), Target("process", process))
+            row = process_table.row(shown[i], view, width, selected=i == at)
+            out.add(row, Target("process", process_table.key_of(shown[i].process)))
 
     def target(self, row: int, column: int = 0) -> Target | None:
         """What a cell of the screen painted last stands for."""
@@ -146,12 +133,7 @@ class Painter:
         return target.at(column) if target is not None else None
 
 
-def _title(view: View, width: int, count: int) -> tuple[Row, Target]:
-    title = process_table.title(view, width, count)
-    return title, process_table.title_target(title)
-
-
-def _upper(frame: Frame, view: View, width: int, height: int, kept: Kept) -> Rows:
+def _upper(frame: Frame, view: View, width: int, height: int) -> Rows:
     """Header, GPUs and host: everything above the process table."""
     out = Rows(height)
     top = header.header(frame, view, width)
@@ -159,9 +141,9 @@ def _upper(frame: Frame, view: View, width: int, height: int, kept: Kept) -> Row
     out.add(header.summary(frame, view, width), header.summary_target(frame, view, width))
     gpus = len(frame.snapshot.gpus)
     if gpus and view.layout != "list" and view.density == "standard" and _big(gpus, width, height):
-        big_pane.add_big_panes(out, frame, view, width, kept)
-    elif gpus and not (view.layout != "list" and _panes(out, frame, view, width, kept)):
-        gpu_list.add_list(out, frame, view, width, kept)
+        big_pane.add_big_panes(out, frame, view, width)
+    elif gpus and not (view.layout != "list" and _panes(out, frame, view, width)):
+        gpu_list.add_list(out, frame, view, width)
     return out
 
 
@@ -185,7 +167,7 @@ class _Block(Struct, frozen=True):
     rows: int
 
 
-def _panes(out: Rows, frame: Frame, view: View, width: int, kept: Kept) -> bool:
+def _panes(out: Rows, frame: Frame, view: View, width: int) -> bool:
     """Panes as tall as the height allows; False when even one row a GPU beside one small pane does not fit."""
     if width < LEAST_PANE_WIDTH:
         return False
@@ -197,14 +179,14 @@ def _panes(out: Rows, frame: Frame, view: View, width: int, kept: Kept) -> bool:
         rows = layout.side_by_side(-(-count // beside), free, view.density)
         if not rows:
             return False
-        _grid(out, frame, view, width, beside, rows, kept)
+        _grid(out, frame, view, width, beside, rows)
     else:
         sizes = layout.stacked(count, free, view.density)
         if sizes is None:
             return False
         blocks = [_Block(i, sizes[0] if i == selected else sizes[1]) for i in range(count)]
-        _stack(out, frame, view, width, blocks, kept)
-    out.extend(kept.part("host", (host_rows.shows(frame, view), width), partial(_host, frame, view, width)))
+        _stack(out, frame, view, width, blocks)
+    out.extend(_host(frame, view, width))
     return True
 
 
@@ -213,7 +195,7 @@ def _host(frame: Frame, view: View, width: int) -> list[Row]:
     return [host_rows.title(frame, view, width), host_rows.load(frame, view, width), *attribution]
 
 
-def _stack(out: Rows, frame: Frame, view: View, width: int, blocks: list[_Block], kept: Kept) -> None:
+def _stack(out: Rows, frame: Frame, view: View, width: int, blocks: list[_Block]) -> None:
     widths = panes.title_widths(frame)
     labels = widths[0]
     chart = round((width - LABEL_WIDTH) * 0.3)
@@ -224,53 +206,40 @@ def _stack(out: Rows, frame: Frame, view: View, width: int, blocks: list[_Block]
         position, rows = block.position, block.rows
         target = Target("gpu", frame.snapshot.gpus[position].static.uuid)
         if rows == 1:
-            row = gpu_list.kept_row(kept, frame, view, position, width, chart, labels, selected=False)
+            row = gpu_list.list_row(frame, view, position, width, chart, labels, selected=False)
             out.add(row, target)
         else:
-            out.extend(_pane(frame, view, position, width, rows, widths, kept), target)
+            out.extend(_pane(frame, view, position, width, rows, widths), target)
 
 
-def _pane(
-    frame: Frame, view: View, position: int, width: int, rows: int, widths: tuple[int, int], kept: Kept
-) -> list[Row]:
+def _pane(frame: Frame, view: View, position: int, width: int, rows: int, widths: tuple[int, int]) -> list[Row]:
     """One pane; a tall one has the host's lanes below its chart, on the same time axis."""
     lanes = 1 + len(big_pane.LANES)
     has_lanes = rows - 1 - lanes >= LEAST_ABOVE_LANES
     above = rows - lanes if has_lanes else rows
-    holding: panes.Holding = ()
-    if above > panes.LEAST_TALL:
-        processes = frame.snapshot.processes
-        by_gpu = kept.part("holders", processes, lambda: panes.holders(processes))
-        holding = by_gpu.get(frame.snapshot.gpus[position].static.index, ())
-    shows = (panes.shows(frame, view, position, width, above - 1, holding), width, above, widths)
-    painted = kept.part(
-        ("pane", position), shows, lambda: _above_lanes(frame, view, position, width, above, widths, holding)
-    )
+    painted = _above_lanes(frame, view, position, width, above, widths)
     if not has_lanes:
         return painted
     beside = LABEL_WIDTH + chart_width(width) + 1 + big_pane.AXIS_WIDTH
-    beneath = kept.part(
-        ("lanes", position),
-        (big_pane.lanes_shows(frame, view, position, beside), width),
-        lambda: [Line().add_all(row).row(width) for row in big_pane.lanes(frame, view, position, beside)],
-    )
+    beneath = [Line().add_all(row).row(width) for row in big_pane.lanes(frame, view, position, beside)]
     return [*painted, *beneath]
 
 
-def _above_lanes(
-    frame: Frame, view: View, position: int, width: int, rows: int, widths: tuple[int, int], holding: panes.Holding
-) -> list[Row]:
+def _above_lanes(frame: Frame, view: View, position: int, width: int, rows: int, widths: tuple[int, int]) -> list[Row]:
+    holding: panes.Holding = ()
+    if rows > panes.LEAST_TALL:
+        holding = panes.holders(frame.snapshot.processes).get(frame.snapshot.gpus[position].static.index, ())
     top = panes.title(frame, view, position, width, widths)
     return [top, *panes.body(frame, view, position, width, rows - 1, holding)]
 
 
-def _grid(out: Rows, frame: Frame, view: View, width: int, beside: int, rows: int, kept: Kept) -> None:
+def _grid(out: Rows, frame: Frame, view: View, width: int, beside: int, rows: int) -> None:
     """Panes side by side, filled row by row; where the last row has fewer panes, they are wider."""
     count, title_widths = len(frame.snapshot.gpus), panes.title_widths(frame)
     for first in range(0, count, beside):
         here = min(beside, count - first)
         widths = [width // here + (1 if i < width % here else 0) for i in range(here)]
-        group = [_pane(frame, view, first + i, widths[i], rows, title_widths, kept) for i in range(here)]
+        group = [_pane(frame, view, first + i, widths[i], rows, title_widths) for i in range(here)]
         ends = tuple(sum(widths[: i + 1]) for i in range(len(group)))
         uuids = tuple(gpu.static.uuid for gpu in frame.snapshot.gpus[first : first + len(group)])
         target = Target("gpu", uuids[0], tuple(zip(ends, uuids, strict=True)))

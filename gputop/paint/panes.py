@@ -6,16 +6,14 @@ A pane is a title row and two or more body rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.quantity import NOT_MEASURED, duration, terminal_safe
 from gputop.model.snapshot import GpuSample, ProcessSample
 from gputop.monitor import Frame
 from gputop.paint import host_rows, layout
-from gputop.paint.charts import LABEL_WIDTH, Column, axis, bar, chart_rows, chart_shows, chart_width, lane
+from gputop.paint.charts import LABEL_WIDTH, Column, axis, bar, chart_rows, chart_width, lane
 from gputop.paint.glyphs import Glyphs
-from gputop.paint.kept import Kept, shown_of
 from gputop.paint.line import Line, Row, Rows, Span, Target, clock_time, gib, pct, rate, shorten, whole
 from gputop.paint.numbers import Field, board, buses, busiest_bus, counters, fields, memory, number_labels
 from gputop.paint.view import View, selected_gpu
@@ -59,24 +57,7 @@ def title_widths(frame: Frame) -> tuple[int, int]:
     return max(len(gpu_label(g)) for g in gpus), max(len(model_name(g.static.name)) for g in gpus)
 
 
-def title_shows(frame: Frame, view: View, position: int) -> tuple[object, ...]:
-    """Everything beside ``chart_shows`` that a title reads."""
-    here = view.focus == "gpus" and position == selected_gpu(frame, view)
-    return here, view.utc_offset_s, step_forms(frame, frame.snapshot.gpus[position])
-
-
 Holding = Sequence[ProcessSample]
-
-
-def shows(frame: Frame, view: View, position: int, width: int, rows: int, holding: Holding) -> tuple[object, ...]:
-    """Everything that ``title`` and ``body`` read of a frame and a view."""
-    gpu = frame.snapshot.gpus[position]
-    # What a lost GPU did before is read from the history, with its age in seconds.
-    since = None if gpu.lost_reason is None else frame.snapshot.t
-    return (
-        chart_shows(frame, view, position, chart_width(width)), title_shows(frame, view, position), since,
-        [] if rows < LEAST_TALL else [(p.pid, p.static.name, p.gpu_mem_bytes) for p in holding],
-    )  # fmt: skip
 
 
 def title(frame: Frame, view: View, position: int, width: int, widths: tuple[int, int] | None = None) -> Row:
@@ -311,15 +292,6 @@ def chart(frame: Frame, view: View, position: int, width: int, rows: int) -> lis
     return painted
 
 
-def lanes_shows(frame: Frame, view: View, position: int, width: int) -> tuple[object, ...]:
-    """Everything that ``lanes`` reads of a frame and a view, see ``Kept``."""
-    columns = width - LABEL_WIDTH - 1 - AXIS_WIDTH
-    names = (*(name for _, name, _ in LANES), "pcie_rx_bytes_per_s")
-    uuid, history, column_s = frame.snapshot.gpus[position].static.uuid, frame.history, view.span_s / columns
-    lines = [history.columns(uuid, name, column_s, columns) for name in names]
-    return lines, shown_of(frame.diagnoses[position]), view.glyphs, view.span_s
-
-
 def lanes(frame: Frame, view: View, position: int, width: int) -> list[Row]:
     """What the host did, on the chart's time axis; the number at the right is the mean over the diagnosis window.
 
@@ -376,7 +348,7 @@ def numbers(frame: Frame, view: View, position: int, width: int) -> list[Row]:
     return [line.row(width), rest.row(width)]
 
 
-def add_big_panes(out: Rows, frame: Frame, view: View, width: int, kept: Kept) -> None:
+def add_big_panes(out: Rows, frame: Frame, view: View, width: int) -> None:
     """One or two GPUs: tall charts with lanes, words, numbers, and the host on one line."""
     selected = selected_gpu(frame, view)
     gpus = frame.snapshot.gpus
@@ -389,24 +361,16 @@ def add_big_panes(out: Rows, frame: Frame, view: View, width: int, kept: Kept) -
     rows = layout.big_chart(5 if count == 1 else 4, room - (3 if air else 0), count, out.height)
     empty = Line().row(width)
     for position in range(count):
-        # The number of a chart's columns, and of a lane's, tells the width.
-        drawn = (
-            chart_shows(frame, view, position, width - LABEL_WIDTH - 1 - AXIS_WIDTH),
-            title_shows(frame, view, position), title_widths(frame),
-        )  # fmt: skip
-        painted = kept.part(("chart", position), (drawn, rows), partial(chart, frame, view, position, width, rows))
-        out.extend(painted, Target("gpu", gpus[position].static.uuid))
+        out.extend(chart(frame, view, position, width, rows), Target("gpu", gpus[position].static.uuid))
         if position == selected:
-            shows = lanes_shows(frame, view, position, width)
-            out.extend(kept.part(("lanes", position), shows, partial(lanes, frame, view, position, width)))
+            out.extend(lanes(frame, view, position, width))
             if air:
                 out.add(empty)
-            out.extend(kept.part(("said", position), drawn, partial(said, frame, view, position, width, 3)))
+            out.extend(said(frame, view, position, width, 3))
             if air:
                 out.add(empty)
-            out.extend(kept.part(("numbers", position), drawn, partial(numbers, frame, view, position, width)))
-    about = (host_rows.shows(frame, view), width)
-    out.add(kept.part(("load", 2), about, partial(host_rows.load, frame, view, width)))
-    out.add(kept.part("attribution", about, partial(host_rows.attribution_rows, frame, view, width))[0])
+            out.extend(numbers(frame, view, position, width))
+    out.add(host_rows.load(frame, view, width))
+    out.add(host_rows.attribution_rows(frame, view, width)[0])
     if air:
         out.add(empty)

@@ -46,24 +46,16 @@ class Shown(Struct, frozen=True):
 Families = tuple[list[Shown], list[ProcessSample]]
 
 
-def shows(frame: Frame, view: View) -> tuple[object, ...]:
-    """Everything that ``shown_rows`` reads of a frame, see ``Kept``."""
-    return frame.snapshot.processes, _starved(frame), verdict_words(frame) if view.filter else None
-
-
 def _starved(frame: Frame) -> set[int]:
     """Indices of the GPUs that starve."""
     pairs = zip(frame.snapshot.gpus, frame.diagnoses, strict=True)
     return {gpu.static.index for gpu, d in pairs if d.state == "starved"}
 
 
-def shown_rows(frame: Frame, view: View, known: Families | None = None) -> list[Shown]:
-    """All rows of the table in order, whether or not they fit the screen.
-
-    ``known`` are the ``families`` of the frame's processes, where they have been found already.
-    """
+def shown_rows(frame: Frame, view: View) -> list[Shown]:
+    """All rows of the table in order, whether or not they fit the screen."""
     starved = _starved(frame)
-    parents, strays = families(frame.snapshot.processes) if known is None else known
+    parents, strays = families(frame.snapshot.processes)
     passes, verdicts = view.filter.matches, verdict_words(frame) if view.filter else {}
     found = parents
     chosen: dict[ProcessKey, tuple[ProcessSample, ...]] = {}
@@ -174,14 +166,6 @@ def next_match(rows: Sequence[Shown], text: str, at: int, step: int) -> int | No
         if any(wanted in words.lower() for words in searchable(rows[position].process)):
             return position
     return None
-
-
-def title_shows(view: View, width: int, count: int) -> tuple[object, ...]:
-    """Everything that ``title`` reads, see ``Kept``."""
-    filtered = view.filter.text if view.filter else None
-    return (
-        count, filtered, len(view.tagged), view.sort, view.inverted, view.tree, view.focus, view.glyphs, width,
-    )  # fmt: skip
 
 
 def title(view: View, width: int, count: int) -> Row:
