@@ -77,6 +77,23 @@ class Attribution(Struct, frozen=True):
     """Who else uses the cores, largest first; empty unless tasks queue for them."""
 
 
+class Means(Struct, frozen=True):
+    """What a verdict stands on: means over its window of ``n`` samples, percent; None where nothing was measured.
+
+    ``is_few``: fewer samples than a verdict needs, so that a single second weighs too much.
+    """
+
+    n: int
+    is_few: bool
+    util_pct: float | None
+    sm_active_pct: float | None
+    sm_occupancy_pct: float | None
+    tensor_active_pct: float | None
+    fp32_active_pct: float | None
+    fp64_active_pct: float | None
+    dram_active_pct: float | None
+
+
 class GpuDiagnosis(Struct, frozen=True):
     """The verdict on one GPU as it stands, with what proves it and what to do.
 
@@ -114,6 +131,8 @@ class GpuDiagnosis(Struct, frozen=True):
     cause: Cause | None = None
     uneven: bool = False
     feeders: Feeders | None = None
+    means: Means | None = None
+    """None while nothing can be judged, as of a lost GPU."""
 
 
 class VerdictChange(Struct, frozen=True):

@@ -28,8 +28,9 @@ from gputop.diagnosis.rules.starved import STARVED_UNATTRIBUTED
 from gputop.diagnosis.signals import EFFICIENCY_UTIL, WINDOW_S, Signals
 from gputop.diagnosis.steady import MARGIN, RECOVERED_IDLE, Key, Steady, key_of, strength
 from gputop.diagnosis.tracks import GpuTrack
-from gputop.diagnosis.types import Badge, Flag, GpuDiagnosis, Level, State
+from gputop.diagnosis.types import Badge, Flag, GpuDiagnosis, Level, Means, State
 from gputop.diagnosis.verdict_log import Timeline
+from gputop.diagnosis.window import FP64
 from gputop.model.feeders import Feeders
 from gputop.model.quantity import of_hundred, pct
 from gputop.model.snapshot import GpuSample
@@ -301,6 +302,7 @@ class GpuState:
             told.confidence, WINDOW_S, 0 if s is None else s.n, told.evidence, told.remedy, told.remedy_short, notes,
             self._badges, attribution, self.state, self._verdict.since, seconds, self._timeline,
             self._shown.figure, told.cause, told.cause is not None and feeders is not None and feeders.uneven, feeders,
+            None if s is None else _means(s, self.track.window.mean(FP64)),
         )  # fmt: skip
 
     def _choose(self, t: float, interval_s: float, rule: Rule, s: Signals) -> None:
@@ -371,6 +373,11 @@ class GpuState:
         self._verdict.forget()
         self._offers.clear()
         self._show(t, _Offer(COLLECTING, Told("grey", (reason,), confidence="low", title=title), None))
+
+
+def _means(s: Signals, fp64: float | None) -> Means:
+    util = s.u if s.util_known else None
+    return Means(s.n, s.n < s.least, util, s.sm, s.occ, s.tensor, s.fp32, fp64, s.dram)
 
 
 def _notes(s: Signals, told: Told, rule: Rule) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from gputop.paint.line import Line, Row, Rows, Span, Target, pct, shorten, whole
 from gputop.paint.numbers import sm_text
 from gputop.paint.panes import figure_words
 from gputop.paint.view import View, selected_gpu
-from gputop.paint.words import believed, first_rows, gpu_label, is_red, spoken, step_words, words_for
+from gputop.paint.words import averaged, first_rows, gpu_label, is_newest, is_red, spoken, step_words, words_for
 
 LEAST_FIGURE_WIDTH = 100
 """On a narrower screen the verdict's words need the room of its number."""
@@ -41,13 +41,13 @@ def list_row(
 ) -> Row:
     """One GPU on one line: mini chart, UTIL, SM, memory, power, temperature, verdict."""
     d, glyphs = frame.diagnoses[position], view.glyphs
-    gpu = believed(frame.snapshot.gpus[position], d)
+    gpu, newest = averaged(frame.snapshot.gpus[position], d), is_newest(d)
     alarm = d.busy_not_working is not None
-    sm, sm_style = sm_text(gpu, glyphs, red=is_red(d))
+    sm, sm_style = sm_text(gpu, glyphs, red=is_red(d), newest=newest)
     line = Line().add(f" {gpu_label(gpu):<{label_width}} ", "strong" if selected else "text")
     if chart_width:
         line.add_all(chart_rows(frame, view, gpu, d, chart_width, 1)[0])
-    line.add(f"  {pct(gpu.util_pct)}", "strong").add(f"  {sm:>3}", sm_style)
+    line.add(f"  {pct(gpu.util_pct)}", "dim" if newest else "strong").add(f"  {sm:>3}", sm_style)
     if width >= 76:
         total = "" if gpu.mem_total_bytes is None else f"/{gpu.mem_total_bytes / 2**30:.0f}"
         line.add(

@@ -27,7 +27,7 @@ from gputop.paint.line import Line, Row, clock_time, pct, shorten
 from gputop.paint.numbers import PROVENANCE_ROWS, fields, number_labels, provenance_rows
 from gputop.paint.time_axis import axis_for
 from gputop.paint.verdict_history import Stretch, list_rows, standing, stretches, strip
-from gputop.paint.words import believed, gpu_label, is_red, spoken, words_for
+from gputop.paint.words import averaged, gpu_label, is_newest, is_red, spoken, words_for
 
 SIZES = ((16, 4), (14, 3), (12, 3), (10, 3), (10, 2), (8, 2), (6, 2))
 """(rows of the gap chart, rows of every other chart), tried from roomy to tight; the tightest scrolls."""
@@ -113,7 +113,9 @@ def _blocks(
     gap_rows, other = next(
         (size for size in SIZES if size[0] + size[1] * tall + fixed <= room), (max(4, min(6, room // 2)), 2)
     )
-    labels = number_labels(believed(gpu, d), glyphs, alarm=d.busy_not_working is not None, red=is_red(d))
+    labels = number_labels(
+        averaged(gpu, d), glyphs, alarm=d.busy_not_working is not None, red=is_red(d), newest=is_newest(d)
+    )
     if series.cursor is not None:
         labels = _labels_at(series, alarm=d.busy_not_working is not None, red=is_red(d))
     blocks = [charts.gap_block(series, gap_rows, width, glyphs, labels, alarm=d.busy_not_working is not None)]

@@ -19,7 +19,7 @@ from gputop.paint.process_columns import COLUMNS, DEFAULT, known
 THREE_NUMBERS = (
     ("UTIL - SM is idle silicon; SM - WORK is stalled silicon.", "value"),
     (
-        "GAP is UTIL - SM. WORK is the larger of the busiest arithmetic pipe (C) and DRAM over its practical peak (M).",
+        "GAP is UTIL - SM. WORK is the larger of the busiest arithmetic pipe and DRAM over its practical peak.",
         "text",
     ),
     ("Efficiency is SM / UTIL x 100. What is not measured is n/a, with the reason; never 0.", "text"),

@@ -14,10 +14,13 @@ from gputop.paint.line import Line, Row, Span, fit, gb_per_s, gib, pct, shorten,
 Field = tuple[str, str]
 
 
-def sm_text(gpu: GpuSample, glyphs: Glyphs, *, red: bool) -> Span:
-    """The SM number: measured, a bound, or n/a; never one under another's name. Green praises, so not on a red GPU."""
+def sm_text(gpu: GpuSample, glyphs: Glyphs, *, red: bool, newest: bool = False) -> Span:
+    """The SM number: measured, a bound, or n/a; never one under another's name. Green praises, so not on a red GPU.
+
+    ``newest`` is a single second, on which no verdict stands: dim.
+    """
     if gpu.sm_active_pct is not None:
-        return pct(gpu.sm_active_pct), "strong" if red else "value.sm"
+        return pct(gpu.sm_active_pct), "dim" if newest else "strong" if red else "value.sm"
     if gpu.sm_high_pct is not None and gpu.sm_high_pct < 99.5:
         return f"{glyphs.at_most}{gpu.sm_high_pct:.0f}"[:4].rjust(3), "dim"
     return (glyphs.more if _is_coming(gpu) else NOT_MEASURED), "dim"
@@ -28,26 +31,36 @@ def _is_coming(gpu: GpuSample) -> bool:
     return gpu.sm_source in MEASURED and gpu.sm_active_pct is None and (gpu.sm_reason or "").startswith("collecting")
 
 
-def number_labels(gpu: GpuSample, glyphs: Glyphs, rows: int = 4, *, alarm: bool, red: bool) -> list[list[Span]]:
-    """The first ``rows`` of UTIL, SM, GAP and WORK with their labels, one row each."""
-    sm, sm_style = sm_text(gpu, glyphs, red=red)
+def number_labels(
+    gpu: GpuSample, glyphs: Glyphs, rows: int = 4, *, alarm: bool, red: bool, newest: bool = False
+) -> list[list[Span]]:
+    """The first ``rows`` of UTIL, SM, GAP and WORK with their labels, one row each; those of one second are dim."""
+    sm, sm_style = sm_text(gpu, glyphs, red=red, newest=newest)
+    strong = "dim" if newest else "strong"
     labels: list[list[Span]] = [
-        [("  UTIL ", "dim"), (pct(gpu.util_pct, 4), "strong")],
+        [("  UTIL ", "dim"), (pct(gpu.util_pct, 4), strong)],
         [("  SM   ", "dim"), (f"{sm:>4}", sm_style)],
     ]
     if rows <= len(labels):
         return labels[:rows]
     gap, effort = gap_pct(gpu), work(gpu)
-    gap_style = "dim" if gap is None else "value.alarm" if alarm else "value.gap" if gap >= 10 else "dim"
+    gap_style = "dim" if gap is None or newest else "value.alarm" if alarm else "value.gap" if gap >= 10 else "dim"
     absent = glyphs.more if _is_coming(gpu) else NOT_MEASURED
     labels += [
         [("  GAP  ", "dim"), (f"{absent:>4}" if gap is None else pct(gap, 4), gap_style)],
         [
             ("  WORK ", "dim"),
-            (f"{effort.pct:2.0f} {effort.kind}" if effort else f"{absent:>4}", "strong" if effort else "dim"),
+            (pct(effort.pct, 4) if effort else f"{absent:>4}", strong if effort else "dim"),
         ],
     ]
     return labels[:rows]
+
+
+def now_field(gpu: GpuSample) -> list[Field]:
+    """The newest second beside the means: ``now 82 / 73``, of utilisation and SM activity; none where both lack."""
+    if gpu.util_pct is None and gpu.sm_active_pct is None:
+        return []
+    return [(f"now UTIL {pct(gpu.util_pct)} SM {pct(gpu.sm_active_pct)}", "dim")]
 
 
 def fields(parts: list[Field], width: int, gap: str = "   ") -> list[Span]:

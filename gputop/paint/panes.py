@@ -15,15 +15,17 @@ from gputop.paint import host_rows, layout
 from gputop.paint.charts import LABEL_WIDTH, Column, axis, bar, chart_rows, chart_width, lane
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, Rows, Span, Target, clock_time, gib, pct, rate, shorten, whole
-from gputop.paint.numbers import Field, board, buses, busiest_bus, counters, fields, memory, number_labels
+from gputop.paint.numbers import Field, board, buses, busiest_bus, counters, fields, memory, now_field, number_labels
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import (
+    averaged,
     because,
     believed,
     busiest_share,
     first_rows,
     gpu_label,
     headline,
+    is_newest,
     is_red,
     longest_that_fits,
     model_name,
@@ -136,7 +138,8 @@ def figure_words(d: GpuDiagnosis) -> str:
 def body(frame: Frame, view: View, position: int, width: int, rows: int, holding: Holding) -> list[Row]:
     """The rows under the title: labels, gap chart and text side by side; ``rows`` is at least 2."""
     d, glyphs = frame.diagnoses[position], view.glyphs
-    gpu = believed(frame.snapshot.gpus[position], d)
+    newest = believed(frame.snapshot.gpus[position], d)
+    gpu = averaged(newest, d)
     columns = chart_width(width)
     info_column = LABEL_WIDTH + columns + 3
     info_width = width - info_column - 1
@@ -144,9 +147,9 @@ def body(frame: Frame, view: View, position: int, width: int, rows: int, holding
     charts = chart_rows(frame, view, gpu, d, columns, rows - 1 if has_axis else rows)
     if has_axis:
         charts.append(list(axis(view, columns)))
-    labels = number_labels(gpu, glyphs, rows, alarm=d.busy_not_working is not None, red=is_red(d))
+    labels = number_labels(gpu, glyphs, rows, alarm=d.busy_not_working is not None, red=is_red(d), newest=is_newest(d))
     if rows >= LEAST_TALL:
-        texts = _tall_info(frame, gpu, d, glyphs, info_width, rows, holding)
+        texts = _tall_info(frame, gpu, newest, d, glyphs, info_width, rows, holding)
     else:
         texts = _short_info(frame, gpu, d, glyphs, info_width, rows)
     painted = []
@@ -187,13 +190,16 @@ def _holders(holding: Holding, width: int) -> str:
 
 
 def _tall_info(
-    frame: Frame, gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int, rows: int, holding: Holding
-) -> list[list[Span]]:
+    frame: Frame, gpu: GpuSample, newest: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int, rows: int,
+    holding: Holding,
+) -> list[list[Span]]:  # fmt: skip
     bar_width = 12 if width >= 60 else 8
     mem: list[Span] = [("MEM  ", "dim")]
     mem += bar(gpu.mem_used_bytes, gpu.mem_total_bytes, bar_width, glyphs, "bar.mem")
     mem += [(f" {memory(gpu)}", "text")]
-    room = width - 5 - bar_width - len(memory(gpu)) - 4
+    now = [] if is_newest(d) else now_field(newest)
+    mem += [(f"   {text}", style) for text, style in now]
+    room = width - sum(len(text) for text, _ in mem) - 4
     mem += [("   " + _holders(holding, room), "text")]
     metrics: list[list[Span]] = [
         mem,
@@ -270,10 +276,10 @@ LANES: tuple[tuple[str, str, str], ...] = (
 def chart(frame: Frame, view: View, position: int, width: int, rows: int) -> list[Row]:
     """Title, the gap chart with its axis, and the time line below: ``rows`` + 2 rows."""
     d = frame.diagnoses[position]
-    gpu = believed(frame.snapshot.gpus[position], d)
+    gpu = averaged(frame.snapshot.gpus[position], d)
     chart_width = width - LABEL_WIDTH - 1 - AXIS_WIDTH
     charts = chart_rows(frame, view, gpu, d, chart_width, rows)
-    labels = number_labels(gpu, view.glyphs, alarm=d.busy_not_working is not None, red=is_red(d))
+    labels = number_labels(gpu, view.glyphs, alarm=d.busy_not_working is not None, red=is_red(d), newest=is_newest(d))
     step = max(1, rows // len(labels)) if rows >= len(labels) else 1
     painted = [title(frame, view, position, width)]
     for row in range(rows):
@@ -340,11 +346,14 @@ def said(frame: Frame, view: View, position: int, width: int, rows: int) -> list
 
 def numbers(frame: Frame, view: View, position: int, width: int) -> list[Row]:
     """Memory as a bar, counters, board and buses: two rows."""
-    gpu, glyphs = believed(frame.snapshot.gpus[position], frame.diagnoses[position]), view.glyphs
+    d, glyphs = frame.diagnoses[position], view.glyphs
+    newest = believed(frame.snapshot.gpus[position], d)
+    gpu = averaged(newest, d)
     line = Line().to(2).add("MEM ", "dim").add_all(bar(gpu.mem_used_bytes, gpu.mem_total_bytes, 24, glyphs, "bar.mem"))
     line.add(f" {memory(gpu)}   ", "text")
     line.add_all(fields(counters(gpu), width - line.width - 1))
-    rest = Line().to(2).add_all(fields(board(gpu, glyphs) + buses(gpu, glyphs), width - 3))
+    now = [] if is_newest(d) else now_field(newest)
+    rest = Line().to(2).add_all(fields(now + board(gpu, glyphs) + buses(gpu, glyphs), width - 3))
     return [line.row(width), rest.row(width)]
 
 

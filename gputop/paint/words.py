@@ -29,6 +29,11 @@ from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Span, cells, fit
 from gputop.paint.numbers import Field
 
+AVERAGED = (
+    "util_pct", "sm_active_pct", "sm_occupancy_pct", "tensor_active_pct", "fp32_active_pct", "fp64_active_pct",
+    "dram_active_pct",
+)  # fmt: skip
+"""What rows show as means over the verdict's window."""
 LONGEST_NAME = 24
 """Cells of a product's name: a longer one is not NVIDIA's, and must not push the verdict aside."""
 
@@ -88,6 +93,23 @@ def believed(gpu: GpuSample, d: GpuDiagnosis) -> GpuSample:
         fp32_active_pct=None,
         fp16_active_pct=None,
     )
+
+
+def averaged(gpu: GpuSample, d: GpuDiagnosis) -> GpuSample:
+    """The sample with the means that its verdict stands on, so that numbers and words agree; believed in any case.
+
+    While there are too few samples for a verdict, and where a value has no mean yet, its newest value stands.
+    """
+    means = d.means
+    if means is None or means.is_few:
+        return believed(gpu, d)
+    known = {key: value for key in AVERAGED if (value := getattr(means, key)) is not None}
+    return believed(replace(gpu, **known), d)
+
+
+def is_newest(d: GpuDiagnosis) -> bool:
+    """Whether the numbers of a row are those of the newest second, and not the means of a verdict."""
+    return d.means is None or d.means.is_few
 
 
 def sm_provenance(gpus: Sequence[GpuSample]) -> tuple[str, str]:

@@ -1,0 +1,72 @@
+"""Numbers agree with words: a row shows the means that its verdict stands on, and not the second that just passed."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from gputop.monitor import Frame, Monitor
+from gputop.output.ansi import plain_text
+from gputop.paint.main_screen import main_screen
+from gputop.paint.numbers import now_field
+from gputop.paint.view import View
+from gputop.sources.simulation.simulated import snapshot_at
+from tests.support.frames import MOMENT
+
+STARVED = 3
+
+
+@pytest.fixture(scope="module")
+def frames() -> list[Frame]:
+    """One second after the other of a node on which GPU 3 starves: its utilisation jumps between 8 and 85."""
+    monitor = Monitor()
+    return [monitor.feed(snapshot_at(MOMENT + second, started=MOMENT, gpus=8)) for second in range(90)]
+
+
+def row_of(frame: Frame, gpu: int, size: tuple[int, int]) -> str:
+    rows = plain_text(main_screen(frame, View(), *size).rows).splitlines()
+    return next(row for row in rows if re.match(rf"[ ─]{gpu}  ?", row) or row.startswith(f" {gpu} "))
+
+
+def test_a_row_of_the_list_stands_still_while_the_seconds_jump(frames: list[Frame]) -> None:
+    newest = [frame.snapshot.gpus[STARVED].util_pct for frame in frames[60:]]
+    assert max(newest) - min(newest) > 50  # type: ignore[type-var,operator]
+    shown = []
+    for frame in frames[60:]:
+        numbers = re.findall(r"\d+", row_of(frame, STARVED, (80, 24))[14:22])
+        shown.append(int(numbers[0]))
+        means = frame.diagnoses[STARVED].means
+        assert means is not None and means.util_pct is not None
+        assert shown[-1] == round(means.util_pct)
+    assert max(shown) - min(shown) < 30
+
+
+def test_the_row_of_a_starved_gpu_and_its_verdict_say_the_same(frames: list[Frame]) -> None:
+    d = frames[-1].diagnoses[STARVED]
+    assert d.figure is not None and d.figure[0] == "idle" and d.means is not None
+    assert d.figure[1] == pytest.approx(100.0 - (d.means.util_pct or 0.0))
+
+
+def test_the_pane_has_the_newest_second_dim_beside_the_means(frames: list[Frame]) -> None:
+    frame = frames[-1]
+    view = View(gpu=frame.snapshot.gpus[STARVED].static.uuid)
+    ((words, style),) = now_field(frame.snapshot.gpus[STARVED])
+    assert style == "dim"
+    rows = main_screen(frame, view, 160, 48).rows
+    assert any(words in "".join(text for text, _ in row) for row in rows)
+
+
+def test_with_too_few_samples_the_newest_second_stands_dim(frames: list[Frame]) -> None:
+    frame = Monitor().feed(frames[0].snapshot)
+    util = frame.snapshot.gpus[STARVED].util_pct
+    row = next(row for row in main_screen(frame, View(), 80, 24).rows if "".join(t for t, _ in row).startswith(" 3 "))
+    assert (f"  {util:3.0f}" in "".join(text for text, style in row if style.startswith("dim"))) is True
+
+
+def test_a_broken_counter_has_no_mean_either() -> None:
+    monitor = Monitor()
+    for second in range(60):
+        frame = monitor.feed(snapshot_at(MOMENT + second, scenario="counter_fault", started=MOMENT))
+    row = row_of(frame, 0, (80, 24))
+    assert "n/a" in row
