@@ -129,16 +129,25 @@ def test_the_help_begins_with_the_selected_verdict_and_has_every_word_of_the_scr
     from gputop.paint.help_rows import Selected, help_rows
 
     text = plain_text(help_rows(COLOUR, 120, selected=Selected("small_kernels", sort="cpu_pct")))
-    assert (
-        text.splitlines()[2].startswith("─ the verdict of the selected GPU") and "small kernels" in text.splitlines()[3]
-    )
-    for word in ("A, B", "TREE-CPU", "GPU% time", "waiting for a core", "moves opposite", "GPUs' time", "R S D"):
-        assert f"  {word} " in text
+    lines = text.splitlines()
+    assert lines[2].strip().startswith("UTIL is the share of time")
+    verdict = next(i for i, line in enumerate(lines) if line.startswith("─ the verdict of the selected GPU"))
+    assert "small kernels" in lines[verdict + 1]
+    assert verdict < lines.index(next(line for line in lines if line.startswith("─ glossary")))
+    for word in (
+        "TREE-CPU",
+        "GPU% time",
+        "waiting for a core",
+        "loaders work while the GPU waits",
+        "GPUs' time",
+        "R S D",
+    ):
+        assert f"  {word}" in text
     assert "it is sorted by this" in text
     (process, *_) = demo_frame().snapshot.processes
     chosen = plain_text(help_rows(COLOUR, 120, selected=Selected("small_kernels", process)))
-    assert chosen.splitlines()[2].startswith(f"─ process {process.pid}, which is selected")
-    assert chosen.index("  LOADERS ") < chosen.index("the verdict of the selected GPU")
+    assert chosen.index(f"─ process {process.pid}, which is selected") < chosen.index("─ glossary")
+    assert chosen.index("  LOADERS ") < chosen.index("─ glossary")
 
 
 async def test_the_palette_has_themes_columns_and_gpus_in_words() -> None:

@@ -137,7 +137,7 @@ async def test_help_opens_and_closes_with_every_key_for_it() -> None:
         for key in ("question_mark", "h", "f1"):
             await pilot.press(key)
             assert isinstance(app.screen, HelpScreen)
-            assert "three numbers" in "\n".join(screen_rows(app))
+            assert "SM is how much of the chip" in "\n".join(screen_rows(app))
             await pilot.press("escape")
             assert not isinstance(app.screen, HelpScreen)
 

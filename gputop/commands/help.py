@@ -45,7 +45,21 @@ def _about(topic: str) -> str:
         return command_parser(topic).format_help()
     if found := _row_on(topic):
         return found
+    if topic.lower() == NUMBERS_TOPIC:
+        return _numbers()
     raise UsageError(f"no help on {topic!r}{nearest(topic, (*TOPICS, *commands()))}; `gputop help` lists what there is")
+
+
+NUMBERS_TOPIC = "numbers"
+
+
+def _numbers() -> str:
+    """What the numbers of a GPU say."""
+    from gputop.output.reference.page import Page, plain
+    from gputop.paint.help_rows import NUMBERS, SCREEN_WORDS
+
+    words = Section("Words on the screen", (), ("word", "meaning"), SCREEN_WORDS)
+    return plain(Page("The numbers of a GPU", NUMBERS, (words,)), shutil.get_terminal_size((WIDTH, 24)).columns)
 
 
 def _row_on(word: str) -> str | None:
@@ -58,6 +72,10 @@ def _row_on(word: str) -> str | None:
             rows = tuple(row for row in section.rows if _names(row, word))
             if rows:
                 sections.append(replace(section, title=f"{section.title} (gputop help {topic})", text=(), rows=rows))
+    from gputop.paint.help_rows import SCREEN_WORDS
+
+    if found := tuple(row for row in SCREEN_WORDS if row[0].lower() == word.lower()):
+        sections.append(Section("On the screen (gputop help numbers)", (), ("word", "meaning"), found))
     if not sections:
         return None
     return plain(Page(word, (), tuple(sections)), shutil.get_terminal_size((WIDTH, 24)).columns)

@@ -20,7 +20,7 @@ from gputop.output.ansi import ansi_text, plain_text
 from gputop.output.messages import say
 from gputop.output.picture import PngError, png, png_font, svg
 from gputop.output.private_file import write_private
-from gputop.paint.glyphs import ASCII, COLOUR
+from gputop.paint.glyphs import ASCII, COLOUR, MONO
 from gputop.paint.line import Row
 from gputop.paint.main_screen import main_screen
 from gputop.paint.theme import THEMES
@@ -70,7 +70,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         if demo
         else _recorded_frame(args.source, args.at, lens_of(args, settings), settings.span)
     )
-    view = View(glyphs=ASCII if settings.ascii else COLOUR, span_s=settings.span, demo=demo)
+    # Text without colours cannot show where the gap begins inside of a cell.
+    has_colours = path.suffix != ".txt" and not settings.no_color
+    view = View(glyphs=ASCII if settings.ascii else COLOUR if has_colours else MONO, span_s=settings.span, demo=demo)
     if args.gpu is not None:
         view = replace(view, gpu=_uuid(frame, args.gpu))
     rows = main_screen(frame, view, width, height).rows

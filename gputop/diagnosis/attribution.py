@@ -54,7 +54,7 @@ class Correlation:
         """The line for the screen, computed again every ten samples."""
         n = len(self._pairs)
         if n < LEAST_PAIRS:
-            return f"not enough data ({n}/{LEAST_PAIRS})"
+            return f"too early to relate the loaders' work to the GPU's: {n} of {LEAST_PAIRS} samples"
         if self._seen - self._worded >= REFRESH_SAMPLES:
             self._worded = self._seen
             self._words = correlate([pair[0] for pair in self._pairs], [pair[1] for pair in self._pairs])
@@ -63,16 +63,15 @@ class Correlation:
 
 def correlate(gpu: Sequence[float], loaders: Sequence[float]) -> str:
     """The line for two series in percent: differenced, at lag 0 or with the loaders one sample ahead."""
-    steady = "steady: no variation to correlate"
+    steady = "the loaders' work or the GPU's does not vary: nothing to relate"
     if min(_spread(gpu), _spread(loaders)) < LEAST_SPREAD:
         return steady
     x = [after - before for before, after in pairwise(loaders)]
     y = [after - before for before, after in pairwise(gpu)]
     best_r, best_z = max((_bartlett(x, y), _bartlett(x[:-1], y[1:])), key=lambda pair: abs(pair[0]))
     if abs(best_r) < LEAST_R or abs(best_z) <= LEAST_Z:
-        return f"no clear relation (n = {len(gpu)})"
-    sign, word = ("−", "opposite") if best_r < 0 else ("", "together")
-    return f"moves {word} (r = {sign}{abs(best_r):.2f}, n = {len(gpu)})".replace("0.", ".")
+        return "no clear relation between the loaders' work and the GPU's"
+    return "the loaders work while the GPU waits" if best_r < 0 else "loaders and GPU work at the same time"
 
 
 def _spread(series: Sequence[float]) -> float:

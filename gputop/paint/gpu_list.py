@@ -13,7 +13,18 @@ from gputop.paint.line import Line, Row, Rows, Span, Target, pct, shorten, whole
 from gputop.paint.numbers import sm_text
 from gputop.paint.panes import figure_words
 from gputop.paint.view import View, selected_gpu
-from gputop.paint.words import averaged, first_rows, gpu_label, is_newest, is_red, spoken, step_words, words_for
+from gputop.paint.words import (
+    averaged,
+    emphasised,
+    first_rows,
+    gpu_label,
+    is_newest,
+    is_red,
+    just_changed,
+    spoken,
+    step_words,
+    words_for,
+)
 
 LEAST_FIGURE_WIDTH = 100
 """On a narrower screen the verdict's words need the room of its number."""
@@ -23,10 +34,11 @@ LEAST_CHART_WIDTH, LEAST_CHART_ROWS = 60, 3
 
 def list_header(width: int, chart_width: int, label_width: int, span_s: float) -> Row:
     """Column heads of the one-line-a-GPU layout; above the charts stands how far back they go."""
-    line = Line().add("GPU", "heading")
+    line = Line().add(" GPU", "heading")
     back = f"-{duration(span_s)}"
-    if chart_width > len(back):
-        line.to(label_width + 3).add(back, "dim")
+    at = max(label_width + 3, line.width + 1)
+    if label_width + 2 + chart_width >= at + len(back):
+        line.to(at).add(back, "dim")
     if chart_width >= len(back) + 8:
         line.to(label_width + 2 + chart_width - 3).add("now", "dim")
     line.to(label_width + 2 + chart_width)
@@ -43,6 +55,7 @@ def list_row(
     d, glyphs = frame.diagnoses[position], view.glyphs
     gpu, newest = averaged(frame.snapshot.gpus[position], d), is_newest(d)
     alarm = d.busy_not_working is not None
+    changed = just_changed(frame.snapshot, d)
     sm, sm_style = sm_text(gpu, glyphs, red=is_red(d), newest=newest)
     line = Line().add(f" {gpu_label(gpu):<{label_width}} ", "strong" if selected else "text")
     if chart_width:
@@ -56,7 +69,7 @@ def list_row(
         )
     figure = figure_words(d) if width >= LEAST_FIGURE_WIDTH else ""
     room = width - line.width - 2 - (len(figure) + 3 if figure else 0)
-    line.add("  ").add_all(_list_verdict(gpu, d, glyphs, room, alarm=alarm))
+    line.add("  ").add_all(emphasised(_list_verdict(gpu, d, glyphs, room, alarm=alarm), changed=changed))
     if figure:
         line.to(width - len(figure) - 2).add(figure, "strong" if alarm else "dim")
     return line.row(width, "alarm.row" if alarm else "select" if selected else None)
@@ -105,7 +118,7 @@ def add_list(out: Rows, frame: Frame, view: View, width: int) -> None:
         out.extend(panes.chart(frame, view, selected, width, rows), Target("gpu", gpus[selected].static.uuid))
     elif out.left >= 8:
         rule = view.glyphs.rule
-        line = Line().add(rule, "rule").add(f" {gpu_label(gpus[selected])} ", "title")
+        line = Line().add(rule, "rule").add(f" GPU {gpu_label(gpus[selected])} ", "title")
         if room < len(gpus):
             line.add(f" {room} of {len(gpus)} GPUs shown, [ ] for the others ", "dim")
         steps = step_words(frame, gpus[selected], width - line.width - 4)

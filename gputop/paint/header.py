@@ -125,11 +125,11 @@ def summary_target(frame: Frame, view: View, width: int) -> Target | None:
         return None
     ends: list[tuple[int, object]] = []
     end = 1
-    for i, (text, _) in enumerate(count_words(frame.snapshot, frame.diagnoses, view.glyphs)):
-        end += len(text) + (3 if i else 0)
+    for text, _, group in count_words(frame.snapshot, frame.diagnoses, view.glyphs, width - 2):
+        end += len(text)
         if end > width:
             break
-        ends.append((end, text.split(" ", 2)[2]))
+        ends.append((end, group))
     return Target("count", None, (*ends, (width, None)))
 
 
@@ -138,15 +138,17 @@ def summary(frame: Frame, view: View, width: int) -> Row:
     line = Line().add(" ")
     if view.message:
         return line.add(shorten(view.message, width - 2), "level.yellow").row(width)
-    for i, (text, style) in enumerate(count_words(frame.snapshot, frame.diagnoses, view.glyphs)):
-        if line.width + 3 + len(text) > width:
+    for text, style, group in count_words(frame.snapshot, frame.diagnoses, view.glyphs, width - 2):
+        if line.width + len(text) > width:
             break
-        focused = text.split(" ", 2)[2] == selected_count(frame, view)
-        line.add("   " if i else "", "text").add(text, f"{style}|select" if focused else style)
+        told = text.lstrip()
+        line.add(" " * (len(text) - len(told)))
+        line.add(told, f"{style}|select" if group == selected_count(frame, view) else style)
     text = waste_words(frame)
     # Where there is little room, one word and two blanks of it make the difference.
-    for gap, said in (("     ", text), ("   ", text.replace(" was not work", " not work"))):
-        if text and line.width + len(gap) + len(said) <= width:
+    # Room for two more digits, so that the words do not change with them.
+    for gap, said, spare in (("     ", text, 3), ("   ", text.replace(" was not work", " not work"), 0)):
+        if text and line.width + len(gap) + len(said) + spare <= width:
             line.add(gap).add(said, "text")
             break
     for notice in (*frame.snapshot.notices, *_sm_fixes(frame.snapshot.gpus)):

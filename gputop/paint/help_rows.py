@@ -16,27 +16,28 @@ from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
 from gputop.paint.line import Line, Row
 from gputop.paint.process_columns import COLUMNS, DEFAULT, known
 
-THREE_NUMBERS = (
-    ("UTIL - SM is idle silicon; SM - WORK is stalled silicon.", "value"),
-    (
-        "GAP is UTIL - SM. WORK is the larger of the busiest arithmetic pipe and DRAM over its practical peak.",
-        "text",
-    ),
-    ("Efficiency is SM / UTIL x 100. What is not measured is n/a, with the reason; never 0.", "text"),
+NUMBERS = (
+    "UTIL is the share of time in which any kernel ran at all: one tiny kernel after the other makes it 100.",
+    "SM is how much of the chip's processors, its streaming multiprocessors, had work meanwhile.",
+    "GAP is UTIL - SM: silicon that looks busy and has nothing to do. It is the sky over the green floor of a chart.",
+    "WORK is how hard the arithmetic pipes or the memory were driven, whichever was more; SM - WORK is silicon that "
+    "waits in the middle of a kernel.",
+    "Efficiency is SM / UTIL. What is not measured is n/a, with the reason; never 0.",
 )
+"""What the numbers of a GPU say, the first thing in the help."""
 
 
 SCREEN_WORDS = (
-    ("A, B", "two degrees of busy, not working: A is UTIL of 80 or more with SM below 30; B, else, UTIL of 50 or more "
-             "with SM below 0.3 of it"),
-    ("efficiency", "SM / UTIL; beside a verdict stands the number that it is about: idle, DRAM, NVLink or efficiency"),
+    (NOT_WORKING, "UTIL of 80 or more with SM below 30 (A), or else UTIL of 50 or more with SM below 0.3 of it (B)"),
+    ("efficiency", "SM / UTIL, in percent; at the right of a title stands what its verdict is about: efficiency, the "
+                   "time idle, or how busy memory or NVLink is"),
     ("idle", "share of the last 30 s in which no kernel ran"),
     ("R S D", "beside loaders, how many run or want to run (R), sleep (S) or wait for a disk (D)"),
     ("GPU% time", "share of the time in which a kernel of this process ran, as the driver samples it"),
     ("TREE-CPU", "CPU time of a process and all below it, percent of one core"),
     ("waiting for a core", "share of the time in which some task could run and had no core (PSI cpu, some)"),
     ("for I/O", "share of the time in which some task waited for storage (PSI io, some)"),
-    ("moves opposite", "the loaders' work and UTIL: at r near -1 the GPU idles while they work; n samples"),
+    ("loaders work while the GPU waits", "their work and UTIL move in opposite directions, sample by sample"),
     ("GPUs' time", "'3.2 of 8 GPUs' time was not work': of 8 GPUs over the last minutes, as much as 3.2 of them whole"),
     (STATE_WORDS["unmeasured"], "too few samples yet, or no SM activity: counted neither as work nor as waste"),
 )  # fmt: skip
@@ -56,6 +57,12 @@ class Selected(Struct, frozen=True):
     process: ProcessSample | None = None
     columns: tuple[str, ...] = DEFAULT
     sort: str | None = None
+    shows_past: bool = False
+    """Whether the screen shows the past, whose keys come first then."""
+
+
+VERDICT_WIDTH = 32
+PAST = REPLAY_KEYS[0].section
 
 
 def help_rows(
@@ -65,18 +72,16 @@ def help_rows(
     rows = [Line().add(" gputop: how to read it, and its keys", "title").row(width), Line().row(width)]
     selected = selected or Selected()
     verdict_id, columns = selected.verdict_id, _column_rows(selected, glyphs, width)
-    if selected.process is not None:
-        rows += _process_rows(selected.process, glyphs, width) + columns
+    for text in NUMBERS:
+        rows += [Line().to(2).add(line, "text").row(width) for line in wrapped(text, max(10, width - 4))]
+    rows += [*legend_rows(glyphs, width), Line().row(width)]
     for verdict in verdict_rows():
         if verdict.id == verdict_id:
             rows += section_rows("the verdict of the selected GPU", width, glyphs)
-            rows += entry_rows(verdict.title, verdict.condition, width, indent=32)
-            rows += entry_rows("what helps", verdict.remedy or "nothing has to be done", width, indent=32)
+            rows += entry_rows(verdict.title, verdict.remedy or "nothing has to be done", width, indent=VERDICT_WIDTH)
             rows.append(Line().row(width))
-    rows += section_rows("the three numbers", width, glyphs)
-    for text, style in THREE_NUMBERS:
-        rows += [Line().to(2).add(line, style).row(width) for line in wrapped(text, max(10, width - 4))]
-    rows += [*legend_rows(glyphs, width), Line().row(width), *key_rows(keys, width, glyphs)]
+    if selected.process is not None:
+        rows += _process_rows(selected.process, glyphs, width) + columns
     rows += section_rows("glossary", width, glyphs)
     for metric in (metric for metric in GPU_METRICS.values() if metric.glossary):
         source = "" if metric.origin is None else f" [{metric.origin}]"
@@ -84,12 +89,18 @@ def help_rows(
     for word, meaning in SCREEN_WORDS:
         rows += entry_rows(word, meaning, width, indent=20)
     rows.append(Line().row(width))
+    # What counts on the screen as it is comes first.
+    past = [key for key in keys if key.section == PAST]
+    others = [key for key in keys if key.section != PAST]
+    rows += key_rows([*past, *others] if selected.shows_past else [*others, *past], width, glyphs)
     if selected.process is None:
         rows += columns
     rows += section_rows("verdicts, in the order in which they are checked", width, glyphs)
+    titles = [verdict.title for verdict in verdict_rows()]
     for verdict in verdict_rows():
         helps = f" {glyphs.remedy} {verdict.remedy}" if verdict.remedy else ""
-        rows += entry_rows(verdict.title, f"{verdict.condition}{helps}", width, indent=32)
+        title = verdict.title if titles.count(verdict.title) == 1 else f"{verdict.title} ({verdict.id})"
+        rows += entry_rows(title, f"{verdict.condition}{helps}", width, indent=VERDICT_WIDTH)
     rows.append(Line().row(width))
     rows += section_rows("badges", width, glyphs)
     for badge in badge_rows():
@@ -157,5 +168,8 @@ def entry_rows(head: str, text: str, width: int, indent: int = 16) -> list[Row]:
     """A word and what it means, folded to the width."""
     indent = min(indent, width // 3)
     lines = wrapped(text, max(10, width - indent - 4)) or [""]
+    if len(head) >= indent:
+        rows = [Line().to(2).add(head, "key").row(width)]
+        return rows + [Line().to(indent + 2).add(line, "text").row(width) for line in lines]
     rows = [Line().to(2).add(head, "key").to(indent + 2).add(lines[0], "text").row(width)]
     return rows + [Line().to(indent + 2).add(line, "text").row(width) for line in lines[1:]]

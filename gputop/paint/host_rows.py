@@ -67,10 +67,10 @@ def load_fields(frame: Frame, glyphs: Glyphs) -> list[Field]:
         (f"for I/O {pct(host.psi_io_pct)} %", "text"),
         (f"mem {gib(host.mem_used_bytes, 6)} GiB", "text"),
         *traffic_fields(frame.fabric, glyphs),
-        (f"net {glyphs.down}{rate(host.net_rx_bytes_per_s)}", "text"),
-        (f"disk {glyphs.down}{rate(host.disk_read_bytes_per_s)}", "text"),
-        (f"net {glyphs.up}{rate(host.net_tx_bytes_per_s)}", "dim"),
-        (f"disk {glyphs.up}{rate(host.disk_write_bytes_per_s)}", "dim"),
+        (f"net {glyphs.down}{rate(host.net_rx_bytes_per_s, 10)}", "text"),
+        (f"disk {glyphs.down}{rate(host.disk_read_bytes_per_s, 10)}", "text"),
+        (f"net {glyphs.up}{rate(host.net_tx_bytes_per_s, 10)}", "dim"),
+        (f"disk {glyphs.up}{rate(host.disk_write_bytes_per_s, 10)}", "dim"),
     ]
 
 

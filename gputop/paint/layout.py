@@ -12,7 +12,7 @@ from typing import Literal
 Density = Literal["standard", "compact"]
 
 STACKED: Mapping[Density, tuple[tuple[int, int, int], ...]] = MappingProxyType({
-    "standard": ((9, 9, 8), (6, 6, 8), (6, 3, 5), (6, 1, 3), (3, 1, 2)),
+    "standard": ((9, 9, 8), (6, 6, 8), (9, 3, 8), (6, 3, 5), (6, 1, 3), (3, 1, 2)),
     "compact": ((6, 1, 3), (3, 1, 2)),
 })  # fmt: skip
 """(rows of the selected GPU's block, rows of the others', process rows kept), tried in this order."""
@@ -85,10 +85,16 @@ def grown(least: int, room: int, free: int) -> int:
 def listed(gpus: int, left: int) -> int:
     """GPUs on one line each in so many rows; a low screen gives all but two rows of words to them."""
     room = left - WORDS_ROWS - TABLE_ROWS
+    if room < LEAST_LISTED and left - 2 < gpus <= left:
+        # Every GPU with its verdict is worth more than the words of one.
+        return gpus
     return max(1, min(gpus, room if room >= LEAST_LISTED else left - 2))
 
 
-def bar_room(below: int) -> int:
-    """Rows that the time line of the past may take of those below GPUs and host; the processes keep some."""
+def bar_room(below: int, wanted: int) -> int:
+    """Rows that the time line of the past takes of those below GPUs and host, at most ``wanted``.
+
+    Where it fits as a whole it goes before the processes; where it cannot, they keep some rows.
+    """
     kept = next((rows for rows, least in ((8, 20), (5, 12), (4, 7)) if below >= least), 0)
-    return max(1, below - kept)
+    return wanted if wanted <= below else max(1, below - kept)

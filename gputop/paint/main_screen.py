@@ -76,9 +76,10 @@ class Painter:
         bar: list[Row] = []
         foot: list[Target | None] = []
         if view.replay is not None:
-            from gputop.paint.replay_bar import bar_rows, bar_targets
+            from gputop.paint.replay_bar import bar_height, bar_rows, bar_targets
 
-            selected, room = selected_gpu(frame, view), layout.bar_room(height - len(self._top.rows))
+            selected, wanted = selected_gpu(frame, view), bar_height(frame, view.replay)
+            room = layout.bar_room(height - len(self._top.rows), wanted)
             bar = bar_rows(frame, view.replay, selected, view.glyphs, width, room, view.utc_offset_s, view.past_keys)
             foot = bar_targets(bar, frame, view.replay, selected, view.glyphs, width, room, view.past_keys)
         elif hinted:

@@ -99,12 +99,16 @@ def buses(gpu: GpuSample, glyphs: Glyphs) -> list[Field]:
     """PCIe and, where it exists, NVLink traffic in GB/s."""
     parts: list[Field] = []
     if gpu.pcie_rx_bytes_per_s is not None or gpu.pcie_tx_bytes_per_s is not None:
-        into, out = gb_per_s(gpu.pcie_rx_bytes_per_s, 4), gb_per_s(gpu.pcie_tx_bytes_per_s, 4)
+        into, out = gb_per_s(gpu.pcie_rx_bytes_per_s), gb_per_s(gpu.pcie_tx_bytes_per_s)
         parts.append((f"PCIe {glyphs.down}{into} {glyphs.up}{out} GB/s", "dim"))
     if gpu.nvlink_rx_bytes_per_s is not None or gpu.nvlink_tx_bytes_per_s is not None:
-        into, out = gb_per_s(gpu.nvlink_rx_bytes_per_s), gb_per_s(gpu.nvlink_tx_bytes_per_s)
+        into, out = gb_per_s(gpu.nvlink_rx_bytes_per_s, 6), gb_per_s(gpu.nvlink_tx_bytes_per_s, 6)
         parts.append((f"NVLink {glyphs.down}{into} {glyphs.up}{out} GB/s", "dim"))
     return parts
+
+
+LEAST_TRAFFIC = 5e7
+"""Bytes a second that would not be shown as 0.0 GB/s."""
 
 
 def busiest_bus(gpu: GpuSample, glyphs: Glyphs) -> list[Field]:
@@ -122,7 +126,8 @@ def busiest_bus(gpu: GpuSample, glyphs: Glyphs) -> list[Field]:
     if not links:
         return []
     value, text = max(links, key=lambda link: link[0])
-    return [(f"{text}{gb_per_s(value)} GB/s", "text")]
+    # A bus on which nothing moves says nothing beside the other numbers.
+    return [(f"{text}{gb_per_s(value, 6)} GB/s", "text")] if value >= LEAST_TRAFFIC else []
 
 
 def board(gpu: GpuSample, glyphs: Glyphs) -> list[Field]:

@@ -22,11 +22,13 @@ from gputop.paint.words import (
     because,
     believed,
     busiest_share,
+    emphasised,
     first_rows,
     gpu_label,
     headline,
     is_newest,
     is_red,
+    just_changed,
     longest_that_fits,
     model_name,
     spoken,
@@ -86,8 +88,12 @@ def title(frame: Frame, view: View, position: int, width: int, widths: tuple[int
     forms = step_forms(frame, gpu)
     # A step's time is shown only here, and a number is never cut; the verdict may be, since its words follow below.
     reserved = len(forms[-1]) + LEAST_APART if forms else 0
-    line.add_all(_verdict(gpu, d, view, room - reserved - line.width if forms else None))
+    verdict = _verdict(gpu, d, view, room - reserved - line.width if forms else None)
+    line.add_all(emphasised(verdict, changed=just_changed(frame.snapshot, d)))
     for badge in d.badges:
+        if badge.id == "lost":
+            # The verdict says so already.
+            continue
         words = f"   {glyphs.level(badge.level)} {badge.title}"
         if line.width + len(words) > room - reserved:
             break
@@ -291,7 +297,8 @@ def chart(frame: Frame, view: View, position: int, width: int, rows: int) -> lis
             line.add(" 100", "dim")
         elif row == rows - 1:
             line.add(" 0", "dim")
-        elif row == rows // 2:
+        elif row == rows // 2 and (rows > 5 or rows % 2):
+            # Of four rows none is in the middle.
             line.add(" 50", "dim")
         painted.append(line.row(width))
     painted.append(Line().to(LABEL_WIDTH).add_all(axis(view, chart_width)).row(width))
@@ -312,7 +319,11 @@ def lanes(frame: Frame, view: View, position: int, width: int) -> list[Row]:
         values = frame.history.columns(gpu.static.uuid, series, column_s, chart_width)
         busiest = busiest_share(d, series)
         beside = "" if busiest is None else f" max {100.0 * busiest:.0f}"
-        painted.append(_lane_row(label, lane(values, glyphs, style), _share(_mean(values[-window:])), width, beside))
+        mean = _mean(values[-window:])
+        if series == "idle_pct" and d.means is not None and d.means.util_pct is not None:
+            # The title says the same number.
+            mean = 100.0 - d.means.util_pct
+        painted.append(_lane_row(label, lane(values, glyphs, style), _share(mean), width, beside))
     into = frame.history.columns(gpu.static.uuid, "pcie_rx_bytes_per_s", column_s, chart_width)
     most = max((value for value in into if value is not None), default=0.0)
     scaled: list[Column] = [None if value is None else value / most * 100 if most else 0.0 for value in into]
@@ -327,7 +338,7 @@ def _lane_row(label: str, span: tuple[str, str], text: str, width: int, beside: 
 
 
 def _share(value: float | None) -> str:
-    return pct(value) if value is None else f"{pct(value)} %"
+    return f"{NOT_MEASURED:>5}" if value is None else f"{pct(value)} %"
 
 
 def _mean(values: Sequence[Column]) -> float | None:

@@ -56,6 +56,11 @@ class Replay(Struct, frozen=True):
     """Which verdicts were recorded otherwise at this moment, in words."""
 
 
+def bar_height(frame: Frame, replay: Replay) -> int:
+    """The rows that the whole bar takes: its state, a strip a GPU, the position, and what was recorded otherwise."""
+    return len(frame.snapshot.gpus) + 2 + bool(replay.differs)
+
+
 def bar_rows(
     frame: Frame,
     replay: Replay,
@@ -71,7 +76,9 @@ def bar_rows(
     At least one row, whatever the room.
     """
     shown, label, columns = _strips(frame, replay, selected, width, room)
-    rows = [_state(replay, glyphs, width, offset, keys)]
+    gpus = len(frame.snapshot.gpus)
+    hidden = f" {len(shown)} of {gpus} GPUs" if len(shown) < gpus else ""
+    rows = [_state(replay, glyphs, width, offset, keys, hidden)]
     for gpu in shown:
         line = Line().add(f" {gpu.static.index} ".rjust(label), "dim")
         rows.append(line.add_all(_strip(replay, gpu.static.index, columns, glyphs)).row(width))
@@ -155,7 +162,7 @@ def _named(keys: PastKeys, glyphs: Glyphs, *, own_past: bool) -> list[tuple[str,
     return found
 
 
-def _state(replay: Replay, glyphs: Glyphs, width: int, offset: float, past_keys: PastKeys) -> Row:
+def _state(replay: Replay, glyphs: Glyphs, width: int, offset: float, past_keys: PastKeys, hidden: str) -> Row:
     rule = glyphs.rule
     what = "this run's past" if replay.own_past else "replay"
     line = Line().add(f"{rule} ", "rule").add(what, "title").add("  ")
@@ -164,6 +171,7 @@ def _state(replay: Replay, glyphs: Glyphs, width: int, offset: float, past_keys:
     line.add(f"  {clock_time(replay.position, offset)} ", "text")
     if width >= LEAST_LENGTH_WIDTH:
         line.add(f" {into} of {whole} ", "text")
+    line.add(hidden, "dim")
     if replay.judged_pct is not None:
         line.add(f" judging: {replay.judged_pct:.0f} % ", "level.info")
     keys = ""

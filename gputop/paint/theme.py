@@ -26,15 +26,15 @@ Palette = Mapping[str, str]
 DARK: Palette = MappingProxyType({
     "background": "#0d1117", "text": "#c9d1d9", "bright": "#f0f6fc", "dim": "#8b949e", "rule": "#30363d",
     "green": "#3fb970", "greygreen": "#7aa586", "blue": "#58a6ff", "amber": "#e3b341", "red": "#ff6459",
-    "teal": "#39c5bb", "alarm": "#9a1b1b", "on_alarm": "#ffffff", "alarm_row": "#571313", "sm": "#3fb950",
-    "gap": "#7e5c12", "gap_alarm": "#8b2121", "gap_lane": "#9c6c14", "unknown": "#6e7681", "track": "#2d333b",
+    "teal": "#39c5bb", "alarm": "#9a1b1b", "on_alarm": "#ffffff", "alarm_row": "#571313", "sm": "#2e8b43",
+    "gap": "#6b4c0c", "gap_alarm": "#b02b2b", "gap_lane": "#9c6c14", "unknown": "#6e7681", "track": "#2d333b",
     "fill": "#d29922", "bar": "#161b22", "select": "#1f2c3d",
 })  # fmt: skip
 LIGHT: Palette = MappingProxyType({
     "background": "#ffffff", "text": "#24292f", "bright": "#000000", "dim": "#59636e", "rule": "#c8d1da",
     "green": "#116243", "greygreen": "#3f6b4b", "blue": "#0550ae", "amber": "#744200", "red": "#c5170a",
-    "teal": "#0b6a66", "alarm": "#b3151f", "on_alarm": "#ffffff", "alarm_row": "#ffdcda", "sm": "#1f883d",
-    "gap": "#eac54f", "gap_alarm": "#ff8f87", "gap_lane": "#c99400", "unknown": "#818b95", "track": "#dde3ea",
+    "teal": "#0b6a66", "alarm": "#b3151f", "on_alarm": "#ffffff", "alarm_row": "#ffdcda", "sm": "#4aa566",
+    "gap": "#eac54f", "gap_alarm": "#f2635a", "gap_lane": "#c99400", "unknown": "#818b95", "track": "#dde3ea",
     "fill": "#9e6f00", "bar": "#eaeef2", "select": "#cfe3fb",
 })  # fmt: skip
 HIGH_CONTRAST: Palette = MappingProxyType({
@@ -48,7 +48,7 @@ COLOUR_BLIND: Palette = MappingProxyType({
     # Blue works, yellow warns, orange alarms: told apart by the blue cones and by lightness, not by red and green.
     "background": "#0d1117", "text": "#c9d1d9", "bright": "#f0f6fc", "dim": "#8b949e", "rule": "#30363d",
     "green": "#4ea5ff", "greygreen": "#88b6e3", "blue": "#d5d9ff", "amber": "#f5e04a", "red": "#ee7733",
-    "teal": "#a5c8e4", "alarm": "#a33b00", "on_alarm": "#ffffff", "alarm_row": "#4a1f05", "sm": "#4ea5ff",
+    "teal": "#a5c8e4", "alarm": "#a33b00", "on_alarm": "#ffffff", "alarm_row": "#4a1f05", "sm": "#3b82cc",
     "gap": "#a89a1a", "gap_alarm": "#8f3400", "gap_lane": "#8f8418", "unknown": "#6e7681", "track": "#2d333b",
     "fill": "#d9c53a", "bar": "#161b22", "select": "#1f2c3d",
 })  # fmt: skip

@@ -169,9 +169,10 @@ def selected_gpu(frame: Frame, view: View) -> int:
         if gpu.static.uuid == view.gpu:
             return position
     ranks = [
-        (0 if d.busy_not_working else 1, _URGENCY[d.level], position) for position, d in enumerate(frame.diagnoses)
+        (gpu.lost_reason is None, d.busy_not_working is None, _URGENCY[d.level], position)
+        for position, (gpu, d) in enumerate(zip(gpus, frame.diagnoses, strict=True))
     ]
-    return min(ranks)[2] if ranks else 0
+    return min(ranks)[3] if ranks else 0
 
 
 def zoomed(view: View, step: int) -> View:

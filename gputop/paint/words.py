@@ -112,6 +112,20 @@ def is_newest(d: GpuDiagnosis) -> bool:
     return d.means is None or d.means.is_few
 
 
+CHANGED_S = 1.0
+"""How long a verdict that has changed is emphasised."""
+
+
+def just_changed(snapshot: Snapshot, d: GpuDiagnosis) -> bool:
+    """Whether a GPU's verdict has changed within the last second; its first one is no change."""
+    return len(d.timeline) > 1 and d.since is not None and snapshot.t - d.since < CHANGED_S
+
+
+def emphasised(spans: list[Span], *, changed: bool) -> list[Span]:
+    """A verdict on the ground of what is selected while it is new."""
+    return [(text, f"{style}|select") for text, style in spans] if changed else spans
+
+
 def sm_provenance(gpus: Sequence[GpuSample]) -> tuple[str, str]:
     """(words, style) for the header: where SM activity comes from, over all GPUs."""
     live = [gpu for gpu in gpus if gpu.lost_reason is None]
@@ -172,8 +186,20 @@ def counted_groups(snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis]) -> dic
     return {word: n for word in COUNTED if (n := groups.count(word))}
 
 
-def count_words(snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis], glyphs: Glyphs) -> list[tuple[str, str]]:
-    """The summary's counts as (text, style), in the order in which they matter; empty groups are left out."""
+SHORT_COUNTS = {
+    "working": "work", NOT_WORKING_ALARM: "BUSY", HOLDING_MEMORY: "hold", STATE_WORDS["unmeasured"]: "n/j",
+}  # fmt: skip
+"""Words of counts where there is no room for them in full."""
+
+
+def count_words(
+    snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis], glyphs: Glyphs, width: int
+) -> list[tuple[str, str, str]]:
+    """The summary's counts as (text, style, group), in the order in which they matter; empty groups are left out.
+
+    Each text begins with its distance from the one before. Where ``width`` is too narrow all are shortened, so that
+    none is hidden.
+    """
     groups = counted_groups(snapshot, diagnoses)
     starved, holding = (_worst(diagnoses, state) for state in ("starved", "idle_allocated"))
     glyph_and_style = {
@@ -185,7 +211,16 @@ def count_words(snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis], glyphs: G
         STATE_WORDS["unmeasured"]: (glyphs.grey, "level.grey"),
         "LOST": (glyphs.red, "level.red"),
     }
-    return [(f"{glyph_and_style[word][0]} {n} {word}", glyph_and_style[word][1]) for word, n in groups.items()]
+    told: list[tuple[str, str, str]] = []
+    for apart, short in (("   ", False), (" ", True)):
+        told.clear()
+        for word, n in groups.items():
+            glyph, style = glyph_and_style[word]
+            words = f"{glyph} {n} {SHORT_COUNTS.get(word, word) if short else word}"
+            told.append((f"{apart if told else ''}{words}", style, word))
+        if sum(len(text) for text, _, _ in told) <= width:
+            break
+    return told
 
 
 def _worst(diagnoses: Sequence[GpuDiagnosis], state: State) -> Level:

@@ -203,7 +203,11 @@ def _straggler(s: Signals, verdict: str) -> Badge | None:
     line += f"the other {peer.gpus - 1} of the job {pct(peer.median)}"
     line += ": it does more, the others wait" if mine else ": this GPU waits for it"
     remedy = "balance the ranks' data and layers; compare clocks, PCIe and host of that rank"
-    return Badge("straggler", "yellow" if mine else "info", "straggler", line, remedy)
+    if not mine:
+        return Badge(
+            "straggler", "info", f"waits for GPU {peer.straggler}", line, f"see GPU {peer.straggler}: {remedy}"
+        )
+    return Badge("straggler", "yellow", "straggler", line, remedy)
 
 
 STRAGGLER = BadgeRule(

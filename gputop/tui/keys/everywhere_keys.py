@@ -59,6 +59,7 @@ class EverywhereKeys:
             None if frame is None else chosen_process(frame, view),
             view.columns,
             view.sort,
+            screen.playback.shows_past,
         )
         screen.push_screen(HelpScreen(screen.look, view.glyphs, self._keys(), selected))
 

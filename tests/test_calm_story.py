@@ -1,0 +1,130 @@
+"""The screen is calm and hides nothing: small sizes, sparklines, what has just changed, what is lost, who waits."""
+
+from __future__ import annotations
+
+import itertools
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gputop.cli import main
+from gputop.diagnosis.verdict_log import Timeline
+from gputop.monitor import Frame, Monitor
+from gputop.output.ansi import plain_text
+from gputop.paint.charts import gap_chart
+from gputop.paint.glyphs import COLOUR, MONO
+from gputop.paint.header import summary, summary_target
+from gputop.paint.help_rows import help_rows
+from gputop.paint.main_screen import main_screen
+from gputop.paint.theme import THEMES
+from gputop.paint.view import View, selected_gpu
+from gputop.paint.words import just_changed
+from gputop.sources.simulation.simulated import SimulatedSource
+from tests.support.colour import contrast
+from tests.support.frames import demo_frame
+
+
+@lru_cache(maxsize=8)
+def last_of(scenario: str) -> Frame:
+    source, monitor = SimulatedSource(scenario, events_past=True, clock=lambda: 1_780_000_000.0), Monitor()
+    return [monitor.feed(snapshot) for snapshot in source.past(200.0)][-1]
+
+
+def text_of(frame: Frame, width: int, height: int, view: View | None = None) -> str:
+    return plain_text(main_screen(frame, view or View(), width, height).rows)
+
+
+def test_every_gpu_and_every_count_is_on_the_smallest_screen() -> None:
+    rows = text_of(demo_frame(), 40, 10).splitlines()
+    assert [row.split()[0] for row in rows[2:]] == [str(gpu) for gpu in range(8)]
+    assert rows[1].split() == ["●", "3", "work", "■", "2", "BUSY", "■", "2", "starved", "▲", "1", "hold"]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+def test_no_count_is_hidden_at_any_width_and_a_click_meets_the_right_one(width: int) -> None:
+    frame = demo_frame()
+    row = summary(frame, View(), width)
+    text = "".join(part for part, _ in row)
+    assert all(f" {n} " in text for n in (3, 2, 1)) and len(text) == width
+    target = summary_target(frame, View(), width)
+    assert target is not None
+    assert target.at(text.index("starved")) is not None
+    assert target.at(text.index("starved")).key == "starved"  # type: ignore[union-attr]
+
+
+def test_rows_of_work_leave_a_blank_eighth_between_them() -> None:
+    ((text, style),) = gap_chart([98.0], [91.0], 1, COLOUR, alarm=False, measured=True)[0]
+    assert (text, style) == ("▆", "gap.sm"), "the ground stays free: filled with the gap it would touch the row above"
+    ((_, style),) = gap_chart([98.0], [8.0], 1, COLOUR, alarm=True, measured=True)[0]
+    assert style == "gap.sm_on_alarm"
+
+
+@pytest.mark.parametrize("name", ["dark", "light", "colour-blind"])
+def test_work_is_quieter_than_the_words_that_praise_it(name: str) -> None:
+    theme = THEMES[name]
+    assert theme.background is not None
+    area, words = theme.look("gap.sm").fg, theme.look("level.green").fg
+    assert area is not None and words is not None
+    assert contrast(area, theme.background) < contrast(words, theme.background)
+
+
+def test_the_selected_pane_of_a_full_node_is_three_times_as_tall_as_the_others() -> None:
+    rows = text_of(demo_frame(), 160, 48).splitlines()
+    titles = [i for i, row in enumerate(rows) if "H100   " in row and i > 1]
+    heights = [b - a for a, b in itertools.pairwise(titles)]
+    assert heights == [9, 3, 3, 3, 3, 3, 3]
+
+
+def test_a_verdict_that_has_just_changed_is_emphasised_for_a_second() -> None:
+    frame = demo_frame()
+    t = frame.snapshot.t
+    before = frame.diagnoses[3]
+    d = replace(before, since=t, timeline=Timeline([(t - 60, "collecting", None), (t, before.verdict, None)]))
+    changed = replace(frame, diagnoses=(*frame.diagnoses[:3], d, *frame.diagnoses[4:]))
+    assert just_changed(frame.snapshot, d)
+    assert not just_changed(replace(frame.snapshot, t=t + 1.0), d)
+    for size in ((80, 24), (160, 48)):
+        styles = {style for row in main_screen(changed, View(), *size).rows for text, style in row if "starved" in text}
+        assert "level.red|select" in styles
+
+
+def test_a_lost_gpu_is_followed_and_says_so_once() -> None:
+    frame = last_of("lost_gpu")
+    lost = next(i for i, gpu in enumerate(frame.snapshot.gpus) if gpu.lost_reason is not None)
+    assert selected_gpu(frame, View()) == lost
+    title = next(row for row in text_of(frame, 100, 30).splitlines() if "LOST since" in row)
+    assert title.lower().count("lost") == 1
+
+
+def test_the_victims_of_a_straggler_say_for_whom_they_wait() -> None:
+    titles = [badge.title for d in last_of("straggler").diagnoses for badge in d.badges]
+    assert sorted(titles) == ["straggler", "waits for GPU 2", "waits for GPU 2", "waits for GPU 2"]
+
+
+def test_a_text_picture_shows_where_the_gap_begins(tmp_path: Path) -> None:
+    path = tmp_path / "shot.txt"
+    assert main(["screenshot", "demo", "--size", "160x48", "-o", str(path)]) == 0
+    text = path.read_text(encoding="utf-8")
+    assert MONO.gap * 20 in text and MONO.sm * 20 in text
+
+
+def test_a_picture_of_the_demo_refuses_a_gpu_that_is_not_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--gpus", "99", "screenshot", "demo", "-o", str(tmp_path / "shot.txt")]) == 2
+    assert "99" in capsys.readouterr().err
+
+
+def test_in_the_help_no_word_touches_its_meaning() -> None:
+    for width in (60, 80, 120):
+        text = plain_text(help_rows(COLOUR, width))
+        assert "dataloaderin" not in text
+        assert "send SIGKILL to those" not in text
+
+
+@pytest.mark.parametrize("topic", ["numbers", "efficiency"])
+def test_the_words_beside_the_charts_have_a_help_of_their_own(topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", topic]) == 0
+    assert "SM / UTIL" in capsys.readouterr().out
