@@ -1,23 +1,18 @@
-"""Time: how soon a verdict comes and goes, that it does not flap, and that a tick stays cheap."""
+"""Time: how soon a verdict comes and goes, that it does not flap, and that nothing grows."""
 
 from __future__ import annotations
 
-import gc
 import math
-import re
-import sys
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
-from tests.bench.diagnosis_cost import cost_ms, growth_bytes, snapshots
+from tests.bench.diagnosis_cost import growth_bytes
 from tests.bench.noise import false_alarms
-from tests.support.pace import yardsticks
 from tests.support.scenes import Watch, gpu, snap, train, workers
 
 Scene = tuple[GpuSample, list[ProcessSample]]
@@ -120,32 +115,8 @@ def test_a_gap_longer_than_the_window_begins_the_window_again() -> None:
 
 
 @pytest.mark.slow
-def test_a_tick_of_eight_gpus_and_64_loaders_costs_less_than_2_ms() -> None:
-    # A yardstick takes a millisecond on the machine where the limit was set, and the tick takes 1.4 of them.
-    assert yardsticks(lambda: cost_ms(100, 8) / 1e3, 8) < 2.0
-
-
-@pytest.mark.slow
 def test_memory_is_bounded() -> None:
     assert growth_bytes(1600) < 50_000
-
-
-def test_a_tick_leaves_no_tuples_behind_that_the_interpreter_never_uses_again(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    """CPython 3.11 keeps up to 2,000 tuples of exactly 20 values that were let go, 200 bytes each."""
-
-    def kept() -> int:
-        sys._debugmallocstats()
-        found = re.search(r"(\d+) free 20-sized PyTupleObjects", capfd.readouterr().err)
-        return int(found[1]) if found else 0
-
-    diagnoser, ticks = Diagnoser(), list(snapshots(32, 2, count=2))
-    gc.collect()
-    before = kept()
-    for snapshot in ticks:
-        diagnoser.observe(snapshot)
-    assert kept() - before < len(ticks)
 
 
 def test_a_quarter_of_an_hour_of_healthy_noise_raises_no_alarm() -> None:

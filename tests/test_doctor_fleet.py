@@ -21,7 +21,7 @@ from gputop.sources.doctor_report import examine, private_file
 
 NOBODY = "127.0.0.1:1"
 PAGE = '# TYPE gputop_up gauge\ngputop_up 1\n# TYPE x gauge\ngputop_build_info{version="0.1.0"} 1\n'
-DEVELOPERS_EXTRAS = {"test", "lint", "coverage", "integrations", "manifests"}
+DEVELOPERS_EXTRAS = {"test", "lint", "coverage", "integrations", "manifests", "site"}
 
 
 @pytest.fixture

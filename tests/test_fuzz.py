@@ -227,6 +227,7 @@ def test_every_file_with_properties_is_known() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.long
 @pytest.mark.parametrize("names", [PROPERTIES[::3], PROPERTIES[1::3], PROPERTIES[2::3]], ids=lambda names: names[0])
 def test_the_properties_hold_for_more_examples_than_the_quick_part_takes(names: Sequence[str]) -> None:

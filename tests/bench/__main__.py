@@ -2,7 +2,7 @@
 
 By default the peers that can be had and gputop itself are installed into throw-away environments and compared under
 every load, 8x8, 1x2 and 16x32 (GPUs x processes of each), at 0 and 1 ms a call: one table for each, median (lowest–
-highest). ``--scaling`` and ``--stages`` measure gputop alone; ``--all`` does all three. Needs pyte and a C compiler.
+highest). ``--scaling`` measures gputop alone; ``--all`` does both. Needs pyte and a C compiler.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.bench import report, scaling, stage_report
+from tests.bench import report, scaling
 from tests.bench.environments import CannotInstall
 from tests.bench.measure import QUICK, Effort, measure
 from tests.bench.programs import PEERS, Program, gputop, peers
@@ -33,8 +33,7 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("--quick", action="store_true", help="fewer and shorter runs: about 5 minutes for the comparison, not 25")
     add("--scaling", action="store_true", help="how the cost grows with GPUs, processes and refresh rate")
-    add("--stages", action="store_true", help="what each stage of a tick costs")
-    add("--all", action="store_true", help="the comparison, the scaling and the stages")
+    add("--all", action="store_true", help="the comparison and the scaling")
     add("--json", type=Path, metavar="FILE", help="also write all figures as JSON")
     add("--load", default="8x8,1x2,16x32", type=sizes, metavar="GxP[,…]", help="GPUs x processes of each GPU")
     add("--latency-ms", default="0,1", type=numbers, metavar="MS[,…]", help="added to every NVML call")
@@ -88,21 +87,12 @@ class Bench:
         print(scaling.as_table(costs), end="\n\n", flush=True)
         return scaling.as_data(costs)
 
-    def stages(self, program: Program) -> list[dict[str, Any]]:
-        known = {}
-        for load in loads(self.options):
-            with machine(load, self.directory / "machine") as scenario:
-                known[load] = stage_report.measure_stages(program, scenario, load, self.effort)
-        print(stage_report.as_table(known), end="\n\n", flush=True)
-        return stage_report.as_data(known)
-
     def run(self) -> dict[str, Any]:
         """Everything that was asked for. Raises CannotInstall, ProgramEnded and CalledProcessError."""
         options = self.options
-        alone = options.scaling or options.stages
         own = gputop(options.python, self.directory)
         data: dict[str, Any] = {"machine": machine_data()}
-        if options.all or not alone:
+        if options.all or not options.scaling:
             wanted = {name: getattr(options, name) for name in PEERS if name in options.peers.split(",")}
             programs = [] if options.without_gputop else [own]
             programs += peers(wanted, self.directory)
@@ -110,8 +100,6 @@ class Bench:
             data["comparison"] = self.compare(programs)
         if options.all or options.scaling:
             data["scaling"] = self.scale(own)
-        if options.all or options.stages:
-            data["stages"] = self.stages(own)
         return data
 
 

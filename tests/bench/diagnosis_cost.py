@@ -1,13 +1,8 @@
-"""What a tick of the diagnosis costs: `python tests/bench/diagnosis_cost.py [--ticks N]`.
-
-Two machines: 8 GPUs with 8 loaders each (limit 2 ms a tick), and 8 GPUs with one process each (a day is 86,400 ticks).
-"""
+"""What the diagnosis of one GPU holds more of as time passes."""
 
 from __future__ import annotations
 
-import argparse
 import random
-import time
 import tracemalloc
 from collections.abc import Iterator
 
@@ -102,19 +97,6 @@ def snapshots(ticks: int, loaders: int, count: int = GPUS) -> Iterator[Snapshot]
         )
 
 
-def cost_ms(ticks: int, loaders: int) -> float:
-    """Mean milliseconds of ``observe`` over so many ticks, the making of the snapshots not counted."""
-    diagnoser = Diagnoser()
-    spent = 0.0
-    for snapshot in snapshots(ticks, loaders):
-        begin = time.process_time()
-        diagnoser.observe(snapshot)
-        diagnoser.findings()
-        diagnoser.waste()
-        spent += time.process_time() - begin
-    return 1000.0 * spent / ticks
-
-
 def growth_bytes(ticks: int) -> int:
     """Bytes by which the diagnosis of one GPU grows in the second half of so many ticks."""
     diagnoser = Diagnoser()
@@ -127,16 +109,3 @@ def growth_bytes(ticks: int) -> int:
     after = held_bytes()
     tracemalloc.stop()
     return after - before
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ticks", type=int, default=3000)
-    ticks = parser.parse_args().ticks
-    print(f"8 GPUs, 64 loaders: {cost_ms(ticks, 8):.3f} ms a tick (limit 2)")
-    print(f"8 GPUs, 8 processes: {cost_ms(ticks, 0):.3f} ms a tick (a day of 86,400 ticks: times 86.4 s)")
-    print(f"growth from tick {ticks} to {2 * ticks}: {growth_bytes(2 * ticks)} bytes")
-
-
-if __name__ == "__main__":
-    main()

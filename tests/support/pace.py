@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter, process_time, sleep
 
@@ -28,18 +28,6 @@ def slowness() -> float:
         _work()
         spent.append(process_time() - begun)
     return max(1.0, 1e3 * min(spent))
-
-
-def yardsticks(cost_s: Callable[[], float], turns: int) -> float:
-    """``cost_s()``, seconds of CPU, in units of the fixed piece of work: the least of both over so many turns."""
-    costs, works = [], []
-    for _ in range(turns):
-        begun = process_time()
-        for _ in range(5):
-            _work()
-        works.append((process_time() - begun) / 5)
-        costs.append(cost_s())
-    return min(costs) / min(works)
 
 
 @contextmanager
