@@ -171,13 +171,3 @@ def test_an_xid_is_an_event_and_stays_as_the_last_one(nvml_scenario: MakeScenari
     ]
     assert run.gpu(1)["xid"] == 94
     assert run.gpu(0)["xid"] is None
-
-
-@pytest.mark.slow
-def test_memory_of_a_unified_gpu_points_to_the_host(nvml_scenario: MakeScenario) -> None:
-    scenario = nvml_scenario(1)
-    scenario.gpus[0].set(mem_used_bytes=None, mem_total_bytes=None)
-    scenario.error("nvmlDeviceGetMemoryInfo", 3)
-    gpu = Run(scenario, "once").gpu(0)
-    assert gpu["mem_used_bytes"] is None
-    assert "host" in gpu["unavailable"]["mem_used_bytes"]

@@ -12,6 +12,7 @@ import pytest
 from gputop.sources.nvml.gpu_device import Device
 from gputop.sources.nvml.gpu_inventory import GONE, MOST_LEFT, Inventory, kernel_gpus
 from gputop.sources.nvml.handle import Handle
+from gputop.sources.nvml.sleep import Sleep
 from tests.support.held import held
 
 
@@ -28,6 +29,7 @@ class Driver:
             lambda index, parent, uuid: Device(index, 1.0, lambda _: [], parent, uuid),
             lambda _ticket, _part: nullcontext(),
             lambda: self.shown,
+            Sleep(sys=""),
         )
 
     def _answer(self, name: str, *arguments: Any) -> Any:

@@ -25,7 +25,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     alerts = screen_watcher(args, settings)
     from gputop.sources.local import open_local
 
-    source = open_local(settings)
+    source = open_local(settings, lets_sleep=True)
     # The driver is asked while the rest is imported.
     source.open()
     from gputop.sources.marked import Marked

@@ -66,7 +66,7 @@ class Diagnoser:
             tick = ticks.get(gpu.static.index)
             self._seen[gpu.static.uuid] = (gpu, tick)
             signals = None
-            if gpu.lost_reason is None:
+            if gpu.lost_reason is None and not gpu.asleep:
                 signals = state.track.observe(
                     t, interval, gpu, tick, snapshot.host, snapshot.events, fabric, host_is_new=host_is_new,
                     host_age_s=snapshot.stale.get("proc", 0.0),

@@ -110,6 +110,10 @@ class Signals(Struct, frozen=True):
     fault: bool
     mem_used: float | None
     mem_total: float | None
+    mem_filled: float | None
+    """Share of the memory in use, 0 to 1; where the GPU shares the host's, of what the host or the cgroup has."""
+    unified: bool
+    """Whether the GPU has no memory of its own."""
     errors: tuple[str, ...]
     xids: tuple[str, ...]
     leak: Leak | None

@@ -25,7 +25,9 @@ from gputop.diagnosis.window import (
     Window,
     degraded_link,
     is_split,
+    memory_of,
     pcie_capacity,
+    ratio,
     reads_zero_at_work,
     row_of,
     swapping,
@@ -289,7 +291,7 @@ class GpuTrack:
             self._restart()
         self._watch_job(t, tick)
         self.health.observe(gpu, events)
-        total, used = gpu.mem_total_bytes, gpu.mem_used_bytes
+        used, total = memory_of(gpu, host)
         measured = tick if host_is_new else None
         if measured is not None:
             self._trend.observe(t, measured.owners, None if total is None or used is None else total - used)
@@ -417,6 +419,8 @@ class GpuTrack:
             xids=self.health.xids,
             leak=self._trend.leak,
             **gpu_part(window, mean, sm, gpu),
+            mem_filled=ratio(*memory_of(gpu, host)),
+            unified=bool(gpu.static.unified_memory),
             **self._lasting_part(t, interval_s, gpu, mean, sm, u, known=util is not None),
             **self._pauses_part(t),
             **host_part(window, mean, tick, host),

@@ -364,6 +364,8 @@ class GpuState:
             reason = badge.evidence
             title = "lost"
             badges.insert(0, badge)
+        elif gpu.asleep:
+            reason, title = gpu.sm_reason or "asleep", "asleep"
         else:
             reason = gpu.unavailable.get("util_pct") or "util is not measured on this device"
             title = "no util: not judged"
@@ -372,7 +374,8 @@ class GpuState:
             self._verdict.show(t, key_of(COLLECTING.id, None))
         self._verdict.forget()
         self._offers.clear()
-        self._show(t, _Offer(COLLECTING, Told("grey", (reason,), confidence="low", title=title), None))
+        state: State | None = "idle" if gpu.asleep else None
+        self._show(t, _Offer(COLLECTING, Told("grey", (reason,), confidence="low", title=title, state=state), None))
 
 
 def _means(s: Signals, fp64: float | None) -> Means:

@@ -339,8 +339,23 @@ def ratio(value: float | None, limit: float | None) -> float | None:
     return None if value is None or not limit else value / limit
 
 
+def memory_of(gpu: GpuSample, host: HostSample) -> tuple[float | None, float | None]:
+    """Bytes in use and in all of the memory that a job on this GPU can fill.
+
+    A GPU without memory of its own is full when the host is, or the cgroup: ``MemAvailable`` counts, not who holds it.
+    """
+    if gpu.static.unified_memory:
+        return host.mem_used_bytes, host.mem_total_bytes
+    return gpu.mem_used_bytes, gpu.mem_total_bytes
+
+
 def degraded_link(gpu: GpuSample) -> str:
-    """In which way the PCIe link is below its best, in words; empty when it is not."""
+    """In which way the PCIe link is below its best, in words; empty when it is not.
+
+    A GPU that shares the host's memory does not copy over PCIe: the link that it shows is narrow and unused.
+    """
+    if gpu.static.unified_memory:
+        return ""
     words = []
     if gpu.pcie_gen is not None and gpu.pcie_gen_max is not None and gpu.pcie_gen < gpu.pcie_gen_max:
         words.append(f"gen {gpu.pcie_gen} of {gpu.pcie_gen_max}")

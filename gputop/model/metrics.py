@@ -90,6 +90,13 @@ GPU_STATIC = table(
     fact("mig_enabled", "bool", "MIG", "whether the GPU is split into instances", "nvmlDeviceGetMigMode"),
     fact("mig_parent", "text", "PARENT", "UUID of the GPU that a MIG instance belongs to", "MIG handle"),
     fact("mig_instance", "text", "INSTANCE", "GPU instance / compute instance of a MIG device", "MIG handle"),
+    fact(
+        "unified_memory",
+        "bool",
+        "UNIFIED",
+        "whether the GPU has no memory of its own and uses the host's",
+        "nvmlDeviceGetMemoryInfo",
+    ),
 )
 
 # fmt: off
@@ -197,6 +204,13 @@ SM_PROVENANCE = table(
 GPU_STATE = table(
     fact("lost_reason", "text", "LOST", "why this GPU cannot be read at present; null when it can"),
     fact("lost_since", "s", "SINCE", "Unix time since which this GPU cannot be read"),
+    fact(
+        "asleep",
+        "bool",
+        "ASLEEP",
+        "whether the kernel has switched the GPU off, so that it was not asked",
+        "/sys/bus/pci/devices/*/power/runtime_status",
+    ),
 )
 
 _PORTS = "/sys/class/infiniband"

@@ -74,6 +74,7 @@ class GpuStatic(Struct, frozen=True):
     mig_enabled: bool | None = None
     mig_parent: str | None = None
     mig_instance: str | None = None
+    unified_memory: bool | None = None
 
 
 class GpuSample(Struct, frozen=True):
@@ -133,6 +134,7 @@ class GpuSample(Struct, frozen=True):
     sm_reason: str | None = None
     lost_reason: str | None = None
     lost_since: float | None = None
+    asleep: bool | None = None
     unavailable: Mapping[str, str] = NOTHING_MISSING
 
     def __deepcopy__(self, _memo: dict[int, object]) -> GpuSample:

@@ -147,6 +147,9 @@ def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
         if gpu.lost_reason is not None:
             rows.append(line.add(f"LOST: {terminal_safe(gpu.lost_reason)}", "level.red").row(width))
             continue
+        if gpu.asleep:
+            rows.append(line.add(terminal_safe(gpu.sm_reason or "asleep"), "dim").row(width))
+            continue
         if gpu.sm_active_pct is not None:
             sm = pct(gpu.sm_active_pct)
         elif gpu.sm_high_pct is not None:

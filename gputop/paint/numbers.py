@@ -79,9 +79,10 @@ def fields(parts: list[Field], width: int, gap: str = "   ") -> list[Span]:
 
 
 def memory(gpu: GpuSample) -> str:
-    """Memory in use and in all: ``58.0 / 80.0 GiB``."""
+    """Memory in use and in all: ``58.0 / 80.0 GiB``, and whether it is the host's."""
     total = gib(gpu.mem_total_bytes).strip()
-    return f"{gib(gpu.mem_used_bytes, len(total))} / {total} GiB"
+    unified = " unified" if gpu.static.unified_memory else ""
+    return f"{gib(gpu.mem_used_bytes, len(total))} / {total} GiB{unified}"
 
 
 def counters(gpu: GpuSample) -> list[Field]:

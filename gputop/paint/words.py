@@ -128,7 +128,9 @@ def emphasised(spans: list[Span], *, changed: bool) -> list[Span]:
 
 def sm_provenance(gpus: Sequence[GpuSample]) -> tuple[str, str]:
     """(words, style) for the header: where SM activity comes from, over all GPUs."""
-    live = [gpu for gpu in gpus if gpu.lost_reason is None]
+    live = [gpu for gpu in gpus if gpu.lost_reason is None and not gpu.asleep]
+    if gpus and not live and any(gpu.asleep for gpu in gpus):
+        return "asleep, and left asleep", "dim"
     measured = [gpu for gpu in live if gpu.sm_source in MEASURED and not lacks_sm(gpu)]
     if not measured:
         partly = next((SM_SOURCES[gpu.sm_source].label for gpu in live if lacks_sm(gpu)), None)

@@ -53,6 +53,8 @@ class LocalSource:
         perf_lib: str | None = None,
         sm_source: SmChoice = "auto",
         own_process: bool = True,
+        sys: str = "/sys",
+        lets_sleep: bool = False,
     ) -> None:
         """``gpus`` is the value of --gpus; ``visible`` honours CUDA_VISIBLE_DEVICES; ``clock`` gives Unix time.
 
@@ -61,7 +63,8 @@ class LocalSource:
         ``perf`` lets it take the GPUs' hardware counters, by the libraries in ``perf_lib`` or in a wheel; ``sm_source``
         forces one source of SM activity. Without ``own_process`` nobody asks for gputop's own cost: in somebody else's
         program it would be that program's, and not every output shows it. ``look_s`` is how often the list of GPUs is
-        refreshed, in seconds. Raises UsageError for an invalid address.
+        refreshed, in seconds. With ``lets_sleep`` the driver is closed after five minutes without a program on any GPU,
+        where those can sleep. Raises UsageError for an invalid address.
         """
         self.interval_s = interval_s
         self._clock = clock
@@ -70,7 +73,17 @@ class LocalSource:
         rungs = Rungs(interval_s, proc, dcgm_url=url, dcgmi=dcgmi, perf=perf, perf_lib=perf_lib, sm_source=sm_source)
         seen = environ.get("CUDA_VISIBLE_DEVICES") if visible else None
         self._reader = MachineReader(
-            interval_s, gpus, seen, rungs, proc, clock, self._fresh.set, sm_source=sm_source, look_s=look_s
+            interval_s,
+            gpus,
+            seen,
+            rungs,
+            proc,
+            clock,
+            self._fresh.set,
+            sm_source=sm_source,
+            look_s=look_s,
+            sys=sys,
+            lets_sleep=lets_sleep,
         )
         self._schedule = Schedule(interval_s, self._reader, self._publish)
         self._schedule.hung_s = hung_s
@@ -238,6 +251,9 @@ def _boot_id(proc: str) -> str | None:
 
 # This machine as the user's settings want it watched: the one place that makes a local source from settings.
 
+NOT_LOOKED_AT = ""
+"""In place of /sys: no card is there, so none sleeps."""
+
 
 class MachineSettings(Protocol):
     """The settings that a local source depends on, see ``config.Settings``. An empty text is none."""
@@ -260,11 +276,20 @@ class MachineSettings(Protocol):
     def sm_source(self) -> SmChoice: ...
 
 
-def open_local(settings: MachineSettings, interval_s: float | None = None, *, own_process: bool = True) -> LocalSource:
+def open_local(
+    settings: MachineSettings,
+    interval_s: float | None = None,
+    *,
+    own_process: bool = True,
+    lets_sleep: bool = False,
+    wakes: bool = False,
+) -> LocalSource:
     """The source of this machine; ``interval_s`` in place of the setting. No thread runs before its ``open`` or
     ``start``.
 
-    Without ``own_process`` its snapshots do not say what gputop itself costs, for who does not show that.
+    ``lets_sleep``: whether GPUs that nobody uses are let go, so that they fall asleep: for who watches, not for who
+    records. ``wakes``: whether sleeping GPUs are asked all the same, for who is about to use one. Without
+    ``own_process`` its snapshots do not say what gputop itself costs, for who does not show that.
     Raises UsageError for an invalid address of an exporter.
     """
     return LocalSource(
@@ -277,4 +302,6 @@ def open_local(settings: MachineSettings, interval_s: float | None = None, *, ow
         perf_lib=settings.perf_lib or None,
         sm_source=settings.sm_source,
         own_process=own_process,
+        lets_sleep=lets_sleep,
+        sys=NOT_LOOKED_AT if wakes else "/sys",
     )

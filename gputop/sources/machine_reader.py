@@ -60,11 +60,21 @@ class MachineReader:
         *,
         sm_source: SmChoice = "auto",
         look_s: float = LOOK_S,
+        sys: str = "/sys",
+        lets_sleep: bool = False,
     ) -> None:
         self._proc, self._clock, self._told = proc, clock, told
         self.rungs = rungs
         self.session = NvmlSession(
-            interval_s, gpus, cuda_visible, rungs.of, lambda: kernel_gpus(proc), look_s, sm_source=sm_source
+            interval_s,
+            gpus,
+            cuda_visible,
+            rungs.of,
+            lambda: kernel_gpus(proc),
+            look_s,
+            sm_source=sm_source,
+            sys=sys,
+            lets_sleep=lets_sleep,
         )
         self.failure: SourceError | UsageError | None = None
         self.looked = Event()

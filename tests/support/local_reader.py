@@ -2,8 +2,9 @@
 
 A library is found by LD_LIBRARY_PATH only when a program starts, so these tests need a program. Arguments: ``once``, or
 ``live SECONDS``; then its options as JSON, with how many snapshots come at ``least``, however long that takes, how
-long one reading may take, ``wait_s``, and ``clock_file`` for a file that says how far its clock is set off; then each
-snapshot has the ``history`` that a monitor makes of the first GPU's utilisation.
+long one reading may take, ``wait_s``, when GPUs that nobody uses are let go, ``released_after_s``, and ``clock_file``
+for a file that says how far its clock is set off; then each snapshot has the ``history`` that a monitor makes of the
+first GPU's utilisation.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from gputop.monitor import Monitor
 from gputop.sources import local
 from gputop.sources.doctor_report import examine
 from gputop.sources.local import LocalSource
+from gputop.sources.nvml import sleep
 
 PATIENT_S = 30.0
 """How long one reading waits for what is late, also for a rung: longer than gputop, as a machine may be crowded."""
@@ -70,6 +72,7 @@ def main() -> int:
     wait_s = options.pop("wait_s", PATIENT_S)
     least = options.pop("least", 2)
     local.RUNG_WAIT_S = wait_s
+    sleep.RELEASED_AFTER_S = options.pop("released_after_s", sleep.RELEASED_AFTER_S)
     source = LocalSource(**options)
     began = time.monotonic()
     try:

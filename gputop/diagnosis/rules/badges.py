@@ -103,15 +103,22 @@ FULL = 0.95
 
 
 def _memory_full(s: Signals, verdict: str) -> Badge | None:
-    if s.mem_used is None or not s.mem_total or s.mem_used < FULL * s.mem_total:
+    if s.mem_filled is None or s.mem_filled < FULL:
         return None
-    line = f"{memory(s.mem_used)} of {memory(s.mem_total)} used"
+    line = f"{memory(s.mem_used or 0.0)} of {memory(s.mem_total or 0.0)} used"
+    if s.unified:
+        line = f"{share(s.mem_filled)} of the host's memory used, which this GPU shares"
     # Servers fill the memory with their key-value cache on purpose.
     level: Level = "info" if s.server is not None else "yellow"
     return Badge("memory_full", level, "memory full", line, "smaller batch, activation checkpointing")
 
 
-MEMORY_FULL = BadgeRule("memory_full", "device memory ≥ 95 % used", "yellow, info for a server", _memory_full)
+MEMORY_FULL = BadgeRule(
+    "memory_full",
+    "device memory ≥ 95 % used; of a GPU that shares the host's, that",
+    "yellow, info for a server",
+    _memory_full,
+)
 
 # --- errors ---------------------------------------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     # A script that ends gputop by a signal must leave nothing on the GPU either.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     keeper = _Keeper()
-    source = redacted_source(open_local(settings, INTERVAL_S), redactor_of(settings))
+    source = redacted_source(open_local(settings, INTERVAL_S, wakes=True), redactor_of(settings))
     watched = Watched(keeper.take, keeper.mark, lambda found: None if args.json else _print(row(found)))
     experiment = Experiment(source, watched)
     try:

@@ -134,7 +134,7 @@ def _source(settings: Settings, name: str | None, scenario: str | None) -> tuple
         return redacted_source(simulated, redactor), session
     from gputop.sources.local import open_local
 
-    local = open_local(settings)
+    local = open_local(settings, lets_sleep=True)
     local.open()
     return redacted_source(local, redactor), Session(Monitor(settings.interval))
 

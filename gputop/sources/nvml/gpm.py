@@ -21,6 +21,8 @@ ROUNDING_PCT = 0.5
 """By how much a percentage may exceed 100 through rounding alone."""
 MIB = 1048576
 SM_METRIC = 2
+WORKS_PCT = 1.0
+"""From this SM activity on, an engine at 0 is one that is not counted [judged]."""
 COLLECTING = "collecting: needs two samples"
 
 METRICS: dict[int, tuple[str, float]] = {
@@ -184,6 +186,10 @@ class Gpm:
                 missing[key] = f"GPM gives an impossible value ({value:g})"
             else:
                 values[key] = value * factor
+        if values.get("graphics_active_pct") == 0.0 and values.get("sm_active_pct", 0.0) >= WORKS_PCT:
+            # No multiprocessor works while the engine that feeds them does not.
+            del values["graphics_active_pct"]
+            missing["graphics_active_pct"] = "this GPU does not count it: it stays 0 while its multiprocessors work"
         if "sm_active_pct" not in values:
             self._first_at = self._last = None
             raise RungFailed(f"GPM: SM activity: {missing['sm_active_pct']}", False, self._fix)

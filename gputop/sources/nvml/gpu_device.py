@@ -5,6 +5,7 @@ A device is read by one thread at a time; the session sees to that.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from time import monotonic
@@ -12,6 +13,7 @@ from typing import Any
 
 import pynvml
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.model.metrics import ACTIVITY_KEYS, GPU_METRICS
 from gputop.model.quantity import clean_text
@@ -25,6 +27,7 @@ from gputop.sources.nvml.gpm import Gpm
 from gputop.sources.nvml.gpu_facts import facts, gpu_instance, is_vgpu, mig_facts, mig_slots, more_facts
 from gputop.sources.nvml.gpu_questions import EVERY_TICK, POWER_LIMIT, SM_CLOCK_MAX, Seldom, ask_memory_into
 from gputop.sources.nvml.handle import Answers, Handle, LostGpu, reason
+from gputop.sources.pci import Card, card_name
 
 # One read's answers and the ladder's standing as a sample.
 
@@ -62,6 +65,7 @@ PROCESSES_S = 2.0
 SPLIT = "split into MIG instances: see each instance"
 NO_MIG = reason(pynvml.NVML_ERROR_NOT_SUPPORTED)
 NO_NVLINK = "no NVLink on this GPU"
+HELD_UNKNOWN = "unified with the host's memory, and the driver does not say what each process holds of it"
 
 MoreRungs = Callable[[Callable[[], GpuStatic]], list[Rung]]
 """Makes the rungs below GPM for a GPU; the callable gives its facts as known by then."""
@@ -91,6 +95,8 @@ class Device:
         """Whether the handle is to be asked for again, because NVML may have forgotten it."""
         self.lost: str | None = None
         self.lost_since: float | None = None
+        self.asleep: str | None = None
+        """Why it is not asked although it is there, None while it is awake. It has no handle then."""
         self.processes: tuple[GpuProcess, ...] = ()
         self.vgpu = False
         self._parent_found = 0
@@ -116,8 +122,19 @@ class Device:
         outdated = self.parent is not None and self._parent_found != self.parent.times_found
         return self.stale or outdated or not self.found or self.lost is not None
 
-    def find(self, slot: int, driver: str | None, t: float) -> str | None:
+    def fall_asleep(self, why: str, card: Card) -> None:
+        """Take the GPU for asleep until it is found again. Asks the driver nothing."""
+        self.processes = ()
+        self.asleep, self.stale = why, True
+        if not self.found:
+            self.static = replace(
+                self.static, uuid=f"PCI-{card.address}", name=card_name(card), pci_bus_id=card.address
+            )
+
+    def find(self, slot: int | str, driver: str | None, t: float) -> str | None:
         """Look at NVML's index ``slot``, or at that slot of the parent; the UUID there, None when nobody answers.
+
+        A ``slot`` that is a text is a PCI address: of GPUs of which others sleep, since an index would wake those.
 
         When it is this GPU, or nothing was known of this one, get handle and facts. Indices move when a GPU comes or
         goes: a known GPU stays as it is when another one answers. One that does not answer is lost.
@@ -126,6 +143,9 @@ class Device:
         try:
             if parent is not None:
                 raw = handle.run_bare("nvmlDeviceGetMigDeviceHandleByIndex", parent.handle.raw, slot)
+            elif isinstance(slot, str):
+                # As NVML writes it: with a domain of eight digits.
+                raw = handle.run_bare("nvmlDeviceGetHandleByPciBusId", slot.upper().rjust(16, "0"))
             else:
                 raw = handle.run_bare("nvmlDeviceGetHandleByIndex", slot)
             uuid = clean_text(str(handle.run_bare("nvmlDeviceGetUUID", raw))).strip()
@@ -164,7 +184,7 @@ class Device:
         self.times_found += 1
         self._mig_known = self.found = True
         self.stale = False
-        self.lost = None
+        self.lost = self.asleep = None
 
     def _rungs(self) -> Iterable[Rung]:
         static, parent = self.static, self.parent
@@ -196,7 +216,7 @@ class Device:
 
         When MIG was switched on or off meanwhile, the facts are taken again: most answers change with it.
         """
-        if self.lost is not None or not self.found:
+        if self.lost is not None or self.asleep is not None or not self.found:
             return None
         try:
             if not self._mig_known and not self._follow_mig_mode(now):
@@ -222,6 +242,8 @@ class Device:
 
     def read(self, now: float, t: float, xid: int | str) -> GpuSample:
         """One sample. ``now`` is monotonic, ``t`` Unix time, ``xid`` the last Xid or why there is none."""
+        if self.asleep is not None:
+            return self._asleep_sample(self.asleep)
         if self.lost is not None:
             return self.lost_sample(xid=xid)
         try:
@@ -243,6 +265,10 @@ class Device:
             lost_since=since or self.lost_since,
         )
 
+    def _asleep_sample(self, why: str) -> GpuSample:
+        """The last facts, and the reason why nothing was asked."""
+        return GpuSample(self.static, sm_reason=why, asleep=True, unavailable=dict.fromkeys(GPU_METRICS, why))
+
     def lose(self, why: str, t: float) -> None:
         """Mark the GPU as lost from Unix time ``t`` on, until it is found again and read."""
         self.processes = ()
@@ -254,7 +280,7 @@ class Device:
         handle, into, begun = self.handle, Answers(), monotonic()
         for question in EVERY_TICK:
             question.ask_into(handle, into, now)
-        ask_memory_into(handle, into, now)
+        has_memory = ask_memory_into(handle, into, now)
         seldom = self._seldom.answers
         if not seldom.values and not seldom.missing:
             # The first picture needs only these two; the rest is asked after it.
@@ -294,11 +320,31 @@ class Device:
             first = self._processes_at < 0
             self._processes_at = 0.0 if first else now + PROCESSES_S * 0.95
             self._list_processes(now, t, values.get("util_pct"), brief=first)
+        if not has_memory:
+            self._use_host_memory(into)
         return sample_of(self.static, into, standing, now, bounded=not self._no_bound())
+
+    def _use_host_memory(self, into: Answers) -> None:
+        """Memory of a GPU that has none of its own (GB10, Thor, Orin): what its processes hold of the host's.
+
+        A virtual GPU, or one that does not list its processes either, is not taken for one of those.
+        """
+        if self.vgpu or self._lister.reason is not None or self.parent is not None or self._split:
+            return
+        if not self.static.unified_memory:
+            self.static = replace(self.static, unified_memory=True)
+        held = [process.gpu_mem_bytes for process in self.processes]
+        into.put("mem_total_bytes", float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")))
+        into.missing.pop("mem_total_bytes", None)
+        if None in held:
+            into.missing["mem_used_bytes"] = HELD_UNKNOWN
+        else:
+            into.put("mem_used_bytes", float(sum(size for size in held if size is not None)))
+            into.missing.pop("mem_used_bytes", None)
 
     def asks_seldom(self, now: float) -> bool:
         """Whether ``ask_seldom`` has something to ask at monotonic ``now``."""
-        return now >= self._seldom.due_at and self.found and self.lost is None
+        return now >= self._seldom.due_at and self.found and self.lost is None and self.asleep is None
 
     def ask_seldom(self, now: float, t: float) -> None:
         """Ask what need not be new in each sample, and what the first sample left out. Times as for ``read``."""

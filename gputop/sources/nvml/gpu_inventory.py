@@ -16,6 +16,8 @@ import pynvml
 from gputop.model.quantity import clean_text
 from gputop.sources.nvml.gpu_device import Device
 from gputop.sources.nvml.handle import Handle
+from gputop.sources.nvml.sleep import ASLEEP, RELEASED, Sleep
+from gputop.sources.pci import Card
 
 MOST_LEFT = 256
 """How many MIG devices that are gone would get their old number back."""
@@ -43,6 +45,12 @@ def kernel_gpus(proc: str = "/proc", dev: str = "/dev") -> frozenset[str]:
     }
 
 
+def _address(device: Device) -> str | None:
+    """A device's PCI address as the kernel writes it: NVML's has a domain of eight digits."""
+    bus_id = device.static.pci_bus_id
+    return None if bus_id is None else bus_id[-12:].lower()
+
+
 def _names(folder: str) -> list[str]:
     try:
         return os.listdir(folder)
@@ -57,7 +65,7 @@ class Inventory:
     ``take`` that was interrupted by that is simply repeated.
     """
 
-    def __init__(self, make: MakeDevice, turn: Turn, shown: Callable[[], frozenset[str]]) -> None:
+    def __init__(self, make: MakeDevice, turn: Turn, shown: Callable[[], frozenset[str]], sleep: Sleep) -> None:
         self.handle = Handle(None)
         self.stuck = False
         """Set by the session while a call on the driver as a whole does not return."""
@@ -70,6 +78,7 @@ class Inventory:
         self._make = make
         self._turn = turn
         self._shown = shown
+        self._sleep = sleep
         self._seen_shown: frozenset[str] = frozenset()
         self._count = -1
         self._slots: dict[int, Device] = {}
@@ -92,8 +101,14 @@ class Inventory:
     def take(self, ticket: int, now: float, t: float) -> None:
         """Start NVML if needed, then find what is new, lost or split. ``now`` is monotonic, ``t`` Unix time.
 
-        Raises NVMLError when NVML does not start or count; trouble of a single GPU stays with that GPU.
+        NVML is left alone while all GPUs sleep, or are let fall asleep. Raises NVMLError when NVML does not start or
+        count; trouble of a single GPU stays with that GPU.
         """
+        self._sleep.find()
+        self._sleep.read()
+        if not self.is_open and self._are_all_shown() and self._sleep.waits(now):
+            self._lay_down()
+            return
         with self._turn(ticket, self):
             self._open()
         with self._turn(ticket, self):
@@ -103,7 +118,10 @@ class Inventory:
             # A GPU that comes or goes may cost all others their handles (NVML's text on nvmlDeviceDiscoverGpus).
             for device in whole:
                 device.stale = True
-        if count != self._count or any(device.is_due for device in whole):
+        if self._sleep.asleep and len(self._sleep.cards) == count:
+            self._walk_awake(ticket, t)
+            self._count = count
+        elif count != self._count or any(device.is_due for device in whole):
             self._walk(ticket, count, t)
             self._count = count
         for device in self.whole:
@@ -147,6 +165,34 @@ class Inventory:
             else:
                 self._drop(device)
 
+    def _are_all_shown(self) -> bool:
+        """Whether this program may use every card of the bus: a container may be given some of them, or none."""
+        files = [name for name in self._shown() if name.startswith("nvidia")]
+        return not files or len(files) == len(self._sleep.cards)
+
+    def _lay_down(self) -> None:
+        """Show every card as asleep, or as about to be."""
+        for slot, card in enumerate(self._sleep.cards):
+            self._at(slot, card).fall_asleep(ASLEEP if card.address in self._sleep.asleep else RELEASED, card)
+
+    def _at(self, slot: int, card: Card) -> Device:
+        """The device of a card: the one that had its address, else the one at its place, unless that is another's."""
+        known = {_address(device): device for device in self.whole}
+        device = known.get(card.address) or self._slots.get(slot)
+        if device is None or _address(device) not in (None, card.address):
+            device = self._add(slot)
+        self._slots[slot] = device
+        return device
+
+    def _walk_awake(self, ticket: int, t: float) -> None:
+        """Find the GPUs that are awake, by their addresses: NVML's indices do not say which of them would be woken."""
+        for slot, card in enumerate(self._sleep.cards):
+            device = self._at(slot, card)
+            if card.address in self._sleep.asleep:
+                device.fall_asleep(ASLEEP, card)
+            elif device.is_due:
+                self._find(ticket, device, card.address, t)
+
     def _meet(self, ticket: int, slot: int, t: float) -> Device:
         """The device at an index: the one that was there, another known one, or a new one."""
         device = self._slots.get(slot) or self._add(slot)
@@ -162,7 +208,7 @@ class Inventory:
         self._find(ticket, owner, slot, t)
         return owner
 
-    def _find(self, ticket: int, device: Device, slot: int, t: float) -> str | None:
+    def _find(self, ticket: int, device: Device, slot: int | str, t: float) -> str | None:
         if device.stuck:
             return None
         with self._turn(ticket, device):
@@ -170,7 +216,7 @@ class Inventory:
 
     def _take_instances(self, ticket: int, parent: Device, now: float, t: float) -> None:
         """Find the MIG devices of a GPU. Those no longer listed were destroyed: they are removed, not lost."""
-        if parent.stuck:
+        if parent.stuck or parent.asleep is not None:
             return
         with self._turn(ticket, parent):
             listed = parent.mig_devices(now, t)

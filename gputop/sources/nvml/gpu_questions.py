@@ -151,17 +151,22 @@ SELDOM = (
 )
 
 SELDOM_S, FIXED_S = 5.0, 60.0
-UNIFIED_MEMORY = "no memory of its own, it shares the host's: see the host's memory"
+NO_MEMORY = "the driver does not say how much memory this GPU has"
 
 
-def ask_memory_into(handle: Handle, into: Answers, now: float) -> None:
-    """Ask for the memory in the newest form that the driver knows, and keep what comes or why nothing does."""
+def ask_memory_into(handle: Handle, into: Answers, now: float) -> bool:
+    """Ask for the memory in the newest form that the driver knows, and keep what comes or why nothing does.
+
+    False where the driver says that this GPU has none to tell: then it may use the host's.
+    """
     if MEMORY_V2.ask_into(handle, into, now):
-        return
+        return True
     for key in MEMORY_V1.keys:
         refused = into.missing.pop(key)
     if not MEMORY_V1.ask_into(handle, into, now) and refused == reason(pynvml.NVML_ERROR_NOT_SUPPORTED):
-        into.miss(MEMORY_V1.keys, UNIFIED_MEMORY)
+        into.miss(MEMORY_V1.keys, NO_MEMORY)
+        return False
+    return True
 
 
 class Seldom:

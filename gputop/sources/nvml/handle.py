@@ -16,17 +16,13 @@ import pynvml
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.quantity import clean_text
 from gputop.model.source import SourceError
+from gputop.sources.surroundings import LIBRARY, no_driver
 
 # The driver's own library: whether it is there, and what to do where it is not.
 #
 # Asks the driver nothing and needs no binding, so that a program without a GPU learns it at once.
 
-LIBRARY = "libnvidia-ml.so.1"
 DEMO = "to look around without a GPU: gputop demo"
-NO_DRIVER = (
-    f"no NVIDIA driver found ({LIBRARY} is missing): install the driver, or start the container with GPUs "
-    "(docker run --gpus all)"
-)
 
 
 def check_library() -> None:
@@ -34,7 +30,7 @@ def check_library() -> None:
     try:
         ctypes.CDLL(LIBRARY)
     except OSError:
-        raise SourceError(f"{NO_DRIVER}; {DEMO}") from None
+        raise SourceError(f"{no_driver()}; {DEMO}") from None
 
 
 # NVML's error codes turned into what gputop does about them and into words.
@@ -86,7 +82,6 @@ _REASONS = {
 }
 
 _START = {
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: NO_DRIVER,
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded: sudo modprobe nvidia, or reboot",
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
         "the NVIDIA driver was upgraded under the running kernel module: reboot, or reload the nvidia modules"
@@ -104,6 +99,8 @@ def reason(code: int) -> str:
 
 def cannot_start(code: int) -> SourceError:
     """One line for a driver that cannot be talked to at all: what is wrong, how to fix it, and the demo."""
+    if code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
+        return SourceError(f"{no_driver()}; {DEMO}")
     what = _START.get(code) or f"the NVIDIA driver does not start ({reason(code)}): see nvidia-smi and dmesg"
     return SourceError(f"{what}; {DEMO}")
 

@@ -24,8 +24,10 @@ from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.nvml.gpu_device import Device, MoreRungs, Pass, Progress, Reading
 from gputop.sources.nvml.gpu_inventory import Inventory, Part, kernel_gpus
 from gputop.sources.nvml.handle import DEMO, RETRY_S, Handle, cannot_start, reason
+from gputop.sources.nvml.sleep import Sleep
 from gputop.sources.reader_thread import Retired
 from gputop.sources.selection import choose
+from gputop.sources.surroundings import answers_in_part, is_wsl, of_gpus
 
 # Xid errors reported by NVML while gputop runs: an event set, polled without waiting.
 
@@ -125,8 +127,13 @@ class NvmlSession:
         look_s: float = LOOK_S,
         *,
         sm_source: SmChoice = "auto",
+        sys: str = "/sys",
+        lets_sleep: bool = False,
     ) -> None:
-        """``shown`` is what the kernel shows of GPUs; the list is refreshed every ``look_s`` seconds."""
+        """``shown`` is what the kernel shows of GPUs; the list is refreshed every ``look_s`` seconds.
+
+        ``lets_sleep`` says that GPUs on which no program is are let go after a while, so that they fall asleep.
+        """
         self._interval_s = interval_s
         self._spec = gpus
         self._cuda_visible = cuda_visible
@@ -134,13 +141,15 @@ class NvmlSession:
         self._sm_source = sm_source
         self._look_s = look_s
         self._look_at = float("-inf")
-        self._inventory = Inventory(self._device, self._turn, shown)
+        self._sleep = Sleep(sys, lets_go=lets_sleep)
+        self._inventory = Inventory(self._device, self._turn, shown, self._sleep)
         self._chosen: tuple[Device, ...] | None = None
         self._not_chosen: str | None = None
         self._xids = XidWatch()
         self._xids_due = self._read_before = False
         self._lost_since: dict[int, float] = {}
         self._lock = Lock()
+        self._is_wsl = is_wsl()
         self._ticket = 0
         self._pass = Pass()
         self._current: Part | None = None
@@ -214,7 +223,8 @@ class NvmlSession:
         try:
             positions = choose([device.static for device in devices], self._spec, self._cuda_visible)
         except UsageError as error:
-            if not self.ready:
+            # A GPU that has not been awake yet is known by its index alone.
+            if not self.ready and not any(device.asleep and not device.found for device in devices):
                 raise
             positions, self._not_chosen = (), str(error)
         self._xids_due = True
@@ -222,12 +232,12 @@ class NvmlSession:
 
     def read(self, ticket: int, t: float) -> Reading:
         """Read all chosen GPUs, and refresh the list when it is due. Raises Retired when another thread took over."""
-        if monotonic() >= self._look_at:
+        if self._sleep.read() or self._sleep.falls_asleep or monotonic() >= self._look_at:
             self.look(ticket, t)
         events: list[Event] = []
         under_way = self._pass = Pass()
         # Watching for Xids begins with the second read: the first picture does not need it.
-        if self._read_before and not self._xids.stuck:
+        if self._read_before and self._inventory.is_open and not self._xids.stuck:
             with self._turn(ticket, self._xids):
                 if self._xids_due:
                     self._xids_due = False
@@ -262,7 +272,17 @@ class NvmlSession:
         events += [Event(t, "gpu_lost", text, index) for index, text in self._inventory.departed]
         self._inventory.departed.clear()
         samples, hung = tuple(under_way.samples), tuple(under_way.hung)
-        return Reading(t, samples, self._processes(), tuple(events), self._notices(), hung)
+        reading = Reading(t, samples, self._processes(), tuple(events), self._notices(), hung)
+        self._let_sleep(ticket, used=bool(reading.processes) or any(gpu.util_pct for gpu in samples))
+        return reading
+
+    def _let_sleep(self, ticket: int, *, used: bool) -> None:
+        """Close NVML where nobody has used a GPU for long, and all of them may sleep."""
+        now = monotonic()
+        if not self._inventory.is_open or self._hangs() or not self._sleep.is_time_to_let_go(now, used=used):
+            return
+        self._shut(ticket)
+        self._sleep.let_go(now)
 
     def progress(self) -> Progress:
         """How far the pass has come that is under way, or was made last."""
@@ -294,6 +314,12 @@ class NvmlSession:
             if device.process_trouble is not None and device.lost is None:
                 troubled.setdefault(device.process_trouble, []).append(str(device.static.index))
         notices = [f"GPU {', '.join(on)}: no process list: {why}" for why, on in troubled.items()]
+        chosen = [device for device in self._chosen or () if device.found]
+        notices += of_gpus(
+            [device.static.index for device in chosen if device.vgpu],
+            [device.static.index for device in chosen if answers_in_part(device.static.name)],
+            wsl=self._is_wsl,
+        )
         if self._not_chosen is not None:
             notices.append(self._not_chosen)
         elif not self._chosen and self.ready:

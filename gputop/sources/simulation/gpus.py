@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import floor
+from math import floor, inf
 from types import MappingProxyType
 from typing import Any
 
@@ -26,6 +26,7 @@ from gputop.sources.fabric.fabric_collector import (
     FabricReading,
     without,
 )
+from gputop.sources.nvml.sleep import ASLEEP
 from gputop.sources.simulation.life import Chip, FabricLife, GpuLife, Load
 from gputop.sources.simulation.noise import busy_share, chance, drift, ripple
 
@@ -110,6 +111,11 @@ def plan_gpu(life: GpuLife, chip: Chip, index: int, seed: int, parent_uuid: str 
         missing["fan_pct"] = "this board has no fan"
     if chip.nvlink_gb_per_s is None:
         missing |= dict.fromkeys(("nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s"), "this board has no NVLink")
+    if chip.unified:
+        missing |= {
+            **dict.fromkeys(("power_limit_w", "mem_clock_mhz"), "not supported by this GPU"),
+            "graphics_active_pct": "this GPU does not count it: it stays 0 while its multiprocessors work",
+        }
     counter = life.counter
     if counter.source == "bound":
         missing |= dict.fromkeys(ACTIVITY_KEYS, counter.reason or "")
@@ -132,6 +138,7 @@ def plan_gpu(life: GpuLife, chip: Chip, index: int, seed: int, parent_uuid: str 
         bool(life.mig_instances) or parent_uuid is not None,
         parent_uuid,
         f"{index}/0" if parent_uuid else None,
+        chip.unified or None,
     )
     mean_power = life.rest.power_w + (life.busy.power_w - life.rest.power_w) * life.duty
     period = life.period_s or 1.0
@@ -152,6 +159,8 @@ def sample_gpu(plan: GpuPlan, t: float, interval_s: float, started: float, share
     since = plan.lost_since(t, started)
     if since is not None:
         return GpuSample(plan.static, lost_reason=LOST_REASON, lost_since=since)
+    if plan.life.asleep:
+        return GpuSample(plan.static, sm_reason=ASLEEP, asleep=True, unavailable=dict.fromkeys(GPU_METRICS, ASLEEP))
     life, chip, counter = plan.life, plan.chip, plan.life.counter
     now = (
         life.busy
@@ -173,6 +182,7 @@ def sample_gpu(plan: GpuPlan, t: float, interval_s: float, started: float, share
         "encoder_pct": 0.0,
         "decoder_pct": 0.0,
         **counters.values(),
+        **({"graphics_active_pct": None} if chip.unified else {}),
         **_board(plan, now, t, started, wobble),
         **_links(plan, now, t),
         **_errors(plan, t, started),
@@ -196,7 +206,7 @@ def _board(plan: GpuPlan, now: Load, t: float, started: float, wobble: float) ->
     life, chip, seed, series = plan.life, plan.chip, plan.seed, plan.series
     throttled = life.throttle and chance(seed, series + _THROTTLE, floor(t)) < life.throttle_share
     limit = chip.power_limit_w if life.power_limit_w is None else life.power_limit_w
-    power = min(limit, now.power_w * (1.0 + 0.012 * drift(seed, series + _POWER, t)))
+    power = min(limit or inf, now.power_w * (1.0 + 0.012 * drift(seed, series + _POWER, t)))
     temp = life.temp_c + 1.4 * ripple(seed, series + _TEMP, t, 23.0)
     return {
         "power_w": round(power, 1),
@@ -222,7 +232,7 @@ def _links(plan: GpuPlan, now: Load, t: float) -> dict[str, Any]:
         "pcie_tx_bytes_per_s": float(round(now.pcie_tx * traffic * GB)),
         "pcie_gen": chip.pcie_gen,
         "pcie_gen_max": chip.pcie_gen,
-        "pcie_width": 16,
+        "pcie_width": 1 if chip.unified else 16,
         "pcie_width_max": 16,
         "nvlink_rx_bytes_per_s": float(round(now.nvlink_rx * traffic * GB)) if has_nvlink else None,
         "nvlink_tx_bytes_per_s": float(round(now.nvlink_tx * traffic * GB)) if has_nvlink else None,

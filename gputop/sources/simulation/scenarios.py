@@ -179,6 +179,13 @@ _ROWS = (
         small_machines.pid_namespace,
         "starved_unattributed",
     ),
+    _one("unified_memory", "a GPU that shares the host's memory", small_machines.unified_memory, "healthy"),
+    Scenario(
+        "asleep",
+        "two GPUs, of which one is asleep and left asleep",
+        small_machines.asleep,
+        (Expected("no_bottleneck_seen"), Expected("collecting", gpu=1)),
+    ),
     _one("shared_gpu", "two jobs on one GPU", small_machines.shared_gpu, "healthy", "shared_gpu"),
 )
 

@@ -8,6 +8,8 @@ from gputop.model.derived import POWER_CAP, SOFTWARE_THERMAL
 from gputop.sources.simulation import eight_gpu_node
 from gputop.sources.simulation.life import (
     A100,
+    AT_REST,
+    GB10,
     H100,
     H200,
     QUIET_HOST,
@@ -295,6 +297,27 @@ def lost_gpu() -> NodeLife:
         job = replace(eight_gpu_node.healthy(0).jobs[0], pid=4301 + i, job=f"slurm {8850 + i}", nccl=False)
         gpus.append(replace(eight_gpu_node.healthy(i), jobs=(job,), lost_after_s=60.0 if i == 2 else None))
     return NodeLife(tuple(gpus), host=HostLife(cpu=44))
+
+
+def unified_memory() -> NodeLife:
+    """A workstation whose GPU has no memory of its own: the job fills the host's."""
+    job = replace(
+        eight_gpu_node.healthy(0).jobs[0], memory_gib=71.0, command="python finetune.py --lora", nccl=False, job=None
+    )
+    life = replace(
+        eight_gpu_node.healthy(0), used_gib=71.0, jobs=(job,), busy=Load(97, 86, 34, 41, 43, 23, 88, 0.0, 0.0)
+    )
+    return machine(life, HostLife(cpu=22, cores=20, memory_gib=84.0, total_gib=119.7), chip=GB10)
+
+
+def asleep() -> NodeLife:
+    """A workstation whose second GPU is switched off while nobody uses it."""
+    counter = Counter("bound", "GeForce RTX 40 has no SM activity counter for users")
+    life = replace(
+        eight_gpu_node.healthy(0), used_gib=17.8, busy=Load(97, 86, 34, 41, 43, 23, 391, 1.5, 0.3), counter=counter
+    )
+    job = replace(life.jobs[0], memory_gib=17.0, command="python train.py", nccl=False, job=None)
+    return NodeLife((replace(life, jobs=(job,)), GpuLife(AT_REST, 0.0, 40, asleep=True)), chip=RTX_4090)
 
 
 def counter_fault() -> NodeLife:

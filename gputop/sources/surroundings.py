@@ -1,0 +1,82 @@
+"""Where gputop runs, as far as that decides what can be measured: one sentence for each place that does.
+
+Each says what is measured there, what is not, and why. Nothing here asks the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from gputop.model.quantity import numbers
+from gputop.sources.pci import AMD, INTEL, NVIDIA, Card, card_name, cards
+
+LIBRARY = "libnvidia-ml.so.1"
+NO_DRIVER = f"no NVIDIA driver found ({LIBRARY} is missing)"
+_INSTALL = "install the driver, or start the container with GPUs (docker run --gpus all)"
+_WSL = (
+    "under WSL the driver is that of Windows: install NVIDIA's driver there, not here; its library is then in "
+    "/usr/lib/wsl/lib"
+)
+_JETSON = (
+    "this is a Jetson, whose driver has no NVML before JetPack 7: tegrastats shows its load, and gputop measures "
+    "nothing of it"
+)
+WSL = (
+    "under WSL the driver of Windows answers: SM activity is at best a bound, for there are neither GPM nor counters, "
+    "and no process can be named; what else it does not answer is n/a; on Linux itself all of it is measured"
+)
+_INTEGRATED = ("orin", "xavier", "tegra", "nvgpu")
+"""Names of integrated GPUs whose drivers answer NVML in part: those before JetPack 7."""
+
+
+def no_driver(proc: str = "/proc", sys: str = "/sys") -> str:
+    """Why there is no driver's library here, and what to do, in one line."""
+    here = cards(sys)
+    others = [card for card in here if card.vendor in (AMD, INTEL)]
+    if b"nvidia,tegra" in _read(f"{proc}/device-tree/compatible"):
+        what = _JETSON
+    elif is_wsl(proc):
+        what = _WSL
+    elif others and not any(card.vendor == NVIDIA for card in here):
+        what = f"this machine has {_listed(others)}, and gputop measures NVIDIA's GPUs alone"
+    else:
+        what = _INSTALL
+    return f"{NO_DRIVER}: {what}"
+
+
+def is_wsl(proc: str = "/proc") -> bool:
+    """Whether this kernel is the one that Windows runs."""
+    return b"microsoft" in _read(f"{proc}/sys/kernel/osrelease").lower()
+
+
+def of_gpus(virtual: Collection[int], integrated: Collection[int], *, wsl: bool) -> list[str]:
+    """What limits measuring on these GPUs: indices of virtual ones, and of integrated ones that answer in part."""
+    said = [WSL] if wsl else []
+    if virtual:
+        said.append(
+            f"GPU {numbers(virtual)}: a virtual GPU: memory and processes are this machine's own, utilisation may be "
+            "other machines' as well, and SM activity is counted by the host alone"
+        )
+    if integrated:
+        said.append(
+            f"GPU {numbers(integrated)}: an integrated GPU whose driver answers NVML in part before JetPack 7: what is "
+            "n/a here tegrastats may show"
+        )
+    return said
+
+
+def answers_in_part(name: str) -> bool:
+    """Whether a GPU of this name is integrated and older than those that answer NVML in full."""
+    return any(word in name.lower() for word in _INTEGRATED)
+
+
+def _listed(some: Collection[Card]) -> str:
+    return " and ".join(dict.fromkeys(card_name(card) for card in some))
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(4096)
+    except OSError:
+        return b""

@@ -1,0 +1,242 @@
+"""A sleeping GPU is left asleep: the kernel's power state is read first, and the driver is not asked."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputop.diagnosis.engine import Diagnoser
+from gputop.model.snapshot import GpuSample, GpuStatic
+from gputop.monitor import Monitor
+from gputop.output.ansi import plain_text
+from gputop.paint.main_screen import main_screen
+from gputop.paint.view import View
+from gputop.sources.nvml.sleep import FALLS_ASLEEP_S, RELEASED_AFTER_S, Sleep
+from gputop.sources.pci import cards
+from tests.nvml.stand_in import Scenario
+from tests.support.local_run import Run
+from tests.support.scenes import snap
+
+MakeScenario = Callable[..., Scenario]
+
+
+class Bus:
+    """A PCI bus of files: NVIDIA cards at the addresses of the stand-in's GPUs."""
+
+    def __init__(self, folder: Path, gpus: int = 1, control: str = "auto") -> None:
+        self.sys = folder / "sys"
+        for number in range(gpus):
+            self.card(f"0000:{0x1A + number:02x}:00.0", control=control)
+
+    def card(self, address: str, vendor: int = 0x10DE, device: int = 0x2684, control: str = "auto") -> None:
+        folder = self.sys / "bus/pci/devices" / address
+        (folder / "power").mkdir(parents=True)
+        (folder / "class").write_text("0x030000\n")
+        (folder / "vendor").write_text(f"{vendor:#06x}\n")
+        (folder / "device").write_text(f"{device:#06x}\n")
+        (folder / "power/control").write_text(f"{control}\n")
+        self.status(address, "active")
+
+    def status(self, address: str, status: str) -> None:
+        (self.sys / "bus/pci/devices" / address / "power/runtime_status").write_text(f"{status}\n")
+
+    def sleeps(self, number: int = 0) -> None:
+        self.status(f"0000:{0x1A + number:02x}:00.0", "suspended")
+
+    def wakes(self, number: int = 0) -> None:
+        self.status(f"0000:{0x1A + number:02x}:00.0", "active")
+
+
+@pytest.mark.nvml
+def test_where_all_gpus_sleep_the_driver_is_not_even_opened(nvml_scenario: MakeScenario, tmp_path: Path) -> None:
+    bus = Bus(tmp_path, 2)
+    bus.sleeps(0)
+    bus.sleeps(1)
+    scenario = nvml_scenario(2)
+    run = Run(scenario, "once", sys=str(bus.sys))
+    assert scenario.calls() == {}
+    assert [gpu["asleep"] for gpu in run.last["gpus"]] == [True, True]
+    assert [gpu["static"]["index"] for gpu in run.last["gpus"]] == [0, 1]
+    assert "10de:2684" in run.gpu(0)["static"]["name"]
+    assert "leaves it so" in run.gpu(0)["unavailable"]["util_pct"] and run.gpu(0)["util_pct"] is None
+
+
+@pytest.mark.nvml
+def test_one_that_sleeps_is_not_asked_and_its_neighbour_is_measured(
+    nvml_scenario: MakeScenario, tmp_path: Path
+) -> None:
+    bus = Bus(tmp_path, 2)
+    bus.sleeps(0)
+    scenario = nvml_scenario(2)
+    # Whatever is asked of the sleeping one would fail this test.
+    scenario.error("*", 15, gpu=0)
+    run = Run(scenario, "once", sys=str(bus.sys))
+    assert (run.gpu(0)["asleep"], run.gpu(0)["lost_reason"]) == (True, None)
+    assert run.gpu(1)["util_pct"] == 90.0 and run.gpu(1)["static"]["index"] == 1
+    assert "nvmlDeviceGetHandleByIndex" not in " ".join(scenario.calls()), "an index may mean any of them"
+
+
+@pytest.mark.nvml
+@pytest.mark.parametrize("spoilt", ["runtime_status", "control"])
+def test_a_status_that_cannot_be_read_is_awake(nvml_scenario: MakeScenario, tmp_path: Path, spoilt: str) -> None:
+    bus = Bus(tmp_path)
+    bus.sleeps()
+    next(bus.sys.rglob(spoilt)).unlink()
+    assert Run(nvml_scenario(1), "once", sys=str(bus.sys)).gpu(0)["util_pct"] == 90.0
+    assert Run(nvml_scenario(1), "once", sys=str(tmp_path / "nothing")).gpu(0)["util_pct"] == 90.0
+
+
+@contextmanager
+def watching(scenario: Scenario, **options: Any) -> Iterator[Callable[[Callable[[dict[str, Any]], bool]], Any]]:
+    """A reader that runs on: what it yields waits for a snapshot whose first GPU is as asked for."""
+    scenario.write()
+    options = {"interval_s": 0.25, "least": 0, **options}
+    reader = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.local_reader", "live", "60", json.dumps(options)],
+        env=scenario.environment(), stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    watchdog = threading.Timer(60.0, reader.kill)
+    watchdog.start()
+
+    def until(holds: Callable[[dict[str, Any]], bool]) -> Any:
+        assert reader.stdout is not None
+        for line in reader.stdout:
+            snapshot = json.loads(line)
+            if snapshot.get("gpus") and holds(snapshot["gpus"][0]):
+                return snapshot["gpus"][0]
+        raise AssertionError("it has ended")
+
+    try:
+        yield until
+    finally:
+        reader.kill()
+        reader.wait()
+        watchdog.cancel()
+
+
+@pytest.mark.nvml
+def test_a_gpu_that_wakes_is_measured_and_one_that_falls_asleep_is_left_alone(
+    nvml_scenario: MakeScenario, tmp_path: Path
+) -> None:
+    bus, scenario = Bus(tmp_path), nvml_scenario(1)
+    bus.sleeps()
+    with watching(scenario, sys=str(bus.sys)) as until:
+        until(lambda gpu: bool(gpu["asleep"]))
+        assert scenario.calls() == {}
+        bus.wakes()
+        awake = until(lambda gpu: gpu["util_pct"] == 90.0)
+        assert awake["static"]["uuid"].startswith("GPU-")
+        bus.sleeps()
+        until(lambda gpu: bool(gpu["asleep"]))
+        asked = scenario.calls()["nvmlDeviceGetUtilizationRates"]
+        again = until(lambda gpu: bool(gpu["asleep"]))
+        assert again["static"]["uuid"] == awake["static"]["uuid"], "it is still that GPU"
+        assert scenario.calls()["nvmlDeviceGetUtilizationRates"] == asked
+
+
+@pytest.mark.nvml
+def test_the_screen_lets_go_of_gpus_that_nobody_uses_and_takes_them_again_when_they_wake(
+    nvml_scenario: MakeScenario, tmp_path: Path
+) -> None:
+    bus, scenario = Bus(tmp_path), nvml_scenario(1)
+    scenario.gpus[0].set(util=0)
+    with watching(scenario, sys=str(bus.sys), lets_sleep=True, released_after_s=0.5) as until:
+        until(lambda gpu: gpu["util_pct"] == 0.0)
+        released = until(lambda gpu: bool(gpu["asleep"]))
+        assert "lets it fall asleep" in released["sm_reason"]
+        assert any("shutdown" in line for line in scenario.sessions())
+        bus.sleeps()
+        until(lambda gpu: "leaves it so" in (gpu["sm_reason"] or ""))
+        bus.wakes()
+        until(lambda gpu: gpu["util_pct"] == 0.0)
+        assert scenario.sessions()[-1].split()[1] == "init"
+
+
+# --- when NVML is let go ----------------------------------------------------------------------------------------------
+
+
+def test_nvml_is_let_go_after_five_minutes_without_a_program_and_only_where_gpus_can_sleep(tmp_path: Path) -> None:
+    def after(seconds: float, control: str = "auto", *, lets_go: bool = True) -> bool:
+        folder = tmp_path / f"{seconds}-{control}-{lets_go}"
+        sleep = Sleep(str(Bus(folder, control=control).sys), lets_go=lets_go)
+        sleep.find()
+        assert not sleep.is_time_to_let_go(1000.0, used=True)
+        return sleep.is_time_to_let_go(1000.0 + seconds, used=False)
+
+    assert after(RELEASED_AFTER_S)
+    assert not after(RELEASED_AFTER_S - 1.0)
+    assert not after(RELEASED_AFTER_S, "on"), "the kernel never switches these off"
+    assert not after(RELEASED_AFTER_S, lets_go=False), "who records goes on"
+
+
+def test_a_program_on_a_gpu_begins_the_five_minutes_anew(tmp_path: Path) -> None:
+    sleep = Sleep(str(Bus(tmp_path).sys), lets_go=True)
+    sleep.find()
+    sleep.is_time_to_let_go(0.0, used=False)
+    assert not sleep.is_time_to_let_go(299.0, used=True)
+    assert not sleep.is_time_to_let_go(400.0, used=False)
+    assert sleep.is_time_to_let_go(299.0 + RELEASED_AFTER_S, used=False)
+
+
+def test_let_go_it_waits_for_sleep_and_then_for_whoever_wakes_the_gpu(tmp_path: Path) -> None:
+    bus = Bus(tmp_path)
+    sleep = Sleep(str(bus.sys), lets_go=True)
+    sleep.find()
+    sleep.let_go(1000.0)
+    sleep.read()
+    assert sleep.waits(1010.0) and sleep.falls_asleep
+    bus.sleeps()
+    assert sleep.read() and sleep.waits(1020.0)
+    assert not sleep.falls_asleep
+    assert sleep.waits(5000.0), "as long as it sleeps"
+    bus.wakes()
+    assert sleep.read() and not sleep.waits(5001.0), "somebody woke it: it is measured at once"
+
+
+def test_gpus_that_something_else_keeps_awake_are_measured_again(tmp_path: Path) -> None:
+    sleep = Sleep(str(Bus(tmp_path).sys), lets_go=True)
+    sleep.find()
+    sleep.let_go(1000.0)
+    sleep.read()
+    assert not sleep.waits(1000.0 + FALLS_ASLEEP_S)
+
+
+# --- what is shown ----------------------------------------------------------------------------------------------------
+
+
+def asleep() -> GpuSample:
+    why = "asleep: the kernel has switched this GPU off"
+    return GpuSample(GpuStatic(0, "PCI-0000:01:00.0", "NVIDIA GPU [10de:2684]"), sm_reason=why, asleep=True)
+
+
+def test_a_sleeping_gpu_is_idle_for_sure_and_says_asleep() -> None:
+    diagnoser = Diagnoser()
+    for second in range(40):
+        (said,) = diagnoser.observe(snap(second, asleep()))
+    assert (said.title, said.state, said.level, said.badges) == ("asleep", "idle", "grey", ())
+    assert "switched this GPU off" in said.evidence[0]
+
+
+def test_the_screen_shows_it_as_a_row_without_numbers() -> None:
+    frame = Monitor().feed(snap(0, asleep()))
+    for size in ((160, 48), (80, 24), (40, 10)):
+        text = plain_text(main_screen(frame, View(), *size).rows)
+        assert "asleep" in text
+        assert "LOST" not in text and "not measured" not in text
+
+
+def test_cards_of_all_vendors_are_found_in_the_order_of_their_addresses(tmp_path: Path) -> None:
+    bus = Bus(tmp_path)
+    bus.card("0000:03:00.0", vendor=0x1002, device=0x744C, control="on")
+    (bus.sys / "bus/pci/devices/0000:00:1f.0").mkdir()
+    (bus.sys / "bus/pci/devices/0000:00:1f.0/class").write_text("0x060100\n")
+    assert [(card.id, card.may_sleep) for card in cards(str(bus.sys))] == [("1002:744c", False), ("10de:2684", True)]
+    assert cards(str(tmp_path / "nothing")) == ()
