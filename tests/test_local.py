@@ -70,6 +70,7 @@ def test_one_snapshot_has_the_librarys_exact_values(nvml_scenario: MakeScenario)
         "mig_enabled": False,
         "mig_parent": None,
         "mig_instance": None,
+        "unified_memory": None,
     }
     own = {(p["pid"], p["type"]): p["gpu_mem_bytes"] for p in run.last["processes"] if p["role"] == "gpu"}
     assert own == {(os.getpid(), "C"): 3 * GIB + 1, (os.getppid(), "G"): None}
