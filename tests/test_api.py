@@ -7,6 +7,7 @@ import inspect
 import logging
 import threading
 import time
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -220,3 +221,8 @@ def test_the_end_of_a_program_waits_for_a_hung_driver_no_longer_than_promised(mo
     _ONE.end()
     assert waits == [CLOSE_S] and CLOSE_S <= 0.2 and thread.is_alive(), "one wait, and then the program ends"
     hung.set()
+
+
+def test_the_types_of_a_watch_are_those_that_its_annotations_name() -> None:
+    hints = typing.get_type_hints(gputop.watch)
+    assert hints["interval"] is float and "return" in hints

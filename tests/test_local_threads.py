@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gputop.model.snapshot import NOT_READ_YET, HostSample, ProcessSample, Snapshot
+from gputop.model.source import SourceError
 from gputop.sources import local, reader_thread
 from gputop.sources import schedule as schedules
 from gputop.sources.gpu_process import GpuProcess
@@ -280,3 +281,14 @@ def test_a_first_picture_names_more_processes_than_it_waits_for_as_not_read_yet(
         assert [(process.pid, process.starttime) for process in first.processes] == [(pid, 7) for pid in range(count)]
     finally:
         source.close()
+
+
+def test_a_clock_beyond_what_python_can_read_is_one_line_before_any_thread_begins() -> None:
+    def clock() -> float:
+        raise OverflowError("timestamp too large to convert to C _PyTime_t")
+
+    before = threading.active_count()
+    for begin in (lambda source: source.read_once(1.0), lambda source: source.start(lambda: None)):
+        with pytest.raises(SourceError, match="beyond the year 2262"):
+            begin(LocalSource(clock=clock))
+    assert threading.active_count() == before

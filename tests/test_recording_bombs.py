@@ -66,6 +66,7 @@ BOMBS = {
     "verdicts": _unfolds(b'{"k":"event","t":1,"kind":"verdict","text":""}\n'),
     "members of newlines": _members(b"\n"),
     "members of empty objects": _members(b"{}\n"),
+    "one line": _unfolds(b"A"),
     "headers alone": lambda: b"\x1f\x8b\x08" * (MB // 3),
     "names": _one_stream_under_many_names,
 }

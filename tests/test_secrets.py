@@ -81,6 +81,16 @@ def test_what_stands_around_a_secret_stays(text: str, shown: str) -> None:
     assert masked_text(text) == shown
 
 
+def test_a_bare_secret_key_of_a_cloud_is_masked_and_a_hash_or_a_path_as_long_is_not() -> None:
+    key = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYzEXAMPLEKY"
+    assert len(key) == 40
+    assert masked_text(f"python t.py {key} --lr 1") == f"python t.py {MASK} --lr 1"
+    assert masked_words(["python", "t.py", key]) == ["python", "t.py", MASK]
+    for plain in ("da39a3ee5e6b4b0d3255bfef95601890afd80709", "data/Imagenet2012/ResNet50Checkpoint0012",
+                  "DistributedDataParallelTrainingExperime7", "data/Imagenet2012/ResNet50Checkpoint0012a"):  # fmt: skip
+        assert masked_text(f"python t.py {plain}") == f"python t.py {plain}"
+
+
 @pytest.mark.parametrize("name", ["api_key", "HF_TOKEN", "clientSecret", "wandb.api_key", "PGPASSWORD", "X-Api-Key"])
 def test_names_that_say_secret(name: str) -> None:
     assert names_a_secret(name)

@@ -13,11 +13,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gputop.api.job_ranks import Ranks
 from gputop.api.loggers import NOTICES, Metrics
-from gputop.api.run_summary import OwnCost
+from gputop.api.run_summary import OwnCost, Summary
 from gputop.api.watch_options import (
     LogThread,
     Options,
@@ -29,17 +29,13 @@ from gputop.api.watch_options import (
 )
 from gputop.api.watcher import Watcher
 from gputop.api.work import Work, checked_work
+from gputop.diagnosis.types import Finding, GpuDiagnosis
 from gputop.model.quantity import clean_text
 from gputop.model.snapshot import Event
-from gputop.model.source import CLOSE_S
+from gputop.model.source import CLOSE_S, Source
 from gputop.model.steps import MOST_NAME
+from gputop.monitor import Frame
 from gputop.sources.marks import send_mark
-
-if TYPE_CHECKING:
-    from gputop.api.run_summary import Summary
-    from gputop.diagnosis.types import Finding, GpuDiagnosis
-    from gputop.model.source import Source
-    from gputop.monitor import Frame
 
 
 class Watch:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 # The marks without which no text holds a secret, and the mask: so cheap to look for that the first frame does.
 #
@@ -57,7 +58,7 @@ def may_hold_one(text: str) -> bool:
 
 def may_have_its_shape(text: str) -> bool:
     """Whether something in the text could have the shape of a secret."""
-    return any(map(text.__contains__, _SHAPE_MARKS))
+    return any(map(text.__contains__, _SHAPE_MARKS)) or (len(text) >= 40 and _FORTY.search(text) is not None)
 
 
 def masked_words(words: Sequence[str]) -> list[str]:
@@ -181,6 +182,12 @@ _SLASHED_USER_INFO = re.compile(r"(?<=://)([^\s/?#\"'<>:@]*):(?!\d{1,5}[/?#])([^
 _PAIR_AT = re.compile(r"(?<![\w/:.+\-])([\w.+\-]{1,64}):([^\s:@/\"']{1,128})@(?=[\w\-]{1,64}\.\w|localhost\b)")
 _AFTER_SCHEME = re.compile(r"\b(Bearer|Basic)(\s+)(?=[^\s\"']{8})[^\s\"']+")
 _PAIR = re.compile(r"([^:%\s]+[:%]).+", re.DOTALL)
+_COMMA_PAIR = re.compile(r"([^:%,\s]+[:%,]).+", re.DOTALL)
+"""As lftp takes it."""
+_FORTY = re.compile(r"(?<![\w+/=.\-])[A-Za-z0-9+/]{40}(?![\w+/=.\-])")
+"""A word as long as the secret key of AWS, in base64."""
+LEAST_CHANGES = 14
+"""Of such a word: changes between capital, small letter and digit. Forty characters at random have 25 +/- 3."""
 _BARE = re.compile(r"(?:password|passwd|passphrase|secret|token|credentials?)$", re.IGNORECASE)
 _PIECES = re.compile(r"(?:\\.|\"[^\"]*\"|'[^']*'|[^\s\"'\\])+|\s+|[\"'\\]", re.DOTALL)
 
@@ -267,7 +274,7 @@ def _is_made_up(word: str) -> bool:
 def _patterns(text: str) -> str:
     """Mask what its own shape gives away, wherever words begin."""
     if may_have_its_shape(text):
-        text = SHAPES.sub(MASK, text)
+        text = _FORTY.sub(_random_forty, SHAPES.sub(MASK, text))
     if "," in text:
         text = _LISTED.sub(_listed, text)
     text = _assigned(text)
@@ -278,6 +285,14 @@ def _patterns(text: str) -> str:
     if "@" in text:
         text = _PAIR_AT.sub(rf"\1:{MASK}@", text)
     return _AFTER_SCHEME.sub(rf"\1\2{MASK}", text)
+
+
+def _random_forty(match: re.Match[str]) -> str:
+    """A word as long as a cloud's secret key, masked where it is random: a hash has one case, a path words."""
+    word = match[0]
+    kinds = ["A" if c.isupper() else "a" if c.islower() else "0" for c in word if c.isalnum()]
+    changes = sum(before != after for before, after in pairwise(kinds))
+    return MASK if len(set(kinds)) == 3 and changes >= LEAST_CHANGES else word
 
 
 def _assigned(text: str) -> str:
@@ -388,7 +403,7 @@ def _of_tool(program: str, words: Sequence[str], place: int) -> str | None:
         return f"{option}{MASK}" if word.startswith(option) and len(word) > len(option) else None
     option = PAIR_OPTIONS.get(program)
     if option is not None and (_takes_pair(before, option) or word.startswith(option)):
-        pair = _PAIR.fullmatch(word)
+        pair = (_COMMA_PAIR if program == "lftp" else _PAIR).fullmatch(word)
         return f"{pair[1]}{MASK}" if pair else None
     return None
 

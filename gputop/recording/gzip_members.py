@@ -215,11 +215,13 @@ def plain_lines(file: BinaryIO, offset: int = 0, end: int | None = None) -> Iter
 def first_lines(file: BinaryIO, offset: int, enough: Callable[[bytes], bool], allowance: Allowance) -> list[bytes]:
     """The first lines of the member at an offset, up to and with the first that is ``enough``; [] when none is.
 
-    Reads no further than needed, than one longest line, or than the allowance.
+    Reads no further than needed, than one longest line, or than the allowance. Of a line that does not end only the
+    beginning is looked at again, since whether it is enough shows there.
     """
     unpacker = zlib.decompressobj(_GZIP)
     lines: list[bytes] = []
-    rest, produced = b"", 0
+    kept: list[bytes] = []
+    rest, produced, unended = b"", 0, 0
     file.seek(offset)
     while produced <= 2 * MOST_LINE_BYTES and not unpacker.eof:
         packed = unpacker.unconsumed_tail or file.read(_PEEK)
@@ -234,6 +236,14 @@ def first_lines(file: BinaryIO, offset: int, enough: Callable[[bytes], bool], al
             return []
         if produced and not (rest or lines or chunk.startswith(b"{")):
             return []
+        if b"\n" not in chunk and len(rest) >= _PEEK:
+            unended += len(chunk)
+            if unended > MOST_LINE_BYTES:
+                return []
+            kept.append(chunk)
+            continue
+        rest, unended = b"".join((rest, *kept)), 0
+        kept.clear()
         *whole, rest = _BLANK_LINES.sub(b"\n", rest + chunk).split(b"\n")
         for line in whole:
             lines.append(line)

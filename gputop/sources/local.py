@@ -13,7 +13,7 @@ from typing import Protocol
 
 from gputop.model.sm import SmChoice
 from gputop.model.snapshot import NOT_READ_YET, NOTHING_LATE, Collector, HostSample, Machine, ProcessSample, Snapshot
-from gputop.model.source import CLOSE_S
+from gputop.model.source import CLOSE_S, SourceError
 from gputop.sources.activity.choose_sources import Rungs
 from gputop.sources.gpu_process import unseen
 from gputop.sources.machine_reader import HostReading, MachineReader
@@ -100,7 +100,8 @@ class LocalSource:
         self._opened = self._begun = False
 
     def open(self, *, looks_once: bool = False) -> None:
-        """Ask the driver, and return at once; /proc is read from ``start`` on. ``start`` raises errors.
+        """Ask the driver, and return at once; /proc is read from ``start`` on. ``start`` raises errors, but for the
+        SourceError of a clock that cannot be read.
 
         Python runs one thread at a time: two that read while a third imports cost more than one after the other.
         ``looks_once`` says that ``read_once`` follows. Its second reading comes a quarter of a second after the first,
@@ -111,11 +112,19 @@ class LocalSource:
             self._reader.host_joins = True
             self._schedule.looks_once = True
         if not self._opened:
+            self._check_clock()
             self._opened = True
             self._schedule.ask_driver()
         if looks_once and not self._begun:
             self._schedule.read_by(UNDISTURBED_S)
             self._begin()
+
+    def _check_clock(self) -> None:
+        """Raises SourceError for a clock that Python cannot read, whose counts of nanoseconds end in the year 2262."""
+        try:
+            self._clock()
+        except OverflowError:
+            raise SourceError("this machine's clock is set beyond the year 2262: set it to today") from None
 
     def _begin(self) -> None:
         if not self._begun:

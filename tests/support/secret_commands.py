@@ -91,7 +91,7 @@ _LINES = r"""
 ["curl", "-H", "x-goog-api-key:{S}"], ["curl", "-H", "Authorization: token {S}"],
 ["curl", "-H", "Authorization: {S}"], ["curl", "--oauth2-bearer", "{S}"], ["curl", "-su", "me:{S}"],
 ["curl", "--proxy", "http://me:{S}@proxy:3128"], ["wget", "--header", "Authorization: Basic {S}"],
-["wget", "--password={S}"], ["wget", "--http-password", "{S}"],
+["lftp", "-u", "bob,{S}", "ftp://h"], ["wget", "--password={S}"], ["wget", "--http-password", "{S}"],
 ["git", "-c", "http.extraHeader=Authorization: Basic {S}", "clone"],
 ["git", "clone", "https://x-access-token:{S}@github.com/x"], ["openssl", "rsa", "-passin", "pass:{S}"],
 ["gpg", "--passphrase", "{S}"], ["ansible", "-e", "ansible_password={S}"],
