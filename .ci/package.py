@@ -4,6 +4,7 @@ Each is installed into environments of its own, away from the checkout: the whee
 dependencies that it allows, the sdist, and the wheel as people install programs (pip, pipx, uv), by its path. There
 ``installed.py`` asks whether it works. Then the sdist's own quick tests run, with the lowest versions of what the
 program itself needs on the oldest Python, and with the highest of everything on the newest.
+Where all of it holds and PACKAGE_KEEP names a directory, wheel and sdist are left there.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ def main() -> int:
     failed += tested(scratch, sdist, found[newest], None)
     for line in failed:
         print(f"FAILED {line}")
+    if not failed and (keep := os.environ.get("PACKAGE_KEEP")):
+        for path in (wheel, sdist):
+            shutil.copy2(path, Path(keep) / path.name)
     return bool(failed)
 
 

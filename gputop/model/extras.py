@@ -1,7 +1,4 @@
-"""How to install what an optional part needs: the one place that names the distribution.
-
-The distribution is not published under its name: an extra is installed from a checkout.
-"""
+"""How to install gputop and what an optional part needs: the one place that names the distribution."""
 
 from __future__ import annotations
 
@@ -14,8 +11,14 @@ DISTRIBUTION = "gputop-tui"
 """The name of the package's metadata; ``gputop`` on the package index is another program."""
 
 
+PUBLISHED = False
+"""Whether the package index has it. A release sets this, and README's lines with it, before it builds."""
+
+
 def install(extra: str) -> str:
     """The command that installs one of the extras, for messages."""
+    if PUBLISHED:
+        return f"pip install '{DISTRIBUTION}[{extra}]'"
     return f"pip install '.[{extra}]' in a checkout of gputop"
 
 
