@@ -137,7 +137,7 @@ def test_a_job_of_weeks_remembers_the_processes_that_there_are() -> None:
     owner = replace(next(p for p in model.processes if p.role == "gpu"), gpu=0, starttime=1)
     for epoch in range(3 * MOST_MEMBERS // 16):
         workers = tuple(replace(owner, pid=100 + 16 * epoch + number) for number in range(16))
-        watch._take(replace(model, t=T0 + epoch, processes=(replace(owner, pid=11), *workers)))
+        watch.take(replace(model, t=T0 + epoch, processes=(replace(owner, pid=11), *workers)))
     assert watch._is_member(workers[-1]) and watch._is_member(replace(owner, pid=11))
     assert len(watch._members) <= MOST_MEMBERS + 17
     assert watch.builder.report().gpus[0].index == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -21,6 +21,7 @@ from gputop.monitor import Frame, Monitor
 from gputop.recording.format import RecordingError
 from gputop.recording.writer import Recorder
 from gputop.report.job_report import JobReport, ReportBuilder
+from gputop.session.arrivals import Arrivals
 from gputop.session.session import Session
 from gputop.sources.local import LocalSource
 from gputop.sources.marked import Marked
@@ -63,6 +64,7 @@ class Measuring:
         self._builder = ReportBuilder()
         self._memory = MemoryWatch()
         self._recorder: Recorder | None = None
+        self._arrivals: Arrivals | None = None
         self._lock = threading.Lock()
         self._pid, self._mine = os.getpid(), options.gpus == "mine"
         self._newest: tuple[Snapshot, float] | None = None
@@ -78,13 +80,14 @@ class Measuring:
                     raise
                 NOTICES.warning("gputop: nothing is recorded: %s", error)
 
-    def begin(self, notify: Callable[[], None]) -> None:
-        """Start the source. Raises SourceError and UsageError."""
-        self._source.start(notify)
+    def begin(self, wake: threading.Event) -> None:
+        """Start the source, which sets ``wake`` whenever something is new. Raises SourceError and UsageError."""
+        self._arrivals = Arrivals(self._source, wake)
+        self._arrivals.start()
 
-    def poll(self) -> Snapshot | None:
-        """The newest snapshot of the whole machine, as it was measured."""
-        return self._source.poll()
+    def new(self) -> Iterator[Snapshot]:
+        """Snapshots of the whole machine that were not taken yet, as they were measured. Never waits."""
+        return iter(()) if self._arrivals is None else self._arrivals.new()
 
     @property
     def socket_path(self) -> str | None:

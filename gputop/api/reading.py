@@ -14,6 +14,7 @@ from gputop.model.snapshot import Snapshot
 from gputop.model.source import Source, SourceError
 from gputop.monitor import Frame, Monitor
 from gputop.recording.reader import read_snapshots
+from gputop.session.arrivals import Arrivals
 from gputop.session.session import Session
 from gputop.sources.local import LocalSource
 from gputop.sources.marks import send_mark
@@ -67,6 +68,7 @@ class Frames:
         self._source = source
         self._session = Session(Monitor(source.interval_s))
         self._fresh = threading.Event()
+        self._arrivals = Arrivals(source, self._fresh)
         self._started = self._closed = False
 
     def __iter__(self) -> Iterator[Frame]:
@@ -117,8 +119,8 @@ class Frames:
     def _poll(self) -> Frame | None:
         if not self._started:
             self._started = True
-            self._source.start(self._fresh.set)
-        found = self._source.poll()
+            self._arrivals.start()
+        found = next(self._arrivals.new(), None)
         return None if found is None else self._session.take(found)
 
 

@@ -375,7 +375,7 @@ class Watcher:
         try:
             if measuring is not None:
                 try:
-                    measuring.begin(self._fresh.set)
+                    measuring.begin(self._fresh)
                 except (SourceError, UsageError) as error:
                     self._fail(error)
             self._told.set()
@@ -406,7 +406,7 @@ class Watcher:
             self._worked_out = now
             self._work_out_steps()
         if self._measuring is not None:
-            while (snapshot := self._measuring.poll()) is not None:
+            for snapshot in self._measuring.new():
                 self._take(self._measuring, snapshot)
         spent = time.thread_time() - begun
         self._cost.longest_s = max(self._cost.longest_s, spent)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import threading
 import time
 from collections.abc import Iterator
 
@@ -24,6 +23,7 @@ from gputop.output.diagnosis_text import diagnosis_text
 from gputop.output.snapshot_data import json_text
 from gputop.paint.glyphs import choose
 from gputop.recording.reader import read_snapshots
+from gputop.session.arrivals import Arrivals
 
 NEEDS = Needs()
 
@@ -86,16 +86,12 @@ def _live(duration_s: float, settings: Settings) -> Iterator[Snapshot]:
 
     interval_s = max(0.25, min(settings.interval, duration_s / LEAST_SAMPLES))
     source = redacted_source(open_local(settings, interval_s), redactor_of(settings))
-    fresh = threading.Event()
+    arrivals = Arrivals(source)
     begun = time.monotonic()
     try:
-        source.start(fresh.set)
+        arrivals.start()
         while (spent := time.monotonic() - begun) < duration_s:
-            fresh.wait(min(interval_s, duration_s - spent))
-            fresh.clear()
-            snapshot = source.poll()
-            if snapshot is not None:
-                yield snapshot
+            yield from arrivals.wait(min(interval_s, duration_s - spent))
             _progress(f"watching {min(time.monotonic() - begun, duration_s):3.0f} of {duration_s:g} s")
     finally:
         source.close()

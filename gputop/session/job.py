@@ -28,6 +28,7 @@ from gputop.monitor import Monitor
 from gputop.recording.format import RecordingError
 from gputop.recording.writer import Recorder
 from gputop.report.job_report import JobReport, ReportBuilder
+from gputop.session.arrivals import Arrivals
 from gputop.session.session import OwnGpus, RunWatcher, Session
 
 if TYPE_CHECKING:
@@ -199,12 +200,13 @@ def run_job(
         return JobResult(code, ReportBuilder().report(command=shown, exit_code=code, notes=[note]), None)
     watch = _Watch(job.pid, target, parent_and_group, alerts)
     try:
-        watch.start(source, wake)
+        arrivals = Arrivals(source, wake)
+        watch.start(arrivals)
         while not job.take_changes():
-            wake.wait(_WAKE_S)
-            wake.clear()
-            watch.take_frames(source)
-        watch.take_frames(source)
+            for snapshot in arrivals.wait(_WAKE_S):
+                watch.take(snapshot)
+        for snapshot in arrivals.new():
+            watch.take(snapshot)
     finally:
         job.finish()
         source.close()
@@ -251,17 +253,13 @@ class _Watch:
         self._interval_s = 1.0
         self.builder = ReportBuilder()
 
-    def start(self, source: MarkedSource, wake: threading.Event) -> None:
+    def start(self, arrivals: Arrivals) -> None:
         """Begin to measure. A source that cannot becomes a note."""
-        self._interval_s = source.interval_s
+        self._interval_s = arrivals.source.interval_s
         try:
-            source.start(wake.set)
+            arrivals.start()
         except (SourceError, UsageError) as error:
             self._problems.append(f"nothing was measured: {error}")
-
-    def take_frames(self, source: MarkedSource) -> None:
-        while (snapshot := source.poll()) is not None:
-            self._take(snapshot)
 
     def close(self, late: Iterable[Event]) -> None:
         """End the recording. ``late`` are the marks that came after the last frame."""
@@ -290,7 +288,7 @@ class _Watch:
                 notes.append("GPU processes were seen that this PID namespace cannot tell from the job's")
         return notes
 
-    def _take(self, snapshot: Snapshot) -> None:
+    def take(self, snapshot: Snapshot) -> None:
         if len(self._members) > MOST_MEMBERS:
             # A job of weeks restarts its workers in every epoch. The living ones are kept; a forgotten one that
             # descends from the job is found again when it is asked about.

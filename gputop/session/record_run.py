@@ -18,6 +18,7 @@ from gputop.paint.theme import Theme
 from gputop.paint.view import View
 from gputop.recording.format import RecordingError
 from gputop.recording.writer import Recorder
+from gputop.session.arrivals import Arrivals
 from gputop.session.session import RunWatcher, Session
 
 _LOOK_S = 1.5
@@ -59,15 +60,12 @@ def record(
     session = Session(Monitor(source.interval_s, charts=False))
     session.record(recorder)
     session.alerts = alerts
-    fresh = threading.Event()
+    arrivals = Arrivals(source)
     try:
-        source.start(fresh.set)
+        arrivals.start()
         told = False
         while not stop.is_set() and recorder.error is None:
-            # A short wait, because a signal handler sets only ``stop``.
-            fresh.wait(min(_LOOK_S, _PATIENCE * source.interval_s))
-            fresh.clear()
-            while (snapshot := source.poll()) is not None:
+            for snapshot in arrivals.wait(min(_LOOK_S, _PATIENCE * source.interval_s)):
                 session.take(snapshot)
             if not told and recorder.path is not None and recorder.frames:
                 told = True

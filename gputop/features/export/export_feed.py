@@ -17,6 +17,7 @@ from gputop.features.export.run_counters import Counters
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import Source, SourceError, UsageError
 from gputop.monitor import Frame
+from gputop.session.arrivals import Arrivals
 from gputop.session.session import Session
 from gputop.sources.marked import Marked
 from gputop.sources.step_sender import STEPS_SOCKET, StepListener
@@ -60,10 +61,10 @@ class Feed:
         """
         told = ""
         while not stop.is_set():
-            source, fresh = open_source(), threading.Event()
+            arrivals = Arrivals(open_source())
             try:
-                source.start(fresh.set)
-                self._watch(source, fresh, stop, each)
+                arrivals.start()
+                self._watch(arrivals, stop, each)
             except SourceError as error:
                 if str(error) != told:
                     told = str(error)
@@ -71,21 +72,16 @@ class Feed:
                 if each is not None:
                     each()
             finally:
-                source.close()
+                arrivals.source.close()
             stop.wait(RETRY_S)
 
-    def _watch(
-        self, source: Source, fresh: threading.Event, stop: threading.Event, each: Callable[[], object] | None
-    ) -> None:
-        due = self._clock()
+    def _watch(self, arrivals: Arrivals, stop: threading.Event, each: Callable[[], object] | None) -> None:
+        due, interval_s = self._clock(), arrivals.source.interval_s
         while not stop.is_set():
-            # A short wait, because a signal handler sets only ``stop``.
-            fresh.wait(min(_LOOK_S, source.interval_s))
-            fresh.clear()
-            while (snapshot := source.poll()) is not None:
+            for snapshot in arrivals.wait(min(_LOOK_S, interval_s)):
                 self.take(snapshot)
             if each is not None and self._clock() >= due:
-                due = max(due + source.interval_s, self._clock())
+                due = max(due + interval_s, self._clock())
                 each()
 
     def take(self, snapshot: Snapshot) -> None:

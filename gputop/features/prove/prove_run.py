@@ -7,9 +7,8 @@ import os
 import select
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -22,6 +21,7 @@ from gputop.model.quantity import clean_text
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, GpuStatic, Snapshot
 from gputop.model.source import Source, SourceError, UsageError
+from gputop.session.arrivals import Arrivals
 from gputop.sources.own_process import dying_with_parent
 
 # The parent's side of the child that runs the kernels: starts it on one GPU, gives it stages, kills it if it hangs.
@@ -151,13 +151,13 @@ class Experiment:
 
     def __init__(self, source: Source, watched: Watched, stage_s: float = STAGE_S) -> None:
         self._source, self._watched, self._stage_s = source, watched, stage_s
-        self._fresh = threading.Event()
+        self._arrivals = Arrivals(source)
         self._kernels: Kernels | None = None
         self._gpu: GpuStatic | None = None
 
     def look(self, *, force: bool = False) -> Snapshot:
         """Start the source, choose the GPU, and see who uses it. Raises SourceError, and UsageError unless forced."""
-        self._source.start(self._fresh.set)
+        self._arrivals.start()
         snapshot = self._first()
         self._gpu = next((gpu.static for gpu in snapshot.gpus if gpu.lost_reason is None and not _is_split(gpu)), None)
         if self._gpu is None:
@@ -209,8 +209,7 @@ class Experiment:
         begun = time.monotonic()
         newest: Snapshot | None = None
         while (spent := time.monotonic() - begun) < FIRST_S:
-            snapshot = self._poll()
-            if snapshot is not None:
+            for snapshot in self._wait():
                 newest = snapshot
             if newest is None:
                 continue
@@ -221,13 +220,10 @@ class Experiment:
             raise SourceError("the driver does not answer: see `gputop doctor`")
         return newest
 
-    def _poll(self) -> Snapshot | None:
-        self._fresh.wait(0.1)
-        self._fresh.clear()
-        snapshot = self._source.poll()
-        if snapshot is not None:
+    def _wait(self) -> Iterator[Snapshot]:
+        for snapshot in self._arrivals.wait(0.1):
             self._watched.taken(snapshot)
-        return snapshot
+            yield snapshot
 
     def _stage(self, stage: Stage, multiprocessors: int) -> Result:
         assert self._kernels is not None and self._gpu is not None
@@ -238,15 +234,15 @@ class Experiment:
         length_s = self._stage_s
         while time.monotonic() - begun < length_s:
             self._kernels.check()
-            snapshot = self._poll()
-            gpu = None if snapshot is None else _of(snapshot, self._gpu.uuid)
-            if snapshot is None or gpu is None or "nvml" in snapshot.repeats:
-                continue
-            # A slow source needs a stage long enough for a whole window of it, and for its delay.
-            window_s = gpu.sm_window_s or 0.0
-            length_s = max(length_s, 3.0 * window_s + SETTLED_S)
-            if snapshot.t >= begun_t + SETTLED_S:
-                samples.append(_sample(snapshot.t, gpu, begun_t))
+            for snapshot in self._wait():
+                gpu = _of(snapshot, self._gpu.uuid)
+                if gpu is None or "nvml" in snapshot.repeats:
+                    continue
+                # A slow source needs a stage long enough for a whole window of it, and for its delay.
+                window_s = gpu.sm_window_s or 0.0
+                length_s = max(length_s, 3.0 * window_s + SETTLED_S)
+                if snapshot.t >= begun_t + SETTLED_S:
+                    samples.append(_sample(snapshot.t, gpu, begun_t))
         return result(stage, samples, multiprocessors)
 
 
