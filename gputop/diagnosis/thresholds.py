@@ -1,0 +1,99 @@
+"""The thresholds of a busy GPU, each with the value at which its rule enters and the one at which it leaves.
+
+Ratios are of means over busy time: r = SM / util, d = DRAM / util, x = tensor / SM. Util, SM and the pipes are in
+percent, ratios and shares of a limit from 0 to 1. What was recorded on real GPUs, and how far each threshold lies from
+it, is in docs/design/diagnosis.md. Nothing here is computed: queries of a fleet are written from the same numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# --- the flags: busy, not working -----------------------------------------------------------------------------------
+
+FLAG_A_UTIL: Final = 80.0
+FLAG_A_SM: Final = 30.0
+"""A: util at least this, SM below that (Packet.ai)."""
+FLAG_A_UTIL_LEAVE: Final = 77.0
+FLAG_A_SM_LEAVE: Final = 33.0
+
+FLAG_B_UTIL: Final = 50.0
+FLAG_B_RATIO: Final = 0.3
+"""B, only where A is not: util at least this, r below that (Packet.ai)."""
+FLAG_B_UTIL_LEAVE: Final = 47.0
+FLAG_B_RATIO_LEAVE: Final = 0.33
+
+FLAG_C_UTIL: Final = 10.0
+FLAG_C_RATIO: Final = 0.10
+"""C, hollow, only where A and B are not: util at least this, and 0 < r below that. A loop of tiny kernels on a T4 has
+0.010, the lowest load that does work 0.341."""
+FLAG_C_UTIL_LEAVE: Final = 8.0
+FLAG_C_RATIO_LEAVE: Final = 0.12
+
+# --- what a busy GPU is bound by ------------------------------------------------------------------------------------
+
+MEMORY_UTIL: Final = 50.0
+MEMORY_UTIL_LEAVE: Final = 47.0
+MEMORY_RATIO: Final = 0.62
+MEMORY_RATIO_LEAVE: Final = 0.55
+"""d of a GPU that is bound by its memory: 0.650 to 0.698 on real loads, and 0.595 on one that is not."""
+MEMORY_DRAM: Final = 60.0
+MEMORY_DRAM_LEAVE: Final = 55.0
+"""The same where util is not measured (MIG instances): percent of the peak of all time."""
+MUCH_DRAM_RATIO: Final = 0.5
+"""From this d on the memory is a reason of its own for a low SM activity, and a witness of work."""
+MUCH_DRAM_RATIO_LEAVE: Final = 0.45
+
+TENSOR_SM: Final = 50.0
+TENSOR_SM_LEAVE: Final = 47.0
+LITTLE_TENSOR: Final = 5.0
+LITTLE_TENSOR_LEAVE: Final = 6.0
+LITTLE_TENSOR_RATIO: Final = 0.08
+LITTLE_TENSOR_RATIO_LEAVE: Final = 0.10
+"""x of a GPU whose tensor cores hardly take part: 0.017 in FP32 training, and 0.213 in the nearest load that uses them."""
+SOME_FP64: Final = 5.0
+SOME_FP32: Final = 20.0
+TENSOR_FOR_S: Final = 60.0
+
+HALF_UTIL: Final = 80.0
+HALF_UTIL_LEAVE: Final = 77.0
+HALF_RATIO: Final = 0.60
+HALF_RATIO_LEAVE: Final = 0.63
+"""r of a GPU that half works: 0.406 to 0.543 in training over two nodes, and 0.645 and 0.739 in loads that are well."""
+HALF_POWER: Final = 0.75
+"""Below this share of its limit power agrees that a GPU half works."""
+HALF_NVLINK: Final = 0.05
+"""Share of NVLink's peak from which on a GPU that half works exchanges data."""
+
+STALLED_SM: Final = 50.0
+STALLED_SM_LEAVE: Final = 47.0
+STALLED_PIPE: Final = 10.0
+STALLED_PIPE_LEAVE: Final = 12.0
+
+# --- what works -----------------------------------------------------------------------------------------------------
+
+HEALTHY_UTIL: Final = 80.0
+HEALTHY_UTIL_LEAVE: Final = 77.0
+HEALTHY_SM: Final = 80.0
+HEALTHY_SM_LEAVE: Final = 76.0
+"""SM ≥ 80 % is necessary, not sufficient, for good use (NVIDIA DCGM)."""
+HEALTHY_TENSOR: Final = 40.0
+HEALTHY_TENSOR_LEAVE: Final = 37.0
+WITNESS_TENSOR_RATIO: Final = 0.10
+WITNESS_TENSOR_RATIO_LEAVE: Final = 0.08
+WITNESS_PIPE: Final = 20.0
+WITNESS_PIPE_LEAVE: Final = 17.0
+"""A second witness of work beside SM activity: x, d (``MUCH_DRAM_RATIO``) or a pipe this busy."""
+
+FULL_POWER: Final = 0.95
+FULL_POWER_LEAVE: Final = 0.92
+LOW_POWER: Final = 0.5
+LOW_POWER_LEAVE: Final = 0.53
+LOW_POWER_UTIL: Final = 95.0
+"""Shares of the power limit, the witness where SM is not measured: works hard, and draws little for a GPU this busy."""
+
+# --- what stands still ----------------------------------------------------------------------------------------------
+
+IDLE: Final = 20.0
+IDLE_LEAVE: Final = 16.0
+"""Percent of idle time from which on a GPU waits for something (TensorFlow's input-pipeline analyzer)."""
