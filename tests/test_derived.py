@@ -30,9 +30,10 @@ def test_the_gap_is_never_below_zero_and_needs_both_numbers() -> None:
 @pytest.mark.parametrize(
     ("power_w", "changes", "words"),
     [
-        (124.0, {}, "power 31 % of its limit: hardly working"),
-        (200.0, {}, "power 50 % of its limit: unclear"),
-        (380.0, {}, "power 95 % of its limit: working hard"),
+        (124.0, {}, "power 31 % of its limit: draws little for a busy GPU"),
+        (124.0, {"util_pct": 94.0}, "power 31 % of its limit: says nothing of the work"),
+        (200.0, {}, "power 50 % of its limit: says nothing of the work"),
+        (380.0, {}, "power 95 % of its limit: works hard"),
         (124.0, {"util_pct": 60.0}, None),
         (124.0, {"sm_source": "gpm"}, None),
         (124.0, {"throttle_reasons": 0x20}, None),

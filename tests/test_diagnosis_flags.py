@@ -17,13 +17,14 @@ from tests.support.scenes import Watch, badges, gpu, snap, steady, train, worker
         (79.9, 23.97, None),
         (50.0, 15.0, None),
         (50.0, 14.9, "B"),
-        (49.9, 1.0, None),
+        (49.9, 5.0, None),
+        (49.9, 4.9, "C"),
         (100.0, 0.1, "A"),
         (0.0, 0.0, None),
     ],
 )
 def test_flags_compare_strictly(util: float, sm: float, flag: str | None) -> None:
-    said = steady(45, gpu(util=util, sm=sm), [train()])
+    said = steady(45, gpu(util=util, sm=sm, dram=10.0), [train()])
     assert said.busy_not_working == flag
     assert (said.verdict == "small_kernels") == (flag is not None)
 
@@ -41,10 +42,10 @@ def test_flag_a_is_red_and_flag_b_is_yellow() -> None:
     assert steady(45, gpu(util=70.0, sm=10.0), [train()]).level == "yellow"
 
 
-def test_a_named_starvation_wins_and_the_flag_becomes_a_note() -> None:
+def test_a_named_starvation_wins_and_what_kernels_use_of_the_chip_becomes_a_note() -> None:
     said = steady(45, gpu(util=60.0, sm=10.0), [train(main=2.0), *workers(4, 90.0, 10.0)])
     assert (said.verdict, said.busy_not_working) == ("dataloader_cpu", None)
-    assert any("busy but not working (B)" in note for note in said.notes)
+    assert "while kernels run they use 17 % of the SMs" in said.notes
 
 
 @pytest.mark.parametrize("parent", [None, "GPU-parent"])

@@ -34,8 +34,9 @@ def test_the_json_has_the_agreed_form() -> None:
     assert (data["schema"], data["host"], data["begin"], data["end"]) == (1, "node-17", T0, T0 + 59)
     (found,) = data["gpus"]
     assert list(found) == [
-        "index", "uuid", "name", "verdict", "level", "busy_not_working", "efficiency_pct", "confidence", "window_s",
-        "n", "evidence", "cause", "uneven", "feeders", "remedy", "notes", "badges", "seconds", "timeline",
+        "index", "uuid", "name", "verdict", "level", "state", "busy_not_working", "efficiency_pct", "confidence",
+        "window_s", "n", "evidence", "cause", "uneven", "feeders", "remedy", "notes", "badges", "seconds",
+        "busy_not_working_seconds", "timeline",
     ]  # fmt: skip
     assert (found["verdict"], found["level"], found["confidence"]) == ("dataloader_cpu", "red", "high")
     assert (found["efficiency_pct"], found["window_s"], found["n"]) == (87.5, 30, 30)
@@ -118,14 +119,14 @@ def test_unmeasured_time_is_in_neither_number() -> None:
     ("scene", "state"),
     [
         ((gpu(dram=80.0), [train()]), "working"),
-        ((gpu(util=96.0, sm=15.0, tensor_active_pct=1.0, nvlink_rx_bytes_per_s=2e11), [train()]), "working"),
+        ((gpu(util=96.0, sm=15.0, tensor_active_pct=1.0, nvlink_rx_bytes_per_s=2e11), [train()]), "busy_not_working"),
         ((gpu(util=96.0, sm=15.0), [train()]), "busy_not_working"),
         ((gpu(util=0.0, sm=0.0), [train(main=0.0)]), "idle_allocated"),
         ((gpu(util=0.0, sm=0.0), []), "idle"),
         (STARVED, "starved"),
     ],
 )
-def test_memory_bound_work_and_communication_are_no_waste(scene: tuple, state: str) -> None:  # type: ignore[type-arg]
+def test_memory_bound_work_is_no_waste_and_waiting_in_collectives_is(scene: tuple, state: str) -> None:  # type: ignore[type-arg]
     assert steady(45, *scene).state == state
 
 
@@ -213,8 +214,8 @@ def test_the_tables_hold_every_verdict_and_badge_of_the_design_once() -> None:
         "collecting", "startup", "idle_holding_memory", "idle", "low_demand", "checkpoint_pause", "worker_restart",
         "pcie_transfer", "dataloader_io", "dataloader_cpu", "main_process", "starved_unattributed", "dataloader_wait",
         "stream_wait",
-        "memory_bandwidth", "communication", "small_kernels", "low_sm", "no_tensor_cores", "low_occupancy", "healthy",
-        "working", "no_bottleneck_seen",
+        "memory_bandwidth", "communication", "small_kernels", "low_sm", "stalled", "no_tensor_cores", "half_working",
+        "healthy", "working", "no_bottleneck_seen",
     ]  # fmt: skip
     assert {row.id for row in badge_rows()} == {
         "lost", "ecc", "thermal", "power_brake", "xid", "counter_fault", "memory_leak", "memory_full", "straggler",

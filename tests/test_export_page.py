@@ -189,7 +189,7 @@ def test_an_address_is_read_as_people_write_it() -> None:
     assert not names_loopback("evil.example") and not names_loopback(None) and not names_loopback("localhost.evil:1")
 
 
-def test_a_page_of_eight_gpus_is_at_most_60_kb_and_takes_little_cpu() -> None:
+def test_a_page_of_eight_gpus_is_at_most_64_kb_and_takes_little_cpu() -> None:
     clock = Clock()
     given = demo_feed(clock=clock)
     source = SimulatedSource(clock=lambda: 1_780_000_100.0)
@@ -201,7 +201,7 @@ def test_a_page_of_eight_gpus_is_at_most_60_kb_and_takes_little_cpu() -> None:
         begun = time.process_time()
         given.page()
         pages.append(time.process_time() - begun)
-    assert len(given.page()) <= 60_000
+    assert len(given.page()) <= 64_000
     # The least of twelve: what others do to this core is not what it costs.
     assert min(pages) <= 0.005
     assert min(ticks) <= 0.004

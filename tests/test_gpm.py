@@ -177,7 +177,7 @@ def test_a_gpu_without_gpm_is_asked_once_and_named(driver: Driver) -> None:
         ("NVIDIA A100-SXM4-80GB", "ampere", "Ampere has no GPM counters", "run dcgm-exporter"),
         ("NVIDIA GeForce RTX 4090", "ada", "Ada has no GPM counters", "start gputop with --perf"),
         ("NVIDIA GeForce GTX 1080", "pascal", "Pascal has no GPM counters", ""),
-        ("NVIDIA GeForce RTX 5090", "blackwell", "no GPM counters of this Blackwell GPU", ""),
+        ("NVIDIA GeForce RTX 5090", "blackwell", "no GPM counters of this Blackwell GPU", "start gputop with --perf"),
         ("Orin (nvgpu)", "ampere", "Ampere has no GPM counters", ""),
         ("NVIDIA Graphics Device", None, "this GPU has no GPM counters", "run dcgm-exporter"),
     ],

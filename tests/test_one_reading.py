@@ -73,7 +73,8 @@ def test_it_is_said_what_is_waited_for(progress: Progress, once: bool, words: st
 
 @pytest.mark.parametrize(
     ("util", "sm", "flag"),
-    [(80.0, 29.9, "A"), (80.0, 30.0, None), (79.9, 20.0, "B"), (50.0, 15.0, None), (50.0, 14.9, "B"), (49.9, 1.0, None),
+    [(80.0, 29.9, "A"), (80.0, 30.0, None), (79.9, 20.0, "B"), (50.0, 15.0, None), (50.0, 14.9, "B"), (49.9, 5.0, None),
+     (49.9, 4.9, "C"),
      (None, 5.0, None), (90.0, None, None)],
 )  # fmt: skip
 def test_one_sample_is_flagged_by_the_bounds_of_the_verdict(

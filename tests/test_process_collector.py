@@ -284,6 +284,6 @@ def test_each_measured_value_stands_in_the_field_of_its_own_name() -> None:
         "type": "C", "state": "S", "main_state": "S", "waiting_on": "lock", "threads": 6, "throttled_pct": None,
         "nccl": True, "age_s": 1000.0 - 100 / TICKS_PER_S, "pin_memory": False, "pool_threads": 81,
         "pool_run_pct": 82.0, "feeder_threads": 77, "feed_by": "socket", "net_rx_bytes_per_s": 78.0,
-        "main_waits": "lock 2", "listens": True,
+        "main_waits": "lock 2", "listens": True, "framework": None,
         "unavailable": {"io": "x", "throttled_pct": "its cgroup cannot be read", "a": "y"},
     }  # fmt: skip

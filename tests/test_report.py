@@ -127,14 +127,21 @@ def test_a_finding_says_how_long_since_when_and_what_to_do() -> None:
     assert "busy, not working" in text and "in 2 spells" in text and "First to change: " in text
 
 
-def test_time_of_communication_counts_as_work_and_the_report_says_so() -> None:
+def test_time_in_collectives_is_busy_not_working_and_the_report_splits_it_by_cause() -> None:
     talking = {"tensor_active_pct": 4.0, "dram_active_pct": 8.0, "nvlink_rx_bytes_per_s": 400e9}
     linked = replace(STATIC, nvlink_peak_bytes_per_s=450e9)
-    report = report_of([moment(k, 96.0, 18.0, static=linked, **talking) for k in range(100)])
-    assert any(finding.id.startswith("communication") for finding in report.findings)
-    assert report.gpus[0].seconds["busy_not_working"] < 20
-    assert "under “communication”: exchanging data is part of the job" in report_text(report)
-    assert "exchanging" not in report_text(report_of([moment(k) for k in range(100)]))
+    waits = [moment(k, 96.0, 18.0, static=linked, **talking) for k in range(100)]
+    tiny = [moment(k, 95.0, 5.0, static=linked) for k in range(100, 200)]
+    report = report_of([*waits, *tiny])
+    (gpu,) = report.gpus
+    assert set(gpu.causes) == {"communication", "small_kernels"}
+    assert sum(gpu.causes.values()) == pytest.approx(gpu.seconds["busy_not_working"])
+    assert sum(gpu.seconds.values()) == pytest.approx(199.0)
+    lines = [line.split()[:2] for line in report_text(report).splitlines() if line.strip().startswith("–")]
+    assert lines == [["–", "communication"], ["–", "small"]]
+    data = report_data(report)
+    assert sum(data["busy_not_working_gpu_hours"].values()) == pytest.approx(data["gpu_hours"]["busy_not_working"])
+    assert data["gpus"][0]["busy_not_working_seconds"] == gpu.causes
 
 
 def test_money_is_shown_only_at_the_readers_price_and_never_for_what_was_not_measured() -> None:

@@ -84,7 +84,7 @@ def test_a_ticket_says_where_what_why_and_what_helps() -> None:
     text, data = ticket_text(frame, 0), json.loads(ticket_json(frame, 0))
     assert text.startswith("simulated by gputop demo: node-17 GPU 0") and data["simulated"] is True
     assert "busy, not working: small kernels" in text
-    assert "evidence: SM " in text and "what helps: larger batch" in text and "pid 4711" in text
+    assert "evidence: util " in text and "what helps: larger batch" in text and "pid 4711" in text
     assert (data["verdict"], data["busy_not_working"], data["gpu"]) == ("small_kernels", "A", 0)
 
 

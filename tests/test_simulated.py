@@ -120,8 +120,8 @@ def test_identity_and_age_agree_over_time(name: str) -> None:
 def test_the_default_machine_is_the_one_of_the_pictures() -> None:
     snapshots = [snapshot_at(STARTED + i, started=STARTED) for i in range(30)]
     want_util = (97, 98, 97, 38, 99, 99, 47, 0)
-    want_sm = (8, 91, 90, 33, 16, 92, 40, 0)
-    want_power = (214, 664, 659, 301, 312, 588, 330, 71)
+    want_sm = (8, 88, 87, 33, 16, 66, 40, 0)
+    want_power = (214, 689, 684, 301, 312, 424, 330, 71)
     for gpu in range(8):
         assert _mean(snapshots, gpu, "util_pct") == pytest.approx(want_util[gpu], abs=2.5)
         assert _mean(snapshots, gpu, "sm_active_pct") == pytest.approx(want_sm[gpu], abs=2.5)

@@ -167,9 +167,9 @@ def test_an_exporters_window_and_age_stand_beside_its_name() -> None:
     assert words(replace(scraped, sm_window_s=None, sm_age_s=None)) == "SM measured · DCGM"
     assert words(scraped, replace(scraped, sm_age_s=31.0)) == "SM measured · DCGM, 30 s avg, 31 s old"
     assert words(sample("gpm", 80.0), scraped) == "SM measured · GPM + DCGM, 30 s avg, 12 s old"
-    assert words(sample("dcgmi", 80.0), sample("bound", 0.0)) == "SM measured · dcgmi on 1 of 2"
+    assert words(sample("dcgmi", 80.0), sample("bound", 0.0)) == "SM on 1 of 2 GPUs · dcgmi"
     assert words(sample("partly", 0.0)) == "SM not measured · DCGM lacks SM_ACTIVE"
-    assert words(sample("gpm", 80.0), sample("partly", 0.0)) == "SM measured · GPM on 1 of 2"
+    assert words(sample("gpm", 80.0), sample("partly", 0.0)) == "SM on 1 of 2 GPUs · GPM"
     assert words(sample("bound", 0.0)) == "SM not measured"
 
 

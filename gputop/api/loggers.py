@@ -245,8 +245,8 @@ Metrics = Literal["few", "all"]
 METRICS: tuple[Metrics, ...] = ("few", "all")
 FEW = ("util_pct", "sm_active_pct", "mem_used_bytes", "power_w", "temp_c", "dram_active_pct")
 """The metrics of each GPU; with ``efficiency_pct`` and ``busy_not_working`` they are eight."""
-FLAGS = {None: 0.0, "B": 1.0, "A": 2.0}
-"""``busy_not_working`` as a number: 0 no, 1 probably (B), 2 certainly (A)."""
+FLAGS = {None: 0.0, "B": 1.0, "A": 2.0, "C": 2.0}
+"""``busy_not_working`` as a number: 0 no, 1 probably (B), 2 certainly (A, and C where kernels hardly reach the SMs)."""
 
 
 class Means:

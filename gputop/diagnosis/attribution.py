@@ -13,6 +13,7 @@ from math import sqrt
 from operator import mul
 
 from gputop.diagnosis.signals import Signals
+from gputop.diagnosis.thresholds import IDLE
 from gputop.diagnosis.types import Attribution
 
 # The correlation line: whether GPU and loaders move together. Evidence beside a verdict, never its reason.
@@ -105,7 +106,7 @@ MOSTLY = 0.5
 """L at or above this: "mostly this" filled the idle time."""
 NOT_THIS = 0.35
 """U below this: "not this" filled the idle time. Between the two the cause stays open."""
-IDLE_PCT = 20.0
+IDLE_PCT = IDLE
 """Idle time from which on a GPU counts as starved, and below which the bounds say nothing (TensorFlow's input-pipeline
 analyzer uses the same line)."""
 

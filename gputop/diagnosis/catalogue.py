@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
+
 from msgspec import Struct
 
 from gputop.diagnosis.rules import BADGES, BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
@@ -17,6 +20,7 @@ class VerdictRow(Struct, frozen=True):
     condition: str
     level: str
     remedy: str
+    checked: str = ""
 
 
 class BadgeRow(Struct, frozen=True):
@@ -62,10 +66,16 @@ def verdict_rows() -> tuple[VerdictRow, ...]:
     rows: dict[str, VerdictRow] = {}
     for family, rules in families:
         for rule in rules:
-            row = VerdictRow(rule.id, family, rule.title, rule.condition, rule.levels, rule.remedy)
+            row = VerdictRow(rule.id, family, rule.title, rule.condition, rule.levels, rule.remedy, rule.checked)
             rows.setdefault(rule.id, row)
         rows.update((row.id, row) for row in OF_TRACES if row.family == family)
     return tuple(rows.values())
+
+
+@lru_cache(maxsize=1)
+def titles() -> Mapping[str, str]:
+    """The title of each verdict by its id; an id that no rule has any more is its own."""
+    return {row.id: row.title for row in verdict_rows()}
 
 
 def badge_rows() -> tuple[BadgeRow, ...]:

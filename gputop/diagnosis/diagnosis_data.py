@@ -31,6 +31,7 @@ def _gpu(gpu: GpuSample, d: GpuDiagnosis) -> dict[str, object]:
         "name": gpu.static.name,
         "verdict": d.verdict,
         "level": d.level,
+        "state": d.state,
         "busy_not_working": d.busy_not_working,
         "efficiency_pct": None if d.efficiency_pct is None else round(d.efficiency_pct, 1),
         "confidence": d.confidence,
@@ -44,6 +45,7 @@ def _gpu(gpu: GpuSample, d: GpuDiagnosis) -> dict[str, object]:
         "notes": list(d.notes),
         "badges": [_badge(badge) for badge in d.badges],
         "seconds": {state: round(seconds.get(state, 0.0), 3) for state in STATES},
+        "busy_not_working_seconds": {verdict: round(s, 3) for verdict, s in (d.causes or {}).items()},
         "timeline": [{"t": t, "verdict": verdict, "busy_not_working": flag} for t, verdict, flag in d.timeline],
     }
 

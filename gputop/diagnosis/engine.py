@@ -69,7 +69,7 @@ class Diagnoser:
             if gpu.lost_reason is None and not gpu.asleep:
                 signals = state.track.observe(
                     t, interval, gpu, tick, snapshot.host, snapshot.events, fabric, host_is_new=host_is_new,
-                    host_age_s=snapshot.stale.get("proc", 0.0),
+                    host_age_s=snapshot.stale.get("proc", 0.0), listed=bool(ticks),
                 )  # fmt: skip
             else:
                 state.track.skip(gpu, snapshot.events)
@@ -86,7 +86,7 @@ class Diagnoser:
         self._read = read
         for gpu, state, signals in read:
             state.observe(t, interval, gpu, signals)
-            self._ledger.add(gpu.static.uuid, state.state, dt, state.track.util_now)
+            self._ledger.add(gpu.static.uuid, state.state, dt, state.track.util_now, state.verdict)
             if state.has_changed():
                 self._findings.note(t, self._diagnosis(gpu, state, signals))
         self._ledger.close_tick(t, dt)
@@ -102,7 +102,8 @@ class Diagnoser:
         return tuple(self._diagnosis(gpu, state, signals) for gpu, state, signals in self._read)
 
     def _diagnosis(self, gpu: GpuSample, state: GpuState, signals: Signals | None) -> GpuDiagnosis:
-        return state.diagnosis(gpu, signals, self._ledger.seconds(gpu.static.uuid))
+        uuid = gpu.static.uuid
+        return state.diagnosis(gpu, signals, self._ledger.seconds(uuid), self._ledger.causes(uuid))
 
     def forget(self, uuid: str) -> None:
         """Drop what is remembered of one GPU; its time stays in the sums over all GPUs."""

@@ -22,6 +22,12 @@ HELPER_MEMORY_S = 15.0
 NOT_COMPUTE = ("nvidia-cuda-mps",)
 
 
+def is_compute(p: ProcessSample) -> bool:
+    """Whether a process that holds a context on a GPU computes there and does nothing else: it neither draws nor
+    brokers for others."""
+    return "G" not in (p.type or "C") and not (p.static.name or "").startswith(NOT_COMPUTE)
+
+
 class HostTick:
     """The host side of one GPU at one moment. CPU figures in percent of one core, disk and network as loader counts."""
 
@@ -105,6 +111,20 @@ class HostTick:
     def computing(self) -> int:
         """How many processes compute on this GPU, rather than drawing or brokering."""
         return sum(1 for p in self.owners if p.type != "G" and not (p.static.name or "").startswith(NOT_COMPUTE))
+
+    @property
+    def framework(self) -> str | None:
+        """What the main process of this GPU has loaded, where it shows: torch, jax or tensorflow."""
+        p = self.primary
+        if p is None:
+            return None
+        if p.framework is not None:
+            return p.framework
+        return "torch" if self.kinds == "torch" or self.pin_memory else None
+
+    def renders(self) -> bool:
+        """Whether a process draws on this GPU."""
+        return any("G" in (p.type or "C") for p in self.owners)
 
     def belong(self, p: ProcessSample) -> None:
         """Add what any process of the tree uses."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from gputop.diagnosis.fabric_window import FabricSignals
+from gputop.diagnosis.hysteresis import Activity, Holds, next_flag, ratio
 from gputop.diagnosis.standing import Stands
 from gputop.diagnosis.types import Flag
 from gputop.model.feeders import Feeders, MainWaits, Outsider
@@ -18,10 +19,6 @@ WINDOW_S = 30.0
 LEAST_SAMPLES = 10
 """With fewer samples no verdict is given (or as many as fit into W, where that is less)."""
 
-FLAG_A_UTIL, FLAG_A_SM = 80.0, 30.0
-"""A, busy but not working: util at least this, SM below that (Packet.ai)."""
-FLAG_B_UTIL, FLAG_B_RATIO = 50.0, 0.3
-"""B, only where A is not: util at least this, SM / util below that (Packet.ai)."""
 EFFICIENCY_UTIL = 10.0
 """Efficiency = SM / util × 100 means something from this util on (Packet.ai)."""
 
@@ -83,7 +80,11 @@ class Signals(Struct, frozen=True):
     dram: float | None
     sm_off: str | None
     """Why SM is not used; None when it was measured."""
-    flag: Flag | None
+    measure: str
+    """What to do to have SM measured on this GPU."""
+    u_of_sm: float | None
+    """Mean util of the samples in which SM was measured: what SM is a part of."""
+    holds: Holds
     # GPU, shares of a limit
     pcie_rx: float | None
     pcie_tx: float | None
@@ -106,7 +107,8 @@ class Signals(Struct, frozen=True):
     """Falls from busy to idle in the last 30 samples."""
     degraded_s: float
     degraded: str
-    fp32_only_s: float
+    little_tensor_s: float
+    """How long the tensor cores have hardly been used by SMs that are busy."""
     fault: bool
     mem_used: float | None
     mem_total: float | None
@@ -154,6 +156,12 @@ class Signals(Struct, frozen=True):
     server: str | None
     nccl: bool
     graphics: bool
+    renders: bool
+    """Whether any process draws on this GPU; ``graphics`` is about its main one."""
+    framework: str | None
+    """torch, jax or tensorflow, where the GPU's process shows which it has loaded."""
+    listed: bool
+    """Whether processes of any GPU are known at all."""
     loader_kind: str | None
     pin_memory: bool | None
     pool_cores: float | None
@@ -191,6 +199,21 @@ class Signals(Struct, frozen=True):
     """Seconds since the window began anew because the cause had changed; None when it never has."""
 
     @property
+    def flag(self) -> Flag | None:
+        """The definition of a flag that holds."""
+        return self.holds.flag
+
+    @property
+    def r(self) -> float | None:
+        """SM / util of the same samples, 0–1 and more where clocks swing; None without either."""
+        return ratio(self.sm, self.u_of_sm) if self.util_known else None
+
+    @property
+    def is_dark(self) -> bool:
+        """Whether nothing but the GPU itself is visible: neither its processes nor what the host does for them."""
+        return not self.processes and not self.host
+
+    @property
     def queue_share(self) -> float | None:
         """rq: how much of the loaders' runnable time was spent queued for a core."""
         if self.queued is None or not self.workers:
@@ -205,12 +228,12 @@ class Signals(Struct, frozen=True):
         return max(self.pcie_rx, self.pcie_tx)
 
 
-def busy_not_working(util: float, sm: float | None) -> Flag | None:
-    """The flag of two means in percent. Comparisons are strict where the definition is: 80/30 and 50/15 are none."""
-    if sm is None:
-        return None
-    if util >= FLAG_A_UTIL and sm < FLAG_A_SM:
-        return "A"
-    if util >= FLAG_B_UTIL and sm / util < FLAG_B_RATIO:
-        return "B"
-    return None
+def busy_not_working(
+    util: float, sm: float | None, *, dram: float | None = None, may_be_hollow: bool = False
+) -> Flag | None:
+    """The flag of means in percent, without a past: where it enters. C only where ``may_be_hollow``.
+
+    Comparisons are strict where the definition is: 80/30 and 50/15 are none.
+    """
+    alone = Activity(util, True, util, util, sm, None, dram, None, None, None, None, None, may_be_hollow, ())
+    return next_flag(None, alone)

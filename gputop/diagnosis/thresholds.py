@@ -50,7 +50,8 @@ LITTLE_TENSOR: Final = 5.0
 LITTLE_TENSOR_LEAVE: Final = 6.0
 LITTLE_TENSOR_RATIO: Final = 0.08
 LITTLE_TENSOR_RATIO_LEAVE: Final = 0.10
-"""x of a GPU whose tensor cores hardly take part: 0.017 in FP32 training, and 0.213 in the nearest load that uses them."""
+"""x of a GPU whose tensor cores hardly take part: 0.017 in FP32 training, and 0.213 in the nearest load that uses
+them."""
 SOME_FP64: Final = 5.0
 SOME_FP32: Final = 20.0
 TENSOR_FOR_S: Final = 60.0
@@ -90,6 +91,7 @@ FULL_POWER_LEAVE: Final = 0.92
 LOW_POWER: Final = 0.5
 LOW_POWER_LEAVE: Final = 0.53
 LOW_POWER_UTIL: Final = 95.0
+LOW_POWER_UTIL_LEAVE: Final = 92.0
 """Shares of the power limit, the witness where SM is not measured: works hard, and draws little for a GPU this busy."""
 
 # --- what stands still ----------------------------------------------------------------------------------------------

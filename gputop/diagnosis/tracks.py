@@ -17,16 +17,20 @@ from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.feeder_window import FeederWindow
 from gputop.diagnosis.hardware_health import Health, MemoryTrend
 from gputop.diagnosis.host_side import NOBODY, HostTick
+from gputop.diagnosis.hysteresis import Activity, Holds, next_holds
 from gputop.diagnosis.idle_runs import Alternations, Births, ZeroRuns
-from gputop.diagnosis.signals import LEAST_SAMPLES, WINDOW_S, Signals, busy_not_working
+from gputop.diagnosis.measuring import how_to_measure
+from gputop.diagnosis.signals import LEAST_SAMPLES, WINDOW_S, Signals
 from gputop.diagnosis.standing import Standing, Stands, feeders_state, main_state, on_disk_pct
 from gputop.diagnosis.window import (
     Means,
     Window,
     degraded_link,
     is_split,
+    is_stale,
     memory_of,
     pcie_capacity,
+    percent,
     ratio,
     reads_zero_at_work,
     row_of,
@@ -200,6 +204,8 @@ def process_part(tick: HostTick) -> Part:
         "pid": None if p is None else p.pid,
         "server": None if p is None else p.static.server,
         "nccl": tick.nccl,
+        "renders": tick.renders(),
+        "framework": tick.framework,
         "graphics": p is not None and (p.type or "C") != "C",
         "loader_kind": tick.kinds,
         "pin_memory": tick.pin_memory,
@@ -219,13 +225,12 @@ def without_host(s: Signals, age_s: float) -> Signals:
     )  # fmt: skip
 
 
-LOUD_SHARE = 0.05
+LOUD_SHARE, LOUD_SHARE_LEAVE = 0.05, 0.1
 RESTART_AFTER_ZERO_S = 60.0
 JOB_GONE_S = 3.0
 """A job is over once its processes have been gone this long: process lists may miss a beat."""
 FAULT_SAMPLES = 3
 """A counter is broken when it reads 0 so often while util and power say otherwise."""
-NO_TENSOR, SOME_FP32, SOME_FP64, MANY_SM = 1.0, 20.0, 1.0, 50.0
 DEGRADED_UTIL = 50.0
 OLD_S = 10.0
 """Process data older than this are no evidence."""
@@ -257,7 +262,8 @@ class GpuTrack:
         self._job_seen = 0.0
         self._last_t: float | None = None
         self._quiet_since: float | None = None
-        self._fp32_since: float | None = None
+        self._holds = Holds()
+        self._tensor_since: float | None = None
         self._degraded_since: float | None = None
         self._zeros = 0
         self._sm_source = ""
@@ -278,12 +284,13 @@ class GpuTrack:
     def observe(
         self, t: float, interval_s: float, gpu: GpuSample, tick: HostTick | None, host: HostSample,
         events: tuple[Event, ...], fabric: FabricSignals | None = None, *, host_is_new: bool = True,
-        host_age_s: float = 0.0,
+        host_age_s: float = 0.0, listed: bool = True,
     ) -> Signals | None:  # fmt: skip
         """The signals at this moment, or None while util itself is not measured.
 
         A host's side that is not new still says whose GPU it is, but is no sample of what it does; one that is older
-        than ``OLD_S`` is no evidence of anything.
+        than ``OLD_S`` is no evidence of anything. ``listed``: there is a list of processes, whether or not one of them
+        is on this GPU.
         """
         since_last = interval_s if self._last_t is None else t - self._last_t
         self._last_t = t
@@ -295,7 +302,7 @@ class GpuTrack:
         measured = tick if host_is_new else None
         if measured is not None:
             self._trend.observe(t, measured.owners, None if total is None or used is None else total - used)
-        util = self._util = gpu.util_pct
+        util = self._util = percent(gpu.util_pct)
         dt = since_last if since_last <= GAP_INTERVALS * interval_s else interval_s
         write = None if measured is None else measured.write_bytes
         on_disk = 0.0 if measured is None else on_disk_pct(measured.primary)
@@ -326,7 +333,7 @@ class GpuTrack:
         u = self.window.mean(col.U)
         if u is None and (gpu.static.mig_parent is None or gpu.sm_active_pct is None):
             return None
-        signals = self._signals(t, interval_s, gpu, tick, host, sm_off, capacity, u, fabric)
+        signals = self._signals(t, interval_s, gpu, tick, host, sm_off, capacity, u, fabric, listed=listed)
         return signals if host_age_s <= OLD_S else without_host(signals, host_age_s)
 
     def _restart(self) -> None:
@@ -334,7 +341,8 @@ class GpuTrack:
         self.feeders.clear()
         self.correlation.clear()
         self._runs.clear()
-        self._quiet_since = self._fp32_since = self._degraded_since = None
+        self._quiet_since = self._tensor_since = self._degraded_since = None
+        self._holds = Holds()
 
     def _begin_anew(self, t: float) -> None:
         """Where the last seconds contradict the window clearly, the cause has changed: what was before says nothing."""
@@ -373,7 +381,7 @@ class GpuTrack:
         source = gpu.sm_source
         if source != self._sm_source:
             if self._sm_source in MEASURED:
-                self.window.forget(col.SM, col.OCC, col.TENSOR, col.FP32, col.FP64, col.DRAM)
+                self.window.forget(*col.ACTIVITY, col.VOID)
             self._sm_source = source
             self._zeros = 0
         if is_split(gpu):
@@ -382,36 +390,44 @@ class GpuTrack:
             return gpu.sm_reason or "no SM counter"
         if lacks_sm(gpu) and self.window.mean(col.SM) is None:
             return gpu.sm_reason
+        if is_stale(gpu) and self.window.mean(col.SM) is None:
+            return f"the last SM activity is {gpu.sm_age_s or 0.0:.0f} s old"
         sm = gpu.sm_active_pct
         if sm is not None and sm > 0.0:
             self._zeros = 0
         elif reads_zero_at_work(gpu):
             self._zeros += 1
             if self._zeros == FAULT_SAMPLES:
-                self.window.forget(col.SM)
+                self.window.forget(col.SM, col.U_OF_SM)
         return "the SM counter reads 0 while the GPU works" if self._zeros >= FAULT_SAMPLES else None
 
     def _signals(
         self, t: float, interval_s: float, gpu: GpuSample, tick: HostTick | None, host: HostSample,
-        sm_off: str | None, capacity: float | None, util: float | None, fabric: FabricSignals | None,
+        sm_off: str | None, capacity: float | None, util: float | None, fabric: FabricSignals | None, *, listed: bool,
     ) -> Signals:  # fmt: skip
         window = self.window
         mean = window.means()
         sm = None if sm_off else mean[col.SM]
         u = max(sm or 0.0, mean[col.TENSOR] or 0.0, mean[col.DRAM] or 0.0) if util is None else util
         tick = NOBODY if tick is None else tick
+        hollow = not listed if tick is NOBODY else tick.computing() > 0 and not tick.renders()
+        n, least = len(window), min(LEAST_SAMPLES, max(2, int(WINDOW_S / interval_s)))
+        if n >= least:
+            self._holds = next_holds(self._holds, _activity(mean, gpu, sm, u, known=util is not None, hollow=hollow))
         return Signals(
             t=t,
             gpu=gpu.static.index,
-            n=len(window),
-            least=min(LEAST_SAMPLES, max(2, int(WINDOW_S / interval_s))),
+            n=n,
+            least=least,
             window_s=WINDOW_S,
             covered_s=t - window.oldest_t + interval_s,
             u=u,
             idle=round(100.0 - u, 6),
             util_known=util is not None,
             sm_off=sm_off,
-            flag=None if util is None else busy_not_working(u, sm),
+            measure="" if sm is not None else how_to_measure(gpu),
+            u_of_sm=mean[col.U_OF_SM],
+            holds=self._holds,
             pcie_bytes_per_s=capacity,
             falls=self._falls,
             fault=self._zeros >= FAULT_SAMPLES,
@@ -421,10 +437,11 @@ class GpuTrack:
             **gpu_part(window, mean, sm, gpu),
             mem_filled=ratio(*memory_of(gpu, host)),
             unified=bool(gpu.static.unified_memory),
-            **self._lasting_part(t, interval_s, gpu, mean, sm, u, known=util is not None),
+            **self._lasting_part(t, interval_s, gpu, u, known=util is not None),
             **self._pauses_part(t),
             **host_part(window, mean, tick, host),
             **process_part(tick),
+            listed=listed,
             feeders=self.feeders.feeders() if 100.0 - u >= FEEDERS_FROM_IDLE else None,
             has_worked=not tick.knows_feeders or self._startup.has_worked,
             worked=tick.knows_feeders and self._startup.worked(t, interval_s),
@@ -432,25 +449,19 @@ class GpuTrack:
             fabric=fabric,
         )
 
-    def _lasting_part(
-        self, t: float, interval_s: float, gpu: GpuSample, mean: Means, sm: float | None, u: float, *, known: bool
-    ) -> Part:
-        """What holds now, and for how long it has: quiet, in FP32 alone, on a degraded link."""
+    def _lasting_part(self, t: float, interval_s: float, gpu: GpuSample, u: float, *, known: bool) -> Part:
+        """What holds now, and for how long it has: quiet, without tensor cores, on a degraded link."""
         window, oldest_t = self.window, self.window.oldest_t
-        quiet = known and window.count(col.LOUD) <= LOUD_SHARE * len(window)
+        share = LOUD_SHARE if self._quiet_since is None else LOUD_SHARE_LEAVE
+        quiet = known and window.count(col.LOUD) <= share * len(window)
         self._quiet_since = _since(self._quiet_since, quiet, oldest_t)
-        tensor, fp32 = mean[col.TENSOR], mean[col.FP32]
-        fp32_only = (
-            sm is not None and sm >= MANY_SM and tensor is not None and tensor < NO_TENSOR
-            and fp32 is not None and fp32 >= SOME_FP32 and (mean[col.FP64] or 0.0) < SOME_FP64
-        )  # fmt: skip
-        self._fp32_since = _since(self._fp32_since, fp32_only, oldest_t)
+        self._tensor_since = _since(self._tensor_since, self._holds.little_tensor, oldest_t)
         degraded = degraded_link(gpu) if u >= DEGRADED_UTIL else ""
         self._degraded_since = _since(self._degraded_since, bool(degraded), t)
         return {
             "quiet": quiet,
             "quiet_s": _age(self._quiet_since, t, interval_s),
-            "fp32_only_s": _age(self._fp32_since, t, interval_s),
+            "little_tensor_s": _age(self._tensor_since, t, interval_s),
             "degraded": degraded,
             "degraded_s": _age(self._degraded_since, t, interval_s),
         }
@@ -480,3 +491,15 @@ def _since(since: float | None, holds: bool, begin: float) -> float | None:
 def _age(since: float | None, t: float, interval_s: float) -> float:
     """How long something has held; a sample stands for the interval before it."""
     return 0.0 if since is None else t - since + interval_s
+
+
+def _activity(mean: Means, gpu: GpuSample, sm: float | None, u: float, *, known: bool, hollow: bool) -> Activity:
+    """What the conditions of a busy GPU are made of."""
+    received, sent = mean[col.PCIE_RX], mean[col.PCIE_TX]
+    links: tuple[float | None, ...] = (None if received is None or sent is None else max(received, sent),)
+    if gpu.static.nvlink_peak_bytes_per_s or gpu.nvlink_rx_bytes_per_s:
+        links = (*links, mean[col.NVLINK])
+    return Activity(
+        u, known, mean[col.U_OF_SM], mean[col.U_OF_DRAM], sm, mean[col.TENSOR], mean[col.DRAM], mean[col.FP64],
+        mean[col.FP32], mean[col.FP16], mean[col.INTEGER], mean[col.POWER], hollow, links,
+    )  # fmt: skip

@@ -11,7 +11,7 @@ from msgspec import Struct
 from gputop.model.feeders import Cause, Feeders, MainWaits, Outsider
 
 Level = Literal["green", "info", "yellow", "red", "grey", "grey-green"]
-Flag = Literal["A", "B"]
+Flag = Literal["A", "B", "C"]
 Confidence = Literal["high", "medium", "low"]
 State = Literal["working", "busy_not_working", "starved", "idle_allocated", "idle", "unmeasured"]
 
@@ -99,7 +99,8 @@ class GpuDiagnosis(Struct, frozen=True):
 
     ``title`` is the verdict in words ("starved: dataloader, CPU-bound"); for a busy-not-working verdict it is the
     cause alone ("small kernels"), because the screen leads with the flag. ``since`` is the Unix time at which the
-    verdict was first shown. ``seconds`` integrates measured time by state since the monitor began. ``timeline`` holds
+    verdict was first shown. ``seconds`` integrates measured time by state since the monitor began, and ``causes`` that
+    of ``busy_not_working`` by verdict: both add up to the same. ``timeline`` holds
     every change of verdict or flag as (Unix time, verdict, flag), oldest first. ``figure`` is the
     number that the verdict stands on, as (word, percent), of the same moment as the evidence; None where nothing is
     judged yet. ``cause`` and ``feeders`` are those of a starved GPU; ``uneven`` says that few of many feeders work.
@@ -126,6 +127,7 @@ class GpuDiagnosis(Struct, frozen=True):
     state: State = "unmeasured"
     since: float | None = None
     seconds: Mapping[State, float] | None = None
+    causes: Mapping[str, float] | None = None
     timeline: Sequence[Change] = ()
     figure: tuple[str, float | None] | None = None
     cause: Cause | None = None
@@ -170,6 +172,8 @@ class Waste(Struct, frozen=True):
     """
 
     seconds: Mapping[State, float]
+    causes: Mapping[str, float] = MappingProxyType({})
+    """The seconds of ``busy_not_working`` by verdict."""
     recent_s: float = 0.0
     recent_gpus: float = 0.0
     recent_not_work_gpus: float = 0.0

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from gputop.diagnosis.attribution import IDLE_PCT, attribute
-from gputop.diagnosis.rules import BADGES, CAUSES, GATES, STARVED, UNATTRIBUTED, WORKS
+from gputop.diagnosis.rules import BADGES, CAUSES, GATES, STARVED, WORKS
 from gputop.diagnosis.rules.badges import ecc_badge, lost_badge, xid_badge
 from gputop.diagnosis.rules.base import COLLECTING, STARTUP, Rule, Told
 from gputop.diagnosis.rules.busy import (
@@ -23,7 +23,9 @@ from gputop.diagnosis.rules.busy import (
     NO_BOTTLENECK_SEEN,
     NVLINK_BUSY,
     WORKING,
+    chip_share,
 )
+from gputop.diagnosis.rules.idle import STOPPED
 from gputop.diagnosis.rules.starved import STARVED_UNATTRIBUTED
 from gputop.diagnosis.signals import EFFICIENCY_UTIL, WINDOW_S, Signals
 from gputop.diagnosis.steady import MARGIN, RECOVERED_IDLE, Key, Steady, key_of, strength
@@ -32,7 +34,7 @@ from gputop.diagnosis.types import Badge, Flag, GpuDiagnosis, Level, Means, Stat
 from gputop.diagnosis.verdict_log import Timeline
 from gputop.diagnosis.window import FP64
 from gputop.model.feeders import Feeders
-from gputop.model.quantity import of_hundred, pct
+from gputop.model.quantity import of_hundred
 from gputop.model.snapshot import GpuSample
 
 VOTE_S = 10.0
@@ -58,10 +60,10 @@ def candidate(s: Signals) -> Rule:
     for rule in CAUSES:
         if rule.holds(s):
             return rule
-    if s.flag is None:
-        for rule in UNATTRIBUTED:
-            if rule.holds(s):
-                return rule
+    if STOPPED.holds(s):
+        return STOPPED
+    if s.flag is None and STARVED_UNATTRIBUTED.holds(s):
+        return STARVED_UNATTRIBUTED
     for rule in WORKS:
         if rule.holds(s):
             return rule
@@ -177,6 +179,8 @@ class BadgeBoard:
 IDLE_STATES: tuple[State, ...] = ("starved", "idle", "idle_allocated")
 STARVED_IDS = frozenset(rule.id for rule in STARVED)
 """Verdicts of the starved family, whatever state their time goes to."""
+WORKS_IDS = frozenset(rule.id for rule in WORKS)
+"""Verdicts on what a GPU does while kernels run."""
 
 Figure = tuple[str, float | None]
 
@@ -191,9 +195,9 @@ def efficiency(s: Signals) -> tuple[float | None, str | None]:
         return None, "SM activity was not measured"
     if not s.util_known:
         return None, "util is not measured on a MIG instance"
-    if s.u < EFFICIENCY_UTIL:
+    if min(s.u, s.u_of_sm or 0.0) < EFFICIENCY_UTIL:
         return None, f"util below {EFFICIENCY_UTIL:.0f} %"
-    return 100.0 * s.sm / s.u, None
+    return (None if s.r is None else 100.0 * s.r), None
 
 
 def figure(s: Signals, rule: Rule, state: State) -> Figure | None:
@@ -211,10 +215,6 @@ def figure(s: Signals, rule: Rule, state: State) -> Figure | None:
 
 
 # One GPU as it is shown: the verdict that stands, its level, words, notes and badges.
-
-FLAGGED_IDS = frozenset(rule.id for rule in WORKS)
-"""Only these verdicts carry A or B; beside starvation the flag is a note."""
-
 
 CHANGING_S = 30.0
 """How long after a change of cause what is shown may still be the old one."""
@@ -262,6 +262,11 @@ class GpuState:
         return True
 
     @property
+    def verdict(self) -> str:
+        """The id of the verdict that is shown now."""
+        return self._shown.rule.id
+
+    @property
     def state(self) -> State:
         """The state to which this GPU's time counts now."""
         return self._shown.told.state or self._shown.rule.state
@@ -285,7 +290,9 @@ class GpuState:
             self._timed = now
             self._timeline = self._timeline.then(t, *now)
 
-    def diagnosis(self, gpu: GpuSample, s: Signals | None, seconds: dict[State, float]) -> GpuDiagnosis:
+    def diagnosis(
+        self, gpu: GpuSample, s: Signals | None, seconds: dict[State, float], causes: dict[str, float]
+    ) -> GpuDiagnosis:
         """The diagnosis as it stands."""
         rule, told = self._shown.rule, self._shown.told
         flag, level = self._paint.shown
@@ -298,18 +305,21 @@ class GpuState:
         if s is not None and s.host and s.util_known and s.idle >= IDLE_PCT and s.n >= s.least:
             attribution = attribute(s, self.track.correlation)
         return GpuDiagnosis(
-            self.index, gpu.static.uuid, rule.id, level, told.title or rule.title, rule.short, flag, score, reason,
+            self.index, gpu.static.uuid, rule.id, level, told.title or rule.title, told.short or rule.short,
+            flag, score, reason,
             told.confidence, WINDOW_S, 0 if s is None else s.n, told.evidence, told.remedy, told.remedy_short, notes,
-            self._badges, attribution, self.state, self._verdict.since, seconds, self._timeline,
+            self._badges, attribution, self.state, self._verdict.since, seconds, causes, self._timeline,
             self._shown.figure, told.cause, told.cause is not None and feeders is not None and feeders.uneven, feeders,
             None if s is None else _means(s, self.track.window.mean(FP64)),
         )  # fmt: skip
 
     def _choose(self, t: float, interval_s: float, rule: Rule, s: Signals) -> None:
         told = rule.tell(s)
-        flag = s.flag if rule.id in FLAGGED_IDS else None
+        state = told.state or rule.state
+        # What is counted otherwise is not called busy, not working: a GPU has one state for everybody.
+        flag = s.flag if state == "busy_not_working" else None
         starved = rule.id in STARVED_IDS or rule.id == STARVED_UNATTRIBUTED.id
-        offered = _Offer(rule, told, flag, figure(s, rule, told.state or rule.state), s.feeders if starved else None)
+        offered = _Offer(rule, told, flag, figure(s, rule, state), s.feeders if starved else None)
         key, shown = key_of(rule.id, told.cause), self._verdict.shown
         self._doubted = rule.id != shown[0]
         if not self._may_change(t, rule, told, s):
@@ -336,13 +346,13 @@ class GpuState:
         if shown.rule.id not in STARVED_IDS:
             return True
         self._steady.show(t, self._verdict.shown)
-        ends = rule.id not in STARVED_IDS and rule.id not in FLAGGED_IDS and rule.id != STARVED_UNATTRIBUTED.id
+        ends = rule.id not in STARVED_IDS and rule.id not in WORKS_IDS and rule.id != STARVED_UNATTRIBUTED.id
         has_changed = s.changed_s is not None and s.changed_s <= CHANGING_S
         if ends or has_changed or s.host_is_old or not s.host:
             return True
-        if rule.id in FLAGGED_IDS and s.idle <= RECOVERED_IDLE:
+        if rule.id in WORKS_IDS and s.idle <= RECOVERED_IDLE:
             return True
-        if rule.id in FLAGGED_IDS:
+        if rule.id in WORKS_IDS:
             margin = 0.0
         else:
             ours = strength(shown.rule.id, shown.told.cause, s)
@@ -387,7 +397,7 @@ def _notes(s: Signals, told: Told, rule: Rule) -> tuple[str, ...]:
     """The rule's own notes, the flag beside starvation, and what a missing signal takes away."""
     notes = told.notes
     if s.flag is not None and rule.id in STARVED_IDS:
-        notes = (*notes, f"also busy but not working ({s.flag}): util {pct(s.u)}, SM {pct(s.sm)}")
+        notes = (*notes, f"while kernels run they use {chip_share(s)} of the SMs")
     if s.sm_off is not None:
         # A note need not repeat what the evidence and the remedy already say.
         said = any(s.sm_off in line for line in told.evidence)

@@ -2,7 +2,8 @@
 
 What counts as waste is decided where the verdicts are: each rule names the state that its time goes to. A starved or
 idle GPU's time is split by its util, so that "starved" is the time in which nothing ran, not the time under that
-verdict. Memory-bound work and communication count as working.
+verdict. Memory-bound work counts as working, and so does an exchange of data beside work; a chip that only waits in its
+collectives is busy, not working, with that cause.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ class Ledger:
     def __init__(self) -> None:
         self._gpus: dict[str, dict[State, float]] = {}
         self._total: dict[State, float] = dict.fromkeys(STATES, 0.0)
+        self._causes: dict[str, dict[str, float]] = {}
+        """By GPU and verdict the seconds of busy_not_working; under an empty name those of all GPUs."""
         self._recent: deque[tuple[float, float, float, float]] = deque()
         self._recent_s = self._recent_measured = self._recent_waste = 0.0
         self._tick = [0.0, 0.0]
 
-    def add(self, uuid: str, state: State, dt: float, util_pct: float | None) -> None:
-        """Add ``dt`` seconds of one GPU."""
+    def add(self, uuid: str, state: State, dt: float, util_pct: float | None, verdict: str = "") -> None:
+        """Add ``dt`` seconds of one GPU, whose ``verdict`` is the cause where it is busy and does not work."""
         if dt <= 0.0:
             return
         seconds = self._gpus.get(uuid)
@@ -41,6 +44,10 @@ class Ledger:
             seconds["working"] += worked
             self._total["working"] += worked
         seconds[state] += wasted
+        if state == "busy_not_working":
+            for name in (uuid, ""):
+                causes = self._causes.setdefault(name, {})
+                causes[verdict] = causes.get(verdict, 0.0) + wasted
         self._total[state] += wasted
         if state != "unmeasured":
             self._tick[0] += dt
@@ -67,17 +74,23 @@ class Ledger:
         seconds = self._gpus.get(uuid)
         return dict.fromkeys(STATES, 0.0) if seconds is None else seconds.copy()
 
+    def causes(self, uuid: str) -> dict[str, float]:
+        """A copy of one GPU's seconds of busy_not_working by verdict."""
+        return self._causes.get(uuid, {}).copy()
+
     def forget(self, uuid: str) -> None:
         """Drop one GPU's own seconds."""
         self._gpus.pop(uuid, None)
+        self._causes.pop(uuid, None)
 
     def waste(self) -> Waste:
         """The sums as they stand."""
         span = self._recent_s
         if span <= 0.0:
-            return Waste(MappingProxyType(self._total.copy()))
+            return Waste(MappingProxyType(self._total.copy()), self.causes(""))
         return Waste(
             MappingProxyType(self._total.copy()),
+            self.causes(""),
             span,
             max(0.0, self._recent_measured / span),
             max(0.0, self._recent_waste / span),

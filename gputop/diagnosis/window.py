@@ -13,20 +13,21 @@ from typing import Final
 
 from msgspec import Struct
 
-from gputop.diagnosis.host_side import HostTick, is_on_disk
+from gputop.diagnosis.host_side import HostTick, is_compute, is_on_disk
 from gputop.diagnosis.signals import busy_not_working
 from gputop.diagnosis.types import Flag
 from gputop.model.derived import POWER_BRAKE, POWER_CAP
 from gputop.model.derived import THERMAL as ThrottleTHERMAL
 from gputop.model.feeders import RAN, waits_in
-from gputop.model.sm import MEASURED
+from gputop.model.sm import MEASURED, SM_SOURCES
 from gputop.model.snapshot import GpuSample, HostSample, ProcessSample
 
 SCALE: Final = 1e6
 
-COLUMNS: Final = 39
+COLUMNS: Final = 44
 (
-    U, SM, OCC, TENSOR, FP32, FP64, DRAM, PCIE_RX, PCIE_TX, NVLINK, POWER, CLOCK, LOUD, THERMAL, BRAKE, CAPPED,
+    U, SM, OCC, TENSOR, FP32, FP64, FP16, INTEGER, DRAM, U_OF_SM, U_OF_DRAM, VOID,
+    PCIE_RX, PCIE_TX, NVLINK, POWER, CLOCK, LOUD, THERMAL, BRAKE, CAPPED,
     MAIN, MAIN_DISK, WORKERS, RUNNING, QUEUED, DISK, NETWORK, LOADERS, TREE, READ, WRITE, THROTTLED, POOL,
     MAIN_NETWORK, MAIN_LOCK, MAIN_SLEEP, MAIN_POLL, MAIN_PIPE, LISTENS, MAIN_QUEUED,
     MAIN_WRITE, MAIN_OTHER, MAIN_UNREAD,
@@ -39,8 +40,16 @@ _SHARES = frozenset(
         MAIN_QUEUED, MAIN_WRITE, MAIN_OTHER, MAIN_UNREAD,
     )
 )  # fmt: skip
+ACTIVITY: Final = frozenset((SM, OCC, TENSOR, FP32, FP64, FP16, INTEGER, DRAM, U_OF_SM, U_OF_DRAM))
+"""What the profiling counters say. ``VOID`` marks the samples in which they said nothing, because they were
+multiplexed: these do not count against a counter that is known in the others. ``U_OF_SM`` and ``U_OF_DRAM`` are util
+where SM and DRAM are known."""
+LEAST_PART: Final = 6
+"""Of the samples one in so many must have a counter, however many are void."""
 _UNITS = tuple(100.0 * SCALE if column in _SHARES else SCALE for column in range(COLUMNS))
 """Columns of shares hold percent and are read as shares 0–1."""
+
+_ACTIVE = tuple(column in ACTIVITY for column in range(COLUMNS))
 
 Row = tuple[int | None, ...]
 """One sample: per column the value in millionths, or None where it was not measured."""
@@ -168,19 +177,25 @@ class Window:
         for column in columns:
             self._sums[column] = self._counts[column] = 0
 
+    def _least(self) -> tuple[float, float]:
+        """How many samples must have a column, and how many a counter of activity: half of those that can."""
+        n = len(self)
+        return n / 2.0, max((n - self._counts[VOID]) / 2.0, n / LEAST_PART)
+
     def mean(self, column: int) -> float | None:
-        """The mean of a column, or None where less than half of the samples have it."""
+        """The mean of a column, or None where less than half of the samples that can have it do."""
         count = self._counts[column]
-        return self._sums[column] / (count * _UNITS[column]) if count and count >= len(self) / 2.0 else None
+        least = self._least()[column in ACTIVITY]
+        return self._sums[column] / (count * _UNITS[column]) if count and count >= least else None
 
     def means(self) -> Means:
-        """The mean of every column, shares as 0–1; None where less than half of the samples have it."""
+        """The mean of every column, shares as 0–1; None where less than half of the samples that can have it do."""
         if self._means is None:
             if self._divisors is None:
-                half = len(self) / 2.0
+                least = self._least()
                 self._divisors = [
-                    count * unit if count and count >= half else None
-                    for count, unit in zip(self._counts, _UNITS, strict=True)
+                    count * unit if count and count >= least[active] else None
+                    for count, unit, active in zip(self._counts, _UNITS, _ACTIVE, strict=True)
                 ]
             self._means = tuple(
                 [
@@ -216,6 +231,36 @@ FAULT_UTIL, FAULT_POWER = 50.0, 0.25
 """An SM counter that reads 0 while util and power (share of the limit [judged]) are above these may be broken."""
 
 
+MOST_PERCENT = 100.5
+"""Rounding may exceed 100 %; what lies above is no measurement."""
+STALE_S = 60.0
+"""Counters that are this old describe another moment than util does. The slowest exporters publish every 30 s."""
+
+
+def percent(value: float | None) -> float | None:
+    """A percentage that can be one, at most 100; None for anything else, a NaN included."""
+    return min(100.0, value) if value is not None and 0.0 <= value <= MOST_PERCENT else None
+
+
+def is_stale(gpu: GpuSample) -> bool:
+    """Whether the counters are too old to stand beside the util of this sample."""
+    return gpu.sm_age_s is not None and gpu.sm_age_s > max(STALE_S, 2.0 * (gpu.sm_window_s or 0.0))
+
+
+def is_void(gpu: GpuSample, util: float | None) -> bool:
+    """Whether the counters of a row from DCGM are no sample: it multiplexes them where a GPU cannot count all.
+
+    Such a row has SM and every pipe at exactly 0 while the memory is busy, or while kernels run most of the time. One
+    pipe at 0 is a measurement, and so is every 0 of a source that does not multiplex.
+    """
+    if gpu.sm_active_pct != 0.0 or not SM_SOURCES[gpu.sm_source].dcgm:
+        return False
+    pipes = gpu.tensor_active_pct, gpu.fp64_active_pct, gpu.fp32_active_pct, gpu.fp16_active_pct, gpu.int_active_pct
+    if any(pipes):
+        return False
+    return bool(gpu.dram_active_pct) or (util is not None and util >= FAULT_UTIL)
+
+
 def is_split(gpu: GpuSample) -> bool:
     """Whether SM activity of a whole GPU in MIG mode stands beside the util of something else."""
     return bool(gpu.static.mig_enabled) and (gpu.static.mig_parent is None or gpu.util_pct is not None)
@@ -229,11 +274,19 @@ def reads_zero_at_work(gpu: GpuSample) -> bool:
     return power is not None and power >= FAULT_POWER
 
 
-def flag_now(gpu: GpuSample) -> Flag | None:
-    """A or B where this one sample lies in it. No verdict; None also where one sample cannot tell."""
-    if gpu.util_pct is None or gpu.sm_source not in MEASURED or is_split(gpu) or reads_zero_at_work(gpu):
+def flag_now(gpu: GpuSample, processes: Sequence[ProcessSample] = ()) -> Flag | None:
+    """A, B or C where this one sample lies in it. No verdict; None also where one sample cannot tell.
+
+    ``processes`` are all that are known: C takes one that computes on this GPU, unless none is known at all.
+    """
+    util, sm = percent(gpu.util_pct), percent(gpu.sm_active_pct)
+    if util is None or sm is None or gpu.sm_source not in MEASURED or is_split(gpu):
         return None
-    return busy_not_working(gpu.util_pct, gpu.sm_active_pct)
+    if reads_zero_at_work(gpu) or is_void(gpu, util) or is_stale(gpu):
+        return None
+    here = [p for p in processes if p.role == "gpu" and p.gpu == gpu.static.index]
+    hollow = all(is_compute(p) for p in here) if here else not any(p.role == "gpu" for p in processes)
+    return busy_not_working(util, sm, dram=percent(gpu.dram_active_pct), may_be_hollow=hollow)
 
 
 def pcie_capacity(gpu: GpuSample) -> float | None:
@@ -251,8 +304,7 @@ def row_of(gpu: GpuSample, util: float | None, sm: float | None, tick: HostTick 
         nvlink = gpu.nvlink_tx_bytes_per_s
     one = 1_000_000
     return (
-        scaled(util), scaled(sm), scaled(gpu.sm_occupancy_pct), scaled(gpu.tensor_active_pct),
-        scaled(gpu.fp32_active_pct), scaled(gpu.fp64_active_pct), scaled(gpu.dram_active_pct),
+        scaled(util), *_counters(gpu, util, sm),
         _scaled_share(gpu.pcie_rx_bytes_per_s, capacity), _scaled_share(gpu.pcie_tx_bytes_per_s, capacity),
         _scaled_share(nvlink, peak), _scaled_share(gpu.power_w, gpu.power_limit_w),
         _scaled_share(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz),
@@ -263,6 +315,23 @@ def row_of(gpu: GpuSample, util: float | None, sm: float | None, tick: HostTick 
 
 
 _NO_HOST: Row = (None,) * (COLUMNS - MAIN)
+_STALE: Row = (None,) * (VOID - SM + 1)
+
+
+def _counters(gpu: GpuSample, util: float | None, sm: float | None) -> Row:
+    """The columns from SM to VOID. Of a void row only a memory that is busy counts."""
+    if is_stale(gpu):
+        return _STALE
+    u, dram = scaled(util), scaled(percent(gpu.dram_active_pct))
+    if is_void(gpu, util):
+        return (None, None, None, None, None, None, None, dram or None, None, u if dram else None, 1_000_000)
+    active = scaled(percent(sm))
+    return (
+        active, scaled(percent(gpu.sm_occupancy_pct)), scaled(percent(gpu.tensor_active_pct)),
+        scaled(percent(gpu.fp32_active_pct)), scaled(percent(gpu.fp64_active_pct)),
+        scaled(percent(gpu.fp16_active_pct)), scaled(percent(gpu.int_active_pct)), dram,
+        None if active is None else u, None if dram is None else u, None,
+    )  # fmt: skip
 
 
 def _host_side(tick: HostTick) -> list[int | None]:

@@ -131,6 +131,8 @@ GPU_METRICS = table(
         "GPM metric 12", activity=True),
     pct("fp16_active_pct", "FP16", "share of cycles with the FP16 pipe active", "DCGM_FI_PROF_PIPE_FP16_ACTIVE",
         "GPM metric 13", activity=True),
+    pct("int_active_pct", "INT", "share of cycles with the integer pipe active", "DCGM_FI_PROF_PIPE_INT_ACTIVE",
+        "GPM metric 4", activity=True),
     pct("graphics_active_pct", "GR", "share of time in which the compute or graphics engine was active",
         "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "GPM metric 1", activity=True),
     gauge("mem_used_bytes", "bytes", "MEM USED", "device memory in use, without the driver's reserve",
@@ -329,6 +331,7 @@ PROCESS_METRICS = table(
     pct("main_other_pct", "MAIN OTHER", f"{_MAIN} waited for something else", origin="wchan"),
     pct("main_unread_pct", "MAIN UNREAD", f"{_MAIN} slept, and what for was not seen", origin="wchan"),
     fact("mount", "text", "MOUNT", "the networked file system on which it waits", "fdinfo, mountinfo"),
+    fact("framework", "text", "FRAMEWORK", "torch, jax or tensorflow, where its threads show which", "thread names"),
 )
 
 PROCESS_STATIC = table(

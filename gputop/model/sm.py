@@ -37,7 +37,8 @@ class SmSourceRow(Struct, frozen=True):
 SM_SOURCES: Mapping[str, SmSourceRow] = MappingProxyType({
     "gpm": SmSourceRow(
         "GPM", measured=True,
-        works_on="Hopper and newer, on bare metal, without root",
+        works_on="Hopper and newer, without root: data-centre cards, GeForce Blackwell and MIG instances are known to "
+        "answer, virtual machines mostly do not",
         asks="NVML's GPU performance metrics: the difference of two samples",
         shown="`SM measured · GPM`",
     ),

@@ -94,6 +94,7 @@ class GpuSample(Struct, frozen=True):
     fp64_active_pct: float | None = None
     fp32_active_pct: float | None = None
     fp16_active_pct: float | None = None
+    int_active_pct: float | None = None
     graphics_active_pct: float | None = None
     mem_used_bytes: float | None = None
     mem_total_bytes: float | None = None
@@ -247,6 +248,7 @@ class ProcessSample(Struct, frozen=True):
     main_other_pct: float | None = None
     main_unread_pct: float | None = None
     mount: str | None = None
+    framework: str | None = None
     static: ProcessStatic = ProcessStatic()
     unavailable: Mapping[str, str] = NOTHING_MISSING
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
+from gputop.diagnosis.catalogue import titles
 from gputop.diagnosis.rules.base import COLLECTING
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, GpuDiagnosis, State, full_title
 from gputop.model.quantity import gpu_time, gpu_time_of, length, of_hundred, terminal_safe, wrapped
@@ -88,6 +89,16 @@ def _entry(head: str, text: str, width: int) -> list[str]:
     return [f"    {head:<13} {first}", *(" " * 18 + line for line in rest)]
 
 
+def _causes(diagnoses: Sequence[GpuDiagnosis], measured: float) -> list[str]:
+    """Busy, not working by cause, the most first."""
+    causes: dict[str, float] = {}
+    for d in diagnoses:
+        for verdict, seconds in (d.causes or {}).items():
+            causes[verdict] = causes.get(verdict, 0.0) + seconds
+    rows = sorted(causes.items(), key=lambda row: -row[1])
+    return [f"      {titles()[verdict]:<18} {gpu_time(s, measured)}" for verdict, s in rows if s >= 0.5]
+
+
 def _waste(diagnoses: Sequence[GpuDiagnosis], price: float) -> list[str]:
     """Idle and busy-not-working on lines of their own; unmeasured time apart; money only at the user's price."""
     totals: dict[State, float] = dict.fromkeys(STATE_WORDS, 0.0)
@@ -103,6 +114,8 @@ def _waste(diagnoses: Sequence[GpuDiagnosis], price: float) -> list[str]:
         if totals[state] >= 0.5:
             money = f"   {totals[state] / 3600 * price:.2f} at {price:g} a GPU-hour" if price else ""
             lines.append(f"    {STATE_WORDS[state]:<20} {gpu_time(totals[state], measured)}{money}")
+        if state == "busy_not_working":
+            lines += _causes(diagnoses, measured)
     if totals["unmeasured"] >= 0.5:
         lines.append(f"Not judged, and in none of these: {gpu_time(totals['unmeasured'], measured)}")
     return lines

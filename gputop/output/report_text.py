@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from gputop.diagnosis.rules.busy import COUNTS_AS_WORK
+from gputop.diagnosis.catalogue import titles
 from gputop.diagnosis.types import STATE_WORDS, State
 from gputop.model.quantity import (
     HOUR_S,
     NOT_MEASURED,
     count,
-    duration,
     gpu_time_unit,
     length,
     numbers,
@@ -102,12 +101,13 @@ def report_data(report: JobReport) -> dict[str, Any]:
         "frames": report.frames,
         "gaps": report.gaps,
         "gpu_hours": hours,
+        "busy_not_working_gpu_hours": report.busy_not_working_hours(),
         "not_work_share": report.not_work_share(),
         "price_per_gpu_hour": report.price,
         "cost": None if report.price is None else {state: value * report.price for state, value in hours.items()},
         "gpus": [
-            {key: getattr(gpu, key) for key in GpuReport.__struct_fields__ if key != "seconds"}
-            | {"seconds": dict(gpu.seconds)}
+            {key: getattr(gpu, key) for key in GpuReport.__struct_fields__ if key not in ("seconds", "causes")}
+            | {"seconds": dict(gpu.seconds), "busy_not_working_seconds": dict(gpu.causes)}
             for gpu in report.gpus
         ],
         "findings": [
@@ -160,16 +160,23 @@ def _state_table(report: JobReport) -> list[tuple[str, ...]]:
     total = sum(hours.values())
     size_s, unit = gpu_time_unit(HOUR_S * total)
     price = report.price
-    rows = [
-        (
-            STATE_WORDS[state],
-            f"{HOUR_S / size_s * value:.3g}",
-            f"{100 * value / total:.0f} %",
-            f"{value * price:.2f} at {price:g}/h" if price is not None and state in ("working", *_WASTE) else "",
-        )
-        for state, value in hours.items()
-        if value > 0.0
-    ]
+    rows: list[tuple[str, ...]] = []
+    for state, value in hours.items():
+        is_priced = state in ("working", *_WASTE)
+        parts = [(STATE_WORDS[state], value)]
+        if state == "busy_not_working":
+            causes = report.busy_not_working_hours()
+            parts += [(f"– {titles()[verdict]}", part) for verdict, part in causes.items()]
+        rows += [
+            (
+                words,
+                f"{HOUR_S / size_s * part:.3g}",
+                f"{100 * part / total:.0f} %",
+                f"{part * price:.2f} at {price:g}/h" if price is not None and is_priced else "",
+            )
+            for words, part in parts
+            if part > 0.0
+        ]
     return [("GPU TIME", unit.upper(), "SHARE", "COST"), *rows] if rows else []
 
 
@@ -263,9 +270,6 @@ def report_notes(report: JobReport) -> list[str]:
         notes.append("~ energy is the integral of power: no energy counter was recorded")
     if any(gpu.sm_pct is None for gpu in report.gpus):
         notes.append("SM n/a: not measured on that GPU, so busy-not-working cannot be seen there")
-    talked = sum(f.seconds for f in report.findings if f.kind == "verdict" and f.id.startswith("communication"))
-    if talked:
-        notes.append(f"work holds {duration(talked)} of GPU time under “communication”: {COUNTS_AS_WORK}")
     if report.gaps:
         notes.append(f"{count(report.gaps, 'gap')} in the recording{gap_words(report)}")
     for mark in report.marks:

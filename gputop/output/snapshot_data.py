@@ -92,14 +92,14 @@ def snapshot_data(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def once_data(snapshot: Snapshot) -> dict[str, Any]:
-    """A snapshot with what one sample shows of each GPU: ``gap_pct``, and A or B where this one sample lies in it.
+    """A snapshot with what one sample shows of each GPU: ``gap_pct``, and A, B or C where this one sample lies in it.
 
     ``flag_now`` is not a verdict; ``busy_not_working`` is, and takes half a minute.
     """
     data = snapshot_data(snapshot)
     for given, gpu in zip(data["gpus"], snapshot.gpus, strict=True):
         given["gap_pct"] = _clean(gap_pct(gpu))
-        given["flag_now"] = flag_now(gpu)
+        given["flag_now"] = flag_now(gpu, snapshot.processes)
     return data
 
 
@@ -163,7 +163,7 @@ def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
         rows.append(line.row(width))
         second = Line().to(18).add_all(fields(board(gpu, view.glyphs) + buses(gpu, view.glyphs), width - 18))
         rows.append(second.row(width))
-        if flag_now(gpu) is not None:
+        if flag_now(gpu, snapshot.processes) is not None:
             rows.append(Line().to(18).add(NOT_WORKING_NOW, "level.red").row(width))
         if gpu.sm_active_pct is None and gpu.sm_reason:
             why = wrapped(f"SM not measured: {terminal_safe(gpu.sm_reason)}", max(20, width - 18))

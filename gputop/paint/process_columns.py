@@ -74,11 +74,11 @@ _FORMS: dict[str, tuple[str, int, int]] = {
     "write_bytes_per_s": ("b", 9, 4), "threads": ("h", 7, 3), "role": ("o", 6, 4), "container": ("k", 19, 1),
     "why": ("y", 24, 1), "name": ("x", 14, 3), "run_pct": ("", 5, 4), "wait_pct": ("v", 5, 4), "type": ("", 4, 2),
     "tree_rss_bytes": ("", 8, 2), "ppid": ("", 7, 3), "nccl": ("", 4, 1), "pin_memory": ("", 4, 1),
-    "starttime": ("", 11, 1), "server": ("", 14, 1), "job_key": ("", 12, 1),
+    "starttime": ("", 11, 1), "server": ("", 14, 1), "job_key": ("", 12, 1), "framework": ("", 10, 1),
 }  # fmt: skip
 """Key → sort letter (every letter once), width, rank in giving way: the column with the lowest rank goes first."""
 _LEFT = ("user", "command", "name", "job", "container", "loader", "why", "role", "waiting_on", "state", "main_state",
-         "type", "server", "job_key")  # fmt: skip
+         "type", "server", "job_key", "framework")  # fmt: skip
 _RISING = (*_LEFT, "gpu", "pid", "ppid", "starttime")
 
 DEFAULT = (

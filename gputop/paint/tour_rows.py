@@ -78,8 +78,9 @@ STEPS = (
     Step(
         "memory_bandwidth",
         "working, at the limit of its memory",
-        "Blue is a fact and no alarm: SM is high and DRAM near what it can do in practice. A server that writes one "
-        "token after the other reads all weights for each. More requests at once bring more arithmetic for each byte.",
+        "Blue is a fact and no alarm: while kernels run, DRAM is near what it can do in practice. A server that writes "
+        "one token after the other reads all weights for each. More requests at once bring more arithmetic for each "
+        "byte.",
         "larger batches, and a KV cache in fp8",
     ),
     Step(

@@ -92,6 +92,7 @@ def believed(gpu: GpuSample, d: GpuDiagnosis) -> GpuSample:
         fp64_active_pct=None,
         fp32_active_pct=None,
         fp16_active_pct=None,
+        int_active_pct=None,
     )
 
 
@@ -127,8 +128,12 @@ def emphasised(spans: list[Span], *, changed: bool) -> list[Span]:
 
 
 def sm_provenance(gpus: Sequence[GpuSample]) -> tuple[str, str]:
-    """(words, style) for the header: where SM activity comes from, over all GPUs."""
-    live = [gpu for gpu in gpus if gpu.lost_reason is None and not gpu.asleep]
+    """(words, style) for the header: where SM activity comes from, over all GPUs.
+
+    It is called measured only where it is on every one of them; a GPU in MIG mode is its instances.
+    """
+    split = {gpu.static.mig_parent for gpu in gpus}
+    live = [gpu for gpu in gpus if gpu.lost_reason is None and not gpu.asleep and gpu.static.uuid not in split]
     if gpus and not live and any(gpu.asleep for gpu in gpus):
         return "asleep, and left asleep", "dim"
     measured = [gpu for gpu in live if gpu.sm_source in MEASURED and not lacks_sm(gpu)]
@@ -138,7 +143,7 @@ def sm_provenance(gpus: Sequence[GpuSample]) -> tuple[str, str]:
     names = " + ".join(_source_words(source, measured) for source in dict.fromkeys(gpu.sm_source for gpu in measured))
     if len(measured) == len(live):
         return f"SM measured · {names}", "level.green"
-    return f"SM measured · {names} on {len(measured)} of {len(live)}", "level.yellow"
+    return f"SM on {len(measured)} of {len(live)} GPUs · {names}", "level.yellow"
 
 
 def _source_words(source: SmSource, gpus: Sequence[GpuSample]) -> str:
@@ -154,21 +159,21 @@ def _source_words(source: SmSource, gpus: Sequence[GpuSample]) -> str:
 
 def headline(d: GpuDiagnosis, glyphs: Glyphs) -> tuple[str, str]:
     """(text, style) of a verdict: its glyph and its word; busy-not-working leads with the flag."""
-    if d.busy_not_working:
+    if d.state == "busy_not_working":
         return f"{glyphs.red} {NOT_WORKING_ALARM}", "level.red"
     return f"{glyphs.level(d.level)} {d.title}", f"level.{d.level}"
 
 
 def is_red(d: GpuDiagnosis) -> bool:
     """Whether a GPU is an alarm: nothing on it may look like praise then."""
-    return d.level == "red" or d.busy_not_working is not None
+    return d.level == "red" or d.state == "busy_not_working"
 
 
 def group_of(gpu: GpuSample, d: GpuDiagnosis) -> str:
     """The word under which the summary counts a GPU."""
     if gpu.lost_reason is not None:
         return "LOST"
-    if d.busy_not_working is not None:
+    if d.state == "busy_not_working":
         return NOT_WORKING_ALARM
     if d.state == "idle_allocated":
         return HOLDING_MEMORY

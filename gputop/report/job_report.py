@@ -6,6 +6,7 @@ Built frame by frame in constant memory. Money appears only at the reader's own 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
@@ -51,6 +52,8 @@ class GpuReport(Struct, frozen=True):
     energy_kwh: float | None
     energy_from: Literal["counter", "power"] | None
     rhythm_s: float | None
+    causes: Mapping[str, float] = MappingProxyType({})
+    """The seconds of ``busy_not_working`` by verdict."""
 
 
 class _Mean:
@@ -85,6 +88,8 @@ class GpuAccount:
         self.measured_s = 0.0
         self.seconds: dict[State, float] = dict.fromkeys(STATES, 0.0)
         self.before: Mapping[State, float] = {}
+        self.causes: dict[str, float] = {}
+        self.causes_before: Mapping[str, float] = {}
         self.peak: float | None = None
         self.total: float | None = None
         self.counter: float | None = None
@@ -127,11 +132,18 @@ class GpuAccount:
         now = diagnosis.seconds
         if now is None:
             self.seconds[diagnosis.state] += seconds
+            if diagnosis.state == "busy_not_working":
+                self.causes[diagnosis.verdict] = self.causes.get(diagnosis.verdict, 0.0) + seconds
             return
         restarted = any(value < self.before.get(state, 0.0) for state, value in now.items())
         for state, value in now.items():
             self.seconds[state] += value - (0.0 if restarted else self.before.get(state, 0.0))
         self.before = dict(now)
+        causes = diagnosis.causes or {}
+        for verdict, value in causes.items():
+            before = 0.0 if restarted else self.causes_before.get(verdict, 0.0)
+            self.causes[verdict] = self.causes.get(verdict, 0.0) + value - before
+        self.causes_before = dict(causes)
 
     def report(self) -> GpuReport:
         """The account so far."""
@@ -156,6 +168,7 @@ class GpuAccount:
             energy_kwh=None if joules is None else joules / _J_PER_KWH,
             energy_from=None if joules is None else ("counter" if self.energy_j is not None else "power"),
             rhythm_s=rhythm_s(self.rhythm),
+            causes=dict(self.causes),
         )
 
 
@@ -220,6 +233,14 @@ class JobReport(Struct, frozen=True):
     def gpu_hours(self) -> dict[State, float]:
         """GPU-hours by state, over all GPUs."""
         return {state: sum(gpu.seconds.get(state, 0.0) for gpu in self.gpus) / 3600.0 for state in STATES}
+
+    def busy_not_working_hours(self) -> dict[str, float]:
+        """GPU-hours of busy, not working by verdict, over all GPUs, the most first."""
+        hours: dict[str, float] = {}
+        for gpu in self.gpus:
+            for verdict, seconds in gpu.causes.items():
+                hours[verdict] = hours.get(verdict, 0.0) + seconds / 3600.0
+        return dict(sorted(hours.items(), key=lambda row: -row[1]))
 
     def not_work_share(self) -> float | None:
         """The share of measured GPU time that was not work, 0 to 1; None when nothing was measured."""

@@ -187,7 +187,9 @@ def _gpm(gpu: GpuSample) -> dict[str, Any]:
         fix = "give the driver longer: --wait 1m"
     else:
         others = sm_fix(gpu.static.name, gpu.static.architecture)
-        fix = "none on this GPU: GPM needs Hopper or newer on bare metal" + (f"; {others}" if others else "")
+        fix = "none on this GPU: GPM needs Hopper or newer, and a driver that answers" + (
+            f"; {others}" if others else ""
+        )
     # The reasons of all rungs, from the top.
     return rung("gpm", False, re.split(r"; |, (?=(?:no )?dcgm)", why)[0], fix)
 

@@ -45,7 +45,7 @@ def largest_owners(gpu_processes: Sequence[GpuProcess]) -> set[int]:
 _FROM_PROC = (
     *("starttime", "ppid", "cpu_pct", "run_pct", "wait_pct", "main_run_pct", "main_wait_pct", "state", "main_state"),
     *("waiting_on", "rss_bytes", "read_bytes_per_s", "write_bytes_per_s", "threads", "throttled_pct", "nccl", "age_s"),
-    *("pin_memory", "pool_threads", "pool_run_pct"),
+    *("pin_memory", "pool_threads", "pool_run_pct", "framework"),
 )
 """What a process's sample takes from /proc, and so lacks when /proc does not show the process."""
 _NOTHING_KNOWN = ProcessStatic()

@@ -6,13 +6,14 @@ from gputop.diagnosis.rules import badges
 from gputop.diagnosis.rules.base import COLLECTING, STARTUP, BadgeRule, Rule
 from gputop.diagnosis.rules.busy import (
     COMMUNICATION,
+    HALF_WORKING,
     HEALTHY,
-    LOW_OCCUPANCY,
     LOW_SM,
     MEMORY_BANDWIDTH,
     NO_BOTTLENECK_SEEN,
     NO_TENSOR_CORES,
     SMALL_KERNELS,
+    STALLED,
     WORKING,
 )
 from gputop.diagnosis.rules.dataloader import DATALOADER_CPU, DATALOADER_DISK, DATALOADER_NETWORK
@@ -44,8 +45,9 @@ BUSY: tuple[Rule, ...] = (
     COMMUNICATION,
     SMALL_KERNELS,
     LOW_SM,
+    STALLED,
     NO_TENSOR_CORES,
-    LOW_OCCUPANCY,
+    HALF_WORKING,
 )
 END: tuple[Rule, ...] = (HEALTHY, WORKING, NO_BOTTLENECK_SEEN)
 

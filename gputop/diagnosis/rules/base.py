@@ -14,17 +14,20 @@ from gputop.model.quantity import duration, pct
 
 
 class Told(Struct, frozen=True):
-    """What a rule says where it holds. ``title`` and ``state`` replace the rule's own if they depend on numbers."""
+    """What a rule says where it holds. ``title``, ``short`` and ``state`` replace the rule's own if they depend on
+    numbers. A rule says ``high`` only where what it claims was itself measured.
+    """
 
     level: Level
     evidence: tuple[str, ...]
     remedy: str = ""
     remedy_short: str = ""
-    confidence: Confidence = "high"
+    confidence: Confidence = "medium"
     notes: tuple[str, ...] = ()
     title: str | None = None
     state: State | None = None
     cause: Cause | None = None
+    short: str | None = None
 
 
 class Rule(Struct, frozen=True):
@@ -32,6 +35,7 @@ class Rule(Struct, frozen=True):
 
     ``condition`` is the condition in words, ``levels`` the levels in words, ``remedy`` what helps in general: the
     help and docs/verdicts.md are made of them. ``short`` has at most 24 characters. ``state`` is where the time goes.
+    ``checked`` says on which loads of real GPUs the rule was tried; empty where that is said for its whole family.
     """
 
     id: str
@@ -43,6 +47,7 @@ class Rule(Struct, frozen=True):
     holds: Callable[[Signals], bool]
     tell: Callable[[Signals], Told]
     remedy: str = ""
+    checked: str = ""
 
 
 class BadgeRule(Struct, frozen=True):

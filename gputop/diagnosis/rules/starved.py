@@ -18,9 +18,10 @@ from gputop.diagnosis.rules.feeding_rules import (
     works,
 )
 from gputop.diagnosis.signals import Pause, Signals
+from gputop.diagnosis.thresholds import HALF_RATIO, IDLE, IDLE_LEAVE
 from gputop.diagnosis.types import Level
 from gputop.model.feeders import Cause
-from gputop.model.quantity import duration, rate, share
+from gputop.model.quantity import duration, pct, rate, share
 
 ALARM_IDLE = 50.0
 """From this idle time on a starved GPU is an alarm: half of it is lost."""
@@ -222,8 +223,34 @@ PCIE_TRANSFER = Rule(
 
 # The starved family where no cause can be named. What was measured is reported all the same.
 
+SHOW_PROCESSES = "run gputop where the processes are visible: the host's PID namespace (docker run --pid=host)"
+
+
+def _uses(s: Signals) -> tuple[str, ...]:
+    """What kernels use of the chip while they run, where that is little."""
+    if s.r is None or s.r >= HALF_RATIO or s.holds.much_dram:
+        return ()
+    return (f"while kernels run they use {pct(100.0 * s.r)} of the SMs",)
+
+
+def _tell_dark(s: Signals) -> Told:
+    """Idle is measured; that something was waited for is not, where neither a process nor the host is visible."""
+    return Told(
+        "grey",
+        (f"util {pct(s.u)}, GPU idle {s.idle:.0f} %: no process is visible on this GPU",),
+        SHOW_PROCESSES,
+        "show the processes",
+        "low",
+        _uses(s),
+        f"idle {s.idle:.0f} % of the time: why is not visible without processes",
+        "idle",
+        short="idle, why is not visible",
+    )
+
 
 def _tell_unattributed(s: Signals) -> Told:
+    if s.is_dark:
+        return _tell_dark(s)
     line = f"GPU idle {s.idle:.0f} %"
     if not s.host:
         line += ", the host's side is not visible"
@@ -233,7 +260,9 @@ def _tell_unattributed(s: Signals) -> Told:
             line += f", {s.loaders} workers {share(s.workers)}"
         if s.pool_cores is not None and s.pool_cores >= 0.5:
             line += f", host threads on {s.pool_cores:.1f} cores"
-    notes = ("cannot tell: the main thread spins or computes",) if main_is_unclear(s) else ()
+    notes = _uses(s)
+    if main_is_unclear(s):
+        notes = (*notes, "cannot tell: the main thread spins or computes")
     if s.stopped_s >= 5.0:
         notes = (*notes, f"the GPU has stopped for {duration(s.stopped_s)}")
     evidence: tuple[str, ...] = (line,)
@@ -294,12 +323,14 @@ STARVED_UNATTRIBUTED = Rule(
     id="starved_unattributed",
     title="starved: cause not seen",
     short="starved: cause not seen",
-    condition="idle ≥ 20 % and none of the above",
-    levels="yellow",
+    condition=f"idle ≥ {IDLE:.0f} % (leaves at {IDLE_LEAVE:.0f} %) and none of the above; without a visible process "
+    "and without the host's side idle is a fact, and is counted as idle",
+    levels="yellow; grey without processes",
     state="starved",
-    holds=lambda s: s.idle >= IDLE_PCT,
+    holds=lambda s: s.holds.waits,
     tell=_tell_unattributed,
     remedy="dump stacks; check locks, RPC",
+    checked="a server with a request each five seconds, recorded without its processes",
 )
 
 
@@ -378,7 +409,7 @@ def _tell_main(s: Signals) -> Told:
     queued = (s.main_queued or 0.0) / s.main if s.main else 0.0
     said = (line, both_words(s)) if s.knows_feeders else (line,)
     cause = "queued" if queued >= 0.5 else "cpu"
-    return Told(starved_level(s), said, remedy, short, notes=cores_note(s, s.main_queued), cause=cause)
+    return Told(starved_level(s), said, remedy, short, "high", notes=cores_note(s, s.main_queued), cause=cause)
 
 
 MAIN_PROCESS = Rule(

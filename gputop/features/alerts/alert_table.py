@@ -30,6 +30,8 @@ LONGEST = 400
 """Characters of a condition."""
 Kind = Literal["badge", "verdict", "state"]
 KINDS: tuple[Kind, ...] = ("badge", "verdict", "state")
+RETIRED = frozenset(("low_occupancy",))
+"""Verdicts that are given no more: a condition may go on naming them, and is told that they no longer occur."""
 GAP = pct("gap_pct", "GAP", "UTIL − SM in points: time in which the GPU was busy and its SMs were not")
 COMPARE: Mapping[str, Callable[[float, float], bool]] = MappingProxyType({
     "<": lambda a, b: a < b, "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b,
@@ -93,6 +95,17 @@ class Condition(Struct, frozen=True):
         return known
 
     @property
+    def retired(self) -> tuple[str, ...]:
+        """The verdicts that it names and that no longer occur."""
+        named = (term.name for terms in self.alternatives for term in terms if term.kind == "verdict")
+        return tuple(dict.fromkeys(name for name in named if name in RETIRED))
+
+    @property
+    def retired_words(self) -> str:
+        """That these no longer occur, in words; empty where there are none."""
+        return f"{', '.join(self.retired)} no longer occurs: it is said as a note" if self.retired else ""
+
+    @property
     def is_badges(self) -> bool:
         """Whether it consists of badges alone, which have their own delays already."""
         return all(term.kind == "badge" for terms in self.alternatives for term in terms)
@@ -149,13 +162,15 @@ def _identified(kind: str, name: str, column: int) -> Term:
     if kind not in KINDS:
         raise ConditionError(f"there is no kind {kind}{_condition_nearest(kind, KINDS)}", column)
     known = ids()[kind]
-    if name not in known:
+    if name not in known and not (kind == "verdict" and name in RETIRED):
         raise ConditionError(f"there is no {kind} {name or 'without a name'}{_condition_nearest(name, known)}", column)
     return Term(kind, name)
 
 
 def _bare(name: str, column: int) -> Term:
-    of = [kind for kind in KINDS if name in ids()[kind]]
+    of: list[Kind] = [kind for kind in KINDS if name in ids()[kind]]
+    if name in RETIRED:
+        of = ["verdict"]
     if len(of) > 1:
         raise ConditionError(
             f"{name} is a {' and a '.join(of)}: write {' or '.join(f'{k}:{name}' for k in of)}", column

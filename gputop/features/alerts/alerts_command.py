@@ -61,6 +61,9 @@ def alerts_here(
     alerts = alerts_in(settings)
     if not fire:
         return NodeAlerts(alerts)
+    for alert in alerts:
+        if tell is not None and alert.when.retired:
+            tell(f"alert {alert.name}: {alert.when.retired_words}")
     if settings.redact:
         if tell is not None:
             tell(REDACTED)
@@ -178,6 +181,7 @@ def list_text(alerts: Sequence[Alert]) -> str:
         lines += [
             f"{alert.name}",
             f"  when   {alert.when.text}",
+            *([f"  note   {alert.when.retired_words}"] if alert.when.retired else []),
             f"  for    {_time(alert.for_s)}, then silent for {_time(alert.again_s)}",
             f"  per    {_per(alert)}",
             f"  does   {' and '.join(does) or 'nothing: it is shown only'}",

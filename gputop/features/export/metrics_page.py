@@ -280,6 +280,12 @@ def _counters(page: TextPage, counters: Counters) -> None:
         text,
         [(f'{own},state="{state}"', seconds) for own, of in rows for state, seconds in of.states.items()],
     )
+    page.family(
+        "gputop_gpu_busy_not_working_seconds_total",
+        "counter",
+        "Of the time in which a GPU was busy and did not work, the part of each cause: the verdict that stood",
+        [(f'{own},cause="{cause}"', seconds) for own, of in rows for cause, seconds in of.causes.items()],
+    )
     text = "Time in which something held the clocks down"
     throttled = [
         (f'{own},reason="{reason}"', seconds) for own, of in rows for reason, seconds in (of.throttled or {}).items()

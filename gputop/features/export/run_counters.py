@@ -35,12 +35,15 @@ class GpuCounts:
         self.static = static
         self.seen_t = 0.0
         self.states: dict[State, float] = dict.fromkeys(STATES, 0.0)
+        self.causes: dict[str, float] = {}
+        """Seconds of busy_not_working by verdict."""
         self.throttled: dict[str, float] | None = None
         """Seconds by reason; None until the driver has told its reasons."""
         self.xids: dict[str, int] = {}
         self.verdicts: dict[str, float] = {}
         """Verdict → Unix time at which it was last shown."""
         self._booked: dict[State, float] | None = None
+        self._booked_causes: dict[str, float] = {}
 
     def take(self, t: float, dt: float, gpu: GpuSample, diagnosis: GpuDiagnosis) -> None:
         """Count ``dt`` seconds that end at ``t``."""
@@ -51,7 +54,12 @@ class GpuCounts:
             if self._booked is not None:
                 # Less than before: the monitor was restarted, and all that it has is new.
                 self.states[state] += total - before if total >= before else total
-        self._booked = seconds
+        causes = dict(diagnosis.causes or {})
+        for verdict, total in causes.items():
+            before = self._booked_causes.get(verdict, 0.0)
+            if self._booked is not None:
+                self.causes[verdict] = self.causes.get(verdict, 0.0) + (total - before if total >= before else total)
+        self._booked, self._booked_causes = seconds, causes
         if gpu.throttle_reasons is not None:
             if self.throttled is None:
                 self.throttled = dict.fromkeys(REASONS.values(), 0.0)

@@ -11,17 +11,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.diagnosis.attribution import IDLE_PCT
-from gputop.diagnosis.catalogue import DATALOADER_WAIT, STREAM_WAIT, VerdictRow, verdict_rows
-from gputop.diagnosis.rules.busy import (
-    HEALTHY_SM,
-    HEALTHY_UTIL,
-    HIDE_COMMUNICATION,
-    LARGER_WORK,
-    USE_TENSOR_CORES,
-    WORKING_UTIL,
-)
+from gputop.diagnosis.catalogue import DATALOADER_WAIT, STREAM_WAIT, verdict_rows
+from gputop.diagnosis.rules.busy import HIDE_COMMUNICATION, LARGER_WORK, USE_TENSOR_CORES, WORKING_UTIL
 from gputop.diagnosis.rules.starved import ALARM_IDLE, IN_WORKERS, LIGHTER_HOST, PINNED
 from gputop.diagnosis.signals import busy_not_working
+from gputop.diagnosis.thresholds import HEALTHY_SM, HEALTHY_UTIL
 from gputop.diagnosis.types import Confidence, Flag, Level, full_title
 from gputop.features.traces.columns import Trace
 from gputop.features.traces.timeline import GRAPH_LAUNCH, SINGLE_PROCESS
@@ -81,14 +75,10 @@ def judged(trace: Trace, m: Measures, *, stacks: bool) -> Said:
         cause=found.cause,
         confidence=_confidence(trace, m, stacks),
         evidence=found.evidence,
-        remedy=found.remedy or _remedy_of(row),
+        remedy=found.remedy or ("" if found.level in ("green", "grey", "grey-green") else row.remedy),
         notes=_notes(trace, m, found, stacks),
         saves_pct=found.saves,
     )
-
-
-def _remedy_of(row: VerdictRow) -> str:
-    return "" if row.level in ("green", "grey", "grey-green") else row.remedy
 
 
 def is_launch_bound(m: Measures) -> bool:
@@ -273,7 +263,7 @@ def _low_activity(m: Measures, flag: Flag) -> _Found:
         line += f"; half of the kernels' time is in kernels under {m.median_kernel_us:.0f} µs"
     because = f"util {m.util_pct:.0f} %, but {'' if measured else 'at most '}"
     because += f"{(m.sm_active_pct if measured else m.sm_high_pct) or 0.0:.0f} % of the chip works"
-    level: Level = "red" if flag == "A" else "yellow"
+    level: Level = "yellow" if flag == "B" else "red"
     return _Found("small_kernels" if small else "low_sm", level, because, (line,), LARGER_WORK, None, None, flag)
 
 

@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from gputop.diagnosis import thresholds as at
 from gputop.diagnosis.catalogue import badge_rows, verdict_rows
-from gputop.diagnosis.signals import FLAG_A_SM, FLAG_A_UTIL, FLAG_B_RATIO, FLAG_B_UTIL, LEAST_SAMPLES, WINDOW_S
+from gputop.diagnosis.signals import LEAST_SAMPLES, WINDOW_S
 from gputop.model import derived, metrics
 from gputop.model.feature_table import key_tables
 from gputop.model.metrics import Metric
@@ -167,19 +168,38 @@ def sources_page() -> Page:
 
 def verdicts_page() -> Page:
     verdicts = tuple((f"`{row.id}`", row.condition, row.remedy, row.level, row.title) for row in verdict_rows())
+    checked = tuple((f"`{row.id}`", row.checked) for row in verdict_rows() if row.checked)
     badges = tuple((f"`{row.id}`", row.condition, row.level) for row in badge_rows())
     return Page(
         "Verdicts and badges",
         (
             "A GPU has one verdict: the first row whose condition holds, except that `starved_unattributed` gives way "
-            "to the rows that need A or B. It is judged on the means over the last "
+            "to the rows that need A, B or C. It is judged on the means over the last "
             f"{WINDOW_S:.0f} s, from {LEAST_SAMPLES} samples on, unless its row says otherwise, and shown "
             "with its evidence and its remedy. Any number of badges may accompany it.",
-            f"A and B are the flags of a GPU that is busy, not working. A: util ≥ {FLAG_A_UTIL:.0f} % and SM < "
-            f"{FLAG_A_SM:.0f} %. B, where A is not: util ≥ {FLAG_B_UTIL:.0f} % and SM / util < {FLAG_B_RATIO:g}.",
+            "A, B and C are the flags of a GPU that is busy, not working. "
+            f"A: util ≥ {at.FLAG_A_UTIL:.0f} % and SM < {at.FLAG_A_SM:.0f} % (it leaves at {at.FLAG_A_SM_LEAVE:.0f} "
+            f"%). B, where A is not: util ≥ {at.FLAG_B_UTIL:.0f} % and SM / util < {at.FLAG_B_RATIO:g} (leaves at "
+            f"{at.FLAG_B_RATIO_LEAVE:g}). C, hollow, where neither is: util ≥ {at.FLAG_C_UTIL:.0f} % and 0 < SM / util "
+            f"< {at.FLAG_C_RATIO:g} (leaves at {at.FLAG_C_RATIO_LEAVE:g}), with a compute process and nothing that "
+            "renders, or where no process is known at all. A flag is shown only where the verdict's state is busy, not "
+            "working; the time of `communication` under a flag counts there too, with that cause.",
+            "Ratios are of means over the same samples, so that a window with idle time in it moves SM activity and "
+            "not its ratio to util. Where a second number is given, the rule leaves there: on a steady load no verdict "
+            "comes and goes. A confidence is high only where what is claimed was itself measured.",
         ),
         (
             Section("Verdicts", (), ("verdict", "when", "what helps", "level", "shown as"), verdicts),
+            Section(
+                "What they were checked on",
+                (
+                    "Recordings of real GPUs that others have published: H100, A100, L4, T4 and GeForce. The set is "
+                    "small, and the thresholds were chosen with it in view; gputop itself has not yet run on a GPU. "
+                    "All other rules were checked on simulated machines and on real processes without a GPU.",
+                ),
+                ("verdict", "checked on"),
+                checked,
+            ),
             Section("Badges", (), ("badge", "when", "level"), badges),
         ),
     )

@@ -33,6 +33,7 @@ NAMES = {
     "DCGM_FI_PROF_FP32_UTIL_RATIO": "fp32_active_pct",
     "DCGM_FI_PROF_PIPE_FP16_ACTIVE": "fp16_active_pct",
     "DCGM_FI_PROF_FP16_UTIL_RATIO": "fp16_active_pct",
+    "DCGM_FI_PROF_PIPE_INT_ACTIVE": "int_active_pct",
     "DCGM_FI_PROF_GR_ENGINE_ACTIVE": "graphics_active_pct",
     "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO": "graphics_active_pct",
 }

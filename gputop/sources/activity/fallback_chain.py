@@ -250,9 +250,10 @@ NO_DCGM_FIX = "none here: DCGM counts on data-centre GPUs from Volta on"
 
 _INTEGRATED = ("orin", "xavier", "thor", "tegra", "nvgpu")
 _CONSUMER = ("geforce", "titan")
-_HAVE_COUNTERS = ("turing", "ampere", "ada")
-"""Architectures with counters but no GPM; older ones need other libraries for their counters."""
 _HAVE_GPM = ("hopper", "blackwell")
+"""Architectures whose driver is known to answer GPM: data-centre cards, GeForce Blackwell and MIG instances do."""
+_HAVE_COUNTERS = ("turing", "ampere", "ada", *_HAVE_GPM)
+"""Architectures whose counters can be read; older ones need other libraries for theirs."""
 
 
 def dcgm_counts(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Rung 1: the GPU performance monitoring counters that NVML reads on Hopper and newer.
+"""Rung 1: the GPU performance monitoring counters that NVML reads on Hopper and newer, GeForce and MIG instances too.
 
 Two samples, swapped at each tick, and one metrics structure that is reused. Never calls nvmlGpmSetStreamingEnabled:
 it is global and zeroes everybody's buffer. The samples have no finaliser: ``close`` must come before nvmlShutdown.
@@ -29,6 +29,7 @@ METRICS: dict[int, tuple[str, float]] = {
     1: ("graphics_active_pct", 1.0),
     SM_METRIC: ("sm_active_pct", 1.0),
     3: ("sm_occupancy_pct", 1.0),
+    4: ("int_active_pct", 1.0),
     5: ("tensor_active_pct", 1.0),
     7: ("hmma_active_pct", 1.0),
     8: ("dmma_active_pct", 1.0),

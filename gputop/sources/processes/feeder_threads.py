@@ -13,7 +13,13 @@ from msgspec import Struct
 
 from gputop.model.feeders import NO_SHARES, FeederShares
 from gputop.sources.processes.feed import MEAN_S, Recent, Smoothed, shares_of
-from gputop.sources.processes.loaders import is_host_thread, is_nccl_thread, is_pin_memory_thread, thread_loader
+from gputop.sources.processes.loaders import (
+    is_host_thread,
+    is_nccl_thread,
+    is_pin_memory_thread,
+    thread_framework,
+    thread_loader,
+)
 from gputop.sources.processes.wait_look import BLOCKED, RAN, WaitLook
 from gputop.sources.procfs import parse_schedstat, parse_stat, read_small
 
@@ -197,6 +203,7 @@ class Threads(Struct, frozen=True):
     pool_threads: int
     pool_run_pct: float | None
     loader: str | None
+    framework: str | None = None
 
 
 class HostThreads:
@@ -234,6 +241,7 @@ class HostThreads:
             pool_threads=len(present) - len(others),
             pool_run_pct=self._pool_run(now, cpu_ticks, main_run_ns, others),
             loader=thread_loader(names.values()),
+            framework=thread_framework(names.values()),
         )
 
     def _name(self, present: list[str]) -> None:

@@ -88,6 +88,16 @@ _OWN_THREADS = ("cuda", "nv_", "nccl", "pt_nccl", "pt_autograd", "pt_gloo", "pt_
 _THREAD_LOADERS = (("[dali]", "DALI threads"), ("tf_data_", "tf.data threads"))
 
 
+_FRAMEWORKS = (("pt_", "torch"), ("jax", "jax"), ("tf_data_", "tensorflow"), ("tf_compute", "tensorflow"))
+"""Beginnings of the names that a framework gives its threads; XLA's own, which several share, say nothing."""
+
+
+def thread_framework(names: Iterable[str]) -> str | None:
+    """The framework that has named some of a process's threads; None where none has."""
+    lowered = [name.lower() for name in names]
+    return next((kind for prefix, kind in _FRAMEWORKS if any(name.startswith(prefix) for name in lowered)), None)
+
+
 def is_host_thread(name: str) -> bool:
     """Whether a thread (not the main one) belongs to the pool of host threads that could prepare data."""
     return not name.lower().startswith(_OWN_THREADS)

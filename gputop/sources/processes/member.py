@@ -183,7 +183,7 @@ class Member:
         if gpu_process is not None:
             missing.update(gpu_process.unavailable)
             if threads is None:
-                for key in ("nccl", "pin_memory", "pool_threads", "pool_run_pct"):
+                for key in ("nccl", "pin_memory", "pool_threads", "pool_run_pct", "framework"):
                     missing[key] = "its threads cannot be listed"
             elif threads.pool_run_pct is None:
                 missing["pool_run_pct"] = NO_SCHEDSTAT if reading.main_run_ns is None else NEEDS_TWO
@@ -214,6 +214,7 @@ class Member:
             pin_memory=threads.pin_memory if threads else None,
             pool_threads=threads.pool_threads if threads else None,
             pool_run_pct=threads.pool_run_pct if threads else None,
+            framework=threads.framework if threads else None,
             feeder_threads=feeder_threads,
             static=self.static(threads.loader if threads else None),
             unavailable=missing,

@@ -65,6 +65,7 @@ class _Counters(Struct, frozen=True):
     fp64: float | None = None
     fp32: float | None = None
     fp16: float | None = None
+    integer: float | None = None
     graphics: float | None = None
     low: float | None = None
     high: float | None = None
@@ -74,7 +75,7 @@ class _Counters(Struct, frozen=True):
         # All simulated tensor work is in half precision; only GPM tells the kinds apart, and DRAM comes with it.
         kinds = (None, None, None) if self.dram is None else (self.tensor, 0.0, 0.0)
         tensor = self.tensor, *kinds
-        measured = self.sm, self.occ, *tensor, self.dram, self.fp64, self.fp32, self.fp16, self.graphics
+        measured = self.sm, self.occ, *tensor, self.dram, self.fp64, self.fp32, self.fp16, self.integer, self.graphics
         return dict(zip(ACTIVITY_KEYS, measured, strict=True))
 
 
@@ -284,7 +285,7 @@ def _read_counters(plan: GpuPlan, now: Load, util: float, t: float) -> _Counters
     if counter.source == "bound":
         return _Counters(0.0, low=round(util / (plan.static.sm_count or 1), 2), high=util)
     if counter.faulty:
-        return _Counters(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        return _Counters(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     read_at = t if counter.window_s is None else floor(t / counter.window_s) * counter.window_s
     pipes = drift(seed, series + _PIPES, read_at)
     age = round(t - read_at, 3)
@@ -296,7 +297,8 @@ def _read_counters(plan: GpuPlan, now: Load, util: float, t: float) -> _Counters
     dram = round(_around(now.dram, -pipes), 2)
     fp32 = round(_around(now.fp32, pipes), 2)
     fp16 = round(_around(0.2 * now.fp32, -pipes), 2)
-    return _Counters(age, sm, occ, tensor, dram, 0.0, fp32, fp16, util)
+    integer = round(_around(0.3 * now.fp32, -pipes), 2)
+    return _Counters(age, sm, occ, tensor, dram, 0.0, fp32, fp16, integer, util)
 
 
 def _around(value: float, noise: float) -> float:

@@ -114,7 +114,20 @@ _ROWS = (
         "memory_bandwidth", "decoding: bound by memory bandwidth", small_machines.memory_bandwidth, "memory_bandwidth"
     ),
     _one("no_tensor_cores", "all in FP32: the tensor cores sleep", small_machines.no_tensor_cores, "no_tensor_cores"),
-    _one("low_occupancy", "few warps on each multiprocessor", small_machines.low_occupancy, "low_occupancy"),
+    _one("low_occupancy", "few warps on each multiprocessor", small_machines.low_occupancy, "no_tensor_cores"),
+    Scenario(
+        "half_working",
+        "two stages of a pipeline: half of the chip while kernels run",
+        small_machines.half_working,
+        (Expected("half_working", gpu=0), Expected("half_working", gpu=1)),
+    ),
+    Scenario(
+        "hollow",
+        "busy but not working: kernels run, and hardly reach a multiprocessor",
+        small_machines.hollow,
+        (Expected("small_kernels", "C"),),
+    ),
+    _one("stalled", "warps spin on a lock: resident, and nothing is computed", small_machines.stalled, "stalled"),
     Scenario(
         "low_sm",
         "SM activity low, and no DRAM counter to say why",
@@ -136,7 +149,7 @@ _ROWS = (
         "straggler",
         "four ranks of one job wait for the slowest",
         small_machines.straggler,
-        (Expected("healthy", badges=("straggler",), gpu=2), Expected("working", badges=("straggler",), gpu=0)),
+        (Expected("healthy", badges=("straggler",), gpu=2), Expected("half_working", badges=("straggler",), gpu=0)),
     ),
     Scenario(
         "fabric_link",

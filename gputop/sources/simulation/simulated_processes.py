@@ -137,6 +137,7 @@ def sample_job(plan: JobPlan, t: float, started: float, share: float, util_pct: 
             static=plan.static,
             main_waits=_main_waits(job.workers, state),
             feeder_threads=0 if job.workers is not None and job.workers.uneven else None,
+            framework="torch" if job.pin_memory or (job.workers is not None and job.workers.kind == "torch") else None,
         )
     ]
     if job.workers is not None:

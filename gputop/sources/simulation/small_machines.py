@@ -192,7 +192,7 @@ def low_demand() -> NodeLife:
         threads=140,
     )
     life = GpuLife(
-        Load(95, 86, 40, 10, 52, 18, 520, 0.8, 0.5), 68.0, 46, (job,), Load(power_w=112), period_s=15.0, duty=0.31
+        Load(97, 66, 10, 3, 68, 12, 424, 0.8, 0.5), 68.0, 46, (job,), Load(power_w=112), period_s=15.0, duty=0.31
     )
     return machine(life, HostLife(cpu=5))
 
@@ -203,12 +203,47 @@ def memory_bandwidth() -> NodeLife:
 
 def no_tensor_cores() -> NodeLife:
     job = replace(eight_gpu_node.healthy(0).jobs[0], command="python train.py --fp32", nccl=False)
-    return machine(replace(eight_gpu_node.healthy(0), busy=Load(99, 95, 52, 0, 34, 70, 612, 1.4, 0.3), jobs=(job,)))
+    return machine(replace(eight_gpu_node.healthy(0), busy=Load(99, 90, 22, 1.5, 18, 70, 573, 1.4, 0.3), jobs=(job,)))
 
 
 def low_occupancy() -> NodeLife:
     job = Job(4715, "python solve.py --block 64", 22.0, 5400, eight_gpu_node.SPINNING, user="sim", job="slurm 8833")
     return machine(GpuLife(Load(96, 70, 9, 4, 30, 34, 402, 0.4, 0.1), 23.1, 52, (job,)), HostLife(cpu=7))
+
+
+def half_working() -> NodeLife:
+    """Two stages of a pipeline: each computes, hands its activations over and waits for the other, level for level as
+    training over two real nodes of H100."""
+    stages = (
+        Load(98, 47, 20, 13, 18, 9, 450, 0.9, 0.5, 52, 50),
+        Load(98, 50, 21, 14, 19, 9, 462, 0.9, 0.5, 50, 52),
+    )
+    job = Job(
+        4911,
+        "python pretrain.py --tensor 4 --pipeline 4",
+        71.3,
+        20400,
+        eight_gpu_node.SPINNING,
+        job="slurm 8829",
+        rss_gib=21.0,
+        threads=104,
+        nccl=True,
+        pin_memory=True,
+    )
+    gpus = (GpuLife(load, 72.9, 52, (replace(job, pid=job.pid + rank),)) for rank, load in enumerate(stages))
+    return NodeLife(tuple(gpus), host=HostLife(cpu=11))
+
+
+def hollow() -> NodeLife:
+    """Additions of a few elements in a loop, as on a real T4: the driver sees kernels, the chip has nothing to do."""
+    job = Job(4713, "python loop.py --elements 64", 3.1, 1800, Cpu(38.0, main=36.0, waits="sleep"), rss_gib=3.0)
+    return machine(GpuLife(Load(20, 0.2, 0, 0, 0, 0, 84, 0.1, 0.1), 3.6, 38, (job,)), HostLife(cpu=3))
+
+
+def stalled() -> NodeLife:
+    """Warps that spin on a lock: resident on every multiprocessor, and no pipe computes."""
+    job = Job(4719, "./graph --hashtable global", 9.0, 900, eight_gpu_node.SPINNING, user="sim", rss_gib=4.0)
+    return machine(GpuLife(Load(99, 92, 61, 0, 3, 2, 231, 0.1, 0.1), 9.8, 47, (job,)), HostLife(cpu=4))
 
 
 def low_sm() -> NodeLife:
@@ -255,7 +290,7 @@ def one_gpu() -> NodeLife:
 def thermal() -> NodeLife:
     life = replace(
         eight_gpu_node.healthy(0),
-        busy=Load(99, 92, 38, 44, 40, 22, 548, 1.5, 0.3),
+        busy=Load(99, 89, 38, 57, 37, 22, 548, 1.5, 0.3),
         temp_c=88,
         clock_share=0.71,
         throttle=SOFTWARE_THERMAL,
@@ -273,8 +308,8 @@ def memory_leak() -> NodeLife:
 
 def straggler() -> NodeLife:
     """Ranks 0, 1 and 3 spin in an all-reduce until rank 2, which does more, arrives."""
-    waiter = Load(99, 53, 22, 22, 22, 12, 430, 1.6, 0.3, 6, 6)
-    late = Load(98, 91, 38, 45, 40, 22, 664, 1.6, 0.3, 6, 6)
+    waiter = Load(99, 48, 21, 13, 19, 9, 450, 1.6, 0.3, 50, 50)
+    late = Load(98, 88, 38, 58, 37, 22, 689, 1.6, 0.3, 50, 50)
     gpus = []
     for rank in range(4):
         job = replace(
@@ -327,7 +362,7 @@ def counter_fault() -> NodeLife:
 
 def mig() -> NodeLife:
     """One GPU in two halves; the driver reports no utilisation for a GPU in MIG mode."""
-    whole = GpuLife(Load(97, 88, 36, 40, 38, 20, 610, 1.8, 0.3), 52.0, 58, mig_instances=2)
+    whole = GpuLife(Load(97, 87, 37, 57, 38, 22, 684, 1.8, 0.3), 52.0, 58, mig_instances=2)
     halves = []
     for i in range(2):
         job = replace(eight_gpu_node.healthy(i).jobs[0], memory_gib=25.0, job=f"slurm {8860 + i}", nccl=False)
@@ -336,7 +371,7 @@ def mig() -> NodeLife:
 
 
 def power_capped() -> NodeLife:
-    load = Load(99, 93, 38, 45, 38, 22, 349, 1.4, 0.3)
+    load = Load(99, 90, 38, 56, 36, 22, 349, 1.4, 0.3)
     life = replace(
         eight_gpu_node.healthy(0),
         busy=load,

@@ -1,0 +1,172 @@
+"""What holds of a busy GPU, with memory: each condition enters at one threshold and leaves at another.
+
+A mean of a real load wanders by some percent. With one threshold a load that happens to lie on it would change its
+verdict every minute, although nothing has changed. Ratios are over busy time, of samples that have both values: a
+window that mixes idle and busy time moves SM activity, not its ratio to util.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from gputop.diagnosis import thresholds as at
+from gputop.diagnosis.types import Flag
+
+
+class Activity(Struct, frozen=True):
+    """Means over the window that the conditions are made of: percent, and shares 0–1 for ``power`` and links.
+
+    ``util_of_sm`` and ``util_of_dram`` are the mean util of the samples in which SM and DRAM were measured.
+    ``may_be_hollow``: nothing but the ratio speaks against flag C.
+    """
+
+    util: float
+    util_known: bool
+    util_of_sm: float | None
+    util_of_dram: float | None
+    sm: float | None
+    tensor: float | None
+    dram: float | None
+    fp64: float | None
+    fp32: float | None
+    fp16: float | None
+    integer: float | None
+    power: float | None
+    may_be_hollow: bool
+    links: tuple[float | None, ...]
+    """The busier direction of PCIe and of NVLink as shares of their peaks; without a link that the board has not."""
+
+    @property
+    def r(self) -> float | None:
+        """SM / util: how much of the chip kernels use while they run."""
+        return ratio(self.sm, self.util_of_sm) if self.util_known else None
+
+    @property
+    def d(self) -> float | None:
+        """DRAM / util."""
+        return ratio(self.dram, self.util_of_dram) if self.util_known else None
+
+    @property
+    def x(self) -> float | None:
+        """Tensor / SM."""
+        return ratio(self.tensor, self.sm)
+
+    @property
+    def pipes(self) -> tuple[float | None, ...]:
+        """The pipes beside the tensor cores, percent."""
+        return self.fp64, self.fp32, self.fp16, self.integer
+
+
+class Holds(Struct, frozen=True):
+    """Which conditions hold now. All False before anything was judged."""
+
+    flag: Flag | None = None
+    memory: bool = False
+    much_dram: bool = False
+    little_tensor: bool = False
+    half: bool = False
+    stalled: bool = False
+    broad: bool = False
+    """Util and SM (or tensor) as high as those of a GPU that is used well."""
+    witness: bool = False
+    """Something beside SM activity shows work: the tensor cores, the memory, or another pipe."""
+    at_power_limit: bool = False
+    draws_little: bool = False
+    waits: bool = False
+    """Idle for long enough to be waiting for something."""
+
+
+def ratio(part: float | None, whole: float | None) -> float | None:
+    """A part of a whole; None where either is not known or there is nothing to be a part of."""
+    return None if part is None or not whole else part / whole
+
+
+def next_holds(before: Holds, a: Activity) -> Holds:
+    """Which conditions hold after another sample."""
+    d, x, u = a.d, a.x, a.util
+    dram = d if a.util_known else ratio(a.dram, 100.0)
+    much = _above(before.much_dram, dram, at.MUCH_DRAM_RATIO, at.MUCH_DRAM_RATIO_LEAVE)
+    witness = (
+        much
+        or _above(before.witness, x, at.WITNESS_TENSOR_RATIO, at.WITNESS_TENSOR_RATIO_LEAVE)
+        or any(_above(before.witness, pipe, at.WITNESS_PIPE, at.WITNESS_PIPE_LEAVE) for pipe in a.pipes)
+    )
+    return Holds(
+        flag=next_flag(before.flag, a),
+        memory=_memory(before.memory, a),
+        much_dram=much,
+        little_tensor=(
+            not much
+            and _above(before.little_tensor, a.sm, at.TENSOR_SM, at.TENSOR_SM_LEAVE)
+            and _below(before.little_tensor, a.tensor, at.LITTLE_TENSOR, at.LITTLE_TENSOR_LEAVE)
+            and _below(before.little_tensor, x, at.LITTLE_TENSOR_RATIO, at.LITTLE_TENSOR_RATIO_LEAVE)
+            and (a.fp64 or 0.0) < at.SOME_FP64
+        ),
+        half=(
+            not much
+            and a.util_known
+            and _above(before.half, u, at.HALF_UTIL, at.HALF_UTIL_LEAVE)
+            and _below(before.half, a.r, at.HALF_RATIO, at.HALF_RATIO_LEAVE)
+        ),
+        stalled=_stalled(before.stalled, a),
+        broad=_above(before.broad, u, at.HEALTHY_UTIL, at.HEALTHY_UTIL_LEAVE)
+        and a.sm is not None
+        and (
+            _above(before.broad, a.sm, at.HEALTHY_SM, at.HEALTHY_SM_LEAVE)
+            or _above(before.broad, a.tensor, at.HEALTHY_TENSOR, at.HEALTHY_TENSOR_LEAVE)
+        ),
+        witness=witness,
+        at_power_limit=_above(before.at_power_limit, u, at.HEALTHY_UTIL, at.HEALTHY_UTIL_LEAVE)
+        and _above(before.at_power_limit, a.power, at.FULL_POWER, at.FULL_POWER_LEAVE),
+        draws_little=_above(before.draws_little, u, at.LOW_POWER_UTIL, at.LOW_POWER_UTIL_LEAVE)
+        and _below(before.draws_little, a.power, at.LOW_POWER, at.LOW_POWER_LEAVE),
+        waits=_above(before.waits, round(100.0 - u, 6), at.IDLE, at.IDLE_LEAVE),
+    )
+
+
+def next_flag(before: Flag | None, a: Activity) -> Flag | None:
+    """A, B or C of a GPU that is busy and does not work; strict where the definition is: 80/30 and 50/15 are none."""
+    if not a.util_known or a.sm is None or a.util_of_sm is None or a.r is None:
+        return None
+    util = min(a.util, a.util_of_sm)
+    if _above(before == "A", util, at.FLAG_A_UTIL, at.FLAG_A_UTIL_LEAVE) and _below(
+        before == "A", a.sm, at.FLAG_A_SM, at.FLAG_A_SM_LEAVE
+    ):
+        return "A"
+    held = before in ("A", "B")
+    if _above(held, util, at.FLAG_B_UTIL, at.FLAG_B_UTIL_LEAVE) and _below(
+        held, a.r, at.FLAG_B_RATIO, at.FLAG_B_RATIO_LEAVE
+    ):
+        return "B"
+    if not a.may_be_hollow or a.r <= 0.0 or (a.d is not None and a.d >= at.MUCH_DRAM_RATIO):
+        return None
+    held = before == "C"
+    if _above(held, util, at.FLAG_C_UTIL, at.FLAG_C_UTIL_LEAVE) and _below(
+        held, a.r, at.FLAG_C_RATIO, at.FLAG_C_RATIO_LEAVE
+    ):
+        return "C"
+    return None
+
+
+def _memory(before: bool, a: Activity) -> bool:
+    if not a.util_known:
+        return _above(before, a.dram, at.MEMORY_DRAM, at.MEMORY_DRAM_LEAVE)
+    return _above(before, a.util, at.MEMORY_UTIL, at.MEMORY_UTIL_LEAVE) and _above(
+        before, a.d, at.MEMORY_RATIO, at.MEMORY_RATIO_LEAVE
+    )
+
+
+def _stalled(before: bool, a: Activity) -> bool:
+    """Warps are resident, and every other counter says that they do nothing. One that is missing says nothing."""
+    links = (None if link is None else 100.0 * link for link in a.links)
+    return _above(before, a.sm, at.STALLED_SM, at.STALLED_SM_LEAVE) and all(
+        _below(before, value, at.STALLED_PIPE, at.STALLED_PIPE_LEAVE) for value in (a.tensor, *a.pipes, a.dram, *links)
+    )
+
+
+def _above(before: bool, value: float | None, enter: float, leave: float) -> bool:
+    return value is not None and value >= (leave if before else enter)
+
+
+def _below(before: bool, value: float | None, enter: float, leave: float) -> bool:
+    return value is not None and value < (leave if before else enter)
