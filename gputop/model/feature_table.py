@@ -134,6 +134,15 @@ FEATURES: Mapping[str, Feature] = {
             ),
         },
     ),
+    "memory_snapshot": Feature(
+        commands={
+            "memory": Command(
+                "Evidence",
+                "what holds a GPU's memory, from PyTorch's snapshot",
+                "gputop.features.memory_snapshot.memory_command",
+            ),
+        },
+    ),
     "prove": Feature(
         commands={
             "prove": Command(

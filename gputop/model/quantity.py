@@ -26,6 +26,7 @@ _TYPED = r"(\d{1,18}(?:\.\d{1,9})?|\.\d{1,9})\s*([A-Za-z%/]*)"
 """Compiled when a number is typed: the first frame does not wait for it."""
 _TRUTHS: Mapping[str, float] = MappingProxyType({"yes": 1.0, "true": 1.0, "1": 1.0, "no": 0.0, "false": 0.0, "0": 0.0})
 _SIZES = ("B", "kB", "MB", "GB", "TB")
+_BINARY_SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 _RATES = ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")
 
 
@@ -86,6 +87,15 @@ def memory(value: float | None) -> str:
     if value is None:
         return NOT_MEASURED
     return f"{value / GIB:.0f} GiB" if value >= 10 * GIB else f"{value / GIB:.1f} GiB"
+
+
+def memory_size(value: float) -> str:
+    """Bytes of device memory with a binary unit, as PyTorch says them: ``51.0 GiB``, ``512 MiB``, ``4 KiB``."""
+    unit = 0
+    while abs(value) >= 1023.5 and unit < len(_BINARY_SIZES) - 1:
+        value /= 1024
+        unit += 1
+    return f"{value:.{1 if unit >= 3 else 0}f} {_BINARY_SIZES[unit]}"
 
 
 def file_size(size: float) -> str:

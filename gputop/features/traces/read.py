@@ -12,7 +12,7 @@ from gputop.features.traces.nsys import HEADER, read_nsys
 
 Progress = Callable[[int, int], None]
 _FOREIGN: tuple[tuple[bytes, str], ...] = (
-    (b"\x80", "is a pickle, such as PyTorch's memory snapshot: a trace is what export_chrome_trace writes"),
+    (b"\x80", "is a pickle: `gputop memory` reads memory snapshots; a trace is what export_chrome_trace writes"),
     (b"PK\x03\x04", "is a zip archive: unpack it first"),
     (b"\x28\xb5\x2f\xfd", "is compressed with zstd: unpack it first (zstd -d)"),
     (b"BZh", "is compressed with bzip2: unpack it first"),

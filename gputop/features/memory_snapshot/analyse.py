@@ -1,0 +1,353 @@
+"""What a snapshot says: the peak and what was alive then, what is held without use, what grew, what did not fit.
+
+Between two events the memory in use is that of the blocks which are active: allocated, or freed and still in use by a
+stream. It is reckoned backwards from the blocks at the end, so that a ring of events that has lost its begin is right,
+too. Sums are of what was asked for; rounding is said apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+
+from msgspec import Struct
+
+from gputop.features.memory_snapshot.snapshot import (
+    ALLOC,
+    ALLOCATED,
+    FREE,
+    OOM,
+    SEGMENT_ALLOC,
+    SEGMENT_FREE,
+    DeviceMemory,
+    Events,
+    Snapshot,
+)
+from gputop.features.memory_snapshot.stacks import CATEGORIES, NO_STACK, Category, Stack
+
+LEAST_STEPS = 3
+"""Steps from which on growth is told from chance."""
+LEAST_GROWTH = 1 << 20
+"""Bytes a step below which nothing is said to grow [judged]."""
+
+
+class Held(Struct, frozen=True):
+    """Memory by the place that allocated it: bytes asked for, in how many allocations."""
+
+    place: str
+    category: Category
+    bytes: int
+    allocations: int
+    frames: tuple[str, ...]
+
+
+class Reserved(Struct, frozen=True):
+    """What the allocator holds of the driver, at the end of the snapshot. The parts sum to ``reserved``.
+
+    ``rounding`` is what was added to requests, ``awaiting`` was freed and is still in use by a stream. What is free
+    is in segments with something in use (``free_in_used``), or in empty ones (``free_whole``): empty_cache() returns
+    these.
+    """
+
+    reserved: int
+    allocated: int
+    rounding: int
+    awaiting: int
+    free_in_used: int
+    free_whole: int
+    largest_free: int
+    segments: int
+
+    @property
+    def free(self) -> int:
+        """Reserved and not in use."""
+        return self.free_in_used + self.free_whole
+
+    @property
+    def fragmented_pct(self) -> float:
+        """The share of the reserved memory that is free and cannot be given back."""
+        return 100.0 * self.free_in_used / self.reserved if self.reserved else 0.0
+
+
+class OutOfMemory(Struct, frozen=True):
+    """An allocation that failed: bytes asked for, free on the device, and free in what the allocator held.
+
+    ``missing`` bytes more would have sufficed if the free pieces were one; 0 where only fragmentation stood against it.
+    """
+
+    wanted: int
+    device_free: int
+    reserved: int
+    in_use: int
+    missing: int
+    place: str
+    alive: tuple[Held, ...]
+
+    @property
+    def cached_free(self) -> int:
+        """Held by the allocator and not in use."""
+        return max(0, self.reserved - self.in_use)
+
+
+class Growth(Struct, frozen=True):
+    """A place that holds more at each step's begin than at the one before: bytes a step, over how many steps."""
+
+    place: str
+    category: Category
+    bytes_a_step: float
+    first: int
+    last: int
+    steps: int
+    frames: tuple[str, ...]
+
+
+class DeviceReport(Struct, frozen=True):
+    """One device. ``peak`` is None without events, and then ``alive`` is of the end; ``survived`` was allocated during
+    the recording and is still alive. ``curve`` are (event, bytes in use, bytes reserved), thinned out.
+    """
+
+    index: int
+    events: int
+    reserved: Reserved
+    peak: int | None
+    peak_reserved: int | None
+    peak_event: int | None
+    preexisting: int
+    alive: tuple[Held, ...]
+    categories: Mapping[str, int]
+    survived: tuple[Held, ...]
+    steps: int
+    step_name: str
+    growth: tuple[Growth, ...]
+    failures: tuple[OutOfMemory, ...]
+    curve: tuple[tuple[int, int, int], ...]
+
+
+class MemoryReport(Struct, frozen=True):
+    """A snapshot's devices; ``stacks`` says whether any allocation has one."""
+
+    path: str
+    devices: tuple[DeviceReport, ...]
+    expandable: bool | None
+    stacks: bool
+
+
+MOST_FAILURES = 5
+MOST_STEPS = 50
+"""The last ones: what was alive is kept for each."""
+_CURVE = 400
+_Live = dict[int, tuple[int, int]]
+"""Address → (bytes asked for, number of the stack)."""
+
+
+def analyse(snapshot: Snapshot) -> MemoryReport:
+    """Every device of a snapshot."""
+    devices = tuple(_device(device, snapshot.stacks) for device in snapshot.devices)
+    return MemoryReport(
+        snapshot.path, devices, snapshot.expandable, any(stack.frames for stack in snapshot.stacks)
+    )  # fmt: skip
+
+
+def _device(device: DeviceMemory, stacks: list[Stack]) -> DeviceReport:
+    events = device.events
+    end = _live_at_end(device)
+    before = _live_before(events, end, stacks)
+    in_use, reserved = _totals(device, before)
+    peak = max(range(len(in_use)), key=in_use.__getitem__)
+    failures = [number for number, action in enumerate(events.action) if action == OOM][-MOST_FAILURES:]
+    bounds = _step_events(device)
+    wanted = {peak, *failures, *bounds}
+    alive = dict(_replayed(events, before, wanted))
+    at_peak = alive[peak]
+    survived = {address: end[address] for address in _allocated(events) if address in end}
+    known = len(events) > 0
+    return DeviceReport(
+        index=device.index,
+        events=len(events),
+        reserved=_reserved(device),
+        peak=in_use[peak] if known else None,
+        peak_reserved=max(reserved) if known else None,
+        peak_event=peak if known else None,
+        preexisting=sum(size for size, _ in before.values()),
+        alive=_by_place(at_peak.values(), stacks),
+        categories=_by_category(at_peak.values(), stacks),
+        survived=_by_place(survived.values(), stacks) if known else (),
+        steps=len(bounds),
+        step_name=device.step_name,
+        growth=_growth([alive[at] for at in bounds], stacks),
+        failures=tuple(_failure(events, at, alive[at], reserved[at], stacks) for at in failures),
+        curve=_thinned(in_use, reserved) if known else (),
+    )
+
+
+def _live_at_end(device: DeviceMemory) -> _Live:
+    return {
+        block.address: (block.requested, block.stack)
+        for segment in device.segments
+        for block in segment.blocks
+        if block.active
+    }
+
+
+def _live_before(events: Events, end: _Live, stacks: list[Stack]) -> _Live:
+    """What was alive before the first event: the end, with each event undone."""
+    live = dict(end)
+    for number in range(len(events) - 1, -1, -1):
+        action, address = events.action[number], events.address[number]
+        if action == ALLOC:
+            live.pop(address, None)
+        elif action == FREE:
+            # Who allocated it is told by an earlier event, or by none: then it was there before the recording.
+            live[address] = (events.size[number], _UNKNOWN)
+    return {
+        address: (size, _UNKNOWN if number != _UNKNOWN and stacks[number].place == NO_STACK else number)
+        for address, (size, number) in live.items()
+    }
+
+
+_UNKNOWN = -1
+
+
+def _allocated(events: Events) -> set[int]:
+    """Addresses that were allocated during the recording and not freed again."""
+    found: set[int] = set()
+    for action, address in zip(events.action, events.address, strict=True):
+        if action == ALLOC:
+            found.add(address)
+        elif action == FREE:
+            found.discard(address)
+    return found
+
+
+def _replayed(events: Events, before: _Live, wanted: set[int]) -> Iterable[tuple[int, _Live]]:
+    """What was alive after so many events, for the wanted numbers of events, in order."""
+    live = dict(before)
+    if 0 in wanted:
+        yield 0, dict(live)
+    for number in range(len(events)):
+        action, address = events.action[number], events.address[number]
+        if action == ALLOC:
+            live[address] = (events.size[number], events.stack[number])
+        elif action == FREE:
+            live.pop(address, None)
+        if number + 1 in wanted:
+            yield number + 1, dict(live)
+
+
+def _totals(device: DeviceMemory, before: _Live) -> tuple[list[int], list[int]]:
+    """Bytes in use and reserved after so many events, from none on."""
+    events = device.events
+    sizes = {address: size for address, (size, _) in before.items()}
+    now = sum(sizes.values())
+    in_use = [now]
+    gained = sum(
+        size if action == SEGMENT_ALLOC else -size if action == SEGMENT_FREE else 0
+        for action, size in zip(events.action, events.size, strict=True)
+    )
+    held = sum(segment.size for segment in device.segments) - gained
+    reserved = [max(0, held)]
+    for action, address, size in zip(events.action, events.address, events.size, strict=True):
+        if action == ALLOC:
+            now += size - sizes.pop(address, 0)
+            sizes[address] = size
+        elif action == FREE:
+            now -= sizes.pop(address, 0)
+        elif action in (SEGMENT_ALLOC, SEGMENT_FREE):
+            held += size if action == SEGMENT_ALLOC else -size
+        in_use.append(now)
+        reserved.append(max(0, held))
+    return in_use, reserved
+
+
+def _reserved(device: DeviceMemory) -> Reserved:
+    allocated = rounding = awaiting = in_used = whole = largest = 0
+    for segment in device.segments:
+        used = any(block.active for block in segment.blocks)
+        for block in segment.blocks:
+            if block.state == ALLOCATED:
+                allocated += block.requested
+                rounding += block.size - block.requested
+            elif block.active:
+                awaiting += block.size
+            else:
+                largest = max(largest, block.size)
+                in_used += block.size if used else 0
+                whole += 0 if used else block.size
+    total = sum(segment.size for segment in device.segments)
+    return Reserved(total, allocated, rounding, awaiting, in_used, whole, largest, len(device.segments))
+
+
+def _by_place(held: Iterable[tuple[int, int]], stacks: list[Stack]) -> tuple[Held, ...]:
+    """Memory by place, the most first; stacks that share their innermost own line are one."""
+    sums: dict[tuple[str, Category], list[int]] = {}
+    frames: dict[tuple[str, Category], tuple[int, tuple[str, ...]]] = {}
+    for size, number in held:
+        stack = _stack(stacks, number)
+        key = (stack.place, stack.category)
+        row = sums.setdefault(key, [0, 0])
+        row[0] += size
+        row[1] += 1
+        if size > frames.get(key, (-1, ()))[0]:
+            frames[key] = (size, stack.frames)
+    rows = [Held(*key, size, many, frames[key][1]) for key, (size, many) in sums.items()]
+    return tuple(sorted(rows, key=lambda row: (-row.bytes, row.place)))
+
+
+def _stack(stacks: list[Stack], number: int) -> Stack:
+    return stacks[number] if number != _UNKNOWN else _BEFORE
+
+
+_BEFORE = Stack("before the recording began", (), "other")
+
+
+def _by_category(held: Iterable[tuple[int, int]], stacks: list[Stack]) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for size, number in held:
+        category = _stack(stacks, number).category
+        sums[category] = sums.get(category, 0) + size
+    return {category: sums[category] for category in CATEGORIES if category in sums}
+
+
+def _step_events(device: DeviceMemory) -> list[int]:
+    """How many events had happened when each step began."""
+    times = device.events.time_us
+    found: list[int] = []
+    at = 0
+    for begin in device.steps_us[-MOST_STEPS:]:
+        while at < len(times) and times[at] < begin:
+            at += 1
+        if not found or at > found[-1]:
+            found.append(at)
+    return found
+
+
+def _growth(at_steps: list[_Live], stacks: list[Stack]) -> tuple[Growth, ...]:
+    """Places that hold more at each step's begin than at the one before. The first step is left out: it makes what
+    lives as long as the program, such as the optimizer's state."""
+    later = at_steps[1:]
+    if len(later) < LEAST_STEPS:
+        return ()
+    by_step = [{(row.place, row.category): row for row in _by_place(live.values(), stacks)} for live in later]
+    grown: list[Growth] = []
+    for key, row in by_step[-1].items():
+        sizes = [step[key].bytes if key in step else 0 for step in by_step]
+        a_step = (sizes[-1] - sizes[0]) / (len(sizes) - 1)
+        if a_step >= LEAST_GROWTH and all(now > was for was, now in pairwise(sizes)):
+            grown.append(Growth(row.place, row.category, a_step, sizes[0], sizes[-1], len(sizes), row.frames))
+    return tuple(sorted(grown, key=lambda one: (-one.bytes_a_step, one.place)))
+
+
+def _failure(events: Events, at: int, live: _Live, reserved: int, stacks: list[Stack]) -> OutOfMemory:
+    wanted, free = events.size[at], events.free_bytes.get(at, 0)
+    in_use = sum(size for size, _ in live.values())
+    missing = max(0, wanted - free - max(0, reserved - in_use))
+    place = _stack(stacks, events.stack[at]).place
+    return OutOfMemory(wanted, free, reserved, in_use, missing, place, _by_place(live.values(), stacks))
+
+
+def _thinned(in_use: list[int], reserved: list[int]) -> tuple[tuple[int, int, int], ...]:
+    """At most so many points, each with the most of its part."""
+    part = -(-len(in_use) // _CURVE)
+    return tuple(
+        (at, max(in_use[at : at + part]), max(reserved[at : at + part])) for at in range(0, len(in_use), part)
+    )  # fmt: skip

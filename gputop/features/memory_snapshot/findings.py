@@ -1,0 +1,102 @@
+"""What of a snapshot is wrong, with the numbers that show it and what helps. Pure: numbers in, words out."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from gputop.diagnosis.types import Level
+from gputop.features.memory_snapshot.analyse import DeviceReport, Growth, MemoryReport, OutOfMemory
+from gputop.features.memory_snapshot.stacks import Category
+from gputop.model.quantity import memory_size
+
+FRAGMENTED_PCT, FRAGMENTED_BYTES = 20.0, 1 << 30
+"""Free memory that cannot be given back is a finding from this share of the reserved and so many bytes on [judged]."""
+EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, set before the program's first allocation"
+FEWER_SIZES = (
+    "fewer different sizes: pad batches to a few lengths, allocate what lives long first; empty_cache() between phases"
+)
+LET_GO = "do not keep what a step made: loss.item() or .detach() for what is collected, lists cleared, hooks removed"
+SMALLER: dict[Category, str] = {
+    "activations": "a smaller micro-batch with accumulated gradients, activation checkpointing, bf16",
+    "optimizer": "sharded optimizer state (FSDP, ZeRO), an 8-bit or factored optimizer",
+    "gradients": "zero_grad(set_to_none=True), sharded gradients (FSDP, ZeRO-2), a smaller micro-batch",
+    "parameters": "sharded parameters (FSDP, ZeRO-3), lower precision, adapters in place of full training",
+    "inputs": "smaller batches, inputs as uint8, copied to the device one step ahead and no more",
+    "communication": "smaller buckets (bucket_cap_mb), fewer prefetched layers (FSDP limit_all_gathers)",
+    "workspace": "CUBLAS_WORKSPACE_CONFIG with a smaller workspace, fewer streams",
+    "other": "see below what holds most",
+}  # fmt: skip
+
+
+class Finding(Struct, frozen=True):
+    """One thing that is wrong on a device. ``kind``: ``out_of_memory``, ``growth`` or ``fragmentation``."""
+
+    kind: str
+    level: Level
+    headline: str
+    evidence: tuple[str, ...]
+    remedy: str
+
+
+def findings(report: MemoryReport, device: DeviceReport) -> tuple[Finding, ...]:
+    """The worst first."""
+    found = [_failure(one, report) for one in device.failures[-1:]]
+    found += [_growth(device.growth)] if device.growth else []
+    held = device.reserved
+    if held.fragmented_pct >= FRAGMENTED_PCT and held.free_in_used >= FRAGMENTED_BYTES:
+        found.append(
+            Finding(
+                "fragmentation",
+                "yellow",
+                f"FRAGMENTED: {memory_size(held.free_in_used)} of {memory_size(held.reserved)} reserved are free and "
+                "cannot be given back",
+                (
+                    f"they lie beside blocks in use; the largest free piece is {memory_size(held.largest_free)}, and "
+                    f"{memory_size(held.free_whole)} more are whole segments, which empty_cache() returns",
+                ),
+                _unfragmented(report),
+            )
+        )
+    return tuple(found)
+
+
+def _failure(found: OutOfMemory, report: MemoryReport) -> Finding:
+    where = f" at {found.place}" if report.stacks else ""
+    lines = [
+        f"{memory_size(found.in_use)} of {memory_size(found.reserved)} reserved were in use, "
+        f"{memory_size(found.device_free)} free on the device, {memory_size(found.cached_free)} free inside of what "
+        "was reserved"
+    ]
+    most = max(found.alive, key=lambda row: row.bytes, default=None)
+    if found.missing:
+        lines.append(f"all free pieces as one would not have sufficed: {memory_size(found.missing)} were missing")
+        remedy = SMALLER[_largest(found)]
+    else:
+        lines.append("as one piece it would have sufficed: the free memory is in pieces")
+        remedy = _unfragmented(report)
+    if most is not None:
+        lines.append(f"most was held by {most.place}: {memory_size(most.bytes)} in {most.allocations} allocations")
+    head = (
+        f"OUT OF MEMORY: {memory_size(found.wanted)} wanted{where}, {memory_size(found.device_free)} free on the device"
+    )
+    return Finding("out_of_memory", "red", head, tuple(lines), remedy)
+
+
+def _largest(found: OutOfMemory) -> Category:
+    sums: dict[Category, int] = {}
+    for row in found.alive:
+        sums[row.category] = sums.get(row.category, 0) + row.bytes
+    return max(sums, key=sums.__getitem__, default="other")
+
+
+def _unfragmented(report: MemoryReport) -> str:
+    return FEWER_SIZES if report.expandable else EXPANDABLE
+
+
+def _growth(grown: tuple[Growth, ...]) -> Finding:
+    a_step = sum(one.bytes_a_step for one in grown)
+    lines = tuple(
+        f"{one.place}: {memory_size(one.first)} → {memory_size(one.last)} over {one.steps} steps" for one in grown[:3]
+    )
+    head = f"GROWS: {memory_size(a_step)} more are held with each step"
+    return Finding("growth", "red", head, lines, LET_GO)

@@ -1,0 +1,76 @@
+"""What holds a GPU's memory, from PyTorch's memory snapshot. Exit 0: nothing wrong, 1: findings, 2: unreadable."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from gputop.commands.needs import Needs
+from gputop.commands.shared_options import deliver, form_of, redactor_of
+from gputop.config import Settings
+from gputop.features.memory_snapshot.analyse import MemoryReport, analyse
+from gputop.features.memory_snapshot.findings import findings
+from gputop.features.memory_snapshot.plain_pickle import NotPlain
+from gputop.features.memory_snapshot.snapshot import read_snapshot
+from gputop.model.source import UsageError
+from gputop.output.snapshot_data import json_text
+
+NEEDS = Needs()
+FOUND = 1
+TOP = 10
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", help="what torch.cuda.memory._dump_snapshot wrote")
+    form = command.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON object")
+    form.add_argument("--html", action="store_true", help="a page for a browser")
+    command.add_argument("-o", "--output", metavar="FILE", help="write there; .json and .html choose the form")
+    command.add_argument("--top", type=int, default=TOP, metavar="N", help=f"how many places to list (default {TOP})")
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    if args.top < 0:
+        raise UsageError(f"--top must be 0 or more, not {args.top}")
+    form = form_of(args)
+    report = _redacted(reported(args.file), settings)
+    deliver(_text(report, form, args, settings), args.output)
+    return FOUND if any(findings(report, device) for device in report.devices) else 0
+
+
+def reported(path: str) -> MemoryReport:
+    """The report of a file. Raises UsageError for what cannot be read."""
+    try:
+        return analyse(read_snapshot(path))
+    except NotPlain as error:
+        raise UsageError(f"{path} {error}") from None
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from error
+
+
+def _redacted(report: MemoryReport, settings: Settings) -> MemoryReport:
+    """The report without paths, users and hosts in its texts, where the user asked for that."""
+    redactor = redactor_of(settings)
+    if redactor is None:
+        return report
+    from msgspec import convert, to_builtins
+
+    return convert(redactor.data(to_builtins(report)), MemoryReport)
+
+
+def _text(report: MemoryReport, form: str, args: argparse.Namespace, settings: Settings) -> str:
+    if form == "html":
+        from gputop.features.memory_snapshot.memory_page import memory_html
+
+        return memory_html(report)
+    from gputop.features.memory_snapshot.memory_text import memory_data, memory_text
+
+    if form == "json":
+        return json_text(memory_data(report))
+    from gputop.paint.glyphs import choose
+
+    # A file is not drawn for the terminal that it is written from.
+    env, encoding = (os.environ, sys.stdout.encoding) if args.output is None else ({}, "utf-8")
+    terminal = choose(env, encoding, theme="auto", ascii_only=settings.ascii, no_color=False)
+    return memory_text(report, terminal.glyphs, top=args.top)

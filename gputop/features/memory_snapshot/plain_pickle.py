@@ -1,0 +1,75 @@
+"""Reads a pickle of plain containers, numbers and texts, and nothing else: no class of a file is ever looked up.
+
+A pickle can call anything that it can name. What names something (a class, a function, a persistent object, an
+extension) is refused before it is looked up, so that only dict, list, tuple, set, str, bytes, int, float, bool and None
+can come out. While it is read the address space is bounded, because a few bytes can ask for a table of any size.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+LARGEST_FILE = 4 << 30
+BYTES_A_BYTE, BYTES_MORE = 30, 256 << 20
+"""Memory that a file may take to read: real snapshots take 4 to 8 times their size."""
+
+
+class NotPlain(Exception):
+    """Why a file is not a pickle of plain data, as a phrase that follows its name."""
+
+
+class _Plain(pickle.Unpickler):
+    def find_class(self, module: str, name: str, /) -> NoReturn:
+        del module, name
+        raise NotPlain(
+            "holds more than plain containers, numbers and texts: it is not read, since a pickle can run code"
+        )
+
+    def persistent_load(self, pid: Any) -> NoReturn:
+        del pid
+        raise NotPlain("refers to objects outside of itself")
+
+
+def load_plain(path: str) -> Any:
+    """What a file holds. Raises NotPlain, and OSError."""
+    size = os.stat(path).st_size
+    if size > LARGEST_FILE:
+        raise NotPlain(f"is larger than {LARGEST_FILE >> 30} GiB: record fewer entries (max_entries)")
+    with open(path, "rb") as file:
+        if file.peek(2)[:1] != b"\x80":
+            raise NotPlain("is no pickle: a snapshot is what torch.cuda.memory._dump_snapshot writes")
+        try:
+            with _bounded(BYTES_A_BYTE * size + BYTES_MORE):
+                return _Plain(file).load()
+        except NotPlain:
+            raise
+        except MemoryError:
+            raise NotPlain("asks for more memory than its size explains") from None
+        except OSError:
+            raise
+        except Exception:  # noqa: BLE001 - a damaged pickle can raise anything
+            raise NotPlain("is a damaged pickle, or cut off: write it again") from None
+
+
+@contextmanager
+def _bounded(more: int) -> Iterator[None]:
+    """Let the process grow by so many bytes at most. Afterwards the limit is what it was."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = _address_space() + more
+    if soft != resource.RLIM_INFINITY:
+        limit = min(limit, soft)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _address_space() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()

@@ -1,0 +1,350 @@
+"""`gputop memory`: what a snapshot says against PyTorch's own reader and a replay, and files that are none."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+import struct
+from collections import Counter
+from html.parser import HTMLParser
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputop.cli import main
+from gputop.features.memory_snapshot.analyse import DeviceReport, analyse
+from gputop.features.memory_snapshot.findings import findings
+from gputop.features.memory_snapshot.snapshot import read_snapshot
+from tests.support.synthetic_memory import (
+    BACKWARD,
+    FORWARD,
+    OPTIMIZER,
+    PARAMETERS,
+    Allocator,
+    dumped,
+    frames,
+)
+
+MIB = 1 << 20
+
+
+def device(tmp_path: Path, snapshot: Any) -> DeviceReport:
+    (report,) = analyse(read_snapshot(str(dumped(tmp_path / "s.pickle", snapshot)))).devices
+    return report
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    status = main(["memory", *words])
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    return status, captured.out + captured.err
+
+
+def random_run(seed: int) -> Allocator:
+    draw = random.Random(seed)
+    memory = Allocator()
+    held: list[int] = []
+    for _ in range(300):
+        if held and draw.random() < 0.45:
+            memory.free(held.pop(draw.randrange(len(held))))
+        else:
+            held.append(memory.alloc(draw.randrange(1, 4 * MIB), draw.choice((FORWARD, OPTIMIZER, BACKWARD))))
+    return memory
+
+
+# --- sums -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
+@pytest.mark.parametrize("seed", range(3))
+def test_the_sums_at_the_end_are_those_of_pytorchs_own_reader(seed: int, tmp_path: Path) -> None:
+    from torch.cuda import _memory_viz as viz
+
+    snapshot = random_run(seed).snapshot()
+    held = device(tmp_path, snapshot).reserved
+    sums: Counter[str] = Counter()
+    for line in viz.memory(snapshot, format_flamegraph=lambda text: text).splitlines():
+        path, size = line.rsplit(" ", 1)
+        _, state, place, *_ = path.split(";")
+        sums["rounding" if place == "<gaps>" and state != "inactive" else state] += int(size)
+    assert held.allocated == sums["active_allocated"]
+    assert held.rounding == sums["rounding"]
+    assert held.free == sums["inactive"]
+    assert held.reserved == sum(sums.values()) == held.allocated + held.rounding + held.free + held.awaiting
+    assert sum(viz.calc_active(segment) for segment in snapshot["segments"]) == held.allocated + held.rounding
+    viz.segsum(snapshot)  # Raises where the parts do not sum to the segments.
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("last", [None, 120])
+def test_the_peak_and_what_was_alive_then_are_those_of_a_replay(seed: int, last: int | None, tmp_path: Path) -> None:
+    """Also of a ring of events that has lost its begin: what was there before is told from the blocks at the end."""
+    memory = random_run(seed)
+    live: dict[int, tuple[int, str]] = {}
+    before = 0 if last is None else len(memory.events) - last
+    states = [dict(live)]
+    for event in memory.events:
+        if event["action"] == "alloc":
+            live[event["addr"]] = (event["size"], event["frames"][0]["name"])
+        elif event["action"] == "free_completed":
+            del live[event["addr"]]
+        states.append(dict(live))
+    totals = [sum(size for size, _ in state.values()) for state in states][before:]
+    peak = totals.index(max(totals))
+    report = device(tmp_path, memory.snapshot(last))
+    assert (report.peak, report.peak_event) == (max(totals), peak)
+    assert report.preexisting == totals[0]
+    assert sum(report.categories.values()) == report.peak == sum(row.bytes for row in report.alive)
+    assert sum(row.allocations for row in report.alive) == len(states[before + peak])
+    if last is None:
+        names = Counter[str]()
+        for size, name in states[peak].values():
+            names[name] += size
+        kinds = {
+            "linear": "activations",
+            "_init_group": "optimizer",
+            "torch::autograd::Engine::thread_main": "gradients",
+        }
+        assert report.categories == {kinds[name]: size for name, size in names.items()}
+    assert max(size for _, size, _ in report.curve) == report.peak
+
+
+def test_places_are_the_innermost_line_that_is_not_of_a_library_and_categories_are_told_by_the_stack(
+    tmp_path: Path,
+) -> None:
+    memory = Allocator()
+    for stack in (FORWARD, OPTIMIZER, BACKWARD, PARAMETERS, []):
+        memory.alloc(MIB, stack)
+    rows = {row.category: row for row in device(tmp_path, memory.snapshot()).alive}
+    assert rows["activations"].place == "ml/model.py:42 forward"
+    assert rows["activations"].frames[0] == "nn/functional.py:2000 linear"
+    assert rows["optimizer"].place == "ml/train.py:10 main"
+    assert rows["gradients"].place == "no Python frame (C++ or the backward pass)"
+    assert rows["other"].place == "no stack recorded"
+    assert rows["parameters"].bytes == MIB
+
+
+def test_a_category_that_the_profiler_recorded_goes_before_the_stack(tmp_path: Path) -> None:
+    memory = Allocator()
+    memory.alloc(MIB, FORWARD)
+    memory.events[-1]["category"] = "optimizer_state"
+    assert device(tmp_path, memory.snapshot()).categories == {"optimizer": MIB}
+
+
+# --- what is wrong --------------------------------------------------------------------------------------------------
+
+
+def checkerboard(device_bytes: int) -> Allocator:
+    """64 blocks of 16 MiB, every other one freed: half of the memory is free, in pieces."""
+    memory = Allocator(device_bytes)
+    segment = memory.alloc(1024 * MIB, FORWARD)
+    memory.free(segment)
+    blocks = [memory.alloc(16 * MIB, FORWARD) for _ in range(64)]
+    for address in blocks[::2]:
+        memory.free(address)
+    return memory
+
+
+def test_an_allocation_that_failed_for_fragmentation_says_so_and_one_that_could_not_fit_says_what_was_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    memory = checkerboard(1100 * MIB)
+    assert memory.alloc(200 * MIB, FORWARD) == 0
+    report = device(tmp_path, memory.snapshot())
+    (failure,) = report.failures
+    assert (failure.wanted, failure.device_free, failure.in_use) == (200 * MIB, 76 * MIB, 512 * MIB)
+    assert (failure.cached_free, failure.missing, failure.place) == (512 * MIB, 0, "ml/model.py:42 forward")
+    status, text = said(capsys, str(tmp_path / "s.pickle"))
+    assert status == 1 and "OUT OF MEMORY: 200 MiB wanted at ml/model.py:42 forward" in text
+    assert "as one piece it would have sufficed" in text and "expandable_segments:True" in text
+
+    memory = checkerboard(1100 * MIB)
+    memory.alloc(700 * MIB, FORWARD)
+    (failure,) = device(tmp_path, memory.snapshot()).failures
+    assert failure.missing == (700 - 76 - 512) * MIB
+    text = said(capsys, str(tmp_path / "s.pickle"))[1]
+    assert "112 MiB were missing" in text and "activation checkpointing" in text
+
+
+def test_free_memory_beside_blocks_in_use_is_fragmentation_and_whole_segments_are_not(tmp_path: Path) -> None:
+    memory = checkerboard(1 << 40)
+    for _ in range(2):
+        memory.alloc(1024 * MIB + 1, OPTIMIZER)
+    memory.free(memory.alloc(512 * MIB + 1, OPTIMIZER))
+    held = device(tmp_path, memory.snapshot()).reserved
+    assert held.free_in_used == 512 * MIB + 2 * (2 * MIB - 512)
+    assert held.free_whole == held.largest_free == 514 * MIB
+    many = Allocator()
+    for _ in range(3):
+        many.segments += checkerboard(1 << 40).segments
+    for number, segment in enumerate(many.segments):
+        for block in (segment, *segment["blocks"]):
+            block["address"] += number << 34
+    report = analyse(read_snapshot(str(dumped(tmp_path / "f.pickle", many.snapshot()))))
+    assert [found.kind for found in findings(report, report.devices[0])] == ["fragmentation"]
+
+
+def test_what_holds_more_at_each_step_is_named_and_what_only_the_first_step_makes_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    memory = Allocator()
+    leak = frames(("/home/ml/train.py", "log", 77))
+    for step in range(6):
+        memory.step()
+        if step == 0:
+            memory.alloc(64 * MIB, OPTIMIZER)
+        kept = memory.alloc(32 * MIB, FORWARD)
+        memory.alloc(3 * MIB, leak)
+        memory.free(kept)
+    report = device(tmp_path, memory.snapshot())
+    (grown,) = report.growth
+    assert (grown.place, grown.bytes_a_step, grown.steps) == ("ml/train.py:77 log", 3.0 * MIB, 5)
+    status, text = said(capsys, str(tmp_path / "s.pickle"))
+    assert status == 1 and "GROWS: 3 MiB more are held with each step" in text and ".detach()" in text
+    assert [row.place for row in report.survived] == ["ml/train.py:10 main", "ml/train.py:77 log"]
+
+
+# --- forms ----------------------------------------------------------------------------------------------------------
+
+
+class _WellFormed(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag not in ("script", "iframe", "object", "link", "img", "base", "form")
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_text_data_and_page_say_the_same_and_no_text_of_a_file_reaches_the_terminal_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    memory = Allocator()
+    memory.alloc(5 * MIB, frames(("/home/ml/\x1b[31m<script>.py", "f\x07", 3)))
+    path = str(dumped(tmp_path / "s.pickle", memory.snapshot()))
+    status, text = said(capsys, path)
+    assert status == 0 and "\x1b[31m" not in text and "\x07" not in text
+    assert max(map(len, text.splitlines())) <= 120
+    assert "5 MiB" in text
+    data = json.loads(said(capsys, path, "--json")[1])
+    assert (data["schema"], data["kind"], data["devices"][0]["peak_bytes"]) == (1, "memory_snapshot", 5 * MIB)
+    page = said(capsys, path, "--html")[1]
+    checker = _WellFormed()
+    checker.feed(page)
+    assert not checker.open and "<script>" not in page and "5 MiB" in page
+    target = tmp_path / "out.html"
+    assert said(capsys, path, "-o", str(target))[0] == 0
+    assert target.stat().st_mode & 0o777 == 0o600
+    assert said(capsys, path, "--ascii")[1].isascii()
+    assert "/home" not in said(capsys, path, "--redact", "--json")[1]
+
+
+def test_a_snapshot_without_events_or_stacks_says_how_to_get_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    memory = Allocator()
+    memory.alloc(5 * MIB, [])
+    path = str(dumped(tmp_path / "s.pickle", memory.segments))
+    status, text = said(capsys, path)
+    assert status == 0 and "no events: record with" in text and "no stacks: record with" in text
+    assert "at the end, by category" in text
+    (report,) = analyse(read_snapshot(path)).devices
+    assert report.peak is None and report.reserved.allocated == 5 * MIB
+
+
+def test_blocks_as_pytorch_2_0_wrote_them_are_read(tmp_path: Path) -> None:
+    block = {"size": 1024, "state": "active_allocated", "history": [{"addr": 1, "real_size": 1000, "frames": FORWARD}]}
+    segment = {"address": 4096, "total_size": 2048, "stream": 0, "blocks": [block, {"size": 1024, "state": "inactive"}]}
+    report = device(tmp_path, [segment])
+    assert (report.reserved.allocated, report.reserved.rounding, report.reserved.free) == (1000, 24, 1024)
+    assert report.alive[0].place == "ml/model.py:42 forward"
+
+
+# --- files that are none --------------------------------------------------------------------------------------------
+
+
+class _Runs:
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return (os.mkdir, (self.path,))
+
+
+def memo_bomb() -> bytes:
+    """Asks the reader for a table of two thousand million entries, in eight bytes."""
+    return b"\x80\x04]r" + struct.pack("<I", 0x7FFFFFFF) + b"."
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "no pickle"),
+        (b'{"traceEvents": []}', "no pickle"),
+        (pickle.dumps(_Runs("ran")), "a pickle can run code"),
+        (b"\x80\x04cos\nsystem\n(S'touch ran'\ntR.", "a pickle can run code"),
+        (b"\x80\x04\x95\x00\x00\x00\x00\x00\x00\x00\x00\x82\x01.", "damaged"),
+        (b"\x80\x04Pid\n.", "refers to objects outside"),
+        (b"\x80\x04X\xff\xff\xff\x7fab.", "damaged|more memory"),
+        (memo_bomb(), "more memory|damaged"),
+        (b"\x80\x04" + b"(" * 300_000 + b"l" * 300_000 + b".", "no segments|damaged|not a memory snapshot"),
+        (pickle.dumps({"segments": []})[:-3], "damaged pickle, or cut off"),
+        (pickle.dumps([1, 2]), "not a memory snapshot"),
+        (pickle.dumps("text"), "no segments"),
+        (pickle.dumps({"segments": [{"blocks": 3}]}), "not a memory snapshot"),
+        (pickle.dumps({"segments": [], "device_traces": 7}), "not a memory snapshot"),
+        (pickle.dumps({"segments": [], "device_traces": [[{"action": [], "size": 1}]]}), "not a memory snapshot"),
+        (pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc", "size": 1 << 90}]]}), "not a memory"),
+        (pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc", "size": -5}]]}), "not a memory"),
+        (pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc", "frames": {1: 2}}]]}), "not a memory"),
+    ],
+    ids=range(18),
+)  # fmt: skip
+def test_what_is_no_snapshot_is_one_line_and_nothing_in_it_is_run(
+    content: bytes,
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import re
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.pickle").write_bytes(content)
+    status, text = said(capsys, str(tmp_path / "s.pickle"))
+    assert status == 2 and text.count("\n") == 1 and re.search(words, text), text
+    assert not (tmp_path / "ran").exists()
+
+
+def test_lists_that_stand_in_a_pickle_many_times_are_refused_by_their_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A megabyte can name a million times a million blocks."""
+    blocks = [{"size": 0, "state": "inactive", "frames": []}] * 100_000
+    path = dumped(tmp_path / "s.pickle", {"segments": [{"total_size": 0, "blocks": blocks}] * 100_000})
+    assert path.stat().st_size < 1 << 20
+    status, text = said(capsys, str(path))
+    assert status == 2 and "more than" in text and text.count("\n") == 1
+
+
+def test_the_limit_on_memory_is_lifted_after_a_file(tmp_path: Path) -> None:
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    device(tmp_path, random_run(1).snapshot())
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+
+
+def test_a_file_that_is_not_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, text = said(capsys, str(tmp_path / "nothing.pickle"))
+    assert status == 2 and text.count("\n") == 1 and "No such file" in text
+    assert said(capsys, str(tmp_path))[0] == 2
