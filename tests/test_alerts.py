@@ -152,6 +152,14 @@ def test_a_wrong_condition_is_refused_with_its_column_and_what_was_meant(when: s
     assert caught.value.column == column
 
 
+def test_a_condition_may_name_a_verdict_that_no_longer_occurs_and_is_told_so() -> None:
+    for text in ("low_occupancy", "verdict:low_occupancy and util_pct > 50"):
+        condition = parse(text)
+        assert condition.retired == ("low_occupancy",) and "no longer occurs" in condition.retired_words
+    assert parse("verdict:healthy").retired == () and parse("verdict:healthy").retired_words == ""
+    assert "low_occupancy" not in ids()["verdict"]
+
+
 def test_every_id_and_value_that_the_help_lists_can_be_asked_for() -> None:
     for kind, names in ids().items():
         assert all(parse(f"{kind}:{name}").alternatives for name in names)

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.diagnosis.types import GpuDiagnosis
+from gputop.model.derived import SOFTWARE_THERMAL
 from gputop.model.snapshot import GpuSample, ProcessStatic
 from tests.support.scenes import HOST, Watch, badges, gpu, snap, steady, train
 
@@ -292,8 +293,8 @@ def unmeasured(name: str = "NVIDIA GeForce RTX 4090", architecture: str | None =
         ("NVIDIA A100-SXM4-80GB", "ampere", ("dcgm-exporter", "--perf")),
         ("Tesla V100-SXM2-16GB", "volta", ("dcgm-exporter",)),
         ("NVIDIA H100 80GB HBM3", "hopper", ("dcgm-exporter", "--perf")),
-        ("Tesla P100-PCIE-16GB", "pascal", ("gputop.step()",)),
-        ("Orin (nvgpu)", "ampere", ("gputop.step()",)),
+        ("Tesla P100-PCIE-16GB", "pascal", ("gputop.watch()",)),
+        ("Orin (nvgpu)", "ampere", ("gputop.watch()",)),
         ("Some future board", None, ("gputop doctor",)),
     ],
 )
@@ -320,6 +321,7 @@ def test_counters_that_are_denied_or_released_need_no_other_advice() -> None:
         (99.0, 664.0, "grey-green", "low", None),
         (99.0, 349.0, "grey", "low", "draws little for a busy GPU"),
         (94.0, 349.0, "grey-green", "low", None),
+        (99.0, 1000.0, "grey-green", "low", None),
         (99.0, None, "grey-green", "low", None),
     ],
 )
@@ -330,6 +332,11 @@ def test_power_is_the_witness_where_sm_is_not_measured(
     assert (said.verdict, said.level, said.confidence) == ("no_bottleneck_seen", level, confidence)
     assert words is None or any(words in note for note in said.notes)
     assert "--perf" in said.remedy
+
+
+def test_little_power_says_nothing_while_heat_holds_the_clocks_down() -> None:
+    hot = steady(45, unmeasured(util=99.0, power_w=300.0, throttle_reasons=SOFTWARE_THERMAL), [train()])
+    assert hot.level == "grey-green" and not any("draws little" in note for note in hot.notes)
 
 
 # --- idle without a reason to see -----------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gputop.model.derived import Work, gap_pct, power_word, work
+from gputop.diagnosis.measuring import power_word
+from gputop.model.derived import Work, gap_pct, work
 from gputop.model.snapshot import GpuSample, GpuStatic
 
 STATIC = GpuStatic(0, "GPU-0", "NVIDIA H100 80GB HBM3")

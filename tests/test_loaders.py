@@ -11,6 +11,7 @@ from gputop.sources.processes.loaders import (
     is_pin_memory_thread,
     is_python,
     is_working_ray_task,
+    thread_framework,
     thread_loader,
 )
 
@@ -83,6 +84,12 @@ def test_thread_loaders_are_named() -> None:
     assert thread_loader(["python", "[DALI][WT]3"]) == "DALI threads"
     assert thread_loader(["tf_data_private"]) == "tf.data threads"
     assert thread_loader(["python", "pt_autograd_0"]) is None
+
+
+def test_a_framework_is_known_by_the_names_that_it_gives_its_threads() -> None:
+    assert thread_framework(["python", "pt_autograd_0"]) == "torch"
+    assert thread_framework(["tf_data_private"]) == "tensorflow"
+    assert thread_framework(["tf_XLAEigen", "cuda-EvtHandlr"]) is None, "several frameworks have XLA's threads"
 
 
 def test_ray_tasks_and_interpreters_are_known_by_their_command_line() -> None:

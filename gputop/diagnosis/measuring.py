@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from gputop.diagnosis import thresholds as at
+from gputop.model.derived import HARDWARE_SLOWDOWN, POWER_BRAKE, THERMAL
 from gputop.model.sm import COUNTERS_DENIED, COUNTERS_RELEASED
 from gputop.model.snapshot import GpuSample
 
@@ -34,8 +36,8 @@ OF_INSTANCES = (
 )
 OF_THIS_INSTANCE = "to measure SM of this instance: run dcgm-exporter with DCGM_FI_PROF_SM_ACTIVE on the host"
 NO_COUNTER = (
-    "no tool reads SM activity of this chip: judge the job by its own speed (`gputop.step()` in its loop, or a "
-    "profiler's trace: `gputop trace FILE`)"
+    "no tool reads SM activity of this chip: judge the job by its own speed (`w.step()` of `gputop.watch()` in its "
+    "loop) or by a profiler's trace (`gputop trace FILE`)"
 )
 DENIED = f"to measure SM here: {RIGHT}"
 RELEASED = "P takes the counters again, once no profiler needs them"
@@ -48,6 +50,33 @@ def how_to_measure(gpu: GpuSample) -> str:
     return _advice(
         static.name, static.architecture, bool(static.mig_enabled), static.mig_parent is not None, gpu.sm_reason
     )
+
+
+MOST_POWER = 1.2
+"""A share of the limit above this is a wrong limit."""
+WORKS_HARD, DRAWS_LITTLE, SAYS_NOTHING = "works hard", "draws little for a busy GPU", "says nothing of the work"
+
+
+def power_word(gpu: GpuSample) -> str | None:
+    """What power says of a busy GPU whose SM activity is only bounded; None where it says nothing.
+
+    Never a number of activity: the same matrix product draws up to 67 % more or less by its data alone, and training in
+    FP32, 26 times slower than it could be, 82 % of an H100's limit. Not for MIG instances, whose power is the board's,
+    nor while the clocks are held down, nor for impossible power.
+    """
+    if gpu.sm_source != "bound" or gpu.util_pct is None or gpu.util_pct < at.HEALTHY_UTIL or gpu.static.mig_enabled:
+        return None
+    if not gpu.power_w or not gpu.power_limit_w or gpu.power_w > MOST_POWER * gpu.power_limit_w:
+        return None
+    if (gpu.throttle_reasons or 0) & (THERMAL | HARDWARE_SLOWDOWN | POWER_BRAKE):
+        return None
+    share = gpu.power_w / gpu.power_limit_w
+    words = SAYS_NOTHING
+    if share >= at.FULL_POWER:
+        words = WORKS_HARD
+    elif share < at.LOW_POWER and gpu.util_pct >= at.LOW_POWER_UTIL:
+        words = DRAWS_LITTLE
+    return f"power {100 * share:.0f} % of its limit: {words}"
 
 
 @lru_cache(maxsize=64)

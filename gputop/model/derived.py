@@ -86,33 +86,6 @@ def lacks_sm(gpu: GpuSample) -> bool:
     )
 
 
-BUSY_UTIL_PCT = 80.0
-LITTLE_POWER, LITTLE_POWER_UTIL_PCT, MUCH_POWER = 0.5, 95.0, 0.95
-"""Shares of the power limit [judged]: an idle board draws a tenth to a fifth of it, and the same matrix product up to
-67 % more or less by its data alone, so power gives a word and never a number of activity. Training in FP32, 26 times
-slower than it could be, draws 82 % of an H100's limit."""
-
-
-def power_word(gpu: GpuSample) -> str | None:
-    """What power says of a busy GPU whose SM activity is only bounded; None where it says nothing.
-
-    Not for MIG instances, whose power is the board's, nor while the clocks are held down, nor for impossible power.
-    """
-    if gpu.sm_source != "bound" or gpu.util_pct is None or gpu.util_pct < BUSY_UTIL_PCT or gpu.static.mig_enabled:
-        return None
-    if not gpu.power_w or not gpu.power_limit_w or gpu.power_w > 1.2 * gpu.power_limit_w:
-        return None
-    if (gpu.throttle_reasons or 0) & (THERMAL | HARDWARE_SLOWDOWN | POWER_BRAKE):
-        return None
-    share = gpu.power_w / gpu.power_limit_w
-    words = "says nothing of the work"
-    if share >= MUCH_POWER:
-        words = "works hard"
-    elif share < LITTLE_POWER and gpu.util_pct >= LITTLE_POWER_UTIL_PCT:
-        words = "draws little for a busy GPU"
-    return f"power {100 * share:.0f} % of its limit: {words}"
-
-
 def gap_pct(gpu: GpuSample) -> float | None:
     """UTIL − SM in points, never below 0: SM is weighted by cycles and may exceed UTIL when clocks swing."""
     if gpu.util_pct is None or gpu.sm_active_pct is None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from gputop.diagnosis.measuring import power_word
 from gputop.model import quantity
-from gputop.model.derived import gap_pct, power_word, throttle_words, work
+from gputop.model.derived import gap_pct, throttle_words, work
 from gputop.model.metrics import GPU_METRICS, Metric
 from gputop.model.quantity import NOT_MEASURED, seconds, terminal_safe
 from gputop.model.sm import MEASURED, SM_SOURCES

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
+from gputop.diagnosis.measuring import power_word
 from gputop.diagnosis.rules.feeding_rules import WORTH_SAYING, feeder_words, kind_of, taken_by
 from gputop.diagnosis.types import (
     HOLDING_MEMORY,
@@ -18,7 +19,7 @@ from gputop.diagnosis.types import (
     Level,
     State,
 )
-from gputop.model.derived import lacks_sm, power_word
+from gputop.model.derived import lacks_sm
 from gputop.model.feeders import Feeders, MainWaits
 from gputop.model.quantity import per_second, share, step_time, terminal_safe, wrapped
 from gputop.model.sm import MEASURED, SM_SOURCES, SmSource

@@ -6,7 +6,7 @@ The thresholds are those of ``thresholds.py``; which of them hold, with their hy
 from __future__ import annotations
 
 from gputop.diagnosis import thresholds as at
-from gputop.diagnosis.measuring import SHORT
+from gputop.diagnosis.measuring import DRAWS_LITTLE, MOST_POWER, SHORT, WORKS_HARD
 from gputop.diagnosis.rules.base import Rule, Told
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import Confidence, Level
@@ -385,21 +385,19 @@ WORKING = Rule(
 )
 
 
+HELD_DOWN = 0.1
+"""Share of the time with clocks held down by heat or a power brake, from which on low power has that reason."""
+
+
 def _tell_unseen(s: Signals) -> Told:
     line = f"util {pct(s.u)}"
     if s.power is not None:
         line += f", power {share(s.power)} of its limit"
     evidence = f"{line}; {s.sm_off or 'SM activity was not measured'}"
-    if s.holds.at_power_limit:
-        return Told(
-            "grey-green", (evidence,), s.measure, SHORT, "medium",
-            ("at its power limit: works hard, by what it draws",),
-        )  # fmt: skip
-    if s.holds.draws_little:
-        return Told(
-            "grey", (evidence,), s.measure, SHORT, "low",
-            ("draws little for a busy GPU: it may be busy, not working",),
-        )  # fmt: skip
+    if s.holds.at_power_limit and (s.power or 0.0) <= MOST_POWER:
+        return Told("grey-green", (evidence,), s.measure, SHORT, "medium", (f"at its power limit: {WORKS_HARD}",))
+    if s.holds.draws_little and max(s.thermal, s.brake) < HELD_DOWN:
+        return Told("grey", (evidence,), s.measure, SHORT, "low", (f"{DRAWS_LITTLE}: it may hardly work",))
     return Told("grey-green", (evidence,), s.measure, SHORT, "low")
 
 
