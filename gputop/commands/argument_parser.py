@@ -83,13 +83,23 @@ class Parser(argparse.ArgumentParser):
             self._refuse_loose_list(option, words)
         found, unknown = super().parse_known_args(self._for_argparse(words), namespace)
         if unknown:
-            self.error(f"unexpected argument {unknown[0]!r}")
+            self.error(f"unexpected argument {unknown[0]!r}{self._instead(words, unknown[0])}")
         return found, []
+
+    def _instead(self, words: Sequence[str], unknown: str) -> str:
+        """What was probably meant by a word that has no place."""
+        if unknown == "demo" and self.prog == "gputop once":
+            return ": the demo's snapshot is `gputop demo --once`"
+        before = words[words.index(unknown) - 1] if unknown in words[1:] else ""
+        if self.prog == "gputop report" and before in ("--html", "--markdown", "--json"):
+            return f": a file's name follows -o, as in `{before} -o {unknown}`"
+        return ""
 
     def error(self, message: str) -> NoReturn:
         for pattern, plain in _PLAIN:
             message = re.sub(pattern, plain, message)
-        say(f"{message}; see `{self.prog} --help`")
+        apart = " see" if message.endswith("?") else "; see"
+        say(f"{message}{apart} `{self.prog} --help`")
         self.exit(USAGE_ERROR)
 
     def split(self, words: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -215,6 +215,7 @@ def _init(path: Path) -> int:
         path.unlink(missing_ok=True)
         raise ConfigError(f"cannot write {path}: {error.strerror}") from error
     sys.stdout.write(f"{path}\n")
+    say("wrote every setting there, commented out; `gputop config --check` says what is wrong with it")
     return 0
 
 

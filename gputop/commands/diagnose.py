@@ -13,13 +13,14 @@ from gputop.commands.needs import Needs
 from gputop.commands.shared_options import lens_of, redacted_source, redactor_of
 from gputop.commands.simulated_node import DEMO, scenario_arguments, simulated_past, wants_demo
 from gputop.config import Settings
-from gputop.diagnosis.diagnosis_data import as_json
+from gputop.diagnosis.diagnosis_data import LINE_KEYS, as_json, line_values
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import SourceError, UsageError
 from gputop.monitor import MOST_GPUS
 from gputop.output.diagnosis_text import diagnosis_text
+from gputop.output.line_format import checked, formatted
 from gputop.output.snapshot_data import json_text
 from gputop.paint.glyphs import choose
 from gputop.recording.reader import read_snapshots
@@ -41,13 +42,17 @@ def arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--for", dest="duration", metavar="TIME", help=f"how long to watch this machine (default {WATCHED_S:g}s)"
     )
-    command.add_argument("--json", action="store_true", help="one JSON object")
+    form = command.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON object")
+    form.add_argument("--format", metavar="TEXT", help="a line a GPU: {index} {verdict}; keys as in --json")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.file is not None and args.duration is not None:
         what = "the demo's past" if args.file == DEMO else "a recording"
         raise UsageError(f"--for says how long to watch this machine; {what} is diagnosed as a whole: leave it out")
+    if args.format is not None:
+        checked(args.format, LINE_KEYS)
     if wants_demo(args):
         snapshots = simulated_past(args, settings)
     elif args.file is not None:
@@ -67,7 +72,10 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if last is None or begin is None or diagnoser is None:
         raise SourceError("nothing was measured: see `gputop doctor`")
     diagnoses = diagnoser.diagnoses()
-    if args.json:
+    if args.format is not None:
+        lines = line_values(last, diagnoses, begin)
+        sys.stdout.writelines(f"{formatted(args.format, values)}\n" for values in lines)
+    elif args.json:
         sys.stdout.write(json_text(as_json(last, diagnoses, begin)))
     else:
         glyphs = choose(os.environ, sys.stdout.encoding, theme="auto", ascii_only=settings.ascii, no_color=True).glyphs

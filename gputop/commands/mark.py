@@ -25,4 +25,6 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if not sent.reached:
         say("the mark was lost: no recorder or screen of this user is running")
         return 1
+    takers = "recorder or screen" if sent.reached == 1 else "recorders and screens"
+    say(f"the mark was taken by {sent.reached} running {takers} of yours")
     return 0

@@ -36,10 +36,12 @@ def arguments(command: argparse.ArgumentParser) -> None:
     form = command.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object")
     form.add_argument("--csv", action="store_true", help="one row a GPU")
+    form.add_argument("--format", metavar="TEXT", help="a line a GPU: {index} {sm_active_pct}; keys as in --json")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     wait_s = wait_of(args)
+    check_format(args)
     from gputop.sources.local import open_local
 
     source = open_local(settings)
@@ -48,7 +50,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     try:
         redactor = redactor_of(settings)
         passing = _passing(args, redactor)
-        printed = _data if args.json or args.csv else _table
+        printed = _lines if args.format is not None else _data if args.json or args.csv else _table
         text_of = printed(args, settings, passing)
         reading = source.read_once(wait_s, say)
     finally:
@@ -61,6 +63,15 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     return 0 if reading.has_measured else NOTHING_READ
 
 
+def check_format(args: argparse.Namespace) -> None:
+    """Refuse a line with a key that is not there, before anything is measured. Raises UsageError."""
+    if args.format is not None:
+        from gputop.output.line_format import checked
+        from gputop.output.snapshot_data import LINE_KEYS
+
+        checked(args.format, LINE_KEYS)
+
+
 def wait_of(args: argparse.Namespace) -> float:
     """How long to wait for the first complete reading, in seconds. Raises UsageError."""
     given = getattr(args, "wait", None)
@@ -69,7 +80,7 @@ def wait_of(args: argparse.Namespace) -> float:
 
 def table(args: argparse.Namespace, settings: Settings, snapshot: Snapshot) -> str:
     """A snapshot as ``gputop once`` prints it. Raises UsageError for a filter that one snapshot cannot answer."""
-    args.csv = False
+    args.csv, args.format = False, None
     redactor = redactor_of(settings)
     return _table(args, settings, _passing(args, redactor))(_redacted(OneReading(snapshot), redactor))
 
@@ -90,8 +101,9 @@ def _passing(args: argparse.Namespace, redactor: Redactor | None) -> Filter | No
         return None
     if any(term.field == "verdict" for term in passing.terms):
         raise UsageError("--filter: a verdict needs half a minute of watching: use `gputop diagnose`, or the screen")
-    if passing and args.csv:
-        raise UsageError("--filter, -u and -p select processes, and --csv prints GPUs: use --json, or the table")
+    if passing and (args.csv or args.format is not None):
+        form = "--csv" if args.csv else "--format"
+        raise UsageError(f"--filter, -u and -p select processes, and {form} prints GPUs: use --json, or the table")
     return passing or None
 
 
@@ -114,6 +126,16 @@ def _data(args: argparse.Namespace, settings: Settings, passing: Filter | None) 
     return text
 
 
+def _lines(args: argparse.Namespace, _settings: Settings, _passing: Filter | None) -> Callable[[OneReading], str]:
+    from gputop.output.line_format import formatted
+    from gputop.output.snapshot_data import line_values, once_data
+
+    def text(reading: OneReading) -> str:
+        return "".join(f"{formatted(args.format, gpu)}\n" for gpu in line_values(once_data(reading.snapshot)))
+
+    return text
+
+
 def _table(_args: argparse.Namespace, settings: Settings, passing: Filter | None) -> Callable[[OneReading], str]:
     import shutil
 
@@ -122,7 +144,7 @@ def _table(_args: argparse.Namespace, settings: Settings, passing: Filter | None
     from gputop.monitor import Monitor
     from gputop.output.ansi import ansi_text, plain_text
     from gputop.output.snapshot_data import once_rows
-    from gputop.paint.glyphs import choose
+    from gputop.paint.glyphs import ascii_only, choose
     from gputop.paint.theme import THEMES
 
     terminal = choose(
@@ -139,6 +161,7 @@ def _table(_args: argparse.Namespace, settings: Settings, passing: Filter | None
     def text(reading: OneReading) -> str:
         frame = monitor.feed(reading.snapshot)
         rows = once_rows(frame if passing is None else filtered(frame, passing), view, width)
-        return ansi_text(rows, THEMES["ansi"], "16") + "\n" if coloured else plain_text(rows)
+        printed = ansi_text(rows, THEMES["ansi"], "16") + "\n" if coloured else plain_text(rows)
+        return ascii_only(printed) if terminal.glyphs.name == "ascii" else printed
 
     return text

@@ -23,6 +23,22 @@ def as_json(snapshot: Snapshot, diagnoses: Iterable[GpuDiagnosis], begin: float)
     }
 
 
+COMMON_KEYS = ("host", "simulated", "begin", "end")
+LINE_KEYS = (
+    *COMMON_KEYS, "index", "uuid", "name", "verdict", "level", "busy_not_working", "efficiency_pct", "confidence",
+    "window_s", "n", "evidence", "cause", "uneven", "feeders", "remedy", "notes", "badges", "seconds", "timeline",
+)  # fmt: skip
+"""The keys of ``line_values``."""
+
+
+def line_values(snapshot: Snapshot, diagnoses: Iterable[GpuDiagnosis], begin: float) -> list[dict[str, object]]:
+    """For each GPU what ``as_json`` says of it, and of all."""
+    diagnoses = list(diagnoses)
+    whole = as_json(snapshot, diagnoses, begin)
+    common = {key: whole[key] for key in COMMON_KEYS}
+    return [{**common, **_gpu(gpu, d)} for gpu, d in zip(snapshot.gpus, diagnoses, strict=True)]
+
+
 def _gpu(gpu: GpuSample, d: GpuDiagnosis) -> dict[str, object]:
     seconds = d.seconds or {}
     return {

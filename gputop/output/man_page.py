@@ -23,6 +23,18 @@ ENVIRONMENT = (
 )
 
 
+EXAMPLES = (
+    (
+        "gputop once --format '{index}:{sm_active_pct}/{util_pct} {flag_now}' | paste -sd ' ' -",
+        "one line for tmux's status line, in #(...), or for a prompt: SM activity and utilisation of each GPU",
+    ),
+    (
+        "gputop diagnose --for 15s --format 'GPU {index}: {verdict}' > ~/.cache/gpus",
+        "verdicts for a prompt, from a job that runs now and then: a verdict needs seconds of watching",
+    ),
+)
+
+
 def man_page(parser: argparse.ArgumentParser, common_title: str) -> str:
     """The page of the whole command line, section 1. The argument group of that title is described once, not for each
     command."""
@@ -48,7 +60,7 @@ def man_page(parser: argparse.ArgumentParser, common_title: str) -> str:
         for action in command._actions:
             if action not in shared and not isinstance(action, argparse._HelpAction) and action.help:
                 lines += _described(action)
-    for title, rows in (("EXIT STATUS", EXIT), ("ENVIRONMENT", ENVIRONMENT)):
+    for title, rows in (("EXAMPLES", EXAMPLES), ("EXIT STATUS", EXIT), ("ENVIRONMENT", ENVIRONMENT)):
         lines.append(f".SH {title}")
         for head, text in rows:
             lines += [".TP", f".B {_text(head)}", _text(text)]

@@ -103,6 +103,19 @@ def once_data(snapshot: Snapshot) -> dict[str, Any]:
     return data
 
 
+def line_values(data: Mapping[str, Any]) -> list[dict[str, object]]:
+    """For each GPU of a JSON object what a line may name: its own keys, ``t``, and the host's as ``host.x``."""
+    host = {f"host.{key}": value for key, value in data["host"].items()}
+    return [{**host, "t": data["t"], **gpu} for gpu in data["gpus"]]
+
+
+LINE_KEYS = (
+    "t", *GPU_STATIC, *_GPU_MEASURED, "unavailable", "gap_pct", "flag_now",
+    *(f"host.{key}" for key in ("hostname", "driver", "source", *HOST_METRICS, "unavailable", "fabric_ports")),
+)  # fmt: skip
+"""The keys of ``line_values`` for ``once_data``."""
+
+
 def json_text(data: Mapping[str, Any]) -> str:
     """One JSON document; a NaN that got this far is an error, not output."""
     return json.dumps(data, ensure_ascii=False, allow_nan=False) + "\n"

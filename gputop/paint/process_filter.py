@@ -192,6 +192,8 @@ def _term(text: str, position: int, fields: Fields) -> tuple[Term, int]:
         like: Operator = "~" if field in fields.loose and operator == ":" else operator  # type: ignore[assignment]
         quoted = text[named.end()] in QUOTES
         wanted = (value.lower(),) if quoted else _texts_wanted(value, named.end())
+        if field == "state" and any(len(one) > 1 for one in wanted):
+            raise FilterError("state is a process's: R, S, D, Z or T; of a GPU write verdict:starved", begin)
         return Term(field, like, wanted, negated), end
     numbers = tuple(_number(part, unit, named.end()) for part in value.split(","))
     return Term(field, operator, numbers, negated), end  # type: ignore[arg-type]

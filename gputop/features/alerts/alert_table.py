@@ -163,6 +163,13 @@ def _identified(kind: str, name: str, column: int) -> Term:
         raise ConditionError(f"there is no kind {kind}{_condition_nearest(kind, KINDS)}", column)
     known = ids()[kind]
     if name not in known and not (kind == "verdict" and name in RETIRED):
+        other = next((other for other in KINDS if name in ids()[other]), None)
+        if other is not None:
+            hint = f"; {other}:{name} is one. A filter's verdict: matches words, an alert's takes an id"
+            raise ConditionError(f"there is no {kind} {name}{hint}", column)
+        if kind == "state" and len(name) == 1:
+            hint = "; in an alert it is a GPU's, such as state:starved, in a filter a process's, such as state:D"
+            raise ConditionError(f"there is no state {name}{hint}", column)
         raise ConditionError(f"there is no {kind} {name or 'without a name'}{_condition_nearest(name, known)}", column)
     return Term(kind, name)
 

@@ -1,0 +1,58 @@
+"""``--format``: a line a GPU with values in the place of ``{keys}``, for status lines and prompts.
+
+Has its own substitution: Python's would reach attributes of what it is given.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+
+from gputop.model.quantity import NOT_MEASURED, terminal_safe
+from gputop.model.source import UsageError
+
+_PART = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+NO_FLAG = "-"
+FLAGS = ("flag_now", "busy_not_working", "cause")
+"""Keys whose null says "no", and not "not measured"."""
+MOST_LISTED = 3
+
+
+def checked(template: str, keys: Collection[str]) -> str:
+    """The template, if every name in braces is one of ``keys``. Raises UsageError with what is wrong."""
+    for part in _PART.finditer(template):
+        if part[0] in ("{{", "}}"):
+            continue
+        if part[1] is None:
+            raise UsageError(f"--format: a single {part[0]} in {template!r}; write {part[0] * 2} for the character")
+        if part[1] not in keys:
+            near = get_close_matches(part[1], keys, MOST_LISTED)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise UsageError(f"--format: there is no {part[1]!r}{hint} `--json` shows every key")
+    return template
+
+
+def formatted(template: str, values: Mapping[str, object]) -> str:
+    """One line: a template that was ``checked``, filled."""
+
+    def value(part: re.Match[str]) -> str:
+        return part[0][0] if part[1] is None else _text(part[1], values.get(part[1]))
+
+    return _PART.sub(value, template)
+
+
+def _text(key: str, value: object) -> str:
+    if value is None:
+        return NO_FLAG if key in FLAGS else NOT_MEASURED
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        # As much as a status line can use; whole numbers without a point.
+        return f"{value:.1f}".removesuffix(".0")
+    if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
+        return terminal_safe("; ".join(value))
+    if isinstance(value, (dict, list, tuple)):
+        return terminal_safe(json.dumps(value, ensure_ascii=False))
+    return terminal_safe(str(value))

@@ -1,0 +1,66 @@
+"""``--format``: a line a GPU for status lines and prompts, with every key of ``--json`` and nothing else."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gputop.cli import main
+from gputop.diagnosis import diagnosis_data
+from gputop.model.source import UsageError
+from gputop.output import snapshot_data
+from gputop.output.line_format import checked, formatted
+from tests.support.frames import demo_frame
+
+
+def test_values_stand_in_the_place_of_keys() -> None:
+    template = "{index} {sm_active_pct}/{util_pct} {flag_now}"
+    values = {"index": 3, "sm_active_pct": 8.04, "util_pct": 97.0, "flag_now": "A"}
+    assert formatted(checked(template, values), values) == "3 8/97 A"
+
+
+def test_what_is_not_measured_is_said_and_never_zero() -> None:
+    assert formatted("{sm_active_pct} {flag_now}", {"sm_active_pct": None, "flag_now": None}) == "n/a -"
+
+
+def test_doubled_braces_are_braces_and_nothing_is_evaluated() -> None:
+    assert formatted(checked("{{{index}}}", ("index",)), {"index": 1}) == "{1}"
+    for hostile in ("{index.__class__}", "{index!r}", "{index:>9}", "{0}", "{}", "{index[0]}"):
+        with pytest.raises(UsageError):
+            checked(hostile, ("index",))
+    for broken in ("{index", "index}"):
+        with pytest.raises(UsageError, match="single"):
+            checked(broken, ("index",))
+
+
+def test_a_value_cannot_send_anything_to_the_terminal() -> None:
+    assert "\x1b" not in formatted("{name}", {"name": "H100\x1b[2J\n"})
+
+
+def test_the_keys_of_a_line_are_those_of_the_json_object() -> None:
+    frame = demo_frame()
+    data = snapshot_data.once_data(frame.snapshot)
+    (first, *_) = snapshot_data.line_values(data)
+    assert set(first) == set(snapshot_data.LINE_KEYS)
+    assert set(data["gpus"][0]) <= set(first)
+    (first, *_) = diagnosis_data.line_values(frame.snapshot, frame.diagnoses, 0.0)
+    assert set(first) == set(diagnosis_data.LINE_KEYS)
+    given = diagnosis_data.as_json(frame.snapshot, frame.diagnoses, 0.0)["gpus"]
+    assert set(given[0]) <= set(first)  # type: ignore[index]
+
+
+@pytest.mark.parametrize("command", [["once"], ["diagnose", "demo"]])
+def test_a_key_that_is_not_there_exits_2_before_anything_is_measured(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--format", "{indexx} {util_pct}"]) == 2
+    assert "did you mean index?" in capsys.readouterr().err
+
+
+def test_a_diagnosis_as_lines_says_what_its_json_says(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "demo", "dataloader_cpu", "--format", "{index} {verdict} {n}"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert main(["diagnose", "demo", "dataloader_cpu", "--json"]) == 1
+    gpus = json.loads(capsys.readouterr().out)["gpus"]
+    assert lines == [f"{gpu['index']} {gpu['verdict']} {gpu['n']}" for gpu in gpus]
