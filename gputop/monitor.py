@@ -19,6 +19,7 @@ from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.model.derived import slowed
 from gputop.model.history import History, ProcessHistory
 from gputop.model.metrics import ACTIVITY_KEYS, HISTORY_KEYS
+from gputop.model.serving import PROGRAMS, ServerRow
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.model.steps import StepHistory, StepPace, StepRow
@@ -52,6 +53,20 @@ def stepping_on(snapshot: Snapshot, who: StepPace | StepRow) -> frozenset[int]:
     """The GPUs on which a process steps: those it holds a context on, else the one that it has named."""
     held = frozenset(p.gpu for p in snapshot.processes if p.pid == who.pid and p.role == "gpu" and p.gpu is not None)
     return held or (frozenset() if who.gpu is None else frozenset({who.gpu}))
+
+
+def serving_on(snapshot: Snapshot, row: ServerRow) -> frozenset[int]:
+    """The GPUs on which a server of this kind runs, by the names of the programs; the only GPU where none is seen.
+
+    None of them where several servers of the kind are asked: which GPU is whose cannot be told by name.
+    """
+    if row.kind is None or sum(other.kind == row.kind for other in snapshot.servers) > 1:
+        return frozenset()
+    program = PROGRAMS[row.kind]
+    held = frozenset(p.gpu for p in snapshot.processes if p.gpu is not None and p.static.server == program)
+    if held or len(snapshot.gpus) != 1:
+        return held
+    return frozenset({snapshot.gpus[0].static.index})
 
 
 def _step_times(snapshot: Snapshot) -> dict[int, float]:

@@ -256,6 +256,29 @@ def alertable(command: argparse.ArgumentParser) -> None:
     command.add_argument("--alerts", action="store_true", default=argparse.SUPPRESS, help=text)
 
 
+class _ServerUrls(argparse.Action):
+    """Addresses, separated by commas or by repeating the option; on the command line this machine's alone."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, _: str | None = None
+    ) -> None:
+        from gputop.model.source import UsageError
+        from gputop.sources.serving import addresses
+
+        given = ",".join(filter(None, (getattr(namespace, self.dest, None), str(values))))
+        try:
+            addresses(given, typed=True)
+        except UsageError as error:
+            parser.error(str(error))
+        setattr(namespace, self.dest, given)
+
+
+def serving(command: argparse.ArgumentParser) -> None:
+    """Which inference servers are asked what they serve."""
+    text = "metrics address of a vLLM, SGLang, Triton or TGI server on this machine, beside the GPUs' verdicts"
+    command.add_argument("--server-url", action=_ServerUrls, metavar="URL", default=argparse.SUPPRESS, help=text)
+
+
 def selectable(command: argparse.ArgumentParser) -> None:
     """``-o``, the short name of ``--gpus`` where no output file has that letter."""
     text, absent = "the same as --gpus", argparse.SUPPRESS

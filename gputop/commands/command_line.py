@@ -12,7 +12,16 @@ from collections.abc import Sequence
 from typing import NoReturn, get_args
 
 from gputop import __version__
-from gputop.commands.argument_parser import COMMON, ListAction, Parser, alertable, filterable, printable, selectable
+from gputop.commands.argument_parser import (
+    COMMON,
+    ListAction,
+    Parser,
+    alertable,
+    filterable,
+    printable,
+    selectable,
+    serving,
+)
 from gputop.commands.registry import TOPICS, commands, commands_and_parts, groups, is_command, module_of, parts
 from gputop.model.quantity import wrapped
 from gputop.model.sm import SmChoice
@@ -122,6 +131,7 @@ def live_parser() -> Parser:
     # Defined here and not in the screen's own file, which no other command needs to import.
     printable(top)
     alertable(top)
+    serving(top)
     selectable(top)
     filterable(top)
     return top

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from gputop.commands.argument_parser import seconds, selectable
+from gputop.commands.argument_parser import seconds, selectable, serving
 from gputop.commands.needs import Needs
 from gputop.commands.shared_options import lens_of, redacted_source, redactor_of
 from gputop.commands.simulated_node import DEMO, scenario_arguments, simulated_past, wants_demo
@@ -39,6 +39,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
     selectable(command)
     command.add_argument("file", nargs="?", help="a recording, or demo; without it this machine is watched")
     scenario_arguments(command)
+    serving(command)
     command.add_argument(
         "--for", dest="duration", metavar="TIME", help=f"how long to watch this machine (default {WATCHED_S:g}s)"
     )
@@ -90,10 +91,10 @@ def _is_wrong(d: GpuDiagnosis) -> bool:
 
 def _live(duration_s: float, settings: Settings) -> Iterator[Snapshot]:
     """Snapshots of this machine for a while, with a progress line on stderr where that is a terminal."""
-    from gputop.sources.local import open_local
+    from gputop.sources.local import beside_servers, open_local
 
     interval_s = max(0.25, min(settings.interval, duration_s / LEAST_SAMPLES))
-    source = redacted_source(open_local(settings, interval_s), redactor_of(settings))
+    source = redacted_source(beside_servers(open_local(settings, interval_s), settings), redactor_of(settings))
     arrivals = Arrivals(source)
     begun = time.monotonic()
     try:

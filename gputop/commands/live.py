@@ -28,9 +28,10 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     source = open_local(settings, lets_sleep=True)
     # The driver is asked while the rest is imported.
     source.open()
+    from gputop.sources.local import beside_servers
     from gputop.sources.marked import Marked
 
-    watched = redacted_source(Marked(source), redactor)
+    watched = redacted_source(Marked(beside_servers(source, settings)), redactor)
     return show(
         args,
         watched,

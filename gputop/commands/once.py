@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gputop.commands.argument_parser import filterable, seconds, selectable, waiting
+from gputop.commands.argument_parser import filterable, seconds, selectable, serving, waiting
 from gputop.commands.needs import Needs
 from gputop.commands.shared_options import filter_of, redactor_of
 from gputop.config import Settings
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from gputop.model.redaction import Redactor
     from gputop.model.snapshot import Snapshot
     from gputop.paint.process_filter import Filter
+    from gputop.sources.serving import ServerWatch
 
+SERVERS_WAIT_S = 4.0
+"""How long to wait for the servers' rates: an answer may take three seconds, the next begins a second later."""
 NOTHING_READ = 3
 """Exit status where no GPU could be read."""
 
@@ -33,6 +36,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
     selectable(command)
     filterable(command)
     waiting(command)
+    serving(command)
     form = command.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object")
     form.add_argument("--csv", action="store_true", help="one row a GPU")
@@ -44,6 +48,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     check_format(args)
     from gputop.sources.local import open_local
 
+    servers = _servers(settings)
     source = open_local(settings)
     # SM activity takes two samples a quarter of a second apart; the output's imports happen in between.
     source.open(looks_once=True)
@@ -53,8 +58,12 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         printed = _lines if args.format is not None else _data if args.json or args.csv else _table
         text_of = printed(args, settings, passing)
         reading = source.read_once(wait_s, say)
+        if servers is not None:
+            reading = replace(reading, snapshot=with_servers_said(reading.snapshot, servers))
     finally:
         source.close()
+        if servers is not None:
+            servers.close()
     sys.stdout.write(text_of(_redacted(reading, redactor)))
     sys.stdout.flush()
     if args.csv and not reading.complete:
@@ -70,6 +79,25 @@ def check_format(args: argparse.Namespace) -> None:
         from gputop.output.snapshot_data import LINE_KEYS
 
         checked(args.format, LINE_KEYS)
+
+
+def _servers(settings: Settings) -> ServerWatch | None:
+    """The inference servers, asked from now on; None where none is named. Raises UsageError."""
+    if not settings.server_url:
+        return None
+    from gputop.sources.serving import ServerWatch, addresses
+
+    watch = ServerWatch(addresses(settings.server_url))
+    watch.start()
+    return watch
+
+
+def with_servers_said(snapshot: Snapshot, servers: ServerWatch) -> Snapshot:
+    """The snapshot with what the servers say; a rate takes two of their pages, a second apart."""
+    from gputop.sources.serving import with_rows
+
+    servers.wait_for_rates(SERVERS_WAIT_S)
+    return with_rows(snapshot, servers.rows())
 
 
 def wait_of(args: argparse.Namespace) -> float:

@@ -7,14 +7,14 @@ import shlex
 import signal
 import threading
 
-from gputop.commands.argument_parser import seconds, size_bytes
+from gputop.commands.argument_parser import seconds, serving, size_bytes
 from gputop.commands.needs import Needs
 from gputop.commands.shared_options import redacted_source, redactor_of, run_watcher
 from gputop.config import Settings
 from gputop.model.quantity import count, file_size
 from gputop.output.messages import say
 from gputop.session.record_run import record
-from gputop.sources.local import open_local
+from gputop.sources.local import beside_servers, open_local
 from gputop.sources.marked import Marked
 
 NEEDS = Needs("nothing")
@@ -24,6 +24,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "-o", "--output", default=".", metavar="FILE|DIR", help="file or directory to write (default: this directory)"
     )
+    serving(command)
     command.add_argument("--for", dest="duration", metavar="TIME", help="stop after this time")
     command.add_argument("--max-size", metavar="SIZE", help="keep at most this much in the directory")
 
@@ -33,7 +34,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
     alerts = run_watcher(args, settings, tell=say)
-    source = open_local(settings, own_process=False)
+    source = beside_servers(open_local(settings, own_process=False), settings)
     done = record(
         redacted_source(Marked(source, at_once=True), redactor_of(settings)),
         args.output,

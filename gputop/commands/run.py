@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+from gputop.commands.argument_parser import serving
 from gputop.commands.needs import Needs
 from gputop.commands.shared_options import redacted_source, redactor_of, run_watcher
 from gputop.config import Settings
@@ -15,7 +16,7 @@ from gputop.output.messages import say
 from gputop.output.private_file import write_private
 from gputop.output.report_text import report_as, report_text
 from gputop.session.job import run_job
-from gputop.sources.local import open_local
+from gputop.sources.local import beside_servers, open_local
 from gputop.sources.marked import Marked
 from gputop.sources.procfs import parent_and_group
 
@@ -25,6 +26,7 @@ NEEDS = Needs("nothing")
 def arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("-o", "--output", metavar="FILE", help="keep the recording")
     command.add_argument("--report", metavar="FILE", help="write the report to FILE.md, .json or .txt as well")
+    serving(command)
     command.add_argument("job", nargs=argparse.REMAINDER, metavar="-- COMMAND …", help="the job and its arguments")
 
 
@@ -37,7 +39,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.report is not None and not Path(args.report).parent.is_dir():
         raise UsageError(f"--report: no directory {Path(args.report).parent}")
     alerts = run_watcher(args, settings)
-    source, redactor = open_local(settings), redactor_of(settings)
+    source, redactor = beside_servers(open_local(settings), settings), redactor_of(settings)
     result = run_job(
         command,
         redacted_source(Marked(source, at_once=True, job_began=time.time()), redactor),

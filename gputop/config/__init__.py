@@ -83,6 +83,13 @@ class Settings(Struct, frozen=True):
     dcgm_url: Annotated[
         str, Meta(description="Address of a running dcgm-exporter's metrics. Empty: localhost:9400 is tried once.")
     ] = ""
+    server_url: Annotated[
+        str,
+        Meta(
+            description="Addresses of inference servers' metrics (vLLM, SGLang, Triton, TGI), separated by commas. "
+            "Another machine than this one can be named here alone, not on the command line."
+        ),
+    ] = ""
     dcgmi: Annotated[
         bool,
         Meta(

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from gputop.diagnosis.types import STATES, Badge, GpuDiagnosis
 from gputop.model.feeders import Feeders
+from gputop.model.serving import row_value
 from gputop.model.snapshot import GpuSample, Snapshot
 
 SCHEMA = 1
@@ -19,6 +20,7 @@ def as_json(snapshot: Snapshot, diagnoses: Iterable[GpuDiagnosis], begin: float)
         "simulated": snapshot.machine.is_simulated,
         "begin": begin,
         "end": snapshot.t,
+        "servers": [row_value(row) for row in snapshot.servers],
         "gpus": [_gpu(gpu, diagnosis) for gpu, diagnosis in zip(snapshot.gpus, diagnoses, strict=True)],
     }
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from gputop.model.feeders import NOT_A_LOADER, outsiders_in, outsiders_text
+from gputop.model.serving import ServerRow
 from gputop.model.snapshot import Event, GpuSample, GpuStatic, HostSample, ProcessSample, ProcessStatic, Snapshot
 
 MOST_REMEMBERED = 4096
@@ -77,7 +78,13 @@ class Redactor:
             stale={self.kind(name): age for name, age in given.stale.items()},
             notices=tuple(map(self.text, given.notices)),
             steps=tuple(replace(row, name=self.run(row.name)) for row in given.steps),
+            servers=tuple(map(self._server, given.servers)),
         )
+
+    def _server(self, row: ServerRow) -> ServerRow:
+        host, colon, port = row.place.rpartition(":")
+        place = f"{self.host(host)}{colon}{port}" if colon else self.host(port)
+        return replace(row, place=place, error=None if row.error is None else self.text(row.error))
 
     def event(self, event: Event) -> Event:
         """An event, such as a mark, with a redacted text."""

@@ -12,6 +12,7 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
+from gputop.model.serving import ServerRow
 from gputop.model.sm import SmSource
 from gputop.model.steps import StepRow
 
@@ -305,7 +306,8 @@ class Snapshot(Struct, frozen=True):
     collector that is late, with the age of its data in seconds. ``notices`` are machine-wide remarks with their fix.
     ``repeats`` names each collector whose values are those of the snapshot before, shown again because there are no
     newer ones: what is repeated was not measured at ``t``, so it is no sample of anything. ``steps`` are those that
-    jobs have announced since the snapshot before. ``fabric_ports`` are the ports behind the host's fabric sums; a
+    jobs have announced since the snapshot before. ``servers`` is what inference servers say of themselves, where their
+    addresses were given. ``fabric_ports`` are the ports behind the host's fabric sums; a
     recording keeps the sums alone.
     """
 
@@ -322,3 +324,4 @@ class Snapshot(Struct, frozen=True):
     repeats: tuple[Collector, ...] = ()
     steps: tuple[StepRow, ...] = ()
     fabric_ports: tuple[FabricPort, ...] = ()
+    servers: tuple[ServerRow, ...] = ()

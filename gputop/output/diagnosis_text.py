@@ -11,6 +11,7 @@ from gputop.diagnosis.catalogue import titles
 from gputop.diagnosis.rules.base import COLLECTING
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, GpuDiagnosis, State, full_title
 from gputop.model.quantity import gpu_time, gpu_time_of, length, of_hundred, terminal_safe, wrapped
+from gputop.model.server_words import server_lines
 from gputop.model.snapshot import SIMULATED, GpuSample, ProcessSample, Snapshot
 from gputop.monitor import Frame
 from gputop.paint.glyphs import Glyphs
@@ -31,6 +32,9 @@ def diagnosis_text(
         lines += _gpu(gpu, d, glyphs, width)
     lines.append("")
     lines += _waste(diagnoses, price)
+    for row in snapshot.servers:
+        if row.error is None:
+            lines += [text for line in server_lines(row) for text in wrapped(line, width)]
     lines += [f"note: {notice}" for notice in snapshot.notices]
     return "".join(terminal_safe(line).rstrip() + "\n" for line in lines)
 

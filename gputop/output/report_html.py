@@ -29,7 +29,7 @@ from gputop.output.html import (
     table,
     verdict,
 )
-from gputop.output.report_text import gap_words, report_notes, step_lines
+from gputop.output.report_text import gap_words, report_notes, useful_lines
 from gputop.report.certainty import change, sentence
 from gputop.report.job_report import FindingReport, GpuReport, JobReport, alike
 from gputop.report.lanes import Pictured
@@ -59,7 +59,7 @@ def report_html(found: Pictured) -> str:
         facts(_cards(report)),
         key(found.column_s),
         *(gpu_section(found, gpu) for gpu in report.gpus),
-        *(element("p", line) for line in step_lines(report)),
+        *(element("p", line) for line in useful_lines(report)),
         element("h2", "Where the time went"),
         table(
             ("", "", "work", "not work", STATE_WORDS["unmeasured"]), [_time_row(gpu) for gpu in report.gpus], "twnnn"
@@ -259,7 +259,9 @@ SUMMARY_HTML_MOST_FINDINGS = 12
 def summary_html(report: JobReport, memory: Sequence[str], remarks: Sequence[str], reason: str | None) -> str:
     """The whole page. ``reason`` says why nothing was measured, where nothing was."""
     if not report.gpus:
-        return document("gputop", element("h1", reason or "no GPU was watched"), notes([*step_lines(report), *remarks]))
+        return document(
+            "gputop", element("h1", reason or "no GPU was watched"), notes([*useful_lines(report), *remarks])
+        )
     title = report.command or report.host
     share = report.not_work_share()
     said = "no GPU time was judged" if share is None else f"{100.0 * share:.0f} % of the GPU time was not work"
@@ -280,7 +282,7 @@ def summary_html(report: JobReport, memory: Sequence[str], remarks: Sequence[str
         facts(cards),
         *(_finding(f) for f in report.findings[:SUMMARY_HTML_MOST_FINDINGS]),
         table(("GPU", "", "util", "SM", "efficiency", "power"), rows, "ntnnnn"),
-        *(element("p", line) for line in (*step_lines(report), *memory)),
+        *(element("p", line) for line in (*useful_lines(report), *memory)),
         notes([*report_notes(report), *remarks]),
     ]
     return document(f"gputop: {title}", *body, footer=f"gputop {__version__}")

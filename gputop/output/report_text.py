@@ -22,9 +22,13 @@ from gputop.model.quantity import (
     seconds,
     step_time,
     terminal_safe,
+    wrapped,
 )
+from gputop.model.server_words import bounds, rate
+from gputop.model.serving import LABELS
 from gputop.paint.line import shorten
 from gputop.report.job_report import FindingReport, GpuReport, JobReport, alike
+from gputop.report.server_account import ServerReport
 from gputop.report.step_account import StepReport
 
 SCHEMA = 1
@@ -51,7 +55,7 @@ def report_text(report: JobReport, width: int = 100) -> str:
     states = _state_table(report)
     lines += ["", *(_aligned(states, "<>>>") if states else [f"  {NO_TIME}"]), ""]
     lines += _aligned([_GPU_HEAD, *map(_gpu_row, report.gpus)], "<<" + ">" * 8)
-    lines += [f"  {line}" for line in step_lines(report)]
+    lines += [text for line in useful_lines(report) for text in wrapped(line, width, "  ", "    ")]
     lines += ["", *_finding_lines(report, width)]
     if report.top_remedy is not None:
         lines += ["", f"First to change: {report.top_remedy}"]
@@ -70,7 +74,7 @@ def report_markdown(report: JobReport) -> str:
             *_table(_GPU_HEAD, [_gpu_row(gpu) for gpu in report.gpus]),
             "",
         ]
-        lines += [f"{_escaped(line)}\n" for line in step_lines(report)]
+        lines += [f"{_escaped(line)}\n" for line in useful_lines(report)]
         lines += ["## Findings", ""]
         for group in alike(report.findings):
             finding = group[0]
@@ -114,6 +118,7 @@ def report_data(report: JobReport) -> dict[str, Any]:
             {key: getattr(finding, key) for key in FindingReport.__struct_fields__} for finding in report.findings
         ],
         "finding_groups": [_group_data(group) for group in alike(report.findings)],
+        "servers": [{key: getattr(row, key) for key in ServerReport.__struct_fields__} for row in report.servers],
         "steps": [{key: getattr(run, key) for key in StepReport.__struct_fields__} for run in report.steps],
         "top_remedy": report.top_remedy,
         "missing": [{"t": gap.t, "text": gap.text} for gap in report.missing],
@@ -252,6 +257,30 @@ def step_lines(report: JobReport) -> list[str]:
         )
         lines += slow
     return lines
+
+
+def useful_lines(report: JobReport) -> list[str]:
+    """The work that was done: the steps of jobs, what servers served."""
+    return [*step_lines(report), *(_served_line(server) for server in report.servers)]
+
+
+def _served_line(report: ServerReport) -> str:
+    """What a server served over a recording, in one line."""
+    kind = f"{LABELS[report.kind]} " if report.kind is not None else ""
+    lead = f"Server {kind}{report.place}"
+    if report.seconds <= 0.0:
+        return f"{lead}: {report.error}"
+    parts = [rate(report.requests_per_s, "requests/s"), rate(report.tokens_per_s, "tokens/s")]
+    if report.queue is not None and report.queue_max is not None:
+        parts.append(f"queue {report.queue:.1f}, at most {report.queue_max:.0f}")
+    for key, words in (
+        ("first_token", "first token"), ("first_response", "first response"), ("between_tokens", "between tokens"),
+    ):  # fmt: skip
+        usual, late = getattr(report, f"{key}_p50_s"), getattr(report, f"{key}_p99_s")
+        if usual is not None or late is not None:
+            parts.append(f"{words} p50 mostly {bounds(usual)}, p99 at worst {bounds(late)}")
+    silent = f"; silent for {length(report.silent_s)}: {report.error}" if report.silent_s > 0.0 else ""
+    return f"{lead}: {', '.join(filter(None, parts)) or NOT_MEASURED}{silent}"
 
 
 def gap_words(report: JobReport) -> str:

@@ -24,6 +24,8 @@ from gputop.model.metrics import (
     SM_PROVENANCE,
 )
 from gputop.model.quantity import terminal_safe, wrapped
+from gputop.model.server_words import server_lines
+from gputop.model.serving import row_value
 from gputop.model.snapshot import SIMULATED, FabricPort, GpuSample, ProcessSample, Snapshot
 from gputop.monitor import Frame
 from gputop.paint import host_rows, process_table
@@ -31,7 +33,7 @@ from gputop.paint.glyphs import ascii_only
 from gputop.paint.line import Line, Row, pct
 from gputop.paint.numbers import board, buses, counters, fields, memory
 from gputop.paint.view import View
-from gputop.paint.words import gpu_label, product, sm_provenance
+from gputop.paint.words import gpu_label, product, sm_provenance, step_words
 
 SCHEMA = 1
 _GPU_MEASURED = (*GPU_METRICS, *SM_PROVENANCE, *GPU_STATE)
@@ -85,6 +87,7 @@ def snapshot_data(snapshot: Snapshot) -> dict[str, Any]:
         },
         "gpus": [gpu_data(gpu) for gpu in snapshot.gpus],
         "processes": [process_data(process) for process in snapshot.processes],
+        "servers": [row_value(row) for row in snapshot.servers],
         "notices": list(snapshot.notices),
         "repeats": list(snapshot.repeats),
         "stale": {name: _clean(age) for name, age in snapshot.stale.items()},
@@ -174,6 +177,9 @@ def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
         line.add(f"UTIL {pct(gpu.util_pct)}  SM {sm}{behind}   ", "value")
         line.add_all(fields([*counters(gpu), (memory(gpu), "text")], width - line.width))
         rows.append(line.row(width))
+        useful = step_words(frame, gpu, width - 18)
+        if useful:
+            rows.append(Line().to(18).add(useful, "text").row(width))
         second = Line().to(18).add_all(fields(board(gpu, view.glyphs) + buses(gpu, view.glyphs), width - 18))
         rows.append(second.row(width))
         if flag_now(gpu, snapshot.processes) is not None:
@@ -181,6 +187,10 @@ def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
         if gpu.sm_active_pct is None and gpu.sm_reason:
             why = wrapped(f"SM not measured: {terminal_safe(gpu.sm_reason)}", max(20, width - 18))
             rows.extend(Line().to(18).add(text, "dim").row(width) for text in why)
+    for row in snapshot.servers:
+        if row.error is None:
+            texts = [text for line in server_lines(row) for text in wrapped(line, max(20, width - 2))]
+            rows.extend(Line().add(terminal_safe(text), "text").row(width) for text in texts)
     rows.append(host_rows.load(frame, view, width, indent=0))
     shown = process_table.shown_rows(frame, view)
     if shown:

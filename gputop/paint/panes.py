@@ -32,7 +32,7 @@ from gputop.paint.words import (
     longest_that_fits,
     model_name,
     spoken,
-    step_forms,
+    useful_forms,
     words_for,
 )
 
@@ -85,7 +85,7 @@ def title(frame: Frame, view: View, position: int, width: int, widths: tuple[int
     line.add("   ", ruler)
     figure = figure_words(d)
     room = width - len(figure) - 5
-    forms = step_forms(frame, gpu)
+    forms = useful_forms(frame, gpu)
     # A step's time is shown only here, and a number is never cut; the verdict may be, since its words follow below.
     reserved = len(forms[-1]) + LEAST_APART if forms else 0
     verdict = _verdict(gpu, d, view, room - reserved - line.width if forms else None)

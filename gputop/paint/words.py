@@ -22,10 +22,12 @@ from gputop.diagnosis.types import (
 from gputop.model.derived import lacks_sm
 from gputop.model.feeders import Feeders, MainWaits
 from gputop.model.quantity import per_second, share, step_time, terminal_safe, wrapped
+from gputop.model.server_words import server_forms
+from gputop.model.serving import ServerRow
 from gputop.model.sm import MEASURED, SM_SOURCES, SmSource
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from gputop.model.steps import StepPace, comparable_s, slowest
-from gputop.monitor import Frame, stepping_on
+from gputop.monitor import Frame, serving_on, stepping_on
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Span, cells, fit
 from gputop.paint.numbers import Field
@@ -322,8 +324,8 @@ TOLD_SLOWER = 1.02
 
 def step_words(frame: Frame, gpu: GpuSample, room: int | None = None) -> str:
     """``412 ms a step ± 3 %, 2.4 steps/s, 154 samples/s``, or as much of it as there is room for, down to
-    ``412 ms/step``; empty where no process on this GPU announces its steps, or no form fits."""
-    return longest_that_fits(step_forms(frame, gpu), room)
+    ``412 ms/step``, or what its server serves; empty where neither is known, or no form fits."""
+    return longest_that_fits(useful_forms(frame, gpu), room)
 
 
 def longest_that_fits(forms: Sequence[str], room: int | None) -> str:
@@ -337,6 +339,25 @@ def step_forms(frame: Frame, gpu: GpuSample) -> tuple[str, ...]:
         return ()
     pace = slowest([pace for pace in frame.steps if gpu.static.index in stepping_on(frame.snapshot, pace)])
     return () if pace is None else _forms(frame, pace)
+
+
+def useful_forms(frame: Frame, gpu: GpuSample) -> tuple[str, ...]:
+    """The useful work done on this GPU, the longest form first: the steps of its job, else what its server serves."""
+    forms = step_forms(frame, gpu)
+    if forms:
+        return forms
+    served = server_on(frame, gpu)
+    return () if served is None else server_forms(served)
+
+
+def server_on(frame: Frame, gpu: GpuSample) -> ServerRow | None:
+    """The server whose program runs on this GPU, where one was asked and answers."""
+    if not frame.snapshot.servers:
+        return None
+    index = gpu.static.index
+    return next(
+        (row for row in frame.snapshot.servers if row.error is None and index in serving_on(frame.snapshot, row)), None
+    )
 
 
 def _forms(frame: Frame, pace: StepPace) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from gputop.model.feeders import not_a_loader, rule_in, server_in
 from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text
+from gputop.model.serving import ServerRow
 from gputop.model.sm import SM_SOURCES
 from gputop.model.snapshot import (
     COLLECTORS,
@@ -55,6 +56,7 @@ from gputop.recording.format import (
     step_rows,
     words_of,
 )
+from gputop.recording.server_lines import server_rows
 
 # The rows of a frame to samples: checked columns, the reasons why values are missing, defaults for unknown columns.
 #
@@ -203,6 +205,7 @@ class Decoder:
         self._restarted = False
         self._damage = False
         self._steps: tuple[StepRow, ...] = ()
+        self._servers: tuple[ServerRow, ...] = ()
 
     def note_damage(self) -> None:
         """Note that something before the next frame was lost; that frame will carry a gap."""
@@ -223,6 +226,8 @@ class Decoder:
                 self._event(parsed)
             elif kind == "steps":
                 self._steps = step_rows(parsed)
+            elif kind == "servers":
+                self._servers = server_rows(parsed)
         except Damage:
             self.damaged += 1
             self._damage = True
@@ -335,6 +340,7 @@ class Decoder:
         self._restarted = self._damage = False
         self.frames += 1
         steps, self._steps = self._steps, ()
+        servers, self._servers = self._servers, ()
         snapshot = Snapshot(
             t=float(t),
             machine=machine,
@@ -347,6 +353,7 @@ class Decoder:
             notices=notices,
             repeats=repeats,
             steps=steps,
+            servers=servers,
         )
         return snapshot if self._lens is None else self._lens.snapshot(snapshot)
 
@@ -415,5 +422,7 @@ class Rounder:
 
 def _live(back: Snapshot, snapshot: Snapshot) -> Snapshot:
     """What is shown live and not recorded, beside what was read back."""
-    ports = snapshot.fabric_ports
-    return replace(back, machine=snapshot.machine, own=snapshot.own, steps=snapshot.steps, fabric_ports=ports)
+    return replace(
+        back, machine=snapshot.machine, own=snapshot.own, steps=snapshot.steps, servers=snapshot.servers,
+        fabric_ports=snapshot.fabric_ports,
+    )  # fmt: skip

@@ -30,6 +30,7 @@ from gputop.recording.format import (
     RecordingError,
     steps_value,
 )
+from gputop.recording.server_lines import servers_value
 
 # Tables of values as JSON texts, column by column, rounded as a recording keeps them.
 #
@@ -277,7 +278,7 @@ class Encoder:
         return [_line(key), *(_line({"k": "procs", "procs": group}) for group in others)]
 
     def frame_lines(self, snapshot: Snapshot, derived: Iterable[Event] = (), frame: bytes | None = None) -> list[bytes]:
-        """The lines of one frame: processes not introduced yet, events, those derived from it, steps, the frame itself.
+        """The lines of one frame: processes not introduced yet, events, those derived from it, steps, servers, frame.
 
         ``frame`` is its line where ``frame_table`` has made it already.
         """
@@ -286,6 +287,8 @@ class Encoder:
         lines += [event_line(event, derived=True) for event in derived]
         if snapshot.steps:
             lines.append(_line(steps_value(snapshot)))
+        if snapshot.servers:
+            lines.append(_line(servers_value(snapshot)))
         if frame is None:
             frame = _frame_line(snapshot, self._written(snapshot))
         lines.append(frame)

@@ -17,6 +17,7 @@ from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GAP_INTERVALS, SIMULATED, Event, GpuSample, Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.recording.index import Recording
+from gputop.report.server_account import ServerAccount, ServerReport
 from gputop.report.step_account import Rhythm, StepAccount, StepReport, rhythm_s
 
 if TYPE_CHECKING:
@@ -224,6 +225,8 @@ class JobReport(Struct, frozen=True):
     missing: tuple[Event, ...] = ()
     """The first gaps, with their reasons."""
     is_simulated: bool = False
+    servers: tuple[ServerReport, ...] = ()
+    """What inference servers said of themselves, where their addresses were given."""
 
     @property
     def where(self) -> str:
@@ -277,6 +280,7 @@ class ReportBuilder:
         """When the clock was last set back, and the time that had passed by then."""
         self._host, self._is_simulated = "", False
         self._steps = StepAccount()
+        self._servers = ServerAccount()
         self._untold_s = 0.0
         """Time of the GPUs beyond those that are listed."""
 
@@ -287,6 +291,7 @@ class ReportBuilder:
             self.add_event(event)
         self._recorded += 1
         self._steps.add(snapshot.steps)
+        self._servers.add(snapshot.servers, snapshot.interval_s)
         is_repeat = "nvml" in snapshot.repeats and self._frames > 0
         if is_repeat and (self._is_full or all(gpu.static.uuid in self._gpus for gpu in snapshot.gpus)):
             return
@@ -401,6 +406,7 @@ class ReportBuilder:
             duration_s=self._passed_s if duration_s is None else duration_s,
             notes=(*notes, *self._untold_note()),
             steps=self._steps.report(),
+            servers=self._servers.report(),
             missing=tuple(self._missing),
         )
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from gputop.model.sm import SmChoice
 from gputop.model.snapshot import NOT_READ_YET, NOTHING_LATE, Collector, HostSample, Machine, ProcessSample, Snapshot
-from gputop.model.source import CLOSE_S, SourceError
+from gputop.model.source import CLOSE_S, Source, SourceError
 from gputop.sources.activity.choose_sources import Rungs
 from gputop.sources.gpu_process import unseen
 from gputop.sources.machine_reader import HostReading, MachineReader
@@ -276,6 +276,8 @@ class MachineSettings(Protocol):
     @property
     def dcgm_url(self) -> str: ...
     @property
+    def server_url(self) -> str: ...
+    @property
     def dcgmi(self) -> bool: ...
     @property
     def perf(self) -> bool: ...
@@ -314,3 +316,12 @@ def open_local(
         lets_sleep=lets_sleep,
         sys=NOT_LOOKED_AT if wakes else "/sys",
     )
+
+
+def beside_servers(source: Source, settings: MachineSettings) -> Source:
+    """The source with what the settings' inference servers say; itself where none is named. Raises UsageError."""
+    if not settings.server_url:
+        return source
+    from gputop.sources.serving import with_servers
+
+    return with_servers(source, settings.server_url)

@@ -36,6 +36,7 @@ FOR_VIEWERS = frozenset(
         "mouse",
         "span",
         "dcgm_url",
+        "server_url",
         "dcgmi",
         "density",
     }

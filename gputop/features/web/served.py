@@ -132,11 +132,11 @@ def _source(settings: Settings, name: str | None, scenario: str | None) -> tuple
         for snapshot in simulated.past(PAST_S):
             session.take(redacted_snapshot(snapshot, redactor))
         return redacted_source(simulated, redactor), session
-    from gputop.sources.local import open_local
+    from gputop.sources.local import beside_servers, open_local
 
     local = open_local(settings, lets_sleep=True)
     local.open()
-    return redacted_source(local, redactor), Session(Monitor(settings.interval))
+    return redacted_source(beside_servers(local, settings), redactor), Session(Monitor(settings.interval))
 
 
 def browser(settings: Settings) -> Terminal:

@@ -95,8 +95,8 @@ def get(url: str, timeout_s: float) -> str:
     return body.decode(errors="replace")
 
 
-def checked(url: str) -> str:
-    """The address, if it is valid. Raises UsageError, which shows what an address looks like."""
+def checked(url: str, option: str = "--dcgm-url", example: str = "http://localhost:9400/metrics") -> str:
+    """The address, if it is valid. Raises UsageError, which names the option and shows what an address looks like."""
     from urllib.parse import urlsplit
 
     shown = _without_password(url)
@@ -106,7 +106,7 @@ def checked(url: str) -> str:
     except ValueError:
         good = False
     if not good or not url.isascii() or not url.isprintable() or " " in url:
-        raise UsageError(f"--dcgm-url {shown}: give an address like http://localhost:9400/metrics")
+        raise UsageError(f"{option} {shown}: give an address like {example}")
     return url
 
 

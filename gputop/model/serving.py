@@ -1,0 +1,118 @@
+"""What an inference server says of its own work: requests, tokens, waiting times, queue. Checked here, measured there.
+
+A server counts since its start and sorts times into buckets, so rates are differences over a window, and a quantile is
+known only as the bounds of the bucket that it lies in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+from types import MappingProxyType
+from typing import Any, Literal, cast, get_args
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from gputop.model.quantity import clean_text
+
+ServerKind = Literal["vllm", "sglang", "triton", "tgi"]
+KINDS: tuple[ServerKind, ...] = get_args(ServerKind)
+LABELS: Mapping[ServerKind, str] = MappingProxyType(
+    {"vllm": "vLLM", "sglang": "SGLang", "triton": "Triton", "tgi": "TGI"}
+)
+PROGRAMS: Mapping[ServerKind, str] = MappingProxyType(
+    {"vllm": "vllm", "sglang": "sglang", "triton": "tritonserver", "tgi": "text-generation"}
+)
+"""The program of each kind, by the name under which ``model.command_facts`` knows it."""
+MOST_SERVERS = 8
+MOST_PLACE = 128
+_MOST_WORDS = 200
+_MOST = 1e15
+Bounds = tuple[float, float | None]
+"""Seconds: a quantile lies above the first and at most at the second; None where only the last bucket holds it."""
+
+
+class ServerRow(Struct, frozen=True):
+    """One server in the last ``window_s`` seconds. What is None was not measured; ``unavailable`` says why by key.
+
+    ``place`` is host and port. Requests are those that ended, tokens those that were generated. ``queue`` and
+    ``running`` are requests now. ``error`` says in a line why nothing was read.
+    """
+
+    place: str
+    kind: ServerKind | None = None
+    window_s: float | None = None
+    requests_per_s: float | None = None
+    tokens_per_s: float | None = None
+    prompt_tokens_per_s: float | None = None
+    queue: float | None = None
+    running: float | None = None
+    first_token_p50_s: Bounds | None = None
+    first_token_p99_s: Bounds | None = None
+    first_response_p50_s: Bounds | None = None
+    first_response_p99_s: Bounds | None = None
+    between_tokens_p50_s: Bounds | None = None
+    between_tokens_p99_s: Bounds | None = None
+    unavailable: Mapping[str, str] = MappingProxyType({})
+    error: str | None = None
+
+    @property
+    def label(self) -> str:
+        """``vLLM localhost:8000``."""
+        return f"{LABELS[self.kind]} {self.place}" if self.kind is not None else self.place
+
+
+NUMBERS = ("window_s", "requests_per_s", "tokens_per_s", "prompt_tokens_per_s", "queue", "running")
+QUANTILES = tuple(
+    f"{what}_{share}_s" for what in ("first_token", "first_response", "between_tokens") for share in ("p50", "p99")
+)
+
+
+def row_value(row: ServerRow) -> dict[str, Any]:
+    """A row as an object, without what is absent."""
+    given = {key: value for key, value in asdict(row).items() if value is not None and key != "unavailable"}
+    return given | ({"unavailable": dict(row.unavailable)} if row.unavailable else {})
+
+
+def server_row(given: object) -> ServerRow | None:
+    """A row of what a recording says; None where it cannot be true. Names that are not known are left out."""
+    if not isinstance(given, dict) or not isinstance(given.get("place"), str):
+        return None
+    kind = given.get("kind")
+    numbers = {key: given.get(key) for key in NUMBERS}
+    quantiles = {key: _bounds(given.get(key)) for key in QUANTILES}
+    missing = given.get("unavailable", {})
+    error = given.get("error")
+    if kind is not None and kind not in KINDS:
+        return None
+    if not all(value is None or is_amount(value) for value in numbers.values()) or False in quantiles.values():
+        return None
+    if not isinstance(missing, dict) or not (error is None or isinstance(error, str)):
+        return None
+    known = {key: clean_text(missing[key])[:_MOST_WORDS] for key in (*NUMBERS, *QUANTILES) if _is_text(missing, key)}
+    return ServerRow(
+        clean_text(given["place"])[:MOST_PLACE],
+        cast("ServerKind | None", kind),
+        **cast("dict[str, Any]", numbers | quantiles),
+        unavailable=known,
+        error=None if error is None else clean_text(error)[:_MOST_WORDS],
+    )
+
+
+def is_amount(value: object) -> bool:
+    """Whether a value is a number that a server can have counted."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value) and 0.0 <= value <= _MOST
+
+
+def _is_text(given: Mapping[str, object], key: str) -> bool:
+    return isinstance(given.get(key), str)
+
+
+def _bounds(given: object) -> Bounds | Literal[False] | None:
+    if given is None:
+        return None
+    if not isinstance(given, (list, tuple)) or len(given) != 2 or not is_amount(given[0]):
+        return False
+    low, high = given
+    return (low, high) if high is None or (is_amount(high) and high >= low) else False

@@ -1,0 +1,496 @@
+"""Inference servers beside the GPUs: their own pages read, shown beside the verdict, recorded, replayed, reported."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from gputop.model.redaction import Redactor
+from gputop.model.server_words import bounds, server_forms, server_lines
+from gputop.model.serving import ServerRow, row_value, server_row
+from gputop.model.snapshot import GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
+from gputop.model.source import UsageError
+from gputop.monitor import Monitor, serving_on
+from gputop.output.report_text import report_data, report_text
+from gputop.output.snapshot_data import once_data
+from gputop.paint.main_screen import main_screen
+from gputop.paint.view import View
+from gputop.paint.words import step_words
+from gputop.recording.decode import Decoder
+from gputop.recording.encode import Encoder
+from gputop.report.job_report import ReportBuilder
+from gputop.sources.serving import ServerWatch, addresses, with_rows
+from gputop.sources.serving_page import Histogram, PageError, ServerWindow, quantile, read_page
+from tests.support.command import gputop, is_one_line
+from tests.support.examples import any_text, looks
+from tests.support.frames import demo_frame
+
+NOW = 1_780_000_000.0
+VLLM_FIRST = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0,
+              80.0, 160.0, 640.0, 2560.0)  # fmt: skip
+VLLM_BETWEEN = (
+    0.01,
+    0.025,
+    0.05,
+    0.075,
+    0.1,
+    0.15,
+    0.2,
+    0.3,
+    0.4,
+    0.5,
+    0.75,
+    1.0,
+    2.5,
+    5.0,
+    7.5,
+    10.0,
+    20.0,
+    40.0,
+    80.0,
+)
+SGLANG_FIRST = (0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 6, 8, 10, 20, 40, 60, 80, 100, 200, 400)
+SGLANG_BETWEEN = (0.002, 0.004, 0.006, 0.008, 0.010, 0.015, 0.020, 0.025, 0.030, 0.035, 0.040, 0.060, 0.080, 0.1, 0.2,
+                  0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0)  # fmt: skip
+
+
+def buckets(name: str, edges: tuple[float, ...], times: dict[float, int], labels: str) -> str:
+    """A histogram of so many observations of each length."""
+    lines = [f"# TYPE {name} histogram"]
+    for edge in (*edges, float("inf")):
+        le = "+Inf" if edge == float("inf") else f"{float(edge)}"
+        count = sum(number for length, number in times.items() if length <= edge)
+        lines.append(f'{name}_bucket{{le="{le}",{labels}}} {float(count)}')
+    return "\n".join([*lines, f"{name}_count{{{labels}}} {float(sum(times.values()))}"]) + "\n"
+
+
+def vllm(requests: int, tokens: int, first: dict[float, int], between: dict[float, int], waiting: int = 3) -> str:
+    labels = 'engine="0",model_name="meta-llama/Llama-3.1-8B-Instruct"'
+    done = "".join(
+        f'vllm:request_success_total{{{labels},finished_reason="{why}"}} {float(count)}\n'
+        for why, count in (("stop", requests), ("length", 0), ("abort", 0))
+    )
+    return (
+        '# HELP python_info Python platform information\npython_info{implementation="CPython",major="3"} 1.0\n'
+        f"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{{{labels}}} 8.0\n"
+        f"vllm:num_requests_waiting{{{labels}}} {float(waiting)}\n"
+        f'vllm:num_requests_waiting_by_reason{{{labels},reason="capacity"}} {float(waiting)}\n'
+        f"vllm:kv_cache_usage_perc{{{labels}}} 0.41\n"
+        f"vllm:prompt_tokens_total{{{labels}}} {float(10 * tokens)}\n"
+        f"vllm:prompt_tokens_created{{{labels}}} 1.78e+09\n"
+        f"vllm:generation_tokens_total{{{labels}}} {float(tokens)}\n{done}"
+        + buckets("vllm:time_to_first_token_seconds", VLLM_FIRST, first, labels)
+        + buckets("vllm:inter_token_latency_seconds", VLLM_BETWEEN, between, labels)
+        + buckets("vllm:time_per_output_token_seconds", VLLM_BETWEEN, {9.0: 1}, labels)
+    )
+
+
+def sglang(requests: int, tokens: int, first: dict[float, int]) -> str:
+    page = ""
+    for rank in (0, 1):
+        labels = f'engine_type="unified",model_name="meta-llama/Llama-3.1-8B-Instruct",pp_rank="0",tp_rank="{rank}"'
+        page += f"sglang:num_running_reqs{{{labels}}} 4.0\n"
+        page += (
+            f'sglang:num_queue_reqs{{{labels},priority=""}} 5.0\nsglang:num_queue_reqs{{{labels},priority="1"}} 2.0\n'
+        )
+    labels = 'model_name="meta-llama/Llama-3.1-8B-Instruct"'
+    return (
+        page
+        + f"sglang:prompt_tokens_total{{{labels}}} 8.128902e+06\nsglang:generation_tokens_total{{{labels}}} {tokens}\n"
+        + f"sglang:num_requests_total{{{labels}}} {requests}\n"
+        + buckets("sglang:time_to_first_token_seconds", SGLANG_FIRST, first, labels)
+        + buckets("sglang:inter_token_latency_seconds", SGLANG_BETWEEN, {0.009: 5 * tokens}, labels)
+    )
+
+
+def triton(requests: int, first_ms: dict[float, int] | None = None) -> str:
+    page = "# HELP nv_inference_request_success Number of successful inference requests, all batch sizes\n"
+    for model in ("bert", "resnet"):
+        page += f'nv_inference_request_success{{model="{model}",version="1"}} {requests}\n'
+        page += f'nv_inference_pending_request_count{{model="{model}",version="1"}} 2\n'
+        page += f'nv_inference_queue_duration_us{{model="{model}",version="1"}} 118\n'
+    if first_ms is not None:
+        edges = (100.0, 500.0, 2000.0, 5000.0)
+        page += buckets("nv_inference_first_response_histogram_ms", edges, first_ms, 'model="bert",version="1"')
+    return page
+
+
+def tgi(requests: int, tokens: int) -> str:
+    return (
+        "# TYPE tgi_request_count counter\ntgi_request_count 900\n# TYPE tgi_request_success counter\n"
+        f'tgi_request_success{{method="batch"}} 0\ntgi_request_success{{method="stream"}} {requests}\n'
+        "# TYPE tgi_queue_size gauge\ntgi_queue_size 11\ntgi_batch_current_size 6\n"
+        + buckets("tgi_request_mean_time_per_token_duration", (0.01, 0.02), {0.015: requests}, 'kind="x"')
+        + f"tgi_request_generated_tokens_sum {tokens}\ntgi_request_generated_tokens_count {requests}\n"
+        + f"tgi_request_input_length_sum {3 * tokens}\n"
+    )
+
+
+def row_of(*pages: str, apart_s: float = 10.0) -> ServerRow:
+    window = ServerWindow("localhost:8000")
+    return [window.add(apart_s * k, read_page(page)) for k, page in enumerate(pages)][-1]
+
+
+def test_vllm_gives_rates_queue_and_quantiles_of_the_time_between_two_pages_alone() -> None:
+    row = row_of(
+        vllm(1000, 50_000, {30.0: 1000}, {3.0: 50_000}),
+        vllm(1120, 64_300, {30.0: 1000, 0.3: 100, 1.7: 20}, {3.0: 50_000, 0.02: 14_200, 0.31: 100}),
+    )
+    assert (row.kind, row.window_s, row.error) == ("vllm", 10.0, None)
+    assert (row.requests_per_s, row.tokens_per_s, row.prompt_tokens_per_s) == (12.0, 1430.0, 14_300.0)
+    assert (row.queue, row.running) == (3.0, 8.0)
+    assert (row.first_token_p50_s, row.first_token_p99_s) == ((0.25, 0.5), (1.0, 2.5))
+    assert (row.between_tokens_p50_s, row.between_tokens_p99_s) == ((0.01, 0.025), (0.01, 0.025))
+    assert "first_token_p50_s" not in row.unavailable and row.first_response_p50_s is None
+
+
+def test_an_older_vllm_that_names_the_time_between_tokens_otherwise_is_read_too() -> None:
+    was, now = ({0.02: 10}, {0.02: 10, 0.06: 90})
+    pages = [
+        vllm(k, k, {0.1: k + 1}, times).replace("vllm:inter_token", "vllm:x") for k, times in enumerate((was, now))
+    ]
+    pages = [
+        page[: page.index("# TYPE vllm:time_per")]
+        + buckets("vllm:time_per_output_token_seconds", VLLM_BETWEEN, times, 'model_name="m"')
+        for page, times in zip(pages, (was, now), strict=True)
+    ]
+    assert row_of(*pages).between_tokens_p50_s == (0.05, 0.075)
+
+
+def test_sglang_is_read_once_for_ranks_that_share_a_request_and_the_queue_is_the_sum_over_priorities() -> None:
+    row = row_of(sglang(100, 1000, {0.3: 100}), sglang(140, 3000, {0.3: 139, 900.0: 1}))
+    assert (row.kind, row.requests_per_s, row.tokens_per_s) == ("sglang", 4.0, 200.0)
+    assert (row.queue, row.running) == (5.0, 4.0)
+    assert row.first_token_p50_s == (0.2, 0.4) and row.first_token_p99_s == (400.0, None)
+    assert row.between_tokens_p99_s == (0.008, 0.010)
+
+
+def test_triton_counts_over_its_models_and_its_first_response_is_not_called_a_first_token() -> None:
+    row = row_of(triton(50, {80.0: 10}), triton(100, {80.0: 10, 700.0: 50}))
+    assert (row.kind, row.requests_per_s, row.queue) == ("triton", 10.0, 4.0)
+    assert row.first_token_p99_s is None and row.first_response_p99_s == (0.5, 2.0)
+    assert "first response" in row.unavailable["first_token_p99_s"]
+    assert row.tokens_per_s is None and row.unavailable["tokens_per_s"] == "Triton does not count tokens"
+    plain = row_of(triton(50), triton(100))
+    assert plain.first_response_p50_s is None
+    assert "histogram_latencies=true" in plain.unavailable["first_response_p50_s"]
+
+
+def test_tgi_gives_tokens_and_queue_and_says_that_it_does_not_time_the_first_token() -> None:
+    row = row_of(tgi(100, 4000), tgi(150, 9000))
+    assert (row.kind, row.requests_per_s, row.tokens_per_s, row.prompt_tokens_per_s) == ("tgi", 5.0, 500.0, 1500.0)
+    assert (row.queue, row.running) == (11.0, 6.0)
+    assert row.first_token_p50_s is None and "does not time" in row.unavailable["first_token_p50_s"]
+    assert row.between_tokens_p50_s is None and "prompt" in row.unavailable["between_tokens_p50_s"]
+
+
+def test_one_page_gives_gauges_and_no_rate() -> None:
+    row = row_of(vllm(5, 5, {0.1: 5}, {}))
+    assert (row.queue, row.requests_per_s, row.window_s) == (3.0, None, None)
+    assert "two readings" in row.unavailable["requests_per_s"]
+
+
+def test_without_a_request_in_the_window_there_is_no_quantile_and_the_rate_is_a_true_zero() -> None:
+    page = vllm(5, 5, {0.1: 5}, {})
+    row = row_of(page, page)
+    assert (row.requests_per_s, row.tokens_per_s, row.first_token_p50_s) == (0.0, 0.0, None)
+    assert row.unavailable["first_token_p50_s"] == "no request in the last 10 s"
+
+
+def test_the_window_is_half_a_minute_and_a_restarted_server_begins_a_new_one() -> None:
+    window = ServerWindow("h:1")
+    rows = [window.add(float(t), read_page(tgi(10 * t, 0))) for t in range(61)]
+    assert rows[-1].window_s == 30.0 and rows[-1].requests_per_s == pytest.approx(10.0)
+    again = window.add(61.0, read_page(tgi(2, 0)))
+    assert again.requests_per_s is None and again.window_s is None
+    assert window.add(62.0, read_page(tgi(4, 0))).requests_per_s == pytest.approx(2.0)
+
+
+def test_a_server_that_was_silent_has_no_figures_but_its_reason() -> None:
+    window = ServerWindow("h:1")
+    window.add(0.0, read_page(tgi(1, 0)))
+    row = window.fail("timed out")
+    assert (row.kind, row.error, row.queue, row.requests_per_s) == ("tgi", "timed out", None, None)
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("", "Prometheus"),
+        ("<!DOCTYPE html><html><body>hello</body></html>\n", "Prometheus"),
+        ('{"detail":"Not Found"}\n', "Prometheus"),
+        ("node_load1 0.5\n", "vLLM, SGLang, Triton, TGI"),
+        ("x" * 100_000 + "\n", "Prometheus"),
+        ("vllm:num_requests_waiting 3", "Prometheus"),
+    ],
+)
+def test_what_is_no_page_of_a_server_is_refused_in_words(page: str, words: str) -> None:
+    with pytest.raises(PageError, match=words):
+        read_page(page)
+
+
+def test_models_with_different_buckets_have_no_common_quantile() -> None:
+    name = "vllm:time_to_first_token_seconds"
+    page = vllm(1, 1, {0.1: 1}, {}) + buckets(name, (1.0, 2.0), {0.5: 3}, 'model_name="other"')
+    assert "first_token" not in read_page(page).histograms
+
+
+def test_the_bounds_of_a_quantile_are_those_of_the_bucket_that_holds_it() -> None:
+    none = Histogram((0.1, 1.0, float("inf")), (0.0, 0.0, 0.0))
+    some = Histogram((0.1, 1.0, float("inf")), (50.0, 99.0, 100.0))
+    assert quantile(none, some, 0.5) == (0.0, 0.1)
+    assert quantile(none, some, 0.99) == (0.1, 1.0)
+    assert quantile(none, some, 1.0) == (1.0, None)
+    assert quantile(some, some, 0.5) is None
+    assert [bounds(each) for each in ((0.0, 0.1), (0.1, 1.0), (0.25, 0.5), (2.0, 4.0), (80.0, None), None)] == [
+        "at most 100 ms", "100 ms-1 s", "250-500 ms", "2-4 s", "above 80 s", "n/a",
+    ]  # fmt: skip
+
+
+@looks(60)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["vllm:request_success_total", "tgi_queue_size", "x"]), any_text(40), any_text(40))
+    )
+)
+def test_no_page_breaks_the_reader(rows: list[tuple[str, str, str]]) -> None:
+    page = "".join(f'{name}{{a="{label}"}} {value}\n' for name, label, value in rows)
+    try:
+        found = read_page(page)
+    except PageError:
+        return
+    row = ServerWindow("h").add(0.0, found)
+    assert server_row(json.loads(json.dumps(row_value(row)))) is not None
+
+
+def test_addresses_lead_to_the_metrics_and_only_settings_name_another_machine() -> None:
+    assert addresses("http://localhost:8000") == ("http://localhost:8000/metrics",)
+    assert addresses("http://127.0.0.1:8002/metrics, http://[::1]:30000/m?x=1", typed=True) == (
+        "http://127.0.0.1:8002/metrics", "http://[::1]:30000/m?x=1",
+    )  # fmt: skip
+    assert addresses("http://gpu-7:8000") == ("http://gpu-7:8000/metrics",)
+    with pytest.raises(UsageError, match="configuration file"):
+        addresses("http://gpu-7:8000", typed=True)
+    for wrong, words in (
+        ("localhost:8000", "give an address like http://localhost:8000"),
+        ("http://a:b@h/", "password"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            addresses(wrong)
+    with pytest.raises(UsageError, match="at most 8"):
+        addresses(",".join(f"http://localhost:{port}" for port in range(1, 10)))
+
+
+@contextmanager
+def serving(pages: list[str], status: int = 200, location: str = "") -> Iterator[str]:
+    """A server that gives one page after the other, the last one again and again."""
+    left = list(pages)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = (left.pop(0) if len(left) > 1 else left[0]).encode()
+            self.send_response(status)
+            if location:
+                self.send_header("Location", location)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@contextmanager
+def raw_server(answer: bytes, *, endless: bool = False) -> Iterator[str]:
+    """Accepts and writes what it is told: nothing, or for ever."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    ended = threading.Event()
+
+    def talk(connection: socket.socket) -> None:
+        with connection:
+            try:
+                connection.recv(4096)
+                connection.sendall(answer)
+                while endless and not ended.is_set():
+                    connection.sendall(b"# HELP x y\n" * 4096)
+                ended.wait()
+            except OSError:
+                return
+
+    def accept() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=talk, args=(connection,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/metrics"
+    finally:
+        ended.set()
+        listener.close()
+
+
+def watched(url: str, wait_s: float = 20.0) -> ServerRow:
+    watch = ServerWatch([url])
+    watch.start()
+    watch.wait_for_rates(wait_s)
+    (row,) = watch.rows()
+    watch.close()
+    return row
+
+
+def test_a_living_server_is_read_until_it_gives_rates() -> None:
+    with serving([tgi(100, 0), tgi(110, 0)]) as url:
+        row = watched(url)
+    assert row.kind == "tgi" and row.requests_per_s is not None and row.requests_per_s > 0.0
+    assert row.place == url.split("/")[2]
+
+
+def test_a_silent_an_endless_a_redirecting_and_a_wrong_server_each_cost_one_line() -> None:
+    with raw_server(b"") as url:
+        assert "timed out" in (watched(url).error or "")
+    with raw_server(b"HTTP/1.0 200 OK\r\n\r\n", endless=True) as url:
+        assert (watched(url).error or "").startswith(("answers with more than 4 MiB", "takes more than"))
+    with serving(["x"], 302, "http://169.254.169.254/") as url:
+        assert "redirects are not followed" in (watched(url).error or "")
+    with serving(["<html>\n"]) as url:
+        row = watched(url)
+    assert row.error == "answers, but not with a Prometheus page"
+    shown = with_rows(demo_frame().snapshot, [row])
+    assert shown.notices[-1] == f"server {row.place}: {row.error}"
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    assert "refused" in (watched(f"http://127.0.0.1:{port}/metrics").error or "").lower()
+
+
+def moment(k: int, rows: tuple[ServerRow, ...], servers: tuple[str | None, ...] = ("vllm", None)) -> Snapshot:
+    gpus = tuple(
+        GpuSample(GpuStatic(i, f"GPU-{i}", "NVIDIA H100 80GB HBM3"), util_pct=90.0, sm_active_pct=70.0, sm_source="gpm")
+        for i in range(len(servers))
+    )
+    held = tuple(
+        ProcessSample(100 + i, 1, gpu=i, static=ProcessStatic(server=server)) for i, server in enumerate(servers)
+    )
+    return Snapshot(NOW + k, Machine("node"), gpus, held, servers=rows)
+
+
+ROW = ServerRow("localhost:8000", "vllm", 30.0, 12.0, 1430.0, 14_000.0, 3.0, 8.0, (0.25, 0.5), (1.0, 2.5))
+
+
+def test_a_servers_figures_stand_at_the_gpus_that_its_program_runs_on() -> None:
+    shown = moment(0, (ROW,))
+    frame = Monitor().feed(shown)
+    assert serving_on(shown, ROW) == {0}
+    words = "vLLM localhost:8000: 12.0 requests/s, 1430 tokens/s, first token p99 1-2.5 s, queue 3"
+    assert step_words(frame, shown.gpus[0]) == words and step_words(frame, shown.gpus[1]) == ""
+    assert step_words(frame, shown.gpus[0], 24) == "1430 tokens/s, queue 3"
+    painted = "\n".join("".join(text for text, _ in row) for row in main_screen(frame, View(), 160, 48).rows)
+    assert "1430 tokens/s" in painted
+
+
+def test_a_server_that_no_gpu_can_be_told_of_stands_at_none_unless_there_is_one_gpu_only() -> None:
+    assert serving_on(moment(0, (ROW,), (None,)), ROW) == {0}
+    assert serving_on(moment(0, (ROW,), (None, None)), ROW) == frozenset()
+    other = replace(ROW, place="localhost:8001")
+    assert serving_on(moment(0, (ROW, other)), ROW) == frozenset()
+
+
+def test_rows_travel_through_a_recording_and_a_reader_that_does_not_know_them_skips_them() -> None:
+    encoder, decoder = Encoder(), Decoder()
+    shown = moment(0, (ROW, ServerRow("localhost:9", error="timed out")))
+    lines = [*encoder.key_lines(shown), *encoder.frame_lines(shown)]
+    back = [snapshot for line in lines if (snapshot := decoder.feed(line)) is not None]
+    assert back[0].servers == shown.servers and decoder.damaged == 0
+    later = moment(1, ())
+    assert [decoder.feed(line) for line in encoder.frame_lines(later)][-1].servers == ()  # type: ignore[union-attr]
+    kinds = [json.loads(line)["k"] for line in lines]
+    assert "servers" in kinds
+    unknown = Decoder()
+    changed = [line.replace(b'"k":"servers"', b'"k":"tomorrow"') for line in lines]
+    assert [unknown.feed(line) for line in changed][-1] is not None and unknown.damaged == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"place": 3}, {"place": "h", "kind": "ollama"}, {"place": "h", "queue": -1}, {"place": "h", "queue": 1e300},
+        {"place": "h", "queue": True}, {"place": "h", "first_token_p50_s": [2, 1]},
+        {"place": "h", "first_token_p50_s": [1]}, {"place": "h", "unavailable": []}, {"place": "h", "error": 3}, [],
+        None,
+    ],
+)  # fmt: skip
+def test_a_row_that_cannot_be_is_damage(wrong: object) -> None:
+    assert server_row(wrong) is None
+    decoder = Decoder()
+    line = json.dumps({"k": "servers", "t": NOW, "rows": [wrong]}).encode()
+    assert decoder.feed(line) is None and decoder.damaged == 1
+
+
+def test_text_from_a_server_is_made_harmless() -> None:
+    row = server_row({"place": "h\x1b[2J", "error": "no\x07", "unavailable": {"queue": "a\x1b", "made_up": "x"}})
+    assert row is not None and "\x1b" not in row.place + (row.error or "") + str(row.unavailable)
+    assert "made_up" not in row.unavailable
+
+
+def test_a_redacted_snapshot_names_no_host_of_a_server() -> None:
+    shown = Redactor().snapshot(moment(0, (replace(ROW, place="gpu-secret-7:8000", error="gpu-secret-7: refused"),)))
+    assert "secret" not in str(shown.servers) and shown.servers[0].place.endswith(":8000")
+
+
+def test_a_report_tells_what_was_served_and_how_long_the_server_was_silent() -> None:
+    monitor, builder = Monitor(), ReportBuilder()
+    late = replace(ROW, requests_per_s=4.0, queue=9.0, first_token_p99_s=(5.0, 7.5))
+    silent = ServerRow("localhost:8000", "vllm", error="timed out")
+    for k in range(60):
+        builder.add(monitor.feed(moment(k, (silent if k < 10 else late if k < 20 else ROW,))))
+    report = builder.report()
+    (served,) = report.servers
+    assert (served.seconds, served.silent_s, served.queue_max) == (50.0, 10.0, 9.0)
+    assert served.requests_per_s == pytest.approx((10 * 4 + 40 * 12) / 50)
+    assert (served.first_token_p50_s, served.first_token_p99_s) == ((0.25, 0.5), (5.0, 7.5))
+    text = report_text(report)
+    assert "Server vLLM localhost:8000: 10.4 requests/s, 1430 tokens/s" in text
+    assert "p99 at worst 5-7.5 s" in " ".join(text.split()) and "silent for 10 s: timed out" in " ".join(text.split())
+    assert report_data(report)["servers"][0]["queue_max"] == 9.0
+
+
+def test_once_as_data_has_each_server_with_its_reasons() -> None:
+    data = once_data(moment(0, (row_of(triton(1), triton(2)),)))
+    (told,) = data["servers"]
+    assert told["requests_per_s"] == 0.2 and told["unavailable"]["tokens_per_s"] == "Triton does not count tokens"
+    json.dumps(data)
+
+
+def test_every_form_of_a_servers_words_is_shorter_than_the_one_before() -> None:
+    forms = server_forms(ROW)
+    assert list(forms) == sorted(forms, key=len, reverse=True) and len(set(forms)) == len(forms)
+    assert server_forms(ServerRow("h:1", "triton")) == ()
+    assert server_lines(ServerRow("h:1", error="timed out")) == ["h:1: timed out"]
+
+
+def test_another_machine_on_the_command_line_is_refused_in_one_line() -> None:
+    for words in (["--server-url", "http://gpu-7:8000"], ["once", "--server-url", "http://gpu-7:8000"],
+                  ["record", "--server-url", "ftp://x"]):  # fmt: skip
+        done = gputop(*words)
+        assert done.returncode == 2 and is_one_line(done.stderr) and "--server-url" in done.stderr
