@@ -15,7 +15,7 @@ from gputop.api.job_ranks import Role
 from gputop.api.loggers import Means
 from gputop.api.run_summary import EarlierRuns, OwnCost, Summary, earlier_runs
 from gputop.api.step_clock import StepSummary
-from gputop.api.work import NO_GPU, checked_work, rates_of
+from gputop.api.work import NO_GPU, checked_work, claimed_mfu_pct, rates_of
 from gputop.model.peak_flops import PEAKS, NoPeak, peak_flops
 from gputop.model.snapshot import Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.model.source import SourceError
@@ -69,6 +69,21 @@ def test_without_a_data_sheet_a_gpu_or_flops_there_is_no_mfu_but_a_reason() -> N
                     **bad,
                 }
             )  # type: ignore[arg-type]
+
+
+def test_a_utilisation_above_100_percent_is_refused_in_words_and_is_no_figure_anywhere() -> None:
+    """Tokens of the whole job instead of one process: eight times too much."""
+    work = checked_work(None, 8 * 8192, 7e9, None, "bf16", None)
+    rates = rates_of(work, 0.8, [H100])
+    assert rates is not None and rates.mfu_pct is None
+    assert rates.mfu_reason.startswith("348 % would be more than the GPUs can do: check what work() is told")
+    assert "MFU n/a: 348 %" in rates.text
+    means = Means("few")
+    means.work, means.own_gpus = work, (H100,)
+    means.add_steps([StepRow(1, None, None, "x", 2, 1.6, 0.8, 0.8, 0.8, 0.8)])
+    assert "gputop/mfu_pct" not in means.take()
+    assert claimed_mfu_pct(work, 0.8, [H100]) == pytest.approx(347.7, abs=0.1), "travels with the steps, to be refused"
+    assert claimed_mfu_pct(work, 0.8, []) is None and claimed_mfu_pct(None, 0.8, [H100]) is None
 
 
 def test_the_table_of_peaks_holds_dense_figures_of_one_chip_each() -> None:

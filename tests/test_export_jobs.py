@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gputop.features.export.export_feed import with_steps
 from gputop.features.export.metrics_page import Choice
@@ -94,7 +95,17 @@ def test_announced_steps_are_a_summary_by_rank_and_job_that_ends_with_the_job() 
     assert value(page, "gputop_step_wait_seconds_count", gpu="0", rank="3", job_id="77") == 8.0
     assert value(page, "gputop_step_data_wait_seconds_sum", gpu="0", rank="3", job_id="77") == 0.4
     assert value(page, "gputop_step_samples_total", gpu="0", rank="3", job_id="77") == 64.0
-    given.take(snapshot_of(4.0 + REMEMBERED_S + 1.0))
+    assert "gputop_step_tokens_total" not in page and "gputop_step_mfu_ratio" not in page
+    for t, mfu in ((5.0, 41.0), (6.0, 410.0)):
+        steps = (replace(steps[0], tokens=4096.0, mfu_pct=mfu),)
+        given.take(snapshot_of(t, processes=(ProcessSample(9, gpu=0, static=static),), steps=steps))
+        page = read(given.page())
+        # What cannot be is no figure.
+        assert ("gputop_step_mfu_ratio" in page) == (mfu < 100.0)
+        if mfu < 100.0:
+            assert value(page, "gputop_step_mfu_ratio", gpu="0", rank="3", job_id="77") == 0.41
+    assert value(page, "gputop_step_tokens_total", gpu="0", rank="3", job_id="77") == 8192.0
+    given.take(snapshot_of(6.0 + REMEMBERED_S + 1.0))
     assert "gputop_step_seconds_count" not in read(given.page())
 
 

@@ -276,3 +276,44 @@ def test_reports_say_what_a_fix_brought_in_steps_without_the_warm_up() -> None:
     assert entry["direction"] == "better" and entry["change"] == pytest.approx(0.625)
     without = _report(lambda s: row(step_s=0.4), seconds=1)
     assert "steps/s" not in verdict_line(compare(replace(without, steps=()), after))
+
+
+def test_tokens_and_mfu_travel_with_the_steps_to_the_title_the_report_and_the_comparison() -> None:
+    told = row(samples=24.0, tokens=24_576.0, mfu_pct=43.5)
+    intake = StepIntake()
+    assert intake.accept(datagram(told), told.pid) and intake.drain() == (told,)
+    encoder, decoder = Encoder(), Decoder()
+    given = snapshot(NOW, told, row(pid=200), pids=(100, 200))
+    lines = [*encoder.key_lines(given), *encoder.frame_lines(given)]
+    assert [decoder.feed(line) for line in lines][-1].steps == given.steps  # type: ignore[union-attr]
+    monitor, builder = Monitor(), ReportBuilder()
+    for k in range(40):
+        frame = monitor.feed(snapshot(NOW + k, told))
+        builder.add(frame)
+    words = step_words(frame, frame.snapshot.gpus[0])
+    assert words == "400 ms a step ± 0.0 %, 2.5 steps/s, 20.0 samples/s, 20480 tokens/s, MFU 44 %"
+    assert step_words(frame, frame.snapshot.gpus[0], 46) == "400 ms a step, 20480 tokens/s, MFU 44 %"
+    report = builder.report()
+    assert report.steps[0].tokens_per_s == pytest.approx(20_480) and report.steps[0].mfu_pct == pytest.approx(43.5)
+    assert "20480 tokens/s, MFU 44 %" in report_text(report)
+    differences = {d.key: (d.before, d.after) for d in compare(report, report).differences}
+    assert differences["tokens_per_s"] == (pytest.approx(20_480),) * 2
+    assert differences["mfu_pct"] == (pytest.approx(43.5),) * 2
+
+
+def test_an_mfu_that_cannot_be_is_said_so_in_the_title_and_counts_nowhere() -> None:
+    wrong = row(mfu_pct=348.0)
+    monitor, builder = Monitor(), ReportBuilder()
+    for k in range(20):
+        frame = monitor.feed(snapshot(NOW + k, wrong))
+        builder.add(frame)
+    assert "MFU n/a (348 % cannot be)" in step_words(frame, frame.snapshot.gpus[0])
+    report = builder.report()
+    assert "MFU n/a (348 % cannot be)" in report_text(report)
+    assert {d.key: d.before for d in compare(report, report).differences}["mfu_pct"] is None
+
+
+@pytest.mark.parametrize("beside", [{"tokens": 0}, {"tokens": float("inf")}, {"mfu_pct": -1}, {"mfu_pct": 1e7}])
+def test_tokens_and_utilisations_that_cannot_be_are_refused(beside: dict[str, float]) -> None:
+    values = [100, 0, None, "train", 3, 1.2, 0.4, 0.4, 0.4, 0.4]
+    assert step_row(values) is not None and step_row(values, **beside) is None

@@ -130,9 +130,10 @@ def row_of(
     samples: float | None = None,
     wait_s: float | None = None,
     data_wait_s: float | None = None,
+    tokens: float | None = None,
 ) -> StepRow | None:
-    """The row that announces these steps, each of so many ``samples``, the waits all together; None without any that
-    took time."""
+    """The row that announces these steps, each of so many ``samples`` and ``tokens``, the waits all together; None
+    without any that took time."""
     if not lengths or sum(lengths) <= 0.0:
         return None
     # The numbers as the datagram carries them, so that all listeners get the same.
@@ -140,10 +141,10 @@ def row_of(
     middle = ordered[(len(ordered) - 1) // 2]
     late = ordered[min(len(ordered) - 1, int(QUANTILE_P99 * len(ordered)))]
     total = float(f"{sum(ordered):.6g}")
-    taken = None if samples is None else float(f"{samples * len(ordered):.6g}")
+    taken, said = (None if each is None else float(f"{each * len(ordered):.6g}") for each in (samples, tokens))
     waited, data = (None if wait is None else min(total, float(f"{wait:.6g}")) for wait in (wait_s, data_wait_s))
     return StepRow(
-        pid, rank, None, name, len(ordered), total, ordered[0], ordered[-1], middle, late, taken, waited, data
+        pid, rank, None, name, len(ordered), total, ordered[0], ordered[-1], middle, late, taken, waited, data, said
     )
 
 

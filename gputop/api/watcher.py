@@ -21,7 +21,7 @@ from gputop.api.loggers import NOTICES, Logger, Means, loggers_of
 from gputop.api.run_summary import CostMeter, OwnCost
 from gputop.api.step_clock import StepClock, StepTail, TorchHook, row_of
 from gputop.api.watch_options import Options
-from gputop.api.work import Work, rates_of
+from gputop.api.work import Work, claimed_mfu_pct, rates_of
 from gputop.diagnosis.types import full_title
 from gputop.model.quantity import clean_text
 from gputop.model.source import SourceError, UsageError
@@ -417,9 +417,12 @@ class Watcher:
             self._hook.register(on_training_thread=False)
         clock, each = self.clock, self.log.batch_size(self._work)
         lengths, name = clock.lengths(), self.options.name
-        row = row_of(lengths, self._pid, self._role.rank, name, each, clock.wait_s, clock.data_wait_s)
+        tokens = None if self._work is None else self._work.tokens
+        row = row_of(lengths, self._pid, self._role.rank, name, each, clock.wait_s, clock.data_wait_s, tokens)
         if row is None:
             return
+        own = () if self._measuring is None else self._measuring.own_gpus
+        row = replace(row, mfu_pct=claimed_mfu_pct(self._work, row.sum_s / row.count, own))
         # The frames of this process already have it.
         self._sender.send(row, None if self._measuring is None else self._measuring.socket_path)
         shown = row if self._redactor is None else replace(row, name=self._run_name)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from gputop.model.quantity import per_second
+from gputop.model.steps import MFU_REMEDY, MOST_MFU_PCT
 
 if TYPE_CHECKING:
     from gputop.model.peak_flops import Precision
@@ -117,17 +118,44 @@ def rates_of(work: Work | None, step_s: float | None, gpus: Collection[str], no_
         return Rates(samples, tokens)
     if not gpus:
         return Rates(samples, tokens, mfu_reason=no_gpu or NO_GPU)
-    from gputop.model.peak_flops import NoPeak, peak_flops
+    from gputop.model.peak_flops import NoPeak
 
     try:
-        # A given peak is one GPU's, as in the data sheets.
-        peaks = [
-            (work.peak_flops, "the peak as given") if work.peak_flops else peak_flops(gpu, work.precision)
-            for gpu in gpus
-        ]
+        pct, words = _mfu(work, flops, step_s, gpus)
     except NoPeak as error:
         return Rates(samples, tokens, mfu_reason=str(error))
+    if pct > MOST_MFU_PCT:
+        return Rates(samples, tokens, mfu_reason=too_much(pct))
+    return Rates(samples, tokens, pct, words, "")
+
+
+def too_much(mfu_pct: float) -> str:
+    """Why a utilisation above 100 % is not shown as one."""
+    return f"{mfu_pct:.0f} % would be more than the GPUs can do: {MFU_REMEDY}"
+
+
+def claimed_mfu_pct(work: Work | None, step_s: float, gpus: Collection[str]) -> float | None:
+    """MFU in percent as it follows from what the program says, also where that is more than can be; None where it does
+    not follow. It travels with the steps, so that every reader refuses it in words."""
+    flops = None if work is None else work.step_flops
+    if work is None or flops is None or not gpus or step_s <= 0.0:
+        return None
+    from gputop.model.peak_flops import NoPeak
+
+    try:
+        return float(f"{_mfu(work, flops, step_s, gpus)[0]:.6g}")
+    except NoPeak:
+        return None
+
+
+def _mfu(work: Work, flops: float, step_s: float, gpus: Collection[str]) -> tuple[float, str]:
+    """Percent of the GPUs' peak, and how it was computed. Raises NoPeak. A given peak is one GPU's."""
+    from gputop.model.peak_flops import peak_flops
+
+    peaks = [
+        (work.peak_flops, "the peak as given") if work.peak_flops else peak_flops(gpu, work.precision) for gpu in gpus
+    ]
     peak, source = sum(each for each, _ in peaks), peaks[0][1]
     many = f"{len(peaks)} × " if len(peaks) > 1 else ""
     words = f"{work.rule}, of {many}{peaks[0][0] / 1e12:.0f} TFLOPS {work.precision.upper()}, {source}"
-    return Rates(samples, tokens, 100.0 * flops / step_s / peak, words, "")
+    return 100.0 * flops / step_s / peak, words

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
     from gputop.model.redaction import Redactor
     from gputop.model.snapshot import Snapshot
     from gputop.paint.process_filter import Filter
+    from gputop.sources.marks import MarkListener
     from gputop.sources.serving import ServerWatch
 
+STEPS_WAIT_S = 2.2
+"""A job announces its steps once a second, or once a step where those are longer."""
 SERVERS_WAIT_S = 4.0
 """How long to wait for the servers' rates: an answer may take three seconds, the next begins a second later."""
 NOTHING_READ = 3
@@ -37,6 +41,10 @@ def arguments(command: argparse.ArgumentParser) -> None:
     filterable(command)
     waiting(command)
     serving(command)
+    text = (
+        "wait two seconds for the steps that jobs announce (gputop.watch), and show steps, samples and tokens a second"
+    )
+    command.add_argument("--steps", action="store_true", default=argparse.SUPPRESS, help=text)
     form = command.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object")
     form.add_argument("--csv", action="store_true", help="one row a GPU")
@@ -49,6 +57,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from gputop.sources.local import open_local
 
     servers = _servers(settings)
+    listener, begun = _listener(args), time.monotonic()
     source = open_local(settings)
     # SM activity takes two samples a quarter of a second apart; the output's imports happen in between.
     source.open(looks_once=True)
@@ -58,12 +67,18 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         printed = _lines if args.format is not None else _data if args.json or args.csv else _table
         text_of = printed(args, settings, passing)
         reading = source.read_once(wait_s, say)
+        if listener is not None:
+            time.sleep(max(0.0, STEPS_WAIT_S - (time.monotonic() - begun)))
+            listener.drain()
+            reading = replace(reading, snapshot=replace(reading.snapshot, steps=listener.steps()))
         if servers is not None:
             reading = replace(reading, snapshot=with_servers_said(reading.snapshot, servers))
     finally:
         source.close()
         if servers is not None:
             servers.close()
+        if listener is not None:
+            listener.close()
     sys.stdout.write(text_of(_redacted(reading, redactor)))
     sys.stdout.flush()
     if args.csv and not reading.complete:
@@ -90,6 +105,15 @@ def _servers(settings: Settings) -> ServerWatch | None:
     watch = ServerWatch(addresses(settings.server_url))
     watch.start()
     return watch
+
+
+def _listener(args: argparse.Namespace) -> MarkListener | None:
+    """Where jobs send their steps to, from now on; None where nobody asks for them."""
+    if not getattr(args, "steps", False):
+        return None
+    from gputop.sources.marks import MarkListener
+
+    return MarkListener()
 
 
 def with_servers_said(snapshot: Snapshot, servers: ServerWatch) -> Snapshot:

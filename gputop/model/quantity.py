@@ -123,6 +123,13 @@ def per_second(value: float) -> str:
     return f"{value:.{0 if value >= 99.5 else 1 if value >= 0.995 else 2 if value >= 0.0995 else 3}f}"
 
 
+def mfu_words(value: float) -> str:
+    """Model FLOPs utilisation in percent: ``MFU 41 %``; in words why not where it is more than a GPU can do."""
+    if value > 100.0:
+        return f"MFU n/a ({value:.0f} % cannot be)"
+    return f"MFU {value:.{0 if value >= 9.5 else 1}f} %"
+
+
 def duration(seconds: float) -> str:
     """About how long: ``45 s`` up to a minute and a half, then ``12 min``, from two hours on ``2.5 h``."""
     if seconds < 90.0:

@@ -22,6 +22,12 @@ _MOST_ID = 2**31
 _MOST_SAMPLES = 1e15
 _LEEWAY = 1e-3
 """Rounding of sums against minimum and maximum, as a share."""
+MOST_MFU_PCT = 100.0
+"""More than this a GPU cannot do: such a figure is refused, in words, wherever it would be shown."""
+MFU_REMEDY = (
+    "check what work() is told: tokens, parameters or flops are of one step of this process, peak_flops of one GPU"
+)
+_MOST_CLAIMED_PCT = 1e6
 
 
 class StepRow(Struct, frozen=True):
@@ -31,7 +37,8 @@ class StepRow(Struct, frozen=True):
     None. ``count`` steps took ``sum_s`` seconds together; the shortest, the longest, the median and the 99th
     percentile follow. The order of the fields up to here is that of the rows in a recording. ``samples`` is how many
     samples these steps had, ``wait_s`` how many of their seconds the process waited for others, ``data_wait_s`` for
-    its own batches; each None where the job does not say.
+    its own batches, ``tokens`` how many tokens they had, ``mfu_pct`` their model FLOPs utilisation in percent as the
+    job works it out, which may be more than can be; each None where the job does not say.
     """
 
     pid: int
@@ -47,17 +54,24 @@ class StepRow(Struct, frozen=True):
     samples: float | None = None
     wait_s: float | None = None
     data_wait_s: float | None = None
+    tokens: float | None = None
+    mfu_pct: float | None = None
 
 
-BESIDE = ("samples", "wait_s", "data_wait_s")
+BESIDE = ("samples", "wait_s", "data_wait_s", "tokens", "mfu_pct")
 COLUMNS = StepRow.__struct_fields__[: -len(BESIDE)]
-"""The fields of a row in a recording; samples and waits stand beside the rows."""
+"""The fields of a row in a recording; samples, waits, tokens and MFU stand beside the rows."""
 
 
 def step_row(
-    values: Sequence[object], samples: object = None, wait_s: object = None, data_wait_s: object = None
+    values: Sequence[object],
+    samples: object = None,
+    wait_s: object = None,
+    data_wait_s: object = None,
+    tokens: object = None,
+    mfu_pct: object = None,
 ) -> StepRow | None:
-    """A row of these values, in the order of the fields, its samples and waits; None where they cannot be true."""
+    """A row of these values, in the order of the fields, and what stands beside it; None where they cannot be true."""
     if len(values) != len(COLUMNS):
         return None
     pid, rank, gpu, name, count, *times = values
@@ -74,7 +88,9 @@ def step_row(
         return None
     if not (p50 * below <= p99 <= most * above and steps * least * below <= total <= steps * most * above):
         return None
-    if samples is not None and not _is_amount(samples):
+    if not all(amount is None or _is_amount(amount) for amount in (samples, tokens, mfu_pct)):
+        return None
+    if mfu_pct is not None and mfu_pct > _MOST_CLAIMED_PCT:  # type: ignore[operator]
         return None
     for wait in (wait_s, data_wait_s):
         if wait is not None and not (_is_number(wait) and 0.0 <= wait <= total * above):  # type: ignore[operator]
@@ -82,6 +98,7 @@ def step_row(
     label = masked_text(clean_text(name))[:MOST_NAME]
     return StepRow(
         pid, rank, gpu, label, count, total, least, most, p50, p99, samples, wait_s, data_wait_s,  # type: ignore[arg-type]
+        tokens, mfu_pct,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
@@ -129,6 +146,11 @@ class StepPace(Struct, frozen=True):
     """None where the job does not say how many samples a step has."""
     wait_s: float | None = None
     """The part of the mean step spent waiting for other ranks; None where the job does not say."""
+
+    tokens_per_s: float | None = None
+    """None where the job does not say how many tokens a step has."""
+    mfu_pct: float | None = None
+    """Model FLOPs utilisation as the job works it out; above 100 it cannot be, and is shown with that reason alone."""
 
     @property
     def steps_per_s(self) -> float:
@@ -197,13 +219,21 @@ def _pace(t: float, kept: Sequence[tuple[float, StepRow]]) -> StepPace | None:
         spread = sqrt(sum((row.sum_s - row.count * mean) ** 2 for row in recent))
         n = len(recent)
         error = 100.0 * _Z95 * spread * sqrt(n / (n - 1)) / total
-    told = [row for row in recent if row.samples is not None]
-    spent = sum(row.sum_s for row in told)
-    samples = sum(row.samples or 0.0 for row in told) / spent if spent > 0.0 else None
+    samples, tokens = (_rate(recent, key) for key in ("samples", "tokens"))
+    claimed = [row for row in recent if row.mfu_pct is not None]
+    busy_s = sum(row.sum_s for row in claimed)
+    mfu = sum((row.mfu_pct or 0.0) * row.sum_s for row in claimed) / busy_s if busy_s > 0.0 else None
     late = max(row.p99_s for row in recent)
     waiting = [row for row in recent if row.wait_s is not None]
     wait = sum(row.wait_s or 0.0 for row in waiting) / sum(row.count for row in waiting) if waiting else None
     return StepPace(
         last.pid, last.rank, last.gpu, last.name, mean, error, late, steps, samples,
-        None if wait is None else min(wait, mean),
+        None if wait is None else min(wait, mean), tokens, mfu,
     )  # fmt: skip
+
+
+def _rate(rows: Sequence[StepRow], key: str) -> float | None:
+    """Samples or tokens a second, over the rows that say them."""
+    told = [(amount, row.sum_s) for row in rows if (amount := getattr(row, key)) is not None]
+    seconds = sum(each for _, each in told)
+    return sum(amount for amount, _ in told) / seconds if seconds > 0.0 else None

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, State
 from gputop.model.quantity import length, of_hundred, per_second
+from gputop.model.steps import MOST_MFU_PCT
 from gputop.output.report_text import sanitised_lines
 from gputop.report.job_report import GpuReport, JobReport
 
@@ -67,6 +68,12 @@ def compare(before: JobReport, after: JobReport) -> Comparison:
     differences.append(
         _difference("steps_per_s", "steps", "1/s", _steps_per_s(before), _steps_per_s(after), 1),
     )
+    for key, label, unit in (
+        ("samples_per_s", "samples", "1/s"),
+        ("tokens_per_s", "tokens", "1/s"),
+        ("mfu_pct", "MFU", "%"),
+    ):
+        differences.append(_difference(key, label, unit, _of_steps(before, key), _of_steps(after, key), 1))
     was, now = _finding_names(before), _finding_names(after)
     return Comparison(
         before,
@@ -203,6 +210,12 @@ def _finding_names(report: JobReport) -> dict[str, str]:
 def _steps_per_s(report: JobReport) -> float | None:
     """Steps a second of the run that made the most of them."""
     return report.steps[0].steps_per_s if report.steps else None
+
+
+def _of_steps(report: JobReport, key: str) -> float | None:
+    """A figure of the same run; a utilisation above 100 % is none."""
+    value: float | None = getattr(report.steps[0], key) if report.steps else None
+    return None if key == "mfu_pct" and value is not None and value > MOST_MFU_PCT else value
 
 
 def _scaled(value: float | None, by: float) -> float | None:

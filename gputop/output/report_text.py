@@ -16,6 +16,7 @@ from gputop.model.quantity import (
     count,
     gpu_time_unit,
     length,
+    mfu_words,
     numbers,
     of_hundred,
     per_second,
@@ -251,9 +252,11 @@ def step_lines(report: JobReport) -> list[str]:
         warm = f"; {count(run.warm_up_steps, 'step')} of warm-up left out" if run.warm_up_steps else ""
         name = f" ({run.name})" if run.name else ""
         samples = "" if run.samples_per_s is None else f", {per_second(run.samples_per_s)} samples/s"
+        tokens = "" if run.tokens_per_s is None else f", {per_second(run.tokens_per_s)} tokens/s"
+        mfu = "" if run.mfu_pct is None else f", {mfu_words(run.mfu_pct)}"
         lines.append(
-            f"Steps{name}: {run.steps} of {step_time(run.mean_s)}, {per_second(run.steps_per_s)} steps/s{samples}"
-            f"{ranks}{warm}"
+            f"Steps{name}: {run.steps} of {step_time(run.mean_s)}, {per_second(run.steps_per_s)} steps/s"
+            f"{samples}{tokens}{mfu}{ranks}{warm}"
         )
         lines += slow
     return lines

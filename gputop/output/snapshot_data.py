@@ -87,6 +87,7 @@ def snapshot_data(snapshot: Snapshot) -> dict[str, Any]:
         },
         "gpus": [gpu_data(gpu) for gpu in snapshot.gpus],
         "processes": [process_data(process) for process in snapshot.processes],
+        "steps": [{key: _clean(value) for key, value in asdict(row).items()} for row in snapshot.steps],
         "servers": [row_value(row) for row in snapshot.servers],
         "notices": list(snapshot.notices),
         "repeats": list(snapshot.repeats),

@@ -21,7 +21,7 @@ from gputop.diagnosis.types import (
 )
 from gputop.model.derived import lacks_sm
 from gputop.model.feeders import Feeders, MainWaits
-from gputop.model.quantity import per_second, share, step_time, terminal_safe, wrapped
+from gputop.model.quantity import mfu_words, per_second, share, step_time, terminal_safe, wrapped
 from gputop.model.server_words import server_forms
 from gputop.model.serving import ServerRow
 from gputop.model.sm import MEASURED, SM_SOURCES, SmSource
@@ -364,12 +364,17 @@ def _forms(frame: Frame, pace: StepPace) -> tuple[str, ...]:
     error = "" if pace.error_pct is None else f" ± {pace.error_pct:.{0 if pace.error_pct >= 0.95 else 1}f} %"
     last = ", the slowest rank" if pace is _slowest_rank(frame, pace.name) else ""
     samples = "" if pace.samples_per_s is None else f", {per_second(pace.samples_per_s)} samples/s"
+    tokens = "" if pace.tokens_per_s is None else f", {per_second(pace.tokens_per_s)} tokens/s"
+    mfu = "" if pace.mfu_pct is None else f", {mfu_words(pace.mfu_pct)}"
+    useful = (tokens or samples) + mfu
     long, rate = f"{step_time(pace.mean_s)} a step", f", {per_second(pace.steps_per_s)} steps/s"
     short = f"{step_time(pace.mean_s)}/step"
-    return (
-        f"{long}{error}{rate}{samples}{last}", f"{long}{error}{rate}{last}", f"{long}{error}{last}", f"{long}{last}",
-        f"{short}{last}", short,
+    forms = (
+        f"{long}{error}{rate}{samples}{tokens}{mfu}{last}", f"{long}{error}{rate}{useful}{last}",
+        f"{long}{error}{useful}{last}", f"{long}{useful}{last}", f"{long}{error}{rate}{last}", f"{long}{error}{last}",
+        f"{long}{last}", f"{short}{last}", short,
     )  # fmt: skip
+    return tuple(sorted(dict.fromkeys(forms), key=len, reverse=True))
 
 
 def _slowest_rank(frame: Frame, name: str) -> StepPace | None:

@@ -34,6 +34,49 @@ class StepReport(Struct, frozen=True):
     warm_up_steps: int
     samples_per_s: float | None = None
     """Of all ranks together; None where one of them does not say how many samples a step has."""
+    tokens_per_s: float | None = None
+    """The same of tokens."""
+    mfu_pct: float | None = None
+    """Model FLOPs utilisation as the job works it out, the mean over the ranks; above 100 it cannot be."""
+
+
+class _Sums:
+    """An amount that rows may say, and the seconds of those that do."""
+
+    def __init__(self) -> None:
+        self.amount = self.seconds = 0.0
+
+    def add(self, amount: float | None, seconds: float) -> None:
+        if amount is not None:
+            self.amount, self.seconds = self.amount + amount, self.seconds + seconds
+
+    def rate(self) -> float | None:
+        return self.amount / self.seconds if self.seconds > 0.0 else None
+
+
+class _Useful:
+    """Samples, tokens and MFU of rows."""
+
+    def __init__(self) -> None:
+        self.samples, self.tokens, self.mfu = _Sums(), _Sums(), _Sums()
+
+    def add(self, row: StepRow) -> None:
+        self.samples.add(row.samples, row.sum_s)
+        self.tokens.add(row.tokens, row.sum_s)
+        self.mfu.add(None if row.mfu_pct is None else row.mfu_pct * row.sum_s, row.sum_s)
+
+
+class _Account(Struct, frozen=True):
+    """One rank without its warm-up: its steps, their seconds, the longest; rates; and the steps of the warm-up."""
+
+    rank: int | None
+    steps: int
+    total_s: float
+    max_s: float
+    samples_per_s: float | None
+    tokens_per_s: float | None
+    mfu_pct: float | None
+    warm_up_steps: int
 
 
 class _Rank:
@@ -42,37 +85,41 @@ class _Rank:
         self.early: list[StepRow] = []
         self.steps = 0
         self.total_s = self.max_s = 0.0
-        self.samples = self.sampled_s = 0.0
+        self.useful = _Useful()
 
     def add(self, row: StepRow) -> None:
         if len(self.early) < WARM_UP_ROWS:
             self.early.append(row)
-            return
+        else:
+            self._count(row)
+
+    def _count(self, row: StepRow) -> None:
         self.steps += row.count
         self.total_s += row.sum_s
-        self.samples, self.sampled_s = _with_samples(self.samples, self.sampled_s, [row])
         self.max_s = max(self.max_s, row.max_s)
+        self.useful.add(row)
 
-    def account(self) -> tuple[int, float, float, float | None, int]:
-        """Steps, their seconds, the longest of them and samples/s without the warm-up, and the steps of the warm-up."""
+    def account(self) -> _Account:
         # Importing it takes 4 ms, for which a report without steps need not wait.
+        from copy import deepcopy
         from statistics import median
 
         usual = median(row.sum_s / row.count for row in self.early)
         first = next((i for i, r in enumerate(self.early) if r.sum_s / r.count <= WARM_UP_FACTOR * usual), 0)
+        useful = deepcopy(self.useful)
         kept = self.early[first:]
-        steps = self.steps + sum(row.count for row in kept)
-        total = self.total_s + sum(row.sum_s for row in kept)
-        longest = max((row.max_s for row in kept), default=0.0)
-        samples, seconds = _with_samples(self.samples, self.sampled_s, kept)
-        rate = samples / seconds if seconds > 0.0 else None
-        return steps, total, max(self.max_s, longest), rate, sum(row.count for row in self.early[:first])
-
-
-def _with_samples(samples: float, seconds: float, rows: Iterable[StepRow]) -> tuple[float, float]:
-    """Samples and their seconds, increased by those of further rows."""
-    told = [row for row in rows if row.samples is not None]
-    return samples + sum(row.samples or 0.0 for row in told), seconds + sum(row.sum_s for row in told)
+        for row in kept:
+            useful.add(row)
+        return _Account(
+            self.rank,
+            self.steps + sum(row.count for row in kept),
+            self.total_s + sum(row.sum_s for row in kept),
+            max(self.max_s, max((row.max_s for row in kept), default=0.0)),
+            useful.samples.rate(),
+            useful.tokens.rate(),
+            useful.mfu.rate(),
+            sum(row.count for row in self.early[:first]),
+        )
 
 
 class StepAccount:
@@ -99,22 +146,25 @@ class StepAccount:
 
 
 def _of_name(name: str, ranks: Sequence[_Rank]) -> StepReport | None:
-    accounts = [(rank.rank, *rank.account()) for rank in ranks]
-    means = [(rank, total / steps) for rank, steps, total, *_ in accounts if steps and total > 0.0]
+    accounts = [rank.account() for rank in ranks]
+    means = [(of.rank, of.total_s / of.steps) for of in accounts if of.steps and of.total_s > 0.0]
     if not means:
         return None
     slowest_rank, slowest_s = max(means, key=lambda pair: pair[1])
+    mfu = [of.mfu_pct for of in accounts if of.mfu_pct is not None]
     return StepReport(
         name,
         len(means),
-        max(steps for _, steps, *_ in accounts),
+        max(of.steps for of in accounts),
         sum(mean for _, mean in means) / len(means),
-        max(longest for _, _, _, longest, _, _ in accounts),
+        max(of.max_s for of in accounts),
         sum(1.0 / mean for _, mean in means) / len(means),
         slowest_rank if len(means) > 1 else None,
         slowest_s,
-        max(warm for *_, warm in accounts),
-        _sum([rate for *_, rate, _ in accounts]),
+        max(of.warm_up_steps for of in accounts),
+        _sum([of.samples_per_s for of in accounts]),
+        _sum([of.tokens_per_s for of in accounts]),
+        sum(mfu) / len(mfu) if mfu and len(mfu) == len(accounts) else None,
     )
 
 

@@ -318,3 +318,15 @@ def _counters(page: TextPage, counters: Counters) -> None:
         "Training samples in the announced steps, where a job says it",
         [(named, of.samples) for named, of in ranks if of.samples is not None],
     )
+    page.family(
+        "gputop_step_tokens_total",
+        "counter",
+        "Tokens in the announced steps, where a job says it",
+        [(named, of.tokens) for named, of in ranks if of.tokens is not None],
+    )
+    page.family(
+        "gputop_step_mfu_ratio",
+        "gauge",
+        "Model FLOPs utilisation of the newest announced steps, 0 to 1, as the job works it out",
+        [(named, of.mfu_pct / 100.0) for named, of in ranks if of.mfu_pct is not None],
+    )

@@ -12,7 +12,7 @@ from gputop.diagnosis.types import STATES, GpuDiagnosis, State
 from gputop.diagnosis.waste import measured_span
 from gputop.model.derived import NOT_THROTTLING, WORDS
 from gputop.model.snapshot import GpuSample, GpuStatic, Snapshot
-from gputop.model.steps import StepRow
+from gputop.model.steps import MOST_MFU_PCT, StepRow
 from gputop.monitor import MOST_GPUS, Frame, stepping_on
 
 REMEMBERED_S = 3600.0
@@ -78,13 +78,15 @@ class GpuCounts:
 
 class StepCounts:
     """Steps of one rank: how many, and how long they took together; of those whose wait for others, and for batches, is
-    known how many and how long; and their samples, None until any are announced."""
+    known how many and how long; their samples and tokens, None until any are announced; the newest MFU."""
 
     def __init__(self) -> None:
         self.count, self.sum_s, self.seen_t = 0, 0.0, 0.0
         self.waiting, self.wait_s = 0, 0.0
         self.data_waiting, self.data_wait_s = 0, 0.0
         self.samples: float | None = None
+        self.tokens: float | None = None
+        self.mfu_pct: float | None = None
 
     def add(self, t: float, row: StepRow) -> None:
         """Count the steps of a row."""
@@ -95,6 +97,10 @@ class StepCounts:
             self.data_waiting, self.data_wait_s = self.data_waiting + row.count, self.data_wait_s + row.data_wait_s
         if row.samples is not None:
             self.samples = (self.samples or 0.0) + row.samples
+        if row.tokens is not None:
+            self.tokens = (self.tokens or 0.0) + row.tokens
+        # More than a GPU can do is no figure.
+        self.mfu_pct = row.mfu_pct if row.mfu_pct is not None and row.mfu_pct <= MOST_MFU_PCT else None
 
 
 Rank = tuple[str, str, str]

@@ -42,6 +42,8 @@ OWN = (
      "gpu, rank, job_id"),
     ("gputop_step_data_wait_seconds", "what it waited for batches (sum, count), where the job or a callback says it",
      "gpu, rank, job_id"),
+    ("gputop_step_tokens_total", "tokens in these steps, where the job says it", "gpu, rank, job_id"),
+    ("gputop_step_mfu_ratio", "model FLOPs utilisation, 0 to 1, as the job works it out", "gpu, rank, job_id"),
     ("gputop_step_samples_total", "training samples in these steps, where the job says it",
      "gpu, rank, job_id"),
     ("gputop_host_info", "the host's name and driver", "hostname, driver, source"),
