@@ -22,6 +22,7 @@ from gputop.model.metrics import ACTIVITY_KEYS, HISTORY_KEYS
 from gputop.model.serving import PROGRAMS, ServerRow
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, Snapshot
+from gputop.model.step_period import StepPeriod
 from gputop.model.steps import StepHistory, StepPace, StepRow
 
 MOST_GPUS = 64
@@ -47,6 +48,8 @@ class Frame(Struct, frozen=True):
     steps: tuple[StepPace, ...] = ()
     """How fast each process that announces its steps is stepping."""
     fabric: FabricSignals | None = None
+    periods: tuple[StepPeriod, ...] = ()
+    """The steps of jobs as their GPUs' rhythm shows them, whether or not the jobs announce them."""
 
 
 def stepping_on(snapshot: Snapshot, who: StepPace | StepRow) -> frozenset[int]:
@@ -169,7 +172,9 @@ class Monitor:
         findings, waste = self._diagnoser.findings(), self._diagnoser.waste()
         self._steps.observe(snapshot.t, snapshot.steps)
         paces, fabric = self._steps.paces(snapshot.t), self._diagnoser.fabric
-        self.latest = Frame(snapshot, diagnoses, self._history, self._processes, findings, waste, paces, fabric)
+        self.latest = Frame(
+            snapshot, diagnoses, self._history, self._processes, findings, waste, paces, fabric, self._diagnoser.periods
+        )
         return self.latest
 
     def _remember(self, snapshot: Snapshot, *, is_repeat: bool) -> None:

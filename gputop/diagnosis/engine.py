@@ -11,11 +11,13 @@ from gputop.diagnosis.fabric_window import FabricSignals, FabricWindow
 from gputop.diagnosis.host_side import HostReader, HostTick
 from gputop.diagnosis.other_jobs import Peers, takers
 from gputop.diagnosis.signals import Signals
+from gputop.diagnosis.step_period import StepPeriods
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.diagnosis.verdict_log import Findings
 from gputop.diagnosis.verdict_state import GpuState
 from gputop.diagnosis.waste import Ledger, measured_span
 from gputop.model.snapshot import GpuSample, Snapshot
+from gputop.model.step_period import StepPeriod
 
 NO_LANES: Mapping[str, float | None] = MappingProxyType({})
 
@@ -29,6 +31,7 @@ class Diagnoser:
         self._reader = HostReader()
         self._peers = Peers()
         self._fabric = FabricWindow()
+        self._periods = StepPeriods()
         self._ledger = Ledger()
         self._findings = Findings()
         self._seen: dict[str, tuple[GpuSample, HostTick | None]] = {}
@@ -57,6 +60,7 @@ class Diagnoser:
             self._ticks = self._reader.read(snapshot.processes, interval)
         ticks = self._ticks
         fabric = self._fabric.observe(t, snapshot.host)
+        self._periods.observe(snapshot)
         read: list[tuple[GpuSample, GpuState, Signals | None]] = []
         self._seen.clear()
         for gpu in snapshot.gpus:
@@ -81,6 +85,11 @@ class Diagnoser:
         if beside:
             read = [
                 (gpu, state, s if s is None or s.gpu not in beside else replace(s, outsiders=beside[s.gpu]))
+                for gpu, state, s in read
+            ]
+        if self._periods.found:
+            read = [
+                (gpu, state, None if s is None else replace(s, period=self._periods.of(s.gpu)))
                 for gpu, state, s in read
             ]
         self._read = read
@@ -126,6 +135,11 @@ class Diagnoser:
     def fabric(self) -> FabricSignals | None:
         """What the fabric did over the window; None where there is none."""
         return self._fabric.signals
+
+    @property
+    def periods(self) -> tuple[StepPeriod, ...]:
+        """The steps of jobs, as their GPUs' rhythm shows them."""
+        return self._periods.found
 
     def findings(self) -> tuple[Finding, ...]:
         """Every change of a verdict or badge, newest last; bounded."""

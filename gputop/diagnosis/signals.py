@@ -13,6 +13,7 @@ from gputop.diagnosis.hysteresis import Activity, Holds, next_flag, ratio
 from gputop.diagnosis.standing import Stands
 from gputop.diagnosis.types import Flag
 from gputop.model.feeders import Feeders, MainWaits, Outsider
+from gputop.model.step_period import StepPeriod
 
 WINDOW_S = 30.0
 """W: rules are evaluated on means over this many seconds, whatever the interval."""
@@ -197,6 +198,8 @@ class Signals(Struct, frozen=True):
     feeders_stand: Stands | None = None
     changed_s: float | None = None
     """Seconds since the window began anew because the cause had changed; None when it never has."""
+    period: StepPeriod | None = None
+    """The job's step as its GPUs' rhythm shows it."""
 
     @property
     def flag(self) -> Flag | None:

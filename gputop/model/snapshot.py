@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from gputop.model.serving import ServerRow
 from gputop.model.sm import SmSource
+from gputop.model.step_period import StepPeriod
 from gputop.model.steps import StepRow
 
 # One port of the fabric at one moment: what the sums of the host's fabric metrics are made of. Shown live only.
@@ -307,7 +308,8 @@ class Snapshot(Struct, frozen=True):
     ``repeats`` names each collector whose values are those of the snapshot before, shown again because there are no
     newer ones: what is repeated was not measured at ``t``, so it is no sample of anything. ``steps`` are those that
     jobs have announced since the snapshot before. ``servers`` is what inference servers say of themselves, where their
-    addresses were given. ``fabric_ports`` are the ports behind the host's fabric sums; a
+    addresses were given. ``periods`` are steps seen from outside, in what is recorded and what comes from a recording:
+    live they are found from the snapshots. ``fabric_ports`` are the ports behind the host's fabric sums; a
     recording keeps the sums alone.
     """
 
@@ -325,3 +327,4 @@ class Snapshot(Struct, frozen=True):
     steps: tuple[StepRow, ...] = ()
     fabric_ports: tuple[FabricPort, ...] = ()
     servers: tuple[ServerRow, ...] = ()
+    periods: tuple[StepPeriod, ...] = ()

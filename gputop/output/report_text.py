@@ -23,10 +23,12 @@ from gputop.model.quantity import (
     seconds,
     step_time,
     terminal_safe,
+    which_gpus,
     wrapped,
 )
 from gputop.model.server_words import bounds, rate
 from gputop.model.serving import LABELS
+from gputop.model.step_period import SOURCE_WORDS, period_value
 from gputop.paint.line import shorten
 from gputop.report.job_report import FindingReport, GpuReport, JobReport, alike
 from gputop.report.server_account import ServerReport
@@ -119,6 +121,7 @@ def report_data(report: JobReport) -> dict[str, Any]:
             {key: getattr(finding, key) for key in FindingReport.__struct_fields__} for finding in report.findings
         ],
         "finding_groups": [_group_data(group) for group in alike(report.findings)],
+        "step_periods": [period_value(each) for each in report.periods],
         "servers": [{key: getattr(row, key) for key in ServerReport.__struct_fields__} for row in report.servers],
         "steps": [{key: getattr(run, key) for key in StepReport.__struct_fields__} for run in report.steps],
         "top_remedy": report.top_remedy,
@@ -264,7 +267,18 @@ def step_lines(report: JobReport) -> list[str]:
 
 def useful_lines(report: JobReport) -> list[str]:
     """The work that was done: the steps of jobs, what servers served."""
-    return [*step_lines(report), *(_served_line(server) for server in report.servers)]
+    return [*step_lines(report), *_period_lines(report), *(_served_line(server) for server in report.servers)]
+
+
+def _period_lines(report: JobReport) -> list[str]:
+    """Steps that no job announced, as the GPUs' rhythm showed them last; where jobs announce steps, those count."""
+    if report.steps:
+        return []
+    return [
+        f"Step on {which_gpus(each.gpus)}: about {each.period_s:.1f} s (from {SOURCE_WORDS[each.source]})"
+        + ("" if each.grown_t is None else f", {each.first_s:.1f} s at first")
+        for each in report.periods[:_MOST_RUNS]
+    ]
 
 
 def _served_line(report: ServerReport) -> str:

@@ -27,6 +27,7 @@ from gputop.model.quantity import terminal_safe, wrapped
 from gputop.model.server_words import server_lines
 from gputop.model.serving import row_value
 from gputop.model.snapshot import SIMULATED, FabricPort, GpuSample, ProcessSample, Snapshot
+from gputop.model.step_period import period_value
 from gputop.monitor import Frame
 from gputop.paint import host_rows, process_table
 from gputop.paint.glyphs import ascii_only
@@ -87,6 +88,7 @@ def snapshot_data(snapshot: Snapshot) -> dict[str, Any]:
         },
         "gpus": [gpu_data(gpu) for gpu in snapshot.gpus],
         "processes": [process_data(process) for process in snapshot.processes],
+        "step_periods": [period_value(each) for each in snapshot.periods],
         "steps": [{key: _clean(value) for key, value in asdict(row).items()} for row in snapshot.steps],
         "servers": [row_value(row) for row in snapshot.servers],
         "notices": list(snapshot.notices),

@@ -26,6 +26,7 @@ from gputop.model.server_words import server_forms
 from gputop.model.serving import ServerRow
 from gputop.model.sm import MEASURED, SM_SOURCES, SmSource
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
+from gputop.model.step_period import SOURCE_WORDS, StepPeriod
 from gputop.model.steps import StepPace, comparable_s, slowest
 from gputop.monitor import Frame, serving_on, stepping_on
 from gputop.paint.glyphs import Glyphs
@@ -342,12 +343,22 @@ def step_forms(frame: Frame, gpu: GpuSample) -> tuple[str, ...]:
 
 
 def useful_forms(frame: Frame, gpu: GpuSample) -> tuple[str, ...]:
-    """The useful work done on this GPU, the longest form first: the steps of its job, else what its server serves."""
+    """The useful work done on this GPU, the longest form first: the steps that its job announces, else what its
+    server serves, else the step that its rhythm shows."""
     forms = step_forms(frame, gpu)
     if forms:
         return forms
     served = server_on(frame, gpu)
-    return () if served is None else server_forms(served)
+    if served is not None:
+        return server_forms(served)
+    seen = next((each for each in frame.periods if gpu.static.index in each.gpus), None)
+    return () if seen is None else period_forms(seen)
+
+
+def period_forms(period: StepPeriod) -> tuple[str, ...]:
+    """``step ≈ 5.8 s (from NVLink)`` and shorter ones; never to more digits than the samples allow."""
+    about = f"step ≈ {period.period_s:.{1 if period.period_s < 99.95 else 0}f} s"
+    return f"{about} (from {SOURCE_WORDS[period.source]})", about
 
 
 def server_on(frame: Frame, gpu: GpuSample) -> ServerRow | None:

@@ -32,6 +32,7 @@ from gputop.model.snapshot import (
     ProcessStatic,
     Snapshot,
 )
+from gputop.model.step_period import StepPeriod
 from gputop.model.steps import StepRow
 from gputop.recording.encode import Encoder, FrameColumns, event_line
 from gputop.recording.format import (
@@ -56,6 +57,7 @@ from gputop.recording.format import (
     step_rows,
     words_of,
 )
+from gputop.recording.period_lines import period_rows
 from gputop.recording.server_lines import server_rows
 
 # The rows of a frame to samples: checked columns, the reasons why values are missing, defaults for unknown columns.
@@ -206,6 +208,7 @@ class Decoder:
         self._damage = False
         self._steps: tuple[StepRow, ...] = ()
         self._servers: tuple[ServerRow, ...] = ()
+        self._periods: tuple[StepPeriod, ...] = ()
 
     def note_damage(self) -> None:
         """Note that something before the next frame was lost; that frame will carry a gap."""
@@ -228,6 +231,8 @@ class Decoder:
                 self._steps = step_rows(parsed)
             elif kind == "servers":
                 self._servers = server_rows(parsed)
+            elif kind == "periods":
+                self._periods = period_rows(parsed)
         except Damage:
             self.damaged += 1
             self._damage = True
@@ -341,6 +346,7 @@ class Decoder:
         self.frames += 1
         steps, self._steps = self._steps, ()
         servers, self._servers = self._servers, ()
+        periods, self._periods = self._periods, ()
         snapshot = Snapshot(
             t=float(t),
             machine=machine,
@@ -354,6 +360,7 @@ class Decoder:
             repeats=repeats,
             steps=steps,
             servers=servers,
+            periods=periods,
         )
         return snapshot if self._lens is None else self._lens.snapshot(snapshot)
 
@@ -424,5 +431,6 @@ def _live(back: Snapshot, snapshot: Snapshot) -> Snapshot:
     """What is shown live and not recorded, beside what was read back."""
     return replace(
         back, machine=snapshot.machine, own=snapshot.own, steps=snapshot.steps, servers=snapshot.servers,
+        periods=snapshot.periods,
         fabric_ports=snapshot.fabric_ports,
     )  # fmt: skip

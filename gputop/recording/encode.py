@@ -30,6 +30,7 @@ from gputop.recording.format import (
     RecordingError,
     steps_value,
 )
+from gputop.recording.period_lines import periods_value
 from gputop.recording.server_lines import servers_value
 
 # Tables of values as JSON texts, column by column, rounded as a recording keeps them.
@@ -289,6 +290,8 @@ class Encoder:
             lines.append(_line(steps_value(snapshot)))
         if snapshot.servers:
             lines.append(_line(servers_value(snapshot)))
+        if snapshot.periods:
+            lines.append(_line(periods_value(snapshot)))
         if frame is None:
             frame = _frame_line(snapshot, self._written(snapshot))
         lines.append(frame)

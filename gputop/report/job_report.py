@@ -15,6 +15,7 @@ from gputop.diagnosis.types import NOT_WORK, STATES, GpuDiagnosis, Level, State,
 from gputop.model.derived import lacks_sm, work
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GAP_INTERVALS, SIMULATED, Event, GpuSample, Snapshot
+from gputop.model.step_period import MOST_PERIODS, StepPeriod
 from gputop.monitor import Frame, Monitor
 from gputop.recording.index import Recording
 from gputop.report.server_account import ServerAccount, ServerReport
@@ -227,6 +228,8 @@ class JobReport(Struct, frozen=True):
     is_simulated: bool = False
     servers: tuple[ServerReport, ...] = ()
     """What inference servers said of themselves, where their addresses were given."""
+    periods: tuple[StepPeriod, ...] = ()
+    """The steps that the GPUs' rhythm showed last, where samples were close enough."""
 
     @property
     def where(self) -> str:
@@ -281,6 +284,7 @@ class ReportBuilder:
         self._host, self._is_simulated = "", False
         self._steps = StepAccount()
         self._servers = ServerAccount()
+        self._periods: dict[tuple[int, ...], StepPeriod] = {}
         self._untold_s = 0.0
         """Time of the GPUs beyond those that are listed."""
 
@@ -292,6 +296,9 @@ class ReportBuilder:
         self._recorded += 1
         self._steps.add(snapshot.steps)
         self._servers.add(snapshot.servers, snapshot.interval_s)
+        for period in frame.periods:
+            if period.gpus in self._periods or len(self._periods) < MOST_PERIODS:
+                self._periods[period.gpus] = period
         is_repeat = "nvml" in snapshot.repeats and self._frames > 0
         if is_repeat and (self._is_full or all(gpu.static.uuid in self._gpus for gpu in snapshot.gpus)):
             return
@@ -407,6 +414,7 @@ class ReportBuilder:
             notes=(*notes, *self._untold_note()),
             steps=self._steps.report(),
             servers=self._servers.report(),
+            periods=tuple(self._periods.values()),
             missing=tuple(self._missing),
         )
 

@@ -149,6 +149,8 @@ class Session:
         if self._memory is not None and self._memory.add(snapshot, line):
             self._checkpoint(snapshot.t, self._memory)
         frame = self.monitor.feed(snapshot)
+        if frame.periods is not snapshot.periods:
+            snapshot = replace(snapshot, periods=frame.periods)
         if self._recorder is not None and self._events is not None:
             self._recorder.offer(snapshot, self._events.of(frame), line)
         if self.alerts is not None:

@@ -64,6 +64,7 @@ BADGES: tuple[BadgeRule, ...] = (
     badges.MEMORY_LEAK,
     badges.MEMORY_FULL,
     badges.STRAGGLER,
+    badges.STEP_GROWTH,
     badges.PCIE_DEGRADED,
     badges.FABRIC_ERRORS,
     badges.CORE_SHORTAGE,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
+
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.fabric_window import LEAST_LINK_ERRORS, LEAST_LOSSES
 from gputop.diagnosis.rules.base import BadgeRule
 from gputop.diagnosis.rules.dataloader import DATALOADER_CPU
 from gputop.diagnosis.rules.feeding_rules import QUEUED, THROTTLED
 from gputop.diagnosis.signals import LEAST_SAMPLES, Signals
+from gputop.diagnosis.step_period import GROWN
 from gputop.diagnosis.types import Badge, Level
-from gputop.model.quantity import duration, memory, pct, share
+from gputop.model.quantity import duration, memory, pct, share, step_time
+from gputop.model.step_period import SOURCE_WORDS
 
 # --- heat and power -------------------------------------------------------------------------------------------------
 
@@ -199,6 +203,26 @@ def _stop_start(s: Signals, verdict: str) -> Badge | None:
 
 
 STOP_START = BadgeRule("stop_start", "≥ 4 alternations through 60→20 % util in 30 samples", "info", _stop_start)
+
+
+def _step_growth(s: Signals, verdict: str) -> Badge | None:
+    period = s.period
+    if period is None or period.grown_t is None:
+        return None
+    more = 100.0 * (period.period_s / period.first_s - 1.0)
+    since = datetime.fromtimestamp(period.grown_t, timezone.utc)
+    line = f"a step takes {step_time(period.period_s)} ({SOURCE_WORDS[period.source]}), {more:.0f} % longer than the "
+    line += f"{step_time(period.first_s)} at first, since {since:%H:%M} UTC"
+    remedy = "see what changed then: clocks, temperature, input, sequence length, a neighbour on the host"
+    return Badge("step_growth", "yellow", "steps grow longer", line, remedy)
+
+
+STEP_GROWTH = BadgeRule(
+    "step_growth",
+    f"the step that the GPUs' rhythm shows (samples every 0.25 s) has grown by ≥ {100 * (GROWN - 1):.0f} %",
+    "yellow",
+    _step_growth,
+)
 
 
 def _straggler(s: Signals, verdict: str) -> Badge | None:

@@ -97,7 +97,8 @@ class GpuPlan(Struct, frozen=True):
         if life.period_s is None:
             return 1.0
         end = t - self.offset_s
-        return busy_share(self.seed, self.series + _CYCLE, end - interval_s, end, life.period_s, life.duty)
+        series = 0 if life.in_step else self.series
+        return busy_share(self.seed, series + _CYCLE, end - interval_s, end, life.period_s, life.duty)
 
     def lost_since(self, t: float, started: float) -> float | None:
         """Unix time at which the GPU was lost; None while it is there."""
@@ -149,7 +150,7 @@ def plan_gpu(life: GpuLife, chip: Chip, index: int, seed: int, parent_uuid: str 
         chip,
         seed,
         series=(index + 1) * _SERIES_PER_GPU,
-        offset_s=float(floor(chance(seed, index, 0) * period)),
+        offset_s=float(floor(chance(seed, 0 if life.in_step else index, 0) * period)),
         mean_power_w=mean_power,
         unavailable=MappingProxyType(missing),
     )

@@ -149,6 +149,8 @@ class GpuLife(Struct, frozen=True):
     mig_instances: int = 0
     mig_parent: int | None = None
     mig_share: float = 1.0
+    in_step: bool = False
+    """With the machine's other GPUs: one cycle for all, as ranks of one job have."""
 
 
 class HostLife(Struct, frozen=True):

@@ -74,6 +74,12 @@ _ROWS = (
         small_machines.communication,
         (Expected("communication", "A", ("fabric_errors",)),),
     ),
+    _one(
+        "step_time",
+        "two ranks whose step shows in NVLink's traffic (-i 0.25 measures it)",
+        small_machines.step_time,
+        "healthy",
+    ),
     _one("dataloader_cpu", "starved: workers decode all the time", small_machines.dataloader_cpu, "dataloader_cpu"),
     _one(
         "dataloader_cpu_throttled",

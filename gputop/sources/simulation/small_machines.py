@@ -30,6 +30,10 @@ _LOW = Load(8, 6, 4, 1, 2, 1, 126, 0.5, 0.1)
 """Between two steps: a few small kernels."""
 
 
+STEP_S = 5.8
+"""The step of the job that does not announce it."""
+
+
 def machine(life: GpuLife, host: HostLife = QUIET_HOST, chip: Chip = H100) -> NodeLife:
     """A machine with one GPU."""
     return NodeLife((life,), chip, host)
@@ -37,6 +41,17 @@ def machine(life: GpuLife, host: HostLife = QUIET_HOST, chip: Chip = H100) -> No
 
 def healthy() -> NodeLife:
     return NodeLife((eight_gpu_node.healthy(0), eight_gpu_node.healthy(1)))
+
+
+def step_time() -> NodeLife:
+    """Two ranks that exchange gradients at the end of each step, which they do not announce."""
+    job = Job(
+        4720, "torchrun --nproc-per-node 2 train.py", 61.0, 7300, eight_gpu_node.SPINNING, job="slurm 8841", nccl=True
+    )
+    computes = Load(99, 91, 40, 58, 36, 24, 664, 1.2, 0.3, nvlink_rx=4.0, nvlink_tx=4.0)
+    exchanges = Load(98, 74, 22, 31, 34, 18, 505, 0.6, 0.2, nvlink_rx=96.0, nvlink_tx=96.0)
+    life = GpuLife(computes, 62.0, 60, (job,), exchanges, STEP_S, 0.6, in_step=True)
+    return NodeLife((life, replace(life, jobs=(replace(job, pid=4721),))))
 
 
 def small_kernels() -> NodeLife:
