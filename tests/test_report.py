@@ -124,7 +124,7 @@ def test_a_finding_says_how_long_since_when_and_what_to_do() -> None:
     assert T0 < finding.first_t < T0 + 20
     assert finding.remedy and report.top_remedy == finding.remedy
     text = report_text(report)
-    assert "busy, not working" in text and "in 2 spells" in text and "First to change: " in text
+    assert "busy, not working" in text and "in 2 spells" in text and "What to change" in text
 
 
 def test_time_in_collectives_is_busy_not_working_and_the_report_splits_it_by_cause() -> None:
@@ -144,15 +144,13 @@ def test_time_in_collectives_is_busy_not_working_and_the_report_splits_it_by_cau
     assert data["gpus"][0]["busy_not_working_seconds"] == gpu.causes
 
 
-def test_money_is_shown_only_at_the_readers_price_and_never_for_what_was_not_measured() -> None:
+def test_money_is_shown_only_at_the_readers_price_also_for_what_was_not_judged() -> None:
     snapshots = [moment(k) for k in range(61)]
     assert "COST" not in report_text(report_of(snapshots))
     priced = report_of(snapshots, price=3.6)
-    (line,) = [line for line in report_text(priced).splitlines() if "not judged" in line]
-    assert "3.6" not in line
-    assert "at 3.6/h" in report_text(priced)
-    hours = priced.gpu_hours()["working"]
-    assert report_data(priced)["cost"]["working"] == pytest.approx(hours * 3.6)
+    assert "at 3.6 a GPU-hour" in report_text(priced)
+    for state, hours in priced.gpu_hours().items():
+        assert report_data(priced)["cost"][state] == pytest.approx(hours * 3.6)
 
 
 def test_marks_and_gaps_are_in_the_report() -> None:
@@ -208,8 +206,8 @@ def test_a_fix_is_called_better_and_its_reverse_worse() -> None:
     assert directions["power_w"] == "same"
     assert {d.key: d.direction for d in back.differences}["sm_pct"] == "worse"
     assert there.gone and not there.new and back.new == there.gone
-    assert compare_text(there).splitlines()[-1].startswith("Better: ")
-    assert compare_text(back).splitlines()[-1].startswith("Worse: ")
+    assert compare_text(there).splitlines()[0].startswith("Better: ")
+    assert compare_text(back).splitlines()[0].startswith("Worse: ")
     assert compare_data(there)["verdict"] in compare_text(there)
 
 
@@ -240,7 +238,11 @@ def test_a_finding_that_several_gpus_share_is_told_once_with_its_count() -> None
             monitor.feed(snap(tick, [gpu(i, util=97.0, sm=8.0) for i in range(4)], [train(i) for i in range(4)]))
         )
     text = report_text(builder.report())
-    assert text.count("busy, not working: ") == 1 and "4 × red" in text and "on GPUs 0-3" in text
+    assert (
+        text.partition("What to change")[0].count("busy, not working: ") == 1
+        and "4 × red" in text
+        and "on GPUs 0-3" in text
+    )
 
 
 def test_a_newcomer_tries_both_commands_on_the_demo_and_each_form_says_that_it_is_simulated(

@@ -13,6 +13,7 @@ from gputop.api.job_ranks import JobGpus, Role
 from gputop.api.loggers import NOTICES
 from gputop.api.run_summary import MemoryReport, MemoryWatch
 from gputop.api.watch_options import Options
+from gputop.model.cards import Price
 from gputop.model.redaction import Redactor
 from gputop.model.snapshot import COLLECTORS, Event, Snapshot
 from gputop.model.source import MarkedSource
@@ -149,7 +150,7 @@ class Measuring:
         """Whether anything was measured yet."""
         return self._builder.has_frames
 
-    def report(self, price: float | None, command: str, duration_s: float) -> JobReport:
+    def report(self, price: Price | None, command: str, duration_s: float) -> JobReport:
         """The report on the GPUs' time until now."""
         notes = [] if self._recorder is None or self._recorder.error is None else [self._recorder.error]
         with self._lock:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from gputop.api.job_ranks import RANKS, Ranks
 from gputop.api.loggers import METRICS, NOTICES, Metrics
+from gputop.model.cards import Price
 
 if TYPE_CHECKING:
     from gputop.diagnosis.types import Finding
@@ -32,7 +33,7 @@ class Options(Struct, frozen=True, kw_only=True):
     steps: bool
     ranks: Ranks
     strict: bool
-    price: float | None
+    price: Price | None
     name: str
     on_frame: Callable[[Frame], object] | None
     on_finding: Callable[[Finding], object] | None
@@ -99,7 +100,7 @@ class Configured(Struct, frozen=True):
     show it. Alerts and anything that starts helpers stay out of a training process."""
 
     redact: bool
-    price: float | None
+    price: Price | None
     dcgm_url: str | None
 
 

@@ -76,7 +76,7 @@ def _common() -> Parser:
     )
     add("--perf-lib", metavar="DIR", help="folder of NVIDIA's counter libraries, when not in a wheel")
     add("--sm-source", metavar="NAME", help=f"where SM activity comes from: {', '.join(get_args(SmChoice))}")
-    add("--price", metavar="P", help="your price of a GPU-hour; without it no money is shown")
+    add("--price", metavar="P", help="your price of a GPU-hour, or list; without it no money is shown")
     add("--config", metavar="FILE", help="read this configuration file")
     add("--debug", action="store_true", help="show tracebacks")
     add("-V", "--version", action="version", version=f"gputop {__version__}")

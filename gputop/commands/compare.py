@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import argparse
+from math import inf
 
 from gputop.commands.needs import Needs
 from gputop.commands.shared_options import deliver, form_of, lens_of
 from gputop.config import Settings
-from gputop.output.comparison import compare, compare_json, compare_text
+from gputop.model.source import SourceError, UsageError
+from gputop.output.comparison import Comparison, compare, compare_json, compare_text, more_waste, slower_pct
 from gputop.report.job_report import report_recording
 
 NEEDS = Needs()
+FAIL_ON = ("slower", "waste")
+WORSE = 1
+"""Exit status where the change is worse than --fail-on allows."""
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("before", help="a recording")
     command.add_argument("after", help="a recording")
+    text = "exit 1 where a step takes more than so many percent longer, or so many points more of the time is not work"
+    command.add_argument("--fail-on", metavar="slower:PCT|waste:POINTS", help=text)
     form = command.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object")
     form.add_argument("--html", action="store_true", help="a page for a browser, both side by side")
@@ -24,15 +31,41 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     price, lens = settings.price or None, lens_of(args, settings)
-    form = form_of(args)
+    form, limit = form_of(args), _limit(args.fail_on)
     if form == "html":
         from gputop.output.report_html import compare_html
         from gputop.report.lanes import pictured_recording
 
         was, now = (pictured_recording(path, price=price, lens=lens) for path in (args.before, args.after))
         deliver(compare_html(was, now), args.output)
-        return 0
+        return _status(compare(was.report, now.report), limit)
     before, after = (report_recording(path, price=price, lens=lens) for path in (args.before, args.after))
     comparison = compare(before, after)
     deliver(compare_json(comparison) if form == "json" else compare_text(comparison), args.output)
-    return 0
+    return _status(comparison, limit)
+
+
+def _limit(text: str | None) -> tuple[str, float] | None:
+    """What to fail on, and from which difference. Raises UsageError."""
+    if text is None:
+        return None
+    kind, _, number = text.partition(":")
+    try:
+        value = float(number)
+    except ValueError:
+        value = -1.0
+    if kind not in FAIL_ON or not 0.0 <= value < inf:
+        raise UsageError(f"--fail-on must be slower:5 (percent a step) or waste:5 (points), not {text!r}")
+    return kind, value
+
+
+def _status(comparison: Comparison, limit: tuple[str, float] | None) -> int:
+    """1 where the change is worse than allowed. Raises SourceError where that cannot be known."""
+    if limit is None:
+        return 0
+    kind, most = limit
+    found = slower_pct(comparison) if kind == "slower" else more_waste(comparison)
+    if found is None:
+        what = "the step of both: announce steps (gputop.watch)" if kind == "slower" else "judged GPU time in both"
+        raise SourceError(f"--fail-on {kind}: cannot be told without {what}")
+    return WORSE if found > most else 0

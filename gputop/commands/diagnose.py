@@ -80,7 +80,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         sys.stdout.write(json_text(as_json(last, diagnoses, begin)))
     else:
         glyphs = choose(os.environ, sys.stdout.encoding, theme="auto", ascii_only=settings.ascii, no_color=True).glyphs
-        sys.stdout.write(diagnosis_text(last, diagnoses, begin, glyphs, settings.price))
+        sys.stdout.write(diagnosis_text(last, diagnoses, begin, glyphs, settings.price or None))
     sys.stdout.flush()
     return FOUND if any(_is_wrong(d) for d in diagnoses) else 0
 

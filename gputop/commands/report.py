@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 
 from gputop.commands.needs import Needs
 from gputop.commands.shared_options import deliver, form_of, lens_of
@@ -15,7 +17,7 @@ NEEDS = Needs()
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("file", help="a recording, or demo for a simulated node")
+    command.add_argument("file", help="a recording, a folder of recordings, or demo")
     scenario_arguments(command)
     report_form = command.add_mutually_exclusive_group()
     report_form.add_argument("--json", action="store_true", help="one JSON object")
@@ -27,6 +29,11 @@ def arguments(command: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, settings: Settings) -> int:
     price, lens = settings.price or None, lens_of(args, settings)
     form, demo = form_of(args), wants_demo(args)
+    if not demo and os.path.isdir(args.file):
+        from gputop.report.run_folder import runs_in
+
+        if len(runs_in(args.file)) > 1:
+            return _folder(args, settings, form)
     if form == "html":
         from gputop.output.report_html import report_html
         from gputop.report.lanes import pictured, pictured_recording
@@ -47,3 +54,29 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         text = write(report)
     deliver(text, args.output)
     return 0
+
+
+def _folder(args: argparse.Namespace, settings: Settings, form: str) -> int:
+    """The runs of a folder, a row each, with a progress line on stderr where that is a terminal."""
+    from gputop.output.folder_report import folder_html, folder_json, folder_markdown, folder_text
+    from gputop.report.run_folder import run_folder
+
+    write = {"json": folder_json, "md": folder_markdown, "html": folder_html}.get(form, folder_text)
+    try:
+        found = run_folder(args.file, price=settings.price or None, lens=lens_of(args, settings), tell=_progress)
+    finally:
+        _clear()
+    deliver(write(found), args.output)
+    return 0
+
+
+def _progress(done: int, of: int) -> None:
+    if sys.stderr is not None and sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[Kreading run {done + 1} of {of}")
+        sys.stderr.flush()
+
+
+def _clear() -> None:
+    if sys.stderr is not None and sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, get_args
 from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import replace
 
+from gputop.model.cards import Price
 from gputop.model.sm import SmChoice
 from gputop.paint.theme import theme_words
 
@@ -64,7 +65,11 @@ class Settings(Struct, frozen=True):
         Meta(ge=10.0, le=86400.0, extra={"unit": "seconds"}, description="Seconds that a chart shows at first."),
     ] = 120.0
     price: Annotated[
-        float, Meta(ge=0.0, le=1e6, description="Your price of one GPU-hour. 0: no money is ever shown.")
+        Price,
+        Meta(
+            description='Your price of one GPU-hour, or "list": a shipped list of on-demand prices per card. 0: no '
+            "money is ever shown."
+        ),
     ] = 0.0
     redact: Annotated[
         bool,
@@ -279,6 +284,8 @@ def _converted(setting: Setting, value: Any) -> Any:
             value = _WORDS.get(value.strip().lower(), value.strip())
         elif setting.kind is float:
             value = value.strip()
+        elif setting.name == "price":
+            value = _price(value.strip())
         elif setting.name == "columns":
             value = [part.strip() for part in value.split(",") if part.strip()]
     try:
@@ -288,10 +295,18 @@ def _converted(setting: Setting, value: Any) -> Any:
         from gputop.config.refusals import refusal
 
         raise ConfigError(refusal(setting.name, setting.kind, setting.meta, value)) from None
-    if setting.name in ("theme", "columns", "alert", "fleet"):
+    if setting.name in ("theme", "columns", "alert", "fleet", "price"):
         from gputop.config.refusals import objection
 
         why = objection(setting.name, taken)
         if why is not None:
             raise ConfigError(why)
     return MappingProxyType(taken) if isinstance(taken, dict) else taken
+
+
+def _price(text: str) -> float | str:
+    """A price as a variable or a flag gives it: a number where it is one."""
+    try:
+        return float(text)
+    except ValueError:
+        return text.lower()

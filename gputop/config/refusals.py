@@ -11,8 +11,12 @@ from typing import Any, Literal, get_args, get_origin
 
 from msgspec import Meta
 
+from gputop.model.cards import LIST_PRICE
 from gputop.model.feature_table import hook
 from gputop.paint.theme import THEME_NAMES
+
+MOST_PRICE = 1e6
+_PRICE = 'price must be a number from 0 to 1,000,000, or "list", not {!r}'
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -33,6 +37,8 @@ def refusal(setting: str, kind: Any, meta: Meta, value: Any) -> str:
             return f"{name} must be a number, not {value!r}"
         unit = f" {meta.extra['unit']}" if meta.extra else ""
         return f"{name} must be from {meta.ge:,g} to {meta.le:,.10g}{unit}, not {value}"
+    if name == "price":
+        return _PRICE.format(value)
     if get_origin(kind) is Literal:
         return _not_one_of(get_args(kind), str(value), name)
     if name == "columns":
@@ -65,6 +71,8 @@ def objection(setting: str, value: Any) -> str | None:
     """What is wrong with a value of the right type, where a setting asks for more than a type; None if it is right."""
     if setting == "theme" and value not in THEME_NAMES:
         return _not_one_of(THEME_NAMES, value, "theme")
+    if setting == "price" and value != LIST_PRICE and not 0.0 <= value <= MOST_PRICE:
+        return _PRICE.format(value)
     if setting == "columns":
         return _wrong_column(value)
     if setting == "fleet":

@@ -123,6 +123,15 @@ def per_second(value: float) -> str:
     return f"{value:.{0 if value >= 99.5 else 1 if value >= 0.995 else 2 if value >= 0.0995 else 3}f}"
 
 
+def energy_words(kwh: float) -> str:
+    """``1.23 kWh``, ``45.6 Wh``, ``214 J``."""
+    if kwh >= 1.0:
+        return f"{kwh:.2f} kWh" if kwh < 100.0 else f"{kwh:.0f} kWh"
+    if kwh >= 1e-3:
+        return f"{1e3 * kwh:.1f} Wh"
+    return f"{3.6e6 * kwh:.0f} J"
+
+
 def mfu_words(value: float) -> str:
     """Model FLOPs utilisation in percent: ``MFU 41 %``; in words why not where it is more than a GPU can do."""
     if value > 100.0:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, State
-from gputop.model.quantity import length, of_hundred, per_second
+from gputop.model.quantity import length, of_hundred, per_second, step_time
 from gputop.model.steps import MOST_MFU_PCT
 from gputop.output.report_text import sanitised_lines
 from gputop.report.job_report import GpuReport, JobReport
@@ -96,10 +96,70 @@ _MEASURES: tuple[tuple[str, str, str, int, Callable[[GpuReport], float | None]],
 """Key, label, unit, whether more is better (1), worse (-1) or neither (0), and the value of one GPU."""
 
 
-def compare_text(comparison: Comparison) -> str:
-    """The comparison as a table for a terminal."""
+def step_change(comparison: Comparison) -> tuple[float, float] | None:
+    """Seconds a step before and after, by what both jobs announced, else by what the rhythm of their GPUs showed; None
+    where one of them has neither."""
     before, after = comparison.before, comparison.after
+    if before.steps and after.steps:
+        return before.steps[0].mean_s, after.steps[0].mean_s
+    if before.periods and after.periods and not before.steps and not after.steps:
+        return before.periods[0].period_s, after.periods[0].period_s
+    return None
+
+
+def slower_pct(comparison: Comparison) -> float | None:
+    """How much longer a step takes after the change, in percent; None where no step is known in one of them."""
+    steps = step_change(comparison)
+    return None if steps is None else 100.0 * (steps[1] / steps[0] - 1.0)
+
+
+def more_waste(comparison: Comparison) -> float | None:
+    """How much more of the judged GPU time was not work, in points; None where nothing was judged in one of them."""
+    was, now = comparison.before.not_work_share(), comparison.after.not_work_share()
+    return None if was is None or now is None else 100.0 * (now - was)
+
+
+def first_line(comparison: Comparison) -> str:
+    """``slower: 76.8 → 116.9 ms a step (+52 %)``; without steps, what became of the GPU time."""
+    steps = step_change(comparison)
+    if steps is None:
+        return verdict_line(comparison)
+    was, now = steps
+    change = 100.0 * (now / was - 1.0)
+    word = "as fast" if abs(change) < 100.0 * _SAME_RATIO else "slower" if change > 0.0 else "faster"
+    announced = bool(comparison.before.steps)
+    told = "" if announced else ", seen from outside"
+    return f"{word}: {_two_times(was, now)} a step ({change:+.0f} %{told})"
+
+
+def _two_times(was: float, now: float) -> str:
+    """``76.8 → 116.9 ms``: one unit where both have the same, as many digits as the shorter one has."""
+    if was < 0.9995 and now < 0.9995:
+        shorter = 1000.0 * min(was, now)
+        digits = 2 if shorter < 9.995 else 1 if shorter < 99.95 else 0
+        return f"{1000.0 * was:.{digits}f} → {1000.0 * now:.{digits}f} ms"
+    return f"{step_time(was)} → {step_time(now)}"
+
+
+def different_gpus(comparison: Comparison) -> str:
+    """Which GPUs each had, where they differ: figures of different GPUs are not a change of the job alone."""
+    was, now = (_gpu_words(report) for report in (comparison.before, comparison.after))
+    return "" if was == now else f"different GPUs: {was} before, {now} after"
+
+
+def _gpu_words(report: JobReport) -> str:
+    names = [gpu.name for gpu in report.gpus]
+    return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(sorted(names))) or "none"
+
+
+def compare_text(comparison: Comparison) -> str:
+    """The comparison as a table for a terminal, the result first."""
+    before, after = comparison.before, comparison.after
+    gpus = different_gpus(comparison)
     lines = [
+        first_line(comparison),
+        *([gpus] if gpus else []),
+        *(f"{name}: {report.too_short}" for name, report in (("before", before), ("after", after)) if report.too_short),
         f"gputop: {length(before.duration_s)} before, {length(after.duration_s)} after; means over GPUs and time",
         "",
         f"  {'':<20}{'BEFORE':>10}{'AFTER':>10}{'CHANGE':>12}",
@@ -113,7 +173,8 @@ def compare_text(comparison: Comparison) -> str:
         unit = f" {d.unit}" if d.unit else ""
         lines.append(f"  {d.label + unit:<20}{_cell(d, was):>10}{_cell(d, now):>10}{sign:>12}  {word}".rstrip())
     lines += ["", *(f"  gone: {text}" for text in comparison.gone), *(f"  new:  {text}" for text in comparison.new)]
-    lines.append(verdict_line(comparison))
+    if step_change(comparison) is not None:
+        lines.append(verdict_line(comparison))
     return sanitised_lines(lines)
 
 
@@ -163,6 +224,10 @@ def compare_data(comparison: Comparison) -> dict[str, Any]:
         "gone": list(comparison.gone),
         "new": list(comparison.new),
         "verdict": verdict_line(comparison),
+        "headline": first_line(comparison),
+        "slower_pct": slower_pct(comparison),
+        "step_s": dict(zip(("before", "after"), step_change(comparison) or (None, None), strict=True)),
+        "different_gpus": different_gpus(comparison) or None,
     }
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 
 from gputop.diagnosis.catalogue import titles
 from gputop.diagnosis.rules.base import COLLECTING
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, GpuDiagnosis, State, full_title
+from gputop.model.cards import Price, price_of
 from gputop.model.quantity import gpu_time, gpu_time_of, length, of_hundred, terminal_safe, wrapped
 from gputop.model.server_words import server_lines
 from gputop.model.snapshot import SIMULATED, GpuSample, ProcessSample, Snapshot
@@ -20,18 +21,23 @@ from gputop.report.verdict_data import facts, processes_on, ticket_data
 
 
 def diagnosis_text(
-    snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis], begin: float, glyphs: Glyphs, price: float, width: int = 100
+    snapshot: Snapshot,
+    diagnoses: Sequence[GpuDiagnosis],
+    begin: float,
+    glyphs: Glyphs,
+    price: Price | None,
+    width: int = 100,
 ) -> str:
     """Machine and time, a paragraph a GPU, and the total of the time that was not work.
 
-    ``price`` is the user's price of a GPU-hour; 0 shows no money.
+    ``price`` is the user's price of a GPU-hour, or the list's; None shows no money.
     """
     lines = [_machine(snapshot), _period(begin, snapshot.t)]
     for gpu, d in zip(snapshot.gpus, diagnoses, strict=True):
         lines.append("")
         lines += _gpu(gpu, d, glyphs, width)
     lines.append("")
-    lines += _waste(diagnoses, price)
+    lines += _waste(diagnoses, {gpu.static.uuid: price_of(price, gpu.static.name) for gpu in snapshot.gpus})
     for row in snapshot.servers:
         if row.error is None:
             lines += [text for line in server_lines(row) for text in wrapped(line, width)]
@@ -103,7 +109,7 @@ def _causes(diagnoses: Sequence[GpuDiagnosis], measured: float) -> list[str]:
     return [f"      {titles()[verdict]:<18} {gpu_time(s, measured)}" for verdict, s in rows if s >= 0.5]
 
 
-def _waste(diagnoses: Sequence[GpuDiagnosis], price: float) -> list[str]:
+def _waste(diagnoses: Sequence[GpuDiagnosis], prices: Mapping[str, float | None]) -> list[str]:
     """Idle and busy-not-working on lines of their own; unmeasured time apart; money only at the user's price."""
     totals: dict[State, float] = dict.fromkeys(STATE_WORDS, 0.0)
     for d in diagnoses:
@@ -116,7 +122,11 @@ def _waste(diagnoses: Sequence[GpuDiagnosis], price: float) -> list[str]:
     lines = [f"Not work: {gpu_time_of(lost, measured)} ({100 * lost / measured:.0f} %)"]
     for state in NOT_WORK:
         if totals[state] >= 0.5:
-            money = f"   {totals[state] / 3600 * price:.2f} at {price:g} a GPU-hour" if price else ""
+            cost = [
+                (d.seconds or {}).get(state, 0.0) / 3600 * price for d in diagnoses if (price := prices.get(d.uuid))
+            ]
+            each = sorted({price for price in prices.values() if price})
+            money = f"   {sum(cost):.2f} at {', '.join(f'{price:g}' for price in each)} a GPU-hour" if cost else ""
             lines.append(f"    {STATE_WORDS[state]:<20} {gpu_time(totals[state], measured)}{money}")
         if state == "busy_not_working":
             lines += _causes(diagnoses, measured)

@@ -112,9 +112,28 @@ def facts(rows: Iterable[tuple[str, str, str]]) -> Markup:
     )
 
 
+Tile = tuple[str, str, str]
+"""(level or empty, figure, what it is)"""
+
+
+def tiles(rows: Iterable[Tile]) -> Markup:
+    """Figures as cards side by side, each in the colour of its level."""
+    return element(
+        "div",
+        *(
+            element(
+                "div", element("b", value), element("small", words), class_=f"tile {_NO_CLASS.sub('', level)}".strip()
+            )
+            for level, value, words in rows
+        ),
+        class_="tiles",
+    )
+
+
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], kinds: str) -> Markup:
-    """A table. ``kinds`` has a letter a column: ``t`` text, ``n`` number, ``w`` wide, for a bar."""
-    classes = {"t": "name", "n": "n", "w": "wide"}
+    """A table. ``kinds`` has a letter a column: ``t`` text, ``n`` number, ``w`` wide, for a bar, ``k`` a short
+    name, which is not broken."""
+    classes = {"t": "name", "n": "n", "w": "wide", "k": "key"}
     first = element("tr", *(element("th", name, class_=classes[kind]) for name, kind in zip(head, kinds, strict=True)))
     body = [
         element("tr", *(element("td", cell, class_=classes[kind]) for cell, kind in zip(row, kinds, strict=True)))
@@ -174,11 +193,28 @@ code, .mono { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaV
 .facts div { min-width: 6rem; } .facts b { display: block; font-size: 1.25rem; font-weight: 600; }
 .facts small { color: var(--dim); }
 .scroll { overflow-x: auto; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.6rem, 1fr)); gap: .8rem; margin: 1.2rem 0; }
+.tile { border: 1px solid var(--rule); border-radius: .5rem; padding: .7rem .9rem; background: var(--card); }
+.tile b { display: block; font-size: 1.5rem; line-height: 1.3; font-weight: 700; color: var(--level, var(--text)); }
+.tile small { display: block; color: var(--dim); font-size: .82rem; line-height: 1.35; }
+.gpu { border: 1px solid var(--rule); border-radius: .5rem; overflow: hidden; margin: .9rem 0; break-inside: avoid; }
+.gpu header { display: flex; flex-wrap: wrap; gap: .1rem .9rem; padding: .45rem .8rem; background: var(--card); }
+.gpu header span:last-child { margin-left: auto; }
+.gpu header.alarm { background: #a01b1b; color: #ffffff; font-weight: 600; }
+.gpu .chart { display: grid; grid-template-columns: 5.2rem 1fr; gap: 0 .6rem; padding: .6rem .8rem 0; }
+.gpu dl { margin: 0; display: grid; grid-template-columns: 1fr auto; gap: .1rem .4rem; align-content: start;
+  font-size: .85rem; font-variant-numeric: tabular-nums; }
+.gpu dt { color: var(--dim); } .gpu dd { margin: 0; text-align: right; font-weight: 700; }
+.gpu .said { padding: .2rem .8rem .6rem; margin-left: calc(5.2rem + .6rem); }
+@media (max-width: 34rem) { .gpu .chart { grid-template-columns: 1fr; } .gpu .said { margin-left: 0; }
+  .gpu dl { grid-template-columns: repeat(6, auto); justify-content: start; gap: 0 .5rem; margin-bottom: .3rem; }
+  .tiles { grid-template-columns: repeat(2, 1fr); } body { padding: 1.2rem .9rem 2rem; } }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th { color: var(--dim); font-weight: 500; font-size: .85rem; text-align: left; vertical-align: bottom; }
 th, td { padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--rule); }
 td.n, th.n { text-align: right; white-space: nowrap; padding-right: 1.1rem; }
-td.wide { width: 38%; } td.name { overflow-wrap: anywhere; }
+td.wide { width: 38%; min-width: 4rem; } td.name { overflow-wrap: anywhere; min-width: 7.5rem; }
+td.key { white-space: nowrap; }
 ul.notes { padding-left: 1.2rem; margin: .4rem 0; }
 @media print { html { font-size: 11.7px; } body { max-width: none; padding: 0; font-size: 11px; }
   h2 { break-after: avoid; }
@@ -227,7 +263,7 @@ def chart(columns: Columns, label: str) -> Markup:
         *areas,
         viewBox=f"0 0 {len(columns)} {HEIGHT}",
         preserveAspectRatio="none",
-        style="display:block;width:100%;height:3.6rem;background:var(--track)",
+        style="display:block;width:100%;height:90px;background:var(--track)",
         role="img",
         aria_label=label,
     )

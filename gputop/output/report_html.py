@@ -8,28 +8,30 @@ from itertools import zip_longest
 
 from gputop import __version__
 from gputop.diagnosis.types import NOT_WORK, NOT_WORKING, STATE_WORDS, STATES, State
-from gputop.model.quantity import GIB, HOUR_S, count, gpu_time_of, gpu_time_unit, length, numbers, of_hundred
+from gputop.model.cards import card_words
+from gputop.model.quantity import GIB, HOUR_S, count, gpu_time, gpu_time_of, gpu_time_unit, length, numbers, of_hundred
 from gputop.model.sm import SM_SOURCES
-from gputop.output.comparison import Difference, compare, verdict_line
+from gputop.output.comparison import Difference, compare, different_gpus, first_line
 from gputop.output.html import (
     AMBER,
     GREEN,
     GREY,
     RED,
     Markup,
+    Tile,
     chart,
     clock,
     document,
     element,
-    facts,
     join,
     lane,
     notes,
     prose,
     table,
+    tiles,
     verdict,
 )
-from gputop.output.report_text import gap_words, report_notes, useful_lines
+from gputop.output.report_text import gap_words, money_line, nothing_found, report_notes, useful_lines
 from gputop.report.certainty import change, sentence
 from gputop.report.job_report import FindingReport, GpuReport, JobReport, alike
 from gputop.report.lanes import Pictured
@@ -42,7 +44,7 @@ LEVEL_OF: dict[State, str] = {
     "working": "green", "busy_not_working": "red", "starved": "yellow", "idle_allocated": "grey", "idle": "grey",
     "unmeasured": "grey",
 }  # fmt: skip
-PRICED: tuple[State, ...] = ("busy_not_working", "starved", "idle_allocated")
+TILE_LEVELS: dict[State, str] = {"working": "green", "busy_not_working": "red", "starved": "yellow"}
 REPORT_HTML_MOST_FINDINGS = 60
 MOST_JOBS = 8
 
@@ -56,14 +58,17 @@ def report_html(found: Pictured) -> str:
         element("p", what_it_is(found), class_="dim"),
         *_whose(found),
         *_missing(report),
-        facts(_cards(report)),
-        key(found.column_s),
-        *(gpu_section(found, gpu) for gpu in report.gpus),
-        *(element("p", line) for line in useful_lines(report)),
+        tiles(_tiles(report)),
+        *([element("p", money_line(report), class_="dim")] if money_line(report) else []),
         element("h2", "Where the time went"),
         table(
-            ("", "", "work", "not work", STATE_WORDS["unmeasured"]), [_time_row(gpu) for gpu in report.gpus], "twnnn"
+            ("", "", "work", "not work", STATE_WORDS["unmeasured"]), [_time_row(gpu) for gpu in report.gpus], "kwnnn"
         ),
+        *_fixes(report),
+        *(element("p", line) for line in useful_lines(report)),
+        element("h2", "GPUs"),
+        key(found.column_s),
+        *(gpu_section(found, gpu) for gpu in report.gpus),
         *_findings(report),
         *_processes(found),
         notes(report_notes(report)),
@@ -82,7 +87,7 @@ def headline(report: JobReport) -> str:
     judged = sum(value for state, value in hours.items() if state != "unmeasured")
     lost = sum(hours[state] for state in NOT_WORK)
     if judged <= 0.0:
-        return f"{report.where}: no GPU time was judged"
+        return f"{report.where}: {report.too_short or 'no GPU time was judged'}"
     return f"{report.where}: {gpu_time_of(HOUR_S * lost, HOUR_S * judged)} were not work"
 
 
@@ -117,17 +122,44 @@ def _missing(report: JobReport) -> list[Markup]:
     return [element("p", words, class_="level yellow")]
 
 
-def _cards(report: JobReport) -> list[tuple[str, str, str]]:
+def _tiles(report: JobReport) -> list[Tile]:
+    """The GPU time by state, and what was lost in money."""
     hours = report.gpu_hours()
-    cards = [(STATE_WORDS[state], _hours(hours[state]), "") for state in STATES if hours[state] > 0.0]
-    if report.price is not None:
-        per_hour = f"at your {report.price:.2f} a GPU-hour"
-        cards += [
-            (f"price of {STATE_WORDS[state]}", f"{report.price * hours[state]:.2f}", per_hour)
-            for state in PRICED
-            if hours[state] > 0.0
-        ]
-    return cards
+    found = [
+        (TILE_LEVELS.get(state, ""), _hours(hours[state]), STATE_WORDS[state]) for state in STATES if hours[state] > 0.0
+    ]
+    lost = report.lost_money()
+    if lost is not None:
+        day = "" if report.day_factor is None else f"; {lost * report.day_factor:.2f} a day at this rate"
+        found.append(("", f"{lost:.2f}", f"not work, in money{day}"))
+    return found
+
+
+def _fixes(report: JobReport) -> list[Markup]:
+    """What to change, the greatest gain first, and the cards that would have held the jobs."""
+    judged = HOUR_S * sum(hours for state, hours in report.gpu_hours().items() if state != "unmeasured")
+    fixes = report.fixes()
+    cards = [card_words(row, report.price) for row in report.smaller_cards()]
+    parts: list[Markup] = []
+    if fixes:
+        priced = any(fix.money is not None for fix in fixes)
+        rows = [
+            (
+                numbers(fix.gpus), fix.text, gpu_time(fix.gain_s, judged), f"{100 * fix.share:.0f} %",
+                *((_money(fix.money), _money(fix.day)) if priced else ()), prose(fix.remedy),
+            )
+            for fix in fixes
+        ]  # fmt: skip
+        money = ("money", "a day") if priced else ()
+        head = ("GPU", "what is wrong", "wins at most", "of all", *money, "what helps")
+        parts += [element("h2", "What to change, the most first"), table(head, rows, "ktnn" + "n" * len(money) + "t")]
+    if cards:
+        parts += [element("h2", "Another card"), *(element("p", line) for line in cards)]
+    return parts
+
+
+def _money(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
 
 
 def key(column_s: float) -> Markup:
@@ -151,11 +183,11 @@ def gpu_section(found: Pictured, gpu: GpuReport) -> Markup:
     level = finding.level if finding is not None else LEVEL_OF[state]
     red = title.startswith(NOT_WORKING)
     head = element(
-        "div",
-        element("span", _figure(gpu, state), style="float:right"),
+        "header",
         element("b", f"GPU {gpu.index}"),
-        element("span", f" {title}", class_="" if red else f"level {level}"),
-        style="padding:.45rem .8rem;" + ("background:#a01b1b;color:#ffffff;font-weight:600" if red else ""),
+        element("span", title, class_=None if red else f"level {level}"),
+        element("span", _figure(gpu, state)),
+        class_="alarm" if red else None,
     )
     columns = found.lanes.get(gpu.uuid, ())
     util, sm = of_hundred(gpu.util_pct), of_hundred(gpu.sm_pct)
@@ -166,16 +198,25 @@ def gpu_section(found: Pictured, gpu: GpuReport) -> Markup:
         said.append(element("p", f"↳ {finding.evidence} · {length(finding.seconds)} of {length(gpu.measured_s)}"))
         if finding.remedy:
             said.append(element("p", "→ ", prose(finding.remedy), style="color:var(--green)"))
-    inside = element(
+    figure_rows = (("UTIL", util, ""), ("SM", sm, "" if red else "green"), ("GAP", gap, "red" if red else ""))
+    listed = [
+        part
+        for name, value, colour in figure_rows
+        for part in (
+            element("dt", name),
+            element("dd", _pct(value), style=f"color:var(--{colour})" if colour and value is not None else None),
+        )
+    ]
+    drawn = element(
         "div",
         chart(columns, f"GPU {gpu.index}: {figures}"),
         lane(columns),
         clock(found.report.begin, found.report.end),
-        style="padding:.4rem .8rem 0",
+        style="min-width:0",
     )
-    below = element("div", element("p", figures, class_="dim"), *said, style="padding:.2rem .8rem .6rem")
-    frame = "border:1px solid var(--rule);border-radius:.4rem;overflow:hidden;margin:.8rem 0;break-inside:avoid"
-    return element("section", head, inside, below, style=frame)
+    inside = element("div", element("dl", *listed), drawn, class_="chart")
+    below = element("div", *said, class_="said") if said else ""
+    return element("section", head, inside, below, class_="gpu")
 
 
 def _main_finding(findings: Sequence[FindingReport], gpu: GpuReport) -> FindingReport | None:
@@ -206,7 +247,7 @@ def _time_row(gpu: GpuReport) -> tuple[object, ...]:
 
 def _findings(report: JobReport) -> list[Markup]:
     if not report.findings:
-        return [element("h2", "Findings"), element("p", "none: nothing was wrong while it was judged")]
+        return [element("h2", "Findings"), element("p", nothing_found(report))]
     rows = []
     groups = alike(report.findings)
     for group in groups[:REPORT_HTML_MOST_FINDINGS]:
@@ -267,8 +308,10 @@ def summary_html(report: JobReport, memory: Sequence[str], remarks: Sequence[str
     said = "no GPU time was judged" if share is None else f"{100.0 * share:.0f} % of the GPU time was not work"
     hours = report.gpu_hours()
     total = sum(hours.values()) or 1.0
-    cards = [
-        (STATE_WORDS[s], f"{100.0 * hours[s] / total:.0f} %", length(3600.0 * hours[s])) for s in STATES if hours[s]
+    shares = [
+        (TILE_LEVELS.get(s, ""), f"{100.0 * hours[s] / total:.0f} %", f"{STATE_WORDS[s]}, {length(3600.0 * hours[s])}")
+        for s in STATES
+        if hours[s]
     ]
     rows = [
         (
@@ -279,7 +322,7 @@ def summary_html(report: JobReport, memory: Sequence[str], remarks: Sequence[str
     ]  # fmt: skip
     body = [
         element("h1", f"{title}: {said}"),
-        facts(cards),
+        tiles(shares),
         *(_finding(f) for f in report.findings[:SUMMARY_HTML_MOST_FINDINGS]),
         table(("GPU", "", "util", "SM", "efficiency", "power"), rows, "ntnnnn"),
         *(element("p", line) for line in (*useful_lines(report), *memory)),
@@ -305,8 +348,10 @@ LEVELS = {"better": "green", "worse": "red"}
 def compare_html(before: Pictured, after: Pictured) -> str:
     """The whole page. GPUs stand beside those of the same place in the other recording."""
     comparison = compare(before.report, after.report)
-    said = verdict_line(comparison)
-    level = "green" if said.startswith("Better") else "red" if said.startswith("Worse") else "grey"
+    said = first_line(comparison)
+    good, bad = ("Better", "faster"), ("Worse", "slower")
+    level = "green" if said.startswith(good) else "red" if said.startswith(bad) else "grey"
+    gpus = different_gpus(comparison)
     known = [d for d in comparison.differences if not (d.before or 0.0) == (d.after or 0.0) == 0.0]
     pairs: list[Markup] = []
     for was, now in zip_longest(before.report.gpus, after.report.gpus):
@@ -317,6 +362,7 @@ def compare_html(before: Pictured, after: Pictured) -> str:
         pairs.append(element("div", *halves, style="display:flex;flex-wrap:wrap;gap:1rem"))
     body = [
         element("h1", said),
+        *([element("p", gpus, class_="level yellow")] if gpus else []),
         element("p", f"{sentence(change(before, after))}.", class_=f"level {level}"),
         element("p", f"before: {headline(before.report)} · {what_it_is(before)}", class_="dim"),
         element("p", f"after: {headline(after.report)} · {what_it_is(after)}", class_="dim"),

@@ -9,11 +9,14 @@ from datetime import datetime, timezone
 from typing import Any
 
 from gputop.diagnosis.catalogue import titles
-from gputop.diagnosis.types import STATE_WORDS, State
+from gputop.diagnosis.types import STATE_WORDS
+from gputop.model.cards import LIST_PRICE, SmallerCard, card_words
 from gputop.model.quantity import (
     HOUR_S,
     NOT_MEASURED,
     count,
+    energy_words,
+    gpu_time,
     gpu_time_unit,
     length,
     mfu_words,
@@ -30,12 +33,13 @@ from gputop.model.server_words import bounds, rate
 from gputop.model.serving import LABELS
 from gputop.model.step_period import SOURCE_WORDS, period_value
 from gputop.paint.line import shorten
-from gputop.report.job_report import FindingReport, GpuReport, JobReport, alike
+from gputop.report.job_report import FindingReport, Fix, GpuReport, JobReport, alike
 from gputop.report.server_account import ServerReport
 from gputop.report.step_account import StepReport
 
 SCHEMA = 1
-_WASTE: tuple[State, ...] = ("busy_not_working", "starved", "idle_allocated", "idle")
+LEAST_MONEY = 0.005
+"""An amount that would be shown as 0.00 is left out."""
 _MOST_FINDINGS = 12
 _MOST_RUNS = 4
 _MOST_GAPS = 3
@@ -56,12 +60,22 @@ def report_text(report: JobReport, width: int = 100) -> str:
         lines += [f"  {note}" for note in report.notes] or ["  no GPU was used"]
         return "\n".join(terminal_safe(line) for line in lines) + "\n"
     states = _state_table(report)
-    lines += ["", *(_aligned(states, "<>>>") if states else [f"  {NO_TIME}"]), ""]
-    lines += _aligned([_GPU_HEAD, *map(_gpu_row, report.gpus)], "<<" + ">" * 8)
+    lines += ["", *(aligned(states, "<>>>") if states else [f"  {NO_TIME}"])]
+    money = money_line(report)
+    lines += [*(wrapped(money, width, "  ", "    ") if money else []), ""]
+    lines += aligned([_GPU_HEAD, *map(_gpu_row, report.gpus)], "<<" + ">" * 8)
     lines += [text for line in useful_lines(report) for text in wrapped(line, width, "  ", "    ")]
     lines += ["", *_finding_lines(report, width)]
-    if report.top_remedy is not None:
+    fixes = fix_lines(report)
+    if fixes:
+        lines += ["", "What to change, by what it would win at most"]
+        lines += [text for line in fixes for text in wrapped(line, width, "  ", "    ")]
+    elif report.top_remedy is not None:
         lines += ["", f"First to change: {report.top_remedy}"]
+    cards = [card_words(row, report.price) for row in report.smaller_cards()]
+    if cards:
+        lines += ["", "Another card"]
+        lines += [text for line in cards for text in wrapped(line, width, "  ", "    ")]
     lines += [f"note: {note}" for note in report_notes(report)]
     return "\n".join(terminal_safe(shorten(line, width)).rstrip() for line in lines) + "\n"
 
@@ -72,9 +86,9 @@ def report_markdown(report: JobReport) -> str:
     if report.gpus:
         states = _state_table(report)
         lines += [
-            *(_table(states[0], states[1:]) if states else [NO_TIME]),
+            *(markdown_table(states[0], states[1:]) if states else [NO_TIME]),
             "",
-            *_table(_GPU_HEAD, [_gpu_row(gpu) for gpu in report.gpus]),
+            *markdown_table(_GPU_HEAD, [_gpu_row(gpu) for gpu in report.gpus]),
             "",
         ]
         lines += [f"{_escaped(line)}\n" for line in useful_lines(report)]
@@ -86,9 +100,18 @@ def report_markdown(report: JobReport) -> str:
             lines += [f"  - {_escaped(finding.evidence)}"] if finding.evidence else []
             lines += [f"  - → {_escaped(finding.remedy)}"] if finding.remedy else []
         if not report.findings:
-            lines.append("Nothing wrong was seen.")
-        if report.top_remedy is not None:
+            said = nothing_found(report)
+            lines.append(f"{said[0].upper()}{said[1:]}")
+        fixes = fix_lines(report)
+        if fixes:
+            lines += ["", "## What to change, by what it would win at most", ""]
+            lines += [f"- {_escaped(line)}" for line in fixes]
+        elif report.top_remedy is not None:
             lines += ["", f"**First to change:** {_escaped(report.top_remedy)}"]
+        cards = [card_words(row, report.price) for row in report.smaller_cards()]
+        if cards:
+            lines += ["", "## Another card", "", *(f"- {_escaped(line)}" for line in cards)]
+        lines += ["", *([_escaped(money_line(report)), ""] if money_line(report) else [])]
     lines += [f"- {_escaped(note)}" for note in report_notes(report)]
     return sanitised_lines(lines)
 
@@ -110,8 +133,14 @@ def report_data(report: JobReport) -> dict[str, Any]:
         "gpu_hours": hours,
         "busy_not_working_gpu_hours": report.busy_not_working_hours(),
         "not_work_share": report.not_work_share(),
-        "price_per_gpu_hour": report.price,
-        "cost": None if report.price is None else {state: value * report.price for state, value in hours.items()},
+        "price_per_gpu_hour": None if report.price == LIST_PRICE else report.price,
+        "price_from": report.price_words or None,
+        "cost": report.cost(),
+        "too_short": report.too_short or None,
+        "fixes": [{key: getattr(fix, key) for key in Fix.__struct_fields__} for fix in report.fixes()],
+        "smaller_cards": [
+            {key: getattr(row, key) for key in SmallerCard.__struct_fields__} for row in report.smaller_cards()
+        ],
         "gpus": [
             {key: getattr(gpu, key) for key in GpuReport.__struct_fields__ if key not in ("seconds", "causes")}
             | {"seconds": dict(gpu.seconds), "busy_not_working_seconds": dict(gpu.causes)}
@@ -168,22 +197,21 @@ def _state_table(report: JobReport) -> list[tuple[str, ...]]:
     hours = report.gpu_hours()
     total = sum(hours.values())
     size_s, unit = gpu_time_unit(HOUR_S * total)
-    price = report.price
+    cost = report.cost()
     rows: list[tuple[str, ...]] = []
     for state, value in hours.items():
-        is_priced = state in ("working", *_WASTE)
-        parts = [(STATE_WORDS[state], value)]
+        parts = [(STATE_WORDS[state], value, None if cost is None else cost[state])]
         if state == "busy_not_working":
             causes = report.busy_not_working_hours()
-            parts += [(f"– {titles()[verdict]}", part) for verdict, part in causes.items()]
+            parts += [(f"– {titles()[verdict]}", part, report.cause_cost(verdict)) for verdict, part in causes.items()]
         rows += [
             (
                 words,
-                f"{HOUR_S / size_s * part:.3g}",
+                f"{HOUR_S / size_s * part:.{2 if size_s == HOUR_S else 1 if size_s > 1.0 else 0}f}",
                 f"{100 * part / total:.0f} %",
-                f"{part * price:.2f} at {price:g}/h" if price is not None and is_priced else "",
+                "" if money is None else f"{money:.2f}",
             )
-            for words, part in parts
+            for words, part, money in parts
             if part > 0.0
         ]
     return [("GPU TIME", unit.upper(), "SHARE", "COST"), *rows] if rows else []
@@ -191,11 +219,8 @@ def _state_table(report: JobReport) -> list[tuple[str, ...]]:
 
 def _gpu_row(gpu: GpuReport) -> tuple[str, ...]:
     peak = NOT_MEASURED if gpu.memory_peak_bytes is None else f"{gpu.memory_peak_bytes / 2**30:.1f} GiB"
-    energy = (
-        NOT_MEASURED
-        if gpu.energy_kwh is None
-        else f"{'~' if gpu.energy_from == 'power' else ''}{gpu.energy_kwh:.3g} kWh"
-    )
+    sign = "~" if gpu.energy_from == "power" else ""
+    energy = NOT_MEASURED if gpu.energy_kwh is None else f"{sign}{energy_words(gpu.energy_kwh)}"
     return (
         str(gpu.index),
         gpu.name,
@@ -222,9 +247,42 @@ def group_words(group: Sequence[FindingReport]) -> tuple[str, str]:
     return f"GPUs {numbers(one.gpu for one in group)}", f"for {length(sum(one.seconds for one in group))} in all"
 
 
+def money_line(report: JobReport) -> str:
+    """What was lost in money, and in a day at this rate; empty without a price."""
+    cost = report.cost()
+    if cost is None:
+        return ""
+    lost = report.lost_money() or 0.0
+    day = "" if report.day_factor is None else f", {lost * report.day_factor:.2f} a day at this rate"
+    apart = f"; not judged: {cost['unmeasured']:.2f}" if cost["unmeasured"] >= LEAST_MONEY else ""
+    return f"Not work: {lost:.2f} of {sum(cost.values()):.2f}{day}{apart}; {report.price_words}"
+
+
+def fix_lines(report: JobReport) -> list[str]:
+    """What to do, the greatest gain first: in GPU time and, with a price, in money."""
+    judged = HOUR_S * sum(hours for state, hours in report.gpu_hours().items() if state != "unmeasured")
+    lines = []
+    for fix in report.fixes():
+        money = "" if fix.money is None else f", {fix.money:.2f}"
+        day = "" if fix.day is None else f" ({fix.day:.2f} a day)"
+        lines.append(
+            f"{which_gpus(fix.gpus)}, {fix.text}: at most {gpu_time(fix.gain_s, judged)}, {100 * fix.share:.0f} %"
+            f"{money}{day}: {fix.remedy}"
+        )
+    return lines
+
+
+def nothing_found(report: JobReport) -> str:
+    """What is said where there is no finding: that nothing was wrong, unless nothing was judged."""
+    if report.too_short:
+        return f"{report.too_short}."
+    judged = any(hours > 0.0 for state, hours in report.gpu_hours().items() if state != "unmeasured")
+    return "nothing wrong was seen." if judged else "nothing was judged."
+
+
 def _finding_lines(report: JobReport, width: int) -> list[str]:
     if not report.findings:
-        return ["Findings: nothing wrong was seen."]
+        return [f"Findings: {nothing_found(report)}"]
     lines, groups = ["Findings"], alike(report.findings)
     for group in groups[:_MOST_FINDINGS]:
         finding = group[0]
@@ -324,7 +382,7 @@ def report_notes(report: JobReport) -> list[str]:
     return notes
 
 
-def _aligned(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
+def aligned(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
     """Rows in columns as wide as their widest cell; empty columns are left out."""
     filled = [any(row[i] for row in rows[1:]) for i in range(len(sides))]
     widths = [max(len(row[i]) for row in rows) if filled[i] else 0 for i in range(len(sides))]
@@ -334,7 +392,7 @@ def _aligned(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
     ]
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return ["| " + " | ".join(map(_escaped, row)) + " |" for row in (head, ["---"] * len(head), *rows)]
 
 

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
+from gputop.diagnosis.signals import LEAST_SAMPLES
 from gputop.diagnosis.types import NOT_WORK, STATES, GpuDiagnosis, Level, State, full_title
+from gputop.model.cards import LEAST_S, LIST_PRICE, LIST_SOURCE, Price, SmallerCard, price_of, smaller_card
 from gputop.model.derived import lacks_sm, work
+from gputop.model.quantity import HOUR_S, length
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GAP_INTERVALS, SIMULATED, Event, GpuSample, Snapshot
 from gputop.model.step_period import MOST_PERIODS, StepPeriod
@@ -29,6 +32,10 @@ if TYPE_CHECKING:
 
 LEAST_UTIL_PCT = 10.0
 """Below it SM/util is noise; the same bound as in the diagnosis."""
+LEAST_GAIN = 0.05
+"""A fix that would win less of the judged GPU time is not proposed."""
+LEAST_USED_PCT = 1.0
+"""Utilisation below which nothing is known of what a GPU's job needs."""
 _J_PER_KWH = 3.6e6
 
 
@@ -56,6 +63,10 @@ class GpuReport(Struct, frozen=True):
     rhythm_s: float | None
     causes: Mapping[str, float] = MappingProxyType({})
     """The seconds of ``busy_not_working`` by verdict."""
+    dram_pct: float | None = None
+    tensor_pct: float | None = None
+    served: bool = False
+    """Whether a server ran there, which takes the memory that it is allowed, not what it needs."""
 
 
 class _Mean:
@@ -87,6 +98,8 @@ class GpuAccount:
         self.static = gpu.static
         self.util, self.sm, self.work, self.power = _Mean(), _Mean(), _Mean(), _Mean()
         self.util_where_sm = _Mean()
+        self.dram, self.tensor = _Mean(), _Mean()
+        self.served = False
         self.measured_s = 0.0
         self.seconds: dict[State, float] = dict.fromkeys(STATES, 0.0)
         self.before: Mapping[State, float] = {}
@@ -107,6 +120,8 @@ class GpuAccount:
         if measured:
             self.sm.add(gpu.sm_active_pct, seconds)
             self.util_where_sm.add(gpu.util_pct, seconds)
+            self.dram.add(gpu.dram_active_pct, seconds)
+            self.tensor.add(gpu.tensor_active_pct, seconds)
         if measured or lacks_sm(gpu):
             busy = work(gpu)
             self.work.add(None if busy is None else busy.pct, seconds)
@@ -171,6 +186,9 @@ class GpuAccount:
             energy_from=None if joules is None else ("counter" if self.energy_j is not None else "power"),
             rhythm_s=rhythm_s(self.rhythm),
             causes=dict(self.causes),
+            dram_pct=self.dram.value(),
+            tensor_pct=self.tensor.value(),
+            served=self.served,
         )
 
 
@@ -200,10 +218,26 @@ class FindingReport(Struct, frozen=True):
     spells: int
     evidence: str
     remedy: str
+    gain_s: float = 0.0
+    """GPU time that curing this alone would win at most, seconds: what the GPU did not do while it stood."""
+
+
+class Fix(Struct, frozen=True):
+    """What to do, and what it would win at most: over which GPUs, seconds of GPU time, their share of the judged time,
+    and money where a price is known. ``day`` is the money of a day at this rate."""
+
+    remedy: str
+    text: str
+    gpus: tuple[int, ...]
+    gain_s: float
+    share: float
+    money: float | None
+    day: float | None
 
 
 class JobReport(Struct, frozen=True):
-    """The whole report. ``price`` is per GPU-hour in the reader's currency; ``command`` and ``exit_code`` are a run's.
+    """The whole report. ``price`` is per GPU-hour in the reader's currency, or that of a list; ``command`` and
+    ``exit_code`` are a run's.
 
     ``top_remedy`` is what to do about the finding that took the most GPU time.
     """
@@ -217,7 +251,7 @@ class JobReport(Struct, frozen=True):
     top_remedy: str | None
     marks: tuple[Event, ...]
     gaps: int
-    price: float | None = None
+    price: Price | None = None
     command: str | None = None
     exit_code: int | None = None
     duration_s: float = 0.0
@@ -235,6 +269,84 @@ class JobReport(Struct, frozen=True):
     def where(self) -> str:
         """The host, marked where it is simulated."""
         return self.host + SIMULATED * self.is_simulated
+
+    def cost(self) -> dict[State, float] | None:
+        """Money by state, not judged time too; None without a price. GPUs that the list does not have are left out."""
+        prices = {gpu.uuid: price_of(self.price, gpu.name) for gpu in self.gpus}
+        if all(price is None for price in prices.values()):
+            return None
+        return {
+            state: sum(gpu.seconds.get(state, 0.0) / 3600.0 * (prices[gpu.uuid] or 0.0) for gpu in self.gpus)
+            for state in STATES
+        }
+
+    def cause_cost(self, verdict: str) -> float | None:
+        """Money of one cause of busy, not working; None without a price."""
+        if self.cost() is None:
+            return None
+        return sum(gpu.causes.get(verdict, 0.0) / HOUR_S * (price_of(self.price, gpu.name) or 0.0) for gpu in self.gpus)
+
+    def lost_money(self) -> float | None:
+        """What the time that was not work has cost; None without a price."""
+        cost = self.cost()
+        return None if cost is None else sum(cost[state] for state in NOT_WORK)
+
+    @property
+    def price_words(self) -> str:
+        """What the money is computed with; empty without a price."""
+        if self.price is None:
+            return ""
+        if self.price != LIST_PRICE:
+            return f"at {self.price:g} a GPU-hour"
+        known = {gpu.name: price_of(self.price, gpu.name) for gpu in self.gpus}
+        told = ", ".join(f"{name} {price:g}" for name, price in known.items() if price is not None)
+        absent = ", ".join(name for name, price in known.items() if price is None)
+        without = f"; no list price of {absent}, whose time is not priced" if absent else ""
+        return f"at {told} a GPU-hour ({LIST_SOURCE}){without}" if told else without.lstrip("; ")
+
+    @property
+    def day_factor(self) -> float | None:
+        """How many times this recording goes into a day; None below ten minutes, which say nothing of a day."""
+        return 86400.0 / self.duration_s if self.duration_s >= LEAST_S else None
+
+    def fixes(self) -> tuple[Fix, ...]:
+        """What would win at least 5 % of the judged GPU time, the most first."""
+        judged = HOUR_S * sum(hours for state, hours in self.gpu_hours().items() if state != "unmeasured")
+        names = {gpu.index: gpu.name for gpu in self.gpus}
+        found: dict[str, list[FindingReport]] = {}
+        for finding in self.findings:
+            if finding.kind == "verdict" and finding.gain_s > 0.0 and finding.remedy:
+                found.setdefault(finding.remedy, []).append(finding)
+        fixes = []
+        for remedy, group in found.items():
+            gain_s = sum(finding.gain_s for finding in group)
+            if judged <= 0.0 or gain_s < LEAST_GAIN * judged:
+                continue
+            prices = [(f.gain_s / HOUR_S, price_of(self.price, names.get(f.gpu, ""))) for f in group]
+            money = sum(hours * price for hours, price in prices if price is not None)
+            priced = any(price is not None for _, price in prices)
+            day = money * self.day_factor if priced and self.day_factor is not None else None
+            gpus = tuple(sorted({finding.gpu for finding in group}))
+            text = max(group, key=lambda finding: finding.gain_s).text
+            fixes.append(Fix(remedy, text, gpus, gain_s, gain_s / judged, money if priced else None, day))
+        return tuple(sorted(fixes, key=lambda fix: -fix.gain_s))
+
+    def smaller_cards(self) -> tuple[SmallerCard, ...]:
+        """For each GPU that was watched for ten minutes, the smallest card that would hold its job."""
+        rows = (
+            smaller_card(gpu.index, gpu.name, gpu.memory_peak_bytes or 0.0, gpu.dram_pct, gpu.tensor_pct)
+            for gpu in self.gpus
+            if gpu.measured_s >= LEAST_S and not gpu.served and (gpu.util_pct or 0.0) >= LEAST_USED_PCT
+        )
+        return tuple(row for row in rows if row is not None)
+
+    @property
+    def too_short(self) -> str:
+        """Why nothing could be judged, where the recording is too short for that; empty otherwise."""
+        hours = self.gpu_hours()
+        if not self.gpus or sum(hours.values()) > hours["unmeasured"] or self.frames >= 3 * LEAST_SAMPLES:
+            return ""
+        return f"too short to judge: {length(self.duration_s)} of {LEAST_SAMPLES} samples; record half a minute"
 
     def gpu_hours(self) -> dict[State, float]:
         """GPU-hours by state, over all GPUs."""
@@ -263,6 +375,7 @@ class _Spell:
         self.seconds = 0.0
         self.spells = 0
         self.last_frame = -1
+        self.gain_s = 0.0
         self.level: Level = "info"
         self.text = self.evidence = self.remedy = ""
 
@@ -311,8 +424,16 @@ class ReportBuilder:
                     continue
                 account = self._gpus[gpu.static.uuid] = GpuAccount(gpu)
             account.add(gpu, diagnosis, snapshot.t, seconds)
-            self._add_findings(diagnosis, snapshot.t, seconds)
+            self._add_findings(gpu, diagnosis, snapshot.t, seconds)
+        for process in snapshot.processes:
+            if process.static.server is not None and process.gpu is not None:
+                self._note_server(snapshot, process.gpu)
         self._frames += 1
+
+    def _note_server(self, snapshot: Snapshot, index: int) -> None:
+        for gpu in snapshot.gpus:
+            if gpu.static.index == index and (account := self._gpus.get(gpu.static.uuid)) is not None:
+                account.served = True
 
     @property
     def _is_full(self) -> bool:
@@ -351,7 +472,7 @@ class ReportBuilder:
         """From the first frame to the last; a clock that is set back takes none away and adds none."""
         return self._before_s + (self._end - self._segment_begin)
 
-    def _add_findings(self, d: GpuDiagnosis, t: float, seconds: float) -> None:
+    def _add_findings(self, gpu: GpuSample, d: GpuDiagnosis, t: float, seconds: float) -> None:
         if d.level in _TOLD:
             name = d.verdict if d.busy_not_working is None else f"{d.verdict} {d.busy_not_working}"
             text = full_title(d.title, d.busy_not_working)
@@ -359,6 +480,7 @@ class ReportBuilder:
             if spell is not None:
                 spell.level, spell.text, spell.remedy = d.level, text, d.remedy
                 spell.evidence = d.evidence[0] if d.evidence else ""
+                spell.gain_s += undone_share(gpu, d) * seconds
         for badge in d.badges:
             spell = self._spell(d.index, "badge", badge.id, t, seconds)
             if spell is not None:
@@ -380,7 +502,7 @@ class ReportBuilder:
     def report(
         self,
         *,
-        price: float | None = None,
+        price: Price | None = None,
         command: str | None = None,
         exit_code: int | None = None,
         duration_s: float | None = None,
@@ -391,7 +513,7 @@ class ReportBuilder:
         findings = [
             FindingReport(
                 gpu, "verdict" if kind == "verdict" else "badge", name, s.level, s.text, s.first_t, s.after_s,
-                s.seconds, s.spells, s.evidence, s.remedy,
+                s.seconds, s.spells, s.evidence, s.remedy, s.gain_s,
             )
             for (gpu, kind, name), s in self._spells.items()
         ]  # fmt: skip
@@ -428,6 +550,18 @@ class ReportBuilder:
         )
 
 
+def undone_share(gpu: GpuSample, d: GpuDiagnosis) -> float:
+    """What a GPU left undone of a moment, 0 to 1, as far as its verdict blames a cause: the time without a kernel where
+    it is starved, the part of the chip that no kernel used where it is busy and not working, all where it is idle."""
+    if d.state in ("idle", "idle_allocated"):
+        return 1.0
+    if d.state == "starved" and gpu.util_pct is not None:
+        return 1.0 - min(100.0, gpu.util_pct) / 100.0
+    if d.state == "busy_not_working" and gpu.sm_active_pct is not None:
+        return 1.0 - min(100.0, gpu.sm_active_pct) / 100.0
+    return 0.0
+
+
 def alike(findings: Iterable[FindingReport]) -> list[list[FindingReport]]:
     """Findings that say the same of several GPUs together, the longest first in each; the order stays."""
     groups: dict[tuple[str, str, str, str], list[FindingReport]] = {}
@@ -445,7 +579,7 @@ def _top_remedy(findings: Iterable[FindingReport]) -> str | None:
     return max(lost, key=lambda remedy: lost[remedy]) if lost else None
 
 
-def report_recording(path: str, *, price: float | None = None, lens: Lens | None = None) -> JobReport:
+def report_recording(path: str, *, price: Price | None = None, lens: Lens | None = None) -> JobReport:
     """The report of a recording, diagnosed anew. Raises RecordingError."""
     recording = Recording(path, lens)
     try:
@@ -455,7 +589,7 @@ def report_recording(path: str, *, price: float | None = None, lens: Lens | None
 
 
 def report_snapshots(
-    snapshots: Iterable[Snapshot], *, interval_s: float = 1.0, price: float | None = None
+    snapshots: Iterable[Snapshot], *, interval_s: float = 1.0, price: Price | None = None
 ) -> JobReport:
     """The report of what was measured, diagnosed here."""
     monitor, builder = Monitor(interval_s, charts=False), ReportBuilder()

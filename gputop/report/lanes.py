@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from gputop.diagnosis.types import GpuDiagnosis, Level, full_title
+from gputop.model.cards import Price
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from gputop.monitor import Frame, Monitor
@@ -149,7 +150,7 @@ class _Lanes:
         return tuple(sorted(found, key=lambda row: (-row.seconds, row.pid)))
 
 
-def pictured_recording(path: str, *, price: float | None = None, lens: Lens | None = None) -> Pictured:
+def pictured_recording(path: str, *, price: Price | None = None, lens: Lens | None = None) -> Pictured:
     """The report of a recording with its charts, diagnosed anew. Raises RecordingError."""
     recording = Recording(path, lens)
     try:
@@ -158,12 +159,12 @@ def pictured_recording(path: str, *, price: float | None = None, lens: Lens | No
         recording.close()
 
 
-def pictured(snapshots: Sequence[Snapshot], *, interval_s: float = 1.0, price: float | None = None) -> Pictured:
+def pictured(snapshots: Sequence[Snapshot], *, interval_s: float = 1.0, price: Price | None = None) -> Pictured:
     """The same from snapshots in memory; at least one, oldest first."""
     return _pictured(snapshots, _Lanes(snapshots[0].t, snapshots[-1].t), interval_s, price)
 
 
-def _pictured(snapshots: Iterable[Snapshot], lanes: _Lanes, interval_s: float, price: float | None) -> Pictured:
+def _pictured(snapshots: Iterable[Snapshot], lanes: _Lanes, interval_s: float, price: Price | None) -> Pictured:
     monitor, builder = Monitor(interval_s, charts=False), ReportBuilder()
     for snapshot in snapshots:
         frame = monitor.feed(snapshot)

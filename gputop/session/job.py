@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from gputop.model.cards import Price
 from gputop.model.quantity import count
 from gputop.model.secrets import masked_words
 from gputop.model.snapshot import Event, ProcessSample, Snapshot
@@ -172,7 +173,7 @@ def run_job(
     *,
     parent_and_group: ParentAndGroup,
     target: str | None = None,
-    price: float | None = None,
+    price: Price | None = None,
     redactor: Redactor | None = None,
     alerts: RunWatcher | None = None,
 ) -> JobResult:

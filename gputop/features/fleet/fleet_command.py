@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from gputop.commands.needs import Needs
 from gputop.config import Settings
+from gputop.model.cards import own_price
 from gputop.model.source import SourceError, UsageError
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def first_view(settings: Settings, terminal: Terminal, *, at: float | None = Non
         glyphs=terminal.glyphs,
         at=at,
         paused=at is not None,
-        price=settings.price or None,
+        price=own_price(settings.price),
         utc_offset_s=float(time.localtime().tm_gmtoff),
     )
 
@@ -139,7 +140,7 @@ def fleet_rows(args: argparse.Namespace, settings: Settings, width: int, height:
     now = STARTED if args.scenario == "demo" else time.time()
     try:
         frame = frame_once(fleet, moment_of(args.at, now))
-        view = FleetView(glyphs=ASCII if settings.ascii else COLOUR, price=settings.price or None)
+        view = FleetView(glyphs=ASCII if settings.ascii else COLOUR, price=own_price(settings.price))
         host = selected_host(frame, view)
         if host is not None:
             history = fleet.history(host, frame.t, HISTORY_S, HISTORY_COLUMNS)

@@ -1,0 +1,156 @@
+"""Cards that a job could run on, from their data sheets, and what an hour of one costs by a public list.
+
+Few rows, each with its document. A card that is not listed is never proposed and has no list price.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from msgspec import Struct
+
+from gputop.model.peak_flops import NoPeak, peak_flops
+
+Price = float | Literal["list"]
+"""The user's price of a GPU-hour, or the list's."""
+LIST_PRICE: Literal["list"] = "list"
+LIST_SOURCE = "Lambda's on-demand list, lambda.ai/instances, read 2026-09-20, USD without tax"
+
+
+class Card(Struct, frozen=True):
+    """One product. Memory in GB as its sheet has it, bandwidth in GB/s, board power in W, ``source`` the document.
+
+    ``list_usd`` is the price of one GPU-hour in ``LIST_SOURCE``, in instances of the smallest size that has this card.
+    """
+
+    name: str
+    label: str
+    memory_gb: float
+    bandwidth_gb_per_s: float
+    power_w: float
+    source: str
+    list_usd: float | None = None
+    example: str = ""
+    """An NVML name of it, where that is not its label."""
+
+
+# fmt: off
+CARDS = (
+    # name as NVML has it, label, GB, GB/s, W, source, list price
+    Card(r"T4", "T4", 16.0, 320.0, 70.0, "NVIDIA T4 data sheet"),
+    Card(r"V100-SXM2-16GB(?:-LS)?", "V100 16 GB", 16.0, 900.0, 300.0, "NVIDIA V100 data sheet", 0.79, "V100-SXM2-16GB"),
+    Card(r"L4", "L4", 24.0, 300.0, 72.0, "NVIDIA L4 data sheet"),
+    Card(r"A10", "A10", 24.0, 600.0, 150.0, "NVIDIA A10 data sheet", 1.29),
+    Card(r"A100-\w+-40GB", "A100 40 GB", 40.0, 1555.0, 400.0, "NVIDIA A100 data sheet", 1.99, "A100-SXM4-40GB"),
+    Card(r"A40", "A40", 48.0, 696.0, 300.0, "NVIDIA A40 data sheet"),
+    Card(r"L40S", "L40S", 48.0, 864.0, 350.0, "NVIDIA L40S data sheet"),
+    Card(r"A100-SXM4-80GB", "A100 80 GB", 80.0, 2039.0, 400.0, "NVIDIA A100 data sheet", 2.79, "A100-SXM4-80GB"),
+    Card(r"H100 PCIe", "H100 PCIe", 80.0, 2000.0, 350.0, "NVIDIA H100 PCIe product brief", 3.29),
+    Card(r"H100 80GB HBM3", "H100 SXM", 80.0, 3350.0, 700.0, "NVIDIA H100 data sheet", 4.29, "H100 80GB HBM3"),
+    Card(r"H200", "H200", 141.0, 4800.0, 700.0, "NVIDIA H200 data sheet"),
+    Card(r"B200(?: \d+GB)?", "B200", 180.0, 8000.0, 1000.0, "NVIDIA HGX B200 data sheet", 6.99),
+)
+# fmt: on
+"""Smallest memory first, then least power."""
+
+
+def card_of(name: str) -> Card | None:
+    """The card with this NVML name; None where it is not listed."""
+    product = re.sub(r"^(?:NVIDIA|Tesla)\s+", "", re.sub(r"^(?:NVIDIA|Tesla)\s+", "", name.strip()))
+    return next((card for card in CARDS if re.fullmatch(card.name, product)), None)
+
+
+def own_price(price: Price | None) -> float | None:
+    """The user's own price of a GPU-hour; None where there is none, or the list's is asked for."""
+    return None if price is None or isinstance(price, str) else price or None
+
+
+def price_of(price: Price | None, name: str) -> float | None:
+    """What a GPU-hour of this card costs; None where no money is asked for, or the list has no such card."""
+    if price != LIST_PRICE:
+        return own_price(price)
+    card = card_of(name)
+    return None if card is None else card.list_usd
+
+
+# What a smaller card would have to hold and do for a job.
+
+LEAST_S = 600.0
+"""Below ten minutes nothing is said: a job's memory and load are not yet seen."""
+MARGIN = 1.10
+"""On the most memory that was held."""
+FULL = 0.7
+"""A smaller card's bandwidth and arithmetic may be needed to this share on average: bursts need the rest."""
+_GB, _GIB = 1e9, 2.0**30
+
+
+class SmallerCard(Struct, frozen=True):
+    """What one GPU of a recording would have needed, and the smallest card that has it.
+
+    ``held_bytes`` is the most that was held, ``wanted_bytes`` that with its margin. ``is_fast`` says whether the card's
+    bandwidth and tensor cores would have done the same work in the same time; None where that was not measured, and
+    ``why`` says what is known of it. ``list_saving`` is the difference of both cards' list prices of an hour.
+    """
+
+    gpu: int
+    card: str
+    memory_gb: float
+    held_bytes: float
+    wanted_bytes: float
+    is_fast: bool | None
+    why: str
+    source: str
+    list_saving: float | None = None
+
+
+def smaller_card(
+    gpu: int, name: str, held_bytes: float, dram_pct: float | None, tensor_pct: float | None
+) -> SmallerCard | None:
+    """The smallest card with less memory than this one that would hold the job and, where measured, keep up with it;
+    else the smallest that would hold it. None where there is none, or this card is not listed."""
+    present = card_of(name)
+    if present is None or held_bytes <= 0.0:
+        return None
+    wanted = MARGIN * held_bytes
+    holding = [c for c in CARDS if c.memory_gb < present.memory_gb and c.memory_gb * _GB >= wanted]
+    judged = [(card, *_keeps_up(card, present, name, dram_pct, tensor_pct)) for card in holding]
+    chosen = next((row for row in judged if row[1]), None) or next(iter(judged), None)
+    if chosen is None:
+        return None
+    card, is_fast, why = chosen
+    saving = None if present.list_usd is None or card.list_usd is None else present.list_usd - card.list_usd
+    return SmallerCard(
+        gpu, card.label, card.memory_gb, held_bytes, wanted, is_fast, why, card.source,
+        saving if saving is not None and saving > 0.0 else None,
+    )  # fmt: skip
+
+
+def _keeps_up(
+    card: Card, present: Card, name: str, dram_pct: float | None, tensor_pct: float | None
+) -> tuple[bool | None, str]:
+    """Whether the means of bandwidth and tensor work fit into a card, and in words what they would take of it."""
+    if dram_pct is None or tensor_pct is None:
+        return None, "how fast it would be is not known: DRAM and tensor activity were not measured"
+    bandwidth = dram_pct / 100.0 * present.bandwidth_gb_per_s / card.bandwidth_gb_per_s
+    words = f"its memory bandwidth would be needed to {100 * bandwidth:.0f} %"
+    try:
+        has, of = (peak_flops(each, "fp16")[0] for each in (name, card.example or card.label))
+    except NoPeak:
+        return None, f"{words}; its tensor cores are not compared"
+    tensor = tensor_pct / 100.0 * has / of
+    words += f", its tensor cores to {100 * tensor:.0f} %"
+    return (bandwidth <= FULL and tensor <= FULL), words
+
+
+def card_words(found: SmallerCard, price: Price | None = None) -> str:
+    """``GPU 3: at most 18.2 GiB held, 20.0 with a margin of 10 %: a GPU with 24 GB would do (L4; …)``."""
+    held = f"at most {found.held_bytes / _GIB:.1f} GiB held, {found.wanted_bytes / _GIB:.1f} with a margin of 10 %"
+    would = "would do" if found.is_fast else "would hold it"
+    slower = ", but be slower" if found.is_fast is False else ""
+    by_list = price == LIST_PRICE and found.list_saving is not None
+    saving = f"; {found.list_saving:.2f} USD less an hour by list" if by_list else ""
+    return (
+        f"GPU {found.gpu}: {held}: a GPU with {found.memory_gb:.0f} GB {would}{slower} "
+        f"({found.card}, {found.source}; {found.why}{saving})"
+    )

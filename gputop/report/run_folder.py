@@ -1,0 +1,147 @@
+"""All runs of a folder: each recording's figures in a row, by the run's name and its date, and how they change.
+
+A run is a recording: one file, or the files that one process wrote one after the other. A broken one is a row, too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from gputop.model.cards import Price
+from gputop.model.snapshot import Snapshot
+from gputop.recording.format import SUFFIXES, RecordingError
+from gputop.recording.reader import read_snapshots
+from gputop.report.job_report import JobReport, report_snapshots
+
+if TYPE_CHECKING:
+    from gputop.recording.decode import Lens
+
+MOST_RUNS = 1000
+"""Runs of a folder that are read, the newest by name; a later one is counted."""
+_SERIES = re.compile(r"(.+)-\d{8}T\d{6}Z-(\d+)(?:\.\d+)?\.gputop\.jsonl(?:\.gz)?")
+"""HOST-TIME-PID: the files that one process has written."""
+
+
+class FolderRun(Struct, frozen=True):
+    """One run. ``name`` is what its job calls itself, else the file's name. ``error`` is why it cannot be read.
+
+    ``sm_pct`` is the mean over its GPUs, ``not_work_share`` 0 to 1. ``trend_pct`` is the change of its steps a second
+    against the run of the same name before it, None for the first and where one of them announces none.
+    """
+
+    name: str
+    file: str
+    begin: float | None = None
+    duration_s: float | None = None
+    gpus: tuple[str, ...] = ()
+    steps_per_s: float | None = None
+    step_s: float | None = None
+    sm_pct: float | None = None
+    not_work_share: float | None = None
+    cost: float | None = None
+    lost: float | None = None
+    trend_pct: float | None = None
+    too_short: str = ""
+    error: str = ""
+
+
+class RunFolder(Struct, frozen=True):
+    """The runs of a folder, those of one name together, the oldest first; ``unread`` are beyond ``MOST_RUNS``."""
+
+    path: str
+    runs: tuple[FolderRun, ...]
+    unread: int = 0
+
+
+def runs_in(path: str) -> list[list[str]]:
+    """The recordings of a folder, each as its files in order. Raises RecordingError when it cannot be listed."""
+    try:
+        names = sorted(name for name in os.listdir(path) if name.endswith(SUFFIXES))
+    except OSError as error:
+        raise RecordingError(f"{path}: {error.strerror or error}") from error
+    series: dict[object, list[str]] = {}
+    for name in names:
+        match = _SERIES.fullmatch(name)
+        series.setdefault(name if match is None else match.groups(), []).append(os.path.join(path, name))
+    return list(series.values())
+
+
+def run_folder(
+    path: str, *, price: Price | None = None, lens: Lens | None = None, tell: Callable[[int, int], None] | None = None
+) -> RunFolder:
+    """Every run of a folder, diagnosed anew. ``tell`` is told how many of how many are done. Raises RecordingError."""
+    found = runs_in(path)
+    chosen = found[-MOST_RUNS:]
+    runs = []
+    for done, files in enumerate(chosen):
+        if tell is not None:
+            tell(done, len(chosen))
+        runs.append(_run(files, price, lens))
+    ordered = sorted(runs, key=lambda run: (run.begin is None, run.name, run.begin or 0.0, run.file))
+    return RunFolder(path, tuple(_with_trends(ordered)), len(found) - len(chosen))
+
+
+def _run(files: list[str], price: Price | None, lens: Lens | None) -> FolderRun:
+    file = os.path.basename(files[0]) + (f" and {len(files) - 1} more" if len(files) > 1 else "")
+    stem = re.sub(r"(?:\.gputop)?\.jsonl(?:\.gz)?$", "", os.path.basename(files[0]))
+    try:
+        frames = chain.from_iterable(_readable(each, lens, only=len(files) == 1) for each in files)
+        first = next(frames, None)
+        if first is None:
+            return FolderRun(stem, file, error="no frame of a recording in it")
+        report = report_snapshots(chain((first,), frames), interval_s=first.interval_s, price=price)
+    except (RecordingError, OSError) as error:
+        words = str(error)
+        # The row names the file.
+        return FolderRun(stem, file, error=words.removeprefix(f"{files[0]}: "))
+    return _row(report, stem, file)
+
+
+def _readable(file: str, lens: Lens | None, *, only: bool) -> Iterator[Snapshot]:
+    """The frames of one file; of several, one that cannot be read leaves a gap."""
+    try:
+        yield from read_snapshots(file, lens)
+    except RecordingError:
+        if only:
+            raise
+
+
+def _row(report: JobReport, stem: str, file: str) -> FolderRun:
+    steps = report.steps[0] if report.steps else None
+    period = report.periods[0].period_s if report.periods and steps is None else None
+    sm = [(gpu.sm_pct, gpu.measured_s) for gpu in report.gpus if gpu.sm_pct is not None and gpu.measured_s > 0.0]
+    seconds = sum(of for _, of in sm)
+    cost = report.cost()
+    return FolderRun(
+        (steps.name if steps is not None else "") or stem,
+        file,
+        report.begin,
+        report.duration_s,
+        tuple(gpu.name for gpu in report.gpus),
+        steps.steps_per_s if steps is not None else None if period is None else 1.0 / period,
+        steps.mean_s if steps is not None else period,
+        sum(value * of for value, of in sm) / seconds if seconds > 0.0 else None,
+        report.not_work_share(),
+        None if cost is None else sum(cost.values()),
+        report.lost_money(),
+        too_short=report.too_short,
+    )
+
+
+def _with_trends(runs: list[FolderRun]) -> Iterator[FolderRun]:
+    from msgspec.structs import replace
+
+    last: dict[str, float] = {}
+    for run in runs:
+        before = last.get(run.name)
+        if run.steps_per_s is not None:
+            last[run.name] = run.steps_per_s
+            if before is not None and before > 0.0:
+                run = replace(run, trend_pct=100.0 * (run.steps_per_s / before - 1.0))
+        yield run

@@ -1,0 +1,324 @@
+"""Reports that people act on: money and gain, other cards, folders of runs, comparisons that fail a pipeline."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gputop.cli import main
+from gputop.model.cards import CARDS, LIST_SOURCE, card_of, card_words, own_price, price_of, smaller_card
+from gputop.model.peak_flops import peak_flops
+from gputop.model.quantity import energy_words
+from gputop.model.snapshot import GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
+from gputop.model.steps import StepRow
+from gputop.monitor import Monitor
+from gputop.output.comparison import compare, compare_data, compare_text, different_gpus, first_line
+from gputop.output.folder_report import folder_html, folder_json, folder_markdown, folder_text
+from gputop.output.report_html import report_html
+from gputop.output.report_text import fix_lines, money_line, report_data, report_markdown, report_text
+from gputop.recording.writer import RecordingWriter
+from gputop.report.job_report import JobReport, ReportBuilder
+from gputop.report.lanes import pictured
+from gputop.report.run_folder import run_folder
+from gputop.sources.simulation.simulated import SimulatedSource
+
+NOW = 1_780_000_000.0
+H100 = "NVIDIA H100 80GB HBM3"
+GIB = 2.0**30
+
+
+def moments(
+    seconds: int = 700,
+    *,
+    util: float = 95.0,
+    sm: float = 90.0,
+    step_s: float | None = None,
+    name: str = H100,
+    gpus: int = 1,
+    held_gib: float = 20.0,
+    server: str | None = None,
+    begin: float = NOW,
+    dram: float = 20.0,
+) -> list[Snapshot]:
+    """A job that announces a step a second's worth of steps."""
+    static = ProcessStatic(job_key="j", server=server)
+    held = tuple(ProcessSample(100 + i, 1, gpu=i, gpu_mem_bytes=held_gib * GIB, static=static) for i in range(gpus))
+    found = []
+    for k in range(seconds):
+        cards = tuple(
+            GpuSample(
+                GpuStatic(i, f"GPU-{i}", name), util_pct=util, sm_active_pct=sm, sm_source="gpm", sm_window_s=1.0,
+                tensor_active_pct=10.0, dram_active_pct=dram, power_w=500.0, mem_used_bytes=held_gib * GIB,
+                mem_total_bytes=80 * GIB,
+            )
+            for i in range(gpus)
+        )  # fmt: skip
+        steps = () if step_s is None else (
+            StepRow(100, 0, 0, "train", 10, 10 * step_s, step_s, step_s, step_s, step_s),
+        )  # fmt: skip
+        found.append(Snapshot(begin + k, Machine("node"), cards, held, steps=steps))
+    return found
+
+
+def report_of(snapshots: Iterable[Snapshot], price: object = None) -> JobReport:
+    monitor, builder = Monitor(charts=False), ReportBuilder()
+    for snapshot in snapshots:
+        builder.add(monitor.feed(snapshot))
+    return builder.report(price=price)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def demo() -> JobReport:
+    source = SimulatedSource(None, clock=lambda: NOW, events_past=True)
+    return report_of(source.past(700.0), 2.5)
+
+
+# Comparisons
+
+
+def test_the_first_line_of_a_comparison_is_what_became_of_the_step() -> None:
+    before, after = report_of(moments(120, step_s=0.0768)), report_of(moments(120, step_s=0.1169))
+    assert first_line(compare(before, after)) == "slower: 76.8 → 116.9 ms a step (+52 %)"
+    assert compare_text(compare(before, after)).splitlines()[0] == "slower: 76.8 → 116.9 ms a step (+52 %)"
+    assert first_line(compare(after, before)) == "faster: 116.9 → 76.8 ms a step (-34 %)"
+    assert first_line(compare(before, before)) == "as fast: 76.8 → 76.8 ms a step (+0 %)"
+    far = compare(report_of(moments(120, step_s=0.9)), report_of(moments(120, step_s=2.0)))
+    assert first_line(far) == "slower: 900 ms → 2.00 s a step (+122 %)"
+    data = compare_data(compare(before, after))
+    assert data["slower_pct"] == pytest.approx(52.2, abs=0.1) and data["headline"].startswith("slower")
+
+
+def test_different_gpus_are_said_before_the_table() -> None:
+    before, after = report_of(moments(60)), report_of(moments(60, name="NVIDIA A100-SXM4-80GB", gpus=2))
+    said = f"different GPUs: 1 × {H100} before, 2 × NVIDIA A100-SXM4-80GB after"
+    assert different_gpus(compare(before, after)) == said
+    assert said in compare_text(compare(before, after)).splitlines()[:2]
+    assert different_gpus(compare(before, before)) == ""
+
+
+def written(path: Path, snapshots: Iterable[Snapshot]) -> Path:
+    writer = RecordingWriter(str(path))
+    for snapshot in snapshots:
+        writer.write(snapshot)
+    writer.close()
+    return path
+
+
+def test_a_pipeline_fails_on_a_slower_step_and_only_then(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fast = str(written(tmp_path / "a.jsonl", moments(60, step_s=0.100)))
+    slow = str(written(tmp_path / "b.jsonl", moments(60, step_s=0.104)))
+    silent = str(written(tmp_path / "c.jsonl", moments(60)))
+    assert main(["compare", fast, slow, "--fail-on", "slower:5"]) == 0
+    assert main(["compare", fast, slow, "--fail-on", "slower:3"]) == 1
+    assert main(["compare", slow, fast, "--fail-on", "slower:0"]) == 0
+    assert main(["compare", fast, slow, "--fail-on", "waste:5"]) == 0
+    assert main(["compare", fast, slow, "--html", "--fail-on", "slower:3", "-o", str(tmp_path / "c.html")]) == 1
+    capsys.readouterr()
+    assert main(["compare", fast, silent, "--fail-on", "slower:5"]) == 3
+    assert "cannot be told without the step of both" in capsys.readouterr().err
+    for wrong in ("slower", "slower:x", "slower:-1", "faster:5", "slower:inf", "slower:nan"):
+        assert main(["compare", fast, slow, "--fail-on", wrong]) == 2
+        assert "--fail-on must be slower:5" in capsys.readouterr().err
+
+
+# Money and gain
+
+
+def test_money_has_a_rate_a_day_and_names_what_was_not_judged(demo: JobReport) -> None:
+    cost = demo.cost()
+    assert cost is not None and cost["unmeasured"] > 0.0, "time that is not judged is paid for, too"
+    assert sum(cost.values()) == pytest.approx(2.5 * sum(demo.gpu_hours().values()))
+    lost = demo.lost_money()
+    assert lost is not None
+    assert f"{lost * 86400 / demo.duration_s:.2f} a day at this rate" in money_line(demo)
+    assert "not judged: " in money_line(demo) and "at 2.5 a GPU-hour" in money_line(demo)
+    short = report_of(moments(300, util=30.0), 2.5)
+    assert "a day" not in money_line(short), "five minutes say nothing of a day"
+    assert money_line(report_of(moments(60))) == ""
+
+
+def test_fixes_stand_by_what_they_would_win_and_none_below_a_twentieth(demo: JobReport) -> None:
+    fixes = demo.fixes()
+    gains = [fix.gain_s for fix in fixes]
+    assert gains == sorted(gains, reverse=True) and len(fixes) >= 3
+    assert all(fix.share >= 0.05 for fix in fixes)
+    judged = 3600 * sum(hours for state, hours in demo.gpu_hours().items() if state != "unmeasured")
+    assert sum(gains) <= judged
+    assert fixes[0].money == pytest.approx(2.5 * fixes[0].gain_s / 3600)
+    assert fixes[0].day == pytest.approx(fixes[0].money * 86400 / demo.duration_s)  # type: ignore[operator]
+    text = report_text(demo)
+    told = [
+        text.index(f"  {line[:60]}", text.index("What to change, by what it would win at most"))
+        for line in fix_lines(demo)
+    ]
+    assert told == sorted(told)
+    assert [fix["remedy"] for fix in report_data(demo)["fixes"]] == [fix.remedy for fix in fixes]
+    assert fix_lines(demo)[0] in report_markdown(demo).replace("\\", "")
+
+
+def test_a_starved_gpu_wins_the_time_without_a_kernel_and_not_more() -> None:
+    """Idle for 60 %: nobody can win the 40 % in which kernels ran."""
+    busy = [replace(each, gpus=tuple(replace(gpu, util_pct=40.0, sm_active_pct=36.0) for gpu in each.gpus))
+            for each in moments(700)]  # fmt: skip
+    report = report_of(busy)
+    starved = [finding for finding in report.findings if finding.kind == "verdict"]
+    assert starved and starved[0].gain_s == pytest.approx(0.6 * starved[0].seconds, rel=0.02)
+
+
+def test_a_healthy_job_has_nothing_to_change() -> None:
+    report = report_of(moments(700))
+    assert report.fixes() == () and "What to change" not in report_text(report)
+
+
+# List prices and other cards
+
+
+def test_list_prices_are_those_of_the_card_and_an_unlisted_card_is_not_priced() -> None:
+    report = report_of(moments(700), "list")
+    assert report.cost() is not None
+    assert sum(report.cost().values()) == pytest.approx(4.29 * sum(report.gpu_hours().values()))  # type: ignore[union-attr]
+    assert LIST_SOURCE in report.price_words and "2026-09-20" in LIST_SOURCE
+    other = report_of(moments(60, name="NVIDIA Something 9"), "list")
+    assert other.cost() is None and "no list price of NVIDIA Something 9" in other.price_words
+    assert report_data(report)["price_per_gpu_hour"] is None and report_data(report)["price_from"]
+    assert own_price("list") is None and own_price(0.0) is None and own_price(2.0) == 2.0
+    assert price_of(None, H100) is None and price_of(3.0, "anything") == 3.0
+
+
+def test_each_card_is_found_by_its_name_and_stands_by_its_memory() -> None:
+    for card in CARDS:
+        name = card.example or card.label
+        assert card_of(name) is card and card_of(f"NVIDIA {name}") is card
+        assert card.source and card.power_w > 0.0 and card.bandwidth_gb_per_s > 100.0
+        assert peak_flops(name, "fp16")[0] > 0.0, "a card that is proposed can be compared"
+    memory = [card.memory_gb for card in CARDS]
+    assert memory == sorted(memory)
+    assert card_of("NVIDIA A10G") is None and card_of("NVIDIA H100 80GB HBM3 MIG 3g.40gb") is None
+
+
+def test_the_smallest_card_that_holds_the_job_with_a_margin_and_keeps_up_is_proposed() -> None:
+    found = smaller_card(0, H100, 18.0 * GIB, 5.0, 3.0)
+    assert found is not None and (found.card, found.memory_gb, found.is_fast) == ("L4", 24.0, True)
+    assert "a GPU with 24 GB would do (L4" in card_words(found) and "USD" not in card_words(found, 2.5)
+    a10 = smaller_card(0, H100, 18.0 * GIB, 12.0, 3.0)
+    assert (a10 is not None and a10.card == "V100 16 GB") or (a10 is not None and a10.card == "A10")
+    assert "3.00 USD less an hour by list" in card_words(a10, "list")
+    slow = smaller_card(0, H100, 18.0 * GIB, 80.0, 60.0)
+    assert slow is not None and slow.is_fast is False and "would hold it, but be slower" in card_words(slow)
+    unknown = smaller_card(0, H100, 18.0 * GIB, None, None)
+    assert unknown is not None and unknown.is_fast is None and "not measured" in card_words(unknown)
+    # 21.9 GiB with its margin are 24.1 GiB: more than 24 GB.
+    assert smaller_card(0, H100, 21.9 * GIB, 5.0, 3.0).card not in ("L4", "A10")  # type: ignore[union-attr]
+    assert smaller_card(0, H100, 70.0 * GIB, 5.0, 3.0) is None
+    assert smaller_card(0, "NVIDIA Something 9", 1.0 * GIB, 5.0, 3.0) is None
+
+
+def test_no_card_is_proposed_below_ten_minutes_for_servers_and_for_gpus_that_did_nothing() -> None:
+    assert report_of(moments(700)).smaller_cards()
+    assert not report_of(moments(500)).smaller_cards()
+    assert not report_of(moments(700, server="vllm")).smaller_cards(), "a server takes what it is given"
+    assert not report_of(moments(700, util=0.0, sm=0.0)).smaller_cards()
+
+
+# Short recordings and units
+
+
+def test_a_recording_of_a_second_is_too_short_and_not_without_fault(tmp_path: Path) -> None:
+    report = report_of(moments(2, sm=8.0))
+    for text in (report_text(report), report_markdown(report)):
+        assert "too short to judge: 1 s of 10 samples" in text.lower() and "nothing wrong" not in text.lower()
+    assert "too short to judge" in report_html(pictured(moments(2, sm=8.0)))
+    assert report_data(report)["too_short"].startswith("too short to judge")
+    assert report_of(moments(120)).too_short == "" and "nothing wrong was seen" in report_text(report_of(moments(120)))
+
+
+def test_small_energies_are_told_in_small_units() -> None:
+    assert [energy_words(kwh) for kwh in (5.94e-05, 0.0416, 0.9999, 1.234, 222.2)] == [
+        "214 J", "41.6 Wh", "999.9 Wh", "1.23 kWh", "222 kWh",
+    ]  # fmt: skip
+    text = report_text(report_of(moments(2)))
+    assert "e-0" not in text
+
+
+# The page
+
+
+def test_the_page_has_tiles_then_the_time_then_the_fixes_then_the_gpus() -> None:
+    source = SimulatedSource(None, clock=lambda: NOW, events_past=True)
+    page = report_html(pictured(list(source.past(700.0)), price=2.5))
+    places = [page.index(words) for words in ('class="tiles"', "Where the time went", "What to change", "<h2>GPUs")]
+    assert places == sorted(places)
+    assert page.count('class="tile') >= 6 and "height:90px" in page
+    assert 'class="tile red"' in page and 'class="tile green"' in page and "a day at this rate" in page
+    assert "<script" not in page and "http" not in page.split("<style>")[1].split("</style>")[0]
+
+
+# Folders
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("runs")
+    for day, step_s in enumerate((0.10, 0.10, 0.125)):
+        begin = NOW + 86400 * day
+        written(place / f"run{day}.gputop.jsonl.gz", moments(90, step_s=step_s, begin=begin))
+    written(place / "silent.jsonl", moments(40, begin=NOW))
+    written(place / "short.jsonl", moments(2, begin=NOW))
+    (place / "broken.jsonl.gz").write_bytes(b"\x1f\x8bnot a recording")
+    (place / "empty.jsonl").write_bytes(b"")
+    (place / "notes.txt").write_text("not a recording either")
+    return place
+
+
+def test_a_folder_is_a_row_a_run_by_name_and_date_with_its_trend(folder: Path) -> None:
+    found = run_folder(str(folder), price=2.0)
+    trained = [run for run in found.runs if run.name == "train"]
+    assert [run.file for run in trained] == [f"run{day}.gputop.jsonl.gz" for day in range(3)]
+    assert [run.steps_per_s for run in trained] == [pytest.approx(rate) for rate in (10.0, 10.0, 8.0)]
+    assert [run.trend_pct for run in trained] == [None, pytest.approx(0.0), pytest.approx(-20.0)]
+    assert all(run.cost is not None and run.sm_pct == pytest.approx(90.0) for run in trained)
+    text = folder_text(found)
+    assert "slower -20 %" in text and "same" in text and "1 × H100 80GB HBM3" in text
+
+
+def test_a_broken_and_a_short_run_say_so_in_their_rows(folder: Path) -> None:
+    found = run_folder(str(folder))
+    by_name = {run.name: run for run in found.runs}
+    assert len(found.runs) == 7 and by_name["broken"].error and by_name["empty"].error
+    assert str(folder) not in by_name["broken"].error, "the row names the file already"
+    lines = {line.split()[0]: line for line in folder_text(found).splitlines() if line.strip()}
+    assert "cannot be read: " in lines["broken"] and "cannot be read: " in lines["empty"]
+    assert "too short to judge" in lines["short"] and "cannot" not in lines["silent"]
+    assert json.loads(folder_json(found))["runs"][0]["name"]
+    assert "| train |" in folder_markdown(found) and "<table>" in folder_html(found)
+
+
+def test_report_of_a_folder_of_runs_is_their_table_and_of_one_run_its_report(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(folder)]) == 0
+    assert "7 runs in " in capsys.readouterr().out
+    assert main(["report", str(folder), "-o", str(tmp_path / "runs.html")]) == 0
+    assert "<table>" in (tmp_path / "runs.html").read_text()
+    one = tmp_path / "one"
+    one.mkdir()
+    for hour in range(2):
+        begin = NOW + 3600 * hour
+        written(one / f"node-2026052{hour}T000000Z-77.gputop.jsonl.gz", moments(60, begin=begin))
+    capsys.readouterr()
+    assert main(["report", str(one)]) == 0
+    assert "GPU TIME" in capsys.readouterr().out, "the files of one process are one run"
+    assert main(["report", str(tmp_path / "absent")]) == 2
+
+
+def test_two_processes_of_two_hosts_are_two_runs(tmp_path: Path) -> None:
+    for host, pid in (("a", 1), ("a", 1), ("b", 2)):
+        path = tmp_path / f"{host}-20260520T00000{len(os.listdir(tmp_path))}Z-{pid}.gputop.jsonl.gz"
+        written(path, moments(30, begin=NOW + 100 * len(os.listdir(tmp_path))))
+    found = run_folder(str(tmp_path))
+    assert [run.file.endswith("and 1 more") for run in found.runs].count(True) == 1 and len(found.runs) == 2
